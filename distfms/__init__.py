@@ -1,0 +1,34 @@
+"""distfms decides what is worth measuring, in which order and how often.
+
+The public names are loaded when first used, so that importing the package loads neither Ray nor
+Dask.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module, metadata
+from typing import Any
+
+_PUBLIC = {
+    "FeatureMultiSelector": "distfms.methods.multiselect.estimator",
+    "DistfmsError": "distfms.errors",
+    "SpecError": "distfms.errors",
+    "DataError": "distfms.errors",
+    "NumericalError": "distfms.errors",
+    "EngineError": "distfms.errors",
+}
+
+__all__ = [*_PUBLIC, "__version__"]
+
+__version__ = metadata.version("distfms")
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name (PEP 562)."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'distfms' has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC])

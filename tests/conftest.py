@@ -1,0 +1,19 @@
+"""Fixtures that all tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def realdata() -> Path:
+    """Folder of public data; a test that uses it is marked ``realdata`` too."""
+    named = os.environ.get("DISTFMS_REALDATA")
+    default = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
+    folder = Path(named) if named else default.resolve()
+    if not (folder / "judgments").is_dir():
+        pytest.skip(f"no public data at {folder}: set DISTFMS_REALDATA to the folder that has them")
+    return folder
