@@ -1,0 +1,28 @@
+"""Mergeable statistics: frozen values that sum up rows and merge with those of other rows.
+
+Data are read once. Every statistic has ``from_block``, ``merge`` (which never mutates), derived
+quantities, and ``to_arrays``/``from_arrays`` for storage without pickle.
+"""
+
+from distfms.stats.base import Folded, Statistic, merge_tree
+from distfms.stats.bundle import Bundle
+from distfms.stats.comoment_block import ComomentBlock, assemble
+from distfms.stats.comoments import CoMoments
+from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates, JudgmentStatistics
+from distfms.stats.moments import Moments
+from distfms.stats.ragged import Ragged
+
+__all__ = [
+    "Bundle",
+    "CoMoments",
+    "ComomentBlock",
+    "CopiesStatistics",
+    "Folded",
+    "JudgmentEstimates",
+    "JudgmentStatistics",
+    "Moments",
+    "Ragged",
+    "Statistic",
+    "assemble",
+    "merge_tree",
+]

@@ -1,0 +1,228 @@
+"""What every statistic offers, and how statistics are merged, split by fold and stored."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, BinaryIO, Generic, Protocol, Self, TypeVar
+
+import numpy as np
+
+#: Timestamp of every member of an npz file, so that equal arrays give equal bytes.
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+#: "Made on Unix" in the zip header, whatever the machine.
+_UNIX = 3
+
+
+class Statistic(Protocol):
+    """A frozen value that sums up some rows and merges with that of other rows.
+
+    Merging is associative and commutative but for rounding, and the statistic of no rows is its
+    identity. No method changes the value it is called on.
+    """
+
+    def merge(self, other: Self) -> Self:
+        """Return the statistic of the rows of both."""
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return the content as named arrays."""
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+        """Inverse of `to_arrays`; exact."""
+
+
+S = TypeVar("S", bound=Statistic)
+
+
+def merge_tree(items: Sequence[S]) -> S:
+    """Merge along the fixed binary tree aligned at powers of two.
+
+    Node ``(level, j)`` is the merge of leaves ``[j·2^level, (j+1)·2^level)``, as many of them as
+    there are. Leaves appended later leave the complete nodes as they were, bit for bit.
+
+    Parameters
+    ----------
+    items : sequence of Statistic
+        At least one.
+
+    Returns
+    -------
+    Statistic
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to merge.
+    """
+    if not items:
+        raise ValueError("nothing to merge")
+    level = list(items)
+    while len(level) > 1:
+        merged = [a.merge(b) for a, b in zip(level[::2], level[1::2], strict=False)]
+        level = merged + level[2 * len(merged) :]
+    return level[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Folded(Generic[S]):
+    """One statistic for each cross-validation fold and for the held-out test rows.
+
+    Parameters
+    ----------
+    parts : tuple of Statistic, length max(n_folds, 1) + 1
+        The folds in order, then the test rows. A part may be a statistic of no rows.
+    """
+
+    parts: tuple[S, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.parts) < 2:
+            raise ValueError("needs at least one training part and the test part")
+
+    @property
+    def folds(self) -> tuple[S, ...]:
+        """The training parts: one per fold, a single one without cross-validation."""
+        return self.parts[:-1]
+
+    @property
+    def test(self) -> S:
+        """The held-out rows."""
+        return self.parts[-1]
+
+    @property
+    def n_folds(self) -> int:
+        """Number of training parts."""
+        return len(self.parts) - 1
+
+    def train(self) -> S:
+        """Return the statistic of all training rows."""
+        return merge_tree(self.folds)
+
+    def train_without(self, fold: int) -> S:
+        """Return the statistic of all training rows but those of one fold.
+
+        Parameters
+        ----------
+        fold : int
+            In ``[0, n_folds)``.
+
+        Raises
+        ------
+        IndexError
+            If there is no such fold.
+        ValueError
+            If there is only one training part, so that nothing would be left.
+        """
+        if not 0 <= fold < self.n_folds:
+            raise IndexError(f"fold {fold} of {self.n_folds}")
+        if self.n_folds == 1:
+            raise ValueError("without cross-validation there is no other fold to train on")
+        return merge_tree([part for f, part in enumerate(self.folds) if f != fold])
+
+    def merge(self, other: Folded[S]) -> Folded[S]:
+        """Merge part by part.
+
+        Raises
+        ------
+        ValueError
+            If the two are split into different numbers of folds.
+        """
+        if len(self.parts) != len(other.parts):
+            raise ValueError(f"{self.n_folds} folds cannot be merged with {other.n_folds}")
+        return Folded(tuple(a.merge(b) for a, b in zip(self.parts, other.parts, strict=True)))
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """All parts' arrays, under ``0/…``, ``1/…``, ….
+
+        Returns
+        -------
+        dict of str to ndarray
+        """
+        return {
+            f"{index}/{key}": array
+            for index, part in enumerate(self.parts)
+            for key, array in part.to_arrays().items()
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], part_type: type[S]) -> Folded[S]:
+        """Inverse of :meth:`to_arrays`.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray
+        part_type : type
+            The class of the parts.
+        """
+        parts: dict[int, dict[str, np.ndarray]] = {}
+        for name, array in arrays.items():
+            index, _, key = name.partition("/")
+            if not key or re.fullmatch(r"\d+", index) is None:
+                raise ValueError(f"array {name!r} does not belong to a folded statistic")
+            parts.setdefault(int(index), {})[key] = array
+        if sorted(parts) != list(range(len(parts))):
+            raise ValueError(f"parts {sorted(parts)} of a folded statistic: some are missing")
+        return cls(tuple(part_type.from_arrays(parts[i]) for i in range(len(parts))))
+
+
+def save_npz(file: str | PathLike[str] | BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays as an npz file whose bytes depend on the arrays alone.
+
+    Members are stored uncompressed, sorted by name, in C order, with a fixed timestamp.
+
+    Parameters
+    ----------
+    file : path or binary file
+    arrays : mapping of str to ndarray
+        No object arrays.
+
+    Raises
+    ------
+    ValueError
+        If an array holds Python objects.
+    """
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(arrays):
+            info = zipfile.ZipInfo(f"{name}.npy", date_time=_EPOCH)
+            info.create_system = _UNIX
+            with archive.open(info, "w", force_zip64=True) as member:
+                array = np.asarray(arrays[name], order="C")
+                np.lib.format.write_array(member, array, version=(1, 0), allow_pickle=False)
+
+
+def load_npz(file: str | PathLike[str] | BinaryIO) -> dict[str, np.ndarray]:
+    """Read what `save_npz` wrote; pickled content is refused.
+
+    Parameters
+    ----------
+    file : path or binary file
+
+    Returns
+    -------
+    dict of str to ndarray
+    """
+    with np.load(file, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def to_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """Return `arrays` as the bytes of an npz file (see `save_npz`)."""
+    buffer = io.BytesIO()
+    save_npz(buffer, arrays)
+    return buffer.getvalue()
+
+
+def from_bytes(content: bytes) -> dict[str, np.ndarray]:
+    """Inverse of `to_bytes`."""
+    return load_npz(io.BytesIO(content))
+
+
+def pack(required: Mapping[str, Any], **optional: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Arrays of a statistic: the required ones and the optional ones that are not None."""
+    arrays = {name: np.asarray(value) for name, value in required.items()}
+    return arrays | {name: value for name, value in optional.items() if value is not None}

@@ -1,0 +1,73 @@
+"""Several statistics of the same rows, computed in one pass and merged together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distfms.stats.base import Folded, Statistic
+
+SEPARATOR = "/"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Named per-fold statistics of one partition, or of any merge of partitions.
+
+    Parameters
+    ----------
+    members : mapping of str to Folded
+        The statistics by name. Bundles merge when they have the same names.
+
+    See Also
+    --------
+    distfms.stats.base.Folded : one statistic, split by fold.
+    """
+
+    members: Mapping[str, Folded[Any]]
+
+    def __getitem__(self, name: str) -> Folded[Any]:
+        """Statistic with the given name."""
+        return self.members[name]
+
+    def merge(self, other: Bundle) -> Bundle:
+        """Merge member by member.
+
+        Raises
+        ------
+        ValueError
+            If the two hold different statistics.
+        """
+        if self.members.keys() != other.members.keys():
+            raise ValueError(f"bundles of {sorted(self.members)} and {sorted(other.members)}")
+        return Bundle({name: part.merge(other[name]) for name, part in self.members.items()})
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """All members' arrays under ``name/…``."""
+        return {
+            f"{name}{SEPARATOR}{key}": array
+            for name, part in self.members.items()
+            for key, array in part.to_arrays().items()
+        }
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, np.ndarray], part_types: Mapping[str, type[Statistic]]
+    ) -> Bundle:
+        """Inverse of :meth:`to_arrays`.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray
+        part_types : mapping of str to type
+            The class of each member's parts.
+        """
+        members = {}
+        for name, part_type in part_types.items():
+            prefix = name + SEPARATOR
+            own = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+            members[name] = Folded.from_arrays(own, part_type)
+        return cls(members)

@@ -1,0 +1,435 @@
+"""What feature multi-selection needs to know of judgments, mergeable, for any numbers of judgments.
+
+References
+----------
+.. [1] S. Sabato and A. Kalai, "Feature Multi-Selection among Subjective Features", ICML 2013,
+   section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from distfms.errors import DataError, SpecError
+from distfms.stats.blocks import checked_weight
+from distfms.stats.comoments import CoMoments
+from distfms.stats.ragged import Ragged, check_rows
+
+#: Fields of `JudgmentStatistics` that merge by addition.
+_SUMS = ("variance_sum", "variance_weight", "noise_sum", "single_weight")
+_COUNTS = ("n_judgments", "n_judged", "n_repeated")
+
+
+@dataclass(frozen=True, eq=False)
+class JudgmentEstimates:
+    """Estimates that the search for repeats works on, of `d` attributes.
+
+    Attributes
+    ----------
+    b : ndarray of shape (d,)
+        Covariance of the mean judgment with the label, over the objects that have one.
+    v : ndarray of shape (d,)
+        Internal variance: mean over objects with two judgments or more of their variance (n − 1
+        in the denominator), or the value given.
+    second_moment : ndarray of shape (d, d)
+        S: mean of (x̄_i − x̄)(x̄_i − x̄)ᵀ over the objects that have both attributes.
+    noise : ndarray of shape (d,)
+        u: mean over objects of the variance of their mean judgment, VarEst/k, or v where k = 1.
+    external : ndarray of shape (d, d)
+        Σ̂ = S − Diag(u). Not made positive semi-definite.
+    sigma : ndarray of shape (d,)
+        External standard deviation, √max(0, Σ̂[a, a]).
+    label_variance, label_mean : float
+        Population variance and mean of the label.
+    means : ndarray of shape (d,)
+        x̄: mean over objects of the mean judgment.
+    n_objects : int
+    n_judgments : int
+        Of all attributes together.
+    n_missing : ndarray of shape (d,), int
+        Objects without a judgment of the attribute.
+    mean_judgments : ndarray of shape (d,)
+        Mean number of judgments of the objects that have any.
+    """
+
+    b: np.ndarray
+    v: np.ndarray
+    second_moment: np.ndarray
+    noise: np.ndarray
+    external: np.ndarray
+    sigma: np.ndarray
+    label_variance: float
+    label_mean: float
+    means: np.ndarray
+    n_objects: int
+    n_judgments: int
+    n_missing: np.ndarray
+    mean_judgments: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class JudgmentStatistics:
+    """Mergeable summary of the judgments of `d` attributes and of the labels.
+
+    Attributes
+    ----------
+    means : CoMoments
+        Of d + 1 columns: each object's mean judgment of each attribute (missing where it has
+        none), then the label.
+    variance_sum : ndarray of shape (d,)
+        Σ w VarEst over objects with two judgments or more; VarEst has n − 1 in the denominator.
+    variance_weight : ndarray of shape (d,)
+        Σ w over those objects.
+    noise_sum : ndarray of shape (d,)
+        Σ w VarEst/k over those objects.
+    single_weight : ndarray of shape (d,)
+        Σ w over objects with one judgment.
+    n_judgments, n_judged, n_repeated : ndarray of shape (d,), int64
+        Judgments; objects with any; objects with two or more.
+    max_judgments : ndarray of shape (d,), int64
+        Most judgments of one object.
+
+    Notes
+    -----
+    Objects of weight 0 are left out of everything, counts included.
+    """
+
+    means: CoMoments
+    variance_sum: np.ndarray
+    variance_weight: np.ndarray
+    noise_sum: np.ndarray
+    single_weight: np.ndarray
+    n_judgments: np.ndarray
+    n_judged: np.ndarray
+    n_repeated: np.ndarray
+    max_judgments: np.ndarray
+
+    @classmethod
+    def empty(cls, n_attributes: int) -> JudgmentStatistics:
+        """Summary of no objects: the identity of `merge`."""
+        sums = [np.zeros(n_attributes) for _ in _SUMS]
+        counts = [np.zeros(n_attributes, dtype=np.int64) for _ in (*_COUNTS, "max_judgments")]
+        return cls(CoMoments.empty(n_attributes + 1), *sums, *counts)
+
+    @classmethod
+    def from_block(
+        cls, judgments: Sequence[Ragged], label: np.ndarray, weight: np.ndarray | None = None
+    ) -> JudgmentStatistics:
+        """Summarise one block of objects.
+
+        Parameters
+        ----------
+        judgments : sequence of Ragged, length d
+            Each with n rows; empty lists are allowed.
+        label : ndarray of shape (n,)
+        weight : ndarray of shape (n,), optional
+            At least 0.
+
+        Returns
+        -------
+        JudgmentStatistics
+
+        Raises
+        ------
+        DataError
+            If a judgment or label is not finite (missing judgments are shorter lists, not NaN),
+            a weight is negative, or the numbers of rows differ.
+        """
+        judgments, label, weight = _checked(judgments, label, weight)
+        block = np.empty((len(judgments) + 1, label.size))
+        block[-1] = label
+        rows = []
+        for attribute, ragged in enumerate(judgments):
+            block[attribute], squares = ragged.means_and_squares()
+            rows.append(_within(ragged.counts(), squares, weight))
+        table = np.array(rows, dtype=np.float64).reshape(len(rows), 8)
+        means = CoMoments.from_block(block, weight, overwrite=True)
+        return cls(means, *table[:, :4].T.copy(), *table[:, 4:].T.astype(np.int64))
+
+    @property
+    def n_attributes(self) -> int:
+        """Number of attributes d."""
+        return self.variance_sum.size
+
+    @property
+    def n_objects(self) -> int:
+        """Number of objects of positive weight."""
+        return self.means.n_samples
+
+    def merge(self, other: JudgmentStatistics) -> JudgmentStatistics:
+        """Summary of the objects of both.
+
+        Raises
+        ------
+        ValueError
+            If the numbers of attributes differ.
+        """
+        added = {name: getattr(self, name) + getattr(other, name) for name in _SUMS + _COUNTS}
+        return JudgmentStatistics(
+            means=self.means.merge(other.means),
+            max_judgments=np.maximum(self.max_judgments, other.max_judgments),
+            **added,
+        )
+
+    def subtract(self, other: JudgmentStatistics) -> JudgmentStatistics:
+        """Summary of the objects that are not in `other`, a part of this value.
+
+        Counts are exact, but for `max_judgments`, which stays as it is (an upper bound). Sums and
+        co-moments lose digits as in :meth:`CoMoments.subtract`; where no object is left they are
+        exactly 0.
+
+        Raises
+        ------
+        ValueError
+            If `other` is no part of this value.
+        """
+        means = self.means.subtract(other.means)
+        counts = {name: getattr(self, name) - getattr(other, name) for name in _COUNTS}
+        if any((count < 0).any() for count in counts.values()):
+            raise ValueError("more judgments are to be taken away than there are")
+        singles = counts["n_judged"] - counts["n_repeated"]
+        sums = {
+            name: np.where(
+                (singles if name == "single_weight" else counts["n_repeated"]) > 0,
+                np.maximum(getattr(self, name) - getattr(other, name), 0.0),
+                0.0,
+            )
+            for name in _SUMS
+        }
+        return replace(self, means=means, **counts, **sums)
+
+    def scaled(self, factor: float) -> JudgmentStatistics:
+        """Multiply every object's weight by `factor` > 0 (decay); counts stay.
+
+        Raises
+        ------
+        ValueError
+            If `factor` is not positive and finite.
+        """
+        sums = {name: getattr(self, name) * factor for name in _SUMS}
+        return replace(self, means=self.means.scaled(factor), **sums)
+
+    def take(self, attributes: np.ndarray | Sequence[int]) -> JudgmentStatistics:
+        """Summary of some attributes, in the order given, and of the label."""
+        index = np.arange(self.n_attributes)[np.asarray(attributes)]
+        own = {n: getattr(self, n)[index] for n in (*_SUMS, *_COUNTS, "max_judgments")}
+        return replace(self, means=self.means.take(np.append(index, self.n_attributes)), **own)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Content as named arrays."""
+        own = {name: getattr(self, name) for name in (*_SUMS, *_COUNTS, "max_judgments")}
+        return own | {f"means_{key}": array for key, array in self.means.to_arrays().items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> JudgmentStatistics:
+        """Inverse of :meth:`to_arrays`."""
+        own = {name: arrays[name] for name in (*_SUMS, *_COUNTS, "max_judgments")}
+        return cls(means=CoMoments.from_arrays(_with_prefix("means_", arrays)), **own)
+
+    def internal_variance(self) -> np.ndarray:
+        """Return v̂ of each attribute, NaN where no object has two judgments; shape (d,)."""
+        out = np.full(self.n_attributes, np.nan)
+        np.divide(self.variance_sum, self.variance_weight, out=out, where=self.n_repeated > 0)
+        return out
+
+    def estimates(
+        self,
+        internal_variance: np.ndarray | None = None,
+        names: Sequence[str] | None = None,
+    ) -> JudgmentEstimates:
+        """Estimates of the methods page and of [1]_, for numbers of judgments that vary.
+
+        Parameters
+        ----------
+        internal_variance : ndarray of shape (d,), optional
+            v of each attribute where it is known, NaN where it is to be estimated. A value given
+            replaces the mean over objects, also where an object has a single judgment; it does
+            not replace the variances of objects with more.
+        names : sequence of str, length d, optional
+            Names of the attributes for messages.
+
+        Returns
+        -------
+        JudgmentEstimates
+
+        Raises
+        ------
+        DataError
+            If there are no objects, an attribute has no judgment, or an attribute has neither an
+            object with two judgments nor a given internal variance.
+        SpecError
+            If a given internal variance is negative or infinite.
+        """
+        labels = [f"number {a}" for a in range(self.n_attributes)] if names is None else names
+        if not self.n_objects:
+            raise DataError("there is no object to estimate from")
+        refuse(self.n_judged == 0, labels, "has no judgment of any object; exclude it")
+        v = self._internal_variance_or(internal_variance, labels)
+        d, covariance = self.n_attributes, self.means.covariance(pairwise=True)
+        second_moment = covariance[:d, :d].copy()
+        noise = (self.noise_sum + v * self.single_weight) / self.means.observed_weight[:d]
+        external = second_moment - np.diag(noise)
+        return JudgmentEstimates(
+            b=covariance[:d, d].copy(),
+            v=v,
+            second_moment=second_moment,
+            noise=noise,
+            external=external,
+            sigma=np.sqrt(np.maximum(np.diagonal(external), 0.0)),
+            label_variance=float(covariance[d, d]),
+            label_mean=float(self.means.mean[d]),
+            means=self.means.mean[:d].copy(),
+            n_objects=self.n_objects,
+            n_judgments=int(self.n_judgments.sum()),
+            n_missing=self.n_objects - self.n_judged,
+            mean_judgments=self.n_judgments / self.n_judged,
+        )
+
+    def _internal_variance_or(self, given: np.ndarray | None, names: Sequence[str]) -> np.ndarray:
+        """Estimated internal variances, replaced by those given."""
+        v = self.internal_variance()
+        if given is not None:
+            given = np.broadcast_to(np.asarray(given, dtype=np.float64), v.shape)
+            bad = np.flatnonzero((given < 0) | np.isinf(given))
+            if bad.size:
+                raise SpecError(
+                    f"the internal variance of attribute {names[bad[0]]} is {given[bad[0]]}; "
+                    "it must be finite and at least 0"
+                )
+            v = np.where(np.isnan(given), v, given)
+        refuse(
+            np.isnan(v),
+            names,
+            "has no object with two judgments, so that its internal variance cannot be estimated; "
+            "collect a second judgment of some objects, give its variance, or exclude it",
+        )
+        return v
+
+
+@dataclass(frozen=True, eq=False)
+class CopiesStatistics:
+    """Co-moments of the first k judgments of each attribute, each as a column of its own.
+
+    Attributes
+    ----------
+    comoments : CoMoments
+        Of d·k + 1 columns: judgment c of attribute a is column ``a·k + c`` (missing where an
+        object has fewer), the label is the last.
+    copies : int
+        k ≥ 1.
+    """
+
+    comoments: CoMoments
+    copies: int
+
+    @classmethod
+    def empty(cls, n_attributes: int, copies: int) -> CopiesStatistics:
+        """Summary of no objects: the identity of `merge`."""
+        return cls(CoMoments.empty(n_attributes * copies + 1), copies)
+
+    @classmethod
+    def from_block(
+        cls,
+        judgments: Sequence[Ragged],
+        label: np.ndarray,
+        copies: int,
+        weight: np.ndarray | None = None,
+    ) -> CopiesStatistics:
+        """Summarise one block of objects.
+
+        Parameters
+        ----------
+        judgments : sequence of Ragged, length d
+        label : ndarray of shape (n,)
+        copies : int
+            k ≥ 1.
+        weight : ndarray of shape (n,), optional
+
+        Raises
+        ------
+        DataError
+            As :meth:`JudgmentStatistics.from_block`.
+        """
+        judgments, label, weight = _checked(judgments, label, weight)
+        block = np.empty((len(judgments) * copies + 1, label.size))
+        for attribute, ragged in enumerate(judgments):
+            block[attribute * copies : (attribute + 1) * copies] = ragged.padded(copies)
+        block[-1] = label
+        return cls(CoMoments.from_block(block, weight, overwrite=True), copies)
+
+    @property
+    def n_attributes(self) -> int:
+        """Number of attributes d."""
+        return (self.comoments.n_columns - 1) // self.copies
+
+    def merge(self, other: CopiesStatistics) -> CopiesStatistics:
+        """Summary of the objects of both.
+
+        Raises
+        ------
+        ValueError
+            If the numbers of attributes or of copies differ.
+        """
+        if self.copies != other.copies:
+            raise ValueError(f"{self.copies} copies cannot be merged with {other.copies}")
+        return replace(self, comoments=self.comoments.merge(other.comoments))
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Content as named arrays."""
+        return {"copies": np.asarray(np.int64(self.copies))} | self.comoments.to_arrays()
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> CopiesStatistics:
+        """Inverse of :meth:`to_arrays`."""
+        return cls(CoMoments.from_arrays(arrays), int(arrays["copies"]))
+
+
+def refuse(bad: np.ndarray, names: Sequence[str], what: str) -> None:
+    """Raise `DataError` naming the attributes for which `bad` holds."""
+    found = [str(names[int(a)]) for a in np.flatnonzero(bad)]
+    if found:
+        shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+        raise DataError(f"attribute{'s' if len(found) > 1 else ''} {shown}: {what}")
+
+
+def _checked(
+    judgments: Sequence[Ragged], label: np.ndarray, weight: np.ndarray | None
+) -> tuple[Sequence[Ragged], np.ndarray, np.ndarray | None]:
+    """Check a block of objects and leave out those of weight 0."""
+    label = np.asarray(label, dtype=np.float64)
+    check_rows(judgments, label.size)
+    if not np.isfinite(label).all():
+        bad = int(np.flatnonzero(~np.isfinite(label))[0])
+        raise DataError(f"the label of object {bad} is {label[bad]}; labels must be finite numbers")
+    keep, weight = checked_weight(weight, label.size)
+    if keep is not None:
+        judgments, label = [ragged.take(keep) for ragged in judgments], label[keep]
+    return judgments, label, weight
+
+
+def _within(counts: np.ndarray, squares: np.ndarray, weight: np.ndarray | None) -> list[float]:
+    """Return the sums of `JudgmentStatistics`, in its order, for one attribute."""
+    repeated = counts >= 2
+    k = counts[repeated]
+    w = None if weight is None else weight[repeated]
+    variance = squares[repeated] / (k - 1)
+    single = counts == 1
+    n_single, n_repeated = int(single.sum()), int(repeated.sum())
+    return [
+        float(variance.sum() if w is None else (w * variance).sum()),
+        float(n_repeated if w is None else w.sum()),
+        float((variance / k).sum() if w is None else (w * variance / k).sum()),
+        float(n_single if weight is None else weight[single].sum()),
+        int(counts.sum()),
+        n_single + n_repeated,
+        n_repeated,
+        int(counts.max(initial=0)),
+    ]
+
+
+def _with_prefix(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Arrays whose name starts with `prefix`, without it."""
+    return {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}

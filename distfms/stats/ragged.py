@@ -1,0 +1,181 @@
+"""One attribute's judgments of a block of objects: a list of numbers per object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from distfms.errors import DataError
+
+
+class Ragged(NamedTuple):
+    """Lists of float64, one per row.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_values,), float64
+        The lists one after another.
+    offsets : ndarray of shape (n_rows + 1,), int64
+        Row ``i`` is ``values[offsets[i]:offsets[i + 1]]``. The first offset need not be 0, so
+        that a run of rows is a view (see `rows`).
+    """
+
+    values: np.ndarray
+    offsets: np.ndarray
+
+    @classmethod
+    def from_lists(cls, lists: Iterable[Sequence[float]]) -> Self:
+        """Build from one sequence of numbers per row."""
+        rows = [np.asarray(row, dtype=np.float64).ravel() for row in lists]
+        counts = np.array([row.size for row in rows], dtype=np.int64)
+        values = np.concatenate(rows) if rows else np.empty(0)
+        return cls(values, offsets_of(counts))
+
+    @classmethod
+    def from_matrix(cls, matrix: np.ndarray) -> Self:
+        """Build from an (n_rows, k) matrix in which NaN means "no judgment"."""
+        matrix = np.asarray(matrix, dtype=np.float64)
+        present = ~np.isnan(matrix)
+        return cls(matrix[present], offsets_of(present.sum(axis=1)))
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.offsets.size - 1
+
+    def counts(self) -> np.ndarray:
+        """Length of each list, int64 of shape (n_rows,)."""
+        return np.diff(self.offsets)
+
+    def content(self) -> np.ndarray:
+        """Values of these rows, without what may lie before or after them."""
+        return self.values[self.offsets[0] : self.offsets[-1]]
+
+    def rows(self, start: int, stop: int) -> Self:
+        """Rows ``start:stop``; a view, nothing is copied."""
+        return self._replace(offsets=self.offsets[start : stop + 1])
+
+    def take(self, order: np.ndarray) -> Self:
+        """Rows in the order given; a copy.
+
+        Parameters
+        ----------
+        order : ndarray of int or bool
+            Row numbers, or a mask over the rows.
+        """
+        order = np.asarray(order)
+        rows = np.flatnonzero(order) if order.dtype == np.bool_ else order.astype(np.int64)
+        counts = self.counts()[rows]
+        return self._gather(self.offsets[:-1][rows], counts)
+
+    def first(self, k: int) -> Self:
+        """Each row's first `k` values, or all where it holds fewer."""
+        return self._gather(self.offsets[:-1], np.minimum(self.counts(), k))
+
+    def padded(self, k: int) -> np.ndarray:
+        """First `k` values of each row as columns, NaN where a row holds fewer.
+
+        Returns
+        -------
+        ndarray of shape (k, n_rows)
+        """
+        starts, counts = self.offsets[:-1], self.counts()
+        out = np.full((k, self.n_rows), np.nan)
+        for c in range(k):
+            held = counts > c
+            out[c, held] = self.values[starts[held] + c]
+        return out
+
+    def means(self) -> np.ndarray:
+        """Mean of each row, NaN where it is empty; shape (n_rows,)."""
+        return self.means_and_squares()[0]
+
+    def means_and_squares(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and centred sum of squares of each row, in two passes.
+
+        Returns
+        -------
+        means : ndarray of shape (n_rows,)
+            NaN where the row is empty.
+        squares : ndarray of shape (n_rows,)
+            Σ (x − mean)², 0 where the row holds fewer than two values. A row of equal values
+            has exactly 0.
+        """
+        counts = self.counts()
+        k = int(counts[0]) if counts.size else 0
+        if k > 0 and (counts == k).all():
+            return _equal_lengths(self.content().reshape(-1, k))
+        means, squares = np.full(self.n_rows, np.nan), np.zeros(self.n_rows)
+        held = counts > 0
+        if held.any():
+            starts = self.offsets[:-1][held] - self.offsets[0]
+            means[held], squares[held] = _reduced(self.content(), starts, counts[held])
+        return means, squares
+
+    def _gather(self, starts: np.ndarray, counts: np.ndarray) -> Self:
+        """Copy the lists of the given starts and lengths one after another."""
+        offsets = offsets_of(counts)
+        index = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)
+        return type(self)(self.values[index], offsets)
+
+
+def offsets_of(counts: np.ndarray) -> np.ndarray:
+    """Offsets (int64, one more than rows) of lists with these lengths."""
+    offsets = np.zeros(counts.size + 1, dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
+
+
+def check_rows(judgments: Sequence[Ragged], n_rows: int) -> None:
+    """Check that every attribute has `n_rows` rows of finite numbers.
+
+    Raises
+    ------
+    DataError
+        Naming the index of the attribute.
+    """
+    for attribute, ragged in enumerate(judgments):
+        if ragged.n_rows != n_rows:
+            raise DataError(
+                f"attribute {attribute} has judgments of {ragged.n_rows} objects, "
+                f"but there are {n_rows} labels"
+            )
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = ragged.content().sum()
+        # The sum alone may overflow; only then look at every value.
+        if not np.isfinite(total) and not np.isfinite(ragged.content()).all():
+            raise DataError(f"attribute {attribute} has a judgment that is not a finite number")
+
+
+def _equal_lengths(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Row means and centred sums of squares of an (n, k) table, column by column.
+
+    Sums along an axis of a few elements are slow; k sums of long columns are not.
+    """
+    k = table.shape[1]
+    # The first value as origin makes rows of equal values exact and keeps the digits of others.
+    origin = table[:, 0]
+    differences = [table[:, c] - origin for c in range(1, k)]
+    shift, squares = np.zeros(origin.size), np.zeros(origin.size)
+    for difference in differences:
+        shift += difference
+    shift /= k
+    for difference in differences:
+        difference -= shift
+        squares += np.square(difference, out=difference)
+    squares += np.square(shift)
+    return origin + shift, squares
+
+
+def _reduced(
+    values: np.ndarray, starts: np.ndarray, counts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means and centred sums of squares of non-empty lists of any lengths."""
+    origin = values[starts]
+    difference = values - np.repeat(origin, counts)
+    shift = np.add.reduceat(difference, starts) / counts
+    difference -= np.repeat(shift, counts)
+    squares = np.add.reduceat(np.square(difference, out=difference), starts)
+    return origin + shift, squares

@@ -1,0 +1,192 @@
+"""Merge laws of moments, co-moments and blocks of them.
+
+Tolerances come from the error bounds of the operations. With n rows, p parts, total weight W,
+largest magnitude X and range R of the values, a mean is off by at most δ = c·ε·X, c = 4(n + p).
+A co-moment is then off by at most c·ε·W·R² from its sums and W(2Rδ + δ²) from the means; a cross
+sum by c·ε·W·R + Wδ; a weight by c·ε·W.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from distfms.stats import ComomentBlock, CoMoments, Moments, assemble, merge_tree
+from distfms.stats.base import to_bytes
+
+EPS = float(np.finfo(np.float64).eps)
+SETTINGS = settings(max_examples=60, deadline=None)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A block, its weights and where to cut its rows."""
+
+    block: np.ndarray
+    weight: np.ndarray | None
+    cuts: tuple[int, ...]
+
+    def parts(self, kind: type = CoMoments) -> list:
+        edges = [0, *self.cuts, self.block.shape[1]]
+        runs = [slice(a, b) for a, b in itertools.pairwise(edges)]
+        return [
+            kind.from_block(self.block[:, r], None if self.weight is None else self.weight[r])
+            for r in runs
+        ]
+
+    def tolerances(self) -> dict[str, float]:
+        seen = self.block[np.isfinite(self.block)]
+        largest = float(np.abs(seen).max(initial=0.0))
+        spread = float(np.ptp(seen)) if seen.size else 0.0
+        total = float(self.block.shape[1] if self.weight is None else self.weight.sum())
+        c = 4 * (self.block.shape[1] + len(self.cuts) + 2) * EPS
+        delta = c * largest
+        return {
+            "n_samples": 0.0,
+            "weight": c * total,
+            "weight_sq": c * total * max(total, 1.0),
+            "mean": delta,
+            "comoment": c * total * spread**2 + total * (2 * spread * delta + delta**2),
+            "pair_weight": c * total,
+            "cross": c * total * spread + total * delta,
+        }
+
+    def assert_equal(self, a: CoMoments, b: CoMoments) -> None:
+        first, second, tolerances = complete(a), complete(b), self.tolerances()
+        for name, tolerance in tolerances.items():
+            np.testing.assert_allclose(
+                first[name], second[name], rtol=0, atol=tolerance + 1e-300, err_msg=name
+            )
+
+
+def complete(value: CoMoments) -> dict[str, np.ndarray]:
+    """All arrays; a part without gaps says the same with and without the optional ones."""
+    full = np.full(value.comoment.shape, value.weight)
+    return {"pair_weight": full, "cross": np.zeros_like(full)} | value.to_arrays()
+
+
+@st.composite
+def cases(draw: st.DrawFn, n_cuts: int | None = None) -> Case:
+    d, n = draw(st.integers(1, 4)), draw(st.integers(0, 12))
+    number = st.floats(-100, 100, allow_subnormal=False)
+    gap = draw(st.booleans())
+    elements = st.one_of(number, st.just(np.nan)) if gap else number
+    block = draw(arrays(np.float64, (d, n), elements=elements))
+    block = block + draw(st.sampled_from([0.0, 30.0, 1e8]))
+    weights = st.sampled_from([0.0, 0.3, 1.0, 7.5])
+    weight = draw(st.none() | arrays(np.float64, n, elements=weights))
+    size = draw(st.integers(0, 5)) if n_cuts is None else n_cuts
+    cuts = draw(st.lists(st.integers(0, n), min_size=size, max_size=size))
+    return Case(block, weight, tuple(sorted(cuts)))
+
+
+@SETTINGS
+@given(cases())
+def test_any_partitioning_equals_one_block(case: Case) -> None:
+    merged = merge_tree(case.parts())
+    case.assert_equal(merged, CoMoments.from_block(case.block, case.weight))
+    np.testing.assert_array_equal(merged.comoment, merged.comoment.T)
+    assert (np.diagonal(merged.comoment) >= 0).all()
+
+
+@SETTINGS
+@given(cases(n_cuts=2))
+def test_merging_is_associative_and_commutative(case: Case) -> None:
+    a, b, c = case.parts()
+    case.assert_equal(a.merge(b).merge(c), a.merge(b.merge(c)))
+    case.assert_equal(a.merge(b).merge(c), c.merge(b).merge(a))
+
+
+@SETTINGS
+@given(cases(n_cuts=0))
+def test_no_rows_are_the_identity_to_the_bit(case: Case) -> None:
+    (value,) = case.parts()
+    empty = CoMoments.from_block(case.block[:, :0])
+    assert to_bytes(empty.to_arrays()) == to_bytes(CoMoments.empty(value.n_columns).to_arrays())
+    for merged in (value.merge(empty), empty.merge(value)):
+        assert to_bytes(merged.to_arrays()) == to_bytes(value.to_arrays())
+
+
+@SETTINGS
+@given(cases(n_cuts=1))
+def test_nothing_is_ever_mutated(case: Case) -> None:
+    block = case.block.copy()
+    a, b = case.parts()
+    np.testing.assert_array_equal(block, case.block)
+    before = [to_bytes(value.to_arrays()) for value in (a, b)]
+    both = a.merge(b)
+    whole = to_bytes(both.to_arrays())
+    both.subtract(a), both.scaled(2.0), both.take([0]), both.variance()
+    a.merge(b)
+    assert [to_bytes(value.to_arrays()) for value in (a, b)] == before
+    assert to_bytes(both.to_arrays()) == whole
+
+
+@SETTINGS
+@given(cases(n_cuts=1))
+def test_subtracting_undoes_merging(case: Case) -> None:
+    a, b = case.parts()
+    rest = a.merge(b).subtract(b)
+    assert rest.n_samples == a.n_samples
+    # Digits are lost as the remainder's share of the weight, at worst in one column alone.
+    held, left = a.merge(b).observed_weight, a.observed_weight
+    loss = 4 * float(np.max(np.divide(held, left, out=np.ones_like(held), where=left > 0)))
+    tolerances = case.tolerances()
+    for name in ("mean", "comoment", "pair_weight", "cross"):
+        np.testing.assert_allclose(
+            complete(rest)[name],
+            complete(a)[name],
+            rtol=0,
+            atol=loss**2 * tolerances[name] + 1e-300,
+            err_msg=name,
+        )
+
+
+@SETTINGS
+@given(cases(), st.data())
+def test_column_blocks_obey_the_same_laws(case: Case, data: st.DataObject) -> None:
+    d = case.block.shape[0]
+    cut = data.draw(st.integers(0, d))
+    edges = [0, *case.cuts, case.block.shape[1]]
+    merged = []
+    for columns in (slice(0, cut), slice(cut, d)):
+        parts = [
+            ComomentBlock.from_block(
+                case.block[:, p:q], columns, None if case.weight is None else case.weight[p:q]
+            )
+            for p, q in itertools.pairwise(edges)
+        ]
+        merged.append(merge_tree(parts))
+    case.assert_equal(assemble(merged), CoMoments.from_block(case.block, case.weight))
+
+
+@SETTINGS
+@given(cases())
+def test_moments_obey_the_same_laws(case: Case) -> None:
+    merged = merge_tree(case.parts(Moments))
+    whole = Moments.from_block(case.block, case.weight)
+    tolerances = case.tolerances()
+    for name in ("n_observed", "n_missing", "minimum", "maximum"):
+        np.testing.assert_array_equal(merged.to_arrays()[name], whole.to_arrays()[name])
+    for name, other in (("weight", "weight"), ("mean", "mean"), ("m2", "comoment")):
+        np.testing.assert_allclose(
+            merged.to_arrays()[name], whole.to_arrays()[name], rtol=0,
+            atol=tolerances[other] + 1e-300,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1])
+def test_unit_variance_at_mean_1e8_survives_sixty_four_parts(share: float) -> None:
+    rng = np.random.default_rng(0)
+    small = np.round(rng.normal(size=(3, 6400)), 6)
+    small[rng.random(small.shape) < share] = np.nan
+    big = small + 1e8
+    merged = merge_tree([CoMoments.from_block(big[:, s : s + 100]) for s in range(0, 6400, 100)])
+    want = CoMoments.from_block(big - 1e8).covariance(pairwise=True)
+    np.testing.assert_allclose(merged.covariance(pairwise=True), want, rtol=0, atol=1e-6)

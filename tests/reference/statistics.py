@@ -1,0 +1,95 @@
+"""Statistics written out literally, object by object, with exactly rounded sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum, isnan
+
+import numpy as np
+
+Lists = Sequence[Sequence[Sequence[float]]]  # attribute → object → judgments
+
+
+def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    total = fsum(weights)
+    return fsum(w * x for x, w in zip(values, weights, strict=True)) / total if total else 0.0
+
+
+@dataclass(frozen=True)
+class LiteralCoMoments:
+    mean: np.ndarray
+    comoment: np.ndarray
+    pair_weight: np.ndarray
+    cross: np.ndarray
+
+
+def comoments(block: np.ndarray, weight: Sequence[float] | None = None) -> LiteralCoMoments:
+    """Centred co-moments of the columns of a (d, n) block, with NaN for missing."""
+    d, n = block.shape
+    w = [1.0] * n if weight is None else [float(x) for x in weight]
+    x = [[float(value) for value in row] for row in block]
+    mean = []
+    for row in x:
+        seen = [r for r in range(n) if not isnan(row[r])]
+        mean.append(weighted_mean([row[r] for r in seen], [w[r] for r in seen]))
+    out = np.zeros((3, d, d))
+    for i in range(d):
+        for j in range(d):
+            both = [r for r in range(n) if not isnan(x[i][r]) and not isnan(x[j][r])]
+            out[0, i, j] = fsum(w[r] * (x[i][r] - mean[i]) * (x[j][r] - mean[j]) for r in both)
+            out[1, i, j] = fsum(w[r] for r in both)
+            out[2, i, j] = fsum(w[r] * (x[i][r] - mean[i]) for r in both)
+    return LiteralCoMoments(np.array(mean), *out)
+
+
+@dataclass(frozen=True)
+class LiteralEstimates:
+    b: np.ndarray
+    v: np.ndarray
+    second_moment: np.ndarray
+    noise: np.ndarray
+    external: np.ndarray
+    label_variance: float
+    means: np.ndarray
+
+
+def var_est(judgments: Sequence[float]) -> float:
+    """Sample variance, n − 1 in the denominator."""
+    centre = fsum(judgments) / len(judgments)
+    return fsum((x - centre) ** 2 for x in judgments) / (len(judgments) - 1)
+
+
+def judgment_estimates(
+    lists: Lists,
+    label: Sequence[float],
+    weight: Sequence[float] | None = None,
+    given: Sequence[float] | None = None,
+) -> LiteralEstimates:
+    """Compute the table of the methods page by loops over objects."""
+    d, n = len(lists), len(label)
+    w = [1.0] * n if weight is None else [float(x) for x in weight]
+    objects = [i for i in range(n) if w[i] > 0]
+    has = [[i for i in objects if len(lists[a][i])] for a in range(d)]
+    bar = [{i: fsum(lists[a][i]) / len(lists[a][i]) for i in has[a]} for a in range(d)]
+    mean = [weighted_mean([bar[a][i] for i in has[a]], [w[i] for i in has[a]]) for a in range(d)]
+    y_mean = weighted_mean([label[i] for i in objects], [w[i] for i in objects])
+    b, v, u, S = np.zeros(d), np.zeros(d), np.zeros(d), np.zeros((d, d))
+    for a in range(d):
+        held = [w[i] for i in has[a]]
+        b[a] = weighted_mean([(label[i] - y_mean) * (bar[a][i] - mean[a]) for i in has[a]], held)
+        repeated = [i for i in has[a] if len(lists[a][i]) >= 2]
+        v[a] = weighted_mean([var_est(lists[a][i]) for i in repeated], [w[i] for i in repeated])
+        if given is not None and not isnan(given[a]):
+            v[a] = given[a]
+        terms = [
+            (var_est(lists[a][i]) if len(lists[a][i]) >= 2 else v[a]) / len(lists[a][i])
+            for i in has[a]
+        ]
+        u[a] = weighted_mean(terms, held)
+        for c in range(d):
+            both = [i for i in has[a] if i in bar[c]]
+            products = [(bar[a][i] - mean[a]) * (bar[c][i] - mean[c]) for i in both]
+            S[a, c] = weighted_mean(products, [w[i] for i in both])
+    y_variance = weighted_mean([(label[i] - y_mean) ** 2 for i in objects], [w[i] for i in objects])
+    return LiteralEstimates(b, v, S, u, S - np.diag(u), y_variance, np.array(mean))

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import io
+import zipfile
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distfms.stats import CoMoments, Folded, merge_tree
+from distfms.stats.base import from_bytes, load_npz, save_npz, to_bytes
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Records how it was merged."""
+
+    text: str
+
+    def merge(self, other: Shape) -> Shape:
+        return Shape(f"({self.text}{other.text})")
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        return {"text": np.array(self.text)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Any) -> Shape:
+        return cls(str(arrays["text"]))
+
+
+def leaves(text: str) -> list[Shape]:
+    return [Shape(letter) for letter in text]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a", "a"),
+        ("ab", "(ab)"),
+        ("abc", "((ab)c)"),
+        ("abcde", "(((ab)(cd))e)"),
+        ("abcdefg", "(((ab)(cd))((ef)g))"),
+    ],
+)
+def test_merge_tree_is_aligned_at_powers_of_two(text: str, expected: str) -> None:
+    assert merge_tree(leaves(text)).text == expected
+
+
+def test_merge_tree_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="nothing to merge"):
+        merge_tree([])
+
+
+def test_folded_splits_train_and_test() -> None:
+    folded = Folded(tuple(leaves("abct")))
+    assert folded.n_folds == 3
+    assert folded.test.text == "t"
+    assert folded.train().text == "((ab)c)"
+    assert folded.train_without(1).text == "(ac)"
+    merged = folded.merge(Folded(tuple(leaves("ABCT"))))
+    assert [part.text for part in merged.parts] == ["(aA)", "(bB)", "(cC)", "(tT)"]
+
+
+def test_folded_without_cross_validation_has_one_training_part() -> None:
+    folded = Folded(tuple(leaves("at")))
+    assert folded.train().text == "a"
+    with pytest.raises(ValueError, match="no other fold"):
+        folded.train_without(0)
+
+
+def test_folded_refuses_misuse() -> None:
+    folded = Folded(tuple(leaves("abt")))
+    with pytest.raises(IndexError):
+        folded.train_without(2)
+    with pytest.raises(ValueError, match="folds"):
+        folded.merge(Folded(tuple(leaves("at"))))
+    with pytest.raises(ValueError, match="test part"):
+        Folded(tuple(leaves("a")))
+    with pytest.raises(ValueError, match="some are missing"):
+        Folded.from_arrays({"0/text": np.array("a"), "2/text": np.array("t")}, Shape)
+    with pytest.raises(ValueError, match="does not belong"):
+        Folded.from_arrays({"text": np.array("a")}, Shape)
+
+
+def test_folded_round_trip_keeps_ten_and_more_parts_in_order() -> None:
+    folded = Folded(tuple(leaves("abcdefghijkt")))
+    back = Folded.from_arrays(from_bytes(to_bytes(folded.to_arrays())), Shape)
+    assert back.parts == folded.parts
+
+
+def test_npz_round_trip_is_exact() -> None:
+    arrays = {
+        "a/b": np.array([[0.1, -0.0], [np.nan, np.inf]]),
+        "scalar": np.float64(1 / 3),
+        "count": np.int64(2**60),
+        "none": np.zeros((0, 3)),
+        "columns": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    }
+    back = from_bytes(to_bytes(arrays))
+    assert set(back) == set(arrays)
+    for name, array in arrays.items():
+        assert back[name].shape == np.shape(array)
+        assert back[name].dtype == np.asarray(array).dtype
+        assert back[name].tobytes() == np.asarray(array).tobytes()
+
+
+def test_npz_bytes_depend_on_content_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = np.arange(6.0).reshape(2, 3), np.arange(3)
+    first = to_bytes({"a": a, "b": b})
+    monkeypatch.setattr("time.time", lambda: 2e9)
+    monkeypatch.setattr("time.localtime", lambda *_: (2033, 5, 18, 3, 33, 20, 2, 138, 0))
+    assert to_bytes({"b": b, "a": np.asfortranarray(a)}) == first
+    with zipfile.ZipFile(io.BytesIO(first)) as archive:
+        assert {info.compress_type for info in archive.infolist()} == {zipfile.ZIP_STORED}
+
+
+def test_npz_on_disk_and_no_pickle(tmp_path: Any) -> None:
+    path = tmp_path / "statistics.npz"
+    save_npz(path, {"x": np.arange(3.0)})
+    np.testing.assert_array_equal(load_npz(path)["x"], np.arange(3.0))
+    with pytest.raises(ValueError, match=r"[Oo]bject"):
+        to_bytes({"x": np.array([{}], dtype=object)})
+    np.savez(path, x=np.array([{}], dtype=object))
+    with pytest.raises(ValueError, match="pickle"):
+        load_npz(path)
+
+
+def test_folded_statistics_round_trip() -> None:
+    rng = np.random.default_rng(0)
+    parts = (CoMoments.from_block(rng.random((2, 5))), CoMoments.empty(2))
+    back = Folded.from_arrays(from_bytes(to_bytes(Folded(parts).to_arrays())), CoMoments)
+    assert to_bytes(back.to_arrays()) == to_bytes(Folded(parts).to_arrays())
+    assert back.test.n_samples == 0

@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distfms.errors import DataError, NumericalError
+from distfms.stats import CoMoments, merge_tree
+from distfms.stats import blocks as blocks_module
+from distfms.stats import comoments as comoments_module
+from distfms.stats.base import to_bytes
+from distfms.stats.blocks import Block
+from tests.reference import statistics as literal
+
+
+def gaps(rng: np.random.Generator, block: np.ndarray, share: float) -> np.ndarray:
+    block = block.copy()
+    block[rng.random(block.shape) < share] = np.nan
+    return block
+
+
+def assert_matches(got: CoMoments, block: np.ndarray, weight: np.ndarray | None = None) -> None:
+    want = literal.comoments(block, weight)
+    np.testing.assert_allclose(got.mean, want.mean, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(got.comoment, want.comoment, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(got.comoment, got.comoment.T)
+    np.testing.assert_allclose(got.observed_weight, np.diag(want.pair_weight), rtol=1e-13)
+    if np.isnan(block).any():
+        np.testing.assert_allclose(got.pair_weight, want.pair_weight, rtol=1e-13)
+        np.testing.assert_allclose(got.cross, want.cross, rtol=1e-12, atol=1e-11)
+    else:
+        assert got.pair_weight is None
+        assert got.cross is None
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("offset", [0.0, 50.0])
+def test_against_the_literal_form(share: float, weighted: bool, offset: float) -> None:
+    rng = np.random.default_rng(1)
+    block = gaps(rng, rng.normal(offset, 1.0, (4, 60)), share)
+    weight = rng.random(60) if weighted else None
+    got = CoMoments.from_block(block, weight)
+    assert_matches(got, block, weight)
+    assert got.n_samples == 60
+    assert got.weight == pytest.approx(60 if weight is None else weight.sum())
+    assert got.weight_sq == pytest.approx(60 if weight is None else (weight**2).sum())
+
+
+def test_some_columns_complete_some_never_observed() -> None:
+    rng = np.random.default_rng(2)
+    block = rng.normal(3.0, 1.0, (5, 40))
+    block[1, :10] = block[3, 5:20] = np.nan
+    block[4] = np.nan
+    got = CoMoments.from_block(block)
+    assert_matches(got, block)
+    assert got.mean[4] == 0.0
+    assert got.constant_columns().tolist() == [False, False, False, False, True]
+    assert not got.covariance(pairwise=True)[4].any()
+
+
+def test_many_chunks_equal_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    block = gaps(rng, rng.normal(9.0, 1.0, (3, 100)), 0.1)
+    weight = rng.random(100)
+    whole = CoMoments.from_block(block, weight)
+    monkeypatch.setattr(blocks_module, "_CHUNK_ROWS", (7, 7))
+    chunked = CoMoments.from_block(block, weight)
+    for name, array in whole.to_arrays().items():
+        np.testing.assert_allclose(chunked.to_arrays()[name], array, rtol=1e-12, atol=1e-11)
+    assert_matches(chunked, block, weight)
+
+
+@pytest.mark.parametrize("offset", [0.0, 50.0])
+@pytest.mark.parametrize("d", [3, 40])
+def test_same_bits_wherever_the_block_lies(offset: float, d: int) -> None:
+    """A slice of a larger buffer, any alignment, scratch or not: the same bits."""
+    rng = np.random.default_rng(4)
+    block = rng.normal(offset, 1.0, (d, 1001))
+    want = to_bytes(CoMoments.from_block(block).to_arrays())
+    for shift in range(9):
+        buffer = np.full((d, 1001 + 16), np.inf)
+        buffer[:, shift : shift + 1001] = block
+        view = buffer[:, shift : shift + 1001]
+        assert to_bytes(CoMoments.from_block(view).to_arrays()) == want
+        np.testing.assert_array_equal(view, block)
+        assert to_bytes(CoMoments.from_block(view, overwrite=True).to_arrays()) == want
+
+
+def test_overwriting_changes_no_bit_of_the_result_with_weights_and_gaps() -> None:
+    rng = np.random.default_rng(5)
+    block, weight = gaps(rng, rng.normal(2.0, 1.0, (4, 300)), 0.2), rng.random(300)
+    want = to_bytes(CoMoments.from_block(block, weight).to_arrays())
+    assert to_bytes(CoMoments.from_block(block, weight, overwrite=True).to_arrays()) == want
+
+
+def test_mean_of_1e8_and_unit_variance_survives() -> None:
+    rng = np.random.default_rng(6)
+    small = np.round(rng.normal(0.0, 1.0, (3, 4000)), 6)
+    small[2] = 0.6 * small[0] + 0.8 * small[1]
+    big = small + 1e8
+    exact = literal.comoments(big - 1e8).comoment / 4000
+    parts = [CoMoments.from_block(big[:, s : s + 250]) for s in range(0, 4000, 250)]
+    for got in (CoMoments.from_block(big), merge_tree(parts)):
+        np.testing.assert_allclose(got.covariance(pairwise=False), exact, rtol=0, atol=1e-6)
+        assert not got.constant_columns().any()
+
+
+def test_the_uncentred_product_is_not_trusted_where_the_first_rows_mislead() -> None:
+    rng = np.random.default_rng(7)
+    block = np.full((2, 20000), 1e5) + rng.normal(0.0, 1.0, (2, 20000))
+    block[:, :256] *= np.where(np.arange(256) % 2, 1.3, 0.7)  # the spread is in these rows alone
+    rows = Block.of(block, None)
+    assert rows.nearly_centred()
+    assert comoments_module._raw_product(rows) is None
+    assert comoments_module._raw_product(Block.of(block[:, :300], None)) is not None
+    want = np.cov(block - 1e5, bias=True)
+    np.testing.assert_allclose(
+        CoMoments.from_block(block).covariance(pairwise=True), want, rtol=1e-12
+    )
+
+
+def test_constant_columns_relative_to_scale() -> None:
+    rng = np.random.default_rng(8)
+    block = rng.normal(0.0, 1.0, (5, 5000))
+    block[1] = 1e8
+    block[2] += 1e8
+    block[3] = 0.0
+    block[4] = 0.1
+    weight = rng.random(5000)
+    halves = CoMoments.from_block(block[:, :1999]).merge(CoMoments.from_block(block[:, 1999:]))
+    for got in (CoMoments.from_block(block), CoMoments.from_block(block, weight), halves):
+        assert got.constant_columns().tolist() == [False, True, False, True, True]
+        correlation = got.correlation()
+        np.testing.assert_array_equal(np.diag(correlation), 1.0)
+        assert not correlation[1, [0, 2, 3, 4]].any()
+
+
+def test_zero_weight_is_the_same_as_no_row() -> None:
+    rng = np.random.default_rng(9)
+    block = rng.normal(5.0, 1.0, (3, 50))
+    weight = rng.integers(0, 3, 50).astype(float)
+    block[0, np.flatnonzero(weight == 0)[0]] = np.inf
+    keep = weight > 0
+    want = CoMoments.from_block(np.ascontiguousarray(block[:, keep]), weight[keep])
+    assert to_bytes(CoMoments.from_block(block, weight).to_arrays()) == to_bytes(want.to_arrays())
+    assert np.isinf(block).any()  # the caller's block is as it was
+    assert CoMoments.from_block(block, np.zeros(50)).n_samples == 0
+
+
+def test_whole_weights_are_repeated_rows() -> None:
+    rng = np.random.default_rng(10)
+    block, weight = gaps(rng, rng.normal(1.0, 1.0, (3, 30)), 0.2), rng.integers(0, 4, 30)
+    got = CoMoments.from_block(block, weight.astype(float))
+    want = CoMoments.from_block(np.repeat(block, weight, axis=1))
+    np.testing.assert_allclose(got.comoment, want.comoment, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        got.covariance(pairwise=True), want.covariance(pairwise=True), rtol=1e-12, atol=1e-12
+    )
+
+
+def test_covariance_pairwise_and_imputed() -> None:
+    block = np.array([[1.0, 3.0, np.nan, 5.0], [2.0, np.nan, 4.0, 6.0]])
+    got = CoMoments.from_block(block)
+    # Means 3 and 4; both observed in rows 0 and 3: (−2)(−2) + 2·2 = 8.
+    np.testing.assert_allclose(got.covariance(pairwise=True), [[8 / 3, 4.0], [4.0, 8 / 3]])
+    np.testing.assert_allclose(got.covariance(pairwise=False), [[2.0, 2.0], [2.0, 2.0]])
+    imputed = np.where(np.isnan(block), np.array([[3.0], [4.0]]), block)
+    np.testing.assert_allclose(got.covariance(pairwise=False), np.cov(imputed, bias=True))
+    np.testing.assert_allclose(got.variance(), [8 / 3, 8 / 3])
+
+
+def test_subtract_undoes_merge() -> None:
+    rng = np.random.default_rng(11)
+    for share in (0.0, 0.2):
+        block = gaps(rng, rng.normal(20.0, 1.0, (3, 90)), share)
+        weight = rng.random(90) + 0.1
+        a = CoMoments.from_block(block[:, :40], weight[:40])
+        b = CoMoments.from_block(block[:, 40:], weight[40:])
+        rest = a.merge(b).subtract(b)
+        for name, array in a.to_arrays().items():
+            np.testing.assert_allclose(rest.to_arrays()[name], array, rtol=1e-10, atol=1e-10)
+        assert a.merge(b).subtract(a.merge(b)).n_samples == 0
+        assert a.subtract(CoMoments.empty(3)) is a
+
+
+def test_subtract_forgets_what_only_the_other_has_observed() -> None:
+    a = CoMoments.from_block(np.array([[1.0, 2.0, 4.0], [np.nan, np.nan, np.nan]]))
+    b = CoMoments.from_block(np.array([[3.0, 5.0], [7.0, 9.0]]))
+    rest = a.merge(b).subtract(b)
+    assert rest.mean[1] == 0.0
+    assert rest.pair_weight is not None
+    assert not rest.pair_weight[1].any()
+    np.testing.assert_allclose(rest.comoment, a.comoment, atol=1e-14)
+
+
+def test_subtract_refuses_what_is_no_part() -> None:
+    rng = np.random.default_rng(12)
+    a, b = (CoMoments.from_block(rng.random((2, n))) for n in (5, 9))
+    with pytest.raises(ValueError, match="no part of"):
+        a.subtract(b)
+    gap = CoMoments.from_block(np.array([[1.0] * 9, [np.nan] * 8 + [1.0]]))
+    with pytest.raises(ValueError, match="no part of"):
+        gap.subtract(a)
+
+
+def test_scaled_is_the_block_with_scaled_weights() -> None:
+    rng = np.random.default_rng(13)
+    block, weight = gaps(rng, rng.random((3, 40)), 0.2), rng.random(40)
+    got = CoMoments.from_block(block, weight).scaled(0.25).to_arrays()
+    want = CoMoments.from_block(block, weight * 0.25).to_arrays()
+    for name, array in want.items():
+        np.testing.assert_allclose(got[name], array, rtol=1e-12, atol=1e-14)
+    for factor in (0.0, -1.0, np.inf, np.nan):
+        with pytest.raises(ValueError, match="positive"):
+            CoMoments.from_block(block).scaled(factor)
+
+
+def test_take_is_the_block_of_the_columns() -> None:
+    rng = np.random.default_rng(14)
+    block = gaps(rng, rng.random((4, 40)), 0.2)
+    got = CoMoments.from_block(block).take([3, 1]).to_arrays()
+    want = CoMoments.from_block(block[[3, 1]]).to_arrays()
+    for name, array in want.items():
+        np.testing.assert_allclose(got[name], array, rtol=1e-12, atol=1e-13)
+    mask = CoMoments.from_block(block).take(np.array([False, True, False, True]))
+    np.testing.assert_array_equal(mask.mean, np.array(got["mean"])[::-1])
+
+
+def test_infinite_values_are_refused_by_column() -> None:
+    for bad in (np.inf, -np.inf):
+        block = np.zeros((4, 6))
+        block[0, 1] = np.nan
+        block[2, 3] = bad
+        with pytest.raises(DataError, match="column 2 holds 1 infinite"):
+            CoMoments.from_block(block)
+    with pytest.raises(DataError, match="column 1 holds values too large to be summed"):
+        CoMoments.from_block(np.array([[0.0, 1.0], [1.7e308, 1.7e308]]))
+    with pytest.raises(DataError, match="column 1 holds values too large to be squared"):
+        CoMoments.from_block(np.array([[0.0, 1.0], [1e200, -1e200]]))
+
+
+@pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
+def test_bad_weights_are_refused(bad: float) -> None:
+    with pytest.raises(DataError, match="weight of row 1"):
+        CoMoments.from_block(np.zeros((2, 3)), np.array([1.0, bad, 1.0]))
+
+
+def test_shapes_are_checked() -> None:
+    with pytest.raises(ValueError, match="columns, rows"):
+        CoMoments.from_block(np.zeros(3))
+    with pytest.raises(ValueError, match="weights of shape"):
+        CoMoments.from_block(np.zeros((2, 3)), np.ones(2))
+    with pytest.raises(ValueError, match="2 and 3 columns"):
+        CoMoments.empty(2).merge(CoMoments.empty(3))
+    with pytest.raises(NumericalError, match="no rows"):
+        CoMoments.empty(2).covariance(pairwise=False)
+
+
+def test_effective_samples() -> None:
+    assert CoMoments.empty(1).effective_samples == 0.0
+    assert CoMoments.from_block(np.zeros((1, 5))).effective_samples == 5.0
+    got = CoMoments.from_block(np.zeros((1, 3)), np.array([3.0, 1.0, 0.0]))
+    assert got.effective_samples == pytest.approx(1.6)

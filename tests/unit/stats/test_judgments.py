@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distfms.errors import DataError, SpecError
+from distfms.stats import CopiesStatistics, JudgmentStatistics, Ragged
+from distfms.stats.base import from_bytes, to_bytes
+from distfms.stats.judgments import JudgmentEstimates
+from tests.reference import statistics as literal
+
+
+def draw(
+    seed: int, n: int = 40, d: int = 3, most: int = 4, offset: float = 0.0
+) -> tuple[list[list[list[float]]], np.ndarray, np.ndarray]:
+    """Random judgment lists of 0..most values, labels and weights (some 0)."""
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(offset, 1.0, (d, n))
+    counts = rng.integers(0, most + 1, (d, n))
+    lists = [
+        [list(truth[a, i] + rng.normal(0, 0.5, counts[a, i])) for i in range(n)] for a in range(d)
+    ]
+    return lists, truth.sum(axis=0) + rng.normal(0, 0.1, n), rng.integers(0, 4, n).astype(float)
+
+
+def ragged(lists: list[list[list[float]]]) -> list[Ragged]:
+    return [Ragged.from_lists(rows) for rows in lists]
+
+
+def assert_estimates(got: JudgmentEstimates, want: literal.LiteralEstimates) -> None:
+    for name in ("b", "v", "second_moment", "noise", "external", "means"):
+        np.testing.assert_allclose(
+            getattr(got, name), getattr(want, name), rtol=1e-11, atol=1e-12, err_msg=name
+        )
+    assert got.label_variance == pytest.approx(want.label_variance, rel=1e-12)
+    np.testing.assert_allclose(got.sigma**2, np.maximum(np.diag(want.external), 0), atol=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("given", [None, [np.nan, 0.7, np.nan]])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_estimates_against_the_literal_table(
+    weighted: bool, given: list[float] | None, seed: int
+) -> None:
+    lists, label, weight = draw(seed)
+    w = weight if weighted else None
+    got = JudgmentStatistics.from_block(ragged(lists), label, w)
+    want = literal.judgment_estimates(lists, label.tolist(), w, given)
+    assert_estimates(got.estimates(None if given is None else np.array(given)), want)
+
+
+def test_one_k_for_all_is_the_paper() -> None:
+    """Equal k: Σ̂ = S − Diag(v̂)/k."""
+    rng = np.random.default_rng(2)
+    judgments = rng.normal(5.0, 1.0, (4, 30, 3)) + rng.normal(0, 2.0, (4, 30, 1))
+    label = rng.normal(0, 1, 30)
+    statistics = JudgmentStatistics.from_block([Ragged.from_matrix(j) for j in judgments], label)
+    got = statistics.estimates()
+    means = judgments.mean(axis=2)
+    S = np.cov(means, bias=True)
+    v = judgments.var(axis=2, ddof=1).mean(axis=1)
+    np.testing.assert_allclose(got.v, v, rtol=1e-12)
+    np.testing.assert_allclose(got.external, S - np.diag(v) / 3, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(got.b, np.cov(means, label, bias=True)[:4, 4], atol=1e-13)
+    assert got.n_judgments == 360
+    assert got.mean_judgments.tolist() == [3.0] * 4
+    assert not got.n_missing.any()
+
+
+def test_counts_and_sums() -> None:
+    lists = [[[1.0, 3.0], [], [5.0], [2.0, 2.0, 5.0]], [[1.0], [2.0], [3.0], [4.0, 6.0]]]
+    got = JudgmentStatistics.from_block(ragged(lists), np.arange(4.0), np.array([1.0, 1, 2, 3]))
+    assert got.n_objects == 4
+    assert got.n_judgments.tolist() == [6, 5]
+    assert got.n_judged.tolist() == [3, 4]
+    assert got.n_repeated.tolist() == [2, 1]
+    assert got.max_judgments.tolist() == [3, 2]
+    np.testing.assert_allclose(got.variance_sum, [1 * 2.0 + 3 * 3.0, 3 * 2.0])
+    np.testing.assert_allclose(got.variance_weight, [4.0, 3.0])
+    np.testing.assert_allclose(got.noise_sum, [1 * 2.0 / 2 + 3 * 3.0 / 3, 3 * 2.0 / 2])
+    np.testing.assert_allclose(got.single_weight, [2.0, 4.0])
+    estimates = got.estimates()
+    assert estimates.n_missing.tolist() == [1, 0]
+    assert estimates.mean_judgments.tolist() == [2.0, 1.25]
+    np.testing.assert_allclose(estimates.means, [(2 + 2 * 5 + 3 * 3) / 6, (1 + 2 + 6 + 15) / 7])
+    np.testing.assert_allclose(got.internal_variance(), [11 / 4, 2.0])
+
+
+def test_large_mean_survives() -> None:
+    lists, label, _ = draw(3, n=200)
+    shifted = [[[round(x, 6) + 1e8 for x in row] for row in rows] for rows in lists]
+    centred = [[[x - 1e8 for x in row] for row in rows] for rows in shifted]
+    parts = [
+        JudgmentStatistics.from_block(
+            ragged([rows[s : s + 50] for rows in shifted]), label[s : s + 50]
+        )
+        for s in range(0, 200, 50)
+    ]
+    got = parts[0].merge(parts[1]).merge(parts[2].merge(parts[3])).estimates()
+    want = literal.judgment_estimates(centred, label.tolist())
+    for name in ("b", "v", "second_moment", "noise", "external"):
+        np.testing.assert_allclose(getattr(got, name), getattr(want, name), atol=2e-7)
+
+
+def test_subtract_scaled_take() -> None:
+    lists, label, weight = draw(4)
+    weight += 0.5
+    first = JudgmentStatistics.from_block(ragged([r[:25] for r in lists]), label[:25], weight[:25])
+    second = JudgmentStatistics.from_block(ragged([r[25:] for r in lists]), label[25:], weight[25:])
+    rest = first.merge(second).subtract(second)
+    want = literal.judgment_estimates([r[:25] for r in lists], label[:25].tolist(), weight[:25])
+    assert_estimates(rest.estimates(), want)
+    assert rest.n_judgments.tolist() == first.n_judgments.tolist()
+    with pytest.raises(ValueError, match="no part"):
+        second.subtract(first)
+    assert_estimates(first.scaled(0.3).estimates(), want)
+    chosen = literal.judgment_estimates(
+        [lists[2][:25], lists[0][:25]], label[:25].tolist(), weight[:25]
+    )
+    assert_estimates(first.take([2, 0]).estimates(), chosen)
+    assert_estimates(first.take(np.array([True, False, True])).take([1, 0]).estimates(), chosen)
+
+
+def test_subtracting_all_repeats_leaves_no_internal_variance() -> None:
+    single = JudgmentStatistics.from_block(ragged([[[0.1], [0.7]]]), np.arange(2.0))
+    double = JudgmentStatistics.from_block(ragged([[[0.1, 0.4], [0.3, 0.1]]]), np.arange(2.0))
+    rest = single.merge(double).subtract(double)
+    assert rest.variance_sum.tolist() == [0.0]
+    assert np.isnan(rest.internal_variance()).all()
+
+
+def test_attribute_without_repeats_is_named() -> None:
+    lists = [[[1.0, 2.0], [2.0, 4.0]], [[1.0], [3.0]], [[2.0], []]]
+    got = JudgmentStatistics.from_block(ragged(lists), np.arange(2.0))
+    with pytest.raises(DataError, match=r"attributes smiling, eyes: has no object with two"):
+        got.estimates(names=["age", "smiling", "eyes"])
+    with pytest.raises(DataError, match=r"attribute number 2: has no object with two"):
+        got.estimates(np.array([np.nan, 0.5, np.nan]))
+    given = got.estimates(np.array([np.nan, 0.5, 0.25]))
+    np.testing.assert_allclose(given.v, [1.25, 0.5, 0.25])
+    np.testing.assert_allclose(given.noise, [0.625, 0.5, 0.25])
+    np.testing.assert_allclose(given.external[1, 1], 1.0 - 0.5)
+    assert given.sigma[2] == 0.0
+
+
+def test_other_bad_input() -> None:
+    one = ragged([[[1.0, 2.0], [3.0, 4.0]]])
+    never = JudgmentStatistics.from_block(ragged([[[], []]]), np.arange(2.0))
+    with pytest.raises(DataError, match="attribute age: has no judgment of any object"):
+        never.estimates(np.array([1.0]), names=["age"])
+    with pytest.raises(DataError, match="no object"):
+        JudgmentStatistics.empty(1).estimates()
+    for bad in (-1.0, np.inf):
+        with pytest.raises(SpecError, match="internal variance of attribute number 0"):
+            JudgmentStatistics.from_block(one, np.arange(2.0)).estimates(np.array([bad]))
+    with pytest.raises(DataError, match="label of object 1 is nan"):
+        JudgmentStatistics.from_block(one, np.array([1.0, np.nan]))
+    with pytest.raises(DataError, match="judgments of 2 objects, but there are 3"):
+        JudgmentStatistics.from_block(one, np.arange(3.0))
+    with pytest.raises(DataError, match="not a finite number"):
+        JudgmentStatistics.from_block(ragged([[[np.nan], [1.0]]]), np.arange(2.0))
+
+
+def test_round_trip_is_exact() -> None:
+    lists, label, weight = draw(5)
+    for statistics in (
+        JudgmentStatistics.from_block(ragged(lists), label, weight),
+        CopiesStatistics.from_block(ragged(lists), label, 2, weight),
+        JudgmentStatistics.empty(3),
+    ):
+        content = to_bytes(statistics.to_arrays())
+        back = type(statistics).from_arrays(from_bytes(content))
+        assert to_bytes(back.to_arrays()) == content
+
+
+def test_copies_are_columns_in_attribute_major_order() -> None:
+    lists = [[[1.0, 2.0, 9.0], [3.0], []], [[4.0, 0.0], [5.0, 6.0], [7.0, 8.0]]]
+    got = CopiesStatistics.from_block(ragged(lists), np.array([0.0, 1.0, 5.0]), 2)
+    nan = np.nan
+    want = literal.comoments(
+        np.array([[1, 3, nan], [2, nan, nan], [4, 5, 7], [0, 6, 8], [0, 1, 5]], dtype=float)
+    )
+    np.testing.assert_allclose(got.comoments.mean, want.mean)
+    np.testing.assert_allclose(got.comoments.comoment, want.comoment, atol=1e-13)
+    np.testing.assert_allclose(got.comoments.pair_weight, want.pair_weight)
+    assert (got.n_attributes, got.copies) == (2, 2)
+    merged = got.merge(CopiesStatistics.empty(2, 2))
+    assert to_bytes(merged.to_arrays()) == to_bytes(got.to_arrays())
+    with pytest.raises(ValueError, match="copies"):
+        got.merge(CopiesStatistics.empty(2, 3))

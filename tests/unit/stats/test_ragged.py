@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distfms.errors import DataError
+from distfms.stats.ragged import Ragged, check_rows
+
+LISTS = [[1.0, 4.0], [], [7.0], [2.0, 2.0, 5.0], []]
+
+
+def as_lists(ragged: Ragged) -> list[list[float]]:
+    pairs = zip(ragged.offsets[:-1], ragged.offsets[1:], strict=True)
+    return [ragged.values[a:b].tolist() for a, b in pairs]
+
+
+def test_lists_there_and_back() -> None:
+    ragged = Ragged.from_lists(LISTS)
+    assert as_lists(ragged) == LISTS
+    assert ragged.n_rows == 5
+    np.testing.assert_array_equal(ragged.counts(), [2, 0, 1, 3, 0])
+    assert as_lists(Ragged.from_lists([])) == []
+
+
+def test_matrix_with_gaps() -> None:
+    matrix = np.array([[1.0, np.nan, 3.0], [np.nan, np.nan, np.nan], [np.nan, 5.0, 6.0]])
+    assert as_lists(Ragged.from_matrix(matrix)) == [[1.0, 3.0], [], [5.0, 6.0]]
+
+
+def test_rows_are_a_view_and_mean_what_they_say() -> None:
+    ragged = Ragged.from_lists(LISTS)
+    part = ragged.rows(2, 5)
+    assert as_lists(part) == LISTS[2:]
+    assert part.values is ragged.values
+    np.testing.assert_array_equal(part.content(), [7.0, 2.0, 2.0, 5.0])
+    np.testing.assert_array_equal(part.means(), [7.0, 3.0, np.nan])
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_take_first_padded(start: int) -> None:
+    ragged, lists = Ragged.from_lists(LISTS).rows(start, 5), LISTS[start:]
+    order = np.array([2, 0, 0, 3])
+    assert as_lists(ragged.take(order)) == [lists[i] for i in order]
+    mask = np.arange(len(lists)) % 2 == 1
+    assert as_lists(ragged.take(mask)) == lists[1::2]
+    assert as_lists(ragged.first(2)) == [row[:2] for row in lists]
+    expected = [[row[c] if len(row) > c else np.nan for row in lists] for c in range(2)]
+    np.testing.assert_array_equal(ragged.padded(2), expected)
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        LISTS,
+        [[], [], []],
+        [],
+        [[1.0, 2.0, 4.0]] * 3 + [[5.0, 5.0, 5.0]],  # the equal-length path
+        [[3.0]] * 4,
+        [[0.0, 0.0], [1e8, 1e8 + 1], [1e8 + 1, 1e8, 1e8 + 2]],
+    ],
+)
+def test_means_and_squares(lists: list[list[float]]) -> None:
+    means, squares = Ragged.from_lists(lists).means_and_squares()
+    expected = [np.mean(row) if row else np.nan for row in lists]
+    np.testing.assert_allclose(means, np.array(expected, dtype=float), rtol=1e-15)
+    centred = [float(((np.array(row) - np.mean(row)) ** 2).sum()) if row else 0.0 for row in lists]
+    np.testing.assert_allclose(squares, np.array(centred, dtype=float), rtol=1e-12)
+
+
+@pytest.mark.parametrize("k", [2, 3, 7])
+def test_equal_and_ragged_lengths_agree_and_survive_a_large_mean(k: int) -> None:
+    rng = np.random.default_rng(k)
+    matrix = 1e8 + rng.integers(-8, 9, (500, k)).astype(float)
+    equal = Ragged.from_lists(matrix).means_and_squares()
+    ragged = Ragged.from_lists([*matrix, []]).means_and_squares()
+    exact = ((matrix - 1e8) ** 2).sum(axis=1) - (matrix - 1e8).sum(axis=1) ** 2 / k
+    for _, squares in (equal, ragged):
+        np.testing.assert_allclose(squares[:500], exact, rtol=1e-13, atol=1e-13)
+
+
+def test_rows_of_equal_values_have_no_spread_at_all() -> None:
+    values = np.array([0.1, 1 / 3, 1e8 + 0.1, -7e-9])
+    for k in (2, 3, 5):
+        for extra in ([], [[]]):
+            lists = [*np.repeat(values[:, None], k, axis=1), *extra]
+            means, squares = Ragged.from_lists(lists).means_and_squares()
+            assert not squares.any()
+            np.testing.assert_array_equal(means[:4], values)
+
+
+def test_check_rows() -> None:
+    good = Ragged.from_lists([[1.0], [2.0]])
+    check_rows([good, Ragged.from_lists([[1e308, 1e308], []])], 2)  # the sum overflows
+    with pytest.raises(DataError, match="attribute 1 has judgments of 1 objects"):
+        check_rows([good, good.rows(0, 1)], 2)
+    for bad in (np.nan, np.inf):
+        with pytest.raises(DataError, match="attribute 1 has a judgment that is not a finite"):
+            check_rows([good, Ragged.from_lists([[bad], []])], 2)
+    check_rows([Ragged.from_lists([[np.nan], [1.0], [2.0]]).rows(1, 3)], 2)  # not its row
