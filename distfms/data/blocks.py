@@ -1,0 +1,397 @@
+"""Row blocks: one partition as a C-ordered ``(columns, rows)`` array of float64.
+
+``block @ block.T`` of such an array is one BLAS rank-k update, and each part of the rows is a
+contiguous run of columns, so per-fold statistics are slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from distfms.data.categories import Categories, categorical_columns, level_codes
+from distfms.data.columns import (
+    block_buffer,
+    fill_numbers,
+    in_file_order,
+    refuse_infinite,
+    refuse_missing,
+)
+from distfms.data.roles import Roles
+from distfms.data.rows import RowIndex, read_row_index
+from distfms.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from distfms.data.dataset import Partition, PartitionReader, PartitionSource
+    from distfms.data.folds import FoldPlan
+
+MissingPolicy = Literal["error", "drop", "mean"]
+"""What to do about missing features: refuse, leave the row out, or leave NaN for the mean."""
+
+
+@dataclass(frozen=True)
+class SourceColumn:
+    """A Parquet column and the block rows it becomes.
+
+    Attributes
+    ----------
+    name : str
+        Column name.
+    start, stop : int
+        Block rows ``[start, stop)``: one for a number, one for each level of a category.
+    levels : tuple of str or None
+        Levels of a category, ascending; None for a number.
+    """
+
+    name: str
+    start: int
+    stop: int
+    levels: tuple[str, ...] | None = None
+
+    @property
+    def block_names(self) -> tuple[str, ...]:
+        """Names of the block rows: ``column`` or ``column=level``."""
+        if self.levels is None:
+            return (self.name,)
+        return tuple(f"{self.name}={level}" for level in self.levels)
+
+
+@dataclass(frozen=True)
+class ColumnPlan:
+    """How the columns of a dataset become rows of a block: features first, then targets.
+
+    Attributes
+    ----------
+    columns : tuple of SourceColumn
+        In the order of the block rows.
+    roles : Roles
+    unknown : {'error', 'zero'}
+        What to do about a category that is no level: refuse (while learning, where all levels
+        are known), or leave all its columns 0 (while predicting).
+    """
+
+    columns: tuple[SourceColumn, ...]
+    roles: Roles
+    unknown: Literal["error", "zero"] = "error"
+
+    @classmethod
+    def from_schema(
+        cls,
+        schema: pa.Schema,
+        roles: Roles,
+        categories: Categories | Mapping[str, Sequence[str]] | None = None,
+        *,
+        unknown: Literal["error", "zero"] = "error",
+    ) -> ColumnPlan:
+        """Plan the block of all features and targets.
+
+        Parameters
+        ----------
+        schema : pyarrow.Schema
+        roles : Roles
+        categories : Categories or mapping, optional
+            Levels of each categorical feature; see
+            :func:`~distfms.data.categories.discover_categories`.
+        unknown : {'error', 'zero'}
+
+        Returns
+        -------
+        ColumnPlan
+
+        Raises
+        ------
+        DataError
+            If the levels of a categorical feature are not given.
+        """
+        levels = categories.levels if isinstance(categories, Categories) else categories or {}
+        categorical = set(categorical_columns(schema, roles))
+        columns: list[SourceColumn] = []
+        for name in (*roles.features, *roles.target):
+            known: tuple[str, ...] | None = None
+            if name in categorical:
+                if name not in levels:
+                    raise DataError(f"The levels of the categorical column {name!r} are unknown.")
+                known = tuple(levels[name])
+            start = columns[-1].stop if columns else 0
+            stop = start + (1 if known is None else len(known))
+            columns.append(SourceColumn(name, start, stop, known))
+        return cls(tuple(columns), roles, unknown)
+
+    @property
+    def n_columns(self) -> int:
+        """Number of block rows."""
+        return self.columns[-1].stop if self.columns else 0
+
+    @property
+    def n_features(self) -> int:
+        """Number of block rows that are features; the targets follow."""
+        return self.n_columns - len(self.roles.target)
+
+    @property
+    def block_names(self) -> tuple[str, ...]:
+        """Names of the block rows."""
+        return tuple(name for column in self.columns for name in column.block_names)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the block rows that are features."""
+        return self.block_names[: self.n_features]
+
+    @property
+    def column_groups(self) -> dict[str, tuple[int, ...]]:
+        """Block rows of each source feature; those of a category belong together."""
+        features = self.columns[: len(self.roles.features)]
+        return {column.name: tuple(range(column.start, column.stop)) for column in features}
+
+    def without_target(self) -> ColumnPlan:
+        """Return the plan for prediction: the same features, no target, no weight."""
+        roles = replace(self.roles, target=(), weight=None)
+        return replace(self, columns=self.columns[: len(self.roles.features)], roles=roles)
+
+    def restricted(self, features: Sequence[str]) -> ColumnPlan:
+        """Return the plan of some source features, in the order given, and all targets.
+
+        Parameters
+        ----------
+        features : sequence of str
+            Names of source columns.
+
+        Returns
+        -------
+        ColumnPlan
+        """
+        by_name = {column.name: column for column in self.columns}
+        columns: list[SourceColumn] = []
+        for name in (*features, *self.roles.target):
+            start = columns[-1].stop if columns else 0
+            width = by_name[name].stop - by_name[name].start
+            columns.append(replace(by_name[name], start=start, stop=start + width))
+        return replace(
+            self, columns=tuple(columns), roles=replace(self.roles, features=tuple(features))
+        )
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """One partition as numbers.
+
+    Attributes
+    ----------
+    values : ndarray of float64, shape (n_columns, n_rows)
+        C-ordered; features, then targets. NaN where a feature is missing (policy ``mean``).
+        A view of the thread's buffer: valid until the next block is read on the same thread.
+        :meth:`copy` keeps it.
+    names : tuple of str
+        Names of the rows of `values`.
+    n_features : int
+        Rows of `values` that are features.
+    rows : RowIndex
+        Part, row number, weight, id, query and time of each column of `values`.
+    n_dropped : int
+        Rows left out because of a missing value (policy ``drop``).
+    """
+
+    values: np.ndarray
+    names: tuple[str, ...]
+    n_features: int
+    rows: RowIndex
+    n_dropped: int = 0
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.values.shape[1]
+
+    @property
+    def features(self) -> np.ndarray:
+        """Features, shape (n_features, n_rows)."""
+        return self.values[: self.n_features]
+
+    @property
+    def target(self) -> np.ndarray:
+        """Targets, shape (n_targets, n_rows)."""
+        return self.values[self.n_features :]
+
+    @property
+    def weight(self) -> np.ndarray | None:
+        """Sample weights, shape (n_rows,)."""
+        return self.rows.weight
+
+    @property
+    def part(self) -> np.ndarray:
+        """Part of each row, ascending, shape (n_rows,)."""
+        return self.rows.part
+
+    @property
+    def part_slices(self) -> tuple[slice, ...]:
+        """Rows of each part."""
+        return self.rows.part_slices
+
+    @property
+    def row_ids(self) -> np.ndarray:
+        """Dataset-wide row numbers, shape (n_rows,)."""
+        return self.rows.row_ids
+
+    @property
+    def keys(self) -> np.ndarray | None:
+        """Ids of the rows, or their queries where there is no id column."""
+        return self.rows.query if self.rows.id is None else self.rows.id
+
+    def copy(self) -> RowBlock:
+        """Return a block that owns its values."""
+        return replace(self, values=self.values.copy())
+
+
+def read_rows(
+    source: PartitionSource,
+    partition: Partition,
+    plan: ColumnPlan,
+    *,
+    folds: FoldPlan | None = None,
+    missing: MissingPolicy = "error",
+) -> RowBlock:
+    """Read one partition as a block, rows ordered by part.
+
+    Parameters
+    ----------
+    source : ParquetDataset or PartitionReader
+    partition : Partition
+    plan : ColumnPlan
+    folds : FoldPlan, optional
+        Without one all rows are part 0.
+    missing : {'error', 'drop', 'mean'}
+        Policy for null and NaN in features. A missing target is refused by ``error`` and
+        ``mean``, and drops the row under ``drop``.
+
+    Returns
+    -------
+    RowBlock
+        Its values are valid until the next block is read on the same thread.
+
+    Raises
+    ------
+    DataError
+        If a value is infinite (the message names column, file and row group), or missing where
+        the policy refuses it, if a weight is negative or missing, or a category is unknown.
+
+    Notes
+    -----
+    Columns are decoded about 4 MiB at a time on the calling thread and copied straight into a
+    buffer that the thread reuses, so memory is one block plus one batch.
+    """
+    reader = source.reader
+    rows = read_row_index(reader, partition, plan.roles, folds)
+    values = block_buffer(plan.n_columns, partition.n_rows)
+    filler = _Filler(reader, partition, plan, rows.order, missing, values)
+    by_name = {column.name: column for column in plan.columns}
+    for table in reader.batches(partition, list(by_name)):
+        for name in table.column_names:
+            filler.fill(by_name[name], table.column(name))
+    dropped = filler.incomplete
+    n_dropped = 0 if dropped is None else int(np.count_nonzero(dropped))
+    if dropped is not None and n_dropped:
+        rows = rows.keep(~dropped)
+        values = _compact(values, ~dropped)
+    return RowBlock(values, plan.block_names, plan.n_features, rows, n_dropped)
+
+
+def require_observed(names: Sequence[str], n_observed: np.ndarray) -> None:
+    """Refuse columns without a single value, once all partitions have been read.
+
+    Parameters
+    ----------
+    names : sequence of str, length d
+    n_observed : ndarray of int, shape (d,)
+        Values present in each column.
+
+    Raises
+    ------
+    DataError
+        Naming the columns whose values are all missing.
+    """
+    empty = [name for name, count in zip(names, n_observed, strict=True) if count == 0]
+    if empty:
+        more = f" and {len(empty) - 5} more" if len(empty) > 5 else ""
+        named = ", ".join(repr(name) for name in empty[:5]) + more
+        raise DataError(
+            f"All values are missing in {named}, in every file: leave such columns out with "
+            "`exclude`."
+        )
+
+
+class _Filler:
+    """Fills a block column by column and applies the policy on what is not finite."""
+
+    def __init__(
+        self,
+        reader: PartitionReader,
+        partition: Partition,
+        plan: ColumnPlan,
+        order: np.ndarray | None,
+        missing: MissingPolicy,
+        values: np.ndarray,
+    ) -> None:
+        self.reader = reader
+        self.partition = partition
+        self.targets = set(plan.roles.target)
+        self.unknown = plan.unknown
+        self.order = order
+        self.missing = missing
+        self.values = values
+        self.incomplete: np.ndarray | None = None
+
+    def fill(self, column: SourceColumn, data: Any) -> None:
+        """Fill the block rows of one source column."""
+        if column.levels is not None:
+            self._fill_category(column, column.levels, data)
+            return
+        out = self.values[column.start]
+        if not fill_numbers(data, out, self.order):
+            infinite = np.isinf(out)
+            if infinite.any():
+                in_file = in_file_order(infinite, self.order)
+                raise refuse_infinite(self.reader, self.partition, column.name, in_file)
+            self._apply_policy(column.name, np.isnan(out))
+
+    def _fill_category(self, column: SourceColumn, levels: Sequence[str], data: Any) -> None:
+        """Fill the indicator rows of a category."""
+        codes, unknown = level_codes(data, levels)
+        if unknown and self.unknown == "error":
+            raise DataError(
+                f"The categorical column {column.name!r} of {self.partition.path} holds "
+                f"{unknown[0]!r}, which was not among its levels when they were listed."
+            )
+        if self.order is not None:
+            codes = codes[self.order]
+        for level, row in enumerate(range(column.start, column.stop)):
+            np.equal(codes, level, out=self.values[row], casting="unsafe")
+        absent = codes == -1
+        if absent.any():
+            self.values[column.start : column.stop, absent] = np.nan
+            self._apply_policy(column.name, absent)
+
+    def _apply_policy(self, name: str, absent: np.ndarray) -> None:
+        """Refuse missing values or note them, as the policy says."""
+        if self.missing == "drop":
+            self.incomplete = absent if self.incomplete is None else self.incomplete | absent
+            return
+        if self.missing == "mean" and name not in self.targets:
+            return
+        choices = "`missing: drop`" if name in self.targets else "`missing: drop` or `mean`"
+        advice = f"fill them, or choose {choices} in the data section."
+        in_file = in_file_order(absent, self.order)
+        raise refuse_missing(self.reader, self.partition, name, in_file, advice)
+
+
+def _compact(values: np.ndarray, keep: np.ndarray) -> np.ndarray:
+    """Drop columns of a block in place, giving a C-ordered view of the same memory."""
+    n_kept = int(np.count_nonzero(keep))
+    flat = values.reshape(-1)
+    for row in range(len(values)):  # ascending, so a row is read before it is overwritten
+        flat[row * n_kept : (row + 1) * n_kept] = values[row, keep]
+    return flat[: len(values) * n_kept].reshape(len(values), n_kept)

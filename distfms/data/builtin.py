@@ -1,0 +1,314 @@
+"""Real datasets that need no download: those bundled with scikit-learn, as sharded Parquet.
+
+They are written to a cache on first use. The folder's name holds the dataset's version and a hash
+of its options, so what an older release wrote is never taken for what this one would write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distfms.data.long_source import nearest
+from distfms.data.write import ShardWriter, writing_to
+from distfms.errors import SpecError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_CACHE_VARIABLE = "DISTFMS_CACHE"
+_N_SHARDS = 4
+
+
+@dataclass(frozen=True)
+class Builtin:
+    """An embedded dataset.
+
+    Parameters
+    ----------
+    name, description : str
+    target, id : str
+        Roles of two of its columns; all others are features.
+    version : int
+        Raised whenever the rows written change.
+    options : mapping
+        Defaults by name.
+    table : callable
+        ``table(**options) -> pyarrow.Table``.
+    """
+
+    name: str
+    description: str
+    target: str
+    id: str
+    version: int
+    options: Mapping[str, Any]
+    table: Callable[..., pa.Table]
+
+    def __call__(
+        self, folder: str | os.PathLike[str], options: Mapping[str, Any] | None = None
+    ) -> Path:
+        """Write the dataset to a folder.
+
+        Parameters
+        ----------
+        folder : path
+            Must not exist, or be empty.
+        options : mapping, optional
+
+        Returns
+        -------
+        Path
+            ``folder``.
+
+        Raises
+        ------
+        SpecError
+            If an option is unknown or impossible.
+        DataError
+            If the folder is taken or cannot be written.
+        """
+        table = self.table(**self.resolve(options))
+        with ShardWriter(folder, table.schema, -(-table.num_rows // _N_SHARDS)) as writer:
+            writer.write(table)
+        return Path(folder)
+
+    def resolve(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
+        """All options, those given in place of the defaults.
+
+        Raises
+        ------
+        SpecError
+            If a name is unknown or a value has the wrong type.
+        """
+        given = dict(options or {})
+        for name, value in given.items():
+            if name not in self.options:
+                raise SpecError(
+                    f"builtin {self.name!r} has no option {name!r}."
+                    + (nearest(name, list(self.options)) if self.options else " It has none.")
+                )
+            kind = type(self.options[name])
+            if type(value) is not kind:
+                raise SpecError(f"option {name!r} is {value!r}; it has to be {kind.__name__}.")
+        return {**self.options, **given}
+
+    def folder_name(self, options: Mapping[str, Any] | None = None) -> str:
+        """Name of its folder in the cache."""
+        content = json.dumps(self.resolve(options), sort_keys=True).encode()
+        return f"{self.name}-v{self.version}-{hashlib.sha256(content).hexdigest()[:8]}"
+
+
+def builtin_dataset(
+    name: str,
+    cache_folder: str | os.PathLike[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Path:
+    """Folder of an embedded dataset; written when it is not there yet.
+
+    Parameters
+    ----------
+    name : str
+        Of ``BUILTIN``.
+    cache_folder : path, optional
+        By default the environment's ``DISTFMS_CACHE``, else ``~/.cache/distfms``.
+    options : mapping, optional
+        Of the dataset.
+
+    Returns
+    -------
+    Path
+        A folder of Parquet shards.
+
+    Raises
+    ------
+    SpecError
+        If the name or an option is unknown.
+    DataError
+        If the cache cannot be written.
+    """
+    import filelock
+
+    if name not in BUILTIN:
+        raise SpecError(f"no builtin dataset {name!r}.{nearest(name, list(BUILTIN))}")
+    dataset = BUILTIN[name]
+    parent = Path(cache_folder) if cache_folder is not None else default_cache_folder()
+    folder = parent / "builtin" / dataset.folder_name(options)
+    if folder.is_dir():
+        return folder
+    with writing_to(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(folder.with_name(f".{folder.name}.lock")):
+            if not folder.is_dir():
+                dataset(folder, options)
+    return folder
+
+
+def default_cache_folder() -> Path:
+    """Where embedded datasets are kept when nothing else is said.
+
+    Returns
+    -------
+    Path
+    """
+    named = os.environ.get(_CACHE_VARIABLE)
+    return Path(named) if named else Path.home() / ".cache" / "distfms"
+
+
+def _digits(*, patch: str, judgments: int, seed: int) -> pa.Table:
+    """8×8 images as patches of pixels; a judgment is a pixel of its patch, with replacement."""
+    import pyarrow as pa
+    from sklearn.datasets import load_digits
+
+    height, width = _patch_shape(patch)
+    if judgments < 1:
+        raise SpecError(f"option 'judgments' is {judgments}; it has to be at least 1.")
+    if seed < 0:
+        raise SpecError(f"option 'seed' is {seed}; it has to be 0 or more.")
+    bundled = load_digits()
+    n = len(bundled.target)
+    patches = bundled.images.reshape(n, 8 // height, height, 8 // width, width)
+    patches = patches.transpose(0, 1, 3, 2, 4).reshape(n, -1, height * width)
+    d = patches.shape[1]
+    # Judgment after judgment, so that asking for more leaves the first ones as they were.
+    drawn = np.random.default_rng(seed).integers(height * width, size=(judgments, n, d))
+    values = np.take_along_axis(patches, drawn.transpose(1, 2, 0), axis=2)
+    offsets = pa.array(np.arange(0, n * judgments + 1, judgments, dtype=np.int32))
+    columns: dict[str, pa.Array] = {
+        "image": pa.array(np.arange(n)),
+        "digit": pa.array(bundled.target.astype(np.int64)),
+    }
+    for a in range(d):
+        row, column = divmod(a, 8 // width)
+        items = pa.array(np.ascontiguousarray(values[:, a]).ravel())
+        columns[f"patch_{row}_{column}"] = pa.ListArray.from_arrays(offsets, items)
+    return pa.table(columns)
+
+
+def _patch_shape(patch: str) -> tuple[int, int]:
+    match = re.fullmatch(r"([1248])x([1248])", patch)
+    if match is None:
+        raise SpecError(
+            f"option 'patch' is {patch!r}; it has to be HEIGHTxWIDTH of 1, 2, 4 or 8 pixels, "
+            "like 2x2."
+        )
+    return int(match[1]), int(match[2])
+
+
+def _breast_cancer() -> pa.Table:
+    """Ten measures of cell nuclei × mean, error, worst."""
+    from sklearn.datasets import load_breast_cancer
+
+    bundled = load_breast_cancer()
+    names = [_measure(str(name)) for name in bundled.feature_names]
+    measures = [name.removesuffix("_mean") for name in names if name.endswith("_mean")]
+    order = [names.index(f"{m}_{form}") for m in measures for form in ("mean", "error", "worst")]
+    # The bundled target is 1 for benign.
+    return _plain(
+        [names[j] for j in order], bundled.data[:, order], "malignant", 1 - bundled.target
+    )
+
+
+def _measure(name: str) -> str:
+    """``mean concave points`` and ``concave points error`` with the form at the end."""
+    words = name.split()
+    if words[0] in ("mean", "worst"):
+        words = [*words[1:], words[0]]
+    return "_".join(words)
+
+
+def _diabetes() -> pa.Table:
+    """Ten baseline measurements in their own units and disease progression after a year."""
+    from sklearn.datasets import load_diabetes
+
+    bundled = load_diabetes(scaled=False)
+    return _plain(bundled.feature_names, bundled.data, "progression", bundled.target)
+
+
+def _wine() -> pa.Table:
+    """Thirteen chemical measurements of wines from three cultivars."""
+    from sklearn.datasets import load_wine
+
+    bundled = load_wine()
+    names = [name.replace("/", "_") for name in bundled.feature_names]
+    return _plain(names, bundled.data, "cultivar", bundled.target)
+
+
+def _iris() -> pa.Table:
+    """Four measurements in cm of flowers from three species."""
+    from sklearn.datasets import load_iris
+
+    bundled = load_iris()
+    names = [name.removesuffix(" (cm)").replace(" ", "_") for name in bundled.feature_names]
+    return _plain(names, bundled.data, "species", bundled.target)
+
+
+def _plain(names: list[str], data: np.ndarray, target: str, labels: np.ndarray) -> pa.Table:
+    import pyarrow as pa
+
+    kind = np.int64 if labels.dtype.kind == "i" else np.float64
+    columns = {"sample": pa.array(np.arange(len(data))), target: pa.array(labels.astype(kind))}
+    for name, column in zip(names, data.T, strict=True):
+        columns[name] = pa.array(np.ascontiguousarray(column, dtype=np.float64))
+    return pa.table(columns)
+
+
+_DATASETS = (
+    Builtin(
+        "digits",
+        "1797 images of digits; attributes are patches of neighbouring pixels, a judgment is a "
+        "random pixel of the patch",
+        target="digit",
+        id="image",
+        version=1,
+        options={"patch": "2x2", "judgments": 2, "seed": 0},
+        table=_digits,
+    ),
+    Builtin(
+        "breast-cancer",
+        "569 tumours: ten measures of cell nuclei × mean, error, worst; malignant or not",
+        target="malignant",
+        id="sample",
+        version=1,
+        options={},
+        table=_breast_cancer,
+    ),
+    Builtin(
+        "diabetes",
+        "442 patients: ten baseline measurements; disease progression after a year",
+        target="progression",
+        id="sample",
+        version=1,
+        options={},
+        table=_diabetes,
+    ),
+    Builtin(
+        "wine",
+        "178 wines: thirteen chemical measurements; cultivar 0, 1 or 2",
+        target="cultivar",
+        id="sample",
+        version=1,
+        options={},
+        table=_wine,
+    ),
+    Builtin(
+        "iris",
+        "150 flowers: four measurements in cm; species 0, 1 or 2",
+        target="species",
+        id="sample",
+        version=1,
+        options={},
+        table=_iris,
+    ),
+)
+
+#: Every embedded dataset by name; calling one with a folder writes it there.
+BUILTIN: dict[str, Builtin] = {dataset.name: dataset for dataset in _DATASETS}

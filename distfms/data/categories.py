@@ -1,0 +1,248 @@
+"""Levels of categorical columns, found by one pass that merges like any statistic."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distfms.data.roles import Roles, is_categorical, require_columns
+from distfms.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from distfms.data.dataset import ParquetDataset, Partition, PartitionSource
+
+MAX_LEVELS = 1000
+"""Most levels of a column that are accepted unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class Categories:
+    """Sorted levels of each categorical column; a mergeable statistic.
+
+    Attributes
+    ----------
+    levels : dict of str to tuple of str
+        Levels in ascending order of code points.
+    max_levels : int
+        Limit that a merge checks.
+    """
+
+    levels: Mapping[str, tuple[str, ...]]
+    max_levels: int = MAX_LEVELS
+
+    def merge(self, other: Categories) -> Categories:
+        """Unite the levels of two parts of the data.
+
+        Raises
+        ------
+        DataError
+            If a column has more than `max_levels` levels.
+        """
+        names = dict.fromkeys((*self.levels, *other.levels))
+        united = {
+            name: tuple(sorted({*self.levels.get(name, ()), *other.levels.get(name, ())}))
+            for name in names
+        }
+        for name, levels in united.items():
+            check_levels(name, len(levels), self.max_levels)
+        return Categories(united, self.max_levels)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return the levels as arrays that need no pickle."""
+        arrays = {"max_levels": np.array(self.max_levels)}
+        for name, levels in self.levels.items():
+            text = "".join(levels).encode()
+            arrays[f"text:{name}"] = np.frombuffer(text, dtype=np.uint8)
+            ends = np.cumsum([len(level.encode()) for level in levels], dtype=np.int64)
+            arrays[f"ends:{name}"] = ends
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Categories:
+        """Rebuild from :meth:`to_arrays`."""
+        levels = {}
+        for key in arrays:
+            if key.startswith("ends:"):
+                name = key.removeprefix("ends:")
+                text = arrays[f"text:{name}"].tobytes()
+                bounds = [0, *arrays[key].tolist()]
+                pairs = itertools.pairwise(bounds)
+                levels[name] = tuple(text[lo:hi].decode() for lo, hi in pairs)
+        return cls(levels, int(arrays["max_levels"]))
+
+
+def categorical_columns(schema: pa.Schema, roles: Roles) -> tuple[str, ...]:
+    """Return the features that are categories, in the order of the features.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    roles : Roles
+
+    Returns
+    -------
+    tuple of str
+    """
+    return tuple(name for name in roles.features if is_categorical(schema.field(name).type))
+
+
+def scan_categories(
+    partition: Partition,
+    source: PartitionSource,
+    columns: Sequence[str],
+    max_levels: int = MAX_LEVELS,
+) -> Categories:
+    """Find the levels in one partition.
+
+    Picklable; bind the last arguments with :func:`functools.partial` and merge the results with
+    :meth:`Categories.merge`.
+
+    Parameters
+    ----------
+    partition : Partition
+    source : ParquetDataset or PartitionReader
+    columns : sequence of str
+    max_levels : int
+
+    Returns
+    -------
+    Categories
+
+    Raises
+    ------
+    DataError
+        If a column has more than `max_levels` levels.
+    """
+    levels: dict[str, tuple[str, ...]] = {}
+    for table in source.reader.batches(partition, columns):
+        for name in table.column_names:
+            found = _distinct(table.column(name))
+            check_levels(name, len(found), max_levels)
+            levels[name] = found
+    return Categories(levels, max_levels)
+
+
+def discover_categories(
+    dataset: ParquetDataset,
+    columns: Sequence[str],
+    *,
+    max_levels: int = MAX_LEVELS,
+    map_fn: Callable[[Callable[[Partition], Categories], Iterable[Partition]], Any] = map,
+) -> Categories:
+    """Find the levels of categorical columns in a whole dataset.
+
+    Parameters
+    ----------
+    dataset : ParquetDataset
+    columns : sequence of str
+    max_levels : int
+    map_fn : callable, default=map
+        ``map_fn(function, partitions)`` gives an iterable of results; any order will do.
+
+    Returns
+    -------
+    Categories
+
+    Raises
+    ------
+    DataError
+        If a column does not exist, or has no value at all or too many levels.
+    """
+    require_columns(dataset.schema, columns)
+    if not columns:
+        return Categories({}, max_levels)
+    scan = partial(
+        scan_categories, source=dataset.reader, columns=tuple(columns), max_levels=max_levels
+    )
+    found = reduce(Categories.merge, map_fn(scan, dataset.partitions))
+    for name, levels in found.levels.items():
+        if not levels:
+            raise DataError(
+                f"All values of the categorical column {name!r} are missing: leave it out with "
+                f"`exclude: [{name}]`."
+            )
+    return found
+
+
+def check_levels(name: str, n_levels: int, max_levels: int) -> None:
+    """Refuse a column with too many levels.
+
+    Parameters
+    ----------
+    name : str
+    n_levels, max_levels : int
+
+    Raises
+    ------
+    DataError
+        If there are more levels than allowed.
+    """
+    if n_levels > max_levels:
+        raise DataError(
+            f"The categorical column {name!r} has more than {max_levels} levels: it looks like an "
+            f"identifier or free text. Leave it out with `exclude: [{name}]`, or make it a number "
+            "or a coarser category."
+        )
+
+
+def level_codes(column: Any, levels: Sequence[str]) -> tuple[np.ndarray, list[str]]:
+    """Return the position of each value among the levels.
+
+    Parameters
+    ----------
+    column : pyarrow.ChunkedArray
+        Strings or a dictionary.
+    levels : sequence of str
+        Ascending.
+
+    Returns
+    -------
+    codes : ndarray of int32, shape (n,)
+        −1 for missing, −2 for values that are no level.
+    unknown : list of str
+        Values that occur and are no level, ascending.
+    """
+    position = {level: code for code, level in enumerate(levels)}
+    codes, unknown = [], set()
+    for chunk in column.chunks:
+        texts, indices = _encode(chunk)
+        lookup = np.array([_code(text, position) for text in texts] + [-1], dtype=np.int32)
+        coded = lookup[indices]
+        codes.append(coded)
+        if (coded == -2).any():
+            unknown |= {texts[i] for i in np.unique(indices[coded == -2]).tolist()}
+    merged = np.concatenate(codes) if codes else np.zeros(0, dtype=np.int32)
+    return merged, sorted(unknown)
+
+
+def _code(text: str | None, position: Mapping[str, int]) -> int:
+    """Return the code of one dictionary entry."""
+    return -1 if text is None else position.get(text, -2)
+
+
+def _encode(chunk: Any) -> tuple[list[str | None], np.ndarray]:
+    """Dictionary-encode a chunk: texts, and an index a row (−1 for missing)."""
+    import pyarrow as pa
+    import pyarrow.types as pat
+
+    encoded = chunk if pat.is_dictionary(chunk.type) else chunk.dictionary_encode()
+    texts = encoded.dictionary.cast(pa.string()).to_pylist()
+    indices = encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    return texts, indices
+
+
+def _distinct(column: Any) -> tuple[str, ...]:
+    """Return the values that occur, sorted; unused dictionary entries are no levels."""
+    found: set[str] = set()
+    for chunk in column.chunks:
+        texts, indices = _encode(chunk)
+        used = (texts[i] for i in np.unique(indices[indices >= 0]).tolist())
+        found.update(text for text in used if text is not None)
+    return tuple(sorted(found))

@@ -1,0 +1,216 @@
+"""Arrow columns as float64 rows of a block, without pandas and with as few copies as can be."""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distfms.errors import DataError
+
+if TYPE_CHECKING:
+    from distfms.data.dataset import Partition, PartitionReader
+
+_thread = threading.local()
+
+
+def block_buffer(n_columns: int, n_rows: int) -> np.ndarray:
+    """Return this thread's block buffer, grown to the largest block it has held.
+
+    Parameters
+    ----------
+    n_columns, n_rows : int
+
+    Returns
+    -------
+    ndarray of float64, shape (n_columns, n_rows)
+        C-ordered, uninitialised; valid until the next call on the same thread.
+    """
+    return _buffer("block", n_columns * n_rows).reshape(n_columns, n_rows)
+
+
+def _buffer(name: str, size: int) -> np.ndarray:
+    """Return `size` floats of a buffer of this thread."""
+    held = getattr(_thread, name, None)
+    if held is None or held.size < size:
+        held = None
+        setattr(_thread, name, None)  # free the old one before the larger one is taken
+        held = np.empty(size, dtype=np.float64)
+        setattr(_thread, name, held)
+    return held[:size]
+
+
+def release_buffers() -> None:
+    """Give back this thread's buffers, for long-lived threads that are done reading."""
+    _thread.__dict__.clear()
+
+
+def fill_numbers(column: Any, out: np.ndarray, order: np.ndarray | None = None) -> bool:
+    """Copy a numeric column into a row of a block; null becomes NaN.
+
+    Parameters
+    ----------
+    column : pyarrow.ChunkedArray
+        Integers, floats, decimals or booleans.
+    out : ndarray of float64, shape (n,)
+        Contiguous; overwritten.
+    order : ndarray of intp, shape (n,), optional
+        Row order wanted: ``out[i] = column[order[i]]``.
+
+    Returns
+    -------
+    bool
+        Whether all values are finite, so that nothing more needs to be looked at.
+    """
+    finite = True
+    if order is None or column.num_chunks != 1:
+        whole = out if order is None else _buffer("column", len(out))
+        start = 0
+        for chunk in column.chunks:
+            values = as_floats(chunk)
+            whole[start : start + len(values)] = values
+            finite &= probably_finite(values)
+            start += len(values)
+        if order is not None:
+            whole.take(order, out=out, mode="clip")
+    else:
+        values = as_floats(column.chunk(0))
+        values.take(order, out=out, mode="clip")  # "raise" would buffer the output
+        finite = probably_finite(values)
+    return finite or bool(np.isfinite(out).all())
+
+
+def as_floats(array: Any) -> np.ndarray:
+    """Return an Arrow array of numbers as float64, nulls as NaN; float64 without nulls as a view.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+
+    Returns
+    -------
+    ndarray of float64, shape (n,)
+        May be read-only.
+    """
+    import pyarrow as pa
+
+    if array.type != pa.float64() or array.null_count:
+        array = array.cast(pa.float64(), safe=False)
+    return array.to_numpy(zero_copy_only=False)
+
+
+def probably_finite(values: np.ndarray) -> bool:
+    """Check for NaN and infinity in one pass at the speed of BLAS.
+
+    Parameters
+    ----------
+    values : ndarray of float64, shape (n,)
+
+    Returns
+    -------
+    bool
+        True only if all values are finite; False also where the sum of squares overflows.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return math.isfinite(values.dot(values))
+
+
+def refuse_infinite(
+    reader: PartitionReader, partition: Partition, column: str, infinite: np.ndarray
+) -> DataError:
+    """Return the error for infinite values of a column.
+
+    Parameters
+    ----------
+    reader : PartitionReader
+    partition : Partition
+    column : str
+    infinite : ndarray of bool, shape (n,)
+        In the order of the file.
+
+    Returns
+    -------
+    DataError
+    """
+    where, count = describe_rows(reader, partition, infinite)
+    return DataError(
+        f"The column {column!r} of {partition.path} has {count} infinite "
+        f"{'value' if count == 1 else 'values'} ({where}): replace them by finite numbers or by "
+        "null, or exclude the column."
+    )
+
+
+def refuse_missing(
+    reader: PartitionReader,
+    partition: Partition,
+    column: str,
+    missing: np.ndarray,
+    advice: str,
+) -> DataError:
+    """Return the error for missing values of a column.
+
+    Parameters
+    ----------
+    reader : PartitionReader
+    partition : Partition
+    column : str
+    missing : ndarray of bool, shape (n,)
+        In the order of the file.
+    advice : str
+        What to do about it.
+
+    Returns
+    -------
+    DataError
+    """
+    where, count = describe_rows(reader, partition, missing)
+    quantity = f"all {count} values missing" if count == len(missing) else f"{count} missing"
+    noun = "" if count == len(missing) else " value" if count == 1 else " values"
+    return DataError(
+        f"The column {column!r} of {partition.path} has {quantity}{noun} ({where}): {advice}"
+    )
+
+
+def describe_rows(
+    reader: PartitionReader, partition: Partition, mask: np.ndarray
+) -> tuple[str, int]:
+    """Say in which row group and row the first marked row is, and how many are marked.
+
+    Parameters
+    ----------
+    reader : PartitionReader
+    partition : Partition
+    mask : ndarray of bool, shape (n,)
+        In the order of the file.
+
+    Returns
+    -------
+    where : str
+    count : int
+    """
+    first = int(np.argmax(mask))
+    group, row = reader.locate_row(partition, first)
+    return f"row group {group}, first at its row {row}", int(np.count_nonzero(mask))
+
+
+def in_file_order(mask: np.ndarray, order: np.ndarray | None) -> np.ndarray:
+    """Undo the row order of a block for a mask.
+
+    Parameters
+    ----------
+    mask : ndarray of bool, shape (n,)
+        In the order of the block.
+    order : ndarray of intp, shape (n,), or None
+        File row of each block row; None for the order of the file.
+
+    Returns
+    -------
+    ndarray of bool, shape (n,)
+    """
+    if order is None:
+        return mask
+    original = np.empty_like(mask)
+    original[order] = mask
+    return original

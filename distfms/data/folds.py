@@ -1,0 +1,256 @@
+"""Cross-validation folds and the held-out test part, by hashing a key of each row.
+
+The hash is our own: it must give the same folds on every machine, in every process and in every
+version of Python and of the libraries, and it must run over whole columns at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distfms.errors import DataError, SpecError
+
+if TYPE_CHECKING:
+    from distfms.data.dataset import Partition
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_BYTE_PRIME = np.uint64(0x00000100000001B3)
+_FLOAT_TAG = np.uint64(0xD6E8FEB86659FD93)
+_ROW_TAG = np.uint64(0xA0761D6478BD642F)
+_FOLD_TAG = np.uint64(0xE7037ED1A0B428DB)
+
+MAX_FOLDS = 200
+"""Most folds that are accepted; part numbers are stored in one byte."""
+
+
+@dataclass(frozen=True)
+class FoldPlan:
+    """How rows are divided into folds and test.
+
+    Attributes
+    ----------
+    n_folds : int
+        Cross-validation folds K; 0 for none, then all training rows are part 0.
+    test : float
+        Share of rows (or of keys) held out, in [0, 1).
+    seed : int
+        Chooses one of the possible divisions.
+
+    Raises
+    ------
+    SpecError
+        If a number is out of range.
+    """
+
+    n_folds: int = 0
+    test: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.n_folds < 0 or self.n_folds == 1 or self.n_folds > MAX_FOLDS:
+            raise SpecError(
+                f"`folds` is {self.n_folds}: choose 0 for none, or 2 to {MAX_FOLDS} folds."
+            )
+        if not 0.0 <= self.test < 1.0:
+            raise SpecError(f"`test` is {self.test}: choose a share from 0 to below 1.")
+
+    @property
+    def test_part(self) -> int:
+        """Part number of the held-out rows: max(K, 1)."""
+        return max(self.n_folds, 1)
+
+    @property
+    def n_parts(self) -> int:
+        """Number of parts, the held-out one included: max(K, 1) + 1."""
+        return self.test_part + 1
+
+
+def assign_parts(
+    keys: Any | None,
+    *,
+    partition: Partition | None = None,
+    n_folds: int,
+    test: float,
+    seed: int,
+    n_rows: int | None = None,
+) -> np.ndarray:
+    """Assign each row of a partition to a fold or to the held-out part.
+
+    Parameters
+    ----------
+    keys : array-like, shape (n,), or None
+        Values of the id or query column (numpy or Arrow; integers, floats, strings, bytes,
+        dates): rows of equal key go together, whatever file or position they are in. Without
+        keys the file name (relative to the dataset) and the row number in the file decide, which
+        stay the same when files are added or taken away.
+    partition : Partition, optional
+        Needed without keys; `n_rows` rows counted from 0 are taken where it is missing.
+    n_folds : int
+    test : float
+    seed : int
+        See :class:`FoldPlan`.
+    n_rows : int, optional
+        Number of rows, without keys and partition.
+
+    Returns
+    -------
+    ndarray of uint8, shape (n,)
+        0 … max(K, 1) − 1 for folds, max(K, 1) for held-out rows.
+
+    Raises
+    ------
+    SpecError
+        If `n_folds` or `test` is out of range.
+    DataError
+        If a key is missing or of a type that cannot be hashed.
+
+    Notes
+    -----
+    A row is held out when the upper 53 bits of its hash, as a share of 2⁵³, are below `test`;
+    its fold comes from a second round of the hash, so the folds are the same for every `test`.
+    """
+    plan = FoldPlan(n_folds, test, seed)
+    hashes = _row_hashes(partition, n_rows) if keys is None else hash_keys(keys)
+    hashes = _mix(hashes ^ _mix(np.uint64((seed + int(_GOLDEN)) % 2**64)))
+    parts = np.zeros(len(hashes), dtype=np.uint8)
+    if n_folds:
+        upper = _mix(hashes + _FOLD_TAG) >> np.uint64(32)
+        parts = ((upper * np.uint64(n_folds)) >> np.uint64(32)).astype(np.uint8)
+    if test > 0:
+        share = (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        parts[share < test] = plan.test_part
+    return parts
+
+
+def hash_keys(keys: Any) -> np.ndarray:
+    """Hash the values of a column to 64 bits.
+
+    Parameters
+    ----------
+    keys : array-like, shape (n,)
+        numpy array, Arrow array or chunked array, or a sequence.
+
+    Returns
+    -------
+    ndarray of uint64, shape (n,)
+        Equal for equal values: of integers of any width, of floats that are whole numbers and
+        those integers, of a string however it is stored.
+
+    Raises
+    ------
+    DataError
+        If a key is missing or of a type without a hash.
+
+    Notes
+    -----
+    Integers: splitmix64 of the two's complement. Other floats: splitmix64 of the bits of the
+    float64. Strings and bytes: polynomial of the UTF-8 bytes modulo 2⁶⁴, mixed with the length.
+    """
+    if isinstance(keys, np.ndarray) and keys.dtype.kind in "iub":
+        return _hash_integers(keys)
+    if isinstance(keys, np.ndarray) and keys.dtype.kind == "f":
+        return _hash_floats(keys)
+    import pyarrow as pa
+
+    if isinstance(keys, pa.ChunkedArray):
+        chunks = [_hash_arrow(chunk) for chunk in keys.chunks]
+        return np.concatenate(chunks) if chunks else np.zeros(0, dtype=np.uint64)
+    return _hash_arrow(keys if isinstance(keys, pa.Array) else pa.array(keys))
+
+
+def _hash_arrow(keys: Any) -> np.ndarray:
+    """Hash one Arrow array."""
+    import pyarrow as pa
+    import pyarrow.types as pat
+
+    if keys.null_count:
+        raise _missing_key()
+    dtype = keys.type
+    if pat.is_dictionary(dtype):
+        return hash_keys(keys.dictionary)[keys.indices.to_numpy().astype(np.int64)]
+    if pat.is_temporal(dtype):
+        width = pa.int64() if dtype.bit_width == 64 else pa.int32()
+        return hash_keys(keys.view(width).to_numpy())
+    if pat.is_integer(dtype) or pat.is_floating(dtype):
+        return hash_keys(keys.to_numpy())
+    if pat.is_boolean(dtype):
+        return hash_keys(keys.to_numpy(zero_copy_only=False))
+    if pat.is_decimal(dtype):
+        return _hash_bytes(keys.cast(pa.string()).cast(pa.large_binary()))
+    if pat.is_string_view(dtype) or pat.is_string(dtype) or pat.is_large_string(dtype):
+        return _hash_bytes(keys.cast(pa.large_string()).cast(pa.large_binary()))
+    if pat.is_binary(dtype) or pat.is_large_binary(dtype) or pat.is_fixed_size_binary(dtype):
+        return _hash_bytes(keys.cast(pa.large_binary()))
+    raise DataError(
+        f"The column that decides the folds holds {dtype}, which has no hash: name an id or query "
+        "column of integers, strings or dates."
+    )
+
+
+def _missing_key() -> DataError:
+    """Return the error for a key that is null or NaN."""
+    return DataError(
+        "The id or query column that decides the folds has missing values: fill them, or take "
+        "the role away so that the row number decides."
+    )
+
+
+def _hash_integers(keys: np.ndarray) -> np.ndarray:
+    """Hash integers and booleans by their 64-bit two's complement."""
+    wide = keys.astype(np.uint64) if keys.dtype.kind in "ub" else keys.astype(np.int64)
+    return _mix(wide.view(np.uint64))
+
+
+def _hash_floats(keys: np.ndarray) -> np.ndarray:
+    """Hash floats; whole numbers as the integers they are (a nullable id may come as float)."""
+    wide = keys.astype(np.float64) + 0.0
+    if np.isnan(wide).any():
+        raise _missing_key()
+    whole = (np.floor(wide) == wide) & (np.abs(wide) < 2.0**63)
+    hashes = _mix(wide.view(np.uint64) ^ _FLOAT_TAG)
+    hashes[whole] = _hash_integers(wide[whole].astype(np.int64))
+    return hashes
+
+
+def _hash_bytes(keys: Any) -> np.ndarray:
+    """Hash byte strings by Horner's rule, one byte of all strings at a time."""
+    n = len(keys)
+    _, offset_buffer, data_buffer = keys.buffers()
+    offsets = np.frombuffer(offset_buffer, dtype=np.int64)[keys.offset : keys.offset + n + 1]
+    data = np.frombuffer(data_buffer or b"", dtype=np.uint8)
+    starts, lengths = offsets[:-1], np.diff(offsets)
+    # Longest first: the strings that still have a byte are then a leading slice.
+    order = np.argsort(-lengths, kind="stable")
+    starts, sorted_lengths = starts[order], lengths[order]
+    hashes = np.zeros(n, dtype=np.uint64)
+    longest = int(sorted_lengths[0]) if n else 0
+    active_at = np.searchsorted(-sorted_lengths, -np.arange(longest), side="left")
+    for position, active in enumerate(active_at.tolist()):
+        head = hashes[:active]
+        head *= _BYTE_PRIME  # wraps modulo 2⁶⁴, as all arithmetic here
+        head += data[starts[:active] + position]
+    result = np.empty_like(hashes)
+    result[order] = hashes
+    return _mix(result ^ _mix(lengths.astype(np.uint64)))
+
+
+def _row_hashes(partition: Partition | None, n_rows: int | None) -> np.ndarray:
+    """Hash (file name, row number in the file)."""
+    first = partition.file_row_offset if partition else 0
+    count = n_rows if n_rows is not None else partition.n_rows if partition else 0
+    rows = _mix(np.arange(first, first + count, dtype=np.uint64) + _ROW_TAG)
+    if partition is None:
+        return rows
+    return _mix(rows ^ hash_keys([partition.name]))
+
+
+def _mix(values: Any) -> Any:
+    """Apply the finaliser of splitmix64 (Steele, Lea and Flood 2014), a bijection of 64 bits."""
+    with np.errstate(over="ignore"):
+        z = values + _GOLDEN
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))

@@ -1,0 +1,231 @@
+"""Footers of Parquet files: row groups, schemas, and what is wrong with a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distfms.data.storage import StoredFile
+from distfms.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Footers are small reads, dominated by latency on remote stores.
+_FOOTER_THREADS = 16
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One Parquet file of a dataset.
+
+    Attributes
+    ----------
+    path, name, n_bytes, stamp
+        As in :class:`~distfms.data.storage.StoredFile`.
+    row_group_rows : tuple of int
+        Rows of each row group.
+    row_group_bytes : tuple of int
+        Uncompressed bytes of each row group.
+    """
+
+    path: str
+    name: str
+    n_bytes: int
+    stamp: str
+    row_group_rows: tuple[int, ...]
+    row_group_bytes: tuple[int, ...]
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of the file."""
+        return sum(self.row_group_rows)
+
+
+def read_footers(filesystem: Any, stored: Sequence[StoredFile]) -> list[tuple[DataFile, pa.Schema]]:
+    """Read the footers of files, several at a time.
+
+    Parameters
+    ----------
+    filesystem : pyarrow.fs.FileSystem
+    stored : sequence of StoredFile
+
+    Returns
+    -------
+    list of (DataFile, pyarrow.Schema)
+        In the order of the files.
+
+    Raises
+    ------
+    DataError
+        If a file is truncated or not Parquet.
+    """
+    if len(stored) == 1:
+        return [_read_footer(filesystem, stored[0])]
+    with ThreadPoolExecutor(min(_FOOTER_THREADS, len(stored))) as pool:
+        return list(pool.map(lambda file: _read_footer(filesystem, file), stored))
+
+
+def _read_footer(filesystem: Any, stored: StoredFile) -> tuple[DataFile, pa.Schema]:
+    """Return the row groups and the schema of one file."""
+    import pyarrow.parquet as pq
+
+    with (
+        readable(stored.path),
+        pq.ParquetFile(stored.path, filesystem=filesystem, pre_buffer=False) as parquet,
+    ):
+        # Unlike the bare Parquet schema, this one knows dictionaries and fixed-size lists.
+        metadata, schema = parquet.metadata, parquet.schema_arrow.remove_metadata()
+    groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
+    file = DataFile(
+        path=stored.path,
+        name=stored.name,
+        n_bytes=stored.n_bytes,
+        stamp=stored.stamp,
+        row_group_rows=tuple(group.num_rows for group in groups),
+        row_group_bytes=tuple(group.total_byte_size for group in groups),
+    )
+    return file, schema
+
+
+@contextmanager
+def readable(path: str) -> Iterator[None]:
+    """Turn pyarrow's errors about broken files into one that names the file.
+
+    Trouble with the store itself (the network, say) passes through: it is worth a retry.
+
+    Parameters
+    ----------
+    path : str
+
+    Raises
+    ------
+    DataError
+        If the file is gone, may not be read, or its content cannot be decoded.
+    """
+    from pyarrow import ArrowInvalid, ArrowNotImplementedError
+
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DataError(
+            f"The file {path} is gone: it was there when the job listed its data. "
+            "Put it back or run the job again."
+        ) from error
+    except PermissionError as error:
+        raise DataError(
+            f"The file {path} may not be read by this user: change its permissions."
+        ) from error
+    except (ArrowInvalid, ArrowNotImplementedError, OSError) as error:
+        if isinstance(error, OSError) and not _speaks_of_content(str(error)):
+            raise
+        raise DataError(
+            f"The file {path} cannot be read as Parquet: it is truncated, damaged or of another "
+            f"format ({_first_line(error)}). Write it again or take it out of the dataset."
+        ) from error
+
+
+def _speaks_of_content(message: str) -> bool:
+    """Tell damaged content from trouble with the store; the latter is worth a retry."""
+    signs = ("deserializ", "thrift", "corrupt", "ompress", "unexpected end", "eof", "page", "magic")
+    return any(sign in message.lower() for sign in signs)
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, without a closing full stop."""
+    return (str(error).splitlines() or [""])[0].rstrip(". ")
+
+
+def refuse_duplicate_columns(schema: pa.Schema, path: str) -> None:
+    """Refuse two columns of one name, neither of which can be addressed.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    path : str
+        File named in the message.
+
+    Raises
+    ------
+    DataError
+        Naming the column.
+    """
+    names = schema.names
+    if len(set(names)) < len(names):
+        name = next(n for i, n in enumerate(names) if n in names[:i])
+        raise DataError(
+            f"The column name {name!r} occurs {names.count(name)} times in {path}: "
+            "rename the columns so that each name is unique."
+        )
+
+
+def check_same_schema(
+    schema: pa.Schema, first: StoredFile, other: pa.Schema, file: StoredFile
+) -> None:
+    """Refuse a shard whose columns or types differ; their order may.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        Of the first file.
+    first : StoredFile
+    other : pyarrow.Schema
+        Of the file to check.
+    file : StoredFile
+
+    Raises
+    ------
+    DataError
+        Naming the file and the column.
+    """
+    refuse_duplicate_columns(other, file.path)
+    expected, found = _column_types(schema), _column_types(other)
+    for name in (*expected, *found):
+        if expected.get(name) == found.get(name):
+            continue
+        if name not in found:
+            difference = f"lacks the column {name!r}"
+        elif name not in expected:
+            difference = f"has a further column {name!r}"
+        else:
+            difference = f"has {found[name]} in column {name!r} instead of {expected[name]}"
+        raise DataError(
+            f"The file {file.path} {difference}, unlike {first.path}: all files of a dataset must "
+            "have the same columns and types. Convert the file or take it out of the dataset."
+        )
+
+
+def _column_types(schema: pa.Schema) -> dict[str, str]:
+    """Return the type of each column, with encodings of one logical type made alike."""
+    return {field.name: _logical_type(field.type) for field in schema}
+
+
+def _logical_type(dtype: pa.DataType) -> str:
+    """Name a type; how strings are stored (dictionary, 64-bit offsets, views) does not matter."""
+    import pyarrow.types as pat
+
+    if pat.is_dictionary(dtype):
+        values = _logical_type(dtype.value_type)
+        return values if values == "string" else f"dictionary<{values}>"
+    if pat.is_large_string(dtype) or pat.is_string_view(dtype):
+        return "string"
+    if pat.is_list(dtype) or pat.is_large_list(dtype):
+        return f"list<{_logical_type(dtype.value_type)}>"
+    return str(dtype)
+
+
+def describe_schema(schema: pa.Schema) -> str:
+    """Write a schema as text for fingerprints, with the logical types alone.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+
+    Returns
+    -------
+    str
+    """
+    return ";".join(f"{name}:{dtype}" for name, dtype in _column_types(schema).items())

@@ -1,0 +1,439 @@
+"""Judgments of objects, read from wide Parquet in any of its forms.
+
+An attribute is either one column of lists of numbers (its judgments of the object), or columns
+``name__1``, ``name__2``, … with one judgment each, or one plain numeric column (one judgment of
+each object). The forms may be mixed. Null and NaN stand for a judgment that was not made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from distfms.data.columns import (
+    as_floats,
+    fill_numbers,
+    in_file_order,
+    probably_finite,
+    refuse_infinite,
+    refuse_missing,
+)
+from distfms.data.roles import Roles, is_number_list
+from distfms.data.rows import RowIndex, read_row_index
+from distfms.errors import DataError, SpecError
+from distfms.stats.ragged import Ragged
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from distfms.data.dataset import Partition, PartitionReader, PartitionSource
+    from distfms.data.folds import FoldPlan
+
+_NUMBERED = re.compile(r"(.+)__([0-9]+)")
+
+
+@dataclass(frozen=True)
+class AttributeColumns:
+    """The columns that hold the judgments of one attribute.
+
+    Attributes
+    ----------
+    name : str
+        Name of the attribute.
+    columns : tuple of str
+        One column of lists, or one or more columns of numbers.
+    form : {'list', 'numbers'}
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    form: Literal["list", "numbers"]
+
+
+@dataclass(frozen=True)
+class JudgmentLayout:
+    """Where the judgments of each attribute are.
+
+    Attributes
+    ----------
+    attributes : tuple of AttributeColumns
+        In the order of the features.
+    """
+
+    attributes: tuple[AttributeColumns, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the attributes."""
+        return tuple(attribute.name for attribute in self.attributes)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns, those of an attribute together."""
+        return tuple(column for attribute in self.attributes for column in attribute.columns)
+
+    def restricted(self, names: Sequence[str]) -> JudgmentLayout:
+        """Return the layout of some attributes, in the order given.
+
+        Raises
+        ------
+        DataError
+            If an attribute is unknown.
+        """
+        known = {attribute.name: attribute for attribute in self.attributes}
+        for name in names:
+            if name not in known:
+                raise DataError(
+                    f"The data hold no judgments of {name!r}. Attributes: {', '.join(known)}."
+                )
+        return JudgmentLayout(tuple(known[name] for name in names))
+
+
+def detect_layout(schema: pa.Schema, roles: Roles) -> JudgmentLayout:
+    """Find the attributes among the feature columns.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    roles : Roles
+        Resolved with ``judgments=True``.
+
+    Returns
+    -------
+    JudgmentLayout
+        Attributes in the order of their first column, numbered columns in the order of their
+        numbers.
+
+    Raises
+    ------
+    SpecError
+        If two forms give judgments of one attribute, or a number occurs twice (``a__1, a__01``).
+
+    Examples
+    --------
+    Columns ``trust: list<double>``, ``age__1``, ``age__2``, ``size`` of numbers are the three
+    attributes ``trust``, ``age`` and ``size``.
+    """
+    lists: dict[str, str] = {}
+    numbered: dict[str, dict[int, str]] = {}
+    order: dict[str, None] = {}
+    for column in roles.features:
+        match = _NUMBERED.fullmatch(column)
+        is_list = is_number_list(schema.field(column).type)
+        name = match.group(1) if match and not is_list else column
+        position = int(match.group(2)) if match and not is_list else -1
+        order[name] = None
+        if is_list:
+            lists[name] = column
+        elif position in numbered.setdefault(name, {}):
+            other = numbered[name][position]
+            raise SpecError(
+                f"The columns {other!r} and {column!r} are the same judgment: drop one."
+            )
+        else:
+            numbered[name][position] = column
+    return JudgmentLayout(tuple(_attribute(name, lists, numbered) for name in order))
+
+
+def _attribute(
+    name: str, lists: dict[str, str], numbered: dict[str, dict[int, str]]
+) -> AttributeColumns:
+    """Return the columns of one attribute, refusing two forms at once."""
+    columns = numbered.get(name, {})
+    if (name in lists and columns) or (-1 in columns and len(columns) > 1):
+        others = ", ".join(repr(c) for c in columns.values())
+        raise SpecError(
+            f"The attribute {name!r} has judgments in two forms (column {name!r} and {others}): "
+            "exclude one of them."
+        )
+    if name in lists:
+        return AttributeColumns(name, (lists[name],), "list")
+    return AttributeColumns(name, tuple(columns[k] for k in sorted(columns)), "numbers")
+
+
+@dataclass(frozen=True)
+class JudgmentBlock:
+    """The judgments of one partition's objects, ordered by part.
+
+    Attributes
+    ----------
+    attributes : tuple of Ragged
+        Judgments of each attribute, one row an object; only those that were made.
+    names : tuple of str
+        Names of the attributes.
+    label : ndarray of float64, shape (n,), or None
+        What is to be predicted; None if no target was named.
+    rows : RowIndex
+        Part, row number, weight, id, query and time of each object.
+    n_dropped : int
+        Objects left out because of a missing label (policy ``drop``).
+    """
+
+    attributes: tuple[Ragged, ...]
+    names: tuple[str, ...]
+    label: np.ndarray | None
+    rows: RowIndex
+    n_dropped: int = 0
+
+    @property
+    def n_rows(self) -> int:
+        """Number of objects."""
+        return self.rows.n_rows
+
+    @property
+    def weight(self) -> np.ndarray | None:
+        """Sample weights, shape (n,)."""
+        return self.rows.weight
+
+    @property
+    def part(self) -> np.ndarray:
+        """Part of each object, ascending, shape (n,)."""
+        return self.rows.part
+
+    @property
+    def part_slices(self) -> tuple[slice, ...]:
+        """Objects of each part."""
+        return self.rows.part_slices
+
+    @property
+    def row_ids(self) -> np.ndarray:
+        """Dataset-wide row numbers, shape (n,)."""
+        return self.rows.row_ids
+
+    @property
+    def keys(self) -> np.ndarray | None:
+        """Ids of the objects, or their queries where there is no id column."""
+        return self.rows.query if self.rows.id is None else self.rows.id
+
+    def part_view(self, part: int) -> tuple[tuple[Ragged, ...], Any, Any]:
+        """Return the judgments, labels and weights of one part; views, nothing is copied.
+
+        Parameters
+        ----------
+        part : int
+
+        Returns
+        -------
+        attributes : tuple of Ragged
+        label, weight : ndarray, shape (n_part,), or None
+        """
+        rows = self.part_slices[part]
+        attributes = tuple(ragged.rows(rows.start, rows.stop) for ragged in self.attributes)
+        label = None if self.label is None else self.label[rows]
+        weight = None if self.weight is None else self.weight[rows]
+        return attributes, label, weight
+
+
+def read_judgments(
+    source: PartitionSource,
+    partition: Partition,
+    layout: JudgmentLayout,
+    roles: Roles,
+    *,
+    folds: FoldPlan | None = None,
+    missing: Literal["error", "drop", "mean"] = "error",
+) -> JudgmentBlock:
+    """Read the judgments of one partition, objects ordered by part.
+
+    Parameters
+    ----------
+    source : ParquetDataset or PartitionReader
+    partition : Partition
+    layout : JudgmentLayout
+    roles : Roles
+        At most one target: the label.
+    folds : FoldPlan, optional
+        Without one all objects are part 0.
+    missing : {'error', 'drop', 'mean'}
+        Policy for missing labels: refused unless ``drop``, which leaves the object out. A missing
+        judgment is no error: objects may have any number of judgments.
+
+    Returns
+    -------
+    JudgmentBlock
+        Owns its arrays, or shares them with immutable Arrow buffers.
+
+    Raises
+    ------
+    SpecError
+        If several targets are named.
+    DataError
+        If a judgment or label is infinite, a label missing, or a weight negative or missing.
+    """
+    if len(roles.target) > 1:
+        raise SpecError(
+            f"Judgments are learned against one label, but `target` names {len(roles.target)} "
+            f"columns ({', '.join(roles.target)}): run one job for each."
+        )
+    reader = source.reader
+    rows = read_row_index(reader, partition, roles, folds)
+    label, unlabelled = _read_label(reader, partition, roles, rows.order, missing)
+    if unlabelled is not None and label is not None:
+        rows = rows.keep(~unlabelled)
+        label = label[~unlabelled]
+    attributes = tuple(
+        ragged if rows.order is None else _take(ragged, rows.order)
+        for ragged in _read_attributes(reader, partition, layout)
+    )
+    n_dropped = partition.n_rows - rows.n_rows
+    return JudgmentBlock(attributes, layout.names, label, rows, n_dropped)
+
+
+def first_judgments(block: JudgmentBlock, repeats: Sequence[int]) -> JudgmentBlock:
+    """Keep each attribute's first `repeats` judgments; the rest is as if never collected.
+
+    Parameters
+    ----------
+    block : JudgmentBlock
+    repeats : sequence of int, length d
+
+    Returns
+    -------
+    JudgmentBlock
+    """
+    pairs = zip(block.attributes, repeats, strict=True)
+    return replace(block, attributes=tuple(ragged.first(k) for ragged, k in pairs))
+
+
+def _read_label(
+    reader: PartitionReader,
+    partition: Partition,
+    roles: Roles,
+    order: np.ndarray | None,
+    missing: str,
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the labels, and a mask of objects without one if they are to be dropped."""
+    if not roles.target:
+        return None, None
+    name = roles.target[0]
+    label = np.empty(partition.n_rows)
+    if fill_numbers(reader.read(partition, [name]).column(name), label, order):
+        return label, None
+    infinite, absent = np.isinf(label), np.isnan(label)
+    if infinite.any():
+        raise refuse_infinite(reader, partition, name, in_file_order(infinite, order))
+    if missing != "drop":
+        advice = "give every object a label, or choose `missing: drop` in the data section."
+        raise refuse_missing(reader, partition, name, in_file_order(absent, order), advice)
+    return label, absent
+
+
+def _read_attributes(
+    reader: PartitionReader, partition: Partition, layout: JudgmentLayout
+) -> Iterator[Ragged]:
+    """Decode the attributes a few columns at a time, in the order of the layout."""
+    columns = (
+        (name, table.column(name))
+        for table in reader.batches(partition, layout.columns)
+        for name in table.column_names
+    )
+    for attribute in layout.attributes:
+        if attribute.form == "list":
+            name, column = next(columns)
+            yield _lists(reader, partition, name, column)
+        else:
+            held = [next(columns) for _ in attribute.columns]
+            yield _numbers(reader, partition, held)
+
+
+def _lists(reader: PartitionReader, partition: Partition, name: str, column: Any) -> Ragged:
+    """Return a column of lists, in the order of the file."""
+    ragged = lists_as_ragged(column)
+    if probably_finite(ragged.values):
+        return ragged
+    infinite = np.isinf(ragged.values)
+    if infinite.any():
+        row = np.searchsorted(ragged.offsets, np.flatnonzero(infinite), side="right") - 1
+        marked = np.zeros(ragged.n_rows, dtype=bool)
+        marked[row] = True
+        raise refuse_infinite(reader, partition, name, marked)
+    return _without(ragged, np.isnan(ragged.values))
+
+
+def lists_as_ragged(column: Any) -> Ragged:
+    """Return a column of lists of numbers; null lists are empty, nulls inside lists become NaN.
+
+    Parameters
+    ----------
+    column : pyarrow.ChunkedArray
+        Of list, large_list or fixed_size_list.
+
+    Returns
+    -------
+    Ragged
+        Shares the values with Arrow where they are float64 without null.
+    """
+    chunks = [_list_chunk(chunk) for chunk in column.chunks]
+    return chunks[0] if len(chunks) == 1 else _concatenate(chunks)
+
+
+def _list_chunk(chunk: Any) -> Ragged:
+    """Return one Arrow array of lists; its buffers are shared where it has no null."""
+    import pyarrow.types as pat
+
+    if pat.is_fixed_size_list(chunk.type) or chunk.null_count:
+        # A null list may cover values, which flatten leaves out; lengths say how many are left.
+        lengths = _list_lengths(chunk)
+        offsets = np.zeros(len(chunk) + 1, dtype=np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        return Ragged(as_floats(chunk.flatten()), offsets)
+    offsets = chunk.offsets.to_numpy().astype(np.int64)
+    first, last = int(offsets[0]), int(offsets[-1])
+    offsets -= first
+    return Ragged(as_floats(chunk.values.slice(first, last - first)), offsets)
+
+
+def _list_lengths(chunk: Any) -> np.ndarray:
+    """Return the length of each list, 0 for null."""
+    import pyarrow.compute as pc
+
+    return pc.list_value_length(chunk).fill_null(0).to_numpy(zero_copy_only=False)
+
+
+def _concatenate(chunks: Sequence[Ragged]) -> Ragged:
+    """Join the rows of several arrays."""
+    counts = np.concatenate([np.zeros(1, dtype=np.int64), *(c.counts() for c in chunks)])
+    values = np.concatenate([np.empty(0), *(c.content() for c in chunks)])
+    return Ragged(values, np.cumsum(counts))
+
+
+def _without(ragged: Ragged, absent: np.ndarray) -> Ragged:
+    """Drop marked values from their lists."""
+    if not absent.any():
+        return ragged
+    present_before = np.zeros(len(absent) + 1, dtype=np.int64)
+    np.cumsum(~absent, out=present_before[1:])
+    return Ragged(ragged.values[~absent], present_before[ragged.offsets])
+
+
+def _numbers(
+    reader: PartitionReader, partition: Partition, held: Sequence[tuple[str, Any]]
+) -> Ragged:
+    """Return numbered columns as lists, in the order of the file."""
+    judgments = np.empty((len(held), partition.n_rows))
+    finite = True
+    for (name, column), out in zip(held, judgments, strict=True):
+        if not fill_numbers(column, out):
+            finite = False
+            infinite = np.isinf(out)
+            if infinite.any():
+                raise refuse_infinite(reader, partition, name, infinite)
+    if not finite:
+        return Ragged.from_matrix(judgments.T)
+    k, n = judgments.shape
+    offsets = np.arange(0, k * n + 1, k, dtype=np.int64)
+    return Ragged(np.ascontiguousarray(judgments.T).reshape(-1), offsets)
+
+
+def _take(ragged: Ragged, order: np.ndarray) -> Ragged:
+    """Return rows in another order; lists of one length are rows of a matrix."""
+    counts = ragged.counts()
+    k = int(counts[0]) if len(counts) else 0
+    if k == 0 or (counts != k).any():
+        return ragged.take(order)
+    values = ragged.content().reshape(-1, k).take(order, axis=0).reshape(-1)
+    return Ragged(values, np.arange(0, len(order) * k + 1, k, dtype=np.int64))

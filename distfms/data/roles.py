@@ -1,0 +1,310 @@
+"""What the columns of a dataset are for: target, features, weight, query, id and time."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from distfms.errors import DataError, SpecError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Column names by role.
+
+    Attributes
+    ----------
+    target : tuple of str
+        Columns to predict; may be empty where only predictions are wanted.
+    features : tuple of str
+        Columns to predict from, in their final order.
+    weight : str or None
+        Sample weight, ≥ 0.
+    query, id, time : str or None
+        Query of a ranking, identity of an object, time of an observation.
+    """
+
+    target: tuple[str, ...]
+    features: tuple[str, ...]
+    weight: str | None = None
+    query: str | None = None
+    id: str | None = None
+    time: str | None = None
+
+    @property
+    def fold_key(self) -> str | None:
+        """Column whose value decides the fold: the query if there is one, else the id.
+
+        A query comes first because a ranking cannot be judged when its rows are scattered over
+        folds.
+        """
+        return self.query or self.id
+
+
+def resolve_roles(
+    schema: pa.Schema,
+    *,
+    target: str | Sequence[str] | None,
+    features: str | Sequence[str] = ("*",),
+    exclude: str | Sequence[str] = (),
+    weight: str | None = None,
+    query: str | None = None,
+    id: str | None = None,
+    time: str | None = None,
+    judgments: bool = False,
+) -> Roles:
+    """Resolve names and globs to the columns of a schema.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    target : str, sequence of str or None
+        Names of numeric columns; None or empty where there is nothing to predict.
+    features, exclude : str or sequence of str
+        Names or globs (``*``, ``?``, ``[…]``; case counts). Features keep the order of the
+        patterns, and the order of the schema within a pattern. A glob passes over columns that
+        have another role.
+    weight, query, id, time : str, optional
+        Column names.
+    judgments : bool, default=False
+        Whether features may be lists of numbers.
+
+    Returns
+    -------
+    Roles
+
+    Raises
+    ------
+    SpecError
+        If a column is given two roles or named twice, or no feature is left.
+    DataError
+        If a column does not exist (the message names the nearest one) or its type does not fit
+        its role.
+    """
+    targets = (target,) if isinstance(target, str) else tuple(target or ())
+    single = {"weight": weight, "query": query, "id": id, "time": time}
+    named = [("target", name) for name in targets]
+    named += [(role, name) for role, name in single.items() if name is not None]
+    _check_named(schema, named)
+    taken = {name: role for role, name in named}
+    patterns = (features,) if isinstance(features, str) else tuple(features)
+    excluded = (exclude,) if isinstance(exclude, str) else tuple(exclude)
+    chosen = _choose_features(schema.names, patterns, excluded, taken)
+    for name in targets:
+        _require_number(schema, name, "target")
+    if weight is not None:
+        _require_number(schema, weight, "weight")
+    for name in chosen:
+        _require_feature(schema, name, judgments)
+    return Roles(targets, chosen, weight, query, id, time)
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str:
+    """Say which known name is nearest, for the end of an error message.
+
+    Parameters
+    ----------
+    name : str
+    known : iterable of str
+
+    Returns
+    -------
+    str
+        `` (did you mean 'x'?)``; empty when nothing is near.
+    """
+    lowered = {other.lower(): other for other in known}
+    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
+    return f" (did you mean {lowered[close[0]]!r}?)" if close else ""
+
+
+def require_columns(schema: pa.Schema, names: Iterable[str], role: str = "column") -> None:
+    """Check that columns exist.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    names : iterable of str
+    role : str
+        What the columns are for; part of the message.
+
+    Raises
+    ------
+    DataError
+        Naming the first missing column and the nearest known one.
+    """
+    known = set(schema.names)
+    for name in names:
+        if name not in known:
+            raise DataError(
+                f"The data have no column {name!r}, named as {role}"
+                f"{nearest_name(name, schema.names)}. Columns: {_abridged(schema.names)}."
+            )
+
+
+def is_number(dtype: pa.DataType) -> bool:
+    """Tell whether values of a type are taken as numbers: integers, floats, decimals, booleans."""
+    import pyarrow.types as pat
+
+    return (
+        pat.is_integer(dtype)
+        or pat.is_floating(dtype)
+        or pat.is_boolean(dtype)
+        or pat.is_decimal(dtype)
+    )
+
+
+def is_categorical(dtype: pa.DataType) -> bool:
+    """Tell whether values of a type are taken as categories: strings and dictionaries."""
+    import pyarrow.types as pat
+
+    return (
+        pat.is_string(dtype)
+        or pat.is_large_string(dtype)
+        or pat.is_string_view(dtype)
+        or pat.is_dictionary(dtype)
+    )
+
+
+def is_number_list(dtype: pa.DataType) -> bool:
+    """Tell whether values of a type are lists of numbers."""
+    import pyarrow.types as pat
+
+    is_list = pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_fixed_size_list(dtype)
+    return is_list and is_number(dtype.value_type)
+
+
+def _check_named(schema: pa.Schema, named: Sequence[tuple[str, str]]) -> None:
+    """Check the columns given by name: known, and each with one role."""
+    seen: dict[str, str] = {}
+    for role, name in named:
+        require_columns(schema, [name], f"`{role}`")
+        if name in seen:
+            where = f"twice as {role}" if seen[name] == role else f"as {seen[name]} and as {role}"
+            raise SpecError(f"The column {name!r} is named {where}: give it one role.")
+        seen[name] = role
+
+
+def _choose_features(
+    names: Sequence[str],
+    patterns: Sequence[str],
+    excluded: Sequence[str],
+    taken: dict[str, str],
+) -> tuple[str, ...]:
+    """Resolve the feature patterns, in their order."""
+    out = {name for name in names if any(_matches(name, p) for p in excluded)}
+    _check_excluded(names, excluded)
+    chosen: dict[str, None] = {}
+    for pattern in patterns:
+        if pattern in names:
+            _add_literal(pattern, patterns, out, taken, chosen)
+            continue
+        matched = [n for n in names if fnmatchcase(n, pattern) and n not in taken and n not in out]
+        if not any(fnmatchcase(name, pattern) for name in names):
+            _refuse_pattern(pattern, names)
+        chosen.update(dict.fromkeys(matched))
+    if not chosen:
+        raise SpecError(
+            "No feature column is left once target, id, weight and excluded columns are taken "
+            "out: check `features` and `exclude`."
+        )
+    return tuple(chosen)
+
+
+def _add_literal(
+    name: str,
+    patterns: Sequence[str],
+    out: set[str],
+    taken: dict[str, str],
+    chosen: dict[str, None],
+) -> None:
+    """Add a feature given by its name, which may not be named for anything else."""
+    if name in taken:
+        raise SpecError(
+            f"The column {name!r} is named as a feature and as {taken[name]}: give it one role."
+        )
+    if name in out:
+        raise SpecError(f"The column {name!r} is named in `features` and excluded: decide.")
+    if list(patterns).count(name) > 1:
+        raise SpecError(f"The column {name!r} is named twice in `features`: name it once.")
+    chosen[name] = None
+
+
+def _check_excluded(names: Sequence[str], excluded: Sequence[str]) -> None:
+    """Refuse an excluded name that does not exist: it would silently exclude nothing."""
+    for pattern in excluded:
+        if not any(_matches(name, pattern) for name in names):
+            raise DataError(
+                f"`exclude` names {pattern!r}, which matches no column"
+                f"{nearest_name(pattern, names)}. Columns: {_abridged(names)}."
+            )
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Match a literal name or a glob; a literal wins, so that names may hold brackets."""
+    return name == pattern or fnmatchcase(name, pattern)
+
+
+def _refuse_pattern(pattern: str, names: Sequence[str]) -> None:
+    """Complain about a feature pattern that gives nothing."""
+    if re.search(r"[*?\[]", pattern):
+        raise DataError(
+            f"The pattern {pattern!r} in `features` matches no column. Columns: {_abridged(names)}."
+        )
+    raise DataError(
+        f"The data have no column {pattern!r}, named as a feature{nearest_name(pattern, names)}. "
+        f"Columns: {_abridged(names)}."
+    )
+
+
+def _require_number(schema: pa.Schema, name: str, role: str) -> None:
+    """Refuse a column that must hold numbers and does not."""
+    import pyarrow.types as pat
+
+    dtype = schema.field(name).type
+    if pat.is_null(dtype):
+        raise DataError(f"All values of the {role} column {name!r} are missing.")
+    if not is_number(dtype):
+        raise DataError(
+            f"The {role} column {name!r} holds {dtype}, but must hold numbers: "
+            "convert it or name another column."
+        )
+
+
+def _require_feature(schema: pa.Schema, name: str, judgments: bool) -> None:
+    """Refuse a feature column of a type that gives no number and no category."""
+    import pyarrow.types as pat
+
+    dtype = schema.field(name).type
+    advice = f"Convert it, or leave it out with `exclude: [{name}]`."
+    if pat.is_null(dtype):
+        raise DataError(f"All values of the feature column {name!r} are missing. {advice}")
+    if is_number(dtype) or (judgments and is_number_list(dtype)):
+        return
+    if judgments:
+        raise DataError(
+            f"The attribute column {name!r} holds {dtype}, but judgments must be numbers or lists "
+            f"of numbers. {advice}"
+        )
+    if pat.is_nested(dtype):
+        raise DataError(
+            f"The feature column {name!r} is nested ({dtype}), but must hold one number or one "
+            f"category a row. {advice}"
+        )
+    if not is_categorical(dtype):
+        raise DataError(
+            f"The feature column {name!r} holds {dtype}, which is neither a number nor a "
+            f"category. {advice}"
+        )
+
+
+def _abridged(names: Sequence[str], limit: int = 12) -> str:
+    """List names, cut off when there are many."""
+    more = f", … ({len(names)} in all)" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more

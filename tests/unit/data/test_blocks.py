@@ -1,0 +1,286 @@
+import decimal
+import pickle
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import distfms.data.dataset as dataset_module
+from distfms.data.blocks import ColumnPlan, read_rows, require_observed
+from distfms.data.columns import release_buffers
+from distfms.data.dataset import open_dataset
+from distfms.data.folds import FoldPlan, assign_parts
+from distfms.data.roles import resolve_roles
+from distfms.errors import DataError
+
+LEVELS = {"c": ("u", "v")}
+
+
+def open_table(tmp_path, columns, row_group_size=None, name="a.parquet"):
+    table = pa.table(columns)
+    pq.write_table(table, tmp_path / name, row_group_size=row_group_size)
+    return open_dataset(tmp_path / name)
+
+
+def read(dataset, *, folds=None, missing="error", levels=None, unknown="error", **roles):
+    resolved = resolve_roles(dataset.schema, **{"target": "y", **roles})
+    plan = ColumnPlan.from_schema(dataset.schema, resolved, levels, unknown=unknown)
+    return read_rows(dataset, dataset.partitions[0], plan, folds=folds, missing=missing)
+
+
+def test_features_then_target_as_rows_of_a_contiguous_array(tmp_path):
+    dataset = open_table(tmp_path, {"y": [1.0, 2.0], "b": [3.0, 4.0], "a": [5.0, 6.0]})
+    block = read(dataset, features=["a", "b"])
+    assert block.names == ("a", "b", "y")
+    assert block.values.tolist() == [[5, 6], [3, 4], [1, 2]]
+    assert block.values.flags.c_contiguous
+    assert block.values.dtype == np.float64
+    assert block.features.tolist() == [[5, 6], [3, 4]]
+    assert block.target.tolist() == [[1, 2]]
+    assert block.part_slices == (slice(0, 2), slice(2, 2))
+    assert block.row_ids.tolist() == [0, 1]
+    assert (block.weight, block.keys) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([1, 0, 3], pa.int8()),
+        pa.array([1, 0, 3], pa.uint64()),
+        pa.array([1, 0, 3], pa.float32()),
+        pa.array([1, 0, 3], pa.float16()),
+        pa.array([decimal.Decimal(v) for v in (1, 0, 3)], pa.decimal128(5, 2)),
+    ],
+    ids=lambda a: str(a.type),
+)
+def test_every_kind_of_number_becomes_float64(tmp_path, array):
+    dataset = open_table(tmp_path, {"x": array, "y": [0.0, 0.0, 0.0]})
+    assert read(dataset).features.tolist() == [[1.0, 0.0, 3.0]]
+
+
+def test_booleans_and_nulls(tmp_path):
+    columns = {
+        "flag": [True, None, False],
+        "whole": pa.array([2**60, None, 1], pa.int64()),
+        "real": [0.5, None, float("nan")],
+        "y": [0.0, 0.0, 0.0],
+    }
+    block = read(open_table(tmp_path, columns), missing="mean")
+    expected = [[1, np.nan, 0], [2.0**60, np.nan, 1], [0.5, np.nan, np.nan], [0, 0, 0]]
+    np.testing.assert_array_equal(block.values, expected)
+
+
+def test_rows_are_ordered_by_part_and_everything_goes_with_them(tmp_path):
+    n = 200
+    columns = {
+        "x": np.arange(n, dtype=float),
+        "i": np.arange(n),
+        "y": -np.arange(n, dtype=float),
+        "w": np.arange(n) / 7,
+        "key": [f"object {i // 2}" for i in range(n)],
+    }
+    # 8 row groups in one partition: the columns come in several chunks.
+    dataset = open_table(tmp_path, columns, row_group_size=25)
+    folds = FoldPlan(3, 0.2, seed=4)
+    block = read(dataset, folds=folds, weight="w", id="key")
+    parts = assign_parts(columns["key"], n_folds=3, test=0.2, seed=4)
+    order = np.argsort(parts, kind="stable")
+    assert set(parts.tolist()) == {0, 1, 2, 3}
+    assert block.part.tolist() == parts[order].tolist()
+    assert block.values.tolist() == [order.tolist(), order.tolist(), (-order).tolist()]
+    assert block.weight.tolist() == (order / 7).tolist()
+    assert block.keys.tolist() == [columns["key"][i] for i in order]
+    assert block.row_ids.tolist() == order.tolist()
+    for p, rows in enumerate(block.part_slices):
+        assert set(block.part[rows].tolist()) <= {p}
+    assert sum(rows.stop - rows.start for rows in block.part_slices) == n
+
+
+def test_row_ids_count_through_the_dataset(tmp_path):
+    for name in "ab":
+        open_table(tmp_path, {"x": [1.0, 2.0], "y": [1.0, 2.0]}, name=f"{name}.parquet")
+    dataset = open_dataset(tmp_path)
+    plan = ColumnPlan.from_schema(dataset.schema, resolve_roles(dataset.schema, target="y"))
+    ids = [read_rows(dataset.reader, p, plan).row_ids.tolist() for p in dataset.partitions]
+    assert ids == [[0, 1], [2, 3]]
+
+
+def test_several_targets_query_and_time(tmp_path):
+    columns = {"x": [1.0, 2.0], "y": [3.0, 4.0], "z": [5.0, 6.0], "q": ["m", "n"], "t": [8, 9]}
+    block = read(open_table(tmp_path, columns), target=["z", "y"], query="q", time="t")
+    assert block.target.tolist() == [[5, 6], [3, 4]]
+    assert block.keys.tolist() == ["m", "n"]
+    assert block.rows.time.tolist() == [8, 9]
+
+
+def test_columns_are_the_same_however_they_are_batched(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    columns = {f"x{i}": rng.standard_normal(50) for i in range(9)} | {"y": np.ones(50)}
+    dataset = open_table(tmp_path, columns)
+    whole = read(dataset).copy()
+    for size in (1, 3 * 8 * 50):
+        monkeypatch.setattr(dataset_module, "_BATCH_BYTES", size)
+        np.testing.assert_array_equal(read(dataset).values, whole.values)
+
+
+def test_the_buffer_is_reused_in_a_thread_and_a_copy_is_kept(tmp_path):
+    large = open_table(tmp_path, {"x": np.ones(50), "y": np.ones(50)}, name="large.parquet")
+    small = open_table(tmp_path, {"x": [2.0], "y": [2.0]}, name="small.parquet")
+    first = read(large)
+    kept, address = first.copy(), first.values.ctypes.data
+    second = read(small)
+    assert second.values.ctypes.data == address
+    assert kept.values.min() == 1.0
+    assert first.values.max() == 2.0  # overwritten, as documented
+    others = []
+    thread = threading.Thread(target=lambda: others.append(read(small).values.ctypes.data))
+    thread.start()
+    thread.join()
+    assert others[0] != address
+    assert second.values.tolist() == [[2.0], [2.0]]
+    release_buffers()
+    assert read(small).values.tolist() == [[2.0], [2.0]]
+
+
+def test_categories_become_indicator_rows(tmp_path):
+    columns = {"x": [1.0, 2.0, 3.0], "c": ["v", None, "u"], "y": [0.0, 0.0, 0.0]}
+    dataset = open_table(tmp_path, columns)
+    block = read(dataset, levels=LEVELS, missing="mean")
+    assert block.names == ("x", "c=u", "c=v", "y")
+    expected = [[1, 2, 3], [0, np.nan, 1], [1, np.nan, 0], [0, 0, 0]]
+    np.testing.assert_array_equal(block.values, expected)
+
+
+def test_the_plan_tells_which_rows_belong_to_a_category(tmp_path):
+    dataset = open_table(tmp_path, {"c": ["v"], "x": [1.0], "y": [0.0], "w": [1.0]})
+    roles = resolve_roles(dataset.schema, target="y", weight="w")
+    plan = pickle.loads(pickle.dumps(ColumnPlan.from_schema(dataset.schema, roles, LEVELS)))
+    assert plan.column_groups == {"c": (0, 1), "x": (2,)}
+    assert (plan.n_columns, plan.n_features) == (4, 3)
+    assert plan.feature_names == ("c=u", "c=v", "x")
+    assert plan.without_target().block_names == ("c=u", "c=v", "x")
+    assert plan.without_target().roles.weight is None
+    fewer = plan.restricted(["x"])
+    assert fewer.block_names == ("x", "y")
+    block = read_rows(dataset, dataset.partitions[0], plan.restricted(["x", "c"]))
+    assert block.values.tolist() == [[1.0], [0.0], [1.0], [0.0]]
+
+
+def test_unknown_categories(tmp_path):
+    dataset = open_table(tmp_path, {"c": ["v", "new", None], "y": [0.0, 0.0, 0.0]})
+    with pytest.raises(DataError, match=r"'c' of .*a\.parquet holds 'new'"):
+        read(dataset, levels=LEVELS, missing="mean")
+    block = read(dataset, levels=LEVELS, missing="mean", unknown="zero")
+    np.testing.assert_array_equal(block.features, [[0, 0, np.nan], [1, 0, np.nan]])
+    with pytest.raises(DataError, match="levels of the categorical column 'c' are unknown"):
+        read(dataset)
+
+
+def missing_table(tmp_path):
+    x = [float(i) for i in range(10)]
+    x[4], x[7] = None, float("nan")
+    columns = {"x": x, "c": ["u"] * 9 + [None], "y": np.arange(10.0), "w": np.arange(10.0)}
+    return open_table(tmp_path, columns, row_group_size=3)
+
+
+@pytest.mark.parametrize("folds", [None, FoldPlan(3, 0.2, 1)])
+def test_missing_values_are_refused_with_column_file_row_group_and_count(tmp_path, folds):
+    dataset = missing_table(tmp_path)
+    message = r"'x' of .*a\.parquet has 2 missing values \(row group 1, first at its row 1\)"
+    with pytest.raises(DataError, match=message):
+        read(dataset, levels=LEVELS, folds=folds)
+    message = r"'c' of .*a\.parquet has 1 missing value \(row group 3, first at its row 0\)"
+    with pytest.raises(DataError, match=message):
+        read(dataset, levels=LEVELS, folds=folds, exclude="x")
+
+
+def test_rows_with_missing_values_are_dropped(tmp_path):
+    block = read(missing_table(tmp_path), levels=LEVELS, missing="drop", weight="w")
+    kept = [0, 1, 2, 3, 5, 6, 8]
+    assert block.values.tolist() == [kept, [1] * 7, [0] * 7, kept]
+    assert block.values.flags.c_contiguous
+    assert (block.row_ids.tolist(), block.weight.tolist()) == (kept, kept)
+    assert (block.n_rows, block.n_dropped) == (7, 3)
+    assert block.part_slices == (slice(0, 7), slice(7, 7))
+
+
+def test_dropping_keeps_parts_together(tmp_path):
+    dataset = missing_table(tmp_path)
+    folds = FoldPlan(2, 0.3, 5)
+    block = read(dataset, levels=LEVELS, missing="drop", folds=folds).copy()
+    full = read(dataset, levels=LEVELS, missing="mean", folds=folds).copy()
+    part_of = dict(zip(full.row_ids.tolist(), full.part.tolist(), strict=True))
+    assert [part_of[row] for row in block.row_ids.tolist()] == block.part.tolist()
+    assert block.values[0].tolist() == block.row_ids.tolist()
+
+
+def test_all_rows_may_be_dropped(tmp_path):
+    dataset = open_table(tmp_path, {"x": pa.array([None, None], pa.float64()), "y": [1.0, 2.0]})
+    block = read(dataset, missing="drop")
+    assert block.values.shape == (2, 0)
+    with pytest.raises(DataError, match=r"'x' of .* has all 2 values missing"):
+        read(dataset)
+
+
+@pytest.mark.parametrize("missing", ["error", "mean"])
+def test_a_missing_target_is_refused(tmp_path, missing):
+    dataset = open_table(tmp_path, {"x": [1.0, 2.0], "y": [1.0, None]})
+    with pytest.raises(DataError, match=r"'y' of .* has 1 missing value .*`missing: drop` in"):
+        read(dataset, missing=missing)
+    assert read(dataset, missing="drop").values.tolist() == [[1.0], [1.0]]
+
+
+@pytest.mark.parametrize("missing", ["error", "drop", "mean"])
+@pytest.mark.parametrize("column", ["x", "y"])
+@pytest.mark.parametrize("folds", [None, FoldPlan(2, 0.2)])
+def test_an_infinite_value_is_always_refused(tmp_path, missing, column, folds):
+    columns = {"x": np.arange(10.0), "y": np.arange(10.0)}
+    columns[column][8] = -np.inf
+    columns["x"][1] = np.nan
+    dataset = open_table(tmp_path, columns, row_group_size=4)
+    if column == "y" and missing == "error":
+        columns["x"][1] = 0.0
+        dataset = open_table(tmp_path, columns, row_group_size=4)
+    message = rf"'{column}' of .*a\.parquet has 1 infinite value \(row group 2, first at its row 0"
+    with pytest.raises(DataError, match=message):
+        read(dataset, missing=missing, folds=folds)
+
+
+def test_huge_finite_values_are_no_infinity(tmp_path):
+    dataset = open_table(tmp_path, {"x": [1e300, -1e300], "y": [1.0, 2.0]})
+    assert read(dataset).features.tolist() == [[1e300, -1e300]]
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (
+            [1.0, -2.0],
+            r"'w' of .*a\.parquet has 1 negative value \(row group 0, first at its row 1",
+        ),
+        ([1.0, float("nan")], r"'w' of .*a\.parquet has 1 missing value \(row group 0"),
+        ([1.0, None], r"'w' of .*a\.parquet has 1 missing value"),
+        ([1.0, float("inf")], r"'w' of .*a\.parquet has 1 infinite value"),
+    ],
+)
+def test_bad_weights(tmp_path, weights, message):
+    dataset = open_table(tmp_path, {"x": [1.0, 2.0], "y": [1.0, 2.0], "w": weights})
+    with pytest.raises(DataError, match=message):
+        read(dataset, weight="w", missing="drop")
+
+
+def test_a_missing_fold_key_names_file_and_column(tmp_path):
+    dataset = open_table(tmp_path, {"x": [1.0, 2.0], "y": [1.0, 2.0], "k": ["a", None]})
+    with pytest.raises(DataError, match=r"a\.parquet, column 'k': .*missing values"):
+        read(dataset, id="k", folds=FoldPlan(2))
+    assert read(dataset, id="k").keys.tolist() == ["a", None]
+
+
+def test_columns_without_a_value():
+    require_observed(["a", "b"], np.array([1, 2]))
+    with pytest.raises(DataError, match="All values are missing in 'a', 'c', in every file"):
+        require_observed(["a", "b", "c"], np.array([0, 2, 0]))
+    with pytest.raises(DataError, match="'3', '4' and 3 more"):
+        require_observed([str(i) for i in range(8)], np.zeros(8))

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from sklearn import datasets
+
+from distfms.data import builtin
+from distfms.data.builtin import BUILTIN, builtin_dataset
+from distfms.errors import DataError, SpecError
+
+
+def judged(folder: Path) -> np.ndarray:
+    """(n, d, k) judgments of the digits."""
+    table = pq.read_table(folder).drop_columns(["image", "digit"])
+    return np.stack([np.array(column.to_pylist()) for column in table.columns], axis=1)
+
+
+@pytest.mark.parametrize("name", BUILTIN)
+def test_written_once_in_shards_with_its_roles(tmp_path: Path, name: str) -> None:
+    folder = builtin_dataset(name, tmp_path)
+    shards = sorted(folder.iterdir())
+    times = [shard.stat().st_mtime_ns for shard in shards]
+    assert len(shards) == 4
+    assert builtin_dataset(name, tmp_path) == folder
+    assert [shard.stat().st_mtime_ns for shard in shards] == times
+    table = pq.read_table(folder)
+    assert table[BUILTIN[name].id].to_pylist() == list(range(table.num_rows))
+    assert BUILTIN[name].target in table.column_names
+    assert all(column.null_count == 0 for column in table.columns)
+
+
+@pytest.mark.parametrize("name", BUILTIN)
+def test_same_bytes_every_time(tmp_path: Path, name: str) -> None:
+    first = BUILTIN[name](tmp_path / "a")
+    second = BUILTIN[name](tmp_path / "b")
+    for path in first.iterdir():
+        assert path.read_bytes() == (second / path.name).read_bytes()
+
+
+@pytest.mark.parametrize("patch", ["2x2", "2x4", "1x1", "8x8"])
+def test_digits_judge_pixels_of_their_patch(tmp_path: Path, patch: str) -> None:
+    images = datasets.load_digits().images
+    height, width = int(patch[0]), int(patch[2])
+    folder = builtin_dataset("digits", tmp_path, {"patch": patch, "judgments": 30})
+    values = judged(folder)
+    names = pq.read_schema(folder / "part-00000.parquet").names[2:]
+    assert values.shape == (1797, 64 // (height * width), 30)
+    for a, name in enumerate(names):
+        row, column = (int(number) for number in name.split("_")[1:])
+        pixels = images[
+            :, row * height : (row + 1) * height, column * width : (column + 1) * width
+        ].reshape(1797, -1)
+        # Every judgment is a pixel of the patch, and all pixels get their share.
+        assert np.all((values[:, a, :, None] == pixels[:, None, :]).any(axis=2))
+        assert values[:, a].mean() == pytest.approx(pixels.mean(), abs=0.1)
+    assert pq.read_table(folder)["digit"].to_pylist() == datasets.load_digits().target.tolist()
+
+
+def test_digits_are_drawn_with_replacement(tmp_path: Path) -> None:
+    """Two pixels of a 2×2 patch are the same pixel with probability 1/4."""
+    values = judged(builtin_dataset("digits", tmp_path))
+    assert values.shape == (1797, 16, 2)
+    images = datasets.load_digits().images
+    patches = images.reshape(1797, 4, 2, 4, 2).transpose(0, 1, 3, 2, 4).reshape(1797, 16, 4)
+    ordered = np.sort(patches, axis=2)
+    all_differ = np.all(np.diff(ordered, axis=2) > 0, axis=2)
+    same = (values[:, :, 0] == values[:, :, 1])[all_differ]
+    assert same.mean() == pytest.approx(0.25, abs=5 * np.sqrt(0.1875 / same.size))
+
+
+def test_more_judgments_begin_with_the_fewer(tmp_path: Path) -> None:
+    few = judged(builtin_dataset("digits", tmp_path))
+    many = judged(builtin_dataset("digits", tmp_path, {"judgments": 20}))
+    np.testing.assert_array_equal(many[:, :, :2], few)
+    other = judged(builtin_dataset("digits", tmp_path, {"seed": 1}))
+    assert not np.array_equal(other, few)
+
+
+def test_breast_cancer_has_three_forms_of_ten_measures(tmp_path: Path) -> None:
+    table = pq.read_table(builtin_dataset("breast-cancer", tmp_path))
+    names = table.column_names[2:]
+    measures = list(dict.fromkeys(name.rpartition("_")[0] for name in names))
+    assert len(measures) == 10
+    assert names == [f"{m}_{form}" for m in measures for form in ("mean", "error", "worst")]
+    bundled = datasets.load_breast_cancer()
+    for ours, theirs in {
+        "radius_mean": "mean radius",
+        "concave_points_error": "concave points error",
+        "fractal_dimension_worst": "worst fractal dimension",
+    }.items():
+        j = list(bundled.feature_names).index(theirs)
+        np.testing.assert_array_equal(table[ours].to_numpy(), bundled.data[:, j])
+    malignant = list(bundled.target_names).index("malignant")
+    np.testing.assert_array_equal(table["malignant"].to_numpy(), bundled.target == malignant)
+
+
+@pytest.mark.parametrize(
+    ("name", "bundled"),
+    [
+        ("diabetes", datasets.load_diabetes(scaled=False)),
+        ("wine", datasets.load_wine()),
+        ("iris", datasets.load_iris()),
+    ],
+)
+def test_plain_tables_hold_what_is_bundled(tmp_path: Path, name: str, bundled: Any) -> None:
+    table = pq.read_table(builtin_dataset(name, tmp_path))
+    for ours, column in zip(table.column_names[2:], bundled.data.T, strict=True):
+        assert ours.replace("_", "").isalnum()
+        np.testing.assert_array_equal(table[ours].to_numpy(), column)
+    np.testing.assert_array_equal(table[BUILTIN[name].target].to_numpy(), bundled.target)
+
+
+def test_another_version_or_option_has_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = builtin_dataset("digits", tmp_path)
+    assert builtin_dataset("digits", tmp_path, {"judgments": 2}) == first
+    assert builtin_dataset("digits", tmp_path, {"judgments": 3}) != first
+    newer = dataclasses.replace(BUILTIN["digits"], version=BUILTIN["digits"].version + 1)
+    monkeypatch.setitem(builtin.BUILTIN, "digits", newer)
+    assert builtin_dataset("digits", tmp_path) != first
+
+
+def test_several_at_once_write_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    n_made = []
+    real = BUILTIN["iris"]
+
+    def counted() -> Any:
+        n_made.append(1)
+        return real.table()
+
+    monkeypatch.setitem(builtin.BUILTIN, "iris", dataclasses.replace(real, table=counted))
+    with ThreadPoolExecutor(4) as pool:
+        folders = list(pool.map(lambda _: builtin_dataset("iris", tmp_path), range(8)))
+    assert len(set(folders)) == 1
+    assert len(n_made) == 1
+
+
+def test_default_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTFMS_CACHE", str(tmp_path / "named"))
+    assert builtin_dataset("iris").is_relative_to(tmp_path / "named")
+    monkeypatch.delenv("DISTFMS_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert builtin_dataset("iris").is_relative_to(tmp_path / "home" / ".cache" / "distfms")
+
+
+def test_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="cannot be written"):
+        builtin_dataset("iris", tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("digit", {}, "no builtin dataset 'digit'. Did you mean 'digits'"),
+        ("digits", {"judgment": 3}, "no option 'judgment'. Did you mean 'judgments'"),
+        ("digits", {"judgments": 0}, "'judgments' is 0"),
+        ("digits", {"judgments": "2"}, "has to be int"),
+        ("digits", {"patch": "3x3"}, "'patch' is '3x3'"),
+        ("digits", {"seed": -1}, "'seed' is -1"),
+        ("iris", {"seed": 1}, "no option 'seed'. It has none"),
+    ],
+)
+def test_wrong_use(tmp_path: Path, name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        builtin_dataset(name, tmp_path, options)
+    assert not list(tmp_path.rglob("*.parquet"))

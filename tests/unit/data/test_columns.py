@@ -1,0 +1,42 @@
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from distfms.data.columns import as_floats, fill_numbers, in_file_order, probably_finite
+
+
+@pytest.mark.parametrize("cut", [0, 1, 3])
+@pytest.mark.parametrize("dtype", [pa.float64(), pa.int32()])
+def test_a_column_in_several_chunks_is_filled_in_the_order_asked_for(cut, dtype):
+    array = pa.array([10, 11, 12, 13], dtype)
+    column = pa.chunked_array([array[:cut], array[cut:]]) if cut else pa.chunked_array([array])
+    out = np.empty(4)
+    assert fill_numbers(column, out)
+    assert out.tolist() == [10, 11, 12, 13]
+    assert fill_numbers(column, out, np.array([3, 0, 2, 1]))
+    assert out.tolist() == [13, 10, 12, 11]
+
+
+@pytest.mark.parametrize("order", [None, np.array([1, 0])])
+@pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
+def test_what_is_not_finite_is_reported(order, value):
+    column = pa.chunked_array([[1.0, value]], pa.float64())
+    assert not fill_numbers(column, np.empty(2), order)
+
+
+def test_float64_is_not_copied():
+    array = pa.array([1.0, 2.0])
+    assert np.shares_memory(as_floats(array), array.to_numpy())
+    assert as_floats(pa.array([True, None])).tolist()[0] == 1.0
+
+
+def test_the_quick_check_only_errs_on_the_safe_side():
+    assert probably_finite(np.array([1e150, -1e150]))
+    assert not probably_finite(np.array([1e200]))
+    assert fill_numbers(pa.chunked_array([[1e200]]), np.empty(1))
+
+
+def test_a_mask_goes_back_to_the_order_of_the_file():
+    mask = np.array([True, False, False])
+    assert in_file_order(mask, np.array([2, 0, 1])).tolist() == [False, False, True]
+    assert in_file_order(mask, None) is mask

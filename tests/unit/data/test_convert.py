@@ -1,0 +1,421 @@
+from __future__ import annotations
+
+import csv
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from distfms.data.convert import ConversionReport, convert_long_judgments
+from distfms.errors import DataError
+from tests.reference.long_form import pivot
+
+ROLES: dict[str, Any] = {"object": "thing", "attribute": "question", "value": "answer"}
+
+Row = tuple[Any, str, float | None]
+
+
+def long_table(rows: list[Row], **more: list[Any]) -> pa.Table:
+    things, questions, answers = zip(*rows, strict=True)
+    return pa.table(
+        {
+            "question": pa.array(questions, pa.string()),
+            "thing": list(things),
+            "answer": pa.array(answers, pa.float64()),
+            **more,
+        }
+    )
+
+
+def write_long(path: Path, rows: list[Row], **more: list[Any]) -> Path:
+    pq.write_table(long_table(rows, **more), path)
+    return path
+
+
+def random_rows(n: int, *, text_ids: bool = False, seed: int = 0) -> list[Row]:
+    rng = np.random.default_rng(seed)
+    things = rng.zipf(1.5, n) % 97 - 20
+    ids = [f"ü{t}" for t in things] if text_ids else things.tolist()
+    questions = rng.choice(["tall", "old", "near", "loud"], n).tolist()
+    return list(zip(ids, questions, rng.integers(0, 9, n).astype(float).tolist(), strict=True))
+
+
+def wide(folder: Path) -> list[dict[str, Any]]:
+    return pq.read_table(folder).to_pylist()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("text_ids", [False, True])
+def test_agrees_with_the_plain_pivot(tmp_path: Path, text_ids: bool) -> None:
+    rows = random_rows(3000, text_ids=text_ids)
+    source = write_long(tmp_path / "long.parquet", rows)
+    report = convert_long_judgments(source, tmp_path / "out", **ROLES)
+    expected = pivot(rows)
+    found = wide(tmp_path / "out")
+    assert [row["thing"] for row in found] == list(expected)
+    for row in found:
+        for question in ("loud", "near", "old", "tall"):
+            assert row[question] == expected[row["thing"]].get(question, [])
+    assert report.attributes == ("loud", "near", "old", "tall")
+    assert report.n_judgments == report.n_rows == 3000
+    assert report.n_empty_cells == sum(4 - len(cells) for cells in expected.values())
+    assert report.label is None
+
+
+@pytest.mark.parametrize("text_ids", [False, True])
+@pytest.mark.parametrize("options", [{}, {"label": "old", "max_judgments": 2}])
+def test_memory_bound_does_not_change_a_byte(
+    tmp_path: Path, text_ids: bool, options: dict[str, Any]
+) -> None:
+    rows = random_rows(4000, text_ids=text_ids)
+    workers = [f"w{j}" for j in range(4000)]
+    write_long(tmp_path / "a.parquet", rows[:1500], who=workers[:1500])
+    write_long(tmp_path / "b.parquet", rows[1500:], who=workers[1500:])
+    reports, written = [], []
+    for memory_bytes in (2**30, 300_000, 40_000):
+        out = tmp_path / f"out-{memory_bytes}"
+        report = convert_long_judgments(
+            str(tmp_path / "?.parquet"),
+            out,
+            **ROLES,
+            **options,
+            worker="who",
+            memory_bytes=memory_bytes,
+            rows_per_shard=20,
+        )
+        reports.append(report)
+        written.append(contents(out))
+    assert [report.n_buckets > k for report, k in zip(reports, (0, 1, 9), strict=True)] == [
+        True
+    ] * 3
+    assert reports[0].n_buckets == 1
+    assert written[0] == written[1] == written[2]
+    assert len(written[0]) > 3
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith(".")) == []
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.integers(-3, 3),
+            st.sampled_from(["a", "b"]),
+            st.one_of(st.none(), st.floats(-1e6, 1e6)),
+        ),
+        min_size=1,
+        max_size=40,
+    ),
+    memory_bytes=st.sampled_from([400, 2000, 10**6]),
+)
+def test_any_rows(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], memory_bytes: int
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    source = write_long(folder / "long.parquet", rows)
+    expected = pivot(rows)
+    if not expected:
+        with pytest.raises(DataError):
+            convert_long_judgments(source, folder / "out", **ROLES, memory_bytes=memory_bytes)
+        return
+    convert_long_judgments(source, folder / "out", **ROLES, memory_bytes=memory_bytes)
+    found = {row.pop("thing"): row for row in wide(folder / "out")}
+    assert list(found) == list(expected)
+    for thing, cells in expected.items():
+        assert {name: values for name, values in found[thing].items() if values} == cells
+
+
+def test_csv_in_several_files_reads_as_parquet_does(tmp_path: Path) -> None:
+    rows = random_rows(2000)
+    (tmp_path / "csv").mkdir()
+    for name, part in {"1.csv": rows[:700], "2.csv": rows[700:]}.items():
+        with (tmp_path / "csv" / name).open("w", newline="") as handle:
+            writer = csv.writer(handle)
+            writer.writerow(["answer", "thing", "extra", "question"])
+            writer.writerows([answer, thing, "x", question] for thing, question, answer in part)
+    source = write_long(tmp_path / "long.parquet", rows)
+    for memory_bytes in (2**30, 50_000):
+        out = tmp_path / f"csv-{memory_bytes}"
+        convert_long_judgments(tmp_path / "csv", out, **ROLES, memory_bytes=memory_bytes)
+    convert_long_judgments(source, tmp_path / "parquet", **ROLES)
+    assert contents(tmp_path / f"csv-{2**30}") == contents(tmp_path / "parquet")
+    assert contents(tmp_path / "csv-50000") == contents(tmp_path / "parquet")
+
+
+def test_label_is_the_mean_of_an_attribute(tmp_path: Path) -> None:
+    rows: list[Row] = [(2, "a", 1), (1, "y", 4), (1, "a", 2), (1, "y", 7), (2, "b", 5), (3, "y", 1)]
+    source = write_long(tmp_path / "long.parquet", rows)
+    report = convert_long_judgments(source, tmp_path / "out", **ROLES, label="y")
+    assert wide(tmp_path / "out") == [
+        {"thing": 1, "y": 5.5, "a": [2.0], "b": []},
+        {"thing": 3, "y": 1.0, "a": [], "b": []},
+    ]
+    assert report.n_unlabelled == 1
+    assert report.n_judgments == 1
+    assert report.attributes == ("a", "b")
+    saved = json.loads((tmp_path / "out" / "_conversion.json").read_text())
+    assert saved["n_unlabelled"] == 1
+    assert saved["label"] == "y"
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+@pytest.mark.parametrize("label", ["score", None])
+def test_label_from_a_table(tmp_path: Path, form: str, label: str | None) -> None:
+    rows: list[Row] = [(5, "a", 1), (1, "a", 2), (4, "a", 3)]
+    source = write_long(tmp_path / "long.parquet", rows)
+    labels = tmp_path / f"labels.{form}"
+    if form == "csv":
+        labels.write_text("thing,score\n9,90\n1,10\n5,\n4,40.5\n")
+    else:
+        table = pa.table({"thing": [9, 1, 5, 4], "score": [90.0, 10.0, None, 40.5]})
+        pq.write_table(table, labels)
+    report = convert_long_judgments(source, tmp_path / "out", **ROLES, labels=labels, label=label)
+    assert wide(tmp_path / "out") == [
+        {"thing": 1, "score": 10.0, "a": [2.0]},
+        {"thing": 4, "score": 40.5, "a": [3.0]},
+    ]
+    assert (report.n_unlabelled, report.n_unjudged_labels, report.label) == (1, 1, "score")
+
+
+def test_label_next_to_the_judgments(tmp_path: Path) -> None:
+    rows: list[Row] = [(1, "a", 1), (1, "y", 3), (2, "y", 4), (2, "a", 5)]
+    source = write_long(tmp_path / "long.parquet", rows, gold=[7, 8, 9, 10], fixed=[1, 1, 2, 2])
+    convert_long_judgments(source, tmp_path / "g", **ROLES, label="y", label_from="gold")
+    assert wide(tmp_path / "g") == [
+        {"thing": 1, "y_gold": 8.0, "a": [1.0], "y": [3.0]},
+        {"thing": 2, "y_gold": 9.0, "a": [5.0], "y": [4.0]},
+    ]
+    convert_long_judgments(source, tmp_path / "f", **ROLES, label="fixed", label_from="column")
+    assert [row["fixed"] for row in wide(tmp_path / "f")] == [1.0, 2.0]
+    with pytest.raises(DataError, match="object 1 has two labels in column 'gold'"):
+        convert_long_judgments(source, tmp_path / "e", **ROLES, label="gold", label_from="column")
+
+
+def test_chosen_attributes_keep_their_order(tmp_path: Path) -> None:
+    source = write_long(tmp_path / "long.parquet", random_rows(500))
+    report = convert_long_judgments(
+        source, tmp_path / "out", **ROLES, attributes=["tall", "near"], label="old"
+    )
+    assert pq.read_schema(tmp_path / "out" / "part-00000.parquet").names == [
+        "thing",
+        "old",
+        "tall",
+        "near",
+    ]
+    assert report.n_not_wanted == sum(row[1] == "loud" for row in random_rows(500))
+
+
+def test_first_judgments(tmp_path: Path) -> None:
+    rows = random_rows(1000)
+    source = write_long(tmp_path / "long.parquet", rows)
+    options = {**ROLES, "max_judgments": 3}
+    convert_long_judgments(source, tmp_path / "first", **options, choose="first")
+    expected = pivot(rows)
+    for row in wide(tmp_path / "first"):
+        assert row["old"] == expected[row["thing"]].get("old", [])[:3]
+
+
+def test_drawn_judgments_are_uniform_and_seeded(tmp_path: Path) -> None:
+    rows: list[Row] = [(i, a, float(j)) for i in range(2000) for a in "ab" for j in range(5)]
+    source = write_long(tmp_path / "long.parquet", rows)
+    drawn = {}
+    for seed in (0, 1):
+        out = tmp_path / str(seed)
+        convert_long_judgments(source, out, **ROLES, max_judgments=2, seed=seed)
+        drawn[seed] = pq.read_table(out)
+    first = np.array(drawn[0]["a"].to_pylist())
+    assert first.shape == (2000, 2)
+    assert np.all(first[:, 0] < first[:, 1])  # source order
+    # Each of 10 pairs is expected 200 times, with a standard deviation of 13.4.
+    pairs = np.bincount((first[:, 0] * 5 + first[:, 1]).astype(int), minlength=25)
+    assert np.all(np.abs(pairs[pairs > 0] - 200) < 5 * 13.4)
+    assert np.count_nonzero(pairs) == 10
+    for other in (drawn[0]["b"], drawn[1]["a"]):
+        same = np.mean(np.all(first == np.array(other.to_pylist()), axis=1))
+        assert same == pytest.approx(0.1, abs=0.05)
+
+
+def test_duplicates(tmp_path: Path) -> None:
+    rows: list[Row] = [(1, "a", 1), (1, "a", 2), (1, "b", 3), (1, "a", 4), (1, "a", 5)]
+    who = ["ann", "bob", "ann", "ann", None]
+    source = write_long(tmp_path / "long.parquet", [*rows, (1, "a", 6)], who=[*who, None])
+
+    def convert(name: str, duplicates: Any) -> tuple[ConversionReport, list[float]]:
+        out = tmp_path / name
+        report = convert_long_judgments(source, out, **ROLES, worker="who", duplicates=duplicates)
+        return report, wide(out)[0]["a"]
+
+    with pytest.raises(DataError, match="worker 'ann' judged attribute 'a' of object 1 more than"):
+        convert("error", "error")
+    assert not (tmp_path / "error").exists()
+    report, judged = convert("keep", "keep")
+    assert (report.n_duplicates, judged) == (1, [1, 2, 4, 5, 6])
+    report, judged = convert("first", "first")
+    assert (report.n_duplicates, judged) == (1, [1, 2, 5, 6])
+
+
+def test_missing_values_are_left_out_and_counted(tmp_path: Path) -> None:
+    rows: list[Row] = [(1, "a", None), (1, "a", 2), (2, "a", float("nan"))]
+    source = write_long(tmp_path / "long.parquet", rows)
+    report = convert_long_judgments(source, tmp_path / "out", **ROLES)
+    assert wide(tmp_path / "out") == [{"thing": 1, "a": [2.0]}]
+    assert (report.n_rows, report.n_without_value, report.n_objects) == (3, 2, 1)
+
+
+def test_dictionary_and_boolean_columns(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "thing": pa.array(["x", "y", "x"]).dictionary_encode(),
+            "question": pa.array(["q", "q", "r"]).dictionary_encode(),
+            "answer": [True, False, True],
+        }
+    )
+    pq.write_table(table, tmp_path / "long.parquet")
+    convert_long_judgments(tmp_path / "long.parquet", tmp_path / "out", **ROLES)
+    assert wide(tmp_path / "out") == [
+        {"thing": "x", "q": [1.0], "r": [1.0]},
+        {"thing": "y", "q": [0.0], "r": []},
+    ]
+
+
+FINE: list[Row] = [(1, "a", 1.0), (2, "b", 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"object": "thong"}, r"no column 'thong' \(object\)\. Did you mean 'thing'"),
+        ({"worker": "zzz"}, r"no column 'zzz' \(worker\)\. There are: question, thing, answer"),
+        ({"worker": "answer"}, "one column is named for two roles"),
+        ({"label": "c"}, "no judgment of attribute 'c'"),
+        ({"attributes": ["a", "aa"]}, "no judgment of attribute 'aa'. Did you mean 'a'"),
+        ({"attributes": ["a"], "label": "a"}, "no attribute is left besides the label"),
+        ({"label": "a", "label_from": "goald"}, r"no column 'goald' \(label\)"),
+        ({"max_judgments": 0}, "max_judgments is 0"),
+        ({"duplicates": "drop"}, "duplicates is 'drop'"),
+        ({"choose": "last"}, "choose is 'last'"),
+        ({"seed": -1}, "seed is -1"),
+        ({"memory_bytes": 0}, "memory_bytes is 0"),
+    ],
+)
+def test_wrong_use(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    source = write_long(tmp_path / "long.parquet", FINE)
+    with pytest.raises(DataError, match=message):
+        convert_long_judgments(source, tmp_path / "out", **{**ROLES, **options})
+    assert [path.name for path in tmp_path.iterdir()] == ["long.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("answer", ["1", "two"], "'answer' of .* is not numeric: row 1 .* holds 'two'"),
+        ("answer", [1.0, float("inf")], "'answer' of .* is infinite in row 1"),
+        ("answer", [[1.0], [2.0]], "'answer' of .* holds list"),
+        ("thing", [None, 1], "'thing' of .* has no value in row 0"),
+        ("thing", [1.5, float("nan")], "'thing' of .* has no value in row 1"),
+        ("question", ["a", None], "'question' of .* has no value in row 1"),
+        ("answer", [None, None], "holds no judgments"),
+    ],
+)
+def test_wrong_rows(tmp_path: Path, column: str, values: list[Any], message: str) -> None:
+    table = long_table(FINE)
+    table = table.set_column(table.schema.get_field_index(column), column, pa.array(values))
+    pq.write_table(table, tmp_path / "long.parquet")
+    with pytest.raises(DataError, match=message):
+        convert_long_judgments(tmp_path / "long.parquet", tmp_path / "out", **ROLES)
+    assert [path.name for path in tmp_path.iterdir()] == ["long.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ("thing,score\n1,2\n1,3\n", "object 1 has more than one row"),
+        ("thing,score\n1,high\n", "'score' of .* is not numeric: row 0 .* 'high'"),
+        ("thing,a,b\n1,2,3\n", "2 columns besides 'thing': say which"),
+        ("thang,score\n1,2\n", r"no column 'thing' \(object\)\. Did you mean 'thang'"),
+        ("thing,score\n7,2\n", "none of the 2 objects has a label"),
+        ("thing,score\nseven,2\n", "cannot be read: .*seven"),
+        ("thing,score\n,2\n", "1 missing values"),
+    ],
+)
+def test_wrong_labels(tmp_path: Path, labels: str, message: str) -> None:
+    source = write_long(tmp_path / "long.parquet", FINE)
+    (tmp_path / "labels.csv").write_text(labels)
+    with pytest.raises(DataError, match=message):
+        convert_long_judgments(source, tmp_path / "out", **ROLES, labels=tmp_path / "labels.csv")
+    assert not (tmp_path / "out").exists()
+
+
+def test_id_named_as_an_attribute(tmp_path: Path) -> None:
+    source = write_long(tmp_path / "long.parquet", [(1, "thing", 1.0)])
+    with pytest.raises(DataError, match="'thing' would name two columns"):
+        convert_long_judgments(source, tmp_path / "out", **ROLES)
+
+
+def test_no_such_source_and_broken_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nowhere: no such file"):
+        convert_long_judgments(tmp_path / "nowhere", tmp_path / "out", **ROLES)
+    source = write_long(tmp_path / "long.parquet", FINE)
+    source.write_bytes(source.read_bytes()[:-20])
+    with pytest.raises(DataError, match=r"long\.parquet cannot be read"):
+        convert_long_judgments(source, tmp_path / "out", **ROLES)
+
+
+def test_ids_of_another_type_in_a_later_file(tmp_path: Path) -> None:
+    write_long(tmp_path / "1.parquet", FINE)
+    write_long(tmp_path / "2.parquet", [("x", "a", 1.0)])
+    with pytest.raises(DataError, match=r"2\.parquet does not hold int64"):
+        convert_long_judgments(str(tmp_path / "*.parquet"), tmp_path / "out", **ROLES)
+
+
+def test_too_little_memory_says_how_much_is_needed(tmp_path: Path) -> None:
+    source = write_long(tmp_path / "long.parquet", random_rows(2000))
+    with pytest.raises(DataError, match=r"allow at least \d+ bytes"):
+        convert_long_judgments(source, tmp_path / "out", **ROLES, memory_bytes=100)
+
+
+@pytest.mark.realdata
+def test_omi(tmp_path: Path, realdata: Path) -> None:
+    omi = realdata / "judgments" / "omi.parquet"
+    roles: dict[str, Any] = {"object": "face", "attribute": "attribute", "value": "rating"}
+    start = time.perf_counter()
+    report = convert_long_judgments(omi, tmp_path / "out", **roles, label="trustworthy")
+    assert time.perf_counter() - start < 20
+    assert (report.n_objects, len(report.attributes), report.n_rows) == (1004, 33, 1_089_152)
+    found = pq.read_table(tmp_path / "out")
+    long = pq.read_table(omi).to_pandas()
+    trustworthy = long[long.attribute == "trustworthy"].groupby("face").rating.mean()
+    np.testing.assert_allclose(found["trustworthy"].to_numpy(), trustworthy, rtol=1e-13)
+    smart = long[long.attribute == "smart"].groupby("face").rating.apply(list)
+    assert found["smart"].to_pylist() == smart.to_list()
+    options = {**roles, "label": "trustworthy", "memory_bytes": 2**24}
+    assert convert_long_judgments(omi, tmp_path / "spilt", **options).n_buckets > 8
+    assert contents(tmp_path / "spilt") == contents(tmp_path / "out")
+
+
+@pytest.mark.realdata
+def test_affect(tmp_path: Path, realdata: Path) -> None:
+    report = convert_long_judgments(
+        realdata / "judgments" / "affect.parquet",
+        tmp_path / "out",
+        object="headline_id",
+        attribute="attribute",
+        value="response",
+        worker="worker",
+        label="valence",
+        label_from="gold",
+    )
+    assert (report.n_objects, report.n_judgments, report.label) == (100, 7000, "valence_gold")
+    row = wide(tmp_path / "out")[0]
+    assert {len(row[name]) for name in report.attributes} == {10}

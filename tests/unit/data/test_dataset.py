@@ -1,0 +1,330 @@
+import os
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distfms.data.dataset import open_dataset
+from distfms.data.footers import readable
+from distfms.errors import DataError, SpecError
+
+
+def write(path, n_rows=10, row_group_size=None, start=0, **columns):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values = {"x": np.arange(start, start + n_rows, dtype=float), **columns}
+    pq.write_table(pa.table(values), path, row_group_size=row_group_size)
+    return path
+
+
+def layout(dataset):
+    return [(p.name, p.row_groups, p.n_rows, p.row_offset) for p in dataset.partitions]
+
+
+def all_values(dataset):
+    tables = [dataset.read(p, ["x"]) for p in dataset.partitions]
+    return np.concatenate([t.column("x").to_numpy() for t in tables]).tolist()
+
+
+def test_row_groups_are_packed_up_to_the_row_limit(tmp_path):
+    write(tmp_path / "a.parquet", n_rows=25, row_group_size=10)
+    write(tmp_path / "b.parquet", n_rows=7, row_group_size=3, start=25)
+    dataset = open_dataset(tmp_path, max_rows=20)
+    assert layout(dataset) == [
+        ("a.parquet", (0, 1), 20, 0),
+        ("a.parquet", (2,), 5, 20),
+        ("b.parquet", (0, 1, 2), 7, 25),
+    ]
+    assert [p.index for p in dataset.partitions] == [0, 1, 2]
+    assert [p.file_row_offset for p in dataset.partitions] == [0, 20, 0]
+    assert dataset.n_rows == 32
+    assert all_values(dataset) == list(range(32))
+
+
+def test_row_groups_are_packed_up_to_the_byte_limit(tmp_path):
+    file = write(tmp_path / "a.parquet", n_rows=40, row_group_size=10)
+    metadata = pq.read_metadata(file)
+    sizes = [metadata.row_group(g).total_byte_size for g in range(4)]
+    dataset = open_dataset(file, max_bytes=sizes[0] + sizes[1])
+    assert [p.row_groups for p in dataset.partitions] == [(0, 1), (2, 3)]
+    assert [p.n_bytes for p in dataset.partitions] == [sum(sizes[:2]), sum(sizes[2:])]
+    assert dataset.n_bytes == sum(sizes)
+
+
+def test_a_row_group_beyond_the_limits_is_one_partition(tmp_path):
+    write(tmp_path / "a.parquet", n_rows=25, row_group_size=10)
+    dataset = open_dataset(tmp_path, max_rows=4, max_bytes=1)
+    assert [p.n_rows for p in dataset.partitions] == [10, 10, 5]
+
+
+def test_a_folder_is_searched_in_name_order_without_hidden_names(tmp_path):
+    for name in ("b/2.parquet", "b/10.parquet", "a.parquet", "_tmp/x.parquet", ".y.parquet"):
+        write(tmp_path / name)
+    write(tmp_path / "_metadata.parquet")
+    (tmp_path / "notes.txt").write_text("no Parquet")
+    names = [file.name for file in open_dataset(tmp_path).files]
+    assert names == ["a.parquet", "b/10.parquet", "b/2.parquet"]
+
+
+def test_a_glob_gives_files_in_name_order(tmp_path):
+    for name in ("z/2.pq", "z/1.pq", "y/1.pq", "1.pq"):
+        write(tmp_path / name)
+    assert [f.name for f in open_dataset(tmp_path / "z" / "*.pq").files] == ["1.pq", "2.pq"]
+    recursive = open_dataset(f"{tmp_path}/**/1.pq")
+    assert [f.name for f in recursive.files] == ["1.pq", "y/1.pq", "z/1.pq"]
+
+
+def test_a_list_keeps_its_order(tmp_path):
+    first, second = write(tmp_path / "b.parquet"), write(tmp_path / "a.parquet", start=10)
+    dataset = open_dataset([first, str(second)])
+    assert all_values(dataset) == list(range(20))
+    assert [f.name for f in dataset.files] == ["b.parquet", "a.parquet"]
+
+
+def test_a_path_with_glob_characters_that_exists_is_taken_literally(tmp_path):
+    file = write(tmp_path / "run[1]" / "a.parquet")
+    assert open_dataset(file.parent).n_rows == 10
+
+
+def test_empty_shards_beside_others_give_no_partition(tmp_path):
+    write(tmp_path / "a.parquet", n_rows=0)
+    write(tmp_path / "b.parquet", n_rows=5)
+    dataset = open_dataset(tmp_path)
+    assert layout(dataset) == [("b.parquet", (0,), 5, 0)]
+
+
+def test_the_fingerprint_survives_moving_the_folder(tmp_path):
+    file = write(tmp_path / "here" / "part" / "a.parquet")
+    before = open_dataset(tmp_path / "here").fingerprint
+    os.rename(tmp_path / "here", tmp_path / "there")
+    assert open_dataset(tmp_path / "there").fingerprint == before
+    os.utime(tmp_path / "there" / "part" / file.name, ns=(1, 1))
+    assert open_dataset(tmp_path / "there").fingerprint != before
+
+
+def test_appending_a_file_keeps_earlier_fingerprints(tmp_path):
+    write(tmp_path / "a.parquet", n_rows=20, row_group_size=10)
+    before = [p.fingerprint for p in open_dataset(tmp_path, max_rows=10).partitions]
+    assert len(set(before)) == 2
+    write(tmp_path / "b.parquet")
+    after = open_dataset(tmp_path, max_rows=10)
+    assert [p.fingerprint for p in after.partitions][:2] == before
+    assert len({p.fingerprint for p in after.partitions}) == 3
+
+
+def test_the_fingerprint_depends_on_the_schema(tmp_path):
+    prints = []
+    for dtype in ("float64", "int64"):
+        file = tmp_path / "a.parquet"
+        # Constant bytes and time stamp, so that the schema alone differs.
+        pq.write_table(pa.table({"x": np.zeros(4, dtype=dtype)}), file)
+        with file.open("ab"):
+            os.utime(file, ns=(7, 7))
+        dataset = open_dataset(file)
+        prints.append((dataset.files[0].n_bytes, dataset.partitions[0].fingerprint))
+    assert prints[0][1] != prints[1][1]
+
+
+def read_sum(reader, partition):
+    return reader.read(partition, ["x"]).column("x").to_numpy().sum()
+
+
+def test_a_reader_travels_to_another_process(tmp_path):
+    write(tmp_path / "a.parquet", n_rows=4)
+    dataset = pickle.loads(pickle.dumps(open_dataset(tmp_path)))
+    assert len(pickle.dumps(dataset.reader)) < 1000
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        assert pool.submit(read_sum, dataset.reader, dataset.partitions[0]).result() == 6.0
+
+
+def test_an_fsspec_url_is_read(tmp_path):
+    memory = fsspec.filesystem("memory")
+    for name in ("deep/b", "a", "_c"):
+        local = write(tmp_path / f"{len(name)}.parquet")
+        memory.pipe(f"/distfms-test/{name}.parquet", local.read_bytes())
+    try:
+        folder = open_dataset("memory://distfms-test")
+        assert [f.name for f in folder.files] == ["a.parquet", "deep/b.parquet"]
+        assert folder.files[0].stamp
+        assert all_values(folder) == [*range(10), *range(10)]
+        matched = open_dataset("memory://distfms-test/*/*.parquet")
+        assert [f.name for f in matched.files] == ["deep/b.parquet"]
+        again = pickle.loads(pickle.dumps(folder))
+        assert all_values(again) == all_values(folder)
+        with pytest.raises(DataError, match="no file or folder memory://distfms-test/none"):
+            open_dataset("memory://distfms-test/none")
+    finally:
+        memory.rm("/distfms-test", recursive=True)
+
+
+def test_a_file_url_is_a_local_path(tmp_path):
+    write(tmp_path / "a.parquet")
+    by_url = open_dataset(f"file://{tmp_path}")
+    assert by_url.fingerprint == open_dataset(tmp_path).fingerprint
+
+
+def test_items_on_several_file_systems_are_refused(tmp_path):
+    fsspec.filesystem("memory").pipe("/distfms-one/a.parquet", b"x")
+    try:
+        with pytest.raises(DataError, match="several file systems"):
+            open_dataset([write(tmp_path / "a.parquet"), "memory://distfms-one/a.parquet"])
+    finally:
+        fsspec.filesystem("memory").rm("/distfms-one", recursive=True)
+
+
+def test_a_url_without_client_says_so():
+    with pytest.raises(DataError, match=r"nosuch://.*cannot be opened"):
+        open_dataset("nosuch://bucket/data")
+
+
+def test_rows_are_named_by_file_and_row(tmp_path):
+    write(tmp_path / "a.parquet", n_rows=3)
+    write(tmp_path / "b.parquet", n_rows=0)
+    write(tmp_path / "c.parquet", n_rows=3)
+    names = open_dataset(tmp_path).row_names(np.array([0, 2, 3, 5]))
+    assert names == ["a.parquet:0", "a.parquet:2", "c.parquet:0", "c.parquet:2"]
+
+
+@pytest.mark.parametrize("path", ["nothing.parquet", "nothing/*.parquet"])
+def test_no_such_file(tmp_path, path):
+    with pytest.raises(DataError, match="nothing"):
+        open_dataset(tmp_path / path)
+
+
+def test_an_empty_list():
+    with pytest.raises(DataError, match="list of data files is empty"):
+        open_dataset([])
+
+
+def test_a_file_named_twice(tmp_path):
+    file = write(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="named twice"):
+        open_dataset([file, tmp_path])
+
+
+def test_a_folder_without_parquet(tmp_path):
+    (tmp_path / "data.csv").write_text("x\n1\n")
+    with pytest.raises(DataError, match=r"no Parquet file in the folder .*data\.csv"):
+        open_dataset(tmp_path)
+
+
+def test_an_empty_file(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"")
+    with pytest.raises(DataError, match=r"a\.parquet is empty \(0 bytes\)"):
+        open_dataset(tmp_path)
+
+
+def test_a_truncated_file(tmp_path):
+    file = write(tmp_path / "a.parquet", n_rows=1000)
+    write(tmp_path / "b.parquet")
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"a\.parquet cannot be read as Parquet: it is truncated"):
+        open_dataset(tmp_path)
+
+
+def test_damaged_pages_are_found_on_reading(tmp_path):
+    file = tmp_path / "a.parquet"
+    table = pa.table({"x": np.random.default_rng(0).standard_normal(1000)})
+    pq.write_table(table, file, compression="zstd", use_dictionary=False)
+    content = bytearray(file.read_bytes())
+    content[4:400] = bytes(396)
+    file.write_bytes(bytes(content))
+    dataset = open_dataset(file)
+    with pytest.raises(DataError, match=r"a\.parquet cannot be read as Parquet"):
+        dataset.read(dataset.partitions[0], ["x"])
+
+
+def test_a_file_without_rows(tmp_path):
+    with pytest.raises(DataError, match=r"no rows in .*a\.parquet"):
+        open_dataset(write(tmp_path / "a.parquet", n_rows=0))
+
+
+def test_a_dataset_without_rows(tmp_path):
+    write(tmp_path / "a.parquet", n_rows=0)
+    write(tmp_path / "b.parquet", n_rows=0)
+    with pytest.raises(DataError, match="no rows in the 2 files of"):
+        open_dataset(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("columns", "difference"),
+    [
+        ({}, r"b\.parquet lacks the column 'y'"),
+        ({"y": np.zeros(10), "z": np.zeros(10)}, r"b\.parquet has a further column 'z'"),
+        ({"y": np.zeros(10, dtype="int32")}, r"b\.parquet has int32 in column 'y' instead of doub"),
+    ],
+)
+def test_a_shard_with_another_schema(tmp_path, columns, difference):
+    write(tmp_path / "a.parquet", y=np.zeros(10))
+    write(tmp_path / "b.parquet", **columns)
+    with pytest.raises(DataError, match=difference):
+        open_dataset(tmp_path)
+
+
+def test_storage_of_strings_and_order_of_columns_may_differ(tmp_path):
+    texts = pa.array(["u", "v"])
+    pq.write_table(pa.table({"x": [1.0, 2.0], "s": texts}), tmp_path / "a.parquet")
+    other = pa.table({"s": texts.dictionary_encode(), "x": [3.0, 4.0]})
+    pq.write_table(other, tmp_path / "b.parquet")
+    dataset = open_dataset(tmp_path)
+    assert all_values(dataset) == [1.0, 2.0, 3.0, 4.0]
+    assert dataset.read(dataset.partitions[1], ["x", "s"]).column_names == ["x", "s"]
+
+
+def test_a_duplicate_column(tmp_path):
+    table = pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["x", "x"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"'x' occurs 2 times in .*a\.parquet"):
+        open_dataset(tmp_path)
+
+
+def test_a_column_that_is_not_there(tmp_path):
+    dataset = open_dataset(write(tmp_path / "a.parquet"))
+    with pytest.raises(DataError, match="no column 'y'"):
+        dataset.read(dataset.partitions[0], ["x", "y"])
+
+
+def test_a_column_with_dots_is_read_by_its_whole_name(tmp_path):
+    write(tmp_path / "a.parquet", **{"x.y": np.ones(10), "z": np.zeros(10)})
+    dataset = open_dataset(tmp_path)
+    table = dataset.read(dataset.partitions[0], ["x"])
+    assert table.column_names == ["x"]
+    assert dataset.read(dataset.partitions[0], ["x.y"]).column("x.y").to_pylist() == [1.0] * 10
+
+
+def test_a_file_that_is_gone_or_changed(tmp_path):
+    file = write(tmp_path / "a.parquet", n_rows=20, row_group_size=10)
+    dataset = open_dataset(tmp_path)
+    write(file, n_rows=5)
+    with pytest.raises(DataError, match="changed after the job had listed it"):
+        dataset.read(dataset.partitions[0], ["x"])
+    file.unlink()
+    with pytest.raises(DataError, match="is gone"):
+        dataset.read(dataset.partitions[0], ["x"])
+
+
+def test_trouble_with_the_store_is_left_to_the_retries():
+    with pytest.raises(OSError, match="Connection reset"), readable("a.parquet"):
+        raise OSError("Connection reset by peer")
+    with pytest.raises(DataError, match=r"a\.parquet may not be read"), readable("a.parquet"):
+        raise PermissionError
+
+
+@pytest.mark.parametrize("limits", [{"max_rows": 0}, {"max_bytes": -1}])
+def test_limits_below_one(tmp_path, limits):
+    with pytest.raises(SpecError, match="holds nothing"):
+        open_dataset(write(tmp_path / "a.parquet"), **limits)
+
+
+def test_importing_the_package_does_not_load_pyarrow():
+    code = (
+        "import sys, distfms.data.blocks, distfms.data.judgments, distfms.data.dataset; "
+        "sys.exit('pyarrow' in sys.modules or 'fsspec' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,150 @@
+import datetime
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from distfms.data.dataset import Partition
+from distfms.data.folds import FoldPlan, assign_parts, hash_keys
+from distfms.errors import DataError, SpecError
+
+MASK = 2**64 - 1
+PARTITION = Partition(0, "/data/a", "a", (0,), 50, 0, 0, 0, "")
+
+
+def mix(value):
+    """splitmix64, written out."""
+    z = (value + 0x9E3779B97F4A7C15) & MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    return z ^ (z >> 31)
+
+
+def literal_text_hash(text):
+    content = text.encode()
+    value = 0
+    for byte in content:
+        value = (value * 0x100000001B3 + byte) & MASK
+    return mix(value ^ mix(len(content)))
+
+
+def literal_part(key_hash, n_folds, test, seed):
+    value = mix(key_hash ^ mix((seed + 0x9E3779B97F4A7C15) & MASK))
+    if (value >> 11) / 2**53 < test:
+        return n_folds
+    upper = mix((value + 0xE7037ED1A0B428DB) & MASK) >> 32
+    return (upper * n_folds) >> 32
+
+
+def test_splitmix64_is_the_published_one():
+    # First output of splitmix64 seeded with 0, from the authors' reference code.
+    assert hash_keys(np.array([0]))[0] == 0xE220A8397B1DCDAF
+
+
+def test_texts_hash_as_defined():
+    texts = ["", "a", "b", "ab", "ba", "é", "\0a", "a longer identifier 0123456789"]
+    assert hash_keys(texts).tolist() == [literal_text_hash(text) for text in texts]
+
+
+def test_parts_are_as_defined():
+    keys = np.arange(-20, 300)
+    parts = assign_parts(keys, n_folds=5, test=0.3, seed=11)
+    expected = [literal_part(mix(int(k) & MASK), 5, 0.3, 11) for k in keys]
+    assert parts.tolist() == expected
+    assert parts.dtype == np.uint8
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint64", "float32"])
+def test_whole_numbers_hash_alike_in_every_width(dtype):
+    keys = np.array([0, 1, 5, 100])
+    assert (hash_keys(keys.astype(dtype)) == hash_keys(keys)).all()
+    assert (hash_keys(pa.array(keys.astype(dtype))) == hash_keys(keys)).all()
+
+
+def test_negative_zero_and_fractions():
+    assert hash_keys(np.array([-0.0]))[0] == hash_keys(np.array([0]))[0]
+    values = hash_keys(np.array([0.5, 0.25, -0.5, 1e300, np.inf, 3.0]))
+    assert len(set(values.tolist())) == 6
+
+
+def test_texts_hash_alike_however_they_are_stored():
+    texts = ["u", "vv", "u", ""]
+    plain = hash_keys(texts)
+    assert plain[0] == plain[2] != plain[1]
+    stored = [
+        np.array(texts),
+        np.array(texts, dtype=object),
+        pa.array(texts, pa.large_string()),
+        pa.array(texts).dictionary_encode(),
+        pa.array(["x", *texts])[1:],
+        pa.chunked_array([texts[:1], texts[1:]]),
+        pa.array([t.encode() for t in texts]),
+    ]
+    for keys in stored:
+        assert (hash_keys(keys) == plain).all()
+
+
+def test_dates_times_and_decimals_hash_by_value():
+    day = datetime.date(2026, 1, 2)
+    assert hash_keys(pa.array([day]))[0] == mix((day - datetime.date(1970, 1, 1)).days)
+    times = pa.array([datetime.datetime(2026, 1, 2), datetime.datetime(2026, 1, 3)])
+    assert len(set(hash_keys(times).tolist())) == 2
+    decimals = pa.array([1, 2, 1]).cast(pa.decimal128(22, 2))
+    values = hash_keys(decimals)
+    assert values[0] == values[2] != values[1]
+    assert len(set(hash_keys(pa.array([True, False])).tolist())) == 2
+
+
+@pytest.mark.parametrize("keys", [pa.array([1, None]), np.array([1.0, np.nan]), ["a", None]])
+def test_missing_keys_are_refused(keys):
+    with pytest.raises(DataError, match="missing values"):
+        hash_keys(keys)
+
+
+def test_keys_without_a_hash_are_refused():
+    with pytest.raises(DataError, match=r"list<.*no hash"):
+        hash_keys(pa.array([[1], [2]]))
+
+
+def test_no_keys_at_all():
+    assert hash_keys(pa.chunked_array([], pa.string())).shape == (0,)
+    assert hash_keys(pa.array([], pa.string())).shape == (0,)
+
+
+def test_without_keys_the_file_and_its_row_number_decide():
+    def parts(partition):
+        return assign_parts(None, partition=partition, n_folds=4, test=0.2, seed=0)
+
+    whole = parts(PARTITION)
+    # Neither the place of the file in the dataset nor the cut into partitions matters.
+    assert (parts(replace(PARTITION, index=3, row_offset=900)) == whole).all()
+    tail = replace(PARTITION, n_rows=20, file_row_offset=30)
+    assert (parts(tail) == whole[30:]).all()
+    assert (parts(replace(PARTITION, name="b")) != whole).any()
+    assert len(assign_parts(None, n_rows=7, n_folds=2, test=0, seed=0)) == 7
+
+
+def test_no_folds_leave_one_training_part():
+    parts = assign_parts(np.arange(1000), n_folds=0, test=0.25, seed=3)
+    assert set(parts.tolist()) == {0, 1}
+    assert not assign_parts(np.arange(100), n_folds=0, test=0.0, seed=3).any()
+    assert (FoldPlan(0).test_part, FoldPlan(0).n_parts) == (1, 2)
+    assert (FoldPlan(5).test_part, FoldPlan(5).n_parts) == (5, 6)
+
+
+def test_folds_do_not_depend_on_the_test_share_but_on_the_seed():
+    keys = np.arange(5000)
+    without = assign_parts(keys, n_folds=5, test=0.0, seed=1)
+    held_out = assign_parts(keys, n_folds=5, test=0.3, seed=1)
+    kept = held_out < 5
+    assert (held_out[kept] == without[kept]).all()
+    assert (assign_parts(keys, n_folds=5, test=0.0, seed=2) != without).mean() > 0.5
+
+
+@pytest.mark.parametrize(
+    "plan", [(1, 0.0), (-1, 0.0), (201, 0.0), (2, 1.0), (2, -0.1), (2, np.nan)]
+)
+def test_numbers_out_of_range(plan):
+    with pytest.raises(SpecError, match="choose"):
+        FoldPlan(*plan)
