@@ -1,0 +1,33 @@
+"""Where work runs; knows nothing of statistics or methods, it receives picklable callables.
+
+Map-reduce as explicit Dask graphs with a fixed merge tree, executors for this machine and for Dask
+clusters, the cache of partial results, retry rules, memory projection and progress. Importing it
+loads neither dask nor distributed.
+"""
+
+from distfms.engine.blas import single_threaded_blas
+from distfms.engine.cache import PartialCache
+from distfms.engine.executors import Executor, LocalExecutor, make_executor
+from distfms.engine.graph import Unit
+from distfms.engine.mapreduce import Reduction, map_reduce
+from distfms.engine.memory import MemoryProjection, available_bytes, project, require
+from distfms.engine.progress import open_progress, tee
+from distfms.engine.retry import RetryPolicy
+
+__all__ = [
+    "Executor",
+    "LocalExecutor",
+    "MemoryProjection",
+    "PartialCache",
+    "Reduction",
+    "RetryPolicy",
+    "Unit",
+    "available_bytes",
+    "make_executor",
+    "map_reduce",
+    "open_progress",
+    "project",
+    "require",
+    "single_threaded_blas",
+    "tee",
+]

@@ -1,0 +1,97 @@
+"""One BLAS thread per task.
+
+A task that calls BLAS with several threads while other tasks do the same makes the pools fight:
+two tasks with two BLAS threads each on two cores were measured five times slower than with one
+each. One thread also makes the order of additions, and so the bits of a result, independent of
+the number of cores.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+_lock = threading.Lock()
+_depth = 0
+_limiter: Any = None
+_modules_when_limited = -1
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """Hold every BLAS and OpenMP pool of this process at one thread while the context is open.
+
+    The setting belongs to the process, not to the thread, so contexts are counted: the first to
+    open sets it, the last to close restores what was found. Contexts may overlap in any order
+    across threads.
+
+    Notes
+    -----
+    Libraries loaded while the context is open are not seen; import them before.
+    """
+    global _depth, _limiter
+    with _lock:
+        if _depth == 0:
+            from threadpoolctl import threadpool_limits
+
+            _take_control()
+            _limiter = threadpool_limits(limits=1)
+        _depth += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _depth -= 1
+            if _depth == 0:
+                _take_control()
+                _limiter.restore_original_limits()
+                _limiter = None
+                _take_control()
+
+
+def limit_blas_threads() -> None:
+    """Set every BLAS and OpenMP pool of this process to one thread, for good.
+
+    For worker processes, where tasks may run at the same time in several threads and a
+    restoring context would race. Cheap to call at the start of every task: it acts only when
+    modules, and perhaps with them another BLAS, were loaded since the last call. It also sets
+    the environment variables that libraries loaded later obey.
+    """
+    global _modules_when_limited
+    if len(sys.modules) == _modules_when_limited:
+        return
+    with _lock:
+        from threadpoolctl import threadpool_limits
+
+        for variable in THREAD_VARIABLES:
+            os.environ[variable] = "1"
+        _take_control()
+        threadpool_limits(limits=1)
+        _modules_when_limited = len(sys.modules)
+
+
+def _take_control() -> None:
+    """Let this thread, and afterwards any other, set the number of BLAS threads.
+
+    Recent threadpoolctl (seen in 3.8) ignores, silently, every thread but the first that set a
+    limit, for as long as that one lives. A cluster's worker runs tasks in changing threads, and
+    a driver may have set limits in another thread, so the first one's claim must be dropped.
+    """
+    import threadpoolctl
+
+    controller = getattr(threadpoolctl, "OpenBLASController", None)
+    clear = getattr(controller, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)

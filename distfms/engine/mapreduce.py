@@ -1,0 +1,185 @@
+"""Map-reduce over units with the same bits on every executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from distfms.engine.cache import PartialCache
+from distfms.engine.executors import Executor
+from distfms.engine.graph import Account, Notice, Partial, Unit, UnitReport, UnitRunner, build_graph
+from distfms.engine.retry import RetryPolicy
+from distfms.errors import DataError, EngineError
+
+T = TypeVar("T")
+
+EventHandler = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Reduction(Generic[T]):
+    """The result of a map-reduce and what it took.
+
+    Attributes
+    ----------
+    value : T
+        The merged value of all units.
+    n_computed, n_cached : int
+        Units computed and units loaded from the cache; they add up to the number of units.
+    bytes_read : int
+        Sum of ``n_bytes`` of the computed units.
+    n_retries : int
+        Attempts beyond the first of each unit.
+    n_corrupt : int
+        Cache entries that failed their checks and were computed again.
+    """
+
+    value: T
+    n_computed: int
+    n_cached: int
+    bytes_read: int
+    n_retries: int = 0
+    n_corrupt: int = 0
+
+
+def map_reduce(
+    units: Sequence[Unit],
+    map_fn: Callable[[Any], T],
+    merge_fn: Callable[[T, T], T],
+    executor: Executor,
+    *,
+    cache: PartialCache[T] | None = None,
+    retry: RetryPolicy | None = None,
+    on_event: EventHandler | None = None,
+) -> Reduction[T]:
+    """Map every unit and merge the results along a fixed binary tree.
+
+    The value depends on the units and the functions only: not on the executor, its number of
+    workers, retries, or what was cached.
+
+    Parameters
+    ----------
+    units : sequence of Unit
+        At least one, in merging order.
+    map_fn : callable
+        ``payload → value``. Picklable when the executor's workers are other processes; travels
+        once to each worker of a cluster, once per unit to local processes.
+    merge_fn : callable
+        ``(earlier, later) → value``; must not change its arguments.
+    executor : Executor
+        Where the graph runs.
+    cache : PartialCache, optional
+        Values of single units; read and written by the tasks, where they run.
+    retry : RetryPolicy, optional
+        Rules for transient failures of a unit and for lost local worker processes.
+    on_event : callable, optional
+        Called in the calling thread with dicts: ``{"event": "pass_started", "total"}``;
+        for each unit ``{"event": "unit", "index", "key", "from_cache", "done", "total",
+        "cached", "bytes"}`` (counts so far; order as units finish); ``{"event": "retry", "key",
+        "n_retries"}``; ``{"event": "cache_corrupt", "key"}``; at most one ``{"event":
+        "cache_unwritable", "error"}``; ``{"event": "worker_lost", "n_losses"}``; and
+        ``{"event": "pass_finished", "total", "computed", "cached", "bytes"}``.
+
+    Returns
+    -------
+    Reduction
+        Value and exact counts, taken from the values that reached the root.
+
+    Raises
+    ------
+    DataError
+        There are no units.
+    DistfmsError, Exception
+        What ``map_fn`` or ``merge_fn`` raised, as it is. When several units fail, local executors
+        raise the error of the first in unit order among those that ran; a cluster raises the one
+        it noticed first.
+    EngineError
+        A unit kept failing for a transient reason, or workers or the cluster were lost.
+    """
+    if not units:
+        raise DataError("There is nothing to compute: the data set has no partitions.")
+    retry = retry or RetryPolicy()
+    tally = _Tally(units, on_event or _ignore)
+    runner = UnitRunner(map_fn, cache, retry, executor.announce, executor.limit_blas)
+    tally.emit(event="pass_started", total=len(units))
+    root: Partial[T] = executor.compute(
+        build_graph(units, runner, merge_fn), watch=tally.notice, retry=retry
+    )
+    account = root.account
+    if account.n_computed + account.n_cached != len(units):
+        raise EngineError(
+            f"The merged result accounts for {account.n_computed + account.n_cached} of "
+            f"{len(units)} units; this is a bug in distfms or its scheduler, not in the data."
+        )
+    tally.finish(account)
+    return Reduction(
+        root.value,
+        account.n_computed,
+        account.n_cached,
+        account.bytes_read,
+        account.n_retries,
+        account.n_corrupt,
+    )
+
+
+def _ignore(event: Mapping[str, Any]) -> None:
+    """Take an event and do nothing."""
+
+
+class _Tally:
+    """Turns notices, possibly repeated, into events with running counts."""
+
+    def __init__(self, units: Sequence[Unit], on_event: EventHandler) -> None:
+        self._units = units
+        self._on_event = on_event
+        self._seen: set[int] = set()
+        self._sum = Account()
+        self._told_unwritable = False
+
+    def emit(self, **event: Any) -> None:
+        """Hand on one event."""
+        self._on_event(event)
+
+    def notice(self, notice: Notice) -> None:
+        """Take news from the executor."""
+        if not isinstance(notice, UnitReport):
+            self.emit(event="worker_lost", n_losses=notice.n_losses)
+        elif notice.index not in self._seen:
+            self._seen.add(notice.index)
+            self._unit(self._units[notice.index], notice)
+
+    def finish(self, account: Account) -> None:
+        """Tell the exact counts, and a cache failure whose report was lost."""
+        self._unwritable(account.cache_error)
+        self.emit(
+            event="pass_finished",
+            total=len(self._units),
+            computed=account.n_computed,
+            cached=account.n_cached,
+            bytes=account.bytes_read,
+        )
+
+    def _unit(self, unit: Unit, report: UnitReport) -> None:
+        account = report.account
+        self._sum = self._sum + account
+        if account.n_retries:
+            self.emit(event="retry", key=unit.key, n_retries=account.n_retries)
+        if account.n_corrupt:
+            self.emit(event="cache_corrupt", key=unit.key)
+        self._unwritable(account.cache_error)
+        self.emit(
+            event="unit",
+            index=report.index,
+            key=unit.key,
+            from_cache=bool(account.n_cached),
+            done=len(self._seen),
+            total=len(self._units),
+            cached=self._sum.n_cached,
+            bytes=self._sum.bytes_read,
+        )
+
+    def _unwritable(self, error: str) -> None:
+        if error and not self._told_unwritable:
+            self._told_unwritable = True
+            self.emit(event="cache_unwritable", error=error)

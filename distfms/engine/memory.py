@@ -1,0 +1,239 @@
+"""How much memory a pass will take, how much there is, and refusing what cannot fit."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from distfms.errors import EngineError
+
+# Interpreter with numpy, scipy, pyarrow and dask loaded, measured on Linux, rounded up.
+PROCESS_BYTES = 200 * 2**20
+# Above this a cgroup limit means "none" (v1 writes the largest page-aligned number).
+_NO_LIMIT = 2**60
+
+
+@dataclass(frozen=True)
+class MemoryProjection:
+    """Bytes that a pass and what follows it are expected to hold at their peak.
+
+    Attributes
+    ----------
+    n_units, workers : int
+        Units of the pass, and tasks at the same time.
+    units_bytes : int
+        Units being worked on, over all workers.
+    values_bytes : int
+        Values waiting in the merge tree or being made.
+    processes_bytes : int
+        Interpreters and libraries.
+    driver_bytes : int
+        What the driver holds after the pass besides the final value.
+    value_bytes : int
+        One value.
+    """
+
+    n_units: int
+    workers: int
+    units_bytes: int
+    values_bytes: int
+    processes_bytes: int
+    driver_bytes: int
+    value_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Peak over the pass and the time after it, which do not overlap."""
+        during = self.units_bytes + self.values_bytes
+        after = self.value_bytes + self.driver_bytes
+        return self.processes_bytes + max(during, after)
+
+    def lines(self) -> list[str]:
+        """Give the projection as lines for people."""
+        return [
+            f"{self.n_units:,} units on {self.workers} workers",
+            f"units being read       {format_bytes(self.units_bytes)}",
+            f"partial statistics     {format_bytes(self.values_bytes)} "
+            f"({format_bytes(self.value_bytes)} each)",
+            f"programs and libraries {format_bytes(self.processes_bytes)}",
+            f"driver after the pass  {format_bytes(self.driver_bytes)}",
+            f"peak                   {format_bytes(self.total_bytes)}",
+        ]
+
+
+def project(
+    n_units: int,
+    largest_unit_bytes: int,
+    value_bytes: int,
+    workers: int,
+    driver_bytes: int = 0,
+    *,
+    copies: float = 2.0,
+    processes: bool = False,
+) -> MemoryProjection:
+    """Project the memory of a map-reduce.
+
+    Parameters
+    ----------
+    n_units : int
+        Units of the pass, at least 1.
+    largest_unit_bytes : int
+        Decoded bytes of the largest unit.
+    value_bytes : int
+        Bytes of one (merged) value.
+    workers : int
+        Tasks at the same time.
+    driver_bytes : int
+        What the driver holds afterwards besides the value: factors, paths, models.
+    copies : float
+        How often a unit is in memory while it is worked on: the decoded columns and the block
+        filled from them make 2.
+    processes : bool
+        Whether workers are processes. Values then also travel pickled, through the driver.
+
+    Returns
+    -------
+    MemoryProjection
+        With at most ``workers + ⌈log2 n⌉`` values waiting in the tree or being computed and one
+        more per worker for the output of a running merge.
+    """
+    busy = min(workers, n_units)
+    waiting = min(n_units, busy + math.ceil(math.log2(n_units)) if n_units > 1 else 1)
+    n_values = waiting + busy
+    return MemoryProjection(
+        n_units=n_units,
+        workers=workers,
+        units_bytes=int(copies * largest_unit_bytes) * busy,
+        values_bytes=value_bytes * (n_values + (2 * busy if processes else 0)),
+        processes_bytes=PROCESS_BYTES * (1 + (workers if processes else 0)),
+        driver_bytes=driver_bytes,
+        value_bytes=value_bytes,
+    )
+
+
+def require(projection: MemoryProjection, available: int | None = None) -> None:
+    """Refuse work that cannot fit.
+
+    Parameters
+    ----------
+    projection : MemoryProjection
+        What the work will take.
+    available : int, optional
+        Bytes there are; default: `available_bytes`.
+
+    Raises
+    ------
+    EngineError
+        With the numbers and what would help.
+    """
+    limit = available_bytes() if available is None else available
+    if limit is None or projection.total_bytes <= limit:
+        return
+    detail = "; ".join(projection.lines())
+    raise EngineError(
+        f"This job would take about {format_bytes(projection.total_bytes)} of memory and "
+        f"{format_bytes(limit)} is available ({detail}). Use fewer workers, fewer columns or "
+        "folds, or a machine or cluster with more memory."
+    )
+
+
+def available_bytes(root: str | Path = "/") -> int | None:
+    """Give the memory this process may still take.
+
+    Parameters
+    ----------
+    root : path
+        Replaces ``/`` as the parent of ``proc`` and ``sys`` in tests.
+
+    Returns
+    -------
+    int or None
+        The least of what the system has available and what the control groups (version 1 and 2,
+        with their parents) leave, in bytes. None where neither can be read.
+    """
+    base = Path(root)
+    found = [_system_available(base), *_cgroup2_left(base), *_cgroup1_left(base)]
+    known = [value for value in found if value is not None]
+    return max(0, min(known)) if known else None
+
+
+def format_bytes(n_bytes: int) -> str:
+    """Write a number of bytes with a binary unit, such as ``1.5 GiB``."""
+    value = float(n_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def _system_available(base: Path) -> int | None:
+    text = _read(base / "proc/meminfo")
+    for line in (text or "").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    if base != Path("/"):
+        return None
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+
+
+def _cgroup2_left(base: Path) -> list[int | None]:
+    path = _own_cgroup(base, controller="")
+    root = base / "sys/fs/cgroup"
+    return [
+        _left(folder, "memory.max", "memory.current", "inactive_file")
+        for folder in _with_parents(root, path)
+    ]
+
+
+def _cgroup1_left(base: Path) -> list[int | None]:
+    path = _own_cgroup(base, controller="memory")
+    root = base / "sys/fs/cgroup/memory"
+    return [
+        _left(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        for folder in _with_parents(root, path)
+    ]
+
+
+def _own_cgroup(base: Path, controller: str) -> str:
+    """Give the path of this process's control group; version 2 has an empty controller list."""
+    for line in (_read(base / "proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            return path.strip("/")
+    return ""
+
+
+def _with_parents(root: Path, path: str) -> list[Path]:
+    """Give the root's and each group's folder; inside a container often only the root exists."""
+    folders = [root]
+    for part in Path(path).parts:
+        folders.append(folders[-1] / part)
+    return folders
+
+
+def _left(folder: Path, limit_name: str, usage_name: str, reclaimable: str) -> int | None:
+    """Limit minus usage of one group; cached file pages can be taken back and do not count."""
+    limit = _number(_read(folder / limit_name))
+    usage = _number(_read(folder / usage_name))
+    if limit is None or usage is None or limit >= _NO_LIMIT:
+        return None
+    statistics = (_read(folder / "memory.stat") or "").splitlines()
+    cached = sum(int(line.split()[1]) for line in statistics if line.split()[:1] == [reclaimable])
+    return limit - max(0, usage - cached)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.strip().isdigit() else None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except OSError:
+        return None

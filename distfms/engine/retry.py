@@ -1,0 +1,145 @@
+"""Retry rules: which failures are worth another attempt, and how long to wait before it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from distfms.errors import DistfmsError, EngineError
+
+# OSErrors that say the same thing however often one asks.
+_PERMANENT = (
+    FileNotFoundError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+    FileExistsError,
+)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Say whether the same call may succeed when it is made again.
+
+    Parameters
+    ----------
+    error : BaseException
+        What a task raised.
+
+    Returns
+    -------
+    bool
+        True for the OSError family (network, storage, timeouts) except what cannot change by
+        itself (a missing file, missing permission), and for a killed worker. False for every
+        error distfms raises on purpose (bad data stay bad) and for programming errors.
+    """
+    if isinstance(error, (*_PERMANENT, DistfmsError)):
+        return False
+    return isinstance(error, (OSError, BrokenExecutor))
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How often a task is attempted and how long to wait in between.
+
+    Attributes
+    ----------
+    attempts : int
+        Number of attempts in total, at least 1; 1 means no retry.
+    first_delay_s : float
+        Seconds before the second attempt, at least 0.
+    factor : float
+        Each further delay is this many times the one before, at least 1.
+    max_delay_s : float
+        No delay is longer than this.
+    """
+
+    attempts: int = 3
+    first_delay_s: float = 0.1
+    factor: float = 4.0
+    max_delay_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1 or self.first_delay_s < 0 or self.factor < 1 or self.max_delay_s < 0:
+            raise ValueError(f"not a retry policy: {self!r}")
+
+    def delay_s(self, failures: int) -> float:
+        """Give the seconds to wait after the given number of failures.
+
+        Parameters
+        ----------
+        failures : int
+            Failed attempts so far, at least 1.
+
+        Returns
+        -------
+        float
+            ``min(max_delay_s, first_delay_s · factor^(failures − 1))``.
+        """
+        # The exponent is capped so that no number of failures overflows a float.
+        return min(self.max_delay_s, self.first_delay_s * self.factor ** min(failures - 1, 60))
+
+    def another(self, error: BaseException, failures: int) -> bool:
+        """Say whether to try again after ``failures`` failures, the last of them ``error``."""
+        return failures < self.attempts and is_transient(error)
+
+
+NO_RETRY = RetryPolicy(attempts=1)
+
+
+def call_with_retry(
+    fn: Callable[..., Any],
+    *args: Any,
+    policy: RetryPolicy,
+    what: str,
+    sleep: Callable[[float], None] = time.sleep,
+) -> tuple[Any, int]:
+    """Call ``fn(*args)``, again after transient failures.
+
+    Parameters
+    ----------
+    fn, args
+        The call. It must be free of lasting effects, as it may run several times.
+    policy : RetryPolicy
+        The rules.
+    what : str
+        What the call does, for the error message, such as ``"unit part-3.parquet"``.
+    sleep : callable
+        Replaces ``time.sleep`` in tests.
+
+    Returns
+    -------
+    value : Any
+        What ``fn`` returned.
+    n_retries : int
+        Attempts beyond the first.
+
+    Raises
+    ------
+    EngineError
+        When the last attempt allowed failed for a transient reason.
+    Exception
+        Any other error of ``fn``, as it is and at once.
+    """
+    failures = 0
+    while True:
+        try:
+            return fn(*args), failures
+        except Exception as error:
+            failures += 1
+            if not is_transient(error):
+                raise
+            if not policy.another(error, failures):
+                raise EngineError(_exhausted(what, error, failures)) from error
+        sleep(policy.delay_s(failures))
+
+
+def _exhausted(what: str, error: Exception, failures: int) -> str:
+    times = "once" if failures == 1 else f"{failures} times"
+    return (
+        f"{what} failed {times}; the last error was {type(error).__name__}: {error}. "
+        "Such errors come from storage or the network: check that the input can be read from "
+        "every worker, then run the same command again; finished work is kept."
+    )

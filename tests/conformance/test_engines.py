@@ -1,0 +1,198 @@
+"""Every executor keeps the same contract and gives the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distfms.engine import Executor, LocalExecutor, PartialCache, Unit, make_executor, map_reduce
+from distfms.errors import DataError, EngineError
+from tests.conformance import engine_tasks as tasks
+
+N_UNITS = 11  # neither a power of two nor one less
+
+
+@pytest.fixture(scope="module")
+def scheduler_address() -> Iterator[str]:
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+    ) as cluster:
+        yield cluster.scheduler_address
+
+
+@pytest.fixture(
+    scope="module", params=["threads-1", "threads-2", "threads-4", "processes-2", "dask-2"]
+)
+def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    kind, workers = request.param.split("-")
+    if kind == "dask":
+        made = make_executor("dask", address=request.getfixturevalue("scheduler_address"))
+    else:
+        made = make_executor("local", workers=int(workers), processes=kind == "processes")
+    with made:
+        assert made.workers == int(workers)
+        yield made
+
+
+def units_of(folder: Path, n: int = N_UNITS) -> list[Unit]:
+    return [Unit(f"unit-{t.index}", t, n_bytes=10 + t.index) for t in tasks.tickets(folder, n)]
+
+
+def attempts(units: list[Unit]) -> list[int]:
+    return [unit.payload.attempts for unit in units]
+
+
+def run(units: list[Unit], fn: Any, executor: Executor, **options: Any) -> Any:
+    return map_reduce(units, fn, tasks.concatenate, executor, **options)
+
+
+def test_is_an_executor(executor: Executor) -> None:
+    assert isinstance(executor, Executor)
+    available = executor.available_bytes()
+    assert available is None or available > 0
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 13, 32])
+def test_same_bits_as_the_tree_written_out(executor: Executor, n: int) -> None:
+    units = [Unit(str(seed), seed) for seed in range(n)]
+    expected = tasks.in_fixed_tree([tasks.gram(seed) for seed in range(n)], tasks.add)
+    value = map_reduce(units, tasks.gram, tasks.add, executor).value
+    assert value.tobytes() == expected.tobytes()
+
+
+def test_the_tree_shows_in_the_bits() -> None:
+    """Without this the test above would pass with any order of additions."""
+    grams = [tasks.gram(seed) for seed in range(13)]
+    in_a_row = grams[0]
+    for other in grams[1:]:
+        in_a_row = in_a_row + other
+    assert in_a_row.tobytes() != tasks.in_fixed_tree(grams, tasks.add).tobytes()
+
+
+def test_counts_and_order(executor: Executor, tmp_path: Path) -> None:
+    units = units_of(tmp_path)
+    reduction = run(units, tasks.as_tuple, executor)
+    assert reduction.value == tuple(range(N_UNITS))
+    assert (reduction.n_computed, reduction.n_cached) == (N_UNITS, 0)
+    assert reduction.bytes_read == sum(unit.n_bytes for unit in units)
+    assert attempts(units) == [1] * N_UNITS
+
+
+def test_cache_is_read_and_written_by_the_tasks(executor: Executor, tmp_path: Path) -> None:
+    cache = PartialCache(tmp_path / "cache", tasks.encode, tasks.decode, spec_key="v1")
+    units = units_of(tmp_path, 6)
+    run(units[:4], tasks.as_tuple, executor, cache=cache)
+    events: list[Any] = []
+    reduction = run(units, tasks.as_tuple, executor, cache=cache, on_event=events.append)
+    assert reduction.value == tuple(range(6))
+    assert (reduction.n_computed, reduction.n_cached) == (2, 4)
+    assert reduction.bytes_read == units[4].n_bytes + units[5].n_bytes
+    assert attempts(units) == [1] * 6
+    done = [event for event in events if event["event"] == "unit"]
+    assert sorted(event["index"] for event in done if event["from_cache"]) == [0, 1, 2, 3]
+
+
+def test_events_count_up_to_the_result(executor: Executor, tmp_path: Path) -> None:
+    units = units_of(tmp_path)
+    events: list[Any] = []
+    run(units, tasks.as_tuple, executor, on_event=events.append)
+    assert events[0] == {"event": "pass_started", "total": N_UNITS}
+    done = events[1:-1]
+    assert [event["event"] for event in done] == ["unit"] * N_UNITS
+    assert [event["done"] for event in done] == list(range(1, N_UNITS + 1))
+    assert sorted(event["index"] for event in done) == list(range(N_UNITS))
+    total_bytes = sum(unit.n_bytes for unit in units)
+    assert done[-1]["bytes"] == total_bytes
+    assert events[-1] == {
+        "event": "pass_finished",
+        "total": N_UNITS,
+        "computed": N_UNITS,
+        "cached": 0,
+        "bytes": total_bytes,
+    }
+
+
+def test_transient_failure_is_retried_once(executor: Executor, tmp_path: Path) -> None:
+    units = units_of(tmp_path)
+    events: list[Any] = []
+    reduction = run(units, tasks.fails_once_on_three, executor, on_event=events.append)
+    assert reduction.value == tuple(range(N_UNITS))
+    assert attempts(units) == [2 if i == 3 else 1 for i in range(N_UNITS)]
+    assert reduction.n_retries == 1
+    retries = [event for event in events if event["event"] == "retry"]
+    assert retries == [{"event": "retry", "key": "unit-3", "n_retries": 1}]
+
+
+def test_lasting_failure_ends_with_a_clear_error(executor: Executor, tmp_path: Path) -> None:
+    units = units_of(tmp_path, 5)
+    with pytest.raises(
+        EngineError, match=r"'unit-3' failed 3 times.*hung up.*run the same"
+    ) as info:
+        run(units, tasks.always_fails_on_three, executor)
+    assert type(info.value) is EngineError
+    assert units[3].payload.attempts == 3
+
+
+def test_data_error_arrives_as_itself(executor: Executor, tmp_path: Path) -> None:
+    units = units_of(tmp_path)
+    with pytest.raises(DataError, match=r"^column 'a' of unit \d+ is infinite$") as info:
+        run(units, tasks.bad_from_five, executor)
+    assert type(info.value) is DataError
+    assert max(attempts(units)) == 1
+
+
+def test_local_executors_tell_the_first_failing_unit(executor: Executor, tmp_path: Path) -> None:
+    if not isinstance(executor, LocalExecutor):
+        pytest.skip("a cluster tells the failure it noticed first")
+    with pytest.raises(DataError, match="unit 5 is"):
+        run(units_of(tmp_path), tasks.bad_from_five, executor)
+    with pytest.raises(DataError, match="unit 5 is"):
+        executor.map(tasks.bad_from_five, tasks.tickets(tmp_path, N_UNITS))
+
+
+def test_no_units_is_an_error(executor: Executor) -> None:
+    with pytest.raises(DataError, match="no partitions"):
+        map_reduce([], tasks.square, max, executor)
+
+
+def test_map_keeps_the_order_of_items(executor: Executor) -> None:
+    seen: list[int] = []
+    assert executor.map(tasks.square, range(20), watch=seen.append) == [i * i for i in range(20)]
+    assert sorted(seen) == list(range(20))
+    assert executor.map(tasks.square, []) == []
+
+
+def test_map_takes_closures(executor: Executor) -> None:
+    offset = np.arange(3.0)
+    results = executor.map(lambda x: offset + x, [1, 2])
+    assert [r.tolist() for r in results] == [[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]
+
+
+def test_map_retries(executor: Executor, tmp_path: Path) -> None:
+    items = tasks.tickets(tmp_path, 6)
+    assert executor.map(tasks.fails_once_on_three, items) == [(i,) for i in range(6)]
+    assert [item.attempts for item in items] == [1, 1, 1, 2, 1, 1]
+
+
+def test_map_raises_the_error_itself(executor: Executor, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^column 'a' of unit \d+ is infinite$"):
+        executor.map(tasks.bad_from_five, tasks.tickets(tmp_path, N_UNITS))
+
+
+def test_tasks_run_with_one_blas_thread(executor: Executor) -> None:
+    for threads in executor.map(blas_probe, range(4)):
+        assert threads
+        assert set(threads) == {1}
+    units = [Unit(str(i), i) for i in range(4)]
+    merged = map_reduce(units, blas_probe, lambda a, b: a + b, executor).value
+    assert set(merged) == {1}
+
+
+def blas_probe(index: int) -> list[int]:
+    return tasks.blas_threads(index)

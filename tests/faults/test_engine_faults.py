@@ -1,0 +1,378 @@
+"""What breaks while work runs: exact counts of what is done again, same result, clear errors."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distfms.engine import LocalExecutor, PartialCache, RetryPolicy, Unit, map_reduce
+from distfms.engine.cluster import DaskExecutor
+from distfms.errors import EngineError
+from tests.conformance import engine_tasks as tasks
+
+N_UNITS = 8
+
+
+def units_of(folder: Path, n: int = N_UNITS) -> list[Unit]:
+    return [Unit(f"unit-{t.index}", t, n_bytes=100) for t in tasks.tickets(folder, n)]
+
+
+def attempts(units: list[Unit]) -> list[int]:
+    return [unit.payload.attempts for unit in units]
+
+
+@contextlib.contextmanager
+def dask_cluster(**options: Any) -> Iterator[Any]:
+    from distributed import LocalCluster
+
+    settings = {"threads_per_worker": 1, "dashboard_address": ":0", "protocol": "tcp"} | options
+    with tasks.blas_as_before(), LocalCluster(**settings) as cluster:
+        yield cluster
+
+
+# ---- worker processes of this machine
+
+
+def test_killed_process_work_is_done_again(tmp_path: Path) -> None:
+    units = units_of(tmp_path)
+    events: list[Any] = []
+    with LocalExecutor(1, processes=True) as executor:
+        reduction = map_reduce(
+            units,
+            tasks.killed_once_on_three,
+            tasks.concatenate,
+            executor,
+            on_event=events.append,
+        )
+    assert reduction.value == tuple(range(N_UNITS))
+    assert reduction.n_computed == N_UNITS
+    # Only the unit that was running is run again: finished partials are kept.
+    assert attempts(units) == [1, 1, 1, 2, 1, 1, 1, 1]
+    assert [e for e in events if e["event"] == "worker_lost"] == [
+        {"event": "worker_lost", "n_losses": 1}
+    ]
+    assert sum(e["event"] == "unit" for e in events) == N_UNITS
+
+
+def test_process_killed_every_time_ends_with_what_to_do(tmp_path: Path) -> None:
+    units = units_of(tmp_path)
+    with LocalExecutor(1, processes=True) as executor:
+        with pytest.raises(EngineError, match=r"died 2 times.*fewer\s+workers"):
+            map_reduce(
+                units,
+                tasks.killed_on_three,
+                tasks.concatenate,
+                executor,
+                retry=RetryPolicy(attempts=2),
+            )
+        assert units[3].payload.attempts == 2
+        assert executor.map(tasks.square, [2]) == [4]  # usable again
+    assert not multiprocessing.active_children()
+
+
+def test_killed_process_in_map(tmp_path: Path) -> None:
+    items = tasks.tickets(tmp_path, 6)
+    with LocalExecutor(1, processes=True) as executor:
+        assert executor.map(tasks.killed_once_on_three, items) == [(i,) for i in range(6)]
+        with pytest.raises(EngineError, match="died once"):
+            executor.map(tasks.killed_on_three, items, retry=RetryPolicy(attempts=1))
+    assert items[0].attempts == 2
+    assert items[3].attempts == 3
+
+
+# ---- interrupts
+
+INTERRUPTED = """
+import sys, time
+from distfms.engine import LocalExecutor, Unit, map_reduce
+
+def work(seconds):
+    time.sleep(seconds)
+    return 1
+
+def tell(event):
+    if event["event"] == "unit":
+        print("unit", flush=True)
+
+if __name__ == "__main__":
+    processes, mapping, seconds = sys.argv[1] == "processes", sys.argv[2] == "map", sys.argv[3]
+    with LocalExecutor(2, processes=processes) as executor:
+        if mapping:
+            executor.map(work, [0.0] + [float(seconds)] * 50, watch=lambda i: print(flush=True))
+        else:
+            units = [Unit(str(i), float(seconds) if i else 0.0) for i in range(50)]
+            map_reduce(units, work, max, executor, on_event=tell)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "call", "seconds"),
+    [
+        ("threads", "map_reduce", 0.5),  # a thread finishes the unit it is at
+        ("threads", "map", 0.5),
+        ("processes", "map_reduce", 60),
+        ("processes", "map", 60),
+    ],
+)
+def test_interrupt_stops_promptly(kind: str, call: str, seconds: float, tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(INTERRUPTED)
+    command = [sys.executable, str(script), kind, call, str(seconds)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # the first unit is done
+        children = children_of(process.pid)
+        begin_s = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=30)
+    assert time.monotonic() - begin_s < 5
+    assert b"KeyboardInterrupt" in stderr
+    assert process.returncode != 0
+    deadline_s = time.monotonic() + 5
+    while any(Path(f"/proc/{child}").exists() for child in children):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+def children_of(pid: int) -> list[str]:
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return path.read_text().split() if path.exists() else []
+
+
+# ---- the cache
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> PartialCache[Any]:
+    return PartialCache(tmp_path / "cache", tasks.encode, tasks.decode)
+
+
+def test_damaged_entries_are_computed_again_and_replaced(
+    cache: PartialCache[Any], tmp_path: Path
+) -> None:
+    units = units_of(tmp_path)
+    events: list[Any] = []
+    with LocalExecutor(2) as executor:
+        map_reduce(units, tasks.as_tuple, tasks.concatenate, executor, cache=cache)
+        cache.path("unit-2").write_bytes(b"torn")
+        damaged = bytearray(cache.path("unit-5").read_bytes())
+        damaged[-1] ^= 0x80
+        cache.path("unit-5").write_bytes(damaged)
+        again = map_reduce(
+            units,
+            tasks.as_tuple,
+            tasks.concatenate,
+            executor,
+            cache=cache,
+            on_event=events.append,
+        )
+        third = map_reduce(units, tasks.as_tuple, tasks.concatenate, executor, cache=cache)
+    assert again.value == third.value == tuple(range(N_UNITS))
+    assert (again.n_computed, again.n_cached, again.n_corrupt) == (2, N_UNITS - 2, 2)
+    assert again.bytes_read == 200
+    corrupt = {event["key"] for event in events if event["event"] == "cache_corrupt"}
+    assert corrupt == {"unit-2", "unit-5"}
+    assert attempts(units) == [1, 1, 2, 1, 1, 2, 1, 1]
+    assert (third.n_computed, third.n_cached) == (0, N_UNITS)
+
+
+def test_full_disk_costs_the_cache_and_one_warning(
+    cache: PartialCache[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: Any, target: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    units = units_of(tmp_path)
+    events: list[Any] = []
+    with LocalExecutor(2) as executor:
+        reduction = map_reduce(
+            units,
+            tasks.as_tuple,
+            tasks.concatenate,
+            executor,
+            cache=cache,
+            on_event=events.append,
+        )
+    assert reduction.value == tuple(range(N_UNITS))
+    assert attempts(units) == [1] * N_UNITS
+    warnings = [event for event in events if event["event"] == "cache_unwritable"]
+    assert len(warnings) == 1
+    assert "No space left" in warnings[0]["error"]
+    assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
+
+
+def test_unusable_cache_folder(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    cache = PartialCache(blocked, tasks.encode, tasks.decode)
+    events: list[Any] = []
+    with LocalExecutor(2) as executor:
+        reduction = map_reduce(
+            units_of(tmp_path),
+            tasks.as_tuple,
+            tasks.concatenate,
+            executor,
+            cache=cache,
+            on_event=events.append,
+        )
+    assert reduction.n_computed == N_UNITS
+    assert sum(event["event"] == "cache_unwritable" for event in events) == 1
+
+
+# ---- Dask clusters
+
+
+def test_no_scheduler_there() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
+        address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        threads = set(threading.enumerate())
+        begin_s = time.monotonic()
+        with pytest.raises(EngineError, match=rf"No Dask scheduler answers at {address}.*port"):
+            DaskExecutor(address, timeout_s=1.0)
+        assert time.monotonic() - begin_s < 10
+    assert_threads_end(threads)
+
+
+def test_something_else_listens_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(10)
+
+        def answer() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with connection:
+                        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"x" * 64)
+
+        threading.Thread(target=answer, daemon=True).start()
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(EngineError, match="No Dask scheduler answers"):
+            DaskExecutor(address, timeout_s=1.0)
+
+
+def test_the_address_of_a_worker() -> None:
+    with (
+        dask_cluster(n_workers=1, processes=False) as cluster,
+        pytest.raises(EngineError, match="is a Dask worker, not the scheduler"),
+    ):
+        DaskExecutor(cluster.workers[0].address)
+
+
+def test_scheduler_without_workers() -> None:
+    with (
+        dask_cluster(n_workers=0, processes=False) as cluster,
+        pytest.raises(EngineError, match=r"has no workers.*dask worker"),
+    ):
+        DaskExecutor(cluster.scheduler_address, timeout_s=0.5)
+
+
+def test_other_versions_on_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    from distributed import Client
+
+    real = Client.get_versions
+
+    def altered(self: Client, **options: Any) -> Any:
+        versions = real(self, **options)
+        for worker in versions["workers"].values():
+            worker["packages"] = worker["packages"] | {"distfms": "0.0.1"}
+        return versions
+
+    monkeypatch.setattr(Client, "get_versions", altered)
+    with (
+        dask_cluster(n_workers=1, processes=False) as cluster,
+        pytest.raises(EngineError, match=r"distfms 0\.0\.1 on worker tcp.*Install the same"),
+    ):
+        DaskExecutor(cluster.scheduler_address)
+
+
+def test_killed_dask_worker(tmp_path: Path) -> None:
+    units = units_of(tmp_path)
+    with (
+        dask_cluster(n_workers=2, processes=True) as cluster,
+        DaskExecutor(cluster.scheduler_address) as executor,
+    ):
+        events: list[Any] = []
+        reduction = map_reduce(
+            units,
+            tasks.killed_once_on_three,
+            tasks.concatenate,
+            executor,
+            on_event=events.append,
+        )
+        assert reduction.value == tuple(range(N_UNITS))
+        assert reduction.n_computed == N_UNITS  # what was lost and done again counts once
+        assert reduction.bytes_read == 100 * N_UNITS
+        assert units[3].payload.attempts == 2
+        assert sum(event["event"] == "unit" for event in events) == N_UNITS
+
+
+def test_dask_worker_killed_every_time(tmp_path: Path) -> None:
+    import dask
+
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        dask_cluster(n_workers=1, processes=True) as cluster,
+        DaskExecutor(cluster.scheduler_address) as executor,
+        pytest.raises(EngineError, match=r"died again and again.*memory"),
+    ):
+        map_reduce(units_of(tmp_path), tasks.killed_on_three, tasks.concatenate, executor)
+
+
+def test_all_dask_workers_gone() -> None:
+    with (
+        dask_cluster(n_workers=1, processes=False) as cluster,
+        DaskExecutor(cluster.scheduler_address, patience_s=0.5) as executor,
+    ):
+        cluster.scale(0)
+        while executor._client.nthreads():
+            time.sleep(0.05)
+        with pytest.raises(EngineError, match="lost all its workers"):
+            executor.map(tasks.square, [1])
+
+
+def test_scheduler_gone_in_the_middle() -> None:
+    with dask_cluster(n_workers=1, processes=False) as cluster:
+        executor = DaskExecutor(cluster.scheduler_address)
+        closer = threading.Timer(1.0, cluster.close)
+        closer.start()
+        try:
+            with pytest.raises(EngineError, match="stopped or was restarted"):
+                executor.map(time.sleep, [2.0, 2.0])
+        finally:
+            closer.join()
+            executor.close()
+
+
+def test_dask_client_leaves_no_thread() -> None:
+    with dask_cluster(n_workers=1, processes=False) as cluster:
+        threads = set(threading.enumerate())
+        with DaskExecutor(cluster.scheduler_address) as executor:
+            assert executor.map(tasks.square, [3]) == [9]
+        assert_threads_end(threads)
+
+
+def assert_threads_end(before: set[threading.Thread]) -> None:
+    deadline_s = time.monotonic() + 5
+    while [t for t in set(threading.enumerate()) - before if not is_dask_machinery(t)]:
+        assert time.monotonic() < deadline_s, threading.enumerate()
+        time.sleep(0.05)
+
+
+def is_dask_machinery(thread: threading.Thread) -> bool:
+    """Threads of distributed's offload pool and of workers inside this process."""
+    return thread.name.startswith("Dask-Offload") or "Dask-Default-Threads" in thread.name

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distfms.engine.cache import PartialCache
+from tests.conformance import engine_tasks as tasks
+
+VALUE = (1, 2, 3)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> PartialCache[Any]:
+    return PartialCache(tmp_path, tasks.encode, tasks.decode, spec_key="gram-v1")
+
+
+def test_round_trip_and_miss(cache: PartialCache[Any], tmp_path: Path) -> None:
+    assert cache.get("a") is None
+    n_bytes = cache.put("a", VALUE)
+    assert cache.get("a") == VALUE
+    assert cache.get("b") is None
+    path = cache.path("a")
+    assert path.stat().st_size == n_bytes == cache.n_bytes()
+    relative = path.relative_to(tmp_path)
+    assert len(relative.parts) == 3
+    assert relative.parts[0] + relative.parts[1] == path.name[:4]
+
+
+def test_another_spec_is_another_entry(cache: PartialCache[Any], tmp_path: Path) -> None:
+    cache.put("a", VALUE)
+    other = PartialCache(tmp_path, tasks.encode, tasks.decode, spec_key="gram-v2")
+    assert other.get("a") is None
+
+
+def test_keys_do_not_run_together(tmp_path: Path) -> None:
+    one = PartialCache(tmp_path, tasks.encode, tasks.decode, spec_key="ab")
+    two = PartialCache(tmp_path, tasks.encode, tasks.decode, spec_key="a")
+    assert one.path("c") != two.path("bc")
+
+
+def test_survives_pickling(cache: PartialCache[Any]) -> None:
+    cache.put("a", VALUE)
+    assert pickle.loads(pickle.dumps(cache)).get("a") == VALUE
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "empty", "header", "extend"])
+def test_damage_is_detected_and_mended(cache: PartialCache[Any], damage: str) -> None:
+    cache.put("a", VALUE)
+    path = cache.path("a")
+    raw = bytearray(path.read_bytes())
+    if damage == "flip":
+        raw[-2] ^= 1
+    elif damage == "truncate":
+        del raw[-1]
+    elif damage == "empty":
+        raw.clear()
+    elif damage == "header":
+        raw[0] ^= 1
+    else:
+        raw += b"0"
+    path.write_bytes(raw)
+    lookup = cache.lookup("a")
+    assert (lookup.found, lookup.corrupt, lookup.value) == (False, True, None)
+    cache.put("a", VALUE)
+    assert cache.get("a") == VALUE
+
+
+def test_an_entry_under_another_name_is_refused(cache: PartialCache[Any]) -> None:
+    cache.put("a", VALUE)
+    cache.put("b", (9,))
+    shutil.copy(cache.path("a"), cache.path("b"))
+    assert cache.lookup("b").corrupt
+
+
+def test_an_entry_that_cannot_be_decoded_counts_as_damaged(tmp_path: Path) -> None:
+    old = PartialCache(tmp_path, lambda text: text.encode(), bytes.decode)
+    old.put("a", "not numbers")
+    assert PartialCache(tmp_path, tasks.encode, tasks.decode).lookup("a").corrupt
+
+
+def test_failed_write_leaves_the_old_entry_and_no_rubbish(
+    cache: PartialCache[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.put("a", VALUE)
+
+    def full(source: Any, target: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        with pytest.raises(OSError, match="No space"):
+            cache.put("a", (4,))
+    assert cache.get("a") == VALUE
+    assert list(cache.path("a").parent.iterdir()) == [cache.path("a")]
+
+
+def test_prune_drops_what_was_used_least_recently(cache: PartialCache[Any]) -> None:
+    sizes = {}
+    for age, key in enumerate(["new", "old", "older"]):
+        sizes[key] = cache.put(key, VALUE)
+        os.utime(cache.path(key), (1e9 - age, 1e9 - age))
+    cache.get("older")  # used now
+    abandoned = cache.path("new").with_suffix(".x.tmp")
+    abandoned.write_bytes(b"half")
+    os.utime(abandoned, (1e9, 1e9))
+    assert cache.prune(sizes["new"] + sizes["older"]) == 1
+    assert cache.get("old") is None
+    assert cache.get("new") == cache.get("older") == VALUE
+    assert not abandoned.exists()
+    assert cache.prune(0) == 2
+    assert cache.n_bytes() == 0

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from concurrent.futures.process import BrokenProcessPool
+
+import pytest
+
+from distfms.engine.retry import NO_RETRY, RetryPolicy, call_with_retry, is_transient
+from distfms.errors import DataError, EngineError, SpecError
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError("disk"), True),
+        (ConnectionResetError(), True),
+        (TimeoutError(), True),
+        (BrokenProcessPool(), True),
+        (FileNotFoundError(), False),
+        (PermissionError(), False),
+        (IsADirectoryError(), False),
+        (DataError("x"), False),
+        (SpecError("x"), False),
+        (EngineError("x"), False),
+        (ValueError(), False),
+        (MemoryError(), False),
+        (KeyboardInterrupt(), False),
+    ],
+)
+def test_which_errors_are_worth_another_attempt(error: BaseException, expected: bool) -> None:
+    assert is_transient(error) is expected
+
+
+def test_delays_grow_and_stop_growing() -> None:
+    policy = RetryPolicy(attempts=9, first_delay_s=0.5, factor=3.0, max_delay_s=10.0)
+    assert [policy.delay_s(n) for n in range(1, 6)] == [0.5, 1.5, 4.5, 10.0, 10.0]
+    assert policy.delay_s(100_000) == 10.0
+
+
+@pytest.mark.parametrize("wrong", [{"attempts": 0}, {"factor": 0.5}, {"first_delay_s": -1.0}])
+def test_impossible_policies_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="not a retry policy"):
+        RetryPolicy(**wrong)  # type: ignore[arg-type]
+
+
+class Flaky:
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.calls = 0
+
+    def __call__(self, x: int) -> int:
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return x + 1
+
+
+def test_succeeds_after_transient_failures_with_the_delays_of_the_policy() -> None:
+    slept: list[float] = []
+    flaky = Flaky(OSError("a"), TimeoutError("b"))
+    policy = RetryPolicy(attempts=3, first_delay_s=0.25, factor=2.0)
+    assert call_with_retry(flaky, 1, policy=policy, what="it", sleep=slept.append) == (2, 2)
+    assert slept == [0.25, 0.5]
+    assert flaky.calls == 3
+
+
+def test_gives_up_with_the_last_error() -> None:
+    flaky = Flaky(OSError("a"), OSError("b"), OSError("c"))
+    slept: list[float] = []
+    with pytest.raises(EngineError, match=r"it failed 2 times.*OSError: b") as info:
+        call_with_retry(flaky, 1, policy=RetryPolicy(attempts=2), what="it", sleep=slept.append)
+    assert isinstance(info.value.__cause__, OSError)
+    assert flaky.calls == 2
+    assert len(slept) == 1
+
+
+def test_no_retry_calls_once() -> None:
+    flaky = Flaky(OSError("a"))
+    with pytest.raises(EngineError, match="it failed once"):
+        call_with_retry(flaky, 1, policy=NO_RETRY, what="it")
+    assert flaky.calls == 1
+
+
+def test_other_errors_come_through_at_once() -> None:
+    error = DataError("bad")
+    flaky = Flaky(error)
+    with pytest.raises(DataError) as info:
+        call_with_retry(flaky, 1, policy=RetryPolicy(), what="it")
+    assert info.value is error
+    assert flaky.calls == 1
