@@ -1,0 +1,421 @@
+"""The sections that every job spec has, and the reading of spec files.
+
+A method's own section is a model in its folder (``options.py``); :mod:`distfms.runs` puts the two
+together. Everything is checked before any data is read, and a message names the key, what was
+found there and what is expected.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from distfms.errors import SpecError
+
+S = TypeVar("S", bound="Section")
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    """Base of all spec sections: frozen, unknown keys refused, no silent conversions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+def _as_tuple(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+class LongForm(Section):
+    """Columns of judgments in long form: one row per (object, attribute, worker).
+
+    Attributes
+    ----------
+    object, attribute, value : str
+        Column names in the judgment files.
+    worker : str, optional
+        Column that tells the workers apart; with it, a worker's second judgment of one cell is
+        an error.
+    labels : str, optional
+        Path of a table with one row per object that holds the label. Without it ``label`` names
+        an attribute whose mean judgment is the label.
+    label : str
+        Name of the label: a column of ``labels``, or an attribute.
+    label_from : str
+        Without ``labels``: ``mean`` of the attribute's judgments (the attribute is then no longer
+        among those to buy), ``column`` if ``label`` is a column of the long table, or the name of
+        a column that holds the label where the attribute is ``label``.
+    max_judgments : int, optional
+        At most so many judgments of a cell are kept, drawn at random by the job's seed.
+    """
+
+    object: str
+    attribute: str
+    value: str
+    label: str
+    worker: str | None = None
+    labels: str | None = None
+    label_from: str = "mean"
+    duplicates: Literal["error", "keep", "first"] = "error"
+    max_judgments: Annotated[int, Field(ge=1)] | None = None
+
+
+class DataSection(Section):
+    """Where the data are and what their columns mean.
+
+    Attributes
+    ----------
+    path : str or list of str, optional
+        Folder, file, glob, list of these, or fsspec URL. ``${NAME}`` stands for an environment
+        variable. Relative paths start at the current directory.
+    builtin : str, optional
+        Name of an embedded dataset instead of a path.
+    options : dict
+        Parameters of the embedded dataset.
+    long : LongForm, optional
+        Says that the files hold judgments in long form; they are converted once.
+    target : str or list of str
+        Column(s) to predict. Not needed with ``long`` or ``builtin`` data, which know their own.
+    id, weight, query, time : str, optional
+        Columns with these roles.
+    features, exclude : list of str
+        Names or globs; by default every column without another role.
+    missing : {"error", "drop", "mean"}
+        What to do with missing values.
+    folds : int
+        Cross-validation folds, 0 for none.
+    test : float
+        Share of rows held out by hash, in [0, 1).
+    test_path : str or list of str, optional
+        Held-out rows from elsewhere; excludes ``test``.
+    storage_options : dict
+        Passed to fsspec.
+    max_partition_rows, max_partition_bytes : int
+        Upper bounds of a partition. They decide about the order of sums, so changing them changes
+        the last bits of the result.
+    """
+
+    path: str | tuple[str, ...] | None = None
+    builtin: str | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+    long: LongForm | None = None
+    target: tuple[str, ...] = ()
+    id: str | None = None
+    weight: str | None = None
+    query: str | None = None
+    time: str | None = None
+    features: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    missing: Literal["error", "drop", "mean"] = "error"
+    folds: Annotated[int, Field(ge=0, le=200)] = 0
+    test: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
+    test_path: str | tuple[str, ...] | None = None
+    storage_options: dict[str, Any] = Field(default_factory=dict)
+    max_partition_rows: Annotated[int, Field(ge=1)] = 131_072
+    max_partition_bytes: Annotated[int, Field(ge=1)] = 64 * 2**20
+
+    @field_validator("target", "features", "exclude", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return _as_tuple(value)
+
+    @model_validator(mode="after")
+    def _one_source(self) -> DataSection:
+        if (self.path is None) == (self.builtin is None):
+            raise ValueError("give exactly one of `path` and `builtin`")
+        if self.folds == 1:
+            raise ValueError("`folds: 1` leaves nothing to train on; use 0 or at least 2")
+        if self.test_path is not None and self.test > 0:
+            raise ValueError("`test` and `test_path` exclude each other")
+        if self.path is not None and self.long is None and not self.target:
+            raise ValueError("`target` is missing: name the column to predict")
+        return self
+
+
+class EngineSection(Section):
+    """Where the work runs. Never changes a result.
+
+    Attributes
+    ----------
+    kind : {"local", "dask"}
+        ``local`` needs no cluster; ``dask`` joins the scheduler at ``address``.
+    workers : int, optional
+        Tasks side by side; by default the number of usable cores (for ``dask``: what is there).
+    address : str, optional
+        Of the Dask scheduler, such as ``tcp://host:8786``.
+    processes : bool
+        Local tasks in processes instead of threads.
+    retries : int
+        How often a task that failed for a passing reason is tried again.
+    cache : bool
+        Keep partial statistics on disk, so that a later job reads only partitions it has not seen.
+    memory : str or int, optional
+        Bytes the job may use, such as ``4GiB``; by default what the machine has.
+    """
+
+    kind: Literal["local", "dask"] = "local"
+    workers: Annotated[int, Field(ge=1, le=4096)] | None = None
+    address: str | None = None
+    processes: bool = False
+    retries: Annotated[int, Field(ge=0, le=100)] = 2
+    cache: bool = True
+    memory: int | str | None = None
+
+    @model_validator(mode="after")
+    def _address_where_needed(self) -> EngineSection:
+        if self.kind == "dask" and not self.address:
+            raise ValueError("`kind: dask` needs the scheduler's `address`, as tcp://host:8786")
+        if self.kind == "local" and self.address:
+            raise ValueError("`address` has no meaning for `kind: local`")
+        return self
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's numbers (``1e-5`` is one) and no key given twice."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:float"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(
+        r"""^(?:[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+]?[0-9]+)?
+            |[-+]?(?:[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)
+            |[-+]?\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?
+            |[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$""",
+        re.VERBOSE,
+    ),
+    list("-+0123456789."),
+)
+
+
+def _mapping_without_duplicates(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: set[Any] = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node)
+        if key in seen:
+            raise SpecError(
+                f"The key `{key}` stands twice in one section (line {key_node.start_mark.line + 1})"
+                ". Keep one of the two."
+            )
+        seen.add(key)
+    return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_without_duplicates)
+
+
+def parse_yaml(text: str, where: str) -> dict[str, Any]:
+    """Parse the text of a spec.
+
+    Parameters
+    ----------
+    text : str
+        YAML or JSON.
+    where : str
+        What to call the text in messages.
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    SpecError
+        If the text is no YAML mapping.
+    """
+    try:
+        content = yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error)
+        raise SpecError(f"{where}{at}: this is not valid YAML: {problem}.") from error
+    if not isinstance(content, dict):
+        found = "nothing" if content is None else f"a {type(content).__name__}"
+        raise SpecError(f"{where}: a job spec is a mapping of keys to values; found {found}.")
+    return content
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """Read a spec file; see :func:`parse_yaml`.
+
+    Raises
+    ------
+    SpecError
+        If there is no such file, or it cannot be read or parsed.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise SpecError(f"There is no spec file {path}. Check the name and the folder.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"The spec file {path} cannot be read: {error}.") from error
+    return parse_yaml(text, str(path))
+
+
+def set_dotted(content: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """Apply assignments of the form ``section.key=value`` to a spec.
+
+    Parameters
+    ----------
+    content : mapping
+        The spec as read; it is not changed.
+    assignments : sequence of str
+        Values are read as YAML.
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    SpecError
+        If an assignment has no ``=`` or goes through something that is not a section.
+    """
+    result = dict(content)
+    for assignment in assignments:
+        dotted, equals, text = assignment.partition("=")
+        keys = [key.strip() for key in dotted.split(".")]
+        if not equals or not all(keys):
+            raise SpecError(f"--set takes section.key=value; found `{assignment}`.")
+        try:
+            value = yaml.load(text, Loader=_Loader)
+        except yaml.YAMLError as error:
+            raise SpecError(f"--set {dotted}: `{text}` is not valid YAML.") from error
+        result = _assigned(result, keys, value, dotted)
+    return result
+
+
+def _assigned(section: Any, keys: Sequence[str], value: Any, dotted: str) -> dict[str, Any]:
+    if section is not None and not isinstance(section, Mapping):
+        raise SpecError(f"--set {dotted}: `{keys[0]}` lies in something that is not a section.")
+    result = dict(section or {})
+    result[keys[0]] = (
+        value if len(keys) == 1 else _assigned(result.get(keys[0]), keys[1:], value, dotted)
+    )
+    return result
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Hint at the known name that is most like a wrong one.
+
+    Returns
+    -------
+    str
+        Such as ``" Did you mean `budget`?"``, or the list of known names where none is near.
+    """
+    match = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    if match:
+        return f" Did you mean `{match[0]}`?"
+    return f" Known: {', '.join(f'`{key}`' for key in sorted(known)[:20])}." if known else ""
+
+
+def parse_section(model: type[S], content: Any, where: str) -> S:
+    """Check one section of a spec.
+
+    Parameters
+    ----------
+    model : type
+        The section's model.
+    content : mapping or None
+        What the spec says; ``None`` counts as an empty section.
+    where : str
+        Dotted name of the section, for messages.
+
+    Returns
+    -------
+    Section
+
+    Raises
+    ------
+    SpecError
+        Naming the first wrong key, what was found and what is expected.
+    """
+    if content is None:
+        content = {}
+    if not isinstance(content, Mapping):
+        raise SpecError(f"`{where}` is a section with keys; found {content!r}.")
+    try:
+        return model.model_validate(dict(content))
+    except ValidationError as error:
+        raise SpecError(_explain(error, model, where)) from error
+
+
+def _explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
+    problem = error.errors()[0]
+    location = [str(part) for part in problem["loc"]]
+    dotted = ".".join([where, *location]) if where else ".".join(location)
+    if problem["type"] == "extra_forbidden":
+        known = list(_fields_at(model, location[:-1]))
+        return f"Unknown key `{dotted}` in the job spec.{nearest(location[-1], known)}"
+    if problem["type"] == "missing":
+        return f"The job spec lacks the key `{dotted}`."
+    message = problem["msg"].removeprefix("Value error, ")
+    if not location:
+        return f"In the job spec, section `{where}`: {message}."
+    return f"In the job spec, `{dotted}` is {problem['input']!r}: {message}."
+
+
+def _fields_at(model: Any, location: Sequence[str]) -> Sequence[str]:
+    for part in location:
+        fields = getattr(model, "model_fields", {})
+        if part not in fields:
+            continue
+        candidates = [fields[part].annotation, *getattr(fields[part].annotation, "__args__", ())]
+        models = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
+        model = models[0] if models else None
+    return list(getattr(model, "model_fields", {}))
+
+
+def expand_variables(path: str) -> str:
+    """Replace ``${NAME}`` in a path by the environment variable.
+
+    Raises
+    ------
+    SpecError
+        If the variable is not set.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name not in os.environ:
+            raise SpecError(
+                f"The path {path} names the environment variable {name}, which is not set. "
+                f"Set it (export {name}=…) or write the path out."
+            )
+        return os.environ[name]
+
+    return re.sub(r"\$\{(\w+)\}", value, path)
+
+
+def parse_bytes(text: int | str) -> int:
+    """Read a size such as ``512MiB`` or ``4 GB``.
+
+    Raises
+    ------
+    SpecError
+        If the text is no positive size.
+    """
+    units = {"": 1, "b": 1}
+    for power, letter in enumerate("kmgt", start=1):
+        units |= {f"{letter}b": 1000**power, f"{letter}ib": 1024**power, letter: 1024**power}
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", str(text))
+    if not match or match.group(2).lower() not in units or float(match.group(1)) <= 0:
+        raise SpecError(f"`{text}` is no size in bytes; write it as 512MiB or 4GiB.")
+    return int(float(match.group(1)) * units[match.group(2).lower()])
