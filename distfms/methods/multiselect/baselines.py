@@ -1,0 +1,227 @@
+"""What one would do without multi-selection: the baselines of the paper's section 4.
+
+All return a :class:`~distfms.methods.multiselect.greedy.SelectionPath`. Its objective is what the
+baseline itself maximises; to compare with other paths, evaluate the models of
+:func:`~distfms.methods.multiselect.model.path_models`.
+
+References
+----------
+.. [1] S. Sabato and A. Kalai, "Feature Multi-Selection among Subjective Features", ICML 2013.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from distfms.errors import SpecError
+from distfms.methods.multiselect.greedy import BUDGET_TOLERANCE, SelectionPath, spend
+from distfms.methods.multiselect.objective import Costs, Problem, resolve_costs
+from distfms.methods.multiselect.state import FullState, GreedyState
+
+if TYPE_CHECKING:
+    from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates
+
+
+def averages(
+    estimates: JudgmentEstimates,
+    budget: float,
+    costs: Costs = 1.0,
+    *,
+    n_judgments: int | None = None,
+    ridge: float = 0.0,
+    names: Sequence[str] | None = None,
+) -> SelectionPath:
+    """Forward selection on the averages of the judgments that were collected.
+
+    Each attribute is chosen at most once and then costs as many judgments as its averages were
+    made of.
+
+    Parameters
+    ----------
+    estimates : JudgmentEstimates
+        Of the training data; `second_moment` is that of the averages.
+    budget : float
+    costs : float, sequence, or mapping
+        Cost of one judgment.
+    n_judgments : int, optional
+        Judgments k per chosen attribute; default: each attribute's mean number of judgments,
+        rounded.
+    ridge : float, default=0
+    names : sequence of str, optional
+
+    Returns
+    -------
+    SelectionPath
+        With k judgments in each step; without steps if the budget buys no attribute.
+
+    Raises
+    ------
+    SpecError
+        A cost or the number of judgments is not positive.
+    """
+    d = estimates.b.size
+    names_ = tuple(str(a) for a in range(d)) if names is None else tuple(names)
+    if n_judgments is None:
+        k = np.maximum(np.rint(estimates.mean_judgments), 1).astype(np.int64)
+    elif n_judgments < 1:
+        raise SpecError(f"Averages needs at least 1 judgment per attribute, not {n_judgments}.")
+    else:
+        k = np.full(d, n_judgments, dtype=np.int64)
+    single = resolve_costs(costs, names_)
+    problem = Problem.build(
+        estimates.b,
+        np.zeros(d),
+        estimates.second_moment,
+        label_variance=estimates.label_variance,
+        costs=single * k,
+        ridge=ridge,
+        names=names_,
+    )
+    path = _path(problem, budget, FullState(problem), "averages")
+    return replace(path, costs=single, counts=k[path.attributes])
+
+
+def copies(
+    statistics: CopiesStatistics,
+    budget: float,
+    costs: Costs = 1.0,
+    *,
+    ridge: float = 0.0,
+    names: Sequence[str] | None = None,
+) -> SelectionPath:
+    """Forward selection with each judgment as an attribute of its own.
+
+    The copies of an attribute are chosen in fixed order; r[a] is the number of copies chosen.
+
+    Parameters
+    ----------
+    statistics : CopiesStatistics
+        Of the training data, with k copies of every attribute.
+    budget : float
+    costs : float, sequence, or mapping
+        Cost of one judgment.
+    ridge : float, default=0
+    names : sequence of str, optional
+
+    Returns
+    -------
+    SelectionPath
+        At most k judgments of an attribute.
+
+    Raises
+    ------
+    SpecError
+        A cost is not positive, or the number of names is not d.
+    """
+    d, n_copies = statistics.n_attributes, statistics.copies
+    names_ = tuple(str(a) for a in range(d)) if names is None else tuple(names)
+    if len(names_) != d:
+        raise SpecError(f"There are {d} attributes but {len(names_)} names.")
+    single = resolve_costs(costs, names_)
+    covariance = statistics.comoments.covariance(pairwise=True)
+    problem = Problem.build(
+        covariance[:-1, -1],
+        np.zeros(d * n_copies),
+        covariance[:-1, :-1],
+        label_variance=float(covariance[-1, -1]),
+        costs=np.repeat(single, n_copies),
+        ridge=ridge,
+    )
+    state = _CopiesState(FullState(problem), n_copies)
+    path = _path(problem, budget, state, "copies", costs=single)
+    return replace(path, names=names_)
+
+
+class _CopiesState:
+    """Attributes whose next judgment is their next copy."""
+
+    def __init__(self, inner: FullState, n_copies: int) -> None:
+        self._inner, self._n_copies = inner, n_copies
+        self.repeats = np.zeros(inner.repeats.size // n_copies, dtype=np.int64)
+
+    @property
+    def objective(self) -> float:
+        """Explained part of the label's variance."""
+        return self._inner.objective
+
+    def gains(self) -> np.ndarray:
+        """Gain of the next copy of each attribute, −inf where there is none."""
+        first = np.arange(self.repeats.size) * self._n_copies
+        following = first + np.minimum(self.repeats, self._n_copies - 1)
+        return np.where(self.repeats < self._n_copies, self._inner.gains()[following], -np.inf)
+
+    def buy(self, attribute: int) -> None:
+        """Add the next copy."""
+        self._inner.buy(attribute * self._n_copies + int(self.repeats[attribute]))
+        self.repeats[attribute] += 1
+
+
+def single_attribute(problem: Problem, name: str, budget: float) -> SelectionPath:
+    """Spend the whole budget on judgments of one attribute.
+
+    Parameters
+    ----------
+    problem : Problem
+    name : str
+        The attribute, for example people's own estimate of the label.
+    budget : float
+
+    Returns
+    -------
+    SelectionPath
+        ⌊budget / cost⌋ steps with the Full objective of that attribute alone.
+
+    Raises
+    ------
+    SpecError
+        No attribute has that name.
+    """
+    if name not in problem.names:
+        raise SpecError(f"There is no attribute {name!r}; known are {', '.join(problem.names)}.")
+    a = problem.names.index(name)
+    most = int(budget * (1.0 + BUDGET_TOLERANCE) / problem.costs[a])
+    r = np.arange(1, most + 1)
+    variance = problem.external[a, a] + problem.ridge + problem.v[a] / r
+    usable = bool(problem.candidates[a])
+    objective = problem.b[a] ** 2 / variance if usable else np.zeros(most)
+    left = budget - most * problem.costs[a] > BUDGET_TOLERANCE * budget
+    return SelectionPath(
+        algorithm="single_attribute",
+        criterion="gain",
+        status="unaffordable" if left else "budget_spent",
+        budget=float(budget),
+        names=problem.names,
+        costs=problem.costs,
+        attributes=np.full(most, a, dtype=np.int64),
+        counts=np.ones(most, dtype=np.int64),
+        objective=objective,
+        label_variance=problem.label_variance,
+    )
+
+
+def _path(
+    problem: Problem,
+    budget: float,
+    state: GreedyState,
+    algorithm: str,
+    costs: np.ndarray | None = None,
+) -> SelectionPath:
+    """Spend the budget on a state that starts empty."""
+    costs = problem.costs if costs is None else costs
+    attributes, objective, status = spend(state, costs, budget, criterion="gain_per_cost")
+    return SelectionPath(
+        algorithm=algorithm,
+        criterion="gain_per_cost",
+        status=status,
+        budget=float(budget),
+        names=problem.names,
+        costs=costs,
+        attributes=np.array(attributes, dtype=np.int64),
+        counts=np.ones(len(attributes), dtype=np.int64),
+        objective=np.array(objective, dtype=float),
+        label_variance=problem.label_variance,
+    )

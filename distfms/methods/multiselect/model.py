@@ -1,0 +1,373 @@
+"""Linear models on averages of judgments, from the statistics alone or by least squares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from distfms.errors import DataError, SpecError
+from distfms.linalg import pinv_solve
+from distfms.methods.multiselect.greedy import SelectionPath
+from distfms.methods.multiselect.objective import Problem, check_repeats, full_weights
+from distfms.methods.multiselect.state import FullState
+from distfms.stats.comoments import CoMoments
+from distfms.stats.ragged import Ragged
+
+#: Directions with at most this share of the largest variance count as linearly dependent.
+RANK_RTOL = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModel:
+    """Predictor ``intercept + weights @ averages``.
+
+    Attributes
+    ----------
+    names : tuple of str, length d
+        Attributes, in the order in which judgments are given.
+    repeats : ndarray of int, shape (d,)
+        Judgments to average of each attribute.
+    weights : ndarray of shape (d,)
+        Units of the label per unit of the attribute; 0 where `repeats` is.
+    intercept : float
+        Units of the label.
+    means : ndarray of shape (d,)
+        Training mean of each attribute; stands in for an attribute without judgments.
+    """
+
+    names: tuple[str, ...]
+    repeats: np.ndarray
+    weights: np.ndarray
+    intercept: float
+    means: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Predicted labels and what they rest on.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n,)
+    n_missing : ndarray of int, shape (d,)
+        Objects without any judgment of a selected attribute (its mean was used).
+    n_short : ndarray of int, shape (d,)
+        Objects with some judgments of a selected attribute, but fewer than its repeats. Always 0
+        when averages were given.
+    """
+
+    values: np.ndarray
+    n_missing: np.ndarray
+    n_short: np.ndarray
+
+
+def projected_model(problem: Problem, repeats: ArrayLike) -> LinearModel:
+    """Model with the least projected loss, straight from the statistics.
+
+    Parameters
+    ----------
+    problem : Problem
+    repeats : array_like of int, shape (d,)
+
+    Returns
+    -------
+    LinearModel
+        Weights M_r⁺ b; the intercept makes the mean prediction the mean label.
+    """
+    r = check_repeats(repeats, problem.n_attributes)
+    weights = full_weights(problem, r)
+    intercept = problem.label_mean - float(weights @ problem.means)
+    return LinearModel(problem.names, r, weights, intercept, problem.means)
+
+
+@dataclass(frozen=True, eq=False)
+class PathModels:
+    """The projected models after every step of a path.
+
+    Attributes
+    ----------
+    names : tuple of str, length d
+    repeats : ndarray of int, shape (n_steps + 1, d)
+        Row 0 is the empty selection.
+    weights : ndarray of shape (n_steps + 1, d)
+    intercepts : ndarray of shape (n_steps + 1,)
+    objective : ndarray of shape (n_steps + 1,)
+        Full objective of the repeats, whatever algorithm chose them.
+    spent : ndarray of shape (n_steps + 1,)
+    means : ndarray of shape (d,)
+    """
+
+    names: tuple[str, ...]
+    repeats: np.ndarray
+    weights: np.ndarray
+    intercepts: np.ndarray
+    objective: np.ndarray
+    spent: np.ndarray
+    means: np.ndarray
+
+    def model(self, n_steps: int) -> LinearModel:
+        """Return the model after the first `n_steps` steps.
+
+        Parameters
+        ----------
+        n_steps : int
+
+        Returns
+        -------
+        LinearModel
+        """
+        return LinearModel(
+            self.names,
+            self.repeats[n_steps],
+            self.weights[n_steps],
+            float(self.intercepts[n_steps]),
+            self.means,
+        )
+
+
+def path_models(problem: Problem, path: SelectionPath) -> PathModels:
+    """Projected models after every step of a path, by one pass of rank-one updates.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of the training data; the path may be a baseline's.
+    path : SelectionPath
+
+    Returns
+    -------
+    PathModels
+
+    Notes
+    -----
+    Time O(n_steps·s²), with s the number of attributes on the path; memory O(n_steps·d).
+    """
+    used = np.unique(path.attributes)
+    state = FullState(_restrict(problem, used))
+    n = path.n_steps
+    weights = np.zeros((n + 1, problem.n_attributes))
+    repeats = np.zeros((n + 1, problem.n_attributes), dtype=np.int64)
+    objective = np.zeros(n + 1)
+    local = np.searchsorted(used, path.attributes)
+    for step in range(n):
+        state.buy(int(local[step]), int(path.counts[step]))
+        weights[step + 1, used] = state.weights
+        repeats[step + 1, used] = state.repeats
+        objective[step + 1] = state.objective
+    intercepts = problem.label_mean - weights @ problem.means
+    spent = np.concatenate([[0.0], path.spent])
+    return PathModels(problem.names, repeats, weights, intercepts, objective, spent, problem.means)
+
+
+def _restrict(problem: Problem, attributes: np.ndarray) -> Problem:
+    """Return the problem on some attributes only (no new "MakePSD")."""
+    return Problem(
+        names=tuple(problem.names[a] for a in attributes),
+        b=problem.b[attributes],
+        v=problem.v[attributes],
+        external=problem.external[np.ix_(attributes, attributes)],
+        external_variance=problem.external_variance[attributes],
+        costs=problem.costs[attributes],
+        ridge=problem.ridge,
+        label_variance=problem.label_variance,
+        label_mean=problem.label_mean,
+        means=problem.means[attributes],
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class RefitStatistics:
+    """Mergeable statistics for least squares on averages of the first r[a] judgments.
+
+    Attributes
+    ----------
+    comoments : CoMoments
+        Over the averages of the selected attributes, in index order, and the label; objects that
+        hold fewer than r[a] judgments of any of them are left out.
+    n_dropped : int
+        Objects left out.
+    """
+
+    comoments: CoMoments
+    n_dropped: int
+
+    def merge(self, other: RefitStatistics) -> RefitStatistics:
+        """Return the statistics of both sets of objects.
+
+        Parameters
+        ----------
+        other : RefitStatistics
+
+        Returns
+        -------
+        RefitStatistics
+        """
+        return RefitStatistics(
+            self.comoments.merge(other.comoments), self.n_dropped + other.n_dropped
+        )
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return the statistics as named arrays.
+
+        Returns
+        -------
+        dict of str to ndarray
+        """
+        return {**self.comoments.to_arrays(), "n_dropped": np.array(self.n_dropped)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+        """Return what `to_arrays` was called on.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray
+
+        Returns
+        -------
+        RefitStatistics
+        """
+        rest = {name: array for name, array in arrays.items() if name != "n_dropped"}
+        return cls(CoMoments.from_arrays(rest), int(arrays["n_dropped"]))
+
+
+def refit_statistics(
+    judgments: Sequence[Ragged],
+    label: np.ndarray,
+    repeats: ArrayLike,
+    weight: np.ndarray | None = None,
+) -> RefitStatistics:
+    """Statistics of the averages of the first r[a] judgments of a block of objects.
+
+    Parameters
+    ----------
+    judgments : sequence of Ragged, length d
+        Judgments of each attribute.
+    label : ndarray of shape (n,)
+    repeats : array_like of int, shape (d,)
+    weight : ndarray of shape (n,), optional
+        Sample weights.
+
+    Returns
+    -------
+    RefitStatistics
+    """
+    r = check_repeats(repeats, len(judgments))
+    support = np.flatnonzero(r > 0)
+    complete = np.ones(label.size, dtype=bool)
+    for a in support.tolist():
+        complete &= judgments[a].counts() >= r[a]
+    block = np.empty((support.size + 1, int(complete.sum())))
+    for row, a in enumerate(support.tolist()):
+        block[row] = judgments[a].first(int(r[a])).means()[complete]
+    block[-1] = label[complete]
+    kept_weight = None if weight is None else weight[complete]
+    comoments = CoMoments.from_block(block, kept_weight)
+    return RefitStatistics(comoments, int(label.size - complete.sum()))
+
+
+def refit(
+    statistics: RefitStatistics,
+    names: Sequence[str],
+    repeats: ArrayLike,
+    *,
+    ridge: float = 0.0,
+) -> LinearModel:
+    """Least squares on the averages of the first r[a] judgments (step 4 of the paper).
+
+    Parameters
+    ----------
+    statistics : RefitStatistics
+        For the same repeats.
+    names : sequence of str, length d
+    repeats : array_like of int, shape (d,)
+    ridge : float, default=0
+        ρ, added to the variance of each average.
+
+    Returns
+    -------
+    LinearModel
+        With the smallest weights where averages are linearly dependent.
+
+    Raises
+    ------
+    DataError
+        No object holds enough judgments of every selected attribute.
+    SpecError
+        The statistics are of another number of attributes.
+    """
+    r = check_repeats(repeats, len(names))
+    support = np.flatnonzero(r > 0)
+    comoments = statistics.comoments
+    if comoments.n_columns != support.size + 1:
+        raise SpecError(
+            f"The statistics are of {comoments.n_columns - 1} attributes, the repeat vector "
+            f"selects {support.size}."
+        )
+    if comoments.n_samples == 0:
+        raise DataError(
+            f"None of the {statistics.n_dropped} objects holds as many judgments of every "
+            f"selected attribute as the selection asks for. Collect them (see the acquisition "
+            f"plan) or use the projected model."
+        )
+    covariance = comoments.covariance(pairwise=False)
+    gram = covariance[:-1, :-1] + ridge * np.eye(support.size)
+    weights, means = np.zeros(len(names)), np.zeros(len(names))
+    if support.size:
+        weights[support] = pinv_solve(gram, covariance[:-1, -1], RANK_RTOL)
+    means[support] = comoments.mean[:-1]
+    intercept = float(comoments.mean[-1] - weights @ means)
+    return LinearModel(tuple(names), r, weights, intercept, means)
+
+
+def predict(model: LinearModel, judgments: Sequence[Ragged] | np.ndarray) -> Prediction:
+    """Predict labels from judgments, or from averages.
+
+    Parameters
+    ----------
+    model : LinearModel
+    judgments : sequence of Ragged, length d; or ndarray of shape (n, d)
+        Judgments, of which the first r[a] are averaged; or averages themselves, NaN = missing.
+
+    Returns
+    -------
+    Prediction
+
+    Raises
+    ------
+    DataError
+        The number of attributes is not d, or a value is infinite.
+    """
+    d = len(model.names)
+    given = judgments.shape[1] if isinstance(judgments, np.ndarray) else len(judgments)
+    if given != d:
+        raise DataError(f"The model is on {d} attributes; judgments of {given} were given.")
+    n_missing, n_short = np.zeros(d, dtype=np.int64), np.zeros(d, dtype=np.int64)
+    values: np.ndarray | float = model.intercept
+    for a in np.flatnonzero(model.repeats > 0).tolist():
+        if isinstance(judgments, np.ndarray):
+            column = judgments[:, a].astype(float)
+        else:
+            column = judgments[a].first(int(model.repeats[a])).means()
+            n_short[a] = int(np.sum(judgments[a].counts() < model.repeats[a]))
+        missing = np.isnan(column)
+        n_missing[a] = int(missing.sum())
+        if np.isinf(column).any():
+            raise DataError(f"A judgment of attribute {model.names[a]!r} is infinite.")
+        values = values + model.weights[a] * np.where(missing, model.means[a], column)
+    if not isinstance(judgments, np.ndarray):
+        n_short[model.repeats > 0] -= n_missing[model.repeats > 0]
+    return Prediction(_broadcast(values, judgments), n_missing, n_short)
+
+
+def _broadcast(values: np.ndarray | float, judgments: Sequence[Ragged] | np.ndarray) -> np.ndarray:
+    """One value per object, also for a model without attributes."""
+    if isinstance(judgments, np.ndarray):
+        n = judgments.shape[0]
+    else:
+        n = judgments[0].n_rows if len(judgments) else 0
+    return np.array(np.broadcast_to(values, (n,)))

@@ -1,0 +1,494 @@
+"""The problem of feature multi-selection and the quantities it maximises.
+
+A :class:`Problem` is all that the search looks at: a handful of ``d``-vectors and one ``d × d``
+matrix. Losses are those of a linear predictor on the averages of ``r[a]`` judgments.
+
+References
+----------
+.. [1] S. Sabato and A. Kalai, "Feature Multi-Selection among Subjective Features", ICML 2013.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike
+
+from distfms.errors import DataError, SpecError
+from distfms.linalg import nearest_psd
+
+if TYPE_CHECKING:
+    from distfms.stats.judgments import JudgmentEstimates
+
+#: An attribute whose share of variance not explained by the selected ones is at most this counts
+#: as a linear combination of them.
+RANK_TOLERANCE = 1e-10
+
+Costs = float | Sequence[float] | np.ndarray | Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Feature multi-selection in numbers; build it with :meth:`build` or :meth:`from_estimates`.
+
+    Attributes
+    ----------
+    names : tuple of str, length d
+        Attributes.
+    b : ndarray of shape (d,)
+        Covariance of each attribute with the label.
+    v : ndarray of shape (d,)
+        Internal variance: variance of one judgment given the object, at least 0.
+    external : ndarray of shape (d, d)
+        External covariance, positive semi-definite ("MakePSD" has been applied).
+    external_variance : ndarray of shape (d,)
+        σ̂², at least 0: the diagonal of the external covariance before "MakePSD". Scoring uses
+        this, Full uses the diagonal of `external`.
+    costs : ndarray of shape (d,)
+        Cost of one judgment, positive.
+    ridge : float
+        ρ ≥ 0, added to the diagonal of the covariance of the averages.
+    label_variance : float
+        Mean of (y − ȳ)²: the loss of the empty selection.
+    label_mean : float
+    means : ndarray of shape (d,)
+        Mean judgment of each attribute.
+    """
+
+    names: tuple[str, ...]
+    b: np.ndarray
+    v: np.ndarray
+    external: np.ndarray
+    external_variance: np.ndarray
+    costs: np.ndarray
+    ridge: float
+    label_variance: float
+    label_mean: float
+    means: np.ndarray
+
+    @classmethod
+    def build(
+        cls,
+        b: ArrayLike,
+        v: ArrayLike,
+        external: ArrayLike,
+        *,
+        label_variance: float,
+        costs: Costs = 1.0,
+        ridge: float = 0.0,
+        label_mean: float = 0.0,
+        means: ArrayLike | None = None,
+        names: Sequence[str] | None = None,
+    ) -> Problem:
+        """Check the numbers and make the external covariance positive semi-definite, in O(d³).
+
+        Parameters
+        ----------
+        b, v : array_like of shape (d,)
+        external : array_like of shape (d, d)
+            Estimate Σ̂ of the external covariance; it may have negative eigenvalues.
+        label_variance : float
+        costs : float, sequence, or mapping
+            See :func:`resolve_costs`.
+        ridge : float, default=0
+        label_mean : float, default=0
+        means : array_like of shape (d,), default=zeros
+        names : sequence of str, default=("0", "1", …)
+
+        Returns
+        -------
+        Problem
+
+        Raises
+        ------
+        SpecError
+            A cost is not a positive number, or the ridge is not a non-negative number.
+        DataError
+            A statistic is not finite, an internal variance is negative, or shapes disagree.
+        """
+        b_, v_ = np.asarray(b, dtype=float), np.asarray(v, dtype=float)
+        external_ = np.asarray(external, dtype=float)
+        names_ = tuple(str(a) for a in range(b_.size)) if names is None else tuple(names)
+        means_ = np.zeros(b_.size) if means is None else np.asarray(means, dtype=float)
+        _check_statistics(names_, b_, v_, external_, means_)
+        if not (np.isfinite(ridge) and ridge >= 0):
+            raise SpecError(f"ridge is {ridge}; it must be a number that is at least 0.")
+        external_variance = np.maximum(np.diagonal(external_), 0.0)
+        return cls(
+            names_,
+            b_,
+            v_,
+            _psd_where(external_, (external_variance > 0) | (v_ > 0)),
+            external_variance,
+            resolve_costs(costs, names_),
+            float(ridge),
+            float(label_variance),
+            float(label_mean),
+            means_,
+        )
+
+    @classmethod
+    def from_estimates(
+        cls,
+        estimates: JudgmentEstimates,
+        costs: Costs = 1.0,
+        ridge: float = 0.0,
+        *,
+        names: Sequence[str] | None = None,
+    ) -> Problem:
+        """Build the problem from the estimates of one pass over the training data.
+
+        Parameters
+        ----------
+        estimates : JudgmentEstimates
+        costs : float, sequence, or mapping
+            See :func:`resolve_costs`.
+        ridge : float, default=0
+        names : sequence of str, optional
+
+        Returns
+        -------
+        Problem
+
+        Raises
+        ------
+        SpecError, DataError
+            As in :meth:`build`.
+        """
+        return cls.build(
+            estimates.b,
+            estimates.v,
+            estimates.external,
+            costs=costs,
+            ridge=ridge,
+            label_variance=estimates.label_variance,
+            label_mean=estimates.label_mean,
+            means=estimates.means,
+            names=names,
+        )
+
+    @property
+    def n_attributes(self) -> int:
+        """Number of attributes d."""
+        return self.b.size
+
+    @property
+    def candidates(self) -> np.ndarray:
+        """Which attributes may be chosen, bool of shape (d,): those that are not constant."""
+        return (self.external_variance > 0) | (self.v > 0)
+
+
+def _psd_where(external: np.ndarray, varies: np.ndarray) -> np.ndarray:
+    """Nearest PSD matrix on the attributes that vary; exact zeros for the constant ones."""
+    result = np.zeros_like(external)
+    index = np.flatnonzero(varies)
+    if index.size:
+        grid = np.ix_(index, index)
+        result[grid] = nearest_psd(external[grid])
+    return result
+
+
+def _check_statistics(
+    names: tuple[str, ...],
+    b: np.ndarray,
+    v: np.ndarray,
+    external: np.ndarray,
+    means: np.ndarray,
+) -> None:
+    d = len(names)
+    shapes = (b.shape, v.shape, means.shape, external.shape)
+    if shapes != ((d,), (d,), (d,), (d, d)):
+        raise DataError(
+            f"For {d} attributes b, v and means need {d} numbers each and the external covariance "
+            f"{d} × {d}; found shapes {', '.join(map(str, shapes))}."
+        )
+    finite = np.isfinite(b) & np.isfinite(v) & np.isfinite(external).all(axis=1)
+    bad = np.flatnonzero(~finite | (v < 0) | ~np.isfinite(means))
+    if bad.size:
+        raise DataError(
+            f"The statistics of attribute {names[bad[0]]!r} are not usable: b={b[bad[0]]}, "
+            f"v={v[bad[0]]}, mean={means[bad[0]]} (all must be finite, and v at least 0)."
+        )
+
+
+def resolve_costs(costs: Costs, names: Sequence[str]) -> np.ndarray:
+    """Give every attribute its cost of one judgment.
+
+    Parameters
+    ----------
+    costs : float, sequence of length d, or mapping
+        One cost for all; one per attribute; or name → cost. A key may be a glob (``"bp_*"``); an
+        exact name goes first, then the first glob that matches, then ``default`` (1 if absent).
+    names : sequence of str, length d
+
+    Returns
+    -------
+    ndarray of shape (d,)
+
+    Raises
+    ------
+    SpecError
+        A cost is not a positive finite number, names an unknown attribute, or the number of
+        costs is not d.
+    """
+    if isinstance(costs, Mapping):
+        values = _named_costs(costs, names)
+    else:
+        values = np.asarray(costs, dtype=float)
+        values = np.full(len(names), float(values)) if values.ndim == 0 else values.copy()
+    if values.shape != (len(names),):
+        raise SpecError(f"There are {len(names)} attributes but {values.size} costs.")
+    bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
+    if bad.size:
+        raise SpecError(
+            f"The cost of attribute {names[bad[0]]!r} is {values[bad[0]]}; costs must be positive "
+            f"finite numbers."
+        )
+    return values
+
+
+def _named_costs(costs: Mapping[str, float], names: Sequence[str]) -> np.ndarray:
+    patterns = [key for key in costs if key != "default"]
+    for pattern in patterns:
+        if not any(pattern == name or fnmatchcase(name, pattern) for name in names):
+            raise SpecError(f"costs name {pattern!r}, which no attribute of the data matches.")
+    values = np.full(len(names), costs.get("default", 1.0), dtype=float)
+    for i, name in enumerate(names):
+        matching = [p for p in patterns if fnmatchcase(name, p)]
+        if matching or name in costs:
+            values[i] = costs[name] if name in costs else costs[matching[0]]
+    return values
+
+
+def check_repeats(repeats: ArrayLike, n_attributes: int) -> np.ndarray:
+    """Return a repeat vector as int64 of shape (d,).
+
+    Parameters
+    ----------
+    repeats : array_like of shape (d,)
+        Non-negative whole numbers.
+    n_attributes : int
+
+    Returns
+    -------
+    ndarray of int64
+
+    Raises
+    ------
+    SpecError
+        The length is not d, or an entry is negative or not whole.
+    """
+    array = np.asarray(repeats)
+    as_int = array.astype(np.int64)
+    if array.shape != (n_attributes,) or (as_int != array).any() or (as_int < 0).any():
+        raise SpecError(
+            f"A repeat vector needs {n_attributes} whole numbers that are at least 0; got {array}."
+        )
+    return as_int
+
+
+def symmetric_pinv(matrix: np.ndarray) -> np.ndarray:
+    """Pseudo-inverse of a symmetric positive semi-definite matrix.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (n, n)
+
+    Returns
+    -------
+    ndarray of shape (n, n)
+        Eigenvalues up to 10·n·ε times the largest count as zero.
+    """
+    eigenvalues, vectors = scipy.linalg.eigh(matrix)
+    cutoff = 10 * eigenvalues.size * np.finfo(float).eps * max(eigenvalues[-1], 0.0)
+    keep = eigenvalues > cutoff
+    kept = vectors[:, keep]
+    return (kept / eigenvalues[keep]) @ kept.T
+
+
+def covariance_of_averages(
+    problem: Problem, repeats: np.ndarray, support: np.ndarray
+) -> np.ndarray:
+    """Covariance M_r of the averages of `repeats` judgments, with the ridge.
+
+    Parameters
+    ----------
+    problem : Problem
+    repeats : ndarray of shape (d,)
+    support : ndarray of int
+        Attributes with repeats, in any order.
+
+    Returns
+    -------
+    ndarray of shape (len(support), len(support))
+        sub_r(Σ + Diag(v/r)) + ρI.
+    """
+    matrix = problem.external[np.ix_(support, support)]
+    matrix[np.diag_indices_from(matrix)] += problem.v[support] / repeats[support] + problem.ridge
+    return matrix
+
+
+def full_weights(problem: Problem, repeats: ArrayLike) -> np.ndarray:
+    """Weights w = M_r⁺ b of the predictor with the least projected loss.
+
+    Parameters
+    ----------
+    problem : Problem
+    repeats : array_like of int, shape (d,)
+
+    Returns
+    -------
+    ndarray of shape (d,)
+        Zero where nothing is judged.
+    """
+    r = check_repeats(repeats, problem.n_attributes)
+    support = np.flatnonzero((r > 0) & problem.candidates)
+    weights = np.zeros(problem.n_attributes)
+    if support.size:
+        inverse = symmetric_pinv(covariance_of_averages(problem, r, support))
+        weights[support] = inverse @ problem.b[support]
+    return weights
+
+
+def full_objective(problem: Problem, repeats: ArrayLike) -> float:
+    """Part of the label's variance explained by `repeats` judgments, correlations included.
+
+    Parameters
+    ----------
+    problem : Problem
+    repeats : array_like of int, shape (d,)
+
+    Returns
+    -------
+    float
+        b_Sᵀ (sub_r(Σ + Diag(v/r)) + ρI)⁺ b_S; step 12 of Algorithm 1 in [1]_.
+    """
+    return float(problem.b @ full_weights(problem, repeats))
+
+
+def scoring_objective(problem: Problem, repeats: ArrayLike) -> float:
+    """Part of the label's variance explained by `repeats` judgments, were attributes uncorrelated.
+
+    Parameters
+    ----------
+    problem : Problem
+    repeats : array_like of int, shape (d,)
+
+    Returns
+    -------
+    float
+        Σ over r[a] > 0 of b[a]² / (σ²[a] + ρ + v[a]/r[a]), 0 for constant attributes; equation 1
+        of [1]_.
+    """
+    r = check_repeats(repeats, problem.n_attributes)
+    support = np.flatnonzero((r > 0) & problem.candidates)
+    variance = problem.external_variance[support] + problem.ridge + problem.v[support] / r[support]
+    return float(np.sum(problem.b[support] ** 2 / variance))
+
+
+def projected_loss(problem: Problem, repeats: ArrayLike) -> float:
+    """Projected squared loss of the best linear predictor on `repeats` judgments.
+
+    Parameters
+    ----------
+    problem : Problem
+    repeats : array_like of int, shape (d,)
+
+    Returns
+    -------
+    float
+        E[y²] − full_objective, in squared units of the label. With a ridge ρ it includes the
+        penalty ρ‖w‖² of the weights.
+    """
+    return problem.label_variance - full_objective(problem, repeats)
+
+
+def holdout_loss(
+    estimates: JudgmentEstimates,
+    weights: ArrayLike,
+    intercept: float,
+    repeats: ArrayLike,
+) -> float:
+    """Estimate of a predictor's squared loss at any repeats, from held-out objects.
+
+    The held-out objects need not have `repeats` judgments: with their own S, u, v
+
+        loss = E[(y−ȳ)²] − 2wᵀb + wᵀ(S − Diag(u) + Diag(v/r))w + (ȳ − c − wᵀx̄)²,
+
+    where the last term, with intercept c, is what centring at the held-out means left out. The
+    first three terms with S alone and the last are exactly the mean squared error on the averages
+    the held-out objects have; these carry noise of variance wᵀDiag(u)w, the averages of `repeats`
+    judgments noise of variance wᵀDiag(v/r)w.
+
+    Parameters
+    ----------
+    estimates : JudgmentEstimates
+        Of the held-out objects; its external covariance must not be made positive semi-definite.
+    weights : array_like of shape (d,)
+    intercept : float
+        Of the predictor ``intercept + weights @ averages``.
+    repeats : array_like of int, shape (d,)
+
+    Returns
+    -------
+    float
+        In squared units of the label. Unbiased for a predictor that was fixed without the
+        held-out objects, whatever their numbers of judgments, as long as every object has some
+        judgment of every attribute in use; where some lack, b and S are means over the objects
+        that do have it, and the estimate is consistent but no longer exactly unbiased. Being
+        unbiased it may be negative on few objects.
+
+    Raises
+    ------
+    SpecError
+        An attribute has a weight but no repeats.
+    """
+    w = np.asarray(weights, dtype=float)
+    r = check_repeats(repeats, w.size)
+    return float(holdout_losses(estimates, w[None, :], np.array([intercept]), r[None, :])[0])
+
+
+def holdout_losses(
+    estimates: JudgmentEstimates,
+    weights: np.ndarray,
+    intercepts: np.ndarray,
+    repeats: np.ndarray,
+) -> np.ndarray:
+    """Compute :func:`holdout_loss` of several predictors at once.
+
+    Parameters
+    ----------
+    estimates : JudgmentEstimates
+        Of the held-out objects.
+    weights : ndarray of shape (n_models, d)
+    intercepts : ndarray of shape (n_models,)
+    repeats : ndarray of int, shape (n_models, d)
+
+    Returns
+    -------
+    ndarray of shape (n_models,)
+
+    Raises
+    ------
+    SpecError
+        An attribute has a weight but no repeats.
+
+    Notes
+    -----
+    Cost O(n_models · s²) with s the number of attributes that any of the models uses.
+    """
+    if ((repeats <= 0) & (weights != 0)).any():
+        raise SpecError("A predictor has a weight for an attribute that is judged 0 times.")
+    used = np.flatnonzero((weights != 0).any(axis=0))
+    w = weights[:, used]
+    internal = np.where(w != 0, estimates.v[used] / np.maximum(repeats[:, used], 1), 0.0)
+    offset = estimates.label_mean - intercepts - w @ estimates.means[used]
+    external = np.einsum("ij,ij->i", w @ estimates.external[np.ix_(used, used)], w)
+    explained = 2.0 * (w @ estimates.b[used])
+    noise = np.sum(internal * w**2, axis=1)
+    return estimates.label_variance - explained + external + noise + offset**2

@@ -1,0 +1,124 @@
+"""Exact optimum of the Scoring objective for unequal costs, a yardstick for the greedy pass."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from distfms.errors import SpecError
+from distfms.methods.multiselect.greedy import BUDGET_TOLERANCE, check_budget
+from distfms.methods.multiselect.objective import Problem, scoring_objective
+
+#: Largest table of the dynamic programme, in cells (attributes × units of the budget).
+MAX_CELLS = 50_000_000
+
+#: Costs are read as fractions with at most this denominator.
+MAX_DENOMINATOR = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """A repeat vector with the largest objective that the budget allows.
+
+    Attributes
+    ----------
+    repeats : ndarray of int, shape (d,)
+    objective : float
+        Scoring objective of `repeats`.
+    spent : float
+        Cost of `repeats`, at most the budget.
+    """
+
+    repeats: np.ndarray
+    objective: float
+    spent: float
+
+
+def scoring_optimum(problem: Problem, budget: float) -> Optimum:
+    """Maximise the Scoring objective exactly, by dynamic programming over the budget.
+
+    Parameters
+    ----------
+    problem : Problem
+        Costs must be whole numbers or fractions with a common denominator that is not too large.
+    budget : float
+
+    Returns
+    -------
+    Optimum
+
+    Raises
+    ------
+    SpecError
+        A cost is no fraction with denominator at most MAX_DENOMINATOR, the table would exceed
+        MAX_CELLS, or the budget is not a positive finite number.
+    DataError
+        The budget is below the cheapest attribute.
+
+    Notes
+    -----
+    Time O(Σ_a W²/c_a), memory O(d·W), where W and c_a are the budget and the costs in their
+    common unit.
+    """
+    check_budget(budget, problem)
+    units, capacity = _whole_units(problem, budget)
+    best = np.zeros(capacity + 1)
+    chosen = np.zeros((problem.n_attributes, capacity + 1), dtype=np.int32)
+    for a in np.flatnonzero(problem.candidates & (problem.b != 0)).tolist():
+        scores = _scores(problem, a, capacity // units[a])
+        best = _add_attribute(best, chosen[a], units[a], scores)
+    repeats = np.zeros(problem.n_attributes, dtype=np.int64)
+    left = int(np.argmax(best))
+    for a in reversed(range(problem.n_attributes)):
+        repeats[a] = chosen[a, left]
+        left -= int(repeats[a]) * units[a]
+    spent = float(repeats @ problem.costs)
+    return Optimum(repeats, scoring_objective(problem, repeats), spent)
+
+
+def _scores(problem: Problem, a: int, most: int) -> np.ndarray:
+    """Score of r = 1, 2, … up to `most` judgments of one attribute (repeats need v > 0)."""
+    most = most if problem.v[a] > 0 else min(1, most)
+    r = np.arange(1, most + 1)
+    variance = problem.external_variance[a] + problem.ridge + problem.v[a] / r
+    return problem.b[a] ** 2 / variance
+
+
+def _add_attribute(
+    best: np.ndarray, chosen: np.ndarray, unit: int, scores: np.ndarray
+) -> np.ndarray:
+    """Best value per capacity with one more attribute; `chosen` receives its repeats."""
+    result = best.copy()
+    for r, score in enumerate(scores, start=1):
+        value = best[: best.size - r * unit] + score
+        target = result[r * unit :]
+        better = value > target
+        target[better] = value[better]
+        chosen[r * unit :][better] = r
+    return result
+
+
+def _whole_units(problem: Problem, budget: float) -> tuple[list[int], int]:
+    """Costs and budget in the largest unit of which every cost is a whole multiple."""
+    fractions = [Fraction(float(c)).limit_denominator(MAX_DENOMINATOR) for c in problem.costs]
+    for name, cost, fraction in zip(problem.names, problem.costs, fractions, strict=True):
+        if abs(float(fraction) - cost) > 1e-12 * cost:
+            raise SpecError(
+                f"The cost {cost} of attribute {name!r} is no fraction with a denominator up to "
+                f"{MAX_DENOMINATOR}, which the exact optimum needs."
+            )
+    denominator = math.lcm(*(f.denominator for f in fractions))
+    whole = [int(f * denominator) for f in fractions]
+    divisor = math.gcd(*whole)
+    units = [w // divisor for w in whole]
+    # The tolerance keeps a budget such as 3 × 0.1 from losing its last unit.
+    capacity = math.floor(budget * (1.0 + BUDGET_TOLERANCE) * denominator / divisor)
+    if problem.n_attributes * (capacity + 1) > MAX_CELLS:
+        raise SpecError(
+            f"The exact optimum needs a table of {problem.n_attributes} attributes × {capacity} "
+            f"units of the budget, more than {MAX_CELLS} cells. Round the costs."
+        )
+    return units, capacity

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distfms.methods.multiselect.greedy import select
+from distfms.methods.multiselect.objective import Problem, full_objective, scoring_objective
+from distfms.methods.multiselect.optimum import scoring_optimum
+from distfms.methods.multiselect.plan import acquisition_plan
+from distfms.methods.multiselect.refine import refine
+from tests.reference import multiselect as literal
+
+
+@st.composite
+def problems(draw, costs=(1.0,)):
+    """Small integer-valued factors: duplicates, constants and dependencies come up often."""
+    d = draw(st.integers(1, 6))
+    rank = draw(st.integers(1, 4))
+    entries = st.lists(st.integers(-2, 2), min_size=d * rank, max_size=d * rank)
+    factors = np.array(draw(entries), dtype=float).reshape(d, rank)
+    external = factors @ factors.T
+    v = np.array(draw(st.lists(st.sampled_from([0.0, 0.5, 1.0, 3.0]), min_size=d, max_size=d)))
+    weights = np.array(draw(st.lists(st.integers(-2, 2), min_size=d, max_size=d)))
+    b = external @ weights
+    return Problem.build(
+        b,
+        v,
+        external,
+        label_variance=float(weights @ b) + 1.0,
+        ridge=draw(st.sampled_from([0.0, 0.0, 0.25])),
+        costs=[draw(st.sampled_from(costs)) for _ in range(d)],
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(problem=problems())
+def test_every_step_of_full_is_a_best_step_of_the_literal_form(problem):
+    def objective(r):
+        return literal.full_objective(
+            problem.b, problem.v, problem.external, r, problem.ridge
+        ) if problem.candidates.any() else 0.0  # fmt: skip
+
+    path = select(problem, 8)
+    tolerance = 1e-9 * max(problem.label_variance, 1.0)
+    repeats = np.zeros(problem.n_attributes, dtype=int)
+    for attribute, reached in zip(path.attributes, path.objective, strict=True):
+        units = np.eye(problem.n_attributes, dtype=int)[problem.candidates]
+        best = max(objective(repeats + unit) for unit in units)
+        repeats[attribute] += 1
+        assert abs(reached - best) <= tolerance
+    if path.status == "no_positive_gain" and problem.candidates.any():
+        units = np.eye(problem.n_attributes, dtype=int)[problem.candidates]
+        gains = [objective(repeats + unit) - objective(repeats) for unit in units]
+        assert max(gains) <= tolerance
+    assert path.n_steps <= 8
+
+
+@settings(max_examples=100, deadline=None)
+@given(problem=problems(), budget=st.integers(1, 5))
+def test_scoring_is_optimal_with_equal_costs(problem, budget):
+    if not problem.candidates.any():
+        return
+    path = select(problem, budget, "scoring")
+    reached = path.objective[-1] if path.n_steps else 0.0
+    costs = np.ones(problem.n_attributes)
+    best = literal.brute_force(lambda r: scoring_objective(problem, r), costs, budget)
+    np.testing.assert_allclose(reached, best, rtol=1e-10)
+    np.testing.assert_allclose(scoring_optimum(problem, budget).objective, best, rtol=1e-10)
+    assert np.all(np.diff(path.objective, 2, prepend=0.0) <= 1e-9 * problem.label_variance)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    problem=problems(costs=(0.5, 1.0, 2.0, 3.5)),
+    budget=st.sampled_from([3.5, 5.0, 10.25]),
+    algorithm=st.sampled_from(["full", "scoring"]),
+    criterion=st.sampled_from(["gain_per_cost", "gain", "best"]),
+)
+def test_budgets_hold_and_refinement_only_improves(problem, budget, algorithm, criterion):
+    path = select(problem, budget, algorithm, criterion)
+    objective = full_objective if algorithm == "full" else scoring_objective
+    repeats = path.final_repeats
+    assert repeats @ problem.costs <= budget
+    assert not repeats[~problem.candidates].any()
+    end = path.objective[-1] if path.n_steps else 0.0
+    np.testing.assert_allclose(end, objective(problem, repeats), rtol=1e-9, atol=1e-12)
+    refined = refine(problem, repeats, budget, algorithm)
+    assert refined.spent <= budget
+    assert refined.objective >= objective(problem, repeats)
+    if algorithm == "scoring" and problem.candidates.any():
+        optimum = scoring_optimum(problem, budget).objective
+        assert refined.objective <= optimum * (1 + 1e-10)
+
+
+@settings(deadline=None)
+@given(
+    counts=st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3), min_size=1, max_size=8),
+    repeats=st.lists(st.integers(0, 6), min_size=3, max_size=3),
+)
+def test_a_plan_brings_every_object_to_its_repeats_and_no_further(counts, repeats):
+    names, held = ("a", "b", "c"), np.array(counts)
+    plan = acquisition_plan(held, repeats, np.array([1.0, 2.0, 0.5]), names)
+    for row, attribute, more in zip(plan.object, plan.attribute, plan.more, strict=True):
+        assert more > 0
+        held[row, names.index(attribute)] += more
+    lacking = np.array(repeats) - np.array(counts)
+    np.testing.assert_array_equal(held, np.maximum(counts, np.where(lacking > 0, repeats, 0)))
+    expected = np.maximum(lacking, 0) @ np.array([1.0, 2.0, 0.5])
+    np.testing.assert_allclose(plan.total_cost, expected.sum())

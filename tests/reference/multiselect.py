@@ -1,0 +1,118 @@
+"""Feature multi-selection exactly as the paper writes it, without regard to speed.
+
+Sabato & Kalai (2013), Algorithm 1. Every function recomputes everything from its arguments.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class LiteralEstimates:
+    """Estimates from k judgments of every attribute; field names as JudgmentEstimates."""
+
+    b: np.ndarray
+    v: np.ndarray
+    second_moment: np.ndarray
+    noise: np.ndarray
+    external: np.ndarray
+    label_variance: float
+    label_mean: float
+    means: np.ndarray
+    mean_judgments: np.ndarray
+    n_objects: int
+
+
+def var_est(judgments: np.ndarray) -> float:
+    n = len(judgments)
+    return float(np.sum((judgments - judgments.mean()) ** 2) / (n - 1))
+
+
+def estimates(judgments: np.ndarray, label: np.ndarray) -> LiteralEstimates:
+    """Steps 3-5, 7 and 10 of Algorithm 1 on centred data; judgments of shape (m, d, k)."""
+    m, d, k = judgments.shape
+    means = judgments.mean(axis=2)
+    centred = means - means.mean(axis=0)
+    y = label - label.mean()
+    b = sum(y[i] * centred[i] for i in range(m)) / m
+    v = np.array([np.mean([var_est(judgments[i, a]) for i in range(m)]) for a in range(d)])
+    second = sum(np.outer(centred[i], centred[i]) for i in range(m)) / m
+    return LiteralEstimates(
+        b=b,
+        v=v,
+        second_moment=second,
+        noise=v / k,
+        external=second - np.diag(v) / k,
+        label_variance=float(np.mean(y**2)),
+        label_mean=float(label.mean()),
+        means=means.mean(axis=0),
+        mean_judgments=np.full(d, float(k)),
+        n_objects=m,
+    )
+
+
+def make_psd(matrix: np.ndarray) -> np.ndarray:
+    values, vectors = np.linalg.eigh(matrix)
+    return vectors @ np.diag(np.maximum(values, 0)) @ vectors.T
+
+
+def scoring_objective(b, v, external_variance, repeats, ridge=0.0) -> float:
+    total = 0.0
+    for a in range(len(b)):
+        if repeats[a] > 0:
+            denominator = external_variance[a] + v[a] / repeats[a]
+            if denominator > 0:
+                total += b[a] ** 2 / (denominator + ridge)
+    return total
+
+
+def full_objective(b, v, external_psd, repeats, ridge=0.0) -> float:
+    index = [a for a in range(len(b)) if repeats[a] > 0]
+    if not index:
+        return 0.0
+    repeats = np.asarray(repeats, dtype=float)
+    matrix = external_psd[np.ix_(index, index)] + np.diag(v[index] / repeats[index] + ridge)
+    return float(b[index] @ np.linalg.pinv(matrix, rcond=1e-12, hermitian=True) @ b[index])
+
+
+def greedy(objective, d: int, budget: int) -> list[int]:
+    """Steps 14-19; the lowest index among the maximal."""
+    repeats = np.zeros(d, dtype=int)
+    chosen = []
+    for _ in range(budget):
+        values = []
+        for a in range(d):
+            repeats[a] += 1
+            values.append(objective(repeats))
+            repeats[a] -= 1
+        best = int(np.argmax(values))
+        repeats[best] += 1
+        chosen.append(best)
+    return chosen
+
+
+def brute_force(objective, costs, budget: float) -> float:
+    """Largest objective of all repeat vectors that the budget allows."""
+    ranges = [range(int(budget / c) + 1) for c in costs]
+    affordable = (r for r in itertools.product(*ranges) if np.dot(r, costs) <= budget + 1e-9)
+    return max(objective(np.array(r)) for r in affordable)
+
+
+def residual_variance(columns: np.ndarray, label: np.ndarray) -> float:
+    """Mean squared residual of least squares with a free constant; columns of shape (m, n)."""
+    design = np.column_stack([np.ones(len(label)), columns])
+    return float(np.mean((label - design @ np.linalg.lstsq(design, label, rcond=None)[0]) ** 2))
+
+
+def forward_selection(columns: np.ndarray, label: np.ndarray, n_steps: int, allowed) -> list[int]:
+    """Add the column that most decreases the residual variance; `allowed(chosen, column)`."""
+    chosen: list[int] = []
+    for _ in range(n_steps):
+        rest = [c for c in range(columns.shape[1]) if c not in chosen and allowed(chosen, c)]
+        losses = [residual_variance(columns[:, [*chosen, c]], label) for c in rest]
+        chosen.append(rest[int(np.argmin(losses))])
+    return chosen

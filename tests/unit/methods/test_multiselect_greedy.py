@@ -1,0 +1,298 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from distfms.errors import DataError, SpecError
+from distfms.methods.multiselect import state as state_module
+from distfms.methods.multiselect.greedy import select
+from distfms.methods.multiselect.objective import Problem, full_objective, scoring_objective
+from distfms.methods.multiselect.state import FullState, ScoringState
+from tests.reference import multiselect as literal
+from tests.reference.multiselect_cases import random_problem
+
+OBJECTIVES = {"full": full_objective, "scoring": scoring_objective}
+STATES = {"full": FullState, "scoring": ScoringState}
+
+
+def literal_full(problem):
+    return lambda r: literal.full_objective(
+        problem.b, problem.v, problem.external, r, problem.ridge
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("ridge", [0.0, 0.2])
+def test_full_takes_the_literal_algorithms_steps(seed, ridge):
+    problem = random_problem(seed, d=7, ridge=ridge)
+    path = select(problem, 25)
+    assert path.attributes.tolist() == literal.greedy(literal_full(problem), 7, 25)
+    for step in (1, 10, 25):
+        expected = literal_full(problem)(path.repeats_after(step))
+        assert path.objective[step - 1] == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_scoring_takes_the_literal_algorithms_steps(seed):
+    problem = random_problem(seed, d=7)
+
+    def objective(r):
+        return literal.scoring_objective(problem.b, problem.v, problem.external_variance, r)
+
+    path = select(problem, 25, "scoring")
+    assert path.attributes.tolist() == literal.greedy(objective, 7, 25)
+    assert path.objective[-1] == pytest.approx(objective(path.final_repeats), rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_scoring_with_equal_costs_is_optimal(seed):
+    """Theorem 3.2, against all repeat vectors."""
+    problem = random_problem(seed, d=4, costs=2.0)
+
+    def objective(r):
+        return literal.scoring_objective(problem.b, problem.v, problem.external_variance, r)
+
+    path = select(problem, 12, "scoring")
+    best = literal.brute_force(objective, np.full(4, 2.0), 12)
+    assert path.objective[-1] == pytest.approx(best, rel=1e-12)
+
+
+@pytest.mark.parametrize("algorithm", ["full", "scoring"])
+@pytest.mark.parametrize("v", [None, np.array([0.0, 0.0, 0.5, 1.0, 0.0, 2.0])])
+def test_gains_of_all_candidates_after_any_purchases(algorithm, v):
+    options = {} if v is None else {"v": v}
+    problem = random_problem(11, d=6, ridge=0.1, **options)
+    state, objective = STATES[algorithm](problem), OBJECTIVES[algorithm]
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        state.buy(int(rng.integers(6)))
+        now = objective(problem, state.repeats)
+        after = [objective(problem, state.repeats + unit) for unit in np.eye(6, dtype=int)]
+        np.testing.assert_allclose(state.gains(), np.array(after) - now, rtol=1e-6, atol=1e-12)
+        assert state.objective == pytest.approx(now, rel=1e-10)
+
+
+@pytest.mark.parametrize("algorithm", ["full", "scoring"])
+def test_dropping_and_buying_several_at_once(algorithm):
+    problem = random_problem(5, d=6)
+    state, objective = STATES[algorithm](problem), OBJECTIVES[algorithm]
+    for attribute, count in [(0, 3), (2, 1), (4, 5), (2, 4), (5, 1)]:
+        state.buy(attribute, count)
+    kept = state.copy()
+    for attribute, count in [(4, 2), (0, 3), (2, 5)]:
+        state.drop(attribute, count)
+    state.buy(0)
+    np.testing.assert_array_equal(state.repeats, [1, 0, 0, 0, 3, 1])
+    np.testing.assert_array_equal(kept.repeats, [3, 0, 5, 0, 5, 1])
+    for each in (state, kept):
+        fresh = STATES[algorithm](problem, each.repeats)
+        np.testing.assert_allclose(each.gains(), fresh.gains(), rtol=1e-9)
+        assert each.objective == pytest.approx(objective(problem, each.repeats), rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_sequence_of_purchases_and_returns_equals_a_fresh_start(seed, monkeypatch):
+    """Short blocks and refactorings, so that slots are opened, emptied, dropped and reused."""
+    monkeypatch.setattr(state_module, "REFACTOR_EVERY", 7)
+    monkeypatch.setattr(state_module, "BLOCK", 4)
+    d = 24
+    v = np.random.default_rng(seed).choice([0.0, 0.5, 2.0], d)
+    problem = random_problem(seed, d=d, v=v, ridge=0.05 * (seed % 2))
+    state, rng = FullState(problem), np.random.default_rng(seed)
+    for _ in range(150):
+        held = np.flatnonzero(state.repeats)
+        if held.size and rng.random() < 0.45:
+            attribute = int(rng.choice(held))
+            state.drop(attribute, int(rng.integers(1, state.repeats[attribute] + 1)))
+        else:
+            state.buy(int(rng.integers(d)), int(rng.integers(1, 4)))
+        fresh = FullState(problem, state.repeats)
+        np.testing.assert_allclose(state.gains(), fresh.gains(), rtol=1e-6, atol=1e-10)
+        np.testing.assert_allclose(state.weights, fresh.weights, rtol=1e-6, atol=1e-9)
+        assert state.objective == pytest.approx(fresh.objective, rel=1e-9)
+
+
+def test_singular_and_duplicate_attributes_match_the_pseudo_inverse():
+    """Three attributes without noise, the third a combination of the others, and a duplicate."""
+    rng = np.random.default_rng(2)
+    values = rng.standard_normal((50, 3))
+    columns = np.column_stack([values[:, 0], values[:, 1], values[:, :2].sum(axis=1), values])
+    columns -= columns.mean(axis=0)
+    external = columns.T @ columns / 50
+    b = columns.T @ (values @ [1.0, 2.0, -1.0]) / 50
+    v = np.array([0.0, 0.0, 0.0, 0.7, 0.0, 1.0])
+    problem = Problem.build(b, v, external, label_variance=8.0)
+    state = FullState(problem)
+    for attribute in [0, 1, 2, 3, 3, 5, 4, 5, 3]:
+        state.buy(attribute)
+        now = literal_full(problem)(state.repeats)
+        assert state.objective == pytest.approx(now, rel=1e-9)
+        after = [literal_full(problem)(state.repeats + unit) for unit in np.eye(6, dtype=int)]
+        np.testing.assert_allclose(state.gains(), np.array(after) - now, atol=1e-9)
+    path = select(problem, 10)
+    # The copies without noise of what is known already are never bought.
+    assert np.all(path.final_repeats[[0, 1, 2, 4]] <= 1)
+    assert np.count_nonzero(path.final_repeats[[0, 1, 2]]) == 2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_inconsistent_dependent_attributes_match_the_pseudo_inverse(seed):
+    """b need not lie in the range of Σ: with missing judgments it is estimated by pairs."""
+    rng = np.random.default_rng(seed)
+    factors = rng.standard_normal((6, 3))
+    v = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.5])
+    b = rng.standard_normal(6)
+    problem = Problem.build(b, v, factors @ factors.T, label_variance=1.0)
+    state = FullState(problem)
+    for attribute in [3, 1, 0]:
+        state.buy(attribute)
+    for attribute in (2, 5, 4):
+        now = literal_full(problem)(state.repeats)
+        rest = np.flatnonzero(state.repeats == 0)
+        after = [literal_full(problem)(state.repeats + np.eye(6, dtype=int)[a]) for a in rest]
+        np.testing.assert_allclose(state.gains()[rest], np.array(after) - now, rtol=1e-6)
+        state.buy(attribute)
+
+
+def test_near_duplicates_without_noise_end_the_search():
+    external = np.array([[1.0, 1.0], [1.0, 1.0 + 1e-13]])
+    problem = Problem.build([1.0, 1.0], [0.0, 0.0], external, label_variance=1.5)
+    path = select(problem, 5)
+    assert path.attributes.tolist() == [0]
+    assert path.status == "no_positive_gain"
+
+
+def test_tiny_scales_do_not_look_singular():
+    base = random_problem(4, d=5)
+    scale = np.array([1.0, 1e-7, 1e6, 1e-3, 1.0])
+    scaled = Problem.build(
+        base.b * scale, base.v * scale**2, base.external * np.outer(scale, scale),
+        label_variance=base.label_variance,
+    )  # fmt: skip
+    np.testing.assert_array_equal(select(scaled, 30).attributes, select(base, 30).attributes)
+
+
+def test_many_updates_do_not_drift():
+    problem = random_problem(9, d=40, rank=10)
+    path = select(problem, 1500)
+    for step in (511, 512, 513, 1500):
+        expected = full_objective(problem, path.repeats_after(step))
+        assert path.objective[step - 1] == pytest.approx(expected, rel=1e-10)
+    assert np.all(np.diff(path.objective) > -1e-12 * path.objective[-1])
+
+
+def test_refactoring_does_not_change_the_choice(monkeypatch):
+    problem = random_problem(10, d=30)
+    usual = select(problem, 200)
+    monkeypatch.setattr(state_module, "REFACTOR_EVERY", 3)
+    monkeypatch.setattr(state_module, "BLOCK", 2)
+    np.testing.assert_array_equal(select(problem, 200).attributes, usual.attributes)
+
+
+def test_ties_go_to_the_lowest_index():
+    problem = Problem.build([1.0] * 4, [1.0] * 4, np.eye(4), label_variance=5.0)
+    for algorithm in ("full", "scoring"):
+        path = select(problem, 6, algorithm)
+        assert path.attributes.tolist() == [0, 1, 2, 3, 0, 1]
+
+
+def test_a_path_answers_every_smaller_budget():
+    problem = random_problem(1, costs=0.1)
+    path = select(problem, 3.0)
+    assert path.n_steps == 30
+    assert path.status == "budget_spent"
+    for budget in (0.1, 0.7, 2.0, 3.0):
+        np.testing.assert_array_equal(
+            path.repeats_at(budget), select(problem, budget).final_repeats
+        )
+    assert path.repeats_at(0.05).sum() == 0
+    repeats = path.repeats
+    assert repeats[-1] == path.final_repeats[path.attributes[-1]]
+    assert (
+        np.bincount(path.attributes)[path.attributes[0]]
+        == repeats[path.attributes == path.attributes[0]].max()
+    )
+    np.testing.assert_allclose(path.spent, 0.1 * np.arange(1, 31))
+    np.testing.assert_allclose(path.projected_loss, problem.label_variance - path.objective)
+
+
+def costly_problem() -> Problem:
+    """A dear attribute that explains much, cheap ones that explain more per unit."""
+    external = np.eye(3)
+    b = np.array([1.0, 0.55, 0.5])
+    v = np.array([0.01, 0.01, 0.01])
+    return Problem.build(b, v, external, label_variance=2.0, costs=[4.0, 1.0, 1.0])
+
+
+def test_criteria_differ_and_best_keeps_the_better_end():
+    problem = costly_problem()
+    per_cost = select(problem, 4.0, criterion="gain_per_cost")
+    gain = select(problem, 4.0, criterion="gain")
+    best = select(problem, 4.0, criterion="best")
+    assert per_cost.attributes[0] == 1
+    assert gain.attributes.tolist() == [0]
+    assert best.criterion == "gain"
+    assert best.objective[-1] == max(per_cost.objective[-1], gain.objective[-1])
+    assert select(problem, 9.0, criterion="best").objective[-1] >= max(
+        select(problem, 9.0, criterion=c).objective[-1] for c in ("gain", "gain_per_cost")
+    )
+    assert select(random_problem(0), 5, criterion="best").criterion == "gain_per_cost"
+
+
+def test_only_what_is_affordable_is_bought():
+    problem = costly_problem()
+    path = select(problem, 3.5, criterion="gain")
+    assert 0 not in path.attributes
+    assert path.n_steps == 3
+    assert path.status == "unaffordable"
+    assert path.spent[-1] == 3.0
+
+
+def test_status_when_nothing_gains():
+    problem = Problem.build([1.0, 0.0], [0.0, 1.0], np.eye(2), label_variance=1.0)
+    path = select(problem, 10)
+    assert path.attributes.tolist() == [0]
+    assert path.status == "no_positive_gain"
+    nothing = Problem.build([0.0], [0.0], [[0.0]], label_variance=1.0)
+    assert select(nothing, 3).n_steps == 0
+    assert select(nothing, 3).status == "no_positive_gain"
+
+
+@pytest.mark.parametrize("algorithm", ["full", "scoring"])
+def test_constant_attributes_are_never_bought(algorithm):
+    external = np.diag([1.0, 0.0, 2.0])
+    problem = Problem.build(
+        [0.5, 1e-3, 0.5], [1.0, 0.0, 1.0], external, label_variance=2.0, ridge=0.1
+    )
+    assert 1 not in select(problem, 20, algorithm).attributes
+
+
+@pytest.mark.parametrize("budget", [0.0, -3.0, np.nan, np.inf])
+def test_budget_must_be_a_positive_number(budget):
+    with pytest.raises(SpecError, match="positive finite"):
+        select(random_problem(0), budget)
+
+
+def test_budget_below_the_cheapest_attribute_names_both_numbers():
+    problem = random_problem(0, d=3, costs=[4.0, 2.5, 7.0], names=("x", "y", "z"))
+    with pytest.raises(DataError, match=r"2 buys nothing.*'y', costs 2\.5"):
+        select(problem, 2.0)
+
+
+def test_unknown_names():
+    with pytest.raises(SpecError, match="algorithm"):
+        select(random_problem(0), 3, "fulll")
+    with pytest.raises(SpecError, match="criterion"):
+        select(random_problem(0), 3, criterion="cheap")
+
+
+def test_scale_of_the_issue_within_the_time_it_allows():
+    """d = 1000, B = 1000 within 2 s (measured: 0.15 s); benchmarks/ has the exact numbers."""
+    problem = random_problem(0, d=1000, rank=30)
+    start = time.thread_time()
+    path = select(problem, 1000)
+    assert time.thread_time() - start < 2.0
+    expected = full_objective(problem, path.final_repeats)
+    assert path.objective[-1] == pytest.approx(expected, rel=1e-9)

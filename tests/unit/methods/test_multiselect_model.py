@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distfms.errors import DataError, SpecError
+from distfms.methods.multiselect.greedy import select
+from distfms.methods.multiselect.model import (
+    LinearModel,
+    RefitStatistics,
+    path_models,
+    predict,
+    projected_model,
+    refit,
+    refit_statistics,
+)
+from distfms.methods.multiselect.objective import Problem, full_objective
+from distfms.methods.multiselect.plan import acquisition_plan
+from distfms.stats.ragged import Ragged
+from tests.reference import multiselect as literal
+from tests.reference.multiselect_cases import random_judgments, random_problem
+
+
+def ragged(judgments: np.ndarray) -> list[Ragged]:
+    """One Ragged per attribute from (m, d, k) judgments; NaN = not judged."""
+    return [Ragged.from_matrix(judgments[:, a]) for a in range(judgments.shape[1])]
+
+
+def test_projected_model_at_the_repeats_at_hand_is_least_squares():
+    judgments, label, truth = random_judgments(0, m=400, k=2)
+    # Little noise, so that the external covariance is positive definite as estimated.
+    judgments = truth[:, :, None] + 0.1 * (judgments - truth[:, :, None])
+    est = literal.estimates(judgments, label)
+    problem = Problem.from_estimates(est)
+    model = projected_model(problem, [2] * 5)
+    design = np.column_stack([np.ones(400), judgments.mean(axis=2)])
+    expected = np.linalg.lstsq(design, label, rcond=None)[0]
+    np.testing.assert_allclose(model.weights, expected[1:], rtol=1e-8)
+    assert model.intercept == pytest.approx(expected[0], rel=1e-8)
+
+
+def test_path_models_equal_the_models_computed_one_by_one():
+    problem = random_problem(1, means=np.arange(6.0), label_mean=7.0)
+    path = select(problem, 30)
+    models = path_models(problem, path)
+    assert models.spent[0] == 0.0
+    for step in (0, 1, 5, 30):
+        one = projected_model(problem, path.repeats_after(step))
+        np.testing.assert_array_equal(models.repeats[step], one.repeats)
+        np.testing.assert_allclose(models.model(step).weights, one.weights, atol=1e-12)
+        assert models.intercepts[step] == pytest.approx(one.intercept)
+        assert models.objective[step] == pytest.approx(full_objective(problem, one.repeats))
+
+
+def test_refit_is_least_squares_on_means_of_the_first_judgments():
+    judgments, label, _ = random_judgments(2, m=50, k=4)
+    judgments[3, 1, 2:] = np.nan
+    judgments[8, 0, :] = np.nan
+    judgments[9, 4, :] = np.nan
+    repeats = [1, 3, 0, 4, 0]
+    statistics = refit_statistics(ragged(judgments), label, repeats)
+    assert statistics.n_dropped == 2
+    model = refit(statistics, "abcde", repeats)
+    keep = np.setdiff1d(np.arange(50), [3, 8])
+    means = [judgments[keep, a, : repeats[a]].mean(axis=1) for a in (0, 1, 3)]
+    design = np.column_stack([np.ones(48), *means])
+    expected = np.linalg.lstsq(design, label[keep], rcond=None)[0]
+    np.testing.assert_allclose(model.weights, np.insert(expected[1:], [2, 3], 0), rtol=1e-8)
+    assert model.intercept == pytest.approx(expected[0], rel=1e-8)
+
+
+def test_integer_sample_weights_equal_repetition_in_the_refit():
+    judgments, label, _ = random_judgments(3, m=30)
+    weight = np.random.default_rng(0).integers(1, 4, 30)
+    repeats = [2, 0, 1, 1, 2]
+    weighted = refit_statistics(ragged(judgments), label, repeats, weight.astype(float))
+    rows = np.repeat(np.arange(30), weight)
+    repeated = refit_statistics(ragged(judgments[rows]), label[rows], repeats)
+    models = [refit(s, "abcde", repeats) for s in (weighted, repeated)]
+    np.testing.assert_allclose(models[0].weights, models[1].weights, rtol=1e-9)
+    assert models[0].intercept == pytest.approx(models[1].intercept)
+
+
+def test_refit_statistics_merge_and_travel():
+    judgments, label, _ = random_judgments(4, m=40, k=3)
+    judgments[0, 0, 1:] = np.nan
+    repeats = [2, 1, 0, 0, 3]
+    whole = refit_statistics(ragged(judgments), label, repeats)
+    parts = [
+        refit_statistics(ragged(judgments[rows]), label[rows], repeats)
+        for rows in (slice(0, 15), slice(15, 40))
+    ]
+    merged = parts[0].merge(parts[1])
+    assert merged.n_dropped == whole.n_dropped == 1
+    np.testing.assert_allclose(merged.comoments.comoment, whole.comoments.comoment, rtol=1e-10)
+    back = RefitStatistics.from_arrays(merged.to_arrays())
+    assert back.n_dropped == 1
+    np.testing.assert_array_equal(back.comoments.comoment, merged.comoments.comoment)
+
+
+def test_refit_without_enough_judgments_or_with_other_repeats():
+    judgments, label, _ = random_judgments(5, m=10)
+    with pytest.raises(DataError, match="None of the 10 objects"):
+        refit(refit_statistics(ragged(judgments), label, [5, 0, 0, 0, 0]), "abcde", [5, 0, 0, 0, 0])
+    statistics = refit_statistics(ragged(judgments), label, [1, 0, 0, 0, 0])
+    with pytest.raises(SpecError, match="of 1 attributes"):
+        refit(statistics, "abcde", [1, 1, 0, 0, 0])
+
+
+def test_refit_of_dependent_averages_takes_the_smallest_weights():
+    values = np.random.default_rng(0).standard_normal(20)
+    both = ragged(np.stack([values, values], axis=1)[:, :, None])
+    model = refit(refit_statistics(both, 2 * values + 1, [1, 1]), "ab", [1, 1])
+    np.testing.assert_allclose(model.weights, [1.0, 1.0])
+    assert model.intercept == pytest.approx(1.0)
+
+
+def test_prediction_averages_the_first_judgments_and_counts_what_lacks():
+    model = LinearModel(
+        ("a", "b", "c"), np.array([2, 0, 1]), np.array([10.0, 0.0, 1.0]), 5.0,
+        np.array([0.5, 9.0, 100.0]),
+    )  # fmt: skip
+    judgments = [
+        Ragged.from_lists([[1, 2, 30], [4], []]),
+        Ragged.from_lists([[], [], []]),
+        Ragged.from_lists([[7, 8], [], [9]]),
+    ]
+    prediction = predict(model, judgments)
+    np.testing.assert_allclose(prediction.values, [5 + 15 + 7, 5 + 40 + 100, 5 + 5 + 9])
+    assert prediction.n_missing.tolist() == [1, 0, 1]
+    assert prediction.n_short.tolist() == [1, 0, 0]
+
+
+def test_prediction_from_averages_and_of_the_empty_model():
+    model = LinearModel(("a", "b"), np.array([3, 0]), np.array([2.0, 0.0]), 1.0, np.array([4.0, 0]))
+    prediction = predict(model, np.array([[1.0, np.nan], [np.nan, np.nan]]))
+    np.testing.assert_allclose(prediction.values, [3.0, 9.0])
+    assert prediction.n_missing.tolist() == [1, 0]
+    empty = LinearModel(("a",), np.array([0]), np.zeros(1), 6.0, np.zeros(1))
+    np.testing.assert_array_equal(predict(empty, np.zeros((3, 1))).values, [6.0] * 3)
+    assert predict(empty, [Ragged.from_lists([[1], [2]])]).values.tolist() == [6.0, 6.0]
+    with pytest.raises(DataError, match="on 2 attributes"):
+        predict(model, np.zeros((3, 3)))
+    with pytest.raises(DataError, match="'a' is infinite"):
+        predict(model, np.array([[np.inf, 0.0]]))
+
+
+def test_acquisition_plan_lists_what_lacks():
+    counts = np.array([[2, 0, 5], [4, 1, 0]])
+    plan = acquisition_plan(counts, [3, 0, 2], [1.0, 9.0, 0.5], ("x", "y", "z"), ["p", "q"])
+    columns = {name: column.tolist() for name, column in plan.columns().items()}
+    assert columns == {
+        "object": ["p", "q"],
+        "attribute": ["x", "z"],
+        "have": [2, 0],
+        "want": [3, 2],
+        "more": [1, 2],
+        "cost": [1.0, 1.0],
+    }
+    assert plan.total_judgments == 3
+    assert plan.total_cost == 2.0
+    nothing = acquisition_plan(counts, [0, 0, 0], [1, 1, 1], ("x", "y", "z"))
+    assert nothing.total_judgments == 0
+
+
+def test_acquisition_plan_checks_lengths():
+    with pytest.raises(SpecError, match="needs 2 columns"):
+        acquisition_plan(np.zeros((3, 4)), [1, 1], [1, 1], ("x", "y"))
+    with pytest.raises(SpecError, match="3 objects but 2 identifiers"):
+        acquisition_plan(np.zeros((3, 2)), [1, 1], [1, 1], ("x", "y"), ["p", "q"])

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distfms.errors import DataError, SpecError
+from distfms.methods.multiselect.objective import (
+    Problem,
+    full_objective,
+    full_weights,
+    holdout_loss,
+    projected_loss,
+    resolve_costs,
+    scoring_objective,
+    symmetric_pinv,
+)
+from tests.reference import multiselect as literal
+from tests.reference.multiselect_cases import random_judgments, random_problem
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+def test_objectives_are_the_papers_formulas(seed, ridge):
+    judgments, label, _ = random_judgments(seed, m=12)
+    est = literal.estimates(judgments, label)
+    problem = Problem.from_estimates(est, ridge=ridge)
+    repeats = np.random.default_rng(seed).integers(0, 4, 5)
+    psd = literal.make_psd(est.external)
+    sigma2 = np.maximum(0, np.diag(est.external))
+    assert full_objective(problem, repeats) == pytest.approx(
+        literal.full_objective(est.b, est.v, psd, repeats, ridge), rel=1e-10
+    )
+    assert scoring_objective(problem, repeats) == pytest.approx(
+        literal.scoring_objective(est.b, est.v, sigma2, repeats, ridge), rel=1e-12
+    )
+    assert projected_loss(problem, repeats) == pytest.approx(
+        est.label_variance - full_objective(problem, repeats)
+    )
+
+
+def test_external_covariance_is_made_psd_for_full_but_clipped_for_scoring():
+    external = np.array([[1.0, 2.0], [2.0, 1.0]])
+    problem = Problem.build([1.0, 0.5], [0.1, 0.1], external, label_variance=4.0)
+    np.testing.assert_allclose(problem.external, np.full((2, 2), 1.5), atol=1e-14)
+    np.testing.assert_array_equal(problem.external_variance, [1.0, 1.0])
+
+
+def test_constant_attributes_are_no_candidates_and_worth_nothing():
+    external = np.diag([1.0, 0.0, -0.5])
+    problem = Problem.build([0.5, 0.0, 0.2], [0.1, 0.0, 1.0], external, label_variance=1.0)
+    np.testing.assert_array_equal(problem.candidates, [True, False, True])
+    assert full_objective(problem, [0, 3, 0]) == 0.0
+    assert scoring_objective(problem, [0, 3, 0]) == 0.0
+    assert full_objective(problem, [1, 3, 0]) == full_objective(problem, [1, 0, 0]) > 0
+
+
+def test_full_weights_minimise_the_projected_loss():
+    problem = random_problem(3)
+    repeats = np.array([1, 0, 2, 5, 0, 1])
+    support = np.flatnonzero(repeats)
+    matrix = problem.external + np.diag(problem.v / np.maximum(repeats, 1))
+
+    def loss(w):
+        return problem.label_variance - 2 * w @ problem.b + w @ matrix @ w
+
+    best = full_weights(problem, repeats)
+    assert loss(best) == pytest.approx(projected_loss(problem, repeats))
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        step = np.zeros(6)
+        step[support] = 0.1 * rng.standard_normal(support.size)
+        assert loss(best + step) > loss(best)
+
+
+def test_singular_covariance_uses_the_pseudo_inverse():
+    external = np.ones((2, 2))
+    problem = Problem.build([1.0, 1.0], [0.0, 0.0], external, label_variance=2.0)
+    np.testing.assert_allclose(full_weights(problem, [1, 1]), [0.5, 0.5])
+    rng = np.random.default_rng(1)
+    factors = rng.standard_normal((6, 3))
+    gram = factors @ factors.T
+    np.testing.assert_allclose(symmetric_pinv(gram), np.linalg.pinv(gram), atol=1e-10)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_holdout_loss_at_the_repeats_at_hand_is_the_mean_squared_error(k):
+    judgments, label, _ = random_judgments(7, m=40, k=k)
+    est = literal.estimates(judgments, label)
+    weights = np.array([0.5, 0.0, -1.0, 2.0, 0.1])
+    predicted = 3.0 + judgments.mean(axis=2) @ weights
+    # At r = k nothing is added or taken off: the estimate is the plain error, offset included.
+    loss = holdout_loss(est, weights, 3.0, np.where(weights != 0, k, 0))
+    assert loss == pytest.approx(np.mean((label - predicted) ** 2), rel=1e-10)
+
+
+def test_holdout_loss_is_unbiased_at_other_repeats():
+    """Monte Carlo: few held-out objects with 2 judgments estimate the loss with r judgments."""
+    rng = np.random.default_rng(0)
+    d, m, n_draws = 3, 5, 20_000
+    weights, intercept, repeats = np.array([1.0, -0.5, 0.7]), 0.4, np.array([1, 4, 7])
+    internal = np.array([0.5, 1.0, 2.0])
+    mixing = rng.standard_normal((d, d))
+    losses = np.empty(n_draws)
+    truth = rng.standard_normal((n_draws, m, d)) @ mixing + 1.0
+    label = truth @ np.array([0.8, -0.4, 0.9]) + 0.3 * rng.standard_normal((n_draws, m)) + 2.0
+    noise = np.sqrt(internal)[:, None] * rng.standard_normal((n_draws, m, d, 2))
+    judgments = truth[..., None] + noise
+    for i in range(n_draws):
+        averages, y = judgments[i].mean(axis=2), label[i]
+        x, z = averages - averages.mean(axis=0), y - y.mean()
+        v = judgments[i].var(axis=2, ddof=1).mean(axis=0)
+        est = literal.LiteralEstimates(
+            x.T @ z / m, v, x.T @ x / m, v / 2, x.T @ x / m - np.diag(v) / 2,
+            np.mean(z**2), y.mean(), averages.mean(axis=0), np.full(d, 2.0), m,
+        )  # fmt: skip
+        losses[i] = holdout_loss(est, weights, intercept, repeats)
+    error = label - intercept - truth @ weights
+    expected = np.mean(error**2) + np.sum(weights**2 * internal / repeats)
+    standard_error = np.std(losses - np.mean(error**2, axis=1)) / np.sqrt(n_draws)
+    assert abs(losses.mean() - expected) < 4 * standard_error
+    # The test can tell: dropping the offset's share of the mean is off by many standard errors.
+    assert standard_error < 0.1 * expected / m
+
+
+def test_holdout_loss_refuses_weights_without_judgments():
+    est = literal.estimates(*random_judgments(1)[:2])
+    with pytest.raises(SpecError, match="judged 0 times"):
+        holdout_loss(est, np.ones(5), 0.0, [1, 1, 1, 1, 0])
+
+
+def test_costs_by_number_list_name_and_glob():
+    names = ("bp_high", "bp_low", "age")
+    np.testing.assert_array_equal(resolve_costs(2, names), [2, 2, 2])
+    np.testing.assert_array_equal(resolve_costs([1, 2, 3], names), [1, 2, 3])
+    given = {"default": 5, "bp_*": 2, "bp_low": 3}
+    np.testing.assert_array_equal(resolve_costs(given, names), [2, 3, 5])
+    np.testing.assert_array_equal(resolve_costs({"age": 4}, names), [1, 1, 4])
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
+def test_costs_must_be_positive_and_finite(bad):
+    with pytest.raises(SpecError, match="'age'"):
+        resolve_costs({"age": bad}, ("bp", "age"))
+
+
+def test_costs_of_unknown_attributes_and_wrong_numbers():
+    with pytest.raises(SpecError, match="'weigth'"):
+        resolve_costs({"weigth": 4}, ("weight",))
+    with pytest.raises(SpecError, match="2 attributes but 3 costs"):
+        resolve_costs([1, 2, 3], ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("b", [np.nan, 1]), ("v", [1, -1]), ("v", [np.inf, 1]), ("means", [0, np.nan])],
+)
+def test_unusable_statistics_name_the_attribute(field, value):
+    arguments = {"b": [1, 1], "v": [1, 1], "means": [0, 0], "external": np.eye(2), field: value}
+    with pytest.raises(DataError, match=r"attribute '(left|right)'"):
+        Problem.build(**arguments, label_variance=1.0, names=("left", "right"))
+
+
+def test_wrong_shapes_and_ridge():
+    with pytest.raises(DataError, match="2 × 2"):
+        Problem.build([1, 1], [1, 1], np.eye(3), label_variance=1.0)
+    with pytest.raises(SpecError, match="ridge"):
+        Problem.build([1, 1], [1, 1], np.eye(2), label_variance=1.0, ridge=-1.0)
+
+
+@pytest.mark.parametrize("repeats", [[1, 2], [-1] * 6, [0.5] * 6])
+def test_repeat_vectors_are_checked(repeats):
+    with pytest.raises(SpecError, match="repeat vector"):
+        full_objective(random_problem(0), repeats)
