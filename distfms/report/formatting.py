@@ -1,0 +1,178 @@
+"""Numbers and names as a reader wants them.
+
+Digits are grouped by narrow no-break spaces, so that a number never breaks across lines and looks
+the same in every country.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from distfms.report.content import as_number
+
+#: Stands for a value that is not there.
+MISSING = "–"
+_GROUP = "\u202f"
+_NO_BREAK = "\u00a0"
+
+
+def integer(value: float) -> str:
+    """Write a whole number with grouped digits: ``1 090 000``."""
+    return f"{round(value):,}".replace(",", _GROUP).replace("-", "−")
+
+
+def fixed(value: float, decimals: int) -> str:
+    """Write a number with so many decimals, digits grouped."""
+    text = f"{value:,.{decimals}f}"
+    if float(text.replace(",", "")) == 0:
+        text = text.removeprefix("-")
+    return text.replace(",", _GROUP).replace("-", "−")
+
+
+def number(value: Any, digits: int = 4) -> str:
+    """Write a number with about so many significant digits.
+
+    Parameters
+    ----------
+    value : object
+        A number; everything else gives :data:`MISSING`.
+    digits : int, default=4
+        Significant digits, at least 1.
+
+    Returns
+    -------
+    str
+        Whole numbers whole, others without trailing zeros; powers of ten below 1e-4 and from
+        1e9 on, where digits alone are hard to read.
+    """
+    found = as_number(value)
+    if found is None:
+        return MISSING
+    if found == 0:
+        return "0"
+    if not 1e-4 <= abs(found) < 1e9:
+        mantissa, exponent = f"{found:.{digits - 1}e}".split("e")
+        if "." in mantissa:
+            mantissa = mantissa.rstrip("0").rstrip(".")
+        return f"{mantissa}e{int(exponent)}".replace("-", "−")
+    if found == round(found):
+        return integer(found)
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(found))))
+    text = fixed(found, decimals)
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def percent(share: Any, decimals: int | None = None) -> str:
+    """Write a share as a percentage: 0.713 is ``71 %``.
+
+    Parameters
+    ----------
+    share : object
+        Usually in [0, 1]; no number gives :data:`MISSING`.
+    decimals : int, optional
+        By default none, but one for shares within 10 % of 0 or 1 where that digit tells
+        something (97 % stays 97 %).
+    """
+    found = as_number(share)
+    if found is None:
+        return MISSING
+    if decimals is None:
+        near_an_end = 0 < abs(found) < 0.1 or 0.9 < found < 1
+        decimals = 1 if near_an_end and not _is_whole_percent(found) else 0
+    return f"{fixed(100 * found, decimals)}{_NO_BREAK}%"
+
+
+def percent_texts(values: Iterable[Any]) -> list[str]:
+    """Write a column of shares with the same decimals: none if all are whole, else one."""
+    shares = [as_number(value) for value in values]
+    whole = all(_is_whole_percent(share) for share in shares if share is not None)
+    return [percent(share, 0 if whole else 1) for share in shares]
+
+
+def _is_whole_percent(share: float) -> bool:
+    return abs(100 * share - round(100 * share)) < 0.05
+
+
+def n_bytes(value: Any) -> str:
+    """Write a size: ``1.2 GiB``."""
+    size = as_number(value)
+    if size is None:
+        return MISSING
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(size) < 1024 or unit == "TiB":
+            break
+        size /= 1024
+    return f"{number(size, 3)}{_NO_BREAK}{unit}"
+
+
+def seconds(value: Any) -> str:
+    """Write a duration: ``0.42 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    found = as_number(value)
+    if found is None:
+        return MISSING
+    if found < 60:
+        return f"{fixed(found, 2 if found < 10 else 1)}{_NO_BREAK}s"
+    minutes, rest = divmod(round(found), 60)
+    if minutes < 60:
+        return f"{minutes}{_NO_BREAK}min {rest}{_NO_BREAK}s"
+    return f"{minutes // 60}{_NO_BREAK}h {minutes % 60}{_NO_BREAK}min"
+
+
+def count(value: Any, noun: str, plural: str | None = None) -> str:
+    """Write a counted noun: ``1 file``, ``32 files``."""
+    found = as_number(value)
+    if found is None:
+        return MISSING
+    return f"{number(found)}{_NO_BREAK}{noun if found == 1 else plural or noun + 's'}"
+
+
+def shorten(name: str, width: int = 32) -> str:
+    """Cut a long name in its middle: beginnings and ends tell names apart.
+
+    Parameters
+    ----------
+    name : str
+        Line breaks and the like become spaces.
+    width : int, default=32
+        Characters to keep, at least 3, the ellipsis among them.
+    """
+    name = " ".join(name.split())
+    if len(name) <= width:
+        return name
+    tail = (width - 1) // 3
+    return f"{name[: width - 1 - tail]}…{name[len(name) - tail :]}"
+
+
+def column_texts(values: Iterable[Any], digits: int = 4) -> list[str]:
+    """Write a column of numbers so that their decimal points stand below one another.
+
+    Parameters
+    ----------
+    values : iterable
+        Numbers, or ``None`` for what is missing.
+    digits : int, default=4
+        Significant digits of the largest.
+
+    Returns
+    -------
+    list of str
+        A number too small for the column's decimals is written as a power of ten rather than as
+        zero.
+    """
+    numbers = [as_number(value) for value in values]
+    present = [abs(v) for v in numbers if v]
+    if not present:
+        return [MISSING if v is None else "0" for v in numbers]
+    whole = all(v == round(v) for v in present)
+    decimals = 0 if whole else max(0, min(8, digits - 1 - math.floor(math.log10(max(present)))))
+    return [MISSING if v is None else _cell(v, decimals) for v in numbers]
+
+
+def _cell(value: float, decimals: int) -> str:
+    too_small = value != 0 and abs(value) <= 0.5 * 10**-decimals
+    too_large = abs(value) >= 1e12
+    return (
+        number(value, 2 if too_small else 4) if too_small or too_large else fixed(value, decimals)
+    )

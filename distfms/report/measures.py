@@ -1,0 +1,66 @@
+"""The table of a model's measures, for any method: training, folds, held-out data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from distfms.report.content import as_entries, as_mapping, as_number
+from distfms.report.page import Column, Table
+
+
+def measure_tables(metrics: Mapping[str, Any], caption: str) -> list[Table]:
+    """Put the measures of training, folds and held-out rows side by side.
+
+    Parameters
+    ----------
+    metrics : mapping
+        With ``train``, ``test`` (each ``{name: value}`` or null) and ``folds`` (a list of such).
+    caption : str
+
+    Returns
+    -------
+    list of Table
+        One table without the columns that would be empty, or none if there is no measure.
+    """
+    train, test = as_mapping(metrics.get("train")), as_mapping(metrics.get("test"))
+    folds = as_entries(metrics.get("folds"))
+    rows: list[list[Any]] = []
+    for name in dict.fromkeys([*train, *test, *(key for fold in folds for key in fold)]):
+        if name == "fold":
+            continue
+        # The mean of counts over folds tells nothing about a model.
+        counted = name.startswith("n_")
+        values = [
+            v for fold in folds if not counted and (v := as_number(fold.get(name))) is not None
+        ]
+        row = [as_number(train.get(name)), *_mean_and_spread(values), as_number(test.get(name))]
+        if any(value is not None for value in row):
+            rows.append([name, *row])
+    titles = ["Measure", "Training", f"Mean of {len(folds)} folds", "± between folds", "Held out"]
+    columns = [Column(titles[0], "text"), *(Column(title, "measure") for title in titles[1:])]
+    return [without_empty_columns(columns, rows, caption)] if rows else []
+
+
+def without_empty_columns(
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Any]],
+    caption: str,
+    emphasis: Sequence[int] = (),
+) -> Table:
+    """Build a table of those columns that hold anything; the first is always kept."""
+    kept = [i for i in range(len(columns)) if i == 0 or any(row[i] is not None for row in rows)]
+    return Table(
+        [columns[i] for i in kept], [[row[i] for i in kept] for row in rows], caption, emphasis
+    )
+
+
+def _mean_and_spread(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Mean and standard deviation (n − 1)."""
+    if not values:
+        return None, None
+    mean = sum(values) / len(values)
+    if len(values) == 1:
+        return mean, None
+    return mean, math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1))

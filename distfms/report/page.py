@@ -1,0 +1,364 @@
+"""The page shell: sections of text, numbers, tables and figures in one self-contained file.
+
+The file asks the network for nothing (and forbids it to the browser), holds no script, reads well
+in light and dark, on narrow screens and on paper, and is the same bytes for the same content.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from distfms.report import formatting
+
+Kind = Literal["auto", "text", "number", "measure", "percent", "bytes", "seconds"]
+_WRITERS: dict[str, Callable[[Any], str]] = {
+    "measure": formatting.number,
+    "bytes": formatting.n_bytes,
+    "seconds": formatting.seconds,
+}
+_LONG_TABLE = 16
+_CELL_WIDTH = 60
+
+
+@dataclass(frozen=True)
+class Text:
+    """Paragraphs, parted by empty lines; what stands between backticks is set as code.
+
+    Attributes
+    ----------
+    text : str
+    tone : {"plain", "note"}
+        A note is set off from the text around it.
+    """
+
+    text: str
+    tone: Literal["plain", "note"] = "plain"
+    template = "text"
+
+    def paragraphs(self) -> list[list[tuple[bool, str]]]:
+        """Return each paragraph as runs of (whether code, text)."""
+        parts = [part for part in re.split(r"\n\s*\n", self.text) if part.strip()]
+        return [
+            [(i % 2 == 1, run) for i, run in enumerate(part.split("`")) if run] for part in parts
+        ]
+
+
+@dataclass(frozen=True)
+class Code:
+    """Lines to copy: commands, a spec."""
+
+    text: str
+    template = "code"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with its caption.
+
+    Attributes
+    ----------
+    svg : str
+        One ``<svg>`` element, as :mod:`distfms.report.plots` returns it.
+    caption : str
+    """
+
+    svg: str
+    caption: str
+    template = "figure"
+
+
+@dataclass(frozen=True)
+class KeyValues:
+    """Facts, one a line: label → value. Numbers are formatted, text is set as it stands."""
+
+    items: Mapping[str, Any]
+    template = "key_values"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return (label, text) of each fact."""
+        return [(label, _plain(value)) for label, value in self.items.items()]
+
+
+@dataclass(frozen=True)
+class KeyNumber:
+    """A number that a reader should see first.
+
+    Attributes
+    ----------
+    value : str
+        Already formatted.
+    label : str
+        What it is.
+    note : str
+        How it was found, in a few words.
+    """
+
+    value: str
+    label: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class KeyNumbers:
+    """A row of numbers in large type."""
+
+    numbers: Sequence[KeyNumber]
+    template = "key_numbers"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes
+    ----------
+    title : str
+    kind : {"auto", "text", "number", "measure", "percent", "bytes", "seconds"}
+        How its cells are written. Numbers of one column share their decimals; measures of
+        different units do not. ``auto`` takes a column of numbers (and missing values) for
+        numbers, everything else for text.
+    """
+
+    title: str
+    kind: Kind = "auto"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell as the page shows it; ``full`` is the whole of a text that was cut."""
+
+    text: str
+    numeric: bool
+    full: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; long ones scroll below a header that stays.
+
+    Attributes
+    ----------
+    columns : sequence of str or Column
+    rows : sequence of sequences
+        Cells: text, numbers, or ``None`` for what is missing.
+    caption : str
+    emphasis : collection of int
+        Rows to set in bold.
+
+    Raises
+    ------
+    ValueError
+        If a row has not one cell a column.
+    """
+
+    columns: Sequence[str | Column]
+    rows: Sequence[Sequence[Any]]
+    caption: str
+    emphasis: Sequence[int] = ()
+    template = "table"
+
+    def __post_init__(self) -> None:
+        for i, row in enumerate(self.rows):
+            if len(row) != len(self.columns):
+                raise ValueError(f"row {i} has {len(row)} cells for {len(self.columns)} columns")
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the table gets a window of its own to scroll in."""
+        return len(self.rows) > _LONG_TABLE
+
+    def heads(self) -> list[tuple[str, bool]]:
+        """Return (title, whether numeric) of each column."""
+        kinds = self._kinds()
+        return [
+            (_as_column(c).title, k != "text") for c, k in zip(self.columns, kinds, strict=True)
+        ]
+
+    def cells(self) -> list[list[Cell]]:
+        """Return the formatted cells, row by row."""
+        by_column = [
+            _column_cells([row[i] for row in self.rows], kind)
+            for i, kind in enumerate(self._kinds())
+        ]
+        return [[column[i] for column in by_column] for i in range(len(self.rows))]
+
+    def _kinds(self) -> list[Kind]:
+        return [
+            _resolve_kind(_as_column(column).kind, [row[i] for row in self.rows])
+            for i, column in enumerate(self.columns)
+        ]
+
+
+Block = Text | Code | Figure | KeyValues | KeyNumbers | Table
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading with what stands below it.
+
+    Attributes
+    ----------
+    title : str
+        An empty title makes a section without heading, such as the key numbers at the top.
+    blocks : sequence of blocks
+    """
+
+    title: str
+    blocks: Sequence[Block] = ()
+
+
+class Page:
+    """A report page under construction.
+
+    Parameters
+    ----------
+    title : str
+        What the page is about: the name of the job.
+    subtitle : str, default=""
+        Method, date and the like.
+    headline : str, default=""
+        The answer in one sentence; by default the title takes its place.
+    sections : sequence of Section, default=()
+    footer : str, default=""
+
+    Examples
+    --------
+    >>> page = Page("demo", headline="Two is enough")
+    >>> html = page.section("Why", Text("Because.")).render()
+    """
+
+    def __init__(
+        self,
+        title: str,
+        subtitle: str = "",
+        *,
+        headline: str = "",
+        sections: Sequence[Section] = (),
+        footer: str = "",
+    ) -> None:
+        self.title = title
+        self.subtitle = subtitle
+        self.headline = headline
+        self.sections = list(sections)
+        self.footer = footer
+
+    def section(self, title: str, *blocks: Block) -> Page:
+        """Append a section; returns the page itself."""
+        self.sections.append(Section(title, blocks))
+        return self
+
+    def render(self) -> str:
+        """Return the page as one HTML document.
+
+        Returns
+        -------
+        str
+            The same for the same content: no date, no random id.
+        """
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+
+        environment = Environment(
+            loader=PackageLoader("distfms.report", ""),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        return environment.get_template("page.html.j2").render(
+            title=self.title,
+            subtitle=self.subtitle,
+            headline=self.headline or self.title,
+            footer=self.footer,
+            sections=_numbered(self.sections),
+        )
+
+
+def isolate_ids(svg: str, prefix: str) -> str:
+    """Put a prefix before all ids of an SVG and all references to them.
+
+    Several charts in one page would otherwise use one another's clip paths and markers.
+
+    Parameters
+    ----------
+    svg : str
+    prefix : str
+
+    Returns
+    -------
+    str
+    """
+
+    def in_tag(match: re.Match[str]) -> str:
+        tag = re.sub(r'(\sid=")', rf"\g<1>{prefix}", match.group())
+        return re.sub(r'(href="#|url\(#)', rf"\g<1>{prefix}", tag)
+
+    return re.sub(r"<[^>]+>", in_tag, svg)
+
+
+def _numbered(sections: Sequence[Section]) -> list[dict[str, Any]]:
+    """Give sections anchors, tables and figures numbers, and figures ids of their own."""
+    from markupsafe import Markup
+
+    anchors: set[str] = set()
+    counter = {"figure": 0, "table": 0}
+    numbered = []
+    for section in sections:
+        blocks = []
+        for block in section.blocks:
+            entry: dict[str, Any] = {"kind": block.template, "content": block, "number": 0}
+            if block.template in counter:
+                counter[block.template] += 1
+                entry["number"] = counter[block.template]
+            if isinstance(block, Figure):
+                entry["svg"] = Markup(isolate_ids(block.svg, f"f{entry['number']}-"))
+            blocks.append(entry)
+        numbered.append(
+            {"title": section.title, "anchor": _anchor(section.title, anchors), "blocks": blocks}
+        )
+    return numbered
+
+
+def _anchor(title: str, taken: set[str]) -> str:
+    stem = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "section"
+    anchor, counter = stem, 2
+    while anchor in taken:
+        anchor, counter = f"{stem}-{counter}", counter + 1
+    taken.add(anchor)
+    return anchor
+
+
+def _as_column(column: str | Column) -> Column:
+    return Column(column) if isinstance(column, str) else column
+
+
+def _resolve_kind(kind: Kind, values: Sequence[Any]) -> Kind:
+    if kind != "auto":
+        return kind
+    present = [v for v in values if v is not None]
+    numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in present)
+    return "number" if present and numeric else "text"
+
+
+def _column_cells(values: Sequence[Any], kind: Kind) -> list[Cell]:
+    if kind == "text":
+        return [_text_cell(_plain(value)) for value in values]
+    if kind in _WRITERS:
+        return [Cell(_WRITERS[kind](value), True) for value in values]
+    texts = formatting.percent_texts if kind == "percent" else formatting.column_texts
+    return [Cell(text, True) for text in texts(values)]
+
+
+def _text_cell(text: str) -> Cell:
+    cut = formatting.shorten(text, _CELL_WIDTH)
+    return Cell(cut, False, "" if cut == text else text)
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return formatting.MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return formatting.number(value) if isinstance(value, int | float) else str(value)

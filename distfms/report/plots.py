@@ -1,0 +1,459 @@
+"""Plot primitives: lines with bands, labelled points, horizontal bars. Each returns one SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from distfms.report.content import as_number
+from distfms.report.formatting import number, percent, shorten
+from distfms.report.labels import Spot, draw_names
+from distfms.report.svg import CARD, INK, MUTED, SERIES, drawing, new_figure, to_svg
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 640.0
+_DASHES: tuple[Any, ...] = (
+    "solid",
+    (0, (6, 2)),
+    (0, (1.6, 1.6)),
+    (0, (7, 2, 1.6, 2)),
+    (0, (3, 1.5)),
+    (0, (9, 3)),
+    (0, (5, 1.5, 1.2, 1.5, 1.2, 1.5)),
+    (0, (1, 3)),
+)
+_MARKERS = "os^Dv*PX"
+_MARKS_A_LINE = 9
+_LEGEND_CHARACTERS = 84
+#: Points with a name of their own in the SVG (tooltips); the others share one path.
+_NAMED_POINTS = 400
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a chart.
+
+    Attributes
+    ----------
+    name : str
+        Stands in the legend.
+    x, y : sequence of float
+        Points where either is missing are left out.
+    lower, upper : sequence of float, optional
+        A band around the line, such as a confidence interval.
+    style : int, optional
+        Which colour, dash and marker; by default the line's place in the chart.
+    dashed : bool
+        Thin and dashed, whatever the style: for what is projected rather than measured.
+    bold : bool
+        Thicker than the others, and solid.
+    step : bool
+        The value holds until the next point, as a prediction does between two measurements.
+    marks : sequence of (float, float)
+        Points on the line to set off, such as where to stop.
+    """
+
+    name: str
+    x: Sequence[Any]
+    y: Sequence[Any]
+    lower: Sequence[Any] | None = None
+    upper: Sequence[Any] | None = None
+    style: int | None = None
+    dashed: bool = False
+    bold: bool = False
+    step: bool = False
+    marks: Sequence[tuple[float, float]] = ()
+
+
+@dataclass(frozen=True)
+class VerticalMark:
+    """A vertical line with a label, such as the budget."""
+
+    x: float
+    label: str
+
+
+@dataclass(frozen=True)
+class SecondScale:
+    """The same values read on the right-hand axis.
+
+    Attributes
+    ----------
+    label : str
+    unit : float
+        Value on the left that is 100 % on the right.
+    """
+
+    label: str
+    unit: float
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a scatter chart.
+
+    Attributes
+    ----------
+    name : str
+    x, y : float
+    size : float
+        0 draws a small hollow point, more a filled one of that relative area.
+    tip : str
+        Tooltip; by default the name.
+    """
+
+    name: str
+    x: float
+    y: float
+    size: float = 0.0
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar: its name on the left, its value and label at its end."""
+
+    name: str
+    value: float
+    label: str = ""
+
+
+def line_chart(
+    lines: Sequence[Line],
+    *,
+    title: str,
+    xlabel: str,
+    ylabel: str,
+    marks: Sequence[VerticalMark] = (),
+    second_scale: SecondScale | None = None,
+    y_limits: tuple[float | None, float | None] = (None, None),
+    y_percent: bool = False,
+    log_x: bool = False,
+    height: float = 360.0,
+) -> str:
+    """Draw lines over a common x.
+
+    Parameters
+    ----------
+    lines : sequence of Line
+    title : str
+        Read to those who cannot see the chart; not drawn.
+    xlabel, ylabel : str
+    marks : sequence of VerticalMark, optional
+    second_scale : SecondScale, optional
+        Adds a right-hand axis in per cent.
+    y_limits : pair of float or None
+        ``None`` leaves an end to the data.
+    y_percent : bool
+        Values are shares, shown in per cent.
+    log_x : bool
+        Points at x ≤ 0 are left out.
+    height : float
+        In units of a chart 640 wide.
+
+    Returns
+    -------
+    str
+        SVG.
+    """
+    with drawing():
+        figure = new_figure(WIDTH, height)
+        axes = figure.subplots()
+        handles = [_draw_line(axes, line, i, log_x) for i, line in enumerate(lines)]
+        if log_x:
+            axes.set_xscale("log")
+        axes.set_ylim(*y_limits)
+        axes.margins(x=0.02)
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        _plain_ticks(axes, log_x=log_x, y_percent=y_percent)
+        for mark in marks:
+            _draw_mark(axes, mark)
+        if second_scale is not None:
+            _draw_second_scale(axes, second_scale)
+        _draw_legend(figure, handles, [line.name for line in lines])
+        return to_svg(figure, title)
+
+
+def scatter_chart(
+    points: Sequence[Point],
+    *,
+    title: str,
+    xlabel: str,
+    ylabel: str,
+    diagonal: bool = False,
+    log_x: bool = False,
+    log_y: bool = False,
+    n_labels: int = 14,
+    height: float = 400.0,
+) -> str:
+    """Draw points, the largest of them with their names as far as there is room.
+
+    Parameters
+    ----------
+    points : sequence of Point
+        Drawn in the order given; those without finite coordinates are left out.
+    title, xlabel, ylabel : str
+        As for :func:`line_chart`.
+    diagonal : bool
+        Draw x = y.
+    log_x, log_y : bool
+        Points that a logarithm does not admit are left out.
+    n_labels : int, default=14
+        At most so many names.
+    height : float
+
+    Returns
+    -------
+    str
+        SVG.
+    """
+    shown = [p for p in points if _drawable(p.x, log_x) and _drawable(p.y, log_y)]
+    with drawing():
+        figure = new_figure(WIDTH, height)
+        axes = figure.subplots()
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        axes.margins(0.08)
+        axes.set_xscale("log" if log_x else "linear")
+        axes.set_yscale("log" if log_y else "linear")
+        tips = _draw_points(axes, shown)
+        if not log_y and shown and min(p.y for p in shown) < 0 < max(p.y for p in shown):
+            axes.axhline(0, color=MUTED, linewidth=0.8, zorder=1)
+        if diagonal and shown:
+            axes.axline((1, 1), slope=1, color=MUTED, linewidth=0.8, linestyle=_DASHES[1])
+        _plain_ticks(axes, log_x=log_x, log_y=log_y)
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        obstacles = len(shown) <= _NAMED_POINTS
+        spots = [
+            Spot(p.name, p.x, p.y, d, solid=obstacles or p.size > 0)
+            for p, d in zip(shown, _diameters(shown), strict=True)
+        ]
+        draw_names(axes, spots, _ranked(shown)[:n_labels])
+        return to_svg(figure, title, tips)
+
+
+def bar_chart(bars: Sequence[Bar], *, title: str, xlabel: str, n_bars: int = 30) -> str:
+    """Draw horizontal bars, the first at the top.
+
+    Parameters
+    ----------
+    bars : sequence of Bar
+        In the order to show them; the caller says in the caption if there are more than fit.
+    title, xlabel : str
+        As for :func:`line_chart`.
+    n_bars : int, default=30
+        Only so many of the first bars are drawn.
+
+    Returns
+    -------
+    str
+        SVG, as high as its bars need.
+    """
+    shown = list(bars[:n_bars])
+    places = range(len(shown))
+    with drawing():
+        figure = new_figure(WIDTH, 62 + 19.0 * max(1, len(shown)))
+        axes = figure.subplots()
+        axes.barh(places, [b.value for b in shown], color=SERIES[0], height=0.68, linewidth=0)
+        axes.set_yticks(places, [shorten(b.name, 34) for b in shown])
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
+        axes.spines["left"].set_visible(False)
+        axes.grid(False, axis="y")
+        axes.set_ylim(len(shown) - 0.4, -0.6)
+        axes.margins(x=0.12)
+        axes.set_xlabel(xlabel)
+        for place, bar in zip(places, shown, strict=True):
+            axes.annotate(
+                bar.label or number(bar.value),
+                (max(bar.value, 0), place),
+                xytext=(4, 0),
+                textcoords="offset points",
+                va="center",
+                color=MUTED,
+                fontsize=9.5,
+            )
+        _plain_ticks(axes, y=False)
+        return to_svg(figure, title)
+
+
+# --- lines --------------------------------------------------------------------------------------
+
+
+def _draw_line(axes: Axes, line: Line, place: int, log_x: bool) -> Any:
+    style = (place if line.style is None else line.style) % len(SERIES)
+    colour = SERIES[style]
+    kept = [
+        i
+        for i, (x, y) in enumerate(zip(line.x, line.y, strict=True))
+        if _drawable(x, log_x) and as_number(y) is not None
+    ]
+    every = max(1, math.ceil(len(kept) / _MARKS_A_LINE))
+    (handle,) = axes.plot(
+        [line.x[i] for i in kept],
+        [line.y[i] for i in kept],
+        color=colour,
+        linestyle=_DASHES[2] if line.dashed else _DASHES[0 if line.bold else style],
+        linewidth=2.4 if line.bold else 1.5,
+        drawstyle="steps-post" if line.step else "default",
+        marker=None if line.dashed else _MARKERS[style],
+        markersize=5,
+        # Begin elsewhere on each line, so that markers of equal lines do not cover one another.
+        markevery=((2 * style) % every, every),
+        markeredgecolor=CARD,
+        markeredgewidth=0.6,
+        zorder=3 if line.bold else 2.5,
+    )
+    if line.lower is not None and line.upper is not None:
+        _draw_band(axes, line, colour, log_x)
+    for x, y in line.marks:
+        axes.plot([x], [y], "o", ms=10, mfc="none", mec=colour, mew=2, zorder=4)
+    return handle
+
+
+def _draw_band(axes: Axes, line: Line, colour: str, log_x: bool) -> None:
+    assert line.lower is not None
+    assert line.upper is not None
+    points = [
+        (x, low, high)
+        for x, low, high in zip(line.x, line.lower, line.upper, strict=True)
+        if _drawable(x, log_x) and as_number(low) is not None and as_number(high) is not None
+    ]
+    if points:
+        x, low, high = zip(*points, strict=True)
+        axes.fill_between(
+            x,
+            low,
+            high,
+            color=colour,
+            alpha=0.16,
+            linewidth=0,
+            step="post" if line.step else None,
+        )
+
+
+def _draw_mark(axes: Axes, mark: VerticalMark) -> None:
+    axes.axvline(mark.x, color=INK, linewidth=1, linestyle=_DASHES[1], zorder=2)
+    left, right = axes.get_xlim()
+    place = axes.transData.transform((mark.x, 0))[0]
+    start, end = (axes.transData.transform((x, 0))[0] for x in (left, right))
+    near_right = (place - start) > 0.6 * (end - start)
+    axes.annotate(
+        mark.label,
+        (mark.x, 1),
+        xycoords=("data", "axes fraction"),
+        xytext=(-5 if near_right else 5, -3),
+        textcoords="offset points",
+        ha="right" if near_right else "left",
+        va="top",
+        fontsize=9.5,
+        color=INK,
+    )
+
+
+def _draw_second_scale(axes: Axes, scale: SecondScale) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    def share_of(value: Any) -> Any:
+        return value / scale.unit
+
+    def value_of(share: Any) -> Any:
+        return share * scale.unit
+
+    other = axes.secondary_yaxis("right", functions=(share_of, value_of))
+    other.set_ylabel(scale.label)
+    other.yaxis.set_major_formatter(FuncFormatter(lambda share, _: percent(share, 0)))
+    other.spines["right"].set_visible(True)
+
+
+def _draw_legend(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
+    if not handles:
+        return
+    # matplotlib leaves out names that begin with an underscore; a joiner of no width saves them.
+    labels = [f"\u2060{t}" if t.startswith("_") else t for t in (shorten(n, 40) for n in names)]
+    widest = max(len(label) for label in labels) + 7
+    n_columns = max(1, min(len(labels), _LEGEND_CHARACTERS // widest))
+    figure.legend(
+        handles,
+        labels,
+        loc="outside upper left",
+        ncols=n_columns,
+        handlelength=3.2,
+        fontsize=10,
+        columnspacing=1.6,
+        borderaxespad=0.2,
+    )
+
+
+# --- points -------------------------------------------------------------------------------------
+
+
+def _draw_points(axes: Axes, points: Sequence[Point]) -> dict[str, str]:
+    """Draw the points; return the tooltips of those that have one."""
+    named = set(_ranked(points)[:_NAMED_POINTS])
+    rest = [p for i, p in enumerate(points) if i not in named]
+    if rest:
+        axes.plot([p.x for p in rest], [p.y for p in rest], "o", ms=3, mfc="none", mec=MUTED)
+    diameters = _diameters(points)
+    tips = {}
+    for i in sorted(named, key=lambda i: points[i].size):
+        point = points[i]
+        filled = point.size > 0
+        (artist,) = axes.plot(
+            [point.x],
+            [point.y],
+            "o",
+            markersize=diameters[i],
+            markerfacecolor=SERIES[0] if filled else "none",
+            markeredgecolor=CARD if filled else MUTED,
+            alpha=0.85 if filled else 1.0,
+            zorder=2.5 if filled else 2,
+        )
+        artist.set_gid(f"point-{i}")
+        tips[f"point-{i}"] = point.tip or point.name
+    return tips
+
+
+def _ranked(points: Sequence[Point]) -> list[int]:
+    """Rank the points: the largest first, among equals those far from y = 0."""
+    return sorted(range(len(points)), key=lambda i: (-points[i].size, -abs(points[i].y), i))
+
+
+def _diameters(points: Sequence[Point]) -> list[float]:
+    largest = max((p.size for p in points), default=0.0) or 1.0
+    hollow = 4.5 if len(points) <= _NAMED_POINTS else 3.0
+    return [5 + 15 * math.sqrt(p.size / largest) if p.size > 0 else hollow for p in points]
+
+
+# --- axes ---------------------------------------------------------------------------------------
+
+
+def _drawable(value: Any, log: bool) -> bool:
+    found = as_number(value)
+    return found is not None and (found > 0 or not log)
+
+
+def _plain_ticks(
+    axes: Axes,
+    *,
+    y: bool = True,
+    y_percent: bool = False,
+    log_x: bool = False,
+    log_y: bool = False,
+) -> None:
+    """Write ticks as the tables write numbers; label enough of a logarithmic axis."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    write = FuncFormatter(lambda value, _: number(value))
+    axes.xaxis.set_major_formatter(write)
+    if y:
+        shares = FuncFormatter(lambda value, _: percent(value, 0))
+        axes.yaxis.set_major_formatter(shares if y_percent else write)
+    for axis, log in ((axes.xaxis, log_x), (axes.yaxis, log_y)):
+        if log:
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.set_minor_formatter(NullFormatter())

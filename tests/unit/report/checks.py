@@ -1,0 +1,64 @@
+"""What must hold of every page, whatever is on it."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+_NAMESPACES = ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink")
+_VOID = {"meta", "link", "br", "path", "use", "rect", "input"}
+
+
+class _Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.targets: list[str] = []
+        self.sources: list[str] = []
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._attributes(tag, dict(attrs))
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._attributes(tag, dict(attrs))
+
+    def _attributes(self, tag: str, attrs: dict[str, str | None]) -> None:
+        self.tags.append(tag)
+        if attrs.get("id"):
+            self.ids.append(attrs["id"] or "")
+        for name in ("href", "xlink:href", "src"):
+            if attrs.get(name):
+                self.sources.append(attrs[name] or "")
+        self.targets += (attrs.get("aria-labelledby") or "").split()
+        for value in attrs.values():
+            self.targets += re.findall(r"url\(#([^)]+)\)", value or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in _VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] not in ("style",):
+            self.text.append(data)
+
+
+def check_page(html: str) -> str:
+    """Check the page and return its text."""
+    reader = _Reader()
+    reader.feed(html)
+    assert reader.open == [], "a tag is left open"
+    assert len(reader.ids) == len(set(reader.ids)), "an id stands twice"
+    local = [s[1:] for s in reader.sources if s.startswith("#")]
+    assert set(local) | set(reader.targets) <= set(reader.ids), "a reference leads nowhere"
+    assert all(s.startswith(("#", "data:")) for s in reader.sources), "asks for another file"
+    bare = html
+    for namespace in _NAMESPACES:
+        bare = bare.replace(f'"{namespace}"', '""')
+    assert not re.search(r"https?://|url\((?!#)|@import", bare), "asks the network"
+    assert "script" not in reader.tags
+    return " ".join(" ".join(reader.text).replace("\u00a0", " ").replace("\u202f", " ").split())

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from distfms.report import formatting
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (7, "7"),
+        (1_090_422, "1\u202f090\u202f422"),
+        (28.4, "28.4"),
+        (0.654321, "0.6543"),
+        (123.456, "123.5"),
+        (-0.5, "−0.5"),
+        (1e-5, "1e−5"),
+        (2.5e12, "2.5e12"),
+        (True, "–"),
+        (None, "–"),
+        (math.nan, "–"),
+        (math.inf, "–"),
+        ("7", "–"),
+    ],
+)
+def test_number(value: object, text: str) -> None:
+    assert formatting.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.714, "71"), (0.97, "97"), (0.974, "97.4"), (0.0321, "3.2"), (1.0, "100"), (0, "0")],
+)
+def test_percent_gives_a_digit_more_only_where_it_tells_something(share: float, text: str) -> None:
+    assert formatting.percent(share) == f"{text}\u00a0%"
+
+
+def test_column_texts_share_their_decimals_and_never_show_a_small_number_as_zero() -> None:
+    assert formatting.column_texts([57.61, 3.0, None, -0.5]) == ["57.61", "3.00", "–", "−0.50"]
+    assert formatting.column_texts([1, 40, 1000]) == ["1", "40", "1\u202f000"]
+    assert formatting.column_texts([1234.5, 1e-7, 0]) == ["1\u202f234", "1e−7", "0"]
+    assert formatting.column_texts([None, 0.0]) == ["–", "0"]
+
+
+def test_fixed_has_no_negative_zero() -> None:
+    assert formatting.fixed(-0.0001, 2) == "0.00"
+
+
+def test_percent_texts_have_one_decimal_where_any_needs_it() -> None:
+    assert formatting.percent_texts([0.1, 0.25]) == ["10\u00a0%", "25\u00a0%"]
+    assert formatting.percent_texts([0.1, 0.255, None]) == ["10.0\u00a0%", "25.5\u00a0%", "–"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0 B"), (1536, "1.5 KiB"), (5 * 2**30, "5 GiB"), (2**52, "4096 TiB")]
+)
+def test_n_bytes(value: int, text: str) -> None:
+    shown = formatting.n_bytes(value).replace("\u00a0", " ").replace("\u202f", "")
+    assert shown == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.4, "0.40 s"), (42, "42.0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
+)
+def test_seconds(value: float, text: str) -> None:
+    assert formatting.seconds(value).replace("\u00a0", " ") == text
+
+
+def test_shorten_keeps_beginning_and_end() -> None:
+    name = "a_rather_long_attribute_name_17"
+    assert formatting.shorten(name, 40) == name
+    cut = formatting.shorten(name, 12)
+    assert len(cut) == 12
+    assert cut.startswith("a_rather")
+    assert cut.endswith("_17")
+    assert formatting.shorten("two\nlines") == "two lines"
+
+
+def test_count_agrees_with_its_number() -> None:
+    assert formatting.count(1, "file").replace("\u00a0", " ") == "1 file"
+    assert formatting.count(2, "file").replace("\u00a0", " ") == "2 files"
+    assert formatting.count(2, "entry", "entries").replace("\u00a0", " ") == "2 entries"

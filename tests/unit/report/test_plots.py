@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+
+import matplotlib as mpl
+import pytest
+
+from distfms.report.plots import (
+    Bar,
+    Line,
+    Point,
+    SecondScale,
+    VerticalMark,
+    bar_chart,
+    line_chart,
+    scatter_chart,
+)
+
+X = list(range(41))
+LABELS = {"title": "a <title> & more", "xlabel": "cost", "ylabel": "loss"}
+
+
+def lines() -> str:
+    falling = [100 / (1 + x) for x in X]
+    band = Line(
+        "measured", X, falling, [y - 1 for y in falling], [y + 1 for y in falling], bold=True
+    )
+    dashed = Line("_projected $x$", X, [y / 2 for y in falling], dashed=True, marks=[(3, 5.0)])
+    return line_chart(
+        [band, dashed],
+        **LABELS,
+        marks=[VerticalMark(40, "budget 40")],
+        second_scale=SecondScale("of the variance", 100.0),
+        y_limits=(0, None),
+    )
+
+
+def points() -> str:
+    return scatter_chart(
+        [Point(f"attribute {i}", 1.0 + i, (-1.0) ** i * i, float(i % 4)) for i in range(12)],
+        **LABELS,
+        diagonal=True,
+    )
+
+
+def bars() -> str:
+    return bar_chart([Bar("first", 3, "3 × 4 = 12"), Bar("second", 1)], title="t", xlabel="r")
+
+
+def texts(svg: str) -> list[str]:
+    return [element.text or "" for element in ElementTree.fromstring(svg).iter() if element.text]
+
+
+CHARTS = pytest.mark.parametrize("draw", [lines, points, bars])
+
+
+@CHARTS
+def test_svg_is_well_formed_titled_and_deterministic(draw: Callable[[], str]) -> None:
+    svg = draw()
+    root = ElementTree.fromstring(svg)
+    assert root.get("role") == "img"
+    assert root[0].tag.endswith("title")
+    assert root.get("aria-label") == root[0].text
+    assert svg == draw()
+    assert "metadata" not in svg
+    assert "<style" not in svg  # it would apply to the whole page
+
+
+@CHARTS
+def test_every_colour_follows_the_theme_of_the_page(draw: Callable[[], str]) -> None:
+    bare = re.findall(r"(?:fill|stroke): #[0-9a-f]{3,6}", draw())
+    assert bare == []
+
+
+@CHARTS
+def test_drawing_leaves_matplotlib_as_it_was(draw: Callable[[], str]) -> None:
+    with mpl.rc_context({"lines.linewidth": 7.0, "font.size": 22.0}):
+        before = dict(mpl.rcParams)
+        changed = draw()
+        assert dict(mpl.rcParams) == before
+    assert changed == draw()  # and a user's settings change no page
+
+
+def test_names_stay_text_and_are_never_markup_or_mathematics() -> None:
+    found = texts(lines())
+    assert any("_projected $x$" in text for text in found)
+    assert "budget 40" in found
+    assert "a <title> & more" in found
+    assert {"0 %", "100 %"} <= {text.replace("\u00a0", " ") for text in found}
+
+
+def test_missing_values_leave_gaps_instead_of_failing() -> None:
+    svg = line_chart([Line("a", [0, 1, None, 3], [1, None, 2, float("nan")])], **LABELS)
+    ElementTree.fromstring(svg)
+
+
+def test_no_lines_no_points_and_no_bars_still_make_a_chart() -> None:
+    ElementTree.fromstring(line_chart([], **LABELS))
+    ElementTree.fromstring(scatter_chart([], **LABELS))
+    ElementTree.fromstring(bar_chart([], title="t", xlabel="r"))
+
+
+def test_names_foreign_to_the_font_raise_no_warning() -> None:
+    svg = bar_chart([Bar("魅力", 3), Bar("جذاب", 2)], title="魅力", xlabel="r")
+    assert "魅力" in texts(svg)
+
+
+def test_points_tell_their_names() -> None:
+    found = texts(points())
+    assert sum(text.startswith("attribute 11") for text in found) == 2  # tooltip and label
+
+
+def test_logarithmic_axes_leave_out_what_they_cannot_show() -> None:
+    svg = scatter_chart(
+        [Point("good", 10, 2), Point("zero", 0, 1), Point("far", 1000, 1)], **LABELS, log_x=True
+    )
+    found = texts(svg)
+    assert "good" in found
+    assert "zero" not in found
+
+
+def test_thousand_points_stay_small_and_label_only_the_largest() -> None:
+    many = [Point(f"a{i}", 1 + i % 37, i % 41, float(i % 100 == 0)) for i in range(1000)]
+    svg = scatter_chart(many, **LABELS, n_labels=5)
+    labels = re.findall(r"<text[^>]*>(a\d+)</text>", svg)
+    assert 0 < len(labels) <= 5
+    assert all(int(label[1:]) % 100 == 0 for label in labels)
+    assert len(svg) < 400_000
+
+
+def test_labels_do_not_cover_one_another() -> None:
+    same_place = [Point(f"name {i}", 1.0, 1.0, 1.0) for i in range(30)]
+    svg = scatter_chart([*same_place, Point("far", 2, 2)], **LABELS, n_labels=30)
+    labels = re.findall(r"<text[^>]*>(name \d+)</text>", svg)
+    assert len(labels) < 9
+
+
+def test_bars_show_the_first_and_cut_long_names() -> None:
+    many = [Bar("patch " + "x" * 60 + str(i), i) for i in range(1000)]
+    found = [text for text in texts(bar_chart(many, title="t", xlabel="r")) if "patch" in text]
+    assert len(found) == 30
+    assert max(map(len, found)) <= 34
