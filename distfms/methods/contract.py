@@ -1,0 +1,213 @@
+"""What a method's folder offers to the driver, and what the driver offers to a method.
+
+A method is a :class:`Job`: an ordered list of stages. Every stage reads what it needs from the run
+folder and from the data, and returns the files it wants written. Nothing is handed from stage to
+stage in memory, so a run that was killed goes on at the first stage whose files are not complete.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+
+from distfms.data.dataset import ParquetDataset, Partition
+from distfms.spec import DataSection, Section
+from distfms.stats.bundle import Bundle
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: JSON content for ``*.json``, arrays for ``*.npz``, text for ``*.html``; ``None`` for a folder
+#: that the stage has written itself.
+Content = Mapping[str, Any] | str | None
+
+
+class PartialReader(Protocol):
+    """Picklable function from a partition to its partial statistics."""
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts, for reading a partial back."""
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and summarise it."""
+
+    def key(self) -> Mapping[str, Any]:
+        """Everything but the partition that the partial depends on, as plain values."""
+
+    def partition_key(self, partition: Partition) -> str:
+        """Return what the partial depends on of the partition: its fingerprint and maybe more."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The data of a job.
+
+    Attributes
+    ----------
+    train : ParquetDataset
+        Rows to learn from (and, with ``data.test``, the held-out share among them).
+    test : ParquetDataset or None
+        Held-out rows of ``data.test_path``.
+    section : DataSection
+        The resolved data section of the spec.
+    """
+
+    train: ParquetDataset
+    test: ParquetDataset | None
+    section: DataSection
+
+
+class Context(Protocol):
+    """What a stage may use while it runs."""
+
+    seed: int
+    inputs: Inputs
+    folder: Path
+
+    def reduce(self, reader: Callable[[ParquetDataset, bool], PartialReader]) -> Bundle:
+        """Map-reduce over all partitions, of the training and of the separate test data.
+
+        Parameters
+        ----------
+        reader : callable
+            From (dataset, whether all its rows are held out) to the reader of its partitions.
+        """
+
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """Independent tasks side by side; results in the order of the items."""
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """JSON content that an earlier stage wrote."""
+
+    def read_arrays(self, name: str) -> dict[str, np.ndarray]:
+        """Arrays that an earlier stage wrote."""
+
+    def manifest(self) -> dict[str, Any]:
+        """Return what the run folder says about the run so far."""
+
+    def note(self, text: str) -> None:
+        """Tell the user something that the report should also say."""
+
+    def account(self, **entries: Any) -> None:
+        """Enter what was counted (objects, judgments, …) in the manifest."""
+
+
+class Predictor(Protocol):
+    """Picklable function from a partition to its predictions."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Columns that are read."""
+
+    def __call__(self, partition: Partition) -> Any:
+        """Return a pyarrow table, one row per row of the partition."""
+
+    def remarks(self, table: Any) -> Mapping[str, int]:
+        """Count what the user should know of a table of predictions: label → rows."""
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What a run folder offers to prediction and report.
+
+    Attributes
+    ----------
+    selection, metrics, model, manifest : dict
+        The JSON files of these names.
+    weights : dict of ndarray
+    """
+
+    selection: dict[str, Any]
+    metrics: dict[str, Any]
+    model: dict[str, Any]
+    manifest: dict[str, Any]
+    weights: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a job.
+
+    Attributes
+    ----------
+    name : str
+    run : callable
+        From the context to the files to write: name in the run folder → content.
+    """
+
+    name: str
+    run: Callable[[Any], Mapping[str, Content]]
+
+
+class Job(ABC):
+    """A method applied to one spec.
+
+    Parameters
+    ----------
+    options : Section
+        The method's section of the spec.
+    inputs : Inputs
+        The opened data; the constructor checks the options against its schema.
+    seed : int
+    """
+
+    #: Name of the method, its folder and its section.
+    name: ClassVar[str]
+    #: Model of the section.
+    Options: ClassVar[type[Section]]
+
+    @abstractmethod
+    def __init__(self, options: Any, inputs: Inputs, seed: int) -> None: ...
+
+    @abstractmethod
+    def stages(self) -> Sequence[Stage]:
+        """Return the stages in order."""
+
+    @abstractmethod
+    def describe(self) -> Mapping[str, str]:
+        """Say what the job will do, for `check` and before a run: label → text."""
+
+    @abstractmethod
+    def statistics_bytes(self) -> int:
+        """Size of one partial statistic in memory, for the projection before the start."""
+
+    @abstractmethod
+    def columns(self) -> Sequence[str]:
+        """Return the columns the job reads."""
+
+    @classmethod
+    @abstractmethod
+    def predictor(
+        cls, run: FinishedRun, dataset: ParquetDataset, budget: float | None
+    ) -> Predictor:
+        """Apply a finished run's model to a dataset.
+
+        Parameters
+        ----------
+        run : FinishedRun
+        dataset : ParquetDataset
+            Needs the model's columns only.
+        budget : float or None
+            Predict with what this budget buys, for methods whose model has prefixes.
+
+        Raises
+        ------
+        DataError
+            If a column that the model needs is missing.
+        """
+
+    @classmethod
+    @abstractmethod
+    def page(cls, run: FinishedRun) -> str:
+        """Render the report, one self-contained HTML page."""
+
+    @classmethod
+    @abstractmethod
+    def headline(cls, run: FinishedRun) -> str:
+        """Say the result in one sentence."""

@@ -1,0 +1,289 @@
+"""Numbers of the evaluation: losses on rows, entries of ``metrics.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.stats
+
+from distfms.methods.multiselect.curves import (
+    Settings,
+    cross_validated,
+    held_out_estimates,
+    losses_along,
+)
+from distfms.methods.multiselect.greedy import SelectionPath
+from distfms.methods.multiselect.interval import ProblemOptions, projected_loss_interval
+from distfms.methods.multiselect.model import (
+    LinearModel,
+    PathModels,
+    RefitStatistics,
+    path_models,
+)
+from distfms.methods.multiselect.objective import Problem, holdout_loss
+from distfms.stats.base import Folded
+from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
+
+
+def plain_loss(model: LinearModel, averages: RefitStatistics) -> float | None:
+    """Mean squared error over the objects that hold r[a] judgments of every selected attribute.
+
+    Parameters
+    ----------
+    model : LinearModel
+    averages : RefitStatistics
+        For the model's repeats.
+
+    Returns
+    -------
+    float or None
+        None if no object holds enough.
+    """
+    comoments = averages.comoments
+    if comoments.n_samples == 0:
+        return None
+    weights = model.weights[model.repeats > 0]
+    contrast = np.append(-weights, 1.0)
+    variance = contrast @ comoments.covariance(pairwise=False) @ contrast
+    offset = contrast @ comoments.mean - model.intercept
+    return float(variance + offset**2)
+
+
+def sample_entry(
+    estimates: JudgmentEstimates, loss: float, mse: float | None, averages: RefitStatistics
+) -> dict[str, Any]:
+    """Scores of the model on one set of objects.
+
+    Parameters
+    ----------
+    estimates : JudgmentEstimates
+    loss : float
+        Unbiased estimate of the squared loss at the model's repeats.
+    mse : float or None
+        Plain mean squared error where objects hold that many judgments.
+    averages : RefitStatistics
+
+    Returns
+    -------
+    dict
+    """
+    variance = estimates.label_variance
+    return {
+        "projected_loss": loss,
+        "r2": 1.0 - loss / variance if variance > 0 else None,
+        "mse": mse,
+        "n_objects": int(estimates.n_objects),
+        "n_objects_with_all_judgments": int(averages.comoments.n_samples),
+        "label_variance": variance,
+    }
+
+
+def spread(losses: Sequence[np.ndarray], level: float) -> np.ndarray:
+    """Half width of a confidence interval of the mean of folds.
+
+    Parameters
+    ----------
+    losses : sequence of ndarray, one per fold
+    level : float
+
+    Returns
+    -------
+    ndarray
+        By Student's t; folds share training data, so this is a guide rather than exact.
+    """
+    values = np.array(losses)
+    quantile = scipy.stats.t.ppf(0.5 + level / 2, len(values) - 1)
+    return quantile * values.std(axis=0, ddof=1) / np.sqrt(len(values))
+
+
+def points(
+    budgets: np.ndarray,
+    models: PathModels,
+    steps: Sequence[int],
+    columns: Mapping[str, np.ndarray | None],
+) -> list[dict[str, Any]]:
+    """Entries of a curve, one per budget.
+
+    Parameters
+    ----------
+    budgets : ndarray of shape (n,)
+    models : PathModels
+    steps : sequence of int, length n
+        Steps that each budget pays for.
+    columns : mapping of str to ndarray of shape (n,), or None
+        None where a number does not exist.
+    """
+    return [
+        {
+            "budget": float(budget),
+            "spent": float(models.spent[step]),
+            **{k: None if c is None else float(c[i]) for k, c in columns.items()},
+        }
+        for i, (budget, step) in enumerate(zip(budgets, steps, strict=True))
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """All that the evaluation of a selection rests on.
+
+    Attributes
+    ----------
+    settings : Settings
+    judgments : Folded of JudgmentStatistics
+    averages : Folded of RefitStatistics
+        For the model's repeats.
+    model : LinearModel
+    paths : mapping of str to SelectionPath
+        Of every algorithm on all training objects; the chosen one first.
+    budgets : ndarray of shape (n_budgets,)
+        Where curves have their points.
+    folds : tuple of int
+        Folds that were cross-validated over.
+    per_fold : tuple of mapping
+        What :class:`~distfms.methods.multiselect.curves.CrossValidate` returned for each.
+    confidence : float
+        Level of the intervals.
+    """
+
+    settings: Settings
+    judgments: Folded[JudgmentStatistics]
+    averages: Folded[RefitStatistics]
+    model: LinearModel
+    paths: Mapping[str, SelectionPath]
+    budgets: np.ndarray
+    folds: tuple[int, ...]
+    per_fold: tuple[Mapping[str, np.ndarray], ...]
+    confidence: float
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the content of ``metrics.json``."""
+        train = self.settings.estimates(self.judgments.train())
+        test = None
+        if self.judgments.test.means.n_samples > 1:
+            test = held_out_estimates(self.settings, self.judgments.test, train)
+        problem = self.settings.problem(train)
+        curves = {name: self._curve(problem, name, path, test) for name, path in self.paths.items()}
+        chosen, *baselines = self.paths
+        return {
+            "train": {
+                **self._scores(train, self.averages.train()),
+                "projected_loss_interval": self._interval(),
+            },
+            "test": None if test is None else self._scores(test, self.averages.test),
+            "folds": [
+                {
+                    "fold": fold,
+                    "projected_loss": float(losses[chosen][-1]),
+                    "n_objects": self.judgments.folds[fold].means.n_samples,
+                }
+                for fold, losses in zip(self.folds, self.per_fold, strict=True)
+            ],
+            "baselines": {
+                name: {
+                    "repeats": named_repeats(problem.names, self.paths[name].final_repeats),
+                    **curves[name][-1],
+                }
+                for name in baselines
+            },
+            "curves": [{"name": name, "points": curve} for name, curve in curves.items()],
+        }
+
+    def _curve(
+        self, problem: Problem, name: str, path: SelectionPath, test: JudgmentEstimates | None
+    ) -> list[dict[str, Any]]:
+        models = path_models(problem, path)
+        steps = [path.steps_at(budget) for budget in self.budgets]
+        columns = {
+            "projected_loss": problem.label_variance - models.objective[steps],
+            "test_loss": None if test is None else losses_along(test, models)[steps],
+            **self._validation(name),
+        }
+        return points(self.budgets, models, steps, columns)
+
+    def _validation(self, algorithm: str) -> dict[str, np.ndarray | None]:
+        if not self.per_fold:
+            return {"validation_loss": None, "lower": None, "upper": None}
+        weights = [self.judgments.folds[fold].means.weight for fold in self.folds]
+        mean = cross_validated(self.per_fold, weights, algorithm)
+        half = spread([fold[algorithm] for fold in self.per_fold], self.confidence)
+        return {"validation_loss": mean, "lower": mean - half, "upper": mean + half}
+
+    def _scores(self, estimates: JudgmentEstimates, averages: RefitStatistics) -> dict[str, Any]:
+        model = self.model
+        loss = holdout_loss(estimates, model.weights, model.intercept, model.repeats)
+        return sample_entry(estimates, loss, plain_loss(model, averages), averages)
+
+    def _interval(self) -> dict[str, float] | None:
+        """Delete-one-fold jackknife of the projected loss at the selected repeats."""
+        if len(self.folds) < self.judgments.n_folds or self.judgments.n_folds < 2:
+            return None
+        options = ProblemOptions(
+            costs=self.settings.costs.tolist(),
+            ridge=self.settings.ridge,
+            internal_variance=self.settings.internal_variance,
+            names=self.settings.names,
+        )
+        interval = projected_loss_interval(
+            self.judgments.folds, self.model.repeats, options, level=self.confidence
+        )
+        return {
+            "level": self.confidence,
+            "lower": float(interval.lower),
+            "upper": float(interval.upper),
+        }
+
+
+def named_repeats(names: Sequence[str], repeats: np.ndarray) -> dict[str, int]:
+    """Judgments by attribute, without those that get none."""
+    return {names[int(a)]: int(repeats[a]) for a in np.flatnonzero(repeats)}
+
+
+def path_entries(path: SelectionPath) -> list[dict[str, Any]]:
+    """Entries of ``selection.json`` for the steps of a path."""
+    columns = zip(
+        path.attributes.tolist(),
+        path.repeats.tolist(),
+        path.cost.tolist(),
+        path.spent.tolist(),
+        path.objective.tolist(),
+        path.projected_loss.tolist(),
+        strict=True,
+    )
+    return [
+        {
+            "attribute": path.names[a],
+            "repeats": r,
+            "cost": cost,
+            "spent": spent,
+            "objective": objective,
+            "projected_loss": loss,
+        }
+        for a, r, cost, spent, objective, loss in columns
+    ]
+
+
+def attribute_entries(
+    names: Sequence[str],
+    costs: np.ndarray,
+    estimates: JudgmentEstimates,
+    n_judgments: np.ndarray,
+) -> list[dict[str, Any]]:
+    """Entries of ``selection.json`` for the attributes."""
+    return [
+        {
+            "name": name,
+            "b": float(estimates.b[a]),
+            "v": float(estimates.v[a]),
+            "sigma": float(estimates.sigma[a]),
+            "cost": float(costs[a]),
+            "mean": float(estimates.means[a]),
+            "n_judgments": int(n_judgments[a]),
+            "n_missing": int(estimates.n_missing[a]),
+            "mean_judgments": float(estimates.mean_judgments[a]),
+        }
+        for a, name in enumerate(names)
+    ]

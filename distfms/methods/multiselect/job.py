@@ -1,0 +1,442 @@
+"""The job of feature multi-selection: its stages, from statistics to report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from distfms.data.dataset import ParquetDataset
+from distfms.data.judgments import detect_layout
+from distfms.data.roles import Roles, resolve_roles
+from distfms.errors import DataError, SpecError
+from distfms.methods.contract import Content, Context, FinishedRun, Inputs, Job, Stage
+from distfms.methods.multiselect import figures
+from distfms.methods.multiselect.curves import (
+    CrossValidate,
+    FoldTask,
+    Sample,
+    Settings,
+    budget_grid,
+    choose,
+)
+from distfms.methods.multiselect.evaluate import (
+    Evaluation,
+    attribute_entries,
+    named_repeats,
+    path_entries,
+)
+from distfms.methods.multiselect.greedy import SelectionPath, check_budget
+from distfms.methods.multiselect.model import (
+    LinearModel,
+    RefitStatistics,
+    projected_model,
+    refit,
+)
+from distfms.methods.multiselect.objective import (
+    Problem,
+    full_objective,
+    resolve_costs,
+    scoring_objective,
+)
+from distfms.methods.multiselect.options import MultiselectOptions
+from distfms.methods.multiselect.predictor import (
+    JudgmentPredictor,
+    make_predictor,
+    stored_model,
+)
+from distfms.methods.multiselect.read import AveragesReader, JudgmentReader, JudgmentSource
+from distfms.methods.multiselect.refine import refine
+from distfms.methods.multiselect.write_plan import WritePlan
+from distfms.report.provenance import build_page
+from distfms.spec import nearest
+from distfms.stats.base import Folded
+from distfms.stats.bundle import Bundle
+from distfms.stats.judgments import JudgmentStatistics
+
+STATISTICS = "statistics/judgments.npz"
+AVERAGES = "statistics/averages.npz"
+PLAN = "plan"
+
+
+class MultiselectJob(Job):
+    """Feature multi-selection (Sabato & Kalai 2013) as a job.
+
+    Parameters
+    ----------
+    options : MultiselectOptions
+    inputs : Inputs
+    seed : int
+
+    Raises
+    ------
+    SpecError, DataError
+        If the options do not fit the columns of the data.
+    """
+
+    name: ClassVar[str] = "multiselect"
+    Options = MultiselectOptions
+
+    def __init__(self, options: MultiselectOptions, inputs: Inputs, seed: int) -> None:
+        self.options = options
+        self.inputs = inputs
+        self.seed = seed
+        self.roles = _roles(inputs.train, inputs)
+        self.layout = detect_layout(inputs.train.schema, self.roles)
+        _check_names(options, self.layout.names)
+        self.settings = Settings(
+            names=self.layout.names,
+            budget=options.budget,
+            costs=resolve_costs(options.costs, self.layout.names),
+            ridge=options.ridge,
+            criterion=options.criterion,
+            internal_variance=_known_variance(options, self.layout.names),
+            n_judgments=options.baseline_judgments,
+            algorithms=(
+                options.algorithm,
+                *(name for name in options.baselines if name != options.algorithm),
+            ),
+        )
+
+    # --- what the driver asks ---
+
+    def stages(self) -> Sequence[Stage]:
+        """Return the stages in order."""
+        stages = [
+            Stage("statistics", self._statistics),
+            Stage("select", self._select),
+            Stage("averages", self._averages),
+            Stage("model", self._model),
+            Stage("evaluate", self._evaluate),
+        ]
+        if self.options.plan:
+            stages.append(Stage("plan", self._plan))
+        return [*stages, Stage("report", self._report)]
+
+    def describe(self) -> Mapping[str, str]:
+        """Say what the job will do: label → text."""
+        low, high = self.settings.costs.min(), self.settings.costs.max()
+        price = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        return {
+            "method": f"feature multi-selection, {self.options.algorithm}",
+            "label": self.roles.target[0],
+            "attributes": f"{len(self.layout.names)} ({price} a judgment)",
+            "budget": f"{self.options.budget:g} an object",
+            "baselines": ", ".join(self.settings.algorithms[1:]) or "none",
+        }
+
+    def statistics_bytes(self) -> int:
+        """Size of one partial statistic in memory."""
+        width = len(self.layout.names) + 1
+        copies = len(self.layout.names) * self._n_copies() + 1
+        per_part = 3 * width**2 + (3 * copies**2 if copies > 1 else 0)
+        return 8 * per_part * (max(self.inputs.section.folds, 1) + 1)
+
+    def columns(self) -> Sequence[str]:
+        """Return the columns the job reads."""
+        others = (*self.roles.target, self.roles.weight, self.roles.fold_key)
+        return [*self.layout.columns, *(c for c in others if c is not None)]
+
+    def _n_copies(self) -> int:
+        wanted = "copies" in self.settings.algorithms
+        return self.options.baseline_judgments if wanted else 0
+
+    def _source(self, dataset: ParquetDataset, held_out: bool) -> JudgmentSource:
+        section = self.inputs.section
+        return JudgmentSource(dataset.reader, self.layout, self.roles, section, self.seed, held_out)
+
+    # --- stages ---
+
+    def _statistics(self, context: Context) -> Mapping[str, Content]:
+        bundle = context.reduce(
+            lambda dataset, held_out: JudgmentReader(
+                self._source(dataset, held_out), self._n_copies()
+            )
+        )
+        judgments: Folded[JudgmentStatistics] = bundle["judgments"]
+        train = judgments.train()
+        _check_objects(train, judgments.test, self.inputs)
+        # What else can be wrong with the data shows here, before anything is written.
+        check_budget(self.options.budget, self.settings.problem(self.settings.estimates(train)))
+        context.account(
+            objects={
+                "train": int(train.means.n_samples),
+                "test": int(judgments.test.means.n_samples),
+            },
+            judgments={
+                "total": int(train.n_judgments.sum() + judgments.test.n_judgments.sum()),
+                "train": dict(zip(self.layout.names, train.n_judgments.tolist(), strict=True)),
+            },
+        )
+        return {STATISTICS: bundle.to_arrays()}
+
+    def _bundle(self, context: Context) -> Bundle:
+        reader = JudgmentReader(self._source(self.inputs.train, False), self._n_copies())
+        return Bundle.from_arrays(context.read_arrays(STATISTICS), reader.part_types)
+
+    def _select(self, context: Context) -> Mapping[str, Content]:
+        bundle = self._bundle(context)
+        settings = self.settings
+        train = bundle["judgments"].train()
+        estimates = settings.estimates(train)
+        problem = settings.problem(estimates)
+        path = choose(settings, self.options.algorithm, _sample(bundle))
+        repeats = path.final_repeats
+        if self.options.refine and path.n_steps:
+            repeats = refine(problem, repeats, self.options.budget, self.options.algorithm).repeats
+        missing = estimates.n_missing
+        if missing.any():
+            context.note(
+                f"{int((missing > 0).sum())} attributes lack judgments of some training objects "
+                f"({int(missing.sum())} cells in all); their covariances rest on the objects that "
+                "have both."
+            )
+        selection = self._selection(problem, path, repeats)
+        selection["attributes"] = attribute_entries(
+            settings.names, settings.costs, estimates, train.n_judgments
+        )
+        return {"selection.json": selection}
+
+    def _selection(
+        self,
+        problem: Problem,
+        path: SelectionPath,
+        repeats: np.ndarray,
+    ) -> dict[str, Any]:
+        names = self.layout.names
+        score = scoring_objective if self.options.algorithm == "scoring" else full_objective
+        objective = score(problem, repeats)
+        return {
+            "method": self.name,
+            "algorithm": self.options.algorithm,
+            "criterion": path.criterion,
+            "budget": self.options.budget,
+            "spent": float(repeats @ self.settings.costs),
+            "label_variance": problem.label_variance,
+            "objective": objective,
+            "projected_loss": problem.label_variance - full_objective(problem, repeats),
+            "status": path.status,
+            "refined": bool((repeats != path.final_repeats).any()),
+            "repeats": named_repeats(names, repeats),
+            "path": path_entries(path),
+            "constant": [names[int(a)] for a in np.flatnonzero(~problem.candidates)],
+        }
+
+    def _repeats(self, context: Context) -> np.ndarray:
+        chosen = context.read_json("selection.json")["repeats"]
+        return np.array([chosen.get(name, 0) for name in self.layout.names], dtype=np.int64)
+
+    def _averages(self, context: Context) -> Mapping[str, Content]:
+        repeats = self._repeats(context)
+        support = np.flatnonzero(repeats)
+        layout = self.layout.restricted([self.layout.names[a] for a in support])
+        counts = tuple(int(r) for r in repeats[support])
+        bundle = context.reduce(
+            lambda dataset, held_out: AveragesReader(
+                replace(self._source(dataset, held_out), layout=layout), counts
+            )
+        )
+        return {AVERAGES: bundle.to_arrays()}
+
+    def _averages_of(self, context: Context) -> Folded[RefitStatistics]:
+        types = {"averages": RefitStatistics}
+        return Bundle.from_arrays(context.read_arrays(AVERAGES), types)["averages"]
+
+    def _model(self, context: Context) -> Mapping[str, Content]:
+        repeats = self._repeats(context)
+        judgments = self._bundle(context)["judgments"].train()
+        problem = self.settings.problem(self.settings.estimates(judgments))
+        if self.options.model == "refit":
+            averages = self._averages_of(context).train()
+            model = refit(averages, self.layout.names, repeats, ridge=self.options.ridge)
+            if averages.n_dropped:
+                context.note(
+                    f"The refit used {averages.comoments.n_samples} training objects; "
+                    f"{averages.n_dropped} hold fewer judgments than the selection asks for."
+                )
+        else:
+            model = projected_model(problem, repeats)
+        support = np.flatnonzero(repeats)
+        description = {
+            "method": self.name,
+            "kind": self.options.model,
+            "target": self.roles.target[0],
+            "id": self.roles.id,
+            "attributes": [self.layout.names[a] for a in support],
+            "intercept": model.intercept,
+        }
+        arrays = {
+            "weights": model.weights[support],
+            "repeats": repeats[support],
+            "means": problem.means[support],
+        }
+        return {"model.json": description, "weights.npz": arrays}
+
+    def _evaluate(self, context: Context) -> Mapping[str, Content]:
+        bundle = self._bundle(context)
+        settings = self.settings
+        judgments: Folded[JudgmentStatistics] = bundle["judgments"]
+        paths = {name: choose(settings, name, _sample(bundle)) for name in settings.algorithms}
+        budgets = budget_grid(paths[self.options.algorithm])
+        folds = _usable_folds(judgments, context)
+        tasks = [FoldTask(_sample(bundle, f), judgments.folds[f]) for f in folds]
+        per_fold = context.map(CrossValidate(settings, budgets), tasks)
+        evaluation = Evaluation(
+            settings=settings,
+            judgments=judgments,
+            averages=self._averages_of(context),
+            model=self._fitted(context),
+            paths=paths,
+            budgets=budgets,
+            folds=tuple(folds),
+            per_fold=tuple(per_fold),
+            confidence=self.options.confidence,
+        )
+        return {"metrics.json": evaluation.metrics()}
+
+    def _fitted(self, context: Context) -> LinearModel:
+        restricted = stored_model(
+            context.read_json("model.json"), context.read_arrays("weights.npz")
+        )
+        position = {name: a for a, name in enumerate(self.layout.names)}
+        support = [position[name] for name in restricted.names]
+        d = len(self.layout.names)
+        weights, means, repeats = np.zeros(d), np.zeros(d), np.zeros(d, dtype=np.int64)
+        weights[support], means[support] = restricted.weights, restricted.means
+        repeats[support] = restricted.repeats
+        return LinearModel(self.layout.names, repeats, weights, restricted.intercept, means)
+
+    def _plan(self, context: Context) -> Mapping[str, Content]:
+        repeats = self._repeats(context)
+        support = np.flatnonzero(repeats)
+        layout = self.layout.restricted([self.layout.names[a] for a in support])
+        writer = WritePlan(
+            source=replace(self._source(self.inputs.train, False), layout=layout),
+            repeats=tuple(int(r) for r in repeats[support]),
+            costs=tuple(float(c) for c in self.settings.costs[support]),
+            folder=str(context.folder / PLAN),
+        )
+        (context.folder / PLAN).mkdir(exist_ok=True)
+        for stale in (context.folder / PLAN).glob("*"):
+            stale.unlink()
+        totals = context.map(writer, self.inputs.train.partitions)
+        judgments = sum(t.judgments for t in totals)
+        cost = sum(t.cost for t in totals)
+        context.account(plan={"judgments": judgments, "cost": cost})
+        context.note(
+            f"To train on {self.options.budget:g} a training object, {judgments:,} more judgments "
+            f"are to be collected (cost {cost:,.10g}); the folder {PLAN} lists them."
+        )
+        return {PLAN: None}
+
+    def _report(self, context: Context) -> Mapping[str, Content]:
+        run = FinishedRun(
+            selection=context.read_json("selection.json"),
+            metrics=context.read_json("metrics.json"),
+            model=context.read_json("model.json"),
+            manifest=context.manifest(),
+            weights=context.read_arrays("weights.npz"),
+        )
+        return {"report.html": self.page(run)}
+
+    # --- finished runs ---
+
+    @classmethod
+    def page(cls, run: FinishedRun) -> str:
+        """Render the report, one self-contained HTML page."""
+        sections = figures.sections(run.selection, run.metrics, run.manifest)
+        page = build_page(cls.headline(run), sections, run.manifest, figures.SUBTITLE)
+        return page.render()
+
+    @classmethod
+    def headline(cls, run: FinishedRun) -> str:
+        """Say the result in one sentence."""
+        return figures.headline(run.selection, run.metrics)
+
+    @classmethod
+    def predictor(
+        cls, run: FinishedRun, dataset: ParquetDataset, budget: float | None
+    ) -> JudgmentPredictor:
+        """Apply a finished run's model to a dataset; see :class:`distfms.methods.contract.Job`."""
+        if budget is not None:
+            raise SpecError(
+                "A multi-selection model is made for one budget; run the job again with "
+                f"--set multiselect.budget={budget:g} to predict with another."
+            )
+        return make_predictor(run, dataset)
+
+
+# --- small parts --------------------------------------------------------------------------------
+
+
+def _roles(dataset: ParquetDataset, inputs: Inputs) -> Roles:
+    section = inputs.section
+    if len(section.target) != 1:
+        raise SpecError(
+            f"Multi-selection predicts one label; `data.target` names {len(section.target)}."
+        )
+    return resolve_roles(
+        dataset.schema,
+        target=section.target,
+        features=section.features,
+        exclude=section.exclude,
+        weight=section.weight,
+        query=section.query,
+        id=section.id,
+        time=section.time,
+        judgments=True,
+    )
+
+
+def _check_names(options: MultiselectOptions, names: Sequence[str]) -> None:
+    singles = [b.removeprefix("single:") for b in options.baselines if b.startswith("single:")]
+    for key, given in (("internal_variance", options.internal_variance), ("baselines", singles)):
+        for name in given:
+            if name not in names:
+                raise SpecError(
+                    f"`multiselect.{key}` names `{name}`, which is no attribute of the data."
+                    f"{nearest(name, names)}"
+                )
+
+
+def _known_variance(options: MultiselectOptions, names: Sequence[str]) -> np.ndarray | None:
+    if not options.internal_variance:
+        return None
+    return np.array([options.internal_variance.get(name, np.nan) for name in names])
+
+
+def _check_objects(train: JudgmentStatistics, test: JudgmentStatistics, inputs: Inputs) -> None:
+    n = train.means.n_samples
+    if n < 2:
+        raise DataError(
+            f"There are {n} objects to train on in {inputs.train.files[0].path} (held out: "
+            f"{test.means.n_samples}); at least 2 are needed. Add objects, or lower `data.test`."
+        )
+    if train.means.constant_columns()[-1]:
+        raise DataError(
+            f"The label {inputs.section.target[0]!r} is {train.means.mean[-1]:.6g} for all {n} "
+            "training objects, so there is nothing to predict. Check `data.target`."
+        )
+
+
+def _usable_folds(judgments: Folded[JudgmentStatistics], context: Context) -> list[int]:
+    """Folds to cross-validate over: none without folds, and none that is empty."""
+    if judgments.n_folds < 2:
+        return []
+    usable = [f for f, fold in enumerate(judgments.folds) if fold.means.n_samples > 1]
+    if len(usable) < judgments.n_folds:
+        context.note(
+            f"{judgments.n_folds - len(usable)} of {judgments.n_folds} folds hold fewer than two "
+            "objects and are left out of the cross-validation; choose fewer folds."
+        )
+    return usable if len(usable) > 1 else []
+
+
+def _sample(bundle: Bundle, without: int | None = None) -> Sample:
+    parts = [
+        folded.train() if without is None else folded.train_without(without)
+        for folded in bundle.members.values()
+    ]
+    return Sample(*parts)

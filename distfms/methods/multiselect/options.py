@@ -1,0 +1,66 @@
+"""The ``multiselect`` section of a job spec."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from distfms.spec import NonNegative, Positive, Section
+
+ALGORITHMS = ("full", "scoring")
+BASELINES = (*ALGORITHMS, "averages", "copies")
+
+
+class MultiselectOptions(Section):
+    """How many judgments to buy, of what, and how to find out.
+
+    Attributes
+    ----------
+    budget : float
+        Total cost of the judgments of one object.
+    algorithm : {"full", "scoring"}
+    criterion : {"best", "gain_per_cost", "gain"}
+        What the greedy step maximises. ``best`` runs both where costs differ and keeps the end
+        point with the larger objective.
+    costs : dict
+        Cost of one judgment by attribute name or glob; ``default`` for the rest (1).
+    internal_variance : dict
+        Known rater variance by attribute name, instead of its estimate.
+    ridge : float
+        Added to the diagonal of the covariance.
+    model : {"projected", "refit"}
+        Weights from the statistics, or least squares on the means of the first r judgments.
+    refine : bool
+        Try to improve the greedy choice by exchanging judgments.
+    baselines : list of str
+        Among ``full``, ``scoring``, ``averages``, ``copies`` and ``single:ATTRIBUTE``.
+    baseline_judgments : int
+        Judgments per attribute that Averages and Copies work with (k of the paper).
+    confidence : float
+        Level of the intervals, in (0, 1).
+    plan : bool
+        Write the acquisition plan: which training object needs how many more judgments.
+    """
+
+    budget: Positive
+    algorithm: Literal["full", "scoring"] = "full"
+    criterion: Literal["best", "gain_per_cost", "gain"] = "best"
+    costs: dict[str, Positive] = Field(default_factory=dict)
+    internal_variance: dict[str, NonNegative] = Field(default_factory=dict)
+    ridge: NonNegative = 0.0
+    model: Literal["projected", "refit"] = "projected"
+    refine: bool = False
+    baselines: tuple[str, ...] = ("scoring", "averages", "copies")
+    baseline_judgments: Annotated[int, Field(ge=1, le=1000)] = 2
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    plan: bool = False
+
+    @field_validator("baselines")
+    @classmethod
+    def _known_baselines(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if name not in BASELINES and not name.startswith("single:"):
+                known = ", ".join([*BASELINES, "single:ATTRIBUTE"])
+                raise ValueError(f"no baseline `{name}`; known are {known}")
+        return value

@@ -1,0 +1,184 @@
+"""From partitions of judgments to the statistics of multi-selection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distfms.data.dataset import Partition, PartitionReader
+from distfms.data.folds import FoldPlan
+from distfms.data.judgments import JudgmentBlock, JudgmentLayout, read_judgments
+from distfms.data.roles import Roles
+from distfms.methods.multiselect.model import RefitStatistics, refit_statistics
+from distfms.spec import DataSection
+from distfms.stats.base import Folded
+from distfms.stats.bundle import Bundle
+from distfms.stats.judgments import CopiesStatistics, JudgmentStatistics
+from distfms.stats.ragged import Ragged
+
+#: Raised whenever a partial's content changes meaning, so that cached ones are not used again.
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class JudgmentSource:
+    """Judgment data with all that is needed to read a partition of it.
+
+    Attributes
+    ----------
+    reader : PartitionReader
+        Of the dataset; it travels to the workers in place of the whole list of partitions.
+    layout : JudgmentLayout
+        Which columns hold which attribute's judgments.
+    roles : Roles
+    section : DataSection
+    seed : int
+    held_out : bool
+        Whether all rows are test rows.
+    """
+
+    reader: PartitionReader
+    layout: JudgmentLayout
+    roles: Roles
+    section: DataSection
+    seed: int
+    held_out: bool
+
+    @property
+    def n_parts(self) -> int:
+        """Number of parts: the folds (at least one) and the held-out rows."""
+        return max(self.section.folds, 1) + 1
+
+    def read(self, partition: Partition) -> JudgmentBlock:
+        """Read the judgments of a partition, its objects ordered by part."""
+        folds = FoldPlan(self.section.folds, self.section.test, self.seed)
+        return read_judgments(
+            self.reader,
+            partition,
+            self.layout,
+            self.roles,
+            folds=None if self.held_out else folds,
+            missing=self.section.missing,
+        )
+
+    def by_part(
+        self,
+        partition: Partition,
+        summarise: Callable[[tuple[Ragged, ...], np.ndarray, np.ndarray | None], Any],
+    ) -> Folded[Any]:
+        """Summarise the objects of each part of a partition."""
+        block = self.read(partition)
+        if not self.held_out:
+            return Folded(tuple(summarise(*block.part_view(p)) for p in range(self.n_parts)))
+        nothing = summarise(*_no_rows(block))
+        return Folded((nothing,) * (self.n_parts - 1) + (summarise(*block.part_view(0)),))
+
+    def key(self) -> dict[str, Any]:
+        """Plain values that a partial depends on, beside its partition."""
+        return {
+            "format": FORMAT,
+            "attributes": [[a.name, list(a.columns)] for a in self.layout.attributes],
+            "label": self.roles.target[0],
+            "weight": self.roles.weight,
+            "id": self.roles.fold_key,
+            "missing": self.section.missing,
+            "folds": self.section.folds,
+            "test": self.section.test,
+            "seed": self.seed,
+            "held_out": self.held_out,
+        }
+
+
+def _no_rows(block: JudgmentBlock) -> tuple[tuple[Ragged, ...], Any, Any]:
+    weight = None if block.weight is None else block.weight[:0]
+    label = None if block.label is None else block.label[:0]
+    return tuple(ragged.rows(0, 0) for ragged in block.attributes), label, weight
+
+
+@dataclass(frozen=True)
+class JudgmentReader:
+    """Reads the judgment statistics, and those of single copies where a baseline wants them.
+
+    Attributes
+    ----------
+    source : JudgmentSource
+    n_copies : int
+        Judgments per attribute that the Copies baseline works with, 0 for none.
+    """
+
+    source: JudgmentSource
+    n_copies: int = 0
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        types: dict[str, type[Any]] = {"judgments": JudgmentStatistics}
+        return types | ({"copies": CopiesStatistics} if self.n_copies else {})
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and summarise each of its parts."""
+        both = self.source.by_part(partition, self._summarise)
+        return Bundle(
+            {
+                name: Folded(tuple(part[index] for part in both.parts))
+                for index, name in enumerate(self.part_types)
+            }
+        )
+
+    def _summarise(
+        self, judgments: tuple[Ragged, ...], label: np.ndarray, weight: np.ndarray | None
+    ) -> Any:
+        statistics: tuple[Any, ...] = (JudgmentStatistics.from_block(judgments, label, weight),)
+        if self.n_copies:
+            copies = CopiesStatistics.from_block(judgments, label, self.n_copies, weight)
+            statistics = (*statistics, copies)
+        return statistics
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        return {**self.source.key(), "kind": "judgments", "n_copies": self.n_copies}
+
+    def partition_key(self, partition: Partition) -> str:
+        """Fingerprint of a partition."""
+        return partition.fingerprint
+
+
+@dataclass(frozen=True)
+class AveragesReader:
+    """Reads the statistics of averages of the first r judgments, of the selected attributes.
+
+    Attributes
+    ----------
+    source : JudgmentSource
+        With the layout of the selected attributes only.
+    repeats : tuple of int
+        Judgments to average of each of them.
+    """
+
+    source: JudgmentSource
+    repeats: tuple[int, ...]
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        return {"averages": RefitStatistics}
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and summarise each of its parts."""
+        return Bundle({"averages": self.source.by_part(partition, self._summarise)})
+
+    def _summarise(
+        self, judgments: tuple[Ragged, ...], label: np.ndarray, weight: np.ndarray | None
+    ) -> RefitStatistics:
+        return refit_statistics(judgments, label, self.repeats, weight)
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        return {**self.source.key(), "kind": "averages", "repeats": list(self.repeats)}
+
+    def partition_key(self, partition: Partition) -> str:
+        """Fingerprint of a partition."""
+        return partition.fingerprint
