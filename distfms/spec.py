@@ -358,7 +358,8 @@ def parse_section(model: type[S], content: Any, where: str) -> S:
 
 
 def _explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
-    problem = error.errors()[0]
+    # A misspelt key also shows as a missing one; the misspelling is what helps.
+    problem = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     location = [str(part) for part in problem["loc"]]
     dotted = ".".join([where, *location]) if where else ".".join(location)
     if problem["type"] == "extra_forbidden":

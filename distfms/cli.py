@@ -1,0 +1,206 @@
+"""Commands: parse, call, print. No logic."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from distfms.errors import DistfmsError
+
+app = typer.Typer(
+    name="distfms",
+    help="Decide what is worth measuring, in which order and how often.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+data_app = typer.Typer(help="Prepare data: convert, generate, inspect.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+Spec = Annotated[Path, typer.Argument(help="Job spec (YAML or JSON).")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as `multiselect.budget=20`."),
+]
+Run = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
+
+
+def _say(line: str) -> None:
+    Console(highlight=False, soft_wrap=True).print(line, markup=False)
+
+
+def _load(spec: Path, sets: list[str] | None, engine: str | None, address: str | None) -> Any:
+    from distfms.runs.job_spec import load_spec
+
+    overrides = [f"engine.kind={engine}"] if engine else []
+    overrides += [f'engine.address="{address}"'] if address else []
+    return load_spec(spec, [*overrides, *(sets or [])])
+
+
+@app.command()
+def check(spec: Spec, set_: Sets = None) -> None:
+    """Check a spec against its data and say what a run would do, without reading rows."""
+    from distfms.runs.driver import prepare
+
+    prepared = prepare(_load(spec, set_, None, None), _say)
+    for label, text in prepared.job.describe().items():
+        _say(f"{label}: {text}")
+    projection = prepared.projection()
+    for line in projection.lines():
+        _say(line)
+    projection.require()
+    _say("The spec is in order.")
+
+
+@app.command()
+def run(
+    spec: Spec,
+    out: Annotated[Path | None, typer.Option(help="Folder of this run.")] = None,
+    engine: Annotated[str | None, typer.Option(help="Where to run: local or dask.")] = None,
+    address: Annotated[str | None, typer.Option(help="Address of the Dask scheduler.")] = None,
+    set_: Sets = None,
+) -> None:
+    """Run a job. The same command goes on where a killed run stopped."""
+    from distfms.engine.progress import open_progress
+    from distfms.runs.driver import run_job
+
+    with open_progress("Reading") as progress:
+        result = run_job(_load(spec, set_, engine, address), out=out, say=_say, progress=progress)
+    from distfms.runs.finished import headline
+
+    _say(headline(result.folder))
+    _say(f"Report: {result.folder / 'report.html'}")
+
+
+@app.command()
+def predict(
+    run: Run,
+    data: Annotated[str, typer.Argument(help="Parquet folder, file, glob or URL.")],
+    out: Annotated[Path, typer.Option(help="Parquet file to write.")],
+) -> None:
+    """Apply a run's model to the rows of a dataset."""
+    from distfms.runs.predict import predict_file
+
+    _say(predict_file(run, data, out))
+
+
+@app.command()
+def report(run: Run) -> None:
+    """Draw a run's report again from its files."""
+    from distfms.runs.finished import redraw
+
+    _say(f"Report: {redraw(run)}")
+
+
+# --- data ---------------------------------------------------------------------------------------
+
+
+@data_app.command("judgments")
+def data_judgments(
+    source: Annotated[str, typer.Argument(help="Parquet or CSV in long form.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    object_: Annotated[str, typer.Option("--object", help="Column of the object.")],
+    attribute: Annotated[str, typer.Option(help="Column of the attribute.")],
+    value: Annotated[str, typer.Option(help="Column of the judgment.")],
+    label: Annotated[str, typer.Option(help="Label: a column of --labels, or an attribute.")],
+    labels: Annotated[str | None, typer.Option(help="Table with a label for each object.")] = None,
+    worker: Annotated[str | None, typer.Option(help="Column of the worker.")] = None,
+    max_judgments: Annotated[int | None, typer.Option(help="Keep at most so many.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+) -> None:
+    """Convert judgments from long form (object, attribute, value) to one row per object."""
+    from distfms.data.convert import convert_long_judgments
+
+    _say(
+        str(
+            convert_long_judgments(
+                source,
+                out,
+                object=object_,
+                attribute=attribute,
+                value=value,
+                worker=worker,
+                labels=labels,
+                label=label,
+                max_judgments=max_judgments,
+                seed=seed,
+            )
+        )
+    )
+
+
+@data_app.command("make")
+def data_make(
+    name: Annotated[str, typer.Argument(help="Generator; `distfms data list` names them.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    rows: Annotated[int, typer.Option(min=1, help="Rows.")] = 100_000,
+    seed: Annotated[int, typer.Option(help="Seed.")] = 0,
+    parameter: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter.")
+    ] = None,
+) -> None:
+    """Write synthetic data in shards."""
+    from distfms.data.synthetic import make
+    from distfms.spec import set_dotted
+
+    _say(str(make(name, out, rows=rows, seed=seed, **set_dotted({}, parameter or []))))
+
+
+@data_app.command("list")
+def data_list() -> None:
+    """List embedded datasets and generators."""
+    from distfms.data.builtin import BUILTIN
+    from distfms.data.synthetic import GENERATORS
+
+    table = Table("kind", "name", "what", box=None, header_style="bold")
+    for kind, registry in (("builtin", BUILTIN), ("generator", GENERATORS)):
+        for name, entry in registry.items():
+            table.add_row(kind, name, entry.description)
+    Console().print(table)
+
+
+@data_app.command("show")
+def data_show(path: Annotated[str, typer.Argument(help="Folder, file, glob or URL.")]) -> None:
+    """Show the files, partitions and columns of a dataset."""
+    from distfms.data.dataset import open_dataset
+
+    dataset = open_dataset(path)
+    _say(
+        f"{dataset.n_rows:,} rows, {len(dataset.files)} files, {len(dataset.partitions)} "
+        f"partitions, {dataset.n_bytes:,} bytes decoded, fingerprint {dataset.fingerprint[:16]}"
+    )
+    table = Table("column", "type", box=None, header_style="bold")
+    for column in dataset.schema:
+        table.add_row(column.name, str(column.type))
+    Console().print(table)
+
+
+# --- entry --------------------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit with its code.
+
+    Exit codes: 0 done, 1 failed while running, 2 bad spec, data or use.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    given = [argument for argument in given if argument != "--debug"]
+    try:
+        app(given, prog_name="distfms")
+    except DistfmsError as error:
+        if debug:
+            raise
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"Error: {error}", markup=False)
+        sys.exit(error.exit_code)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

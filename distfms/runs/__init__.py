@@ -1,0 +1,1 @@
+"""Runs: from a job spec to a run folder, resumable at every stage."""

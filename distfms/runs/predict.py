@@ -1,0 +1,101 @@
+"""Applying a run's model to a dataset, partition by partition."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from distfms.data.dataset import open_dataset
+from distfms.data.row_groups import parquet_options
+from distfms.engine.blas import single_threaded_blas
+from distfms.engine.executors import make_executor
+from distfms.errors import SpecError
+from distfms.runs.finished import open_run
+from distfms.runs.folder import storage_error
+
+#: Partitions in memory at once, per worker.
+_AHEAD = 2
+
+
+def predict_file(
+    run: Path, data: str, out: Path, *, budget: float | None = None, workers: int | None = None
+) -> str:
+    """Predict every row of a dataset and write the predictions to one Parquet file.
+
+    Parameters
+    ----------
+    run : Path
+        Folder of a finished run.
+    data : str
+        Parquet folder, file, glob or URL.
+    out : Path
+        File to write: the id column where the data has it, else the row number, and the
+        prediction; in the order of the data.
+    budget : float, optional
+        For models with prefixes.
+    workers : int, optional
+        Partitions side by side; by default the number of usable cores.
+
+    Returns
+    -------
+    str
+        What was done, for the user.
+
+    Raises
+    ------
+    SpecError, DataError
+        If the run or the data cannot be used.
+    EngineError
+        If the file cannot be written; nothing is left behind then.
+    """
+    job, finished = open_run(run)
+    dataset = open_dataset(data)
+    predictor = job.predictor(finished, dataset, budget)
+    if out.is_dir():
+        raise SpecError(f"--out {out} is a folder. Name a Parquet file to write.")
+    n_rows, remarks = 0, dict[str, int]()
+    with (
+        single_threaded_blas(),
+        make_executor("local", workers) as executor,
+        _atomic_parquet(out) as write,
+    ):
+        step = _AHEAD * executor.workers
+        for start in range(0, len(dataset.partitions), step):
+            for table in executor.map(predictor, dataset.partitions[start : start + step]):
+                write(table)
+                n_rows += table.num_rows
+                for label, count in predictor.remarks(table).items():
+                    remarks[label] = remarks.get(label, 0) + count
+    lines = [f"{n_rows:,} predictions in {out} (columns read: {', '.join(predictor.columns)})"]
+    lines += [f"{label}: {count:,}" for label, count in remarks.items() if count]
+    return "\n".join(lines)
+
+
+@contextmanager
+def _atomic_parquet(out: Path) -> Iterator[Any]:
+    """Yield a function that appends a table to a file which appears whole at the end."""
+    import pyarrow.parquet as pq
+
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    writer: Any = None
+
+    def write(table: Any) -> None:
+        nonlocal writer
+        if writer is None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            writer = pq.ParquetWriter(temporary, table.schema, **parquet_options(table.schema))
+        writer.write_table(table)
+
+    try:
+        yield write
+        if writer is not None:
+            writer.close()
+            temporary.replace(out)
+    except OSError as error:
+        raise storage_error(out, error) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,87 @@
+"""What a job will read, hold and write: said before it starts, refused where it cannot fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distfms.engine.executors import n_processors
+from distfms.engine.memory import MemoryProjection, format_bytes, project, require
+from distfms.methods.contract import Inputs, Job
+from distfms.runs.job_spec import JobSpec
+from distfms.spec import parse_bytes
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The projected size of a run.
+
+    Attributes
+    ----------
+    n_rows, n_partitions, n_files : int
+    read_bytes : int
+        Decoded bytes of all columns of the data.
+    written_bytes : int
+        Upper bound of the statistics in the run folder and of the cached partials.
+    memory : MemoryProjection
+    limit : int or None
+        Bytes the spec allows; None for what the machine has.
+    """
+
+    n_rows: int
+    n_partitions: int
+    n_files: int
+    read_bytes: int
+    written_bytes: int
+    memory: MemoryProjection
+    limit: int | None
+
+    def lines(self) -> list[str]:
+        """Say it, for the user."""
+        return [
+            f"Reads {self.n_rows:,} rows, {self.n_partitions:,} partitions of {self.n_files:,} "
+            f"files, up to {format_bytes(self.read_bytes)} decoded",
+            f"Holds up to {format_bytes(self.memory.total_bytes)} on {self.memory.workers} workers",
+            f"Writes up to {format_bytes(self.written_bytes)} of statistics",
+        ]
+
+    def require(self) -> None:
+        """Refuse a job that cannot fit.
+
+        Raises
+        ------
+        EngineError
+            With the numbers.
+        """
+        require(self.memory, self.limit)
+
+
+def project_job(spec: JobSpec, inputs: Inputs, job: Job) -> Projection:
+    """Project a job's size from its data's footers and its statistics.
+
+    Parameters
+    ----------
+    spec : JobSpec
+    inputs : Inputs
+    job : Job
+    """
+    datasets = [d for d in (inputs.train, inputs.test) if d is not None]
+    partitions = [p for d in datasets for p in d.partitions]
+    value_bytes = job.statistics_bytes()
+    cached = len(partitions) if spec.engine.cache else 0
+    memory = project(
+        n_units=len(partitions),
+        largest_unit_bytes=max(p.n_bytes for p in partitions),
+        value_bytes=value_bytes,
+        workers=spec.engine.workers or n_processors(),
+        processes=spec.engine.processes,
+    )
+    limit = spec.engine.memory
+    return Projection(
+        n_rows=sum(d.n_rows for d in datasets),
+        n_partitions=len(partitions),
+        n_files=sum(len(d.files) for d in datasets),
+        read_bytes=sum(p.n_bytes for p in partitions),
+        written_bytes=value_bytes * (1 + cached),
+        memory=memory,
+        limit=None if limit is None else parse_bytes(limit),
+    )
