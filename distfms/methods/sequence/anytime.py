@@ -1,0 +1,350 @@
+"""Anytime prediction: the longest prefix that a budget, a deadline or the data so far allow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distfms.errors import DataError, SpecError
+from distfms.methods.sequence.families import get_family
+from distfms.methods.sequence.path import PrefixModels, SequencePath, longest_affordable
+
+
+@dataclass(frozen=True, eq=False)
+class AnytimePredictor:
+    """Linear models of all prefixes of a group sequence.
+
+    Attributes
+    ----------
+    groups : tuple of str
+        Names of the K groups in the order in which they are computed.
+    columns : tuple of tuple of int
+        Positions of each group's columns among the features.
+    feature_names : tuple of str
+        All D feature columns.
+    target_names : tuple of str
+        The P targets (classes for ``softmax``).
+    spent : numpy.ndarray of shape (K,)
+        Cost of each prefix.
+    coefficients : numpy.ndarray of shape (K + 1, D, P)
+        In original units, of the prefixes 0..K.
+    intercept : numpy.ndarray of shape (K + 1, P)
+    fill : numpy.ndarray of shape (D,)
+        What a missing value is taken for: the training mean.
+    family : {"gaussian", "logistic", "softmax", "poisson"}
+        How the linear score becomes a prediction, ∇φ of Appendix B of the paper.
+    """
+
+    groups: tuple[str, ...]
+    columns: tuple[tuple[int, ...], ...]
+    feature_names: tuple[str, ...]
+    target_names: tuple[str, ...]
+    spent: np.ndarray
+    coefficients: np.ndarray
+    intercept: np.ndarray
+    fill: np.ndarray
+    family: str = "gaussian"
+
+    def __post_init__(self) -> None:
+        get_family(self.family)
+
+    @classmethod
+    def from_path(
+        cls, path: SequencePath, models: PrefixModels | None = None, *, family: str = "gaussian"
+    ) -> AnytimePredictor:
+        """Predictor of a sequence.
+
+        Parameters
+        ----------
+        path : SequencePath
+        models : PrefixModels, optional
+            Models of its prefixes 0..K, of a generalised linear model for instance. Default:
+            the linear ones of the path.
+        family : str
+            What the models are of.
+        """
+        models = path.models() if models is None else models
+        position = {name: i for i, name in enumerate(path.scaling.feature_names)}
+        return cls(
+            groups=path.groups,
+            columns=tuple(tuple(position[c] for c in group) for group in path.columns),
+            feature_names=path.scaling.feature_names,
+            target_names=path.scaling.target_names,
+            spent=path.spent,
+            coefficients=models.coefficients,
+            intercept=models.intercept,
+            fill=path.scaling.mean,
+            family=family,
+        )
+
+    def affordable(self, budget: float | None) -> int:
+        """Count the groups of the longest prefix that costs at most `budget` (None: all)."""
+        return longest_affordable(self.spent, budget)
+
+    def columns_within(self, budget: float | None) -> tuple[str, ...]:
+        """Names of the columns that a prediction at this budget reads, in sequence order."""
+        used = self.columns[: self.affordable(budget)]
+        return tuple(self.feature_names[c] for group in used for c in group)
+
+    def predict(
+        self, X: np.ndarray | Mapping[str, np.ndarray], budget: float | None = None
+    ) -> np.ndarray:
+        """Predictions of the longest affordable prefix.
+
+        Parameters
+        ----------
+        X : numpy.ndarray of shape (n, D), or mapping of str to numpy.ndarray of shape (n,)
+            All features, or at least the columns of the prefix by name. NaN is a missing value.
+        budget : float, optional
+            Default: all groups.
+
+        Returns
+        -------
+        numpy.ndarray of shape (n,), or (n, P) for several targets
+
+        Raises
+        ------
+        DataError
+            If a needed column is not there, or a value is infinite.
+        """
+        return self._mean(self.score(X, budget))
+
+    def score(
+        self, X: np.ndarray | Mapping[str, np.ndarray], budget: float | None = None
+    ) -> np.ndarray:
+        """Linear score of the longest affordable prefix, shape (n, P); see `predict`."""
+        prefix = self.affordable(budget)
+        used = [c for group in self.columns[:prefix] for c in group]
+        values = self._values(X, used)
+        return values @ self.coefficients[prefix][used] + self.intercept[prefix]
+
+    def start(
+        self,
+        *,
+        n_samples: int = 1,
+        deadline_s: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> AnytimeSession:
+        """Begin a prediction whose groups come one by one.
+
+        Parameters
+        ----------
+        n_samples : int
+            Rows that are predicted together.
+        deadline_s : float, optional
+            Seconds from now after which nothing is taken any more.
+        clock : callable
+            Seconds, monotonic.
+        """
+        return AnytimeSession(self, n_samples, deadline_s, clock)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Numbers of the predictor; with `to_dict` all there is to store."""
+        return {
+            "spent": self.spent,
+            "coefficients": self.coefficients,
+            "intercept": self.intercept,
+            "fill": self.fill,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Names of the predictor, as JSON can hold them."""
+        return {
+            "groups": list(self.groups),
+            "columns": [list(group) for group in self.columns],
+            "feature_names": list(self.feature_names),
+            "target_names": list(self.target_names),
+            "family": self.family,
+        }
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, np.ndarray], names: Mapping[str, Any]
+    ) -> AnytimePredictor:
+        """Inverse of `to_arrays` and `to_dict`."""
+        return cls(
+            groups=tuple(names["groups"]),
+            columns=tuple(tuple(int(c) for c in group) for group in names["columns"]),
+            feature_names=tuple(names["feature_names"]),
+            target_names=tuple(names["target_names"]),
+            family=str(names["family"]),
+            **{key: arrays[key] for key in ("spent", "coefficients", "intercept", "fill")},
+        )
+
+    def _values(self, X: np.ndarray | Mapping[str, np.ndarray], used: Sequence[int]) -> np.ndarray:
+        """Take the used columns of X as an (n, len(used)) array, missing values filled in."""
+        if not isinstance(X, Mapping):
+            X = np.asarray(X, dtype=np.float64)
+            if X.ndim != 2 or X.shape[1] != len(self.feature_names):
+                raise DataError(
+                    f"The data have shape {X.shape}; the model knows "
+                    f"{len(self.feature_names)} features."
+                )
+            values = X[:, used]
+        else:
+            missing = [self.feature_names[c] for c in used if self.feature_names[c] not in X]
+            if missing:
+                raise DataError(f"The data lack the columns {', '.join(missing)}.")
+            n_samples = len(next(iter(X.values()))) if X else 0
+            values = np.empty((n_samples, len(used)))
+            for j, c in enumerate(used):
+                values[:, j] = X[self.feature_names[c]]
+        return self._filled(values, used)
+
+    def _filled(self, values: np.ndarray, columns: Sequence[int]) -> np.ndarray:
+        """Values with NaN replaced by the training mean; infinite ones are refused."""
+        if np.isfinite(values).all():
+            return values
+        infinite = np.isinf(values).any(axis=0)
+        if infinite.any():
+            names = [self.feature_names[c] for c, bad in zip(columns, infinite, strict=True) if bad]
+            raise DataError(f"Infinite values in {', '.join(names)}.")
+        return np.where(np.isnan(values), self.fill[list(columns)], values)
+
+    def _mean(self, score: np.ndarray) -> np.ndarray:
+        """Prediction from the score, a vector when there is one target."""
+        mean = get_family(self.family).mean(np.ascontiguousarray(score.T)).T
+        return mean[:, 0] if mean.shape[1] == 1 else mean
+
+
+class AnytimeSession:
+    """One prediction in the making: take groups as they come, always have an answer.
+
+    The answer is that of the longest prefix of the sequence all of whose groups are there: each
+    prefix has its own best coefficients, and none were fitted for other sets. Groups may come in
+    any order; one that is ahead of its turn is kept until the gap before it is closed. The
+    prediction is made when a group is taken, so that reading it takes no time.
+
+    Parameters
+    ----------
+    predictor : AnytimePredictor
+    n_samples : int
+        Rows predicted together.
+    deadline_s : float or None
+        Seconds after the start from which on nothing is taken.
+    clock : callable
+        Seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        predictor: AnytimePredictor,
+        n_samples: int,
+        deadline_s: float | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._predictor = predictor
+        self._clock = clock
+        self._end = None if deadline_s is None else clock() + deadline_s
+        self._index = {name: i for i, name in enumerate(predictor.groups)}
+        self._arrived: set[int] = set()
+        self._values = np.zeros((n_samples, len(predictor.feature_names)))
+        self.n_groups = 0
+        """Groups behind the present prediction."""
+        self._update()
+
+    @property
+    def prediction(self) -> np.ndarray:
+        """Prediction so far, shape (n,) or (n, P); that of the empty prefix at first."""
+        return self._prediction
+
+    @property
+    def spent(self) -> float:
+        """Cost of the prefix behind the present prediction."""
+        return float(self._predictor.spent[self.n_groups - 1]) if self.n_groups else 0.0
+
+    @property
+    def expired(self) -> bool:
+        """Whether the deadline is over."""
+        return self._end is not None and self._clock() >= self._end
+
+    @property
+    def next_group(self) -> str | None:
+        """Group that the prediction waits for; None when all are there."""
+        groups = self._predictor.groups
+        return groups[self.n_groups] if self.n_groups < len(groups) else None
+
+    def deliver(self, group: str, values: np.ndarray | Sequence[float] | float) -> bool:
+        """Take the values of a group.
+
+        Parameters
+        ----------
+        group : str
+        values : array_like of shape (n, s), (s,) for one row, or a number for one row and column
+            The group's columns in the order of the predictor; NaN is a missing value.
+
+        Returns
+        -------
+        bool
+            False if the deadline was over and the values were ignored.
+
+        Raises
+        ------
+        SpecError
+            If there is no such group or it was delivered before.
+        DataError
+            If the values have another shape or are infinite.
+        """
+        if self.expired:
+            return False
+        if group not in self._index:
+            raise SpecError(f"{group!r} is no group of this predictor.")
+        index = self._index[group]
+        if index in self._arrived:
+            raise SpecError(f"Group {group!r} was delivered before.")
+        columns = list(self._predictor.columns[index])
+        shape = (len(self._values), len(columns))
+        block = np.asarray(values, dtype=np.float64)
+        if block.size != shape[0] * shape[1] or (block.ndim == 2 and block.shape != shape):
+            raise DataError(f"Group {group!r} needs values of shape {shape}, not {block.shape}.")
+        self._values[:, columns] = self._predictor._filled(block.reshape(shape), columns)
+        self._arrived.add(index)
+        self._update()
+        return True
+
+    def run(
+        self,
+        compute: Mapping[str, Callable[[], np.ndarray]],
+        *,
+        budget: float | None = None,
+    ) -> np.ndarray:
+        """Compute groups in the order of the sequence until the deadline or the budget.
+
+        Parameters
+        ----------
+        compute : mapping of str to callable
+            For each group a function that computes its values. The run ends at the first group
+            without one, because no later prefix could be completed.
+        budget : float, optional
+            Cost of the longest prefix to compute.
+
+        Returns
+        -------
+        numpy.ndarray
+            The prediction at the end. A group whose computation ends after the deadline does
+            not count.
+        """
+        for index in range(self._predictor.affordable(budget)):
+            group = self._predictor.groups[index]
+            if index in self._arrived:
+                continue
+            if self.expired or group not in compute:
+                break
+            if not self.deliver(group, compute[group]()):
+                break
+        return self.prediction
+
+    def _update(self) -> None:
+        """Extend the prefix over all groups that are there, and predict."""
+        before, model = self.n_groups, self._predictor
+        while self.n_groups in self._arrived:
+            self.n_groups += 1
+        if self.n_groups == before and before > 0:
+            return
+        used = [c for group in model.columns[: self.n_groups] for c in group]
+        score = self._values[:, used] @ model.coefficients[self.n_groups][used]
+        self._prediction = model._mean(score + model.intercept[self.n_groups])

@@ -1,0 +1,262 @@
+"""What a selection returns: the sequence, its curve, and a linear model for every prefix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from distfms.errors import DataError
+from distfms.methods.sequence.problem import Scaling, check_targets_observed
+from distfms.stats.comoments import CoMoments
+
+
+@dataclass(frozen=True, eq=False)
+class PrefixModels:
+    """Linear models of the prefixes 0..K of a sequence, in original units.
+
+    Attributes
+    ----------
+    coefficients : numpy.ndarray of shape (K + 1, D, P)
+        Zero for groups not in the prefix, constant columns, and columns that depend linearly on
+        earlier ones. Row 0 is the empty prefix.
+    intercept : numpy.ndarray of shape (K + 1, P)
+        For row 0 the mean of the targets.
+    """
+
+    coefficients: np.ndarray
+    intercept: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutCurve:
+    """Errors of every prefix 0..K on held-out rows.
+
+    Attributes
+    ----------
+    mse : numpy.ndarray of shape (K + 1, P)
+        Mean squared error in squared units of the targets.
+    explained_variance : numpy.ndarray of shape (K + 1,)
+        1 − mse / (mse of the empty prefix, which predicts the training mean); mean over targets.
+    r2 : numpy.ndarray of shape (K + 1,)
+        1 − mse / (variance of the held-out target); mean over targets. NaN where a held-out
+        target does not vary.
+    """
+
+    mse: np.ndarray
+    explained_variance: np.ndarray
+    r2: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class SequencePath:
+    """Groups in the order in which to compute them, K of them.
+
+    Attributes
+    ----------
+    criterion : str
+        ``omp``, ``fr``, ``omp-single``, ``omp-no-whiten``, ``given`` or ``random``.
+    cost_aware, doubling : bool
+        How it was found.
+    ridge : float
+        λ of the objective.
+    order : numpy.ndarray of int, shape (K,)
+        Group indices of the problem.
+    groups : tuple of str
+        Their names.
+    columns : tuple of tuple of str
+        Their columns, constant ones left out.
+    cost, spent : numpy.ndarray of shape (K,)
+        Cost of each step, given what shared costs were paid before, and its running sum.
+    gain : numpy.ndarray of shape (K,)
+        Growth of F = ½ b_Sᵀ C_S⁻¹ b_S.
+    ranks : numpy.ndarray of int, shape (K,)
+        Linearly independent columns of each prefix.
+    doubling_capable : bool
+        False if a doubling run had to exceed its cap (Definition 4.2). True otherwise.
+    notes : tuple of str
+        What a reader of the result should know.
+    scaling : Scaling
+        The way back to original units.
+    support : numpy.ndarray of int, shape (r,)
+        Columns of the problem that entered, in order.
+    upper : numpy.ndarray of shape (r, r)
+        Upper Cholesky factor of C at `support`.
+    response : numpy.ndarray of shape (r, P)
+        U⁻ᵀ b at `support`.
+    """
+
+    criterion: str
+    cost_aware: bool
+    doubling: bool
+    ridge: float
+    order: np.ndarray
+    groups: tuple[str, ...]
+    columns: tuple[tuple[str, ...], ...]
+    cost: np.ndarray
+    spent: np.ndarray
+    gain: np.ndarray
+    ranks: np.ndarray
+    doubling_capable: bool
+    notes: tuple[str, ...]
+    scaling: Scaling
+    support: np.ndarray
+    upper: np.ndarray
+    response: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @property
+    def objective(self) -> np.ndarray:
+        """F after each step, shape (K,); at most P / 2."""
+        return np.cumsum(self.gain)
+
+    @property
+    def explained_variance(self) -> np.ndarray:
+        """Share of the label variance explained, 2F / P, in [0, 1], shape (K,).
+
+        It is the training R² when the ridge is 0, and below it by λ‖w‖² / P otherwise.
+        """
+        return 2.0 * self.objective / self.response.shape[1]
+
+    @property
+    def curve_cost(self) -> np.ndarray:
+        """Cost of the prefixes 0..K, starting at 0."""
+        return np.concatenate(([0.0], self.spent))
+
+    @property
+    def curve_value(self) -> np.ndarray:
+        """Explained variance of the prefixes 0..K, starting at 0."""
+        return np.concatenate(([0.0], self.explained_variance))
+
+    def affordable(self, budget: float | None) -> int:
+        """Count the groups of the longest prefix that costs at most `budget` (None: all)."""
+        return longest_affordable(self.spent, budget)
+
+    def standardised_coefficients(self) -> np.ndarray:
+        """w(S) of the prefixes 0..K on standardised columns, shape (K + 1, r, P), by `support`.
+
+        One triangular solve for all prefixes: the factor of a prefix is a corner of the factor
+        of the whole. Cost O(K P r²).
+        """
+        rank, n_targets = self.response.shape
+        ends = np.concatenate(([0], self.ranks))
+        right = np.zeros((rank, len(ends), n_targets))
+        for prefix, end in enumerate(ends):
+            right[:end, prefix] = self.response[:end]
+        if rank == 0:
+            return right.transpose(1, 0, 2)
+        flat = solve_triangular(self.upper, right.reshape(rank, -1), check_finite=False)
+        return flat.reshape(right.shape).transpose(1, 0, 2)
+
+    def models(self) -> PrefixModels:
+        """Coefficients and intercepts of the prefixes 0..K in original units."""
+        scaling = self.scaling
+        standard = self.standardised_coefficients()
+        columns = scaling.kept[self.support]
+        shape = (len(standard), len(scaling.feature_names), standard.shape[2])
+        coefficients = np.zeros(shape)
+        coefficients[:, columns] = standard * scaling.target_scale / scaling.scale[columns][:, None]
+        moved = np.einsum("kdp,d->kp", coefficients, scaling.mean)
+        return PrefixModels(coefficients, scaling.target_mean - moved)
+
+    def held_out(self, statistics: CoMoments) -> HeldOutCurve:
+        """Errors of every prefix on rows that only their statistics are known of; exact.
+
+        Missing features of those rows count as the training mean, as they did in training.
+
+        Parameters
+        ----------
+        statistics : CoMoments
+            Of the held-out rows, with the columns of the training statistics.
+
+        Raises
+        ------
+        DataError
+            If there are no held-out rows or a target is missing in some.
+        """
+        return held_out_curve(self.models().coefficients, self.scaling, statistics)
+
+
+def held_out_curve(
+    coefficients: np.ndarray, scaling: Scaling, statistics: CoMoments
+) -> HeldOutCurve:
+    """Errors of linear models, centred at the training means, from held-out statistics.
+
+    Parameters
+    ----------
+    coefficients : numpy.ndarray of shape (M, D, P)
+        In original units; the intercept is the one that maps training means to training means.
+        The first model is what `explained_variance` compares with: pass zeros.
+    scaling : Scaling
+        Training means and column positions.
+    statistics : CoMoments
+        Of the held-out rows.
+
+    Notes
+    -----
+    With x̃ = x − training mean (0 where missing), the mean squared error is
+    (M_yy − 2 wᵀM_xy + wᵀM_xx w) / n of the second moments M of x̃ and ỹ, which follow from the
+    co-moments, cross sums and pairwise weights of the held-out rows. Cost O(M P D²).
+    """
+    if not statistics.weight > 0:
+        raise DataError("There are no held-out rows.")
+    check_targets_observed(statistics, scaling.target_columns, scaling.target_names)
+    n = len(scaling.feature_names)
+    moments, sums = _moments_about_training_mean(scaling, statistics)
+    weight = float(statistics.weight)
+    # On the scale of the training data, so that columns of any unit lose no digits.
+    scale = np.where(scaling.scale > 0, scaling.scale, 1.0)
+    second = moments[:n, :n] / np.outer(scale, scale)
+    cross = moments[:n, n:] / np.outer(scale, scaling.target_scale)
+    total = np.diagonal(moments)[n:] / scaling.target_scale**2
+    w = coefficients * scale[:, None] / scaling.target_scale
+    flat = w.transpose(0, 2, 1).reshape(-1, n)  # one row per model and target
+    quadratic = np.einsum("md,md->m", flat @ second, flat).reshape(len(w), -1)
+    risk = np.maximum(total - 2 * np.einsum("kdp,dp->kp", w, cross) + quadratic, 0.0) / weight
+    offset = sums[n:] / weight / scaling.target_scale
+    variance = np.maximum(total / weight - offset**2, 0.0)
+    return HeldOutCurve(
+        mse=risk * scaling.target_scale**2,
+        explained_variance=_mean_share(risk, risk[0]),
+        r2=_mean_share(risk, variance),
+    )
+
+
+def _mean_share(risk: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Mean over targets of 1 − risk / whole; NaN where there is nothing to explain."""
+    if np.any(whole <= 0):
+        return np.full(len(risk), np.nan)
+    return 1.0 - np.mean(risk / whole, axis=1)
+
+
+def _moments_about_training_mean(
+    scaling: Scaling, statistics: CoMoments
+) -> tuple[np.ndarray, np.ndarray]:
+    """Σ w x̃ᵢx̃ⱼ and Σ w x̃ᵢ about the training means, missing entries counting as 0."""
+    columns = [*scaling.feature_columns, *scaling.target_columns]
+    pick = np.ix_(columns, columns)
+    mean = np.concatenate((scaling.mean, scaling.target_mean))
+    shift = np.asarray(statistics.mean)[columns] - mean
+    moments = np.asarray(statistics.comoment)[pick].copy()
+    if statistics.pair_weight is None or statistics.cross is None:
+        moments += statistics.weight * np.outer(shift, shift)
+        return moments, statistics.weight * shift
+    cross = np.asarray(statistics.cross)[pick]
+    moments += cross * shift + (cross * shift).T
+    pair_weight = np.asarray(statistics.pair_weight)[pick]
+    moments += pair_weight * np.outer(shift, shift)
+    return moments, np.diagonal(pair_weight) * shift
+
+
+def longest_affordable(spent: Sequence[float] | np.ndarray, budget: float | None) -> int:
+    """Count the leading steps whose running cost is at most `budget`.
+
+    A budget that equals a running cost but for rounding (1e-12 of it) affords it.
+    """
+    if budget is None:
+        return len(spent)
+    return int(np.searchsorted(spent, budget + 1e-12 * abs(budget), side="right"))

@@ -1,0 +1,367 @@
+"""Block Cholesky of C_S with the residuals of every column that is not in S yet.
+
+Everything here lives on the Gram matrix. After the groups of S are appended there are
+
+- the rows L⁻¹C_{S,·} for all own columns (L the Cholesky factor of C_S),
+- the residual target b − C_{·S} C_S⁻¹ b_S, the gradient of the explained variance,
+- on request the residual blocks C_gg − C_gS C_S⁻¹ C_Sg of the own groups,
+
+all updated in O(|g| |S| d) per step. A state may own only some of the columns: what one step has
+to send to the others is a `Pivot`, of O(|g| |S|) numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg.blas import dtrsm
+from scipy.linalg.lapack import dpotrf
+
+
+@dataclass(frozen=True, eq=False)
+class SizeClass:
+    """Own groups of one size, so that one array operation serves all of them.
+
+    Attributes
+    ----------
+    size : int
+        Columns in each of these groups, s.
+    groups : numpy.ndarray of int, shape (m,)
+        Their indices among the own groups, ascending.
+    positions : numpy.ndarray of int, shape (m, s)
+        Where their columns are among the own columns.
+    """
+
+    size: int
+    groups: np.ndarray
+    positions: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Pivot:
+    """What appending one group changes, enough for every holder of columns to follow.
+
+    Attributes
+    ----------
+    columns : numpy.ndarray of int, shape (k,)
+        Columns (of the whole problem) that enter: those of the group that are not linearly
+        dependent on S and on each other.
+    border : numpy.ndarray of shape (|S|, k)
+        L⁻¹C_{S,columns}.
+    upper : numpy.ndarray of shape (k, k)
+        Upper Cholesky factor of the residual block.
+    response : numpy.ndarray of shape (k, P)
+        New rows of L⁻¹b; half their squared norm is the gain in explained variance.
+    """
+
+    columns: np.ndarray
+    border: np.ndarray
+    upper: np.ndarray
+    response: np.ndarray
+
+    @property
+    def gain(self) -> float:
+        """F(S ∪ g) − F(S), in the convention F = ½ bᵀC⁻¹b."""
+        return 0.5 * float(np.sum(self.response * self.response))
+
+
+class ResidualGram:
+    """Growing block Cholesky over some or all columns of a problem.
+
+    Parameters
+    ----------
+    rows : numpy.ndarray of shape (D, d)
+        Gram matrix without ridge: all D rows of the d own columns.
+    target : numpy.ndarray of shape (d, P)
+        b of the own columns.
+    groups : sequence of sequence of int
+        Partition of 0..d-1 into the own groups.
+    columns : sequence of int, optional
+        Which of the D columns the own ones are. Default: all, d = D.
+    ridge : float
+        λ, added to the diagonal.
+    rtol : float, optional
+        A column whose residual variance is at most this share of its own is linearly dependent
+        and never enters. Default `dependence_rtol(D)`.
+    blocks : bool
+        Whether to keep the residual blocks up to date, which `group_gains` needs.
+
+    Notes
+    -----
+    Memory beyond `rows` is at most once more its size.
+    """
+
+    def __init__(
+        self,
+        rows: np.ndarray,
+        target: np.ndarray,
+        groups: Sequence[Sequence[int]],
+        *,
+        columns: Sequence[int] | None = None,
+        ridge: float = 0.0,
+        rtol: float | None = None,
+        blocks: bool = False,
+    ) -> None:
+        n_total, n_own = rows.shape
+        self.rank = 0
+        self.ridge = ridge
+        self.groups = [np.asarray(group, dtype=np.intp) for group in groups]
+        self.classes = _size_classes(self.groups)
+        self._columns = np.arange(n_own) if columns is None else np.asarray(columns, dtype=np.intp)
+        self._rows = np.ascontiguousarray(rows)
+        self._residual = np.array(target, dtype=np.float64, order="C")
+        self._factor_rows = np.empty((min(n_total, 64), n_own))
+        rtol = dependence_rtol(n_total) if rtol is None else rtol
+        self._floor = rtol * (self._rows[self._columns, np.arange(n_own)] + ridge)
+        self._blocks = [self._residual_blocks(c) for c in self.classes] if blocks else None
+
+    @property
+    def n_groups(self) -> int:
+        """Number of own groups."""
+        return len(self.groups)
+
+    def gradient(self, size_class: SizeClass) -> np.ndarray:
+        """Residual targets of a class of groups, shape (m, s, P)."""
+        return self._residual[size_class.positions]
+
+    def raw_blocks(self, size_class: SizeClass) -> np.ndarray:
+        """Gram blocks of a class of groups without ridge, shape (m, s, s)."""
+        positions = size_class.positions
+        return self._rows[self._columns[positions][:, :, None], positions[:, None, :]]
+
+    def group_gains(self) -> np.ndarray:
+        """F(S ∪ g) − F(S) for every own group, shape (n_groups,); 0 for the selected ones.
+
+        Columns that depend linearly on S, or on earlier columns of their group, add nothing.
+        """
+        if self._blocks is None:
+            raise ValueError("residual blocks are not kept; pass blocks=True")
+        gains = np.zeros(self.n_groups)
+        for blocks in self._blocks:
+            gains[blocks.groups] = blocks.gains(self._residual)
+        return gains
+
+    def select(self, group: int) -> Pivot:
+        """Append an own group to S.
+
+        Returns
+        -------
+        Pivot
+            What holders of other columns `append`.
+        """
+        pivot = self._pivot(group)
+        for blocks in self._blocks or ():
+            blocks.close(group)
+        self.append(pivot)
+        return pivot
+
+    def append(self, pivot: Pivot) -> None:
+        """Take into S a group, own or not: new rows of the factor, new residuals."""
+        k = len(pivot.columns)
+        if k == 0:
+            return
+        new = self._rows[pivot.columns]
+        if self.rank:
+            new -= pivot.border.T @ self._factor_rows[: self.rank]
+        new = _solve_rows(pivot.upper, new)
+        self._reserve(self.rank + k)
+        self._factor_rows[self.rank : self.rank + k] = new
+        self.rank += k
+        self._residual -= new.T @ pivot.response
+        for blocks in self._blocks or ():
+            blocks.subtract(new)
+
+    def _pivot(self, group: int) -> Pivot:
+        """Work out what appending an own group means."""
+        cols = self.groups[group]
+        border = self._factor_rows[: self.rank, cols]
+        block = self._rows[self._columns[cols][:, None], cols] - border.T @ border
+        block.flat[:: len(cols) + 1] += self.ridge
+        upper, kept = _factor(block, self._floor[cols])
+        return Pivot(
+            columns=self._columns[cols[kept]],
+            border=border[:, kept],
+            upper=upper,
+            response=_solve_rows(upper, self._residual[cols[kept]]),
+        )
+
+    def _reserve(self, rank: int) -> None:
+        """Grow the store of factor rows by doubling."""
+        if rank > len(self._factor_rows):
+            larger = np.empty((max(rank, 2 * len(self._factor_rows)), self._rows.shape[1]))
+            larger[: self.rank] = self._factor_rows[: self.rank]
+            self._factor_rows = larger
+
+    def _residual_blocks(self, size_class: SizeClass) -> _ResidualBlocks:
+        """Blocks C_gg of a class, before any group is selected."""
+        blocks = self.raw_blocks(size_class)
+        diagonal = np.arange(size_class.size)
+        blocks[:, diagonal, diagonal] += self.ridge
+        floor = self._floor[size_class.positions]
+        n_targets = self._residual.shape[1]
+        return _ResidualBlocks(size_class.groups, size_class.positions, blocks, floor, n_targets)
+
+
+class _ResidualBlocks:
+    """Residual blocks of the groups of one size that are not selected yet.
+
+    Groups whose block was once found singular are solved by elimination from then on (residuals
+    only shrink), the others all at once by Cholesky.
+    """
+
+    def __init__(
+        self,
+        groups: np.ndarray,
+        positions: np.ndarray,
+        blocks: np.ndarray,
+        floor: np.ndarray,
+        n_targets: int,
+    ) -> None:
+        self.groups = groups
+        self._positions = positions
+        self._floor = floor
+        self._singular = np.zeros(len(groups), dtype=bool)
+        self._blocks = blocks
+        self._bordered = _bordered(blocks, n_targets)
+
+    def subtract(self, new: np.ndarray) -> None:
+        """Take new factor rows (k, d) off the blocks."""
+        part = new.take(self._positions, axis=1).transpose(1, 2, 0)
+        self._blocks -= part @ part.transpose(0, 2, 1)
+
+    def close(self, group: int) -> None:
+        """Forget a group that is selected now."""
+        others = np.flatnonzero(self.groups != group)
+        if len(others) < len(self.groups):
+            self.groups = self.groups[others]
+            self._positions = self._positions.take(others, axis=0)
+            self._floor = self._floor.take(others, axis=0)
+            self._singular = self._singular[others]
+            self._blocks = self._blocks.take(others, axis=0)
+            self._bordered = self._bordered[: len(others)]
+
+    def gains(self, residual: np.ndarray) -> np.ndarray:
+        """½ bᵀC⁻¹b of each group, shape (m,)."""
+        gradient = residual.take(self._positions, axis=0)
+        size = self._positions.shape[1]
+        self._bordered[:, :size, :size] = self._blocks
+        self._bordered[:, size:, :size] = gradient.transpose(0, 2, 1)
+        if not self._singular.any():
+            regular = _cholesky_gain(self._bordered, self._floor)
+            if regular is not None:
+                return regular
+            gains, self._singular = _elimination_gain(self._blocks, gradient, self._floor)
+            return gains
+        gains = np.empty(len(self.groups))
+        part = np.flatnonzero(~self._singular)
+        gains[part], self._singular[part] = self._of_regular(part, gradient)
+        part = np.flatnonzero(self._singular)
+        gains[part] = _elimination_gain(self._blocks[part], gradient[part], self._floor[part])[0]
+        return gains
+
+    def _of_regular(self, part: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Gains of groups not known to be singular, and which of them turn out to be."""
+        gains = _cholesky_gain(self._bordered[part], self._floor[part])
+        if gains is None:
+            return _elimination_gain(self._blocks[part], gradient[part], self._floor[part])
+        return gains, np.zeros(len(part), dtype=bool)
+
+
+def _bordered(blocks: np.ndarray, n_targets: int) -> np.ndarray:
+    """Room for [[C, b], [bᵀ, corner]] of each block (m, s, s), the corner filled in.
+
+    One batched factorisation of it does factor and solve: its last rows are L⁻¹b. It exists
+    because bᵀC⁻¹b is at most YᵀY/n = P, which is below the corner.
+    """
+    m, size, _ = blocks.shape
+    bordered = np.zeros((m, size + n_targets, size + n_targets))
+    corner = np.arange(size, size + n_targets)
+    bordered[:, corner, corner] = n_targets + 1.0
+    return bordered
+
+
+def dependence_rtol(n_columns: int) -> float:
+    """Share of a column's variance below which its residual is taken for rounding."""
+    return 32 * float(np.finfo(np.float64).eps) * max(n_columns, 16)
+
+
+def _size_classes(groups: Sequence[np.ndarray]) -> list[SizeClass]:
+    """Put groups of equal size together."""
+    sizes = np.array([len(group) for group in groups])
+    classes = []
+    for size in np.unique(sizes).tolist():
+        members = np.flatnonzero(sizes == size)
+        positions = np.stack([groups[g] for g in members.tolist()])
+        classes.append(SizeClass(size, members, positions))
+    return classes
+
+
+def _cholesky_gain(bordered: np.ndarray, floor: np.ndarray) -> np.ndarray | None:
+    """½ bᵀC⁻¹b for m systems as `_bordered`, or None if one of them is singular."""
+    size = floor.shape[1]
+    if size == 1:
+        pivots, right = bordered[:, 0, 0], bordered[:, 1:, 0]
+        if np.any(pivots <= floor[:, 0]):
+            return None
+        return 0.5 * np.einsum("mp,mp->m", right, right) / pivots
+    try:
+        factor = np.linalg.cholesky(bordered)
+    except np.linalg.LinAlgError:
+        return None
+    width = factor.shape[1]
+    pivots = factor.reshape(-1, width * width)[:, :: width + 1][:, :size]
+    if (pivots * pivots <= floor).any():
+        return None
+    solved = factor[:, size:, :size]
+    return 0.5 * np.einsum("mps,mps->m", solved, solved)
+
+
+def _elimination_gain(
+    blocks: np.ndarray, gradient: np.ndarray, floor: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """½ bᵀC⁻¹b for m systems that may be singular, and which are.
+
+    A column whose pivot is at most its floor depends on earlier ones and is skipped.
+    """
+    size = blocks.shape[1]
+    # Systems last: each elimination step is one operation on contiguous rows of them.
+    work = np.concatenate((blocks, gradient), axis=2).transpose(1, 2, 0).copy()
+    gain = np.zeros(len(blocks))
+    singular = np.zeros(len(blocks), dtype=bool)
+    for j in range(size):
+        pivot = work[j, j]
+        independent = pivot > floor[:, j]
+        singular |= ~independent
+        inverse = np.divide(1.0, pivot, out=np.zeros_like(pivot), where=independent)
+        row = work[j, j + 1 :]
+        scaled = row * inverse
+        right = size - j - 1
+        gain += np.einsum("pm,pm->m", row[right:], scaled[right:])
+        work[j + 1 :, j + 1 :] -= scaled[:right, None] * row[None]
+    return 0.5 * gain, singular
+
+
+def _factor(block: np.ndarray, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Upper Cholesky factor of the independent columns of a block, and which they are."""
+    upper, info = dpotrf(block, lower=0, clean=1)
+    if info == 0 and np.all(np.diagonal(upper) ** 2 > floor):
+        return upper, np.arange(len(block))
+    rest = block.copy()
+    factor = np.zeros_like(block)
+    kept = []
+    for j in range(len(block)):
+        if rest[j, j] > floor[j]:
+            kept.append(j)
+            factor[j, j:] = rest[j, j:] / np.sqrt(rest[j, j])
+            rest[j + 1 :, j + 1 :] -= np.outer(factor[j, j + 1 :], factor[j, j + 1 :])
+    return factor[np.ix_(kept, kept)], np.array(kept, dtype=np.intp)
+
+
+def _solve_rows(upper: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Overwrite `right` (k, d), C-ordered, with U⁻ᵀ `right`."""
+    if not right.size:
+        return right
+    # BLAS is column-major: seen from there it is the transpose, so X U = rightᵀ from the right.
+    return dtrsm(1.0, upper, right.T, side=1, lower=0, overwrite_b=1).T

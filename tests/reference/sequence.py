@@ -1,0 +1,193 @@
+"""Group sequencing as the paper writes it: every candidate refitted on the rows, every time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from distfms.methods.sequence.costs import GroupCosts
+from distfms.methods.sequence.groups import FeatureGroups
+from distfms.methods.sequence.problem import SequenceProblem, problem_from_comoments
+from distfms.stats.comoments import CoMoments
+
+
+def standardised(X: np.ndarray) -> np.ndarray:
+    return (X - X.mean(axis=0)) / X.std(axis=0)
+
+
+def fitted(X: np.ndarray, Y: np.ndarray, columns: Sequence[int], ridge: float) -> np.ndarray:
+    """w(S), from the rows: least squares, with √(nλ) I below X for the ridge."""
+    design = X[:, list(columns)]
+    if ridge:
+        extra = np.sqrt(len(X) * ridge) * np.eye(design.shape[1])
+        design = np.vstack((design, extra))
+        Y = np.vstack((Y, np.zeros((design.shape[1], Y.shape[1]))))
+    return np.linalg.lstsq(design, Y, rcond=1e-10)[0]
+
+
+def risk(X: np.ndarray, Y: np.ndarray, columns: Sequence[int], ridge: float) -> float:
+    """Equation 1."""
+    w = fitted(X, Y, columns, ridge)
+    residual = Y - X[:, list(columns)] @ w
+    return float((residual**2).sum() / (2 * len(X)) + ridge / 2 * (w**2).sum())
+
+
+def explained(X: np.ndarray, Y: np.ndarray, columns: Sequence[int], ridge: float) -> float:
+    """F(S) = YᵀY/2n − R(S)."""
+    return float((Y**2).sum() / (2 * len(X))) - risk(X, Y, columns, ridge)
+
+
+def gradient(
+    X: np.ndarray, Y: np.ndarray, columns: Sequence[int], group: Sequence[int], ridge: float
+) -> np.ndarray:
+    """b_g at S, for g outside S."""
+    residual = Y
+    if len(columns):
+        residual = Y - X[:, list(columns)] @ fitted(X, Y, columns, ridge)
+    return X[:, list(group)].T @ residual / len(X)
+
+
+def value(
+    rule: str,
+    X: np.ndarray,
+    Y: np.ndarray,
+    columns: Sequence[int],
+    group: Sequence[int],
+    ridge: float,
+) -> float:
+    """What a rule maximises (before the cost), in units of F."""
+    if rule == "fr":
+        both = [*columns, *group]
+        return explained(X, Y, both, ridge) - explained(X, Y, columns, ridge)
+    b = gradient(X, Y, columns, group, ridge)
+    if rule == "omp":
+        raw = X[:, list(group)].T @ X[:, list(group)] / len(X)
+        return 0.5 * float(np.trace(b.T @ np.linalg.pinv(raw, rcond=1e-10, hermitian=True) @ b))
+    if rule == "omp-single":
+        return 0.5 * float((b**2).sum(axis=1).max())
+    assert rule == "omp-no-whiten"
+    return 0.5 * float((b**2).sum())
+
+
+@dataclass
+class LiteralSequence:
+    order: list[int]
+    values: list[float]
+    gains: list[float]
+    costs: list[float]
+
+
+def literal_sequence(
+    rule: str,
+    X: np.ndarray,
+    Y: np.ndarray,
+    groups: Sequence[Sequence[int]],
+    cost: Callable[[Sequence[int], int], float],
+    ridge: float = 0.0,
+    *,
+    cost_aware: bool = True,
+    doubling: bool = False,
+) -> LiteralSequence:
+    """Algorithms 1 and 2; `cost(chosen, g)` is what g costs after the chosen ones."""
+    result = LiteralSequence([], [], [], [])
+    while len(result.order) < len(groups):
+        left = [g for g in range(len(groups)) if g not in result.order]
+        costs = {g: cost(result.order, g) for g in left}
+        allowed = left
+        if doubling:
+            cap = sum(result.costs) if result.order else min(costs.values())
+            allowed = [g for g in left if costs[g] <= cap]
+            allowed = allowed or [min(left, key=lambda g: (costs[g], g))]
+        columns = [c for g in result.order for c in groups[g]]
+        scores = {g: value(rule, X, Y, columns, groups[g], ridge) for g in allowed}
+        per_cost = {g: scores[g] / (costs[g] if cost_aware else 1.0) for g in allowed}
+        best = max(allowed, key=lambda g: (per_cost[g], -g))
+        result.order.append(best)
+        result.values.append(scores[best])
+        result.gains.append(value("fr", X, Y, columns, groups[best], ridge))
+        result.costs.append(costs[best])
+    return result
+
+
+def submodularity_ratio(objective: Callable[[frozenset[int]], float], n: int) -> float:
+    """Largest γ ≤ 1 of equation 9, by all sets A' ⊆ A and elements outside A."""
+    gamma = 1.0
+    for large in map(frozenset, _subsets(range(n))):
+        for x in set(range(n)) - large:
+            gain = objective(large | {x}) - objective(large)
+            if gain <= 1e-12:
+                continue
+            for small in map(frozenset, _subsets(sorted(large))):
+                gamma = min(gamma, (objective(small | {x}) - objective(small)) / gain)
+    return gamma
+
+
+def best_of_cost(
+    objective: Callable[[frozenset[int]], float], costs: Sequence[float], budget: float
+) -> float:
+    """Greatest objective of any set that costs at most the budget."""
+    return max(
+        objective(frozenset(subset))
+        for subset in _subsets(range(len(costs)))
+        if sum(costs[g] for g in subset) <= budget
+    )
+
+
+def _subsets(items: Sequence[int]) -> list[tuple[int, ...]]:
+    return [s for k in range(len(items) + 1) for s in itertools.combinations(items, k)]
+
+
+def correlated(
+    rng: np.random.Generator,
+    n: int,
+    sizes: Sequence[int],
+    *,
+    n_targets: int = 1,
+    near_duplicates: float | None = None,
+) -> tuple[np.ndarray, np.ndarray, list[list[int]]]:
+    """Rows with correlated groups, on odd scales and offsets.
+
+    With `near_duplicates` the last group repeats columns of the first but for that much noise.
+    """
+    d = sum(sizes)
+    X = rng.standard_normal((n, d)) @ (np.eye(d) + 0.4 * rng.standard_normal((d, d)))
+    ends = np.cumsum([0, *sizes]).tolist()
+    groups = [list(range(a, b)) for a, b in itertools.pairwise(ends)]
+    if near_duplicates is not None:
+        for a, b in zip(groups[0], groups[-1], strict=False):
+            X[:, b] = X[:, a] + near_duplicates * rng.standard_normal(n)
+    weights = rng.standard_normal((d, n_targets)) * (rng.random((d, 1)) < 0.6)
+    Y = X @ weights + 2.0 * rng.standard_normal((n, n_targets))
+    return X * rng.uniform(0.1, 50, d) + rng.normal(0, 30, d), Y * 3.0 + 7.0, groups
+
+
+def make_problem(
+    X: np.ndarray,
+    Y: np.ndarray,
+    groups: Sequence[Sequence[int]],
+    costs: GroupCosts | Sequence[float] | None = None,
+    ridge: float = 0.0,
+) -> SequenceProblem:
+    """Problem from rows by way of their statistics."""
+    if costs is not None and not isinstance(costs, GroupCosts):
+        costs = GroupCosts(np.asarray(costs, dtype=np.float64))
+    d, p = X.shape[1], Y.shape[1]
+    return problem_from_comoments(
+        comoments(X, Y),
+        features=range(d),
+        targets=range(d, d + p),
+        feature_names=[f"x{i}" for i in range(d)],
+        target_names=[f"y{i}" for i in range(p)],
+        groups=FeatureGroups(
+            tuple(f"g{i}" for i in range(len(groups))), tuple(tuple(g) for g in groups)
+        ),
+        costs=costs,
+        ridge=ridge,
+    )
+
+
+def comoments(X: np.ndarray, Y: np.ndarray) -> CoMoments:
+    return CoMoments.from_block(np.ascontiguousarray(np.column_stack((X, Y)).T))

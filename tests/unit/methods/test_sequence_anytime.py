@@ -1,0 +1,207 @@
+import json
+
+import numpy as np
+import pytest
+
+from distfms.errors import DataError, SpecError
+from distfms.methods.sequence.anytime import AnytimePredictor
+from distfms.methods.sequence.greedy import sequence
+from distfms.methods.sequence.path import PrefixModels
+from tests.reference.sequence import correlated, make_problem
+
+SIZES = [2, 1, 3]
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def case():
+    X, Y, groups = correlated(np.random.default_rng(4), 200, SIZES)
+    path = sequence(make_problem(X, Y, groups, costs=[1, 2, 4]))
+    return X, groups, path, AnytimePredictor.from_path(path)
+
+
+def values_of(case, name, rows=slice(None)):
+    X, groups, *_ = case
+    return X[rows][:, groups[int(name[1:])]]
+
+
+def test_budget_decides_the_prefix(case):
+    X, _, path, predictor = case
+    models = path.models()
+    for step, cost in enumerate(path.curve_cost):
+        for budget in (cost, cost + 0.5):
+            expected = X @ models.coefficients[step, :, 0] + models.intercept[step, 0]
+            np.testing.assert_allclose(predictor.predict(X, budget), expected)
+    np.testing.assert_array_equal(predictor.predict(X), predictor.predict(X, 7.0))
+
+
+def test_only_the_columns_of_the_prefix_are_read(case):
+    X, _, path, predictor = case
+    budget = path.spent[1]
+    names = predictor.columns_within(budget)
+    assert set(names) == {c for group in path.columns[:2] for c in group}
+    table = {name: X[:, int(name[1:])] for name in names}
+    np.testing.assert_allclose(predictor.predict(table, budget), predictor.predict(X, budget))
+    other = X.copy()
+    other[:, [i for i in range(6) if f"x{i}" not in names]] = np.inf
+    np.testing.assert_array_equal(predictor.predict(other, budget), predictor.predict(X, budget))
+    with pytest.raises(DataError, match="lack the columns"):
+        predictor.predict(table)
+
+
+def test_missing_values_are_the_training_mean(case):
+    X, _, path, predictor = case
+    holes, filled = X.copy(), X.copy()
+    holes[3, 2], filled[3, 2] = np.nan, path.scaling.mean[2]
+    np.testing.assert_allclose(predictor.predict(holes), predictor.predict(filled))
+
+
+def test_bad_data_are_refused(case):
+    X, *_, predictor = case
+    X = X.copy()
+    X[0, 4] = np.inf
+    with pytest.raises(DataError, match="Infinite values in x4"):
+        predictor.predict(X)
+    with pytest.raises(DataError, match="knows 6 features"):
+        predictor.predict(X[:, :5])
+
+
+def test_stored_and_loaded_it_predicts_the_same(case):
+    X, *_, predictor = case
+    names = json.loads(json.dumps(predictor.to_dict()))
+    again = AnytimePredictor.from_arrays(predictor.to_arrays(), names)
+    np.testing.assert_array_equal(again.predict(X, 3.0), predictor.predict(X, 3.0))
+    assert again.groups == predictor.groups
+    assert all(a.dtype == np.float64 for a in predictor.to_arrays().values())
+
+
+def test_groups_one_by_one(case):
+    X, _, path, predictor = case
+    session = predictor.start(n_samples=200)
+    np.testing.assert_allclose(session.prediction, predictor.predict(X, 0.0))
+    for step, name in enumerate(predictor.groups):
+        assert session.next_group == name
+        assert session.deliver(name, values_of(case, name))
+        np.testing.assert_allclose(session.prediction, predictor.predict(X, path.spent[step]))
+        assert session.spent == path.spent[step]
+    assert session.next_group is None
+
+
+def test_a_group_ahead_of_its_turn_counts_when_the_gap_is_closed(case):
+    X, _, path, predictor = case
+    first, second, third = predictor.groups
+    session = predictor.start(n_samples=200)
+    session.deliver(third, values_of(case, third))
+    assert session.n_groups == 0
+    session.deliver(first, values_of(case, first))
+    np.testing.assert_allclose(session.prediction, predictor.predict(X, path.spent[0]))
+    session.deliver(second, values_of(case, second))
+    assert session.n_groups == 3
+    np.testing.assert_allclose(session.prediction, predictor.predict(X))
+
+
+def test_one_row_may_come_flat(case):
+    X, *_, predictor = case
+    session = predictor.start()
+    for name in predictor.groups:
+        session.deliver(name, values_of(case, name, slice(5, 6)).ravel())
+    np.testing.assert_allclose(session.prediction, predictor.predict(X[5:6]))
+
+
+def test_deliveries_are_checked(case):
+    *_, predictor = case
+    session = predictor.start(n_samples=200)
+    name = predictor.groups[0]
+    with pytest.raises(SpecError, match="'zz' is no group"):
+        session.deliver("zz", [1.0])
+    with pytest.raises(DataError, match="needs values of shape"):
+        session.deliver(name, np.zeros((199, 1)))
+    with pytest.raises(DataError, match="needs values of shape"):
+        session.deliver("g2", np.zeros((3, 200)))  # the right number, the wrong way round
+    with pytest.raises(DataError, match="Infinite"):
+        session.deliver(name, np.full_like(values_of(case, name), np.inf))
+    session.deliver(name, values_of(case, name))
+    with pytest.raises(SpecError, match="delivered before"):
+        session.deliver(name, values_of(case, name))
+
+
+def test_after_the_deadline_nothing_is_taken(case):
+    X, _, path, predictor = case
+    clock = Clock()
+    session = predictor.start(n_samples=200, deadline_s=5.0, clock=clock)
+    first, second, _ = predictor.groups
+    clock.now += 4.9
+    assert session.deliver(first, values_of(case, first))
+    clock.now += 0.1
+    assert session.expired
+    assert not session.deliver(second, values_of(case, second))
+    np.testing.assert_allclose(session.prediction, predictor.predict(X, path.spent[0]))
+
+
+def test_run_computes_in_order_until_the_deadline(case):
+    X, _, path, predictor = case
+    clock, computed = Clock(), []
+
+    def computing(name):
+        def compute():
+            computed.append(name)
+            clock.now += 2.0
+            return values_of(case, name)
+
+        return compute
+
+    compute = {name: computing(name) for name in predictor.groups}
+    session = predictor.start(n_samples=200, deadline_s=3.0, clock=clock)
+    prediction = session.run(compute)
+    assert computed == list(predictor.groups[:2])  # the second ended too late and does not count
+    np.testing.assert_allclose(prediction, predictor.predict(X, path.spent[0]))
+    session.run(compute)
+    assert len(computed) == 2  # nothing is begun once the deadline is over
+
+
+def test_run_keeps_to_the_budget_and_stops_at_a_gap(case):
+    X, _, path, predictor = case
+    compute = {name: lambda name=name: values_of(case, name) for name in predictor.groups}
+    session = predictor.start(n_samples=200)
+    session.run(compute, budget=path.spent[0] + 0.5)
+    assert session.n_groups == 1
+    del compute[predictor.groups[1]]
+    session.run(compute)
+    assert session.n_groups == 1
+    session.deliver(predictor.groups[1], values_of(case, predictor.groups[1]))
+    np.testing.assert_allclose(session.run(compute), predictor.predict(X))
+
+
+@pytest.mark.parametrize(("family", "n_targets"), [("logistic", 1), ("softmax", 3), ("poisson", 1)])
+def test_families_answer_with_the_mean(family, n_targets):
+    rng = np.random.default_rng(0)
+    X, Y, groups = correlated(rng, 60, SIZES, n_targets=n_targets)
+    path = sequence(make_problem(X, Y, groups))
+    models = PrefixModels(
+        1e-3 * rng.standard_normal((4, 6, n_targets)), rng.standard_normal((4, n_targets))
+    )
+    predictor = AnytimePredictor.from_path(path, models, family=family)
+    score = X @ models.coefficients[3] + models.intercept[3]
+    mean = {
+        "logistic": 1 / (1 + np.exp(-score[:, 0])),
+        "softmax": np.exp(score) / np.exp(score).sum(axis=1, keepdims=True),
+        "poisson": np.exp(score[:, 0]),
+    }[family]
+    np.testing.assert_allclose(predictor.predict(X), mean)
+    session = predictor.start(n_samples=60)
+    session.run({name: lambda g=int(name[1:]): X[:, groups[g]] for name in predictor.groups})
+    np.testing.assert_allclose(session.prediction, mean)
+
+
+def test_unknown_family_is_refused(case):
+    with pytest.raises(SpecError, match="'gamma'"):
+        AnytimePredictor.from_path(case[2], family="gamma")

@@ -1,0 +1,266 @@
+import functools
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from distfms.errors import SpecError
+from distfms.methods.sequence.costs import GroupCosts, SharedCost
+from distfms.methods.sequence.criteria import CRITERIA
+from distfms.methods.sequence.greedy import best_group, sequence
+from tests.reference.sequence import (
+    best_of_cost,
+    correlated,
+    explained,
+    literal_sequence,
+    make_problem,
+    standardised,
+    submodularity_ratio,
+)
+
+SIZES = [2, 1, 3, 2, 4, 1]
+
+
+def problem_and_rows(seed, *, ridge=0.0, costs=None, sizes=SIZES, n=150, **options):
+    rng = np.random.default_rng(seed)
+    X, Y, groups = correlated(rng, n, sizes, **options)
+    if costs is None:
+        costs = GroupCosts(rng.uniform(0.5, 6.0, len(sizes)))
+    problem = make_problem(X, Y, groups, costs, ridge)
+    return problem, standardised(X), standardised(Y), groups
+
+
+@pytest.mark.parametrize("rule", CRITERIA)
+@pytest.mark.parametrize("ridge", [0.0, 1e-5, 0.3])
+@pytest.mark.parametrize("cost_aware", [True, False])
+def test_same_sequence_as_refitting_on_the_rows(rule, ridge, cost_aware):
+    for seed in range(3):
+        problem, X, Y, groups = problem_and_rows(seed, ridge=ridge)
+        literal = literal_sequence(
+            rule, X, Y, groups, lambda s, g, c=problem.costs: c.own[g], ridge,
+            cost_aware=cost_aware,
+        )  # fmt: skip
+        path = sequence(problem, rule, cost_aware=cost_aware)
+        assert path.order.tolist() == literal.order
+        np.testing.assert_allclose(path.gain, literal.gains, rtol=1e-8, atol=1e-12)
+        np.testing.assert_allclose(path.spent, np.cumsum(literal.costs))
+
+
+@pytest.mark.parametrize("rule", CRITERIA)
+def test_several_targets_use_frobenius_norms(rule):
+    problem, X, Y, groups = problem_and_rows(5, n_targets=3, ridge=1e-5)
+    literal = literal_sequence(rule, X, Y, groups, lambda s, g: problem.costs.own[g], 1e-5)
+    path = sequence(problem, rule)
+    assert path.order.tolist() == literal.order
+    np.testing.assert_allclose(path.gain, literal.gains, rtol=1e-8, atol=1e-12)
+
+
+SHARED = (SharedCost("blood", (0, 2, 3), 5.0), SharedCost("visit", (2, 5), 2.0))
+
+
+def cost_as_told(own, chosen, group):
+    unpaid = (s for s in SHARED if group in s.groups and not set(chosen) & set(s.groups))
+    return own[group] + sum(s.cost for s in unpaid)
+
+
+@pytest.mark.parametrize("rule", ["fr", "omp"])
+def test_shared_costs_follow_what_was_paid(rule):
+    for seed in range(4):
+        own = np.random.default_rng(seed).uniform(0.5, 2.0, len(SIZES))
+        problem, X, Y, groups = problem_and_rows(seed, costs=GroupCosts(own, SHARED))
+        literal = literal_sequence(rule, X, Y, groups, functools.partial(cost_as_told, own))
+        path = sequence(problem, rule)
+        assert path.order.tolist() == literal.order
+        np.testing.assert_allclose(path.cost, literal.costs)
+        assert path.spent[-1] == pytest.approx(own.sum() + 7.0)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-5])
+def test_near_duplicates_gain_what_refitting_says(ridge):
+    for seed in range(3):
+        problem, X, Y, groups = problem_and_rows(
+            seed, ridge=ridge, near_duplicates=1e-4, sizes=[3, 2, 2, 3]
+        )
+        path = sequence(problem, "fr")
+        columns: list[int] = []
+        for group, gain in zip(path.order, path.gain, strict=True):
+            before = explained(X, Y, columns, ridge)
+            columns += groups[group]
+            assert gain == pytest.approx(explained(X, Y, columns, ridge) - before, abs=1e-8)
+
+
+@pytest.mark.parametrize("rule", CRITERIA)
+def test_exact_duplicates_without_ridge_come_last_with_no_gain(rule):
+    rng = np.random.default_rng(3)
+    X, Y, _ = correlated(rng, 80, [2, 2, 1, 3])
+    X = np.column_stack((X[:, :2], X[:, :2], X, X[:, 5] - 2 * X[:, 6]))
+    groups = [[0, 1], [2, 3], [4, 5], [6, 7], [8], [9, 10, 11], [12]]
+    path = sequence(make_problem(X, Y, groups), rule)
+    assert path.order[-3:].tolist() in ([1, 2, 6], [1, 2, 5])  # 5 and 6 share a direction
+    np.testing.assert_allclose(path.gain[-2:], 0, atol=1e-25)
+    assert path.ranks[-1] == 8
+    assert path.explained_variance[-1] == pytest.approx(
+        2 * explained(standardised(X), standardised(Y), range(13), 0.0)
+    )
+
+
+def test_a_group_of_identical_columns_does_not_crash_and_counts_once():
+    rng = np.random.default_rng(0)
+    X, Y, _ = correlated(rng, 60, [1, 2])
+    X = np.column_stack((X, X[:, 0], X[:, 0]))
+    for rule in CRITERIA:
+        path = sequence(make_problem(X, Y, [[0, 3, 4], [1, 2]]), rule)
+        assert path.ranks[-1] == 3
+        assert np.all(np.isfinite(path.models().coefficients))
+
+
+def test_no_whiten_overrates_copies_and_omp_does_not():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((2000, 3))
+    y = x @ [0.8, 1.0, 1.0] + 0.1 * rng.standard_normal(2000)
+    X = np.column_stack((x[:, 0], x[:, 0], x[:, 0], x[:, 0], x[:, 1:]))
+    problem = make_problem(X, y[:, None], [[0, 1, 2, 3], [4, 5]])
+    assert sequence(problem, "omp").order.tolist() == [1, 0]
+    assert sequence(problem, "omp-no-whiten").order.tolist() == [0, 1]
+
+
+def test_rules_break_ties_by_the_lowest_index():
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((50, 2))
+    X = np.column_stack((x[:, 1], x[:, 0], x[:, 0]))
+    problem = make_problem(X, 5 * x[:, :1] + x[:, 1:], [[0], [1], [2]], ridge=1e-5)
+    for rule in CRITERIA:
+        assert sequence(problem, rule).order[0] == 1
+
+
+def test_scores_that_differ_by_rounding_are_a_tie():
+    allowed = np.ones(3, dtype=bool)
+    values = np.array([0.1, 0.5, 0.5 * (1 + 1e-15)])
+    assert best_group(values, None, allowed, 0.0) == 1
+    assert best_group(values, np.array([0.1, 1.0, 1.0]), allowed, 0.0) == 0
+    assert best_group(np.full(3, 1e-20), None, np.array([False, True, True]), 1e-16) == 1
+
+
+def test_max_groups_stops_early_on_the_same_path():
+    problem, *_ = problem_and_rows(1)
+    whole, part = sequence(problem), sequence(problem, max_groups=3)
+    assert part.order.tolist() == whole.order[:3].tolist()
+    np.testing.assert_array_equal(part.gain, whole.gain[:3])
+    assert part.models().coefficients.shape == (4, sum(SIZES), 1)
+
+
+def test_given_and_random_orders():
+    problem, X, Y, groups = problem_and_rows(1, ridge=1e-5)
+    path = sequence(problem, "given", order=[4, 0, 2])
+    assert path.groups == ("g4", "g0", "g2")
+    assert path.objective[1] == pytest.approx(explained(X, Y, [*groups[4], *groups[0]], 1e-5))
+    first, again = (sequence(problem, "random", seed=3) for _ in range(2))
+    assert first.order.tolist() == again.order.tolist()
+    assert sorted(first.order.tolist()) == list(range(6))
+    assert sequence(problem, "random", seed=4).order.tolist() != first.order.tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"criterion": "best"}, "'best' is none of omp, fr"),
+        ({"criterion": "given"}, "order is needed"),
+        ({"criterion": "fr", "order": [0]}, "order is needed"),
+        ({"criterion": "given", "order": [0, 0]}, "different groups"),
+        ({"criterion": "given", "order": [9]}, "different groups"),
+        ({"criterion": "random", "doubling": True}, "has no choice"),
+    ],
+)
+def test_misuse_is_refused(options, message):
+    problem, *_ = problem_and_rows(0)
+    with pytest.raises(SpecError, match=message):
+        sequence(problem, **options)
+
+
+@pytest.mark.parametrize("rule", ["fr", "omp"])
+def test_doubling_is_algorithm_2(rule):
+    capable = set()
+    for seed in range(8):
+        costs = np.random.default_rng(seed).choice([1.0, 1.0, 2.0, 3.5, 8.0], len(SIZES))
+        problem, X, Y, groups = problem_and_rows(seed, ridge=1e-5, costs=GroupCosts(costs))
+        literal = literal_sequence(
+            rule, X, Y, groups, lambda s, g, c=problem.costs: c.own[g], 1e-5, doubling=True
+        )
+        path = sequence(problem, rule, doubling=True)
+        assert path.order.tolist() == literal.order
+        within = path.cost[1:] <= path.spent[:-1] * (1 + 1e-12)
+        assert path.doubling_capable == within.all()
+        assert len(path.notes) == np.count_nonzero(~within)
+        capable.add(path.doubling_capable)
+    assert capable == {True, False}  # the seeds show both
+
+
+def test_doubling_beyond_its_cap_takes_the_cheapest_and_says_so():
+    problem, *_ = problem_and_rows(0, costs=GroupCosts(np.array([1.0, 9, 5, 15, 8, 20])))
+    path = sequence(problem, doubling=True)
+    assert path.order[:2].tolist() == [0, 2]
+    assert not path.doubling_capable
+    assert "step 2" in path.notes[0]
+    assert "'g2' at 5" in path.notes[0]
+    assert len(path.notes) == 2  # 6 spent, and the cheapest left costs 8
+
+
+def test_doubling_caps_by_the_cost_that_is_really_paid():
+    shared = (SharedCost("kit", (1, 2), 6.0),)
+    costs = GroupCosts(np.array([1.0, 1.0, 1.0, 1.0, 2.0, 4.0]), shared)
+    problem, *_ = problem_and_rows(2, costs=costs)
+    path = sequence(problem, doubling=True)
+    assert path.doubling_capable
+    assert set(path.order[:4].tolist()) == {0, 3, 4, 5}  # the kit makes 7 of the 1 of the others
+    assert (path.cost[1:] <= path.spent[:-1]).all()
+
+
+def test_doubling_keeps_its_guarantee():
+    """Theorem 4.3: F(G at B) > (1 − exp(−γ²/(1 + γ))) max F(S of cost B/4), by brute force."""
+    checked = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        costs = rng.choice([1.0, 1.0, 2.0, 3.0, 5.0], 6)
+        problem, X, Y, groups = problem_and_rows(
+            seed, costs=GroupCosts(costs), sizes=[1, 2, 1, 1, 2, 1], n=60, ridge=1e-3
+        )
+        path = sequence(problem, "fr", doubling=True)
+        if not path.doubling_capable:
+            continue
+        subsets = itertools.chain.from_iterable(
+            itertools.combinations(range(6), k) for k in range(7)
+        )
+        table = {
+            frozenset(s): explained(X, Y, [c for g in s for c in groups[g]], 1e-3) if s else 0.0
+            for s in subsets
+        }
+        gamma = submodularity_ratio(table.__getitem__, 6)
+        factor = 1 - math.exp(-(gamma**2) / (1 + gamma))
+        for budget in np.arange(costs.min() + 0.5, 4 * costs.sum(), 0.5):
+            mine = path.curve_value[path.affordable(budget)] / 2
+            assert mine >= factor * best_of_cost(table.__getitem__, costs, budget / 4) - 1e-12
+            checked += 1
+    assert checked > 300
+
+
+def test_without_doubling_an_expensive_group_blocks_small_budgets():
+    """Equation 10 on independent columns (γ = 1): plain greedy buys the dearest first."""
+    costs = np.array([1.0, 1, 2, 4, 8, 16])
+    value = np.exp(costs) / np.exp(costs).sum() * 0.9
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 6))
+    X = np.linalg.qr(X - X.mean(axis=0))[0]
+    noise = rng.standard_normal(200)
+    noise -= noise.mean() + X @ (X.T @ noise)
+    Y = (X @ np.sqrt(value) + np.sqrt(0.1) * noise / np.linalg.norm(noise))[:, None]
+    problem = make_problem(X, Y, [[i] for i in range(6)], GroupCosts(costs))
+    factor = 1 - math.exp(-0.5)
+    short = {True: 0, False: 0}
+    for doubling in short:
+        path = sequence(problem, "fr", doubling=doubling)
+        for budget in np.arange(1.5, 64, 0.5):
+            best = best_of_cost(lambda s: value[list(s)].sum(), costs, budget / 4)
+            short[doubling] += path.curve_value[path.affordable(budget)] < factor * best - 1e-12
+    assert short[True] == 0
+    assert short[False] > 0

@@ -1,0 +1,161 @@
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+
+from distfms.errors import DataError, SpecError
+from distfms.methods.sequence.costs import GroupCosts
+from distfms.methods.sequence.greedy import sequence
+from distfms.methods.sequence.groups import FeatureGroups
+from distfms.methods.sequence.problem import problem_from_comoments
+from distfms.stats.comoments import CoMoments
+from tests.reference.sequence import comoments, correlated, make_problem
+
+SIZES = [2, 1, 3, 2]
+
+
+@pytest.fixture
+def data():
+    X, Y, groups = correlated(np.random.default_rng(7), 300, SIZES, n_targets=2)
+    return X, Y, groups
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.05])
+def test_every_prefix_is_the_ridge_fit_on_its_columns(data, ridge):
+    X, Y, groups = data
+    path = sequence(make_problem(X, Y, groups, ridge=ridge))
+    models = path.models()
+    np.testing.assert_array_equal(models.coefficients[0], 0)
+    np.testing.assert_allclose(models.intercept[0], Y.mean(axis=0))
+    used: list[int] = []
+    for step, group in enumerate(path.order, start=1):
+        used += groups[group]
+        Z, scale = X[:, used], X[:, used].std(axis=0)
+        fit = Ridge(alpha=ridge * len(X) + 1e-300, solver="svd").fit(Z / scale, Y)
+        np.testing.assert_allclose(
+            models.coefficients[step][used], fit.coef_.T / scale[:, None], rtol=1e-5, atol=1e-12
+        )
+        expected = fit.intercept_
+        np.testing.assert_allclose(models.intercept[step], expected, rtol=1e-5, atol=1e-9)
+        rest = np.setdiff1d(np.arange(X.shape[1]), used)
+        np.testing.assert_array_equal(models.coefficients[step][rest], 0)
+
+
+def test_held_out_curve_is_that_of_the_rows(data):
+    X, Y, groups = data
+    path = sequence(make_problem(X[:200], Y[:200], groups, ridge=1e-3))
+    test_X, test_Y = X[200:] + 0.7, Y[200:] + 2.0  # another mean than in training
+    curve = path.held_out(comoments(test_X, test_Y))
+    models = path.models()
+    for step in range(len(path) + 1):
+        prediction = test_X @ models.coefficients[step] + models.intercept[step]
+        mse = ((test_Y - prediction) ** 2).mean(axis=0)
+        empty = ((test_Y - Y[:200].mean(axis=0)) ** 2).mean(axis=0)
+        np.testing.assert_allclose(curve.mse[step], mse, rtol=1e-9)
+        assert curve.explained_variance[step] == pytest.approx(1 - (mse / empty).mean())
+        assert curve.r2[step] == pytest.approx(1 - (mse / test_Y.var(axis=0)).mean())
+
+
+def test_training_rows_as_held_out_give_the_training_curve(data):
+    X, Y, groups = data
+    path = sequence(make_problem(X, Y, groups))
+    curve = path.held_out(comoments(X, Y))
+    np.testing.assert_allclose(curve.explained_variance, path.curve_value, atol=1e-10)
+    np.testing.assert_allclose(curve.r2, path.curve_value, atol=1e-10)
+    assert path.curve_cost.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_missing_values_count_as_the_training_mean(data):
+    X, Y, groups = data
+    rng = np.random.default_rng(0)
+    X = X.copy()
+    X[rng.random(X.shape) < 0.1] = np.nan
+    mean = np.nanmean(X[:200], axis=0)
+    imputed = np.where(np.isnan(X), mean, X)
+    path = sequence(make_problem(X[:200], Y[:200], groups))
+    same = sequence(make_problem(imputed[:200], Y[:200], groups))
+    assert path.order.tolist() == same.order.tolist()
+    np.testing.assert_allclose(path.gain, same.gain, rtol=1e-9)
+    curve = path.held_out(comoments(X[200:], Y[200:]))
+    expected = same.held_out(comoments(imputed[200:], Y[200:]))
+    np.testing.assert_allclose(curve.mse, expected.mse, rtol=1e-9)
+    np.testing.assert_allclose(curve.r2, expected.r2, rtol=1e-9)
+
+
+def test_weights_count_as_repeated_rows(data):
+    X, Y, groups = data
+    weight = np.random.default_rng(0).integers(1, 4, len(X)).astype(float)
+    rows = np.repeat(np.arange(len(X)), weight.astype(int))
+    block = np.ascontiguousarray(np.column_stack((X, Y)).T)
+    d = X.shape[1]
+    problem = problem_from_comoments(
+        CoMoments.from_block(block, weight),
+        features=range(d), targets=[d, d + 1],
+        feature_names=[f"x{i}" for i in range(d)], target_names=["a", "b"],
+        groups=FeatureGroups(("a", "b", "c", "d"), tuple(map(tuple, groups))),
+    )  # fmt: skip
+    repeated = sequence(make_problem(X[rows], Y[rows], groups))
+    np.testing.assert_allclose(sequence(problem).gain, repeated.gain, rtol=1e-7)
+
+
+def test_constant_columns_and_groups_are_left_out_and_named(data):
+    X, Y, _ = data
+    X = np.column_stack((X[:, 0], np.full(300, 1e8), X[:, 1], np.zeros(300), X[:, 2]))
+    path = sequence(make_problem(X, Y, [[0, 1], [3], [2, 4]], costs=[1, 2, 4]))
+    assert sorted(path.groups) == ["g0", "g2"]
+    assert path.columns[path.groups.index("g0")] == ("x0",)
+    assert path.spent[-1] == 5
+    assert "x1, x3" in path.notes[0]
+    assert "g1" in path.notes[1]
+    assert path.doubling_capable
+    assert path.models().coefficients.shape == (3, 5, 2)
+    path.held_out(comoments(X, Y))
+
+
+def test_far_from_zero_and_badly_scaled_columns_keep_their_digits(data):
+    X, Y, groups = data
+    moved = X * 10.0 ** np.linspace(-6, 6, X.shape[1]) + 1e4 * 10.0 ** np.linspace(-6, 6, 8)
+    a, b = (sequence(make_problem(Z, Y, groups)) for Z in (X, moved))
+    assert a.order.tolist() == b.order.tolist()
+    np.testing.assert_allclose(a.gain, b.gain, rtol=1e-6)
+
+
+def test_affordable_prefix():
+    X, Y, groups = correlated(np.random.default_rng(0), 50, [1, 1, 1])
+    path = sequence(make_problem(X, Y, groups, GroupCosts(np.array([0.1, 0.2, 0.3]))))
+    assert [path.affordable(b) for b in (0.0, path.cost[0] - 1e-6, None, 5)] == [0, 0, 3, 3]
+    assert path.affordable(0.6) == 3  # 0.1 + 0.2 + 0.3 is 0.6000000000000001
+
+
+def refused(data, **changes):
+    X, Y, groups = data
+    options = {
+        "features": range(8), "targets": [8, 9],
+        "feature_names": [f"x{i}" for i in range(8)], "target_names": ["a", "b"],
+        "groups": FeatureGroups(("a", "b", "c", "d"), tuple(map(tuple, groups))),
+    }  # fmt: skip
+    statistics = changes.pop("statistics", comoments(X, Y))
+    return problem_from_comoments(statistics, **(options | changes))
+
+
+def test_what_cannot_be_a_problem_is_refused(data):
+    X, Y, _ = data
+    with pytest.raises(SpecError, match="ridge is -1"):
+        refused(data, ridge=-1.0)
+    with pytest.raises(SpecError, match="do not partition the 8"):
+        refused(data, groups=FeatureGroups(("a",), ((0, 1),)))
+    with pytest.raises(DataError, match="no training rows"):
+        refused(data, statistics=CoMoments.empty(10))
+    with pytest.raises(DataError, match="'b' is constant"):
+        refused(data, statistics=comoments(X, np.column_stack((Y[:, 0], np.ones(300)))))
+    with pytest.raises(DataError, match="Every feature column is constant"):
+        refused(data, statistics=comoments(np.ones_like(X), Y))
+    Y = Y.copy()
+    Y[3, 0] = np.nan
+    with pytest.raises(DataError, match="'a' has missing values"):
+        refused(data, statistics=comoments(X, Y))
+
+
+def test_no_held_out_rows_is_an_error(data):
+    path = sequence(make_problem(*data))
+    with pytest.raises(DataError, match="no held-out rows"):
+        path.held_out(CoMoments.empty(10))

@@ -1,0 +1,119 @@
+import sys
+
+import numpy as np
+import pytest
+
+from distfms.errors import SpecError
+from distfms.methods.sequence.baseline_sparse import compress, sparse_path
+from distfms.methods.sequence.costs import GroupCosts, SharedCost
+from distfms.methods.sequence.greedy import sequence
+from tests.reference.sequence import correlated, make_problem, standardised
+
+SIZES = [2, 1, 3, 2, 2]
+
+
+def case(seed=0, n_targets=1, costs=None):
+    X, Y, groups = correlated(np.random.default_rng(seed), 400, SIZES, n_targets=n_targets)
+    costs = GroupCosts(np.array([1.0, 2.0, 0.5, 3.0, 1.0])) if costs is None else costs
+    return X, Y, groups, make_problem(X, Y, groups, costs)
+
+
+def test_compressed_rows_have_the_gram_and_the_products():
+    *_, problem = case()
+    R, z = compress(problem.gram, problem.target)
+    np.testing.assert_allclose(R.T @ R, problem.gram, atol=1e-13)
+    np.testing.assert_allclose(R.T @ z, problem.target, atol=1e-13)
+
+
+def test_compressing_a_singular_gram_drops_its_null_space():
+    X, Y, groups, _ = case()
+    X[:, 4] = X[:, 0] - X[:, 3]
+    problem = make_problem(X, Y, groups)
+    R, z = compress(problem.gram, problem.target)
+    assert R.shape == (9, 10)
+    np.testing.assert_allclose(R.T @ z, problem.target, atol=1e-12)
+
+
+def test_same_coefficients_as_on_the_rows():
+    celer = pytest.importorskip("celer")
+    X, Y, groups, problem = case()
+    Z, y = standardised(X), standardised(Y)[:, 0]
+    top = max(
+        np.linalg.norm(problem.target[g, 0]) / c
+        for g, c in zip(groups, problem.costs.own, strict=True)
+    )
+    penalties = top * np.array([0.8, 0.3, 0.05])
+    path = sparse_path(problem, penalties=penalties, tol=1e-15)
+    _, rows, _ = celer.celer_path(
+        np.asfortranarray(Z), y, pb="grouplasso", groups=groups, weights=problem.costs.own,
+        alphas=penalties, tol=1e-15, max_iter=100,
+    )  # fmt: skip
+    np.testing.assert_allclose(path.coefficients[:, :, 0], rows.T, atol=1e-12)
+    assert 0 < np.count_nonzero(path.coefficients[1]) < 10
+
+
+@pytest.mark.parametrize("n_targets", [1, 2])
+def test_solutions_are_optimal(n_targets):
+    """First-order conditions of ½‖Y − Xw‖²/n + λ Σ c(g)‖w_g‖ on the statistics."""
+    pytest.importorskip("celer")
+    *_, groups, problem = case(3, n_targets)
+    path = sparse_path(problem, n_penalties=5, smallest=0.05, tol=1e-14)
+    for penalty, w in zip(path.penalties, path.coefficients, strict=True):
+        gradient = problem.target - problem.gram @ w
+        for g, cost in zip(groups, problem.costs.own, strict=True):
+            norm = np.linalg.norm(w[g])
+            if norm == 0:
+                assert np.linalg.norm(gradient[g]) <= penalty * cost * (1 + 1e-6)
+            else:
+                np.testing.assert_allclose(gradient[g], penalty * cost * w[g] / norm, atol=1e-6)
+
+
+def test_order_is_that_of_entry():
+    pytest.importorskip("celer")
+    *_, problem = case(1)
+    path = sparse_path(problem)
+    assert sorted(path.order.tolist()) == list(range(5))
+    assert (np.diff(path.entry[path.order]) >= 0).all()
+    for group, entry in enumerate(path.entry):
+        cols = list(problem.groups.columns[group])
+        assert not path.coefficients[:entry, cols].any()
+        if entry < len(path.penalties):
+            assert path.coefficients[entry, cols].any()
+    evaluated = sequence(problem, "given", order=path.order)
+    assert evaluated.objective[-1] == pytest.approx(sequence(problem).objective[-1])
+
+
+def test_groups_entering_together_go_by_norm_per_cost_and_those_outside_come_last():
+    pytest.importorskip("celer")
+    *_, problem = case(1)
+    fine = sparse_path(problem)
+    penalties = fine.penalties[[0, 60]]
+    path = sparse_path(problem, penalties=penalties.tolist(), tol=1e-12)
+    together = [g for g in path.order if path.entry[g] == 1]
+    norms = [
+        np.linalg.norm(path.coefficients[1][list(problem.groups.columns[g])]) / problem.costs.own[g]
+        for g in together
+    ]
+    assert len(together) > 1
+    assert norms == sorted(norms, reverse=True)
+    outside = [g for g in range(5) if path.entry[g] == 2]
+    assert path.order[len(path.order) - len(outside) :].tolist() == sorted(
+        outside, key=path.order.tolist().index
+    )
+
+
+def test_a_dear_group_enters_later():
+    pytest.importorskip("celer")
+    *_, cheap = case(2, costs=GroupCosts(np.ones(5)))
+    first = sparse_path(cheap).order[0]
+    own = np.ones(5)
+    shared = (SharedCost("kit", (int(first),), 50.0),)
+    *_, dear = case(2, costs=GroupCosts(own, shared))
+    assert sparse_path(dear).order[0] != first
+
+
+def test_without_celer_it_says_how_to_get_it(monkeypatch):
+    *_, problem = case()
+    monkeypatch.setitem(sys.modules, "celer", None)
+    with pytest.raises(SpecError, match=r"distfms\[benchmark\]"):
+        sparse_path(problem)
