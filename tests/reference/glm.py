@@ -1,0 +1,99 @@
+"""Generalised linear models and their group sequence, written row by row as the paper has them.
+
+Appendix B of Hu, Grubb, Bagnell, Hebert: risk (equation 21), gradient (22), Algorithm 3. Slow on
+purpose; the rows are in memory, standardised here; the model on a prefix comes from a general
+optimiser, and every prefix is fitted anew from zero.
+"""
+
+import math
+
+import numpy as np
+from scipy.optimize import minimize
+
+
+def standardise(X: np.ndarray) -> np.ndarray:
+    return (X - X.mean(axis=0)) / X.std(axis=0)
+
+
+def phi(eta: np.ndarray, family: str) -> float:
+    if family == "gaussian":
+        return sum(0.5 * e * e for e in eta)
+    if family == "logistic":
+        return sum(math.log(1.0 + math.exp(e)) for e in eta)
+    if family == "poisson":
+        return sum(math.exp(e) for e in eta)
+    return math.log(sum(math.exp(e) for e in eta))
+
+
+def mean(eta: np.ndarray, family: str) -> np.ndarray:
+    if family == "gaussian":
+        return np.array(eta)
+    if family == "logistic":
+        return np.array([1.0 / (1.0 + math.exp(-e)) for e in eta])
+    if family == "poisson":
+        return np.array([math.exp(e) for e in eta])
+    total = sum(math.exp(e) for e in eta)
+    return np.array([math.exp(e) / total for e in eta])
+
+
+def risk(W, X, Y, family, ridge=0.0, sample_weight=None):
+    """Equation 21; W (d + 1, P) with the intercept last, which the ridge spares."""
+    w = np.ones(len(X)) if sample_weight is None else sample_weight
+    total = 0.0
+    for i in range(len(X)):
+        eta = W[:-1].T @ X[i] + W[-1]
+        total += w[i] * (phi(eta, family) - Y[i] @ eta)
+    return total / w.sum() + 0.5 * ridge * (W[:-1] ** 2).sum()
+
+
+def gradient(W, X, Y, family, ridge=0.0, sample_weight=None):
+    """Equation 22."""
+    w = np.ones(len(X)) if sample_weight is None else sample_weight
+    total = np.zeros_like(W)
+    for i in range(len(X)):
+        eta = W[:-1].T @ X[i] + W[-1]
+        total += w[i] * np.outer(np.append(X[i], 1.0), mean(eta, family) - Y[i])
+    total /= w.sum()
+    total[:-1] += ridge * W[:-1]
+    return total
+
+
+def fit(X, Y, family, support, ridge):
+    """Least risk over the support, by BFGS from zero."""
+    active = [*support, X.shape[1]]
+    shape = (len(active), Y.shape[1])
+
+    def full(flat):
+        W = np.zeros((X.shape[1] + 1, Y.shape[1]))
+        W[active] = flat.reshape(shape)
+        return W
+
+    result = minimize(
+        lambda flat: risk(full(flat), X, Y, family, ridge),
+        np.zeros(shape).ravel(),
+        jac=lambda flat: gradient(full(flat), X, Y, family, ridge)[active].ravel(),
+        method="BFGS",
+        options={"gtol": 1e-9},
+    )
+    return full(result.x)
+
+
+def sequence(X, Y, groups, costs, family, ridge, *, whiten=True, cost_aware=True):
+    """Algorithm 3 on standardised rows: groups in order, coefficients of each prefix."""
+    chosen, weights = [], [fit(X, Y, family, [], ridge)]
+    while len(chosen) < len(groups):
+        slope = gradient(weights[-1], X, Y, family, ridge)
+        best, best_score = -1, -1.0
+        for g, columns in enumerate(groups):
+            if g in chosen:
+                continue
+            white = X[:, columns].T @ X[:, columns] / len(X) if whiten else np.eye(len(columns))
+            part = slope[columns]
+            score = np.trace(part.T @ np.linalg.pinv(white) @ part)
+            score /= costs[g] if cost_aware else 1.0
+            if score > best_score:
+                best, best_score = g, score
+        chosen.append(best)
+        support = [j for g in chosen for j in groups[g]]
+        weights.append(fit(X, Y, family, support, ridge))
+    return chosen, weights
