@@ -39,12 +39,12 @@ def test_yaml_words_stay_words(text):
 
 
 def test_yaml_key_given_twice_is_refused():
-    with pytest.raises(SpecError, match="`a` stands twice.*line 2"):
+    with pytest.raises(SpecError, match=r"`a` stands twice.*line 2"):
         parse_yaml("a: 1\na: 2", "here")
 
 
 def test_yaml_error_says_where():
-    with pytest.raises(SpecError, match="job.yaml, line 2"):
+    with pytest.raises(SpecError, match=r"job\.yaml, line 2"):
         parse_yaml("a: 1\nb: [", "job.yaml")
 
 
