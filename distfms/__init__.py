@@ -11,6 +11,8 @@ from typing import Any
 
 _PUBLIC = {
     "FeatureMultiSelector": "distfms.methods.multiselect.estimator",
+    "GroupSequencer": "distfms.methods.sequence.estimator",
+    "GroupSequenceClassifier": "distfms.methods.sequence.estimator",
     "DistfmsError": "distfms.errors",
     "SpecError": "distfms.errors",
     "DataError": "distfms.errors",

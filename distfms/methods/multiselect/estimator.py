@@ -1,0 +1,498 @@
+"""Feature multi-selection as a scikit-learn estimator, for arrays, frames, Dask and Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.feature_selection import SelectorMixin
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_is_fitted
+
+from distfms.errors import DataError, SpecError
+from distfms.methods.estimator_columns import InputError
+from distfms.methods.multiselect.estimator_input import (
+    FittedInput,
+    Opener,
+    as_job,
+    known_variance,
+    match_names,
+)
+from distfms.methods.multiselect.estimator_sources import Source
+from distfms.methods.multiselect.greedy import Algorithm, Criterion, check_choice, select
+from distfms.methods.multiselect.model import LinearModel, projected_model, refit
+from distfms.methods.multiselect.objective import (
+    Costs,
+    Problem,
+    full_objective,
+    holdout_loss,
+    projected_loss,
+    resolve_costs,
+    scoring_objective,
+)
+from distfms.methods.multiselect.objects import (
+    Averages,
+    AverageStatistics,
+    Plans,
+    Predictions,
+    judgment_statistics,
+)
+from distfms.methods.multiselect.refine import refine
+from distfms.stats.judgments import JudgmentStatistics
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Variances = float | Sequence[float] | np.ndarray | Mapping[str, float] | None
+
+
+class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
+    """Decide how many noisy judgments of each attribute to buy, and predict from their averages.
+
+    Every attribute of an object is judged by raters who disagree. At prediction time judgments
+    may be bought for a fixed budget per object. From a few judgments of labelled objects this
+    finds how many to buy of each attribute, and the linear model on their averages.
+
+    Parameters
+    ----------
+    budget : float
+        Total cost of the judgments of one object, positive.
+    algorithm : {"full", "scoring"}, default="full"
+        Scoring takes attributes for uncorrelated; better only for very small samples.
+    criterion : {"best", "gain_per_cost", "gain"}, default="best"
+        What a greedy step maximises. ``"best"`` runs both where costs differ and keeps the better.
+    costs : float, sequence of length d, or mapping, default=1.0
+        Cost of one judgment; a mapping goes from names or globs (and ``"default"``) to costs.
+    internal_variance : float, array-like of shape (d,), mapping, or None, default=None
+        Known variances of single judgments given the object. Estimated where None, NaN or not
+        named, which needs objects with two judgments or more.
+    ridge : float, default=0.0
+        Added to the variance of each average, at least 0.
+    model : {"projected", "refit"}, default="projected"
+        Weights straight from the statistics, or least squares on the averages of the objects that
+        hold enough judgments of every selected attribute (a second pass over the data).
+    refine : bool, default=False
+        Try to improve the greedy choice by exchanging judgments.
+    exclude : sequence of str, default=()
+        Names or globs of columns of frames and Parquet files that are no attributes.
+    n_jobs : int or None, default=None
+        Partitions of Parquet files read side by side: None for one, -1 for all processors. Never
+        changes a result.
+
+    Attributes
+    ----------
+    repeats_ : ndarray of int, shape (d,)
+        Judgments to buy of each attribute.
+    coef_ : ndarray of shape (d,)
+        Weights of the averages, 0 where `repeats_` is.
+    intercept_ : float
+    spent_ : float
+        Cost of `repeats_`, at most the budget.
+    objective_ : float
+        What the algorithm maximises: the part of the label's variance that it takes for explained.
+    projected_loss_ : float
+        Squared loss to be expected of `repeats_` with the best weights, by the training data.
+    label_variance_ : float
+        Loss of predicting the mean.
+    status_ : {"budget_spent", "no_positive_gain", "unaffordable"}
+        Why the search ended.
+    path_ : SelectionPath
+        The greedy steps in order; it answers every smaller budget, see :meth:`repeats_at`.
+    estimates_ : JudgmentEstimates
+        Moments that the search worked on.
+    problem_ : Problem
+        The same, ready for the search (positive semi-definite, with costs and ridge).
+    n_features_in_ : int
+        Number of attributes d.
+    feature_names_in_ : ndarray of str, shape (d,)
+        Names of the attributes, where the data name them.
+
+    Notes
+    -----
+    ``X`` may be, wherever it is asked for:
+
+    - an array of shape (n, d, k), NaN where there is no judgment; or (n, d), one judgment each,
+      which can be fitted to only if `internal_variance` is given;
+    - nested lists, objects × attributes × judgments, of any lengths;
+    - a pandas frame with columns of lists, numbered columns ``name__1``, ``name__2``, …, or
+      columns of numbers (one judgment each);
+    - a Dask array or frame of these forms, which is never computed as a whole; frames with lists
+      must be made with Dask's option ``dataframe.convert-string`` off, as Dask otherwise turns
+      lists into text;
+    - the path of Parquet files with such columns, read partition by partition; the numbers are
+      those of a job, bit for bit;
+    - a sequence of :class:`~distfms.stats.ragged.Ragged`, one per attribute.
+
+    Labels are an array, or the name of a column of `X`; for a path always the latter. The same
+    holds for weights. To apply a model, files need judgments of the selected attributes only; a
+    frame needs all attributes, but those not selected may be NaN
+    (``frame.reindex(columns=selector.feature_names_in_)``). Errors are at once `DataError` and
+    ``ValueError``.
+
+    References
+    ----------
+    .. [1] S. Sabato and A. Kalai, "Feature Multi-Selection among Subjective Features", ICML 2013.
+
+    Examples
+    --------
+    Two raters judge three attributes of 200 objects. The first two attributes matter alike, but
+    raters disagree far more on the second, so most of the budget goes there.
+
+    >>> import numpy as np
+    >>> from distfms import FeatureMultiSelector
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.normal(size=(200, 3))
+    >>> noise = rng.normal(size=(200, 3, 2)) * np.array([0.3, 2.0, 1.0])[:, None]
+    >>> X, y = truth[:, :, None] + noise, truth @ [1.0, 1.0, 0.0]
+    >>> selector = FeatureMultiSelector(budget=8).fit(X, y)
+    >>> selector.repeats_
+    array([2, 6, 0])
+    >>> selector.repeats_at(4)
+    array([1, 3, 0])
+    >>> selector.get_feature_names_out()
+    array(['x0', 'x1'], dtype=object)
+    >>> selector.predict(X[:2]).shape
+    (2,)
+
+    What is still to be collected for a refit:
+
+    >>> plan = selector.acquisition_plan(X[:2])
+    >>> plan[["object", "attribute", "have", "want", "more"]]
+       object attribute  have  want  more
+    0       0        x1     2     6     4
+    1       1        x1     2     6     4
+    """
+
+    def __init__(
+        self,
+        budget: float,
+        *,
+        algorithm: Algorithm = "full",
+        criterion: Criterion = "best",
+        costs: Costs = 1.0,
+        internal_variance: Variances = None,
+        ridge: float = 0.0,
+        model: str = "projected",
+        refine: bool = False,
+        exclude: Sequence[str] = (),
+        n_jobs: int | None = None,
+    ) -> None:
+        self.budget = budget
+        self.algorithm = algorithm
+        self.criterion = criterion
+        self.costs = costs
+        self.internal_variance = internal_variance
+        self.ridge = ridge
+        self.model = model
+        self.refine = refine
+        self.exclude = exclude
+        self.n_jobs = n_jobs
+
+    # --- fitting ---
+
+    @as_job
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Select and fit in one pass over the data (two with ``model="refit"``).
+
+        Parameters
+        ----------
+        X : array, lists, frame, Dask collection or path
+            Judgments of n objects and d attributes; see the notes of the class.
+        y : array-like of shape (n,), or str
+            Labels, or the name of their column.
+        sample_weight : array-like of shape (n,), or str, optional
+            Weights of the objects, at least 0, or the name of their column.
+
+        Returns
+        -------
+        FeatureMultiSelector
+
+        Raises
+        ------
+        DataError, ValueError
+            Data or parameters cannot be used; among them: an attribute has no object with two
+            judgments and no given internal variance.
+        """
+        self._check_parameters()
+        if y is None:
+            raise InputError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
+                "is None: give labels, or the name of their column."
+            )
+        source = self._opener().open(X, y, sample_weight)
+        summary = source.reduce(judgment_statistics)
+        self._select(summary.value, summary.names)
+        self._roles = tuple(v for v in (y, sample_weight) if isinstance(v, str))
+        support = self.get_support(indices=True)
+        if self.model == "refit" and support.size:
+            wanted = AverageStatistics(self.repeats_[support])
+            averages = source.reduce(wanted, support).value
+            self._set_model(refit(averages, self._names, self.repeats_, ridge=self.ridge))
+        return self
+
+    @as_job
+    def fit_statistics(
+        self, statistics: JudgmentStatistics, names: Sequence[str] | None = None
+    ) -> Self:
+        """Select and fit from statistics that were computed and merged elsewhere.
+
+        Parameters
+        ----------
+        statistics : JudgmentStatistics
+        names : sequence of str, length d, optional
+            Names of the attributes.
+
+        Returns
+        -------
+        FeatureMultiSelector
+
+        Raises
+        ------
+        DataError, ValueError
+            As :meth:`fit`; also for ``model="refit"``, which needs the objects.
+        """
+        self._check_parameters()
+        if self.model == "refit":
+            raise SpecError('model="refit" needs the objects themselves; use model="projected".')
+        self._select(statistics, None if names is None else tuple(names))
+        self._roles = ()
+        return self
+
+    def _check_parameters(self) -> None:
+        check_choice("algorithm", self.algorithm, ("full", "scoring"))
+        check_choice("model", self.model, ("projected", "refit"))
+
+    def _select(self, statistics: JudgmentStatistics, names: tuple[str, ...] | None) -> None:
+        """Do what the stages ``select`` and ``model`` of a job do."""
+        match_names(self, names, statistics.n_attributes, reset=True)
+        if statistics.n_objects < 2:
+            raise DataError(
+                f"There are too few objects to fit to (n_samples={statistics.n_objects} with a "
+                "weight above zero); at least 2 are needed."
+            )
+        costs = resolve_costs(self.costs, self._names)
+        known = known_variance(self.internal_variance, self._names)
+        estimates = statistics.estimates(known, self._names)
+        problem = Problem.from_estimates(estimates, costs, self.ridge, names=self._names)
+        path = select(problem, self.budget, self.algorithm, self.criterion)
+        repeats = path.final_repeats
+        if self.refine and path.n_steps:
+            repeats = refine(problem, repeats, self.budget, self.algorithm).repeats
+        objective = scoring_objective if self.algorithm == "scoring" else full_objective
+        self.estimates_, self.problem_, self.path_ = estimates, problem, path
+        self.repeats_, self.status_ = repeats, path.status
+        self.spent_ = float(repeats @ costs)
+        self.objective_ = objective(problem, repeats)
+        self.label_variance_ = problem.label_variance
+        self.projected_loss_ = projected_loss(problem, repeats)
+        self._set_model(projected_model(problem, repeats))
+
+    def _set_model(self, model: LinearModel) -> None:
+        self.coef_, self.intercept_ = model.weights, float(model.intercept)
+
+    # --- applying ---
+
+    @as_job
+    def predict(self, X: Any) -> Any:
+        """Predict labels from the averages of the first ``repeats_[a]`` judgments.
+
+        Parameters
+        ----------
+        X : array, lists, frame, Dask collection or path
+            Judgments of n objects. Where an object has fewer judgments than `repeats_` they are
+            averaged; where it has none, the training mean is taken.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            A lazy Dask array for Dask collections.
+        """
+        source, support = self._apply(X)
+        return source.stack(Predictions(self._restricted_model(support)), support, ())
+
+    @as_job
+    def transform(self, X: Any) -> Any:
+        """Average the first ``repeats_[a]`` judgments of each selected attribute.
+
+        Parameters
+        ----------
+        X : array, lists, frame, Dask collection or path
+
+        Returns
+        -------
+        ndarray of shape (n, n_selected)
+            The training mean where an object has no judgment; a lazy Dask array for Dask
+            collections. ``transform(X) @ coef_[get_support()] + intercept_`` is ``predict(X)``.
+        """
+        source, support = self._apply(X)
+        averages = Averages(self.repeats_[support], self.estimates_.means[support])
+        return source.stack(averages, support, (support.size,))
+
+    @as_job
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Coefficient of determination R² of the predictions from the judgments at hand.
+
+        Where objects hold fewer judgments than `repeats_` this falls short of what the budget
+        gives: ``1 - holdout_loss(X, y) / variance`` does not.
+
+        Parameters
+        ----------
+        X : array, lists, frame, Dask collection or path
+        y : array-like of shape (n,), or str
+        sample_weight : array-like of shape (n,), or str, optional
+
+        Returns
+        -------
+        float
+        """
+        source, support = self._apply(X, y, sample_weight)
+        predictions = Predictions(self._restricted_model(support))
+        parts = source.collect(predictions.beside_labels, support)
+        labels, values, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return float(r2_score(labels, values, sample_weight=weights))
+
+    @as_job
+    def holdout_loss(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Estimate the squared loss at `repeats_` judgments from held-out objects.
+
+        Parameters
+        ----------
+        X : array, lists, frame, Dask collection or path
+            Held-out objects; they need not have `repeats_` judgments. Where none of them has two
+            judgments of an attribute, the internal variance of the training data is taken.
+        y : array-like of shape (n,), or str
+        sample_weight : array-like of shape (n,), or str, optional
+
+        Returns
+        -------
+        float
+            Unbiased for objects that the model has not seen, so that it may be negative on few.
+        """
+        source, support = self._apply(X, y, sample_weight)
+        held_out = source.reduce(judgment_statistics, support).value
+        names = tuple(self._names[a] for a in support)
+        known = known_variance(self.internal_variance, self._names)
+        given = np.full(support.size, np.nan) if known is None else known[support]
+        lacking = np.isnan(given) & (held_out.n_repeated == 0)
+        given = np.where(lacking, self.estimates_.v[support], given)
+        estimates = held_out.estimates(given, names)
+        return holdout_loss(estimates, self.coef_[support], self.intercept_, self.repeats_[support])
+
+    @as_job
+    def acquisition_plan(self, X: Any, ids: Any = None) -> pd.DataFrame:
+        """List the judgments that objects lack of `repeats_`.
+
+        Parameters
+        ----------
+        X : array, lists, frame, Dask collection or path
+        ids : array-like of shape (n,), or str, optional
+            Identifiers of the objects, or the name of their column. By default the index of a
+            pandas frame, else the position.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``object, attribute, have, want, more, cost``; one row for each object and
+            attribute that lacks some, by object, then by attribute.
+        """
+        import pandas as pd
+
+        source, support = self._apply(X, id=ids if isinstance(ids, str) else None)
+        names = tuple(self._names[a] for a in support)
+        given = None if ids is None or isinstance(ids, str) else np.asarray(ids)
+        costs = self.problem_.costs[support]
+        wanted = Plans(self.repeats_[support], costs, names, by_position=given is not None)
+        tables, n_before = [], 0
+        for plan, n_objects, by_position in source.collect(wanted, support):
+            table = pd.DataFrame(plan.columns())
+            if by_position:
+                table["object"] += n_before
+            tables.append(table)
+            n_before += n_objects
+        result = pd.concat(tables, ignore_index=True)
+        if given is not None:
+            if given.shape != (n_before,):
+                raise InputError(f"There are {n_before} objects but {given.size} ids.")
+            result["object"] = given[result["object"].to_numpy()]
+        return result
+
+    # --- the path ---
+
+    @as_job
+    def repeats_at(self, budget: float) -> np.ndarray:
+        """Judgments that a smaller budget buys: the greedy steps that it pays for.
+
+        Parameters
+        ----------
+        budget : float
+            At most the estimator's own; more gives the end of the path.
+
+        Returns
+        -------
+        ndarray of int, shape (d,)
+            Before any refinement; see ``path_.repeats_at``.
+        """
+        check_is_fitted(self)
+        return self.path_.repeats_at(budget)
+
+    @as_job
+    def projected_loss(self, repeats: ArrayLike) -> float:
+        """Squared loss to be expected with the best weights for any repeats.
+
+        Parameters
+        ----------
+        repeats : array-like of int, shape (d,)
+
+        Returns
+        -------
+        float
+            By the training data, in squared units of the label.
+        """
+        check_is_fitted(self)
+        return projected_loss(self.problem_, repeats)
+
+    # --- scikit-learn's contract ---
+
+    def _get_support_mask(self) -> np.ndarray:
+        check_is_fitted(self)
+        return self.repeats_ > 0
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.input_tags.allow_nan = True
+        return tags
+
+    # --- input ---
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """Names of the attributes; scikit-learn's ``x0, x1, …`` where the data give none."""
+        if hasattr(self, "feature_names_in_"):
+            return tuple(self.feature_names_in_)
+        return tuple(f"x{a}" for a in range(self.n_features_in_))
+
+    def _restricted_model(self, support: np.ndarray) -> LinearModel:
+        return LinearModel(
+            tuple(self._names[a] for a in support),
+            self.repeats_[support],
+            self.coef_[support],
+            self.intercept_,
+            self.estimates_.means[support],
+        )
+
+    def _apply(
+        self, X: Any, y: Any = None, sample_weight: Any = None, id: str | None = None
+    ) -> tuple[Source, np.ndarray]:
+        """Source of objects to apply the model to, and the selected attributes."""
+        check_is_fitted(self)
+        support = self.get_support(indices=True)
+        names = self._names if hasattr(self, "feature_names_in_") else None
+        fitted = FittedInput(names, self.n_features_in_, support, self._roles)
+        return self._opener(fitted).open(X, y, sample_weight, id), support
+
+    def _opener(self, fitted: FittedInput | None = None) -> Opener:
+        return Opener(self, tuple(self.exclude), self.n_jobs, fitted)

@@ -1,0 +1,498 @@
+"""The estimator: scikit-learn's contract, and the same numbers whatever the data come as."""
+
+import doctest
+import json
+import pickle
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import distfms.methods.multiselect.estimator as module
+from distfms import DataError, FeatureMultiSelector
+from distfms.methods.multiselect.objective import holdout_loss
+from distfms.runs.driver import run_job
+from distfms.runs.job_spec import build_spec
+from distfms.stats.base import merge_tree
+from distfms.stats.judgments import JudgmentStatistics
+from distfms.stats.ragged import Ragged
+from tests.e2e.jobs import write_judgments
+
+NAMES = ("warm", "tall", "loud", "soft")
+BUDGET = 9
+
+
+@pytest.fixture(scope="module")
+def cells():
+    """Judgments of 60 objects as lists: 0 to 3 of each attribute; and labels."""
+    rng = np.random.default_rng(3)
+    truth = rng.normal(size=(60, 4)) * [2.0, 1.0, 1.0, 0.5]
+    noise = [0.5, 2.0, 1.0, 1.0]
+    X = [
+        [list(truth[i, a] + noise[a] * rng.normal(size=rng.integers(0, 4))) for a in range(4)]
+        for i in range(60)
+    ]
+    return X, truth @ [1.0, -1.0, 0.5, 1.0] + 0.3 * rng.normal(size=60)
+
+
+@pytest.fixture(scope="module")
+def frame(cells):
+    X, y = cells
+    table = pd.DataFrame({name: [row[a] for row in X] for a, name in enumerate(NAMES)})
+    return table.assign(y=y)
+
+
+@pytest.fixture(scope="module")
+def array(cells):
+    return padded(cells[0])
+
+
+@pytest.fixture(scope="module")
+def parquet(frame, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("judgments")
+    for part in range(3):
+        rows = frame.iloc[20 * part : 20 * (part + 1)]
+        rows.to_parquet(folder / f"part-{part}.parquet", index=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dask_frame(frame):
+    with dask.config.set({"dataframe.convert-string": False}):
+        return dd.from_pandas(frame, npartitions=3)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def padded(X, k=3):
+    array = np.full((len(X), len(X[0]), k), np.nan)
+    for i, row in enumerate(X):
+        for a, cell in enumerate(row):
+            array[i, a, : len(cell)] = cell
+    return array
+
+
+def ragged(X):
+    return [Ragged.from_lists([row[a] for row in X]) for a in range(len(X[0]))]
+
+
+def numbered(array, y):
+    columns = {f"{n}__{c + 1}": array[:, a, c] for a, n in enumerate(NAMES) for c in range(3)}
+    return pd.DataFrame(columns).assign(y=y)
+
+
+def fitted(X, y, **options):
+    return FeatureMultiSelector(BUDGET, **options).fit(X, y)
+
+
+# --- scikit-learn's contract --------------------------------------------------------------------
+
+
+@parametrize_with_checks([FeatureMultiSelector(budget=5, internal_variance=0.0)])
+def test_scikit_learn_contract(estimator, check):
+    # Budget 5, as one check has 9 distinct objects: more attributes than that fit them exactly,
+    # so that rounding decides between equally perfect selections.
+    check(estimator)
+
+
+def test_example_of_the_docstring():
+    result = doctest.testmod(module)
+    assert result.attempted > 5
+    assert result.failed == 0
+
+
+def test_clone_and_pickle_keep_everything(array, cells):
+    selector = fitted(array, cells[1], costs=(1, 2, 1, 1), model="refit", refine=True)
+    assert clone(selector).get_params() == selector.get_params()
+    again = pickle.loads(pickle.dumps(selector))
+    np.testing.assert_array_equal(again.predict(array), selector.predict(array))
+    assert again.projected_loss([1, 1, 0, 0]) == selector.projected_loss([1, 1, 0, 0])
+
+
+def test_pipelines_and_grid_search(array, cells):
+    y = cells[1]
+    last = make_pipeline(FunctionTransformer(), FeatureMultiSelector(BUDGET)).fit(array, y)
+    np.testing.assert_array_equal(last.predict(array), fitted(array, y).predict(array))
+    first = make_pipeline(FeatureMultiSelector(BUDGET), LinearRegression()).fit(array, y)
+    assert first.score(array, y) > 0.5
+    search = GridSearchCV(FeatureMultiSelector(3), {"ridge": [0.0, 1e3]}, cv=2).fit(array, y)
+    assert search.best_params_["ridge"] == 0.0
+
+
+def test_names_in_and_out(frame, array, cells):
+    selector = fitted(frame, "y")
+    assert tuple(selector.feature_names_in_) == NAMES
+    chosen = selector.get_feature_names_out().tolist()
+    assert chosen == [NAMES[a] for a in selector.get_support(indices=True)]
+    table = clone(selector).set_output(transform="pandas").fit(frame, "y").transform(frame)
+    assert table.columns.tolist() == chosen
+    assert not hasattr(selector.fit(array, cells[1]), "feature_names_in_")
+    assert selector.get_feature_names_out()[0].startswith("x")
+
+
+# --- the same numbers ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"model": "refit", "refine": True, "costs": {"w*": 2.0, "default": 1.5}, "ridge": 0.1},
+        {"algorithm": "scoring", "internal_variance": {"loud": 0.3}, "criterion": "gain"},
+    ],
+    ids=["default", "refit", "scoring"],
+)
+def test_numbers_of_a_job(options, tmp_path):
+    data = write_judgments(tmp_path / "data")
+    job = {
+        "name": "same",
+        "method": "multiselect",
+        "data": {"path": str(data), "target": "y", "id": "id", "folds": 0, "test": 0.0},
+        "multiselect": {"budget": 12.0, "baselines": [], **options},
+        "engine": {"workers": 1},
+        "output": str(tmp_path / "runs"),
+    }
+    run = run_job(build_spec(job)).folder
+    selection = json.loads((run / "selection.json").read_text())
+    model = json.loads((run / "model.json").read_text())
+    weights = np.load(run / "weights.npz")
+
+    selector = FeatureMultiSelector(12.0, exclude=("id",), n_jobs=2, **options).fit(data, "y")
+    names = selector.feature_names_in_
+    support = selector.get_support(indices=True)
+    assert (
+        dict(zip(names[support], selector.repeats_[support], strict=True)) == (selection["repeats"])
+    )
+    for name in ("spent", "objective", "projected_loss", "label_variance", "status"):
+        assert getattr(selector, f"{name}_") == selection[name], name
+    assert selector.path_.objective.tolist() == [step["objective"] for step in selection["path"]]
+    assert model["attributes"] == names[support].tolist()
+    np.testing.assert_array_equal(selector.coef_[support], weights["weights"])
+    np.testing.assert_array_equal(selector.estimates_.means[support], weights["means"])
+    assert selector.intercept_ == model["intercept"]
+
+
+@pytest.fixture(scope="module")
+def forms(cells, frame, array, parquet, dask_frame):
+    """The same data in every form: (X, y)."""
+    X, y = cells
+    objects = np.empty((60, 4), dtype=object)
+    for i, a in np.ndindex(60, 4):
+        objects[i, a] = X[i][a]
+    chunked = da.from_array(array, chunks=((30, 11, 19), 2, 1))
+    return {
+        "array": (array, y),
+        "lists": (X, y.tolist()),
+        "objects": (objects, y),
+        "ragged": (ragged(X), y),
+        "frame": (frame, "y"),
+        "frame and labels": (frame.drop(columns="y"), frame["y"]),
+        "numbered": (numbered(array, y), "y"),
+        "dask array": (chunked, y),
+        "dask array and labels": (chunked, da.from_array(y, chunks=25)),
+        "dask frame": (dask_frame, "y"),
+        "dask frame and labels": (dask_frame.drop(columns="y"), dask_frame["y"]),
+        "dask numbered": (dd.from_pandas(numbered(array, y), npartitions=2), "y"),
+        "parquet": (parquet, "y"),
+        "path": (str(parquet), "y"),
+    }
+
+
+FORMS = (
+    "lists",
+    "objects",
+    "ragged",
+    "frame",
+    "frame and labels",
+    "numbered",
+    "dask array",
+    "dask array and labels",
+    "dask frame",
+    "dask frame and labels",
+    "dask numbered",
+    "parquet",
+    "path",
+)
+
+
+@pytest.mark.parametrize(("model", "budget"), [("projected", BUDGET), ("refit", 3)])
+@pytest.mark.parametrize("form", FORMS)
+def test_numbers_do_not_depend_on_the_form(form, model, budget, forms):
+    array, labels = forms["array"]
+    expected = FeatureMultiSelector(budget, model=model).fit(array, labels)
+    X, y = forms[form]
+    found = FeatureMultiSelector(budget, model=model).fit(X, y)
+    np.testing.assert_array_equal(found.repeats_, expected.repeats_)
+    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-10)
+    np.testing.assert_allclose(found.intercept_, expected.intercept_, rtol=1e-10)
+    predicted, averages = found.predict(X), found.transform(X)
+    assert isinstance(predicted, da.Array) == form.startswith("dask")
+    np.testing.assert_allclose(predicted, expected.predict(array), rtol=1e-10)
+    np.testing.assert_allclose(averages, expected.transform(array), rtol=1e-10)
+    np.testing.assert_allclose(found.score(X, y), expected.score(array, labels), rtol=1e-10)
+    np.testing.assert_allclose(
+        found.holdout_loss(X, y), expected.holdout_loss(array, labels), rtol=1e-9
+    )
+
+
+def test_dask_collections_are_never_computed_as_a_whole(dask_frame, array, cells, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("computed as a whole")
+
+    monkeypatch.setattr(da.Array, "compute", refuse)
+    monkeypatch.setattr(type(dask_frame), "compute", refuse)
+    selector = fitted(dask_frame, "y")
+    selector.predict(dask_frame)
+    fitted(da.from_array(array, chunks=(20, 4, 3)), cells[1])
+
+
+def test_weights_are_repetitions(array, cells, frame, parquet, tmp_path):
+    y = cells[1]
+    weight = np.arange(60) % 3
+    expected = fitted(array.repeat(weight, axis=0), y.repeat(weight))
+    weighted = frame.assign(w=weight)
+    weighted.to_parquet(tmp_path / "weighted.parquet")
+    for X, label, w in (
+        (array, y, weight),
+        (weighted, "y", "w"),
+        (da.from_array(array, chunks=(25, 4, 3)), y, weight),
+        (tmp_path / "weighted.parquet", "y", "w"),
+    ):
+        found = FeatureMultiSelector(BUDGET).fit(X, label, w)
+        np.testing.assert_array_equal(found.repeats_, expected.repeats_)
+        np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-10)
+        assert len(found.get_feature_names_out()) == np.count_nonzero(expected.repeats_)
+
+
+def test_statistics_from_elsewhere(cells, frame):
+    X, y = cells
+    parts = [JudgmentStatistics.from_block(ragged(X[s]), y[s]) for s in (np.s_[:25], np.s_[25:])]
+    found = FeatureMultiSelector(BUDGET).fit_statistics(merge_tree(parts), NAMES)
+    expected = fitted(frame, "y")
+    np.testing.assert_array_equal(found.repeats_, expected.repeats_)
+    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-10)
+    np.testing.assert_allclose(
+        found.predict(frame.drop(columns="y")), expected.predict(frame), rtol=1e-10
+    )
+    with pytest.raises(DataError, match="refit"):
+        FeatureMultiSelector(BUDGET, model="refit").fit_statistics(parts[0])
+
+
+# --- what the methods say -----------------------------------------------------------------------
+
+
+def test_prediction_averages_the_first_judgments_and_knows_the_mean(cells):
+    X, y = cells
+    selector = fitted(X, y)
+    support = selector.get_support(indices=True)
+    expected, averages = [], []
+    for row in X:
+        means = [
+            np.mean(row[a][: selector.repeats_[a]]) if row[a] else selector.estimates_.means[a]
+            for a in support
+        ]
+        averages.append(means)
+        expected.append(selector.intercept_ + selector.coef_[support] @ means)
+    np.testing.assert_allclose(selector.predict(X), expected)
+    np.testing.assert_allclose(selector.transform(X), averages)
+    nothing = [[[], None, [np.nan], []]]
+    np.testing.assert_allclose(selector.predict(nothing), selector.estimates_.label_mean)
+
+
+def test_only_selected_attributes_are_needed_in_files(frame, parquet, tmp_path):
+    selector = FeatureMultiSelector(2).fit(parquet, "y")
+    chosen = selector.get_feature_names_out().tolist()
+    assert len(chosen) < len(NAMES)
+    frame[chosen[::-1]].to_parquet(tmp_path / "new.parquet")
+    new = frame[chosen].reindex(columns=selector.feature_names_in_)
+    expected = selector.predict(frame)
+    np.testing.assert_array_equal(selector.predict(tmp_path / "new.parquet"), expected)
+    np.testing.assert_array_equal(selector.predict(new), expected)
+    frame[["y"]].to_parquet(tmp_path / "none.parquet")
+    with pytest.raises(DataError, match=chosen[0]):
+        selector.predict(tmp_path / "none.parquet")
+
+
+def test_acquisition_plan(cells, frame, dask_frame, parquet, tmp_path):
+    X = cells[0]
+    selector = fitted(frame, "y", costs={"tall": 2.0})
+    expected = [
+        (i, NAMES[a], len(X[i][a]), r, r - len(X[i][a]), (2.0 if a == 1 else 1.0))
+        for i in range(60)
+        for a, r in enumerate(selector.repeats_)
+        if len(X[i][a]) < r
+    ]
+    plans = [selector.acquisition_plan(data) for data in (frame, dask_frame, parquet)]
+    for plan in plans:
+        assert [tuple(row[:5]) for row in plan.itertuples(index=False)] == [
+            row[:5] for row in expected
+        ]
+        np.testing.assert_array_equal(plan["cost"], [row[4] * row[5] for row in expected])
+    ids = np.array([f"face-{i}" for i in range(60)])
+    names = [f"face-{row[0]}" for row in expected]
+    frame.assign(id=ids).to_parquet(tmp_path / "named.parquet")
+    for data, given in (
+        (frame, ids),
+        (parquet, ids),
+        (frame.assign(id=ids), "id"),
+        (frame.set_index(ids), None),
+        (tmp_path / "named.parquet", "id"),
+    ):
+        assert selector.acquisition_plan(data, given)["object"].tolist() == names
+    with pytest.raises(DataError, match="60 objects but 3 ids"):
+        selector.acquisition_plan(frame, [1, 2, 3])
+
+
+def test_path_and_losses(array, cells):
+    selector = fitted(array, cells[1])
+    for budget in (1, 4, BUDGET):
+        direct = FeatureMultiSelector(budget).fit(array, cells[1])
+        np.testing.assert_array_equal(selector.repeats_at(budget), direct.repeats_)
+        assert selector.projected_loss(direct.repeats_) == direct.projected_loss_
+    assert selector.projected_loss(np.zeros(4, int)) == selector.label_variance_
+    assert selector.spent_ == BUDGET
+    assert selector.status_ == "budget_spent"
+
+
+def test_holdout_loss_is_the_formula_and_borrows_variances(cells):
+    X, y = cells
+    selector = fitted(X[:40], y[:40])
+    held_out = JudgmentStatistics.from_block(ragged(X[40:]), y[40:])
+    expected = holdout_loss(
+        held_out.estimates(None, NAMES), selector.coef_, selector.intercept_, selector.repeats_
+    )
+    np.testing.assert_allclose(selector.holdout_loss(X[40:], y[40:]), expected, rtol=1e-12)
+    single = [[cell[:1] for cell in row] for row in X[40:]]
+    known = JudgmentStatistics.from_block(ragged(single), y[40:])
+    expected = holdout_loss(
+        known.estimates(selector.estimates_.v, NAMES),
+        selector.coef_,
+        selector.intercept_,
+        selector.repeats_,
+    )
+    np.testing.assert_allclose(selector.holdout_loss(single, y[40:]), expected, rtol=1e-12)
+
+
+def test_nothing_worth_buying(array):
+    y = np.full(60, 3.0)
+    for model in ("projected", "refit"):
+        selector = fitted(array, y, model=model)
+        assert selector.status_ == "no_positive_gain"
+        np.testing.assert_array_equal(selector.predict(array), y)
+        assert selector.transform(array).shape == (60, 0)
+        assert selector.holdout_loss(array, y) == 0.0
+        assert selector.acquisition_plan(array).empty
+
+
+# --- errors -------------------------------------------------------------------------------------
+
+
+def refused(match, X, y, weight=None, **options):
+    options = {"budget": BUDGET, **options}
+    for kind in (DataError, ValueError):
+        with pytest.raises(kind, match=match):
+            FeatureMultiSelector(**options).fit(X, y, weight)
+
+
+def test_single_judgments_need_a_known_variance(array, cells):
+    y = cells[1]
+    table = np.nan_to_num(array[:, :, 0])
+    refused("x0, x1, x2, x3: has no object with two judgments", table, y)
+    refused("two judgments", pd.DataFrame(table, columns=NAMES), y)
+    known = fitted(table, y, internal_variance=[0.1, np.nan, 0.2, 0.3][:1] * 4)
+    assert known.spent_ == BUDGET
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"budget": -1}, "positive finite"),
+        ({"budget": 0.5}, "buys nothing"),
+        ({"algorithm": "fool"}, "fool"),
+        ({"criterion": "fool"}, "fool"),
+        ({"model": "fool"}, "fool"),
+        ({"ridge": -1.0}, "ridge"),
+        ({"costs": {"nothing": 1.0}}, "nothing"),
+        ({"costs": [1.0, 2.0]}, "4 attributes but 2"),
+        ({"internal_variance": {"nothing": 1.0}}, "nothing"),
+        ({"internal_variance": [1.0, 2.0]}, "4 attributes but 2"),
+        ({"internal_variance": -1.0}, "at least 0"),
+        ({"exclude": ("nothing",)}, "nothing"),
+        ({"exclude": ("*",)}, "0 feature"),
+        ({"n_jobs": 0}, "n_jobs"),
+    ],
+)
+def test_parameters_that_cannot_be(options, match, frame, parquet):
+    X = parquet if "n_jobs" in options else frame
+    refused(match, X, "y", **options)
+
+
+def test_data_that_cannot_be_used(cells, frame, array, dask_frame, parquet):
+    X, y = cells
+    refused("requires y", frame, None)
+    refused("name a column", array, "y")
+    refused("'nothing'", frame, "nothing")
+    refused("name columns", parquet, y)
+    refused("Object 1 has 3 attributes", [X[0], X[1][:3]], y[:2])
+    refused("object 1, attribute 0", [X[0], [["high"], *X[1][1:]]], y[:2])
+    refused("infinite", [X[0], [[np.inf], *X[1][1:]]], y[:2])
+    refused("'tall' has 1 infinite", frame.assign(tall=[[np.inf], *frame["tall"][1:]]), "y")
+    refused("'id'", frame.assign(id="a"), "y")
+    refused("too few objects", [X[0]], y[:1])
+    refused("Attribute 1 has 59", [ragged(X)[0], ragged(X[1:])[1]], y)
+    refused("at least 0|negative", array, y, -np.ones(60))
+    with pytest.raises(ValueError, match="inconsistent numbers"):
+        fitted(array, y[1:])
+
+
+def test_dask_collections_that_cannot_be_used(cells, frame, array, dask_frame):
+    y = cells[1]
+    refused("does not know", dask_frame.drop(columns="y"), y)
+    refused("60 objects, y", da.from_array(array, chunks=(20, 4, 3)), y[1:])
+    other = dd.from_pandas(frame["y"], npartitions=2)
+    refused("3 chunks and y .* in 2", dask_frame.drop(columns="y"), other)
+    shifted = dd.concat([dd.from_pandas(frame["y"].iloc[s], npartitions=1) for s in SHIFTED])
+    refused("divide them alike", dask_frame.drop(columns="y"), shifted)
+    refused("convert-string", dd.from_pandas(frame, npartitions=2), "y")
+    selector = fitted(frame, "y")
+    with pytest.raises(DataError, match="fitted on the attributes"):
+        selector.predict(dask_frame[list(NAMES[::-1])]).compute()
+    with pytest.raises(DataError, match="fitted on 4 attributes"):
+        fitted(array, y).predict(dask_frame[list(NAMES[:3])]).compute()
+    with pytest.raises(ValueError, match="3 features"):
+        fitted(array, y).predict(da.from_array(array[:, :3], chunks=20))
+
+
+SHIFTED = (np.s_[:10], np.s_[10:40], np.s_[40:])
+
+
+def test_partition_without_objects_or_judgments(frame, dask_frame):
+    empty = dask_frame.loc[dask_frame.index >= 25]
+    assert 0 in empty.map_partitions(len).compute().tolist()
+    expected = fitted(frame.iloc[25:], "y")
+    np.testing.assert_allclose(fitted(empty, "y").coef_, expected.coef_, rtol=1e-10)
+
+
+def test_other_columns_of_parquet_are_excluded(frame, parquet, tmp_path):
+    frame.assign(id="a", rank=1.0).to_parquet(tmp_path / "more.parquet")
+    refused("'id'", tmp_path / "more.parquet", "y")
+    selector = fitted(tmp_path / "more.parquet", "y", exclude=["id", "ra*"])
+    assert selector.feature_names_in_.tolist() == list(NAMES)
+    assert pq.read_schema(tmp_path / "more.parquet").names[-1] == "rank"
+    np.testing.assert_array_equal(
+        selector.predict(tmp_path / "more.parquet"), selector.predict(frame)
+    )
