@@ -192,15 +192,21 @@ class RowBlock:
         Rows of `values` that are features.
     rows : RowIndex
         Part, row number, weight, id, query and time of each column of `values`.
-    n_dropped : int
-        Rows left out because of a missing value (policy ``drop``).
+    dropped : tuple of int
+        Rows left out of each part: because of any missing value (policy ``drop``) or because
+        the target is missing (policy ``mean``). Empty where none was.
     """
 
     values: np.ndarray
     names: tuple[str, ...]
     n_features: int
     rows: RowIndex
-    n_dropped: int = 0
+    dropped: tuple[int, ...] = ()
+
+    @property
+    def n_dropped(self) -> int:
+        """Number of rows left out."""
+        return sum(self.dropped)
 
     @property
     def n_rows(self) -> int:
@@ -265,8 +271,8 @@ def read_rows(
     folds : FoldPlan, optional
         Without one all rows are part 0.
     missing : {'error', 'drop', 'mean'}
-        Policy for null and NaN in features. A missing target is refused by ``error`` and
-        ``mean``, and drops the row under ``drop``.
+        Policy for null and NaN in features. A missing target is refused by ``error``; under
+        ``drop`` and ``mean`` it drops the row, for a label that was made up teaches nothing.
 
     Returns
     -------
@@ -292,12 +298,12 @@ def read_rows(
     for table in reader.batches(partition, list(by_name)):
         for name in table.column_names:
             filler.fill(by_name[name], table.column(name))
-    dropped = filler.incomplete
-    n_dropped = 0 if dropped is None else int(np.count_nonzero(dropped))
-    if dropped is not None and n_dropped:
-        rows = rows.keep(~dropped)
-        values = _compact(values, ~dropped)
-    return RowBlock(values, plan.block_names, plan.n_features, rows, n_dropped)
+    incomplete = filler.incomplete
+    if incomplete is None or not incomplete.any():
+        return RowBlock(values, plan.block_names, plan.n_features, rows)
+    dropped = tuple(int(np.count_nonzero(incomplete[part])) for part in rows.part_slices)
+    kept = _compact(values, ~incomplete)
+    return RowBlock(kept, plan.block_names, plan.n_features, rows.keep(~incomplete), dropped)
 
 
 def require_observed(names: Sequence[str], n_observed: np.ndarray) -> None:
@@ -377,12 +383,13 @@ class _Filler:
 
     def _apply_policy(self, name: str, absent: np.ndarray) -> None:
         """Refuse missing values or note them, as the policy says."""
-        if self.missing == "drop":
+        is_target = name in self.targets
+        if self.missing == "drop" or (self.missing == "mean" and is_target):
             self.incomplete = absent if self.incomplete is None else self.incomplete | absent
             return
-        if self.missing == "mean" and name not in self.targets:
+        if self.missing == "mean":
             return
-        choices = "`missing: drop`" if name in self.targets else "`missing: drop` or `mean`"
+        choices = "`missing: drop`" if is_target else "`missing: drop` or `mean`"
         advice = f"fill them, or choose {choices} in the data section."
         in_file = in_file_order(absent, self.order)
         raise refuse_missing(self.reader, self.partition, name, in_file, advice)

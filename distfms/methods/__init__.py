@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 #: Method name → where its job class lives.
 METHODS = {
     "multiselect": "distfms.methods.multiselect.job:MultiselectJob",
+    "sequence": "distfms.methods.sequence.job:SequenceJob",
 }
 
 

@@ -70,13 +70,18 @@ class Context(Protocol):
     inputs: Inputs
     folder: Path
 
-    def reduce(self, reader: Callable[[ParquetDataset, bool], PartialReader]) -> Bundle:
+    def reduce(
+        self, reader: Callable[[ParquetDataset, bool], PartialReader], *, cache: bool = True
+    ) -> Bundle:
         """Map-reduce over all partitions, of the training and of the separate test data.
 
         Parameters
         ----------
         reader : callable
             From (dataset, whether all its rows are held out) to the reader of its partitions.
+        cache : bool
+            False for partials that nobody will ask for again, as those of one step of an
+            iteration: they would only fill the cache.
         """
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
@@ -164,6 +169,16 @@ class Job(ABC):
 
     @abstractmethod
     def __init__(self, options: Any, inputs: Inputs, seed: int) -> None: ...
+
+    @classmethod
+    def of(cls, options: Any, inputs: Inputs, seed: int) -> Job:
+        """Make the job; a method that comes in several forms chooses here.
+
+        Parameters
+        ----------
+        options, inputs, seed : see the class
+        """
+        return cls(options, inputs, seed)
 
     @abstractmethod
     def stages(self) -> Sequence[Stage]:

@@ -138,7 +138,7 @@ def _solver() -> Any:
     except ImportError as error:
         raise SpecError(
             "The baseline 'sparse' needs the package celer, which is not installed: "
-            "pip install 'distfms[benchmark]', or leave the baseline out."
+            "pip install 'distfms[sparse]', or leave the baseline out."
         ) from error
     return celer_path
 

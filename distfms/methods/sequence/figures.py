@@ -6,6 +6,15 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from distfms.methods.sequence.tables import (
+    n_columns,
+    own_curve,
+    own_name,
+    rule_title,
+    sequence_table,
+    timeliness_blocks,
+    timeliness_of,
+)
 from distfms.report.content import (
     as_entries,
     as_mapping,
@@ -14,21 +23,13 @@ from distfms.report.content import (
     has_numbers,
 )
 from distfms.report.formatting import count, number, percent
-from distfms.report.measures import measure_tables, without_empty_columns
-from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Section, Table, Text
+from distfms.report.measures import measure_tables
+from distfms.report.page import Block, Figure, KeyNumber, KeyNumbers, Section, Text
 from distfms.report.plots import Bar, Line, VerticalMark, bar_chart, line_chart
 from distfms.report.provenance import notes, provenance_sections
 
 SUBTITLE = "Feature-group sequencing"
 
-_TITLES = {
-    "fr": "forward regression (fr)",
-    "omp": "matching pursuit (omp)",
-    "omp-single": "omp, best single column",
-    "omp-no-whiten": "omp, not whitened",
-    "oracle": "oracle order",
-    "sparse": "group lasso",
-}
 _STYLES = {"fr": 0, "omp": 1, "omp-single": 2, "omp-no-whiten": 3, "oracle": 6, "sparse": 4}
 #: The shares a curve may have, the most trusted first.
 _READINGS = {
@@ -36,9 +37,14 @@ _READINGS = {
     "validation": "cross-validation",
     "explained_variance": "training rows",
 }
-_STEPS_SHOWN = 500
 _BARS_SHOWN = 30
 _LINES_SHOWN = 8
+#: Share of the explained variance that is looked for where the curve has no plateau (α = 1).
+_MOST = 0.95
+#: Explained variance that later groups may lose on other rows before it is said.
+_LOSS = 0.01
+#: Measures of held-out rows beside the explained variance, as a figure names them.
+_SCORES = {"accuracy": "Accuracy", "ndcg@5": "NDCG@5"}
 
 
 def headline(selection: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
@@ -85,6 +91,7 @@ def sections(
     list of Section
     """
     said = [str(note) for note in selection.get("notes") or ()]
+    said += _overfitting(curve_points(own_curve(selection, metrics)))
     found = [
         Section("", [_key_numbers(selection, metrics), *notes(manifest, said)]),
         Section("What a cost buys", _curve_blocks(selection, metrics)),
@@ -93,6 +100,23 @@ def sections(
         *provenance_sections(manifest),
     ]
     return [section for section in found if section.blocks]
+
+
+def _overfitting(points: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say where more groups make the predictions of other rows worse."""
+    known = [(value, p) for p in points if (value := as_number(p.get("validation"))) is not None]
+    if not known:
+        return []
+    best, point = max(known, key=lambda item: item[0])
+    if best - known[-1][0] <= _LOSS:
+        return []
+    n_groups = as_number(point.get("n_groups"))
+    after = "" if n_groups is None else f" after {_groups(round(n_groups))},"
+    return [
+        f"In cross-validation the explained variance is best{after} at a cost of "
+        f"{number(point.get('spent'))}: {percent(best, 1)}, against {percent(known[-1][0], 1)} of "
+        "all groups. What comes later fits the training rows only; a larger ridge may help."
+    ]
 
 
 # --- the answer ---------------------------------------------------------------------------------
@@ -120,7 +144,7 @@ def _key_numbers(selection: Mapping[str, Any], metrics: Mapping[str, Any]) -> Ke
                 f"after {_groups(_groups_until(steps, cost))}",
             )
         )
-    timeliness = as_number(_timeliness(selection, metrics).get("timeliness"))
+    timeliness = as_number(timeliness_of(selection, metrics).get("timeliness"))
     if timeliness is not None:
         numbers.append(
             KeyNumber(number(timeliness, 3), "timeliness", "1: all is explained at no cost")
@@ -137,16 +161,8 @@ def _of_all(n_groups: int) -> str:
 
 
 def _columns(steps: Sequence[Mapping[str, Any]]) -> str:
-    known = [n for step in steps if (n := _n_columns(step)) is not None]
+    known = [n for step in steps if (n := n_columns(step)) is not None]
     return f"{_groups(len(steps))}, {count(sum(known), 'column')}" if known else ""
-
-
-def _n_columns(step: Mapping[str, Any]) -> int | None:
-    columns = step.get("columns")
-    if isinstance(columns, list | tuple):
-        return len(columns)
-    found = as_number(columns)
-    return None if found is None else round(found)
 
 
 def _groups_until(steps: Sequence[Mapping[str, Any]], cost: float) -> int:
@@ -157,25 +173,31 @@ def _groups_until(steps: Sequence[Mapping[str, Any]], cost: float) -> int:
 
 
 def _stop(selection: Mapping[str, Any], metrics: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Return (α, cost at which the chosen sequence reaches it)."""
-    entry = _timeliness(selection, metrics)
+    """Return (α, cost at which the chosen sequence reaches it).
+
+    Without a plateau α is 1, which needs all groups and says nothing; most of it is then asked for.
+    """
+    entry = timeliness_of(selection, metrics)
     alpha, cost = as_number(entry.get("alpha")), as_number(entry.get("stopping_cost"))
-    return None if alpha is None or cost is None else (alpha, cost)
+    if alpha is None or cost is None:
+        return None
+    return (alpha, cost) if alpha < 1 else _most(selection) or (alpha, cost)
 
 
-def _timeliness(selection: Mapping[str, Any], metrics: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the timeliness entry of the chosen sequence."""
-    by_name = as_mapping(metrics.get("timeliness"))
-    found = as_mapping(by_name.get(_own_name(selection, metrics)))
-    if found:
-        return found
-    own = selection.get("timeliness")
-    return {"timeliness": own} if as_number(own) is not None else as_mapping(own)
+def _most(selection: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return (share, cost of the first prefix that has so much of what all groups explain)."""
+    steps = as_entries(selection.get("sequence"))
+    final = as_number(steps[-1].get("explained_variance")) if steps else None
+    for step in steps:
+        share, cost = as_number(step.get("explained_variance")), as_number(step.get("spent"))
+        if final and cost is not None and share is not None and share >= _MOST * final:
+            return _MOST, cost
+    return None
 
 
 def _final(selection: Mapping[str, Any], metrics: Mapping[str, Any]) -> tuple[float | None, str]:
     """Return the most trusted share that all groups explain, and where it comes from."""
-    points = curve_points(_own_curve(selection, metrics))
+    points = curve_points(own_curve(selection, metrics))
     for key, reading in _READINGS.items():
         share = as_number(points[-1].get(key)) if points else None
         if share is not None:
@@ -189,12 +211,16 @@ def _final(selection: Mapping[str, Any], metrics: Mapping[str, Any]) -> tuple[fl
 def _curve_blocks(selection: Mapping[str, Any], metrics: Mapping[str, Any]) -> list[Block]:
     blocks: list[Block] = []
     curves = [c for c in as_entries(metrics.get("curves")) if curve_points(c)]
-    if len(curves) > 1:
-        blocks.append(_comparison_figure(selection, metrics, curves))
-    own = _own_curve(selection, metrics)
+    # The oracle reorders gains of the training rows; it is no rule that could be followed.
+    rules = [c for c in curves if c.get("name") != "oracle"]
+    if len(rules) > 1:
+        blocks.append(_comparison_figure(selection, metrics, rules))
+    own = own_curve(selection, metrics)
     if curve_points(own):
-        blocks.append(_own_figure(selection, metrics, own))
-    return [*blocks, *_timeliness_blocks(selection, metrics)]
+        oracle = next((c for c in curves if c.get("name") == "oracle"), {})
+        blocks.append(_own_figure(selection, metrics, own, oracle))
+        blocks.extend(_score_figure(selection, metrics, own, key) for key in _known_scores(own))
+    return [*blocks, *timeliness_blocks(selection, metrics)]
 
 
 def _comparison_figure(
@@ -207,10 +233,11 @@ def _comparison_figure(
         for key, text in _READINGS.items()
         if key == "explained_variance" or all(has_numbers(curve_points(c), key) for c in curves)
     )
-    own = _own_name(selection, metrics)
-    first = sorted(curves, key=lambda c: c.get("name") != own)
+    own = own_name(selection, metrics)
+    first = sorted(curves, key=lambda c: (c.get("name") != own, c.get("name") not in _STYLES))
     shown = [c for c in curves if c in first[:_LINES_SHOWN]]
-    free = [i for i in range(8) if i not in _STYLES.values()]
+    taken = {_STYLES.get(str(c.get("name"))) for c in shown}
+    free = [i for i in range(8) if i not in taken]
     lines, n_unknown = [], 0
     for curve in shown:
         name = str(curve.get("name"))
@@ -218,9 +245,9 @@ def _comparison_figure(
         if style is None:
             style = free[n_unknown % len(free)]
             n_unknown += 1
-        lines.append(_line(curve, key, _title(name), style, name == own, metrics))
+        lines.append(_line(curve, key, rule_title(name), style, name == own, metrics))
     left = len(curves) - len(shown)
-    more = f" {left} more are in metrics.json." if left else ""
+    more = f" {left} more {'is' if left == 1 else 'are'} in metrics.json." if left else ""
     return Figure(
         _chart(lines, selection, metrics, "Explained variance of all rules against cost"),
         f"Explained variance against the cost spent, for all rules: {reading}. The chosen sequence "
@@ -260,7 +287,10 @@ def _value_at(cost: float, x: Sequence[Any], y: Sequence[Any]) -> float | None:
 
 
 def _own_figure(
-    selection: Mapping[str, Any], metrics: Mapping[str, Any], curve: Mapping[str, Any]
+    selection: Mapping[str, Any],
+    metrics: Mapping[str, Any],
+    curve: Mapping[str, Any],
+    oracle: Mapping[str, Any],
 ) -> Figure:
     points = curve_points(curve)
     spent = [p.get("spent") for p in points]
@@ -276,11 +306,44 @@ def _own_figure(
     ]
     if len(lines) == 1:
         lines = [Line(lines[0].name, lines[0].x, lines[0].y, style=0, bold=True)]
-    return Figure(
-        _chart(lines, selection, metrics, "Explained variance of the chosen sequence"),
+    said = (
         "The chosen sequence by itself. Where the lines part, later groups fit the training rows "
-        "and not what is behind them.",
+        "and not what is behind them."
     )
+    points = curve_points(oracle)
+    if points:
+        x, y = ([p.get(key) for p in points] for key in ("spent", "explained_variance"))
+        style = _STYLES["oracle"]
+        lines.append(Line(f"{rule_title('oracle')}, training rows", x, y, style=style, dashed=True))
+        said += (
+            " The oracle order sorts the steps by what they turned out to gain per cost, as if the "
+            "gains stayed what they were: an approximate bound of what this rule could reach."
+        )
+    return Figure(
+        _chart(lines, selection, metrics, "Explained variance of the chosen sequence"), said
+    )
+
+
+def _known_scores(curve: Mapping[str, Any]) -> list[str]:
+    return [key for key in _SCORES if has_numbers(curve_points(curve), key)]
+
+
+def _score_figure(
+    selection: Mapping[str, Any], metrics: Mapping[str, Any], curve: Mapping[str, Any], key: str
+) -> Figure:
+    points = [p for p in curve_points(curve) if as_number(p.get(key)) is not None]
+    x, y = [p.get("spent") for p in points], [p.get(key) for p in points]
+    name = _SCORES[key]
+    stop = _stop(selection, metrics)
+    chart = line_chart(
+        [Line(name, x, y, style=0, bold=True)],
+        title=f"{name} of the chosen sequence on held-out rows",
+        xlabel="cost spent",
+        ylabel=name,
+        marks=[] if stop is None else [VerticalMark(stop[1], f"{percent(stop[0])} reached")],
+        y_percent=key == "accuracy",
+    )
+    return Figure(chart, f"{name} of the chosen sequence on held-out rows, against the cost spent.")
 
 
 def _chart(
@@ -300,38 +363,6 @@ def _chart(
         y_limits=(max(min(0.0, bottom), -0.5), 1.08 * top if top > 0 else None),
         y_percent=True,
     )
-
-
-def _timeliness_blocks(selection: Mapping[str, Any], metrics: Mapping[str, Any]) -> list[Block]:
-    by_name = as_mapping(metrics.get("timeliness"))
-    keys = ("timeliness", "alpha", "stopping_cost", "alpha_timeliness")
-    ranked = []
-    for name, value in by_name.items():
-        entry = {"timeliness": value} if as_number(value) is not None else as_mapping(value)
-        numbers = [as_number(entry.get(key)) for key in keys]
-        if any(found is not None for found in numbers):
-            ranked.append((name, numbers))
-    if not ranked:
-        return []
-    ranked.sort(key=lambda item: -(item[1][0] or 0.0))
-    own = _own_name(selection, metrics)
-    return [
-        without_empty_columns(
-            [
-                Column("Rule", "text"),
-                Column("Timeliness", "number"),
-                Column("α", "percent"),
-                Column("Stopping cost", "number"),
-                Column("α-timeliness", "number"),
-            ],
-            [[_title(name), *numbers] for name, numbers in ranked],
-            "Timeliness: the area under explained variance against cost, divided by the whole area "
-            "(1: all is explained at no cost). The stopping cost is where the share α of the final "
-            "training objective is reached; α-timeliness is the same area up to there. The chosen "
-            "rule is bold.",
-            emphasis=[i for i, (name, _) in enumerate(ranked) if name == own],
-        )
-    ]
 
 
 # --- the sequence -------------------------------------------------------------------------------
@@ -358,7 +389,7 @@ def _sequence_blocks(selection: Mapping[str, Any]) -> list[Block]:
         )
         caption = f"What each group adds to the explained variance, in order, and its cost.{rest}"
         blocks.append(Figure(chart, caption))
-    return [*blocks, _sequence_table(steps)]
+    return [*blocks, sequence_table(steps)]
 
 
 def _price(step: Mapping[str, Any]) -> str:
@@ -373,7 +404,7 @@ def _added_shares(steps: Sequence[Mapping[str, Any]]) -> list[float | None]:
 
 def _rule(selection: Mapping[str, Any]) -> str:
     name = str(selection.get("criterion"))
-    parts = [f"Rule: {_TITLES.get(name, name)}"]
+    parts = [f"Rule: {rule_title(name)}"]
     parts.append("gain per cost" if selection.get("cost_aware", True) else "cost-blind")
     if selection.get("doubling"):
         parts.append("doubling")
@@ -383,72 +414,3 @@ def _rule(selection: Mapping[str, Any]) -> str:
     if selection.get("family"):
         parts.append(f"{selection['family']} family")
     return f"{', '.join(parts)}. Interrupted at any cost, use the groups computed so far."
-
-
-def _sequence_table(steps: Sequence[Mapping[str, Any]]) -> Table:
-    rows: list[list[Any]] = []
-    for i, step in enumerate(steps[:_STEPS_SHOWN], start=1):
-        gain, cost = as_number(step.get("gain")), as_number(step.get("cost"))
-        rows.append(
-            [
-                i,
-                str(step.get("group")),
-                _n_columns(step),
-                cost,
-                as_number(step.get("spent")),
-                gain,
-                None if gain is None or not cost else gain / cost,
-                as_number(step.get("explained_variance")),
-            ]
-        )
-    more = len(steps) - len(rows)
-    return without_empty_columns(
-        [
-            Column("Step", "number"),
-            Column("Group", "text"),
-            Column("Columns", "number"),
-            Column("Cost", "number"),
-            Column("Spent", "number"),
-            Column("Gain", "number"),
-            Column("Gain per cost", "number"),
-            Column("Explained", "percent"),
-        ],
-        rows,
-        "The sequence with its costs and gains, on the training rows."
-        + (f" The first {len(rows)} steps; {more} more are in selection.json." if more else ""),
-    )
-
-
-# --- reading the files --------------------------------------------------------------------------
-
-
-def _own_curve(selection: Mapping[str, Any], metrics: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the chosen sequence's curve; the sequence itself serves where metrics have none."""
-    name = _own_name(selection, metrics)
-    for curve in as_entries(metrics.get("curves")):
-        if curve.get("name") == name:
-            return curve
-    return {"name": name, "points": selection.get("sequence") or ()}
-
-
-def _own_name(selection: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
-    """Find the curve of the chosen sequence: by the name of its rule, else by its costs."""
-    criterion = str(selection.get("criterion") or "fr")
-    curves = as_entries(metrics.get("curves"))
-    names = [str(curve.get("name")) for curve in curves]
-    plain = selection.get("cost_aware", True) and not selection.get("doubling")
-    if plain and criterion in names:
-        return criterion
-    spent = [as_number(s.get("spent")) for s in as_entries(selection.get("sequence"))]
-    # A rule's variants carry its name, so they are looked at first; a curve may begin at nothing.
-    for name, curve in sorted(
-        zip(names, curves, strict=True), key=lambda item: criterion not in item[0]
-    ):
-        costs = [as_number(p.get("spent")) for p in curve_points(curve)]
-        if spent and costs[-len(spent) :] == spent:
-            return name
-    return criterion
-
-
-def _title(name: str) -> str:
-    return _TITLES.get(name, name)

@@ -224,12 +224,24 @@ def test_all_rows_may_be_dropped(tmp_path):
         read(dataset)
 
 
-@pytest.mark.parametrize("missing", ["error", "mean"])
-def test_a_missing_target_is_refused(tmp_path, missing):
-    dataset = open_table(tmp_path, {"x": [1.0, 2.0], "y": [1.0, None]})
+def test_a_missing_target_is_refused_or_drops_its_row(tmp_path):
+    dataset = open_table(tmp_path, {"x": [1.0, 2.0, None], "z": [0.0] * 3, "y": [1.0, None, 3.0]})
     with pytest.raises(DataError, match=r"'y' of .* has 1 missing value .*`missing: drop` in"):
-        read(dataset, missing=missing)
-    assert read(dataset, missing="drop").values.tolist() == [[1.0], [1.0]]
+        read(dataset, features=["z"])
+    assert read(dataset, features=["x"], missing="drop").values.tolist() == [[1.0], [1.0]]
+    block = read(dataset, features=["x"], missing="mean")
+    np.testing.assert_array_equal(block.values, [[1.0, np.nan], [1.0, 3.0]])
+    assert (block.dropped, block.row_ids.tolist()) == ((1, 0), [0, 2])
+
+
+def test_dropped_rows_are_counted_by_part(tmp_path):
+    dataset = open_table(tmp_path, {"x": np.arange(60.0), "y": [None, 1.0] * 30})
+    folds = FoldPlan(3, 0.25, 1)
+    every = read(dataset, missing="mean", folds=folds, target="x", features=["y"]).copy()
+    block = read(dataset, missing="mean", folds=folds)
+    gone = every.part[every.row_ids % 2 == 0]
+    assert block.dropped == tuple(np.bincount(gone, minlength=4).tolist())
+    assert block.n_dropped == 30
 
 
 @pytest.mark.parametrize("missing", ["error", "drop", "mean"])

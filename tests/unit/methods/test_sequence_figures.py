@@ -169,3 +169,53 @@ def test_many_rules_are_cut_to_what_can_be_told_apart() -> None:
     first = next(b for s in found for b in s.blocks if isinstance(b, Figure))
     assert "5 more are in metrics.json" in first.caption
     assert "forward regression (fr)" in first.svg
+
+
+@pytest.mark.parametrize(("last", "told"), [(0.52, True), (0.535, False)])
+def test_groups_that_lose_what_others_gained_are_told(last: float, told: bool) -> None:
+    content = metrics()
+    points = content["curves"][0]["points"]
+    for n_groups, (point, value) in enumerate(zip(points, (0.0, 0.3, 0.54, last), strict=True)):
+        point |= {"validation": value, "n_groups": n_groups}
+    text = plain(render(selection(), content))
+    expected = "is best after 2 groups, at a cost of 8: 54.0 %, against 52.0 % of all groups"
+    assert (expected in text) == told
+
+
+def test_variants_of_rules_have_names() -> None:
+    content = metrics()
+    content["curves"] = [curve("fr"), curve("fr-blind"), curve("omp-no-whiten-blind-doubling")]
+    content["timeliness"] = {c["name"]: {"timeliness": 0.5} for c in content["curves"]}
+    table = tables(figures.sections(selection(), content, MANIFEST))["Timeliness"]
+    assert [row[0] for row in table.rows] == [
+        "forward regression (fr)",
+        "fr, cost-blind",
+        "omp-no-whiten, cost-blind, doubling",
+    ]
+
+
+def test_the_rule_by_name_is_the_chosen_curve() -> None:
+    content = {**metrics(), "curves": [curve("fr"), curve("fr-blind")]}
+    content["timeliness"] = {name: {"timeliness": 0.5} for name in ("fr", "fr-blind")}
+    chosen = {**selection(), "rule": "fr-blind", "cost_aware": False}
+    table = tables(figures.sections(chosen, content, MANIFEST))["Timeliness"]
+    assert [table.rows[i][0] for i in table.emphasis] == ["fr, cost-blind"]
+
+
+def test_without_a_plateau_most_is_looked_for() -> None:
+    content = metrics()
+    content["timeliness"]["fr"] |= {"alpha": 1.0, "stopping_cost": 10.0}
+    assert plain(figures.headline(selection(), content)) == (
+        "95 % of what all 3 groups explain is there after 3 groups, at 100 % of the whole cost"
+    )
+    wide = selection()
+    wide["sequence"][2]["explained_variance"] = 0.56
+    assert "after 2 groups, at 80 %" in plain(figures.headline(wide, content))
+
+
+def test_accuracy_has_a_figure_of_its_own() -> None:
+    content = metrics()
+    for i, point in enumerate(content["curves"][0]["points"]):
+        point["accuracy"] = 0.6 + i / 10
+    assert "Accuracy of the chosen sequence on held-out rows" in render(selection(), content)
+    assert "Accuracy of" not in render(selection(), metrics())

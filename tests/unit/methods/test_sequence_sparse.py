@@ -115,5 +115,5 @@ def test_a_dear_group_enters_later():
 def test_without_celer_it_says_how_to_get_it(monkeypatch):
     *_, problem = case()
     monkeypatch.setitem(sys.modules, "celer", None)
-    with pytest.raises(SpecError, match=r"distfms\[benchmark\]"):
+    with pytest.raises(SpecError, match=r"distfms\[sparse\]"):
         sparse_path(problem)

@@ -1,0 +1,335 @@
+"""From partitions of rows to mergeable statistics, for all methods that read plain columns.
+
+Every reader here is picklable, gives one statistic for each fold and one for the held-out rows,
+and says in ``key`` all that its partials depend on beside the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+import numpy as np
+
+from distfms.data.blocks import ColumnPlan, RowBlock, read_rows
+from distfms.data.categories import MAX_LEVELS, Categories, scan_categories
+from distfms.data.columns import probably_finite
+from distfms.data.dataset import ParquetDataset, Partition, PartitionReader
+from distfms.data.folds import FoldPlan
+from distfms.data.roles import Roles, resolve_roles
+from distfms.errors import DataError
+from distfms.spec import DataSection
+from distfms.stats.base import Folded, Statistic
+from distfms.stats.bundle import Bundle
+from distfms.stats.comoments import CoMoments
+
+S = TypeVar("S", bound=Statistic)
+
+#: Raised whenever a partial's content changes meaning, so that cached ones are not used again.
+FORMAT = 1
+
+
+def section_roles(dataset: ParquetDataset, section: DataSection) -> Roles:
+    """Resolve the roles that a data section names.
+
+    Parameters
+    ----------
+    dataset : ParquetDataset
+    section : DataSection
+
+    Raises
+    ------
+    SpecError, DataError
+        If a column does not exist, has no fitting type or two roles.
+    """
+    return resolve_roles(
+        dataset.schema,
+        target=section.target,
+        features=section.features,
+        exclude=section.exclude,
+        weight=section.weight,
+        query=section.query,
+        id=section.id,
+        time=section.time,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class RowCounts:
+    """What was counted of some rows; a mergeable statistic.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows read.
+    n_dropped : int
+        Rows left out for a missing value.
+    n_missing : ndarray of int64, shape (d,)
+        Missing values of each feature of the block among the rows read.
+    zero_one, plus_minus : ndarray of bool, shape (P,)
+        Whether all values of a target are 0 or 1, or −1 or 1. True for no rows.
+    """
+
+    n_rows: int
+    n_dropped: int
+    n_missing: np.ndarray
+    zero_one: np.ndarray
+    plus_minus: np.ndarray
+
+    @classmethod
+    def from_block(cls, block: RowBlock, part: int, *, count_missing: bool = True) -> RowCounts:
+        """Count the rows of one part of a block.
+
+        Parameters
+        ----------
+        block : RowBlock
+        part : int
+        count_missing : bool
+            False where the policy leaves no missing value in a block.
+        """
+        rows = block.part_slices[part]
+        missing = np.zeros(block.n_features, dtype=np.int64)
+        if count_missing:
+            for column, values in enumerate(block.features[:, rows]):
+                if not probably_finite(values):
+                    missing[column] = np.count_nonzero(np.isnan(values))
+        target = block.target[:, rows]
+        one = target == 1.0
+        return cls(
+            n_rows=rows.stop - rows.start,
+            n_dropped=block.dropped[part] if block.dropped else 0,
+            n_missing=missing,
+            zero_one=(one | (target == 0.0)).all(axis=1),
+            plus_minus=(one | (target == -1.0)).all(axis=1),
+        )
+
+    @classmethod
+    def empty(cls, n_features: int, n_targets: int) -> RowCounts:
+        """Return the counts of no rows: the identity of `merge`."""
+        yes = np.ones(n_targets, dtype=bool)
+        return cls(0, 0, np.zeros(n_features, dtype=np.int64), yes, yes)
+
+    def merge(self, other: RowCounts) -> RowCounts:
+        """Return the counts of the rows of both."""
+        return RowCounts(
+            self.n_rows + other.n_rows,
+            self.n_dropped + other.n_dropped,
+            self.n_missing + other.n_missing,
+            self.zero_one & other.zero_one,
+            self.plus_minus & other.plus_minus,
+        )
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Content as named arrays."""
+        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> RowCounts:
+        """Inverse of `to_arrays`."""
+        return cls(
+            int(arrays["n_rows"]),
+            int(arrays["n_dropped"]),
+            arrays["n_missing"],
+            arrays["zero_one"],
+            arrays["plus_minus"],
+        )
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """Rows of a dataset with all that is needed to read a partition of them.
+
+    Attributes
+    ----------
+    reader : PartitionReader
+        Of the dataset; it travels to the workers in place of the whole list of partitions.
+    plan : ColumnPlan
+        Which columns are read and which block rows they become.
+    section : DataSection
+    seed : int
+    held_out : bool
+        Whether all rows are test rows.
+    """
+
+    reader: PartitionReader
+    plan: ColumnPlan
+    section: DataSection
+    seed: int
+    held_out: bool
+
+    @property
+    def n_parts(self) -> int:
+        """Number of parts: the folds (at least one) and the held-out rows."""
+        return max(self.section.folds, 1) + 1
+
+    def read(self, partition: Partition) -> RowBlock:
+        """Read a partition; where all rows are held out they are part 0 of the block."""
+        folds = FoldPlan(self.section.folds, self.section.test, self.seed)
+        return read_rows(
+            self.reader,
+            partition,
+            self.plan,
+            folds=None if self.held_out else folds,
+            missing=self.section.missing,
+        )
+
+    def folded(self, summarise: Callable[[int], S], nothing: S) -> Folded[S]:
+        """Put the summaries of a block's parts where they belong.
+
+        Parameters
+        ----------
+        summarise : callable
+            From a part of the block to its statistic.
+        nothing : Statistic
+            That of no rows, for the parts that a held-out dataset has not.
+        """
+        if self.held_out:
+            return Folded((nothing,) * (self.n_parts - 1) + (summarise(0),))
+        return Folded(tuple(summarise(part) for part in range(self.n_parts)))
+
+    def key(self) -> dict[str, Any]:
+        """Plain values that a partial depends on, beside its partition."""
+        roles = self.plan.roles
+        return {
+            "format": FORMAT,
+            "columns": [[c.name, c.levels] for c in self.plan.columns],
+            "target": list(roles.target),
+            "weight": roles.weight,
+            "fold_key": roles.fold_key,
+            "missing": self.section.missing,
+            "folds": self.section.folds,
+            "test": self.section.test,
+            "seed": self.seed,
+            "held_out": self.held_out,
+        }
+
+
+@dataclass(frozen=True)
+class MomentReader:
+    """Reads ``moments`` (`CoMoments` of features and targets) and ``counts`` (`RowCounts`).
+
+    Attributes
+    ----------
+    source : RowSource
+    """
+
+    source: RowSource
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        return {"moments": CoMoments, "counts": RowCounts}
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and summarise each of its parts."""
+        source = self.source
+        block = source.read(partition)
+        n_columns, n_features = len(block.values), block.n_features
+        has_gaps = source.section.missing == "mean"
+
+        def counts(part: int) -> RowCounts:
+            return RowCounts.from_block(block, part, count_missing=has_gaps)
+
+        def moments(part: int) -> CoMoments:
+            rows = block.part_slices[part]
+            weight = None if block.weight is None else block.weight[rows]
+            return CoMoments.from_block(block.values[:, rows], weight, overwrite=True)
+
+        nothing = RowCounts.empty(n_features, n_columns - n_features)
+        # Counts first: the moments use the block as scratch.
+        counted = source.folded(counts, nothing)
+        return Bundle(
+            {"moments": source.folded(moments, CoMoments.empty(n_columns)), "counts": counted}
+        )
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        return {**self.source.key(), "kind": "moments"}
+
+    def partition_key(self, partition: Partition) -> str:
+        """Fingerprint of a partition."""
+        return partition.fingerprint
+
+
+@dataclass(frozen=True)
+class CategoryReader:
+    """Reads the levels of categorical columns, of all rows alike: ``categories``.
+
+    Attributes
+    ----------
+    reader : PartitionReader
+    columns : tuple of str
+    max_levels : int
+    """
+
+    reader: PartitionReader
+    columns: tuple[str, ...]
+    max_levels: int = MAX_LEVELS
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        return {"categories": Categories}
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the levels of a partition."""
+        found = scan_categories(partition, self.reader, self.columns, self.max_levels)
+        return Bundle({"categories": Folded((found, Categories({}, self.max_levels)))})
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        return {
+            "format": FORMAT,
+            "kind": "categories",
+            "columns": list(self.columns),
+            "max_levels": self.max_levels,
+        }
+
+    def partition_key(self, partition: Partition) -> str:
+        """Fingerprint of a partition."""
+        return partition.fingerprint
+
+
+def require_levels(categories: Categories) -> dict[str, list[str]]:
+    """Levels by column, once all partitions have been read.
+
+    Raises
+    ------
+    DataError
+        If a column has no value at all.
+    """
+    for name, levels in categories.levels.items():
+        if not levels:
+            raise DataError(
+                f"All values of the categorical column {name!r} are missing: leave it out with "
+                f"`exclude: [{name}]`."
+            )
+    return {name: list(levels) for name, levels in categories.levels.items()}
+
+
+def moments_bytes(n_columns: int, section: DataSection) -> int:
+    """Size of the moments of one partition in memory, for the projection before a run.
+
+    Parameters
+    ----------
+    n_columns : int
+        Features and targets of the block.
+    section : DataSection
+    """
+    matrices = 3 if section.missing == "mean" else 1
+    return 8 * matrices * n_columns**2 * (max(section.folds, 1) + 1)
+
+
+def missing_by_source(plan: ColumnPlan, n_missing: Sequence[int] | np.ndarray) -> dict[str, int]:
+    """Missing values by source column, without those that have none.
+
+    Parameters
+    ----------
+    plan : ColumnPlan
+    n_missing : sequence of int, length n_features
+        By block row, as `RowCounts` has them; the rows of a category are missing together.
+    """
+    features = plan.columns[: len(plan.roles.features)]
+    found = {column.name: int(n_missing[column.start]) for column in features}
+    return {name: count for name, count in found.items() if count}

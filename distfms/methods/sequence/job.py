@@ -1,0 +1,449 @@
+"""The job of feature-group sequencing: its stages, from categories to report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any, ClassVar
+
+import numpy as np
+
+from distfms.data.blocks import ColumnPlan, require_observed
+from distfms.data.categories import categorical_columns
+from distfms.data.dataset import ParquetDataset
+from distfms.errors import DataError, SpecError
+from distfms.methods.contract import Content, Context, FinishedRun, Inputs, Job, Stage
+from distfms.methods.rows import (
+    CategoryReader,
+    MomentReader,
+    RowCounts,
+    RowSource,
+    missing_by_source,
+    moments_bytes,
+    require_levels,
+    section_roles,
+)
+from distfms.methods.sequence import figures
+from distfms.methods.sequence.anytime import AnytimePredictor
+from distfms.methods.sequence.costs import resolve_costs
+from distfms.methods.sequence.evaluate import (
+    MAX_POINTS,
+    CrossValidate,
+    Evaluation,
+    FoldTask,
+    Settings,
+    thinned,
+)
+from distfms.methods.sequence.groups import FeatureGroups, resolve_groups
+from distfms.methods.sequence.options import SequenceOptions
+from distfms.methods.sequence.path import SequencePath
+from distfms.methods.sequence.predictor import PrefixPredictor, make_predictor
+from distfms.methods.sequence.read import ScoreReader, Scorers
+from distfms.methods.sequence.rules import Rule, parse_rule
+from distfms.methods.sequence.timeliness import timeliness
+from distfms.report.provenance import build_page
+from distfms.stats.base import Folded
+from distfms.stats.bundle import Bundle
+from distfms.stats.comoments import CoMoments
+
+CATEGORIES = "statistics/categories.json"
+MOMENTS = "statistics/moments.npz"
+
+#: Names in a note; ``constant`` in ``selection.json`` has them all.
+_NAMES_SAID = 12
+#: Levels that a category is taken to have when a job's size is projected.
+_LEVELS_GUESSED = 32
+
+
+class SequenceJob(Job):
+    """Feature-group sequencing (Hu, Grubb, Bagnell, Hebert) as a job, for squared loss.
+
+    Parameters
+    ----------
+    options : SequenceOptions
+    inputs : Inputs
+    seed : int
+
+    Raises
+    ------
+    SpecError, DataError
+        If the options do not fit the columns of the data.
+    """
+
+    name: ClassVar[str] = "sequence"
+    Options = SequenceOptions
+
+    def __init__(self, options: SequenceOptions, inputs: Inputs, seed: int) -> None:
+        self.options = options
+        self.inputs = inputs
+        self.seed = seed
+        self.roles = section_roles(inputs.train, inputs.section)
+        if not self.roles.target:
+            raise SpecError("`data.target` is missing: name the column to predict.")
+        self.categorical = categorical_columns(inputs.train.schema, self.roles)
+        self.groups = resolve_groups(
+            self.roles.features,
+            {name: list(patterns) for name, patterns in options.groups.items()},
+            prefix_separator=options.prefix_separator,
+        )
+        self.costs = resolve_costs(self.groups.names, options.costs, shared=options.shared())
+        self.rule = Rule(options.criterion, options.cost_aware, options.doubling)
+        self.baselines = _baselines(options, self.rule)
+
+    @classmethod
+    def of(cls, options: SequenceOptions, inputs: Inputs, seed: int) -> SequenceJob:
+        """Make the job that the family asks for."""
+        if options.family == "gaussian":
+            return cls(options, inputs, seed)
+        from distfms.methods.sequence.glm_job import GlmSequenceJob
+
+        return GlmSequenceJob(options, inputs, seed)
+
+    # --- what the driver asks ---
+
+    def stages(self) -> Sequence[Stage]:
+        """Return the stages in order."""
+        first = [Stage("categories", self._categories)] if self.categorical else []
+        return [
+            *first,
+            Stage("statistics", self._statistics),
+            Stage("select", self._select),
+            Stage("model", self._model),
+            Stage("evaluate", self._evaluate),
+            Stage("report", self._report),
+        ]
+
+    def describe(self) -> Mapping[str, str]:
+        """Say what the job will do: label → text."""
+        low, high = self.costs.alone.min(), self.costs.alone.max()
+        price = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        shared = f", {len(self.costs.shared)} costs shared" if self.costs.shared else ""
+        n_categories = len(self.categorical)
+        kinds = f", {n_categories} of them categorical" if n_categories else ""
+        return {
+            "method": f"feature-group sequencing, {self.rule.name}",
+            "target": ", ".join(self.roles.target),
+            "columns": f"{len(self.roles.features)}{kinds}",
+            "groups": f"{len(self.groups)} ({price} each{shared})",
+            "baselines": ", ".join(rule.name for rule in self.baselines) or "none",
+        }
+
+    def statistics_bytes(self) -> int:
+        """Size of one partial statistic in memory."""
+        n_numbers = len(self.roles.features) - len(self.categorical) + len(self.roles.target)
+        n_columns = n_numbers + _LEVELS_GUESSED * len(self.categorical)
+        return moments_bytes(n_columns, self.inputs.section)
+
+    def columns(self) -> Sequence[str]:
+        """Return the columns the job reads."""
+        others = (*self.roles.target, self.roles.weight, self.roles.id, self.roles.query)
+        return [*self.roles.features, *dict.fromkeys(c for c in others if c is not None)]
+
+    # --- statistics ---
+
+    def _categories(self, context: Context) -> Mapping[str, Content]:
+        bundle = context.reduce(
+            lambda dataset, held_out: CategoryReader(dataset.reader, self.categorical)
+        )
+        return {CATEGORIES: {"levels": require_levels(bundle["categories"].train())}}
+
+    def _plan(self, context: Context) -> ColumnPlan:
+        levels = context.read_json(CATEGORIES)["levels"] if self.categorical else {}
+        return ColumnPlan.from_schema(self.inputs.train.schema, self.roles, levels)
+
+    def _source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> RowSource:
+        return RowSource(dataset.reader, plan, self.inputs.section, self.seed, held_out)
+
+    def _statistics(self, context: Context) -> Mapping[str, Content]:
+        plan = self._plan(context)
+        bundle = context.reduce(
+            lambda dataset, held_out: MomentReader(self._source(plan, dataset, held_out))
+        )
+        moments: Folded[CoMoments] = bundle["moments"]
+        train = moments.train()
+        if train.n_samples < 2:
+            raise DataError(
+                f"There are {train.n_samples} rows to train on in "
+                f"{self.inputs.train.files[0].path} (held out: {moments.test.n_samples}); at "
+                "least 2 are needed. Add rows, or lower `data.test`."
+            )
+        require_observed(plan.feature_names, train.observed_weight[: plan.n_features])
+        # What else can be wrong with the data shows here, before anything is written.
+        self._settings(plan).problem(train)
+        self._tell_counts(context, plan, bundle)
+        return {MOMENTS: bundle.to_arrays()}
+
+    def _tell_counts(self, context: Context, plan: ColumnPlan, bundle: Bundle) -> None:
+        """Account for rows left out and values filled in."""
+        counts: Folded[RowCounts] = bundle["counts"]
+        everything = counts.train().merge(counts.test)
+        missing = missing_by_source(plan, everything.n_missing)
+        context.account(
+            objects={"train": counts.train().n_rows, "test": counts.test.n_rows},
+            dropped={"rows": everything.n_dropped} if everything.n_dropped else {},
+            imputed=missing,
+        )
+        if everything.n_dropped:
+            what = "the target" if self.inputs.section.missing == "mean" else "a value"
+            context.note(f"{everything.n_dropped:,} rows were left out because {what} is missing.")
+        if missing:
+            listed = ", ".join(f"{name} {count:,}" for name, count in missing.items())
+            context.note(f"Missing values that count as the mean of their column: {listed}.")
+
+    def _settings(self, plan: ColumnPlan) -> Settings:
+        return Settings(
+            feature_names=plan.feature_names,
+            target_names=self.roles.target,
+            groups=_block_groups(self.groups, plan),
+            costs=self.costs,
+            ridge=self.options.ridge,
+            max_groups=self.options.max_groups,
+            seed=self.seed,
+        )
+
+    def _bundle(self, context: Context) -> Bundle:
+        types = {"moments": CoMoments, "counts": RowCounts}
+        return Bundle.from_arrays(context.read_arrays(MOMENTS), types)
+
+    def _path(self, context: Context) -> SequencePath:
+        """Sequence of the chosen rule on all training rows."""
+        settings = self._settings(self._plan(context))
+        problem = settings.problem(self._bundle(context)["moments"].train())
+        return settings.path(self.rule, problem)
+
+    # --- selection and model ---
+
+    def _select(self, context: Context) -> Mapping[str, Content]:
+        plan = self._plan(context)
+        path = self._path(context)
+        return {"selection.json": self._selection(plan, path)}
+
+    def _selection(self, plan: ColumnPlan, path: SequencePath) -> dict[str, Any]:
+        index = {name: g for g, name in enumerate(self.groups.names)}
+        alone = self.costs.alone
+        return {
+            "method": self.name,
+            "criterion": path.criterion,
+            "cost_aware": path.cost_aware,
+            "doubling": path.doubling,
+            "ridge": path.ridge,
+            "family": self.options.family,
+            "rule": self.rule.name,
+            "targets": list(self.roles.target),
+            "sequence": _steps(plan, path),
+            "timeliness": timeliness(path.curve_cost, path.curve_value),
+            "doubling_capable": path.doubling_capable,
+            "constant": list(path.scaling.dropped),
+            "costs": {name: float(alone[g]) for name, g in index.items()},
+            "shared_costs": self.options.shared(),
+            "notes": _sentences(path.notes),
+        }
+
+    def _model(self, context: Context) -> Mapping[str, Content]:
+        plan = self._plan(context)
+        predictor = AnytimePredictor.from_path(self._path(context))
+        description = {
+            "method": self.name,
+            "id": self.roles.id,
+            "sources": {
+                column.name: None if column.levels is None else list(column.levels)
+                for column in plan.columns[: len(self.roles.features)]
+            },
+            **predictor.to_dict(),
+        }
+        return {"model.json": description, "weights.npz": predictor.to_arrays()}
+
+    # --- evaluation ---
+
+    def _evaluate(self, context: Context) -> Mapping[str, Content]:
+        plan = self._plan(context)
+        settings = self._settings(plan)
+        bundle = self._bundle(context)
+        moments: Folded[CoMoments] = bundle["moments"]
+        problem = settings.problem(moments.train())
+        rules = [self.rule, *(r for r in self.baselines if r.criterion != "oracle")]
+        if Rule("sparse") in rules and self.options.baselines is None and not _has_celer():
+            rules.remove(Rule("sparse"))
+            context.note(
+                "The baseline `sparse` was left out: the package celer is not installed "
+                "(pip install 'distfms[sparse]')."
+            )
+        names = [rule.name for rule in rules]
+        paths = dict(zip(names, context.map(_Sequencer(settings, problem), rules), strict=True))
+        omp = paths["omp"] if "omp" in paths else settings.path(Rule("omp"), problem)
+        prefixes = thinned(len(paths[self.rule.name]) + 1, MAX_POINTS)
+        evaluation = Evaluation(
+            paths=paths,
+            omp=omp,
+            with_oracle=Rule("oracle") in self.baselines,
+            train=moments.train(),
+            test=moments.test if moments.test.n_samples else None,
+            per_fold=self._cross_validated(context, settings, moments, rules, paths),
+            alpha=self.options.alpha,
+            scores=self._scores(context, plan, bundle, prefixes),
+            score_prefixes=prefixes,
+        )
+        return {"metrics.json": evaluation.metrics()}
+
+    def _cross_validated(
+        self,
+        context: Context,
+        settings: Settings,
+        moments: Folded[CoMoments],
+        rules: Sequence[Rule],
+        paths: Mapping[str, SequencePath],
+    ) -> tuple[Any, ...]:
+        if moments.n_folds < 2:
+            return ()
+        usable = [f for f, fold in enumerate(moments.folds) if fold.n_samples > 1]
+        if len(usable) < moments.n_folds:
+            context.note(
+                f"{moments.n_folds - len(usable)} of {moments.n_folds} folds hold fewer than two "
+                "rows and are left out of the cross-validation; choose fewer folds."
+            )
+        if len(usable) < 2:
+            return ()
+        grids = {
+            name: path.curve_cost[thinned(len(path) + 1, MAX_POINTS)]
+            for name, path in paths.items()
+        }
+        tasks = [FoldTask(moments.train_without(f), moments.folds[f]) for f in usable]
+        results = context.map(CrossValidate(settings, tuple(rules), grids), tasks)
+        return tuple(
+            (f, task.held_out, result)
+            for f, task, result in zip(usable, tasks, results, strict=True)
+        )
+
+    def _scores(
+        self, context: Context, plan: ColumnPlan, bundle: Bundle, prefixes: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Accuracy and NDCG of the prefixes, by another pass over the held-out rows."""
+        counts: Folded[RowCounts] = bundle["counts"]
+        threshold = _threshold(counts.train().merge(counts.test))
+        ranks = self.roles.query is not None and len(self.roles.target) == 1
+        if not counts.test.n_rows or (threshold is None and not ranks):
+            return {}
+        model = AnytimePredictor.from_arrays(
+            context.read_arrays("weights.npz"), context.read_json("model.json")
+        )
+        scorers = Scorers(model.coefficients[prefixes], model.intercept[prefixes], model.fill)
+        result = context.reduce(
+            lambda dataset, held_out: ScoreReader(
+                self._source(plan, dataset, held_out), scorers, threshold, ranks
+            )
+        )
+        found = {}
+        if threshold is not None:
+            found["accuracy"] = result["accuracy"].test.accuracy
+        if ranks:
+            found["ndcg@5"] = result["ranking"].test.mean
+        return found
+
+    # --- report and finished runs ---
+
+    def _report(self, context: Context) -> Mapping[str, Content]:
+        run = FinishedRun(
+            selection=context.read_json("selection.json"),
+            metrics=context.read_json("metrics.json"),
+            model=context.read_json("model.json"),
+            manifest=context.manifest(),
+            weights=context.read_arrays("weights.npz"),
+        )
+        return {"report.html": self.page(run)}
+
+    @classmethod
+    def page(cls, run: FinishedRun) -> str:
+        """Render the report, one self-contained HTML page."""
+        sections = figures.sections(run.selection, run.metrics, run.manifest)
+        page = build_page(cls.headline(run), sections, run.manifest, figures.SUBTITLE)
+        return page.render()
+
+    @classmethod
+    def headline(cls, run: FinishedRun) -> str:
+        """Say the result in one sentence."""
+        return figures.headline(run.selection, run.metrics)
+
+    @classmethod
+    def predictor(
+        cls, run: FinishedRun, dataset: ParquetDataset, budget: float | None
+    ) -> PrefixPredictor:
+        """Apply a finished run's model to a dataset; see :class:`distfms.methods.contract.Job`."""
+        return make_predictor(run, dataset, budget)
+
+
+# --- small parts --------------------------------------------------------------------------------
+
+
+class _Sequencer:
+    """Picklable function from a rule to its sequence on one problem."""
+
+    def __init__(self, settings: Settings, problem: Any) -> None:
+        self.settings = settings
+        self.problem = problem
+
+    def __call__(self, rule: Rule) -> SequencePath:
+        return self.settings.path(rule, self.problem)
+
+
+def _has_celer() -> bool:
+    return find_spec("celer") is not None
+
+
+def _baselines(options: SequenceOptions, chosen: Rule) -> tuple[Rule, ...]:
+    """Baselines, each once and without the chosen rule itself."""
+    rules = [parse_rule(name) for name in options.wanted_baselines]
+    if Rule("sparse") in rules and options.baselines is not None and not _has_celer():
+        raise SpecError(
+            "`sequence.baselines` names sparse, which needs the package celer: "
+            "pip install 'distfms[sparse]', or leave it out."
+        )
+    return tuple(rule for rule in dict.fromkeys(rules) if rule != chosen)
+
+
+def _block_groups(groups: FeatureGroups, plan: ColumnPlan) -> FeatureGroups:
+    """Write groups of source columns as groups of block columns."""
+    rows = list(plan.column_groups.values())
+    return FeatureGroups(
+        groups.names,
+        tuple(tuple(sorted(r for c in columns for r in rows[c])) for columns in groups.columns),
+    )
+
+
+def _steps(plan: ColumnPlan, path: SequencePath) -> list[dict[str, Any]]:
+    """Entries of ``selection.json`` for the steps of a path."""
+    source = {name: column.name for column in plan.columns for name in column.block_names}
+    ranks = np.diff(path.ranks, prepend=0)
+    return [
+        {
+            "group": path.groups[k],
+            "columns": list(dict.fromkeys(source[name] for name in path.columns[k])),
+            "n_independent": int(ranks[k]),
+            "cost": float(path.cost[k]),
+            "spent": float(path.spent[k]),
+            "explained_variance": float(path.explained_variance[k]),
+            "gain": float(path.gain[k]),
+        }
+        for k in range(len(path))
+    ]
+
+
+def _threshold(counts: RowCounts) -> float | None:
+    """Middle of the two values of binary targets; None if one target is not binary."""
+    if counts.zero_one.all():
+        return 0.5
+    return 0.0 if counts.plus_minus.all() else None
+
+
+def _sentences(notes: Sequence[str]) -> list[str]:
+    """Write the notes of a path for readers: long lists cut, the same list not said twice."""
+    by_list = {note.partition(": ")[2] or note: note for note in reversed(notes)}
+    return [_sentence(note) for note in notes if note in by_list.values()]
+
+
+def _sentence(note: str) -> str:
+    what, colon, listed = note.partition(": ")
+    items = listed.split(", ")
+    if len(items) > _NAMES_SAID:
+        more = f" and {len(items) - _NAMES_SAID} more"
+        note = f"{len(items)} {what}{colon}{', '.join(items[:_NAMES_SAID])}{more}"
+    return note[:1].upper() + note[1:] + ("" if note.endswith(".") else ".")

@@ -1,0 +1,166 @@
+"""The ``sequence`` section of a job spec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from distfms.errors import SpecError
+from distfms.methods.sequence.costs import cost_table, cost_table_from_csv
+from distfms.methods.sequence.rules import DEFAULT_BASELINES, parse_rule
+from distfms.spec import NonNegative, Positive, Section, expand_variables
+
+Family = Literal["gaussian", "logistic", "softmax", "poisson"]
+
+
+class SharedCostSection(Section):
+    """A cost that the first computed group of a set pays for all of the set.
+
+    Attributes
+    ----------
+    groups : list of str
+        Names or globs of groups.
+    cost : float
+    """
+
+    groups: Annotated[tuple[str, ...], Field(min_length=1)]
+    cost: NonNegative
+
+
+class SequenceOptions(Section):
+    """Which groups there are, what they cost, and by which rule they are put in order.
+
+    Attributes
+    ----------
+    groups : dict
+        For each group the names or globs of its columns. Every other column is its own group.
+    prefix_separator : str, optional
+        Put the other columns together by the part of their name before it instead.
+    costs : dict
+        Cost by group name or glob; ``default`` for the rest (1).
+    cost_file : str, optional
+        CSV or Parquet with the columns ``group`` and ``cost``. Its content is taken into
+        ``costs``, whose own entries go before those of the file, so that the resolved spec says
+        all that the result depends on.
+    shared_costs : dict
+        Costs by a name of their own that several groups share: ``{groups: [...], cost: 5}``.
+    criterion : {"fr", "omp", "omp-single", "omp-no-whiten"}
+    cost_aware : bool
+        Maximise the criterion per cost.
+    doubling : bool
+        Choose only among groups that cost at most what was spent so far.
+    ridge : float
+        λ, in units of the standardised columns.
+    family : {"gaussian", "logistic", "softmax", "poisson"}
+    max_refits : int, optional
+        Generalised linear models only: refit at most so often along the sequence.
+    baselines : list of str, optional
+        A criterion with the endings ``-blind`` (costs play no part) and ``-doubling``, or
+        ``oracle``, ``sparse``, ``random``. Left out: ``omp, fr-blind, oracle, sparse``, the last
+        where the package celer is installed.
+    alpha : float, optional
+        Share of the final objective where α-timeliness is cut. Left out: by the plateau rule.
+    max_groups : int, optional
+        End the sequence after so many groups.
+    """
+
+    groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    prefix_separator: Annotated[str, Field(min_length=1)] | None = None
+    costs: dict[str, Positive] = Field(default_factory=dict)
+    cost_file: str | None = None
+    shared_costs: dict[str, SharedCostSection] = Field(default_factory=dict)
+    criterion: Literal["fr", "omp", "omp-single", "omp-no-whiten"] = "fr"
+    cost_aware: bool = True
+    doubling: bool = False
+    ridge: NonNegative = 1e-5
+    family: Family = "gaussian"
+    max_refits: Annotated[int, Field(ge=1)] | None = None
+    baselines: tuple[str, ...] | None = None
+    alpha: Annotated[float, Field(gt=0, le=1)] | None = None
+    max_groups: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_cost_file(cls, content: Any) -> Any:
+        path = content.get("cost_file") if isinstance(content, dict) else None
+        if not isinstance(path, str):
+            return content
+        own = content.get("costs") or {}
+        if not isinstance(own, dict):
+            return content
+        return {**content, "cost_file": None, "costs": {**read_cost_file(path), **own}}
+
+    @field_validator("groups", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {name: (v,) if isinstance(v, str) else v for name, v in value.items()}
+
+    @field_validator("baselines")
+    @classmethod
+    def _known_baselines(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for name in value or ():
+            parse_rule(name)
+        return value
+
+    @property
+    def wanted_baselines(self) -> tuple[str, ...]:
+        """Names of the baselines, by default or as asked for."""
+        return DEFAULT_BASELINES if self.baselines is None else self.baselines
+
+    def shared(self) -> dict[str, dict[str, object]]:
+        """Shared costs as `resolve_costs` takes them."""
+        return {
+            name: {"groups": list(item.groups), "cost": item.cost}
+            for name, item in self.shared_costs.items()
+        }
+
+
+def read_cost_file(path: str) -> dict[str, float]:
+    """Read a table of costs.
+
+    Parameters
+    ----------
+    path : str
+        CSV or Parquet file with the columns ``group`` and ``cost``; ``${NAME}`` stands for an
+        environment variable.
+
+    Returns
+    -------
+    dict of str to float
+
+    Raises
+    ------
+    SpecError
+        If the file cannot be read, lacks a column, names a group twice or holds a cost that is no
+        positive number.
+    """
+    file = Path(expand_variables(path))
+    try:
+        if file.suffix.lower() in (".parquet", ".pq"):
+            return cost_table(_parquet_rows(file))
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            return cost_table_from_csv(lines)
+    except FileNotFoundError as error:
+        raise SpecError(f"There is no cost file {file}. Check `sequence.cost_file`.") from error
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise SpecError(f"The cost file {file} cannot be read: {error}.") from error
+    except SpecError as error:
+        raise SpecError(f"In the cost file {file}: {error}") from error
+
+
+def _parquet_rows(file: Path) -> list[tuple[str, float]]:
+    """Rows (group, cost) of a Parquet file."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(file)
+    for name in ("group", "cost"):
+        if name not in table.column_names:
+            raise SpecError(
+                f"A cost table needs the columns 'group' and 'cost'; it has {table.column_names}."
+            )
+    groups = [str(group) for group in table.column("group").to_pylist()]
+    return list(zip(groups, table.column("cost").to_pylist(), strict=True))

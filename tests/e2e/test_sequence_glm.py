@@ -1,0 +1,274 @@
+"""Generalised linear sequencing jobs, from Parquet to predictions, against scikit-learn."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.linear_model import LogisticRegression, PoissonRegressor
+from sklearn.metrics import log_loss
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from distfms.errors import DataError, SpecError
+from distfms.runs.driver import run_job
+from distfms.runs.job_spec import build_spec
+from distfms.runs.predict import predict_file
+from tests.e2e.jobs import results
+
+JOBS = Path(__file__).resolve().parents[2] / "jobs"
+RIDGE = 1e-3
+GROUPS = {"left": ["a", "b"], "right": ["c", "d"], "noise": "n*"}
+COSTS = {"left": 2.0, "right": 3.0, "noise": 1.5}
+
+
+def write_rows(folder, target, n=360, n_files=3, seed=0, **more):
+    """Write eight columns in odd units, in several files; `target` gives y from the scores."""
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(n, 6))
+    Z[:, 3] += 0.8 * Z[:, 0]
+    scores = np.column_stack([Z[:, 0] - 0.5 * Z[:, 1], Z[:, 2], 0.8 * Z[:, 3]])
+    X = Z * [1.0, 30.0, 0.01, 5.0, 1.0, 2.0] + [0.0, 10.0, 1e3, 0.0, 7.0, 0.0]
+    names = ["a", "b", "c", "d", "n1", "n2"]
+    columns = {"id": np.arange(n), "y": target(scores, rng), **dict(zip(names, X.T, strict=True))}
+    columns |= {name: make(scores, rng) for name, make in more.items()}
+    table = pa.table(columns)
+    folder.mkdir(parents=True)
+    for number, rows in enumerate(np.array_split(np.arange(n), n_files)):
+        pq.write_table(table.take(rows), folder / f"part-{number}.parquet")
+    return table
+
+
+def labels(scores, rng):
+    return (scores.sum(axis=1) + rng.logistic(size=len(scores)) > 0.4).astype(float)
+
+
+def three_classes(scores, rng):
+    return np.array([3, 5, 9])[(1.5 * scores + rng.gumbel(size=scores.shape)).argmax(axis=1)]
+
+
+def counts(scores, rng):
+    return rng.poisson(np.exp(0.4 * scores.sum(axis=1))).astype(float)
+
+
+def job(path, output, family, **changes):
+    content = {
+        "name": "glm",
+        "method": "sequence",
+        "data": {"path": str(path), "target": "y", "id": "id"},
+        "sequence": {"groups": GROUPS, "costs": COSTS, "ridge": RIDGE, "family": family},
+        "engine": {"workers": 1},
+        "output": str(output),
+    }
+    for key, value in changes.items():
+        content[key] = {**content[key], **value} if isinstance(value, dict) else value
+    return build_spec(content)
+
+
+def finished(spec, name):
+    folder = run_job(spec, out=Path(spec.output) / name).folder
+    read = [json.loads((folder / f"{n}.json").read_text()) for n in ("selection", "metrics")]
+    return folder, *read
+
+
+def predicted(folder, data, out, budget=None):
+    predict_file(folder, str(data), out, budget=budget, workers=1)
+    return pq.read_table(out)
+
+
+def numbers(table, names):
+    return np.column_stack([np.asarray(table.column(name), dtype=float) for name in names])
+
+
+def logistic_regression(n):
+    model = LogisticRegression(C=1.0 / (RIDGE * n), tol=1e-10, max_iter=2000)
+    return make_pipeline(StandardScaler(), model)
+
+
+def test_every_prefix_of_breast_cancer_is_sklearns_logistic_regression(tmp_path):
+    from distfms.cli import main
+    from distfms.data.builtin import builtin_dataset
+
+    with pytest.raises(SystemExit) as status:
+        main(
+            [
+                *("run", str(JOBS / "sequence-breast-cancer.yaml"), "--out", str(tmp_path / "run")),
+                *("--set", "sequence.family=logistic", "--set", f"sequence.ridge={RIDGE}"),
+                *("--set", "data.test=0", "--set", "sequence.baselines=[oracle]"),
+                *("--set", "data.folds=0", "--set", f"output={tmp_path}"),
+            ]
+        )
+    assert status.value.code in (0, None)
+    data = builtin_dataset("breast-cancer")
+    table = pq.read_table(data)
+    truth = np.asarray(table.column("malignant"))
+    selection = json.loads((tmp_path / "run" / "selection.json").read_text())
+    steps = selection["sequence"]
+    assert selection["family"] == "logistic"
+    assert selection["criterion"] == "omp"
+    assert any("criterion fr needs squared loss" in note for note in selection["notes"])
+    assert selection["refit_at"] == list(range(1, 11))
+    assert len(steps) == 10
+    for length in (1, 4, 10):
+        columns = [name for step in steps[:length] for name in step["columns"]]
+        budget = steps[length - 1]["spent"]
+        found = predicted(tmp_path / "run", data, tmp_path / f"{length}.parquet", budget)
+        X = numbers(table, columns)
+        other = logistic_regression(len(X)).fit(X, truth)
+        share = np.asarray(found.column("predicted_malignant"))
+        np.testing.assert_allclose(share, other.predict_proba(X)[:, 1], atol=1e-5)
+        null = log_loss(truth, np.full(len(truth), truth.mean()))
+        explained = 1.0 - log_loss(truth, share) / null
+        assert steps[length - 1]["explained_deviance"] == pytest.approx(explained, abs=1e-9)
+
+
+def test_softmax_with_weights_and_a_cap_on_refits(tmp_path):
+    weight = lambda scores, rng: rng.uniform(0.2, 3.0, len(scores))  # noqa: E731
+    table = write_rows(tmp_path / "data", three_classes, w=weight)
+    spec = job(
+        tmp_path / "data",
+        tmp_path,
+        "softmax",
+        data={"weight": "w"},
+        sequence={"max_refits": 2, "baselines": ["omp-blind", "sparse"]},
+    )
+    folder, selection, metrics = finished(spec, "run")
+    assert selection["classes"] == [3.0, 5.0, 9.0]
+    assert selection["refit_at"] == [2, 3]
+    assert any("prefixes of 2, 3 groups" in note for note in selection["notes"])
+    assert any("left out: sparse" in note for note in selection["notes"])
+    assert [step["group"] for step in selection["sequence"]][-1] == "noise"
+    first, second, _ = selection["sequence"]
+    assert first["explained_deviance"] == 0.0 < second["explained_deviance"]
+    found = predicted(folder, tmp_path / "data", tmp_path / "all.parquet")
+    shares = numbers(found, ["predicted_y=3", "predicted_y=5", "predicted_y=9"])
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    X, w = numbers(table, ["a", "b", "c", "d", "n1", "n2"]), np.asarray(table.column("w"))
+    mean = np.average(X, axis=0, weights=w)
+    Z = (X - mean) / np.sqrt(np.average((X - mean) ** 2, axis=0, weights=w))
+    other = LogisticRegression(C=1.0 / (RIDGE * w.sum()), tol=1e-10, max_iter=2000)
+    other.fit(Z, np.asarray(table.column("y")), w)
+    np.testing.assert_allclose(shares, other.predict_proba(Z), atol=1e-5)
+    right = other.predict(Z) == np.asarray(table.column("y"))
+    assert metrics["train"]["accuracy"] == pytest.approx(np.average(right, weights=w))
+    assert metrics["baselines"]["omp-blind"]["spent"] == 6.5
+
+
+def test_poisson_with_a_category_and_missing_values(tmp_path):
+    def ward(scores, rng):
+        return np.array(["east", "west"])[(scores[:, 1] + rng.normal(size=len(scores)) > 0) * 1]
+
+    def gaps(scores, rng):
+        return np.where(rng.random(len(scores)) < 0.1, np.nan, scores[:, 0] + 3.0)
+
+    table = write_rows(tmp_path / "data", counts, ward=ward, lab=gaps)
+    spec = job(tmp_path / "data", tmp_path, "poisson", data={"missing": "mean"})
+    folder, selection, _ = finished(spec, "run")
+    lab = np.asarray(table.column("lab"))
+    lab = np.where(np.isnan(lab), np.nanmean(lab), lab)
+    east = np.asarray(table.column("ward")) == "east"
+    X = np.column_stack([numbers(table, ["a", "b", "c", "d", "n1", "n2"]), lab, east, ~east])
+    y = np.asarray(table.column("y"))
+    other = make_pipeline(StandardScaler(), PoissonRegressor(alpha=RIDGE, tol=1e-9, max_iter=5000))
+    found = predicted(folder, tmp_path / "data", tmp_path / "all.parquet")
+    rate = np.asarray(found.column("predicted_y"))
+    np.testing.assert_allclose(rate, other.fit(X, y).predict(X), rtol=1e-4)
+    assert {step["group"] for step in selection["sequence"]} == {*GROUPS, "ward", "lab"}
+
+
+def test_several_labels_are_logistic_regressions_side_by_side(tmp_path):
+    other = lambda scores, rng: (scores[:, 1] > rng.normal(size=len(scores))) * 1  # noqa: E731
+    table = write_rows(tmp_path / "data", labels, z=other)
+    spec = job(tmp_path / "data", tmp_path, "logistic", data={"target": ["y", "z"], "test": 0.2})
+    folder, selection, metrics = finished(spec, "run")
+    assert selection["classes"] is None
+    assert 0.6 < metrics["test"]["accuracy"] < 1.0
+    found = predicted(folder, tmp_path / "data", tmp_path / "all.parquet")
+    shares = numbers(found, ["predicted_y", "predicted_z"])
+    truth = numbers(table, ["y", "z"])
+    assert ((shares > 0.5) == truth).mean() == pytest.approx(
+        (
+            metrics["train"]["accuracy"] * metrics["train"]["n_rows"]
+            + metrics["test"]["accuracy"] * metrics["test"]["n_rows"]
+        )
+        / len(truth)
+    )
+
+
+@pytest.mark.parametrize(("family", "target"), [("logistic", labels), ("softmax", three_classes)])
+def test_held_out_measures_are_those_of_the_predictions(tmp_path, family, target):
+    write_rows(tmp_path / "data", target)
+    table = write_rows(tmp_path / "later", target, n=150, n_files=2, seed=1)
+    spec = job(tmp_path / "data", tmp_path, family, data={"test_path": str(tmp_path / "later")})
+    folder, selection, metrics = finished(spec, "run")
+    truth = np.asarray(table.column("y"))
+    for point in metrics["curves"][0]["points"]:
+        found = predicted(folder, tmp_path / "later", tmp_path / "p.parquet", point["spent"])
+        names = [name for name in found.column_names if name.startswith("predicted_")]
+        shares = numbers(found, names)
+        if family == "logistic":
+            shares = np.column_stack([1.0 - shares, shares])
+        right = np.array(selection["classes"])[shares.argmax(axis=1)] == truth
+        assert point["accuracy"] == pytest.approx(right.mean())
+        deviance = 2.0 * log_loss(truth, shares, labels=selection["classes"])
+        assert point["test_deviance"] == pytest.approx(deviance, rel=1e-9)
+    assert metrics["test"]["accuracy"] == point["accuracy"]
+    assert metrics["test"]["explained_deviance"] == pytest.approx(point["test"])
+    assert metrics["test"]["n_rows"] == 150
+    assert metrics["train"]["n_rows"] == 360
+    first = metrics["curves"][0]["points"][0]
+    assert point["test"] == pytest.approx(1 - point["test_deviance"] / first["test_deviance"])
+
+
+def test_bits_do_not_depend_on_workers_and_newton_steps_stay_out_of_the_cache(tmp_path):
+    write_rows(tmp_path / "data", labels)
+    found = []
+    for workers in (1, 2):
+        output = tmp_path / f"out-{workers}"
+        spec = job(
+            tmp_path / "data",
+            output,
+            "logistic",
+            data={"test": 0.25, "folds": 2},
+            engine={"workers": workers},
+        )
+        folder, selection, _ = finished(spec, "run")
+        found.append(results(folder))
+        cached = [path for path in (output / ".partials").rglob("*") if path.is_file()]
+        # Classes, moments and losses of three partitions; no Newton step.
+        assert len(cached) == 9 < selection["n_passes"] * 3
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("family", "target", "changes", "error", "message"),
+    [
+        ("softmax", labels, {"sequence": {"doubling": True}}, SpecError, "gaussian family only"),
+        ("logistic", labels, {"sequence": {"criterion": "omp-single"}}, SpecError, "omp-no-whiten"),
+        ("logistic", three_classes, {}, DataError, "with more use softmax"),
+        (
+            "softmax",
+            lambda s, r: s[:, 0],
+            {"data": {"target": ["y", "n2"]}},
+            SpecError,
+            "one column",
+        ),
+        ("poisson", lambda s, r: s[:, 0], {}, DataError, "counts ≥ 0"),
+        ("softmax", lambda s, r: np.ones(len(s)), {}, DataError, "has 1 values"),
+    ],
+)
+def test_what_a_family_cannot_take_is_said(tmp_path, family, target, changes, error, message):
+    write_rows(tmp_path / "data", target, n=60)
+    spec = job(tmp_path / "data", tmp_path, family, **changes)
+    with pytest.raises(error, match=message):
+        run_job(spec)
+
+
+def test_a_class_that_no_training_row_has_is_refused(tmp_path):
+    write_rows(tmp_path / "data", lambda s, r: np.where(s[:, 0] > 0, 1.0, 2.0))
+    write_rows(tmp_path / "later", three_classes)
+    spec = job(tmp_path / "data", tmp_path, "softmax", data={"test_path": str(tmp_path / "later")})
+    with pytest.raises(DataError, match=r"value 3 .* held-out rows only"):
+        run_job(spec)

@@ -1,0 +1,405 @@
+"""Parts of the job of group sequencing: options, rules, counts, scores, curves."""
+
+import itertools
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import ndcg_score
+
+from distfms.data.blocks import ColumnPlan
+from distfms.data.dataset import open_dataset
+from distfms.errors import DataError, SpecError
+from distfms.methods.contract import Inputs
+from distfms.methods.rows import (
+    CategoryReader,
+    MomentReader,
+    RowCounts,
+    RowSource,
+    missing_by_source,
+    require_levels,
+    section_roles,
+)
+from distfms.methods.sequence import job as job_module
+from distfms.methods.sequence.evaluate import Evaluation, thinned
+from distfms.methods.sequence.greedy import sequence
+from distfms.methods.sequence.job import SequenceJob
+from distfms.methods.sequence.options import SequenceOptions, read_cost_file
+from distfms.methods.sequence.rules import Rule, parse_rule
+from distfms.methods.sequence.scores import AccuracyCounts, RankingScores, ndcg
+from distfms.spec import DataSection, parse_section
+from distfms.stats.comoments import CoMoments
+from tests.reference.sequence import comoments, correlated, make_problem
+
+
+def options(**content):
+    return parse_section(SequenceOptions, content, "sequence")
+
+
+# --- options and rules --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", ["fr", "omp", "omp-single", "omp-no-whiten"])
+@pytest.mark.parametrize("aware", [True, False])
+@pytest.mark.parametrize("doubling", [True, False])
+def test_names_of_rules_go_both_ways(base, aware, doubling):
+    rule = Rule(base, aware, doubling)
+    assert parse_rule(rule.name) == rule
+
+
+@pytest.mark.parametrize("name", ["", "blind", "-blind", "fr-doubling-blind", "random-blind", "FR"])
+def test_unknown_rules(name):
+    with pytest.raises(SpecError, match="There is no rule"):
+        parse_rule(name)
+
+
+def test_a_rule_is_its_sequence():
+    X, Y, groups = correlated(np.random.default_rng(0), 200, [2, 1, 3])
+    problem = make_problem(X, Y, groups, [1.0, 3.0, 0.5])
+    path = Rule("omp", False, True).path(problem, max_groups=2)
+    expected = sequence(problem, "omp", cost_aware=False, doubling=True, max_groups=2)
+    assert path.groups == expected.groups
+    drawn = [Rule("random").path(problem, seed=s).order.tolist() for s in range(8)]
+    assert len({tuple(order) for order in drawn}) > 1
+    with pytest.raises(SpecError, match="oracle"):
+        Rule("oracle").path(problem)
+
+
+def test_a_cost_file_becomes_costs(tmp_path, monkeypatch):
+    csv, parquet = tmp_path / "c.csv", tmp_path / "c.parquet"
+    csv.write_text("group,cost\nscan,6.5\nage,1\n")
+    pq.write_table(pa.table({"cost": [6.5, 1.0], "group": ["scan", "age"]}), parquet)
+    monkeypatch.setenv("PRICES", str(tmp_path))
+    for name in ("c.csv", "c.parquet"):
+        found = options(cost_file=f"${{PRICES}}/{name}", costs={"age": 2, "default": 3})
+        assert found.costs == {"scan": 6.5, "age": 2, "default": 3}
+        assert found.cost_file is None
+    # The resolved section holds the prices, so another price list is another job.
+    again = parse_section(SequenceOptions, found.model_dump(mode="json"), "sequence")
+    assert again == found
+
+
+def test_cost_files_that_cannot_be_read(tmp_path):
+    pq.write_table(pa.table({"group": ["a"], "price": [1.0]}), tmp_path / "c.parquet")
+    with pytest.raises(SpecError, match=r"c\.parquet: A cost table needs the columns"):
+        read_cost_file(str(tmp_path / "c.parquet"))
+    pq.write_table(pa.table({"group": ["a"], "cost": pa.array([None], pa.float64())}),
+                   tmp_path / "n.parquet")  # fmt: skip
+    with pytest.raises(SpecError, match="no number"):
+        read_cost_file(str(tmp_path / "n.parquet"))
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
+    with pytest.raises(SpecError, match="cannot be read"):
+        read_cost_file(str(tmp_path / "broken.parquet"))
+    with pytest.raises(SpecError, match="NOWHERE, which is not set"):
+        options(cost_file="${NOWHERE}/c.csv")
+
+
+def test_one_name_or_many():
+    assert options(groups={"a": "x_*", "b": ["y", "z"]}).groups == {"a": ("x_*",), "b": ("y", "z")}
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def source(tmp_path, columns, *, held_out=False, levels=None, **section):
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet", row_group_size=7)
+    content = {"path": "x", "target": "y", "missing": "mean", **section}
+    data = parse_section(DataSection, content, "data")
+    dataset = open_dataset(tmp_path / "rows.parquet", max_rows=data.max_partition_rows)
+    plan = ColumnPlan.from_schema(dataset.schema, section_roles(dataset, data), levels)
+    return dataset, RowSource(dataset.reader, plan, data, 0, held_out)
+
+
+def gappy(n=40):
+    rng = np.random.default_rng(0)
+    columns = {name: rng.normal(size=n) for name in ("a", "b", "y")}
+    columns["a"][::5] = np.nan
+    columns["y"][1::8] = np.nan
+    return columns
+
+
+def test_moments_and_counts_by_part(tmp_path):
+    columns = gappy()
+    dataset, rows = source(tmp_path, columns, folds=3, test=0.3, max_partition_rows=14)
+    reader = pickle.loads(pickle.dumps(MomentReader(rows)))
+    assert len(dataset.partitions) == 3
+    partials = [reader(p) for p in dataset.partitions]
+    whole = partials[0].merge(partials[1]).merge(partials[2])
+    kept = ~np.isnan(columns["y"])
+    counts = whole["counts"].train().merge(whole["counts"].test)
+    assert counts.n_rows == kept.sum() == sum(part.n_samples for part in whole["moments"].parts)
+    assert counts.n_dropped == (~kept).sum()
+    assert counts.n_missing.tolist() == [np.isnan(columns["a"][kept]).sum(), 0]
+    assert not counts.zero_one.any()
+    moments = whole["moments"].train().merge(whole["moments"].test)
+    block = np.array([columns[name][kept] for name in ("a", "b", "y")])
+    expected = CoMoments.from_block(block)
+    np.testing.assert_allclose(moments.mean, expected.mean, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(moments.comoment, expected.comoment, rtol=1e-10, atol=1e-12)
+    back = RowCounts.from_arrays(counts.to_arrays())
+    assert back.n_dropped == counts.n_dropped
+    assert back.n_missing.tolist() == counts.n_missing.tolist()
+
+
+def test_held_out_data_fill_the_last_part_alone(tmp_path):
+    dataset, rows = source(tmp_path, gappy(), folds=3, held_out=True)
+    bundle = MomentReader(rows)(dataset.partitions[0])
+    sizes = [part.n_samples for part in bundle["moments"].parts]
+    assert sizes == [0, 0, 0, 35]
+    assert [part.n_dropped for part in bundle["counts"].parts] == [0, 0, 0, 5]
+
+
+@pytest.mark.parametrize(
+    ("values", "zero_one", "plus_minus"),
+    [
+        ([0.0, 1.0, 1.0], True, False),
+        ([-1.0, 1.0, 1.0], False, True),
+        ([0.0, 1.0, 2.0], False, False),
+        ([0.0, 1.0, -1.0], False, False),
+    ],
+)
+def test_binary_labels_are_recognised(tmp_path, values, zero_one, plus_minus):
+    dataset, rows = source(tmp_path, {"a": [1.0, 2.0, 3.0], "y": values})
+    counts = MomentReader(rows)(dataset.partitions[0])["counts"].train()
+    assert (counts.zero_one.tolist(), counts.plus_minus.tolist()) == ([zero_one], [plus_minus])
+    nothing = RowCounts.empty(1, 1)
+    assert nothing.merge(counts).zero_one.tolist() == [zero_one]
+
+
+def test_all_that_changes_a_partial_changes_its_key(tmp_path):
+    columns = {"a": [1.0], "c": ["u"], "y": [1.0], "w": [1.0], "k": [1]}
+    keys = []
+    for section, levels in [
+        ({}, ["u"]),
+        ({}, ["u", "v"]),
+        ({"folds": 2}, ["u"]),
+        ({"test": 0.5}, ["u"]),
+        ({"weight": "w"}, ["u"]),
+        ({"id": "k"}, ["u"]),
+        ({"missing": "drop"}, ["u"]),
+        ({"exclude": "a"}, ["u"]),
+    ]:
+        _, rows = source(tmp_path, columns, levels={"c": levels}, **section)
+        keys.append(MomentReader(rows).key())
+    keys.append(CategoryReader(rows.reader, ("c",)).key())
+    keys.append(CategoryReader(rows.reader, ("c", "d")).key())
+    assert all(a != b for i, a in enumerate(keys) for b in keys[:i])
+
+
+def test_levels_of_all_partitions(tmp_path):
+    columns = {"c": ["u"] * 7 + ["ü/v", None] * 4, "y": np.zeros(15)}
+    dataset, _ = source(tmp_path, columns, levels={"c": []}, max_partition_rows=7)
+    reader = pickle.loads(pickle.dumps(CategoryReader(dataset.reader, ("c",))))
+    bundles = [reader(p) for p in dataset.partitions]
+    merged = bundles[0].merge(bundles[1]).merge(bundles[2])
+    again = type(merged).from_arrays(merged.to_arrays(), reader.part_types)
+    assert require_levels(again["categories"].train()) == {"c": ["u", "ü/v"]}
+    dataset, _ = source(tmp_path, {**columns, "c": pa.array([None] * 15, pa.string())},
+                        levels={"c": []})  # fmt: skip
+    empty = CategoryReader(dataset.reader, ("c",))(dataset.partitions[0])
+    with pytest.raises(DataError, match="categorical column 'c' are missing"):
+        require_levels(empty["categories"].train())
+
+
+def test_gaps_are_counted_by_column_of_the_data(tmp_path):
+    columns = {"a": [1.0], "c": ["u"], "b": [1.0], "y": [1.0]}
+    _, rows = source(tmp_path, columns, levels={"c": ["u", "v"]})
+    assert missing_by_source(rows.plan, [0, 3, 3, 2]) == {"c": 3, "b": 2}
+
+
+# --- accuracy -----------------------------------------------------------------------------------
+
+
+def test_accuracy():
+    scores = np.array([[[0.2], [0.9]], [[0.7], [0.1]], [[0.5], [0.6]]])
+    target = np.array([[0.0], [1.0], [1.0]])
+    counts = AccuracyCounts.from_scores(scores, target, 0.5, np.array([1.0, 2.0, 3.0]))
+    np.testing.assert_allclose(counts.accuracy, [3 / 6, 3 / 6])
+    twice = counts.merge(AccuracyCounts.from_scores(scores[1:], target[1:], 0.5))
+    np.testing.assert_allclose(twice.accuracy, [4 / 8, 4 / 8])
+    empty = AccuracyCounts.empty(2, 1)
+    assert np.isnan(empty.accuracy).all()
+    back = AccuracyCounts.from_arrays(empty.merge(counts).to_arrays())
+    np.testing.assert_array_equal(back.accuracy, counts.accuracy)
+
+
+# --- NDCG ---------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=2, max_size=12),
+    st.integers(1, 7),
+)
+@settings(max_examples=60, deadline=None)
+def test_ndcg_is_that_of_sklearn_with_ties_shared(documents, cutoff):
+    relevance = np.array([r for r, _ in documents], float)
+    scores = np.array([s for _, s in documents], float)
+    value = ndcg(scores[:, None], relevance, cutoff)
+    if relevance.max() == 0:
+        assert value is None
+        return
+    expected = ndcg_score([2**relevance - 1], [scores], k=cutoff)
+    assert value[0] == pytest.approx(expected, rel=1e-12)
+
+
+@st.composite
+def ranked_rows(draw):
+    sizes = draw(st.lists(st.integers(1, 5), min_size=1, max_size=8))
+    n = sum(sizes)
+    keys = np.repeat(np.arange(len(sizes), dtype=np.uint64) * np.uint64(7), sizes)
+    rng = np.random.default_rng(draw(st.integers(0, 1000)))
+    cuts = sorted(draw(st.lists(st.integers(0, n), max_size=6)))
+    return keys, rng.integers(0, 3, n).astype(float), rng.normal(size=(n, 2)), [0, *cuts, n]
+
+
+def summarise(keys, relevance, scores, bounds):
+    return [
+        RankingScores.from_rows(keys[a:b], relevance[a:b], scores[a:b])
+        for a, b in itertools.pairwise(bounds)
+    ]
+
+
+@given(ranked_rows())
+@settings(max_examples=80, deadline=None)
+def test_queries_may_straddle_blocks(rows):
+    keys, relevance, scores, bounds = rows
+    values = [ndcg(scores[keys == k], relevance[keys == k]) for k in np.unique(keys)]
+    known = [v for v in values if v is not None]
+    expected = np.mean(known, axis=0) if known else np.full(2, np.nan)
+    parts = summarise(keys, relevance, scores, bounds)
+    forward = parts[0]
+    for part in parts[1:]:
+        forward = forward.merge(part)
+    backward = parts[-1]
+    for part in parts[-2::-1]:
+        backward = part.merge(backward)
+    for merged in (forward, backward, RankingScores.from_arrays(forward.to_arrays())):
+        np.testing.assert_allclose(merged.mean, expected, rtol=1e-12)
+        assert sum(merged.sizes) == len(merged.relevance) == len(merged.scores)
+    everything = [*forward.closed.tolist(), *forward.keys.tolist()]
+    assert sorted(everything) == np.unique(keys).tolist()
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 4])
+@pytest.mark.parametrize("keys", [[1, 2, 1, 3, 4], [1, 2, 3, 4, 2], [1, 2, 3, 2, 5]])
+def test_a_query_that_begins_again_is_refused_wherever_the_blocks_end(keys, cut):
+    keys = np.array(keys, dtype=np.uint64)
+    rows = (keys, np.ones(5), np.zeros((5, 1)))
+
+    def merged():
+        first, second = summarise(*rows, [0, cut, 5])
+        return first.merge(second)
+
+    with pytest.raises(DataError, match="do not follow one another"):
+        merged()
+
+
+def test_grades_are_checked():
+    keys = np.zeros(2, dtype=np.uint64)
+    for bad in ([0.0, -1.0], [0.0, 31.0]):
+        with pytest.raises(DataError, match="needs a target from 0"):
+            RankingScores.from_rows(keys, np.array(bad), np.zeros((2, 1)))
+
+
+# --- curves -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "limit"), [(1, 5), (5, 5), (6, 5), (1000, 200)])
+def test_thinned(n, limit):
+    kept = thinned(n, limit)
+    assert (kept[0], kept[-1]) == (0, n - 1)
+    assert len(kept) == min(n, limit)
+    assert (np.diff(kept) > 0).all()
+
+
+def evaluation(alpha):
+    X, Y, groups = correlated(np.random.default_rng(4), 300, [2, 1, 3, 1])
+    costs = [4.0, 1.0, 2.0, 9.0]
+    train = make_problem(X[:200], Y[:200], groups, costs)
+    paths = {name: parse_rule(name).path(train) for name in ("fr-blind", "omp")}
+    return Evaluation(
+        paths=paths,
+        omp=paths["omp"],
+        with_oracle=True,
+        train=comoments(X[:200], Y[:200]),
+        test=comoments(X[200:], Y[200:]),
+        alpha=alpha,
+    )
+
+
+def test_alpha_timeliness_is_cut_where_omp_reaches_alpha():
+    found = evaluation(0.9)
+    metrics = found.metrics()
+    omp, blind = found.omp, found.paths["fr-blind"]
+    reached = omp.curve_value >= 0.9 * omp.curve_value[-1]
+    cut = omp.curve_cost[np.argmax(reached)]
+    assert metrics["alpha"] == {"alpha": 0.9, "stopping_cost": cut, "by_plateau": False}
+    x = np.linspace(0, cut, 200_001)
+    for name, path in (("omp", omp), ("fr-blind", blind)):
+        y = np.interp(x, path.curve_cost, path.curve_value)
+        share = y.mean() / path.curve_value[-1]
+        entry = metrics["timeliness"][name]
+        assert entry["alpha_timeliness"] == pytest.approx(share, rel=1e-4)
+        held_out = path.held_out(found.test).explained_variance
+        share = np.interp(x, path.curve_cost, held_out).mean() / held_out[-1]
+        assert entry["test_alpha_timeliness"] == pytest.approx(share, rel=1e-4)
+    assert metrics["timeliness"]["oracle"]["test_alpha_timeliness"] is None
+
+
+def test_without_alpha_the_plateau_decides():
+    metrics = evaluation(None).metrics()
+    assert metrics["alpha"]["by_plateau"]
+    assert metrics["alpha"]["alpha"] in (0.95, 0.96, 0.97, 0.98, 0.99, 1.0)
+    names = [c["name"] for c in metrics["curves"]]
+    assert names == ["fr-blind", "omp", "oracle"]
+    oracle = metrics["curves"][2]["points"]
+    assert oracle[-1]["test"] is None
+    assert oracle[-1]["explained_variance"] == pytest.approx(
+        metrics["curves"][0]["points"][-1]["explained_variance"]
+    )
+
+
+# --- the job without a run ----------------------------------------------------------------------
+
+
+def make_job(tmp_path, content, **section):
+    columns = {"a": [1.0, 2.0], "c": ["u", "v"], "b": [2.0, 1.0], "y": [0.0, 1.0]}
+    dataset, rows = source(tmp_path, columns, levels={"c": []}, **section)
+    return SequenceJob(options(**content), Inputs(dataset, None, rows.section), 0)
+
+
+def test_the_job_says_what_it_will_do(tmp_path):
+    job = make_job(
+        tmp_path,
+        {"groups": {"ab": ["a", "b"]}, "costs": {"ab": 3}, "baselines": ["omp", "fr", "omp"]},
+    )
+    said = job.describe()
+    assert said["columns"] == "3, 1 of them categorical"
+    assert said["groups"] == "2 (1 to 3 each)"
+    assert said["baselines"] == "omp"  # each once, and not the rule itself
+    assert [stage.name for stage in job.stages()] == [
+        "categories", "statistics", "select", "model", "evaluate", "report",
+    ]  # fmt: skip
+    assert job.columns() == ["a", "c", "b", "y"]
+    numbers = make_job(tmp_path, {}, exclude="c")
+    assert numbers.stages()[0].name == "statistics"
+    assert numbers.statistics_bytes() == 8 * 3 * 3**2 * 2
+    assert job.statistics_bytes() > numbers.statistics_bytes()
+
+
+def test_long_notes_are_cut_and_said_once():
+    names = ", ".join(f"f{i:02d}" for i in range(20))
+    found = job_module._sentences(
+        [f"constant columns left out: {names}", f"groups of constant columns left out: {names}"]
+    )
+    assert found == [
+        "20 constant columns left out: f00, f01, f02, f03, f04, f05, f06, f07, f08, f09, f10, f11 "
+        "and 8 more."
+    ]
+    assert job_module._sentences(["not doubling capable at step 2: b at 6"]) == [
+        "Not doubling capable at step 2: b at 6."
+    ]
