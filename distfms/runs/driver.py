@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,7 +32,7 @@ from distfms.methods import method_job
 from distfms.methods.contract import Inputs, Job, PartialReader
 from distfms.runs.folder import SCHEMA_VERSION, RunFolder, now, read_manifest, write_atomic
 from distfms.runs.inputs import Opened, open_inputs
-from distfms.runs.job_spec import JobSpec
+from distfms.runs.job_spec import JobSpec, is_url
 from distfms.runs.projection import Projection, project_job
 from distfms.stats.base import from_bytes, to_bytes
 from distfms.stats.bundle import Bundle
@@ -44,6 +45,23 @@ _PACKAGES = ("numpy", "scipy", "pyarrow", "dask", "scikit-learn")
 
 def _silent(line: str) -> None:
     """Take a line and say nothing."""
+
+
+@dataclass
+class _Iteration:
+    """Hands on the events of passes that follow one another; the ends of passes now and then."""
+
+    progress: Callable[[Mapping[str, Any]], None]
+    interval_s: float = 5.0
+    last_s: float = -math.inf
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        if event["event"] == "unit" and event["done"] == event["total"]:
+            now_s = time.monotonic()
+            if now_s - self.last_s < self.interval_s:
+                return
+            self.last_s = now_s
+        self.progress(event)
 
 
 @dataclass
@@ -60,25 +78,30 @@ class _Context:
     progress: Callable[[Mapping[str, Any]], None]
     counts: dict[str, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.iteration = _Iteration(self.progress)
+
     @property
     def folder(self) -> Path:
         return self.run.path
 
-    def reduce(self, reader: Callable[[ParquetDataset, bool], PartialReader]) -> Bundle:
-        result = self._reduce_one(reader(self.inputs.train, False), self.inputs.train)
+    def reduce(
+        self, reader: Callable[[ParquetDataset, bool], PartialReader], *, cache: bool = True
+    ) -> Bundle:
+        result = self._reduce_one(reader(self.inputs.train, False), self.inputs.train, cache)
         if self.inputs.test is not None:
-            held_out = self._reduce_one(reader(self.inputs.test, True), self.inputs.test)
+            held_out = self._reduce_one(reader(self.inputs.test, True), self.inputs.test, cache)
             result = result.merge(held_out)
         return result
 
-    def _reduce_one(self, read: PartialReader, dataset: ParquetDataset) -> Bundle:
+    def _reduce_one(self, read: PartialReader, dataset: ParquetDataset, use_cache: bool) -> Bundle:
         key = json.dumps(read.key(), sort_keys=True, default=str)
         prefix = hashlib.sha256(key.encode()).hexdigest()
         units = [
             Unit(f"{prefix}:{read.partition_key(p)}", p, p.n_bytes) for p in dataset.partitions
         ]
         cache = None
-        if self.cache is not None:
+        if use_cache and self.cache is not None:
             cache = PartialCache(self.cache, encode_bundle, partial(decode_bundle, read.part_types))
         reduction = map_reduce(
             units,
@@ -87,7 +110,7 @@ class _Context:
             self.executor,
             cache=cache,
             retry=self.retry,
-            on_event=self.progress,
+            on_event=self.progress if use_cache else self.iteration,
         )
         self._count(reduction.n_computed, reduction.n_cached, reduction.bytes_read)
         return reduction.value
@@ -167,7 +190,7 @@ def prepare(spec: JobSpec, say: Callable[[str], None] = _silent) -> Prepared:
     SpecError, DataError
     """
     opened = open_inputs(spec, say)
-    job = method_job(spec.method)(spec.options, opened.inputs, spec.seed)
+    job = method_job(spec.method).of(spec.options, opened.inputs, spec.seed)
     return Prepared(spec, opened, job, spec.identity(opened.fingerprints))
 
 
@@ -243,6 +266,8 @@ def run_job(
 
 def _end_badly(run: RunFolder, error: DistfmsError, made: Sequence[Path]) -> None:
     """Note the failure; leave nothing behind where nothing was achieved."""
+    if not run.holds_claim():
+        return
     if run.manifest().get("stages") or run.path not in made:
         with suppress(DistfmsError):
             run.update(status="failed", error=str(error))
@@ -285,6 +310,11 @@ def choose_folder(prepared: Prepared, out: Path | None) -> Path:
 
 
 def _refuse_foreign(out: Path, identity: str) -> None:
+    if is_url(str(out)):
+        raise SpecError(
+            f"--out {out} is a URL. A run is written to a folder, for a cluster one on a shared "
+            "file system."
+        )
     if out.exists() and not out.is_dir():
         raise SpecError(f"--out {out} is a file. Name a folder.")
     found = read_manifest(out).get("identity") if out.exists() else None
@@ -305,11 +335,10 @@ def _begin(run: RunFolder, prepared: Prepared) -> bool:
     resumed = bool(manifest)
     if not resumed:
         write_atomic(run.path / "spec.yaml", prepared.spec.to_yaml().encode())
-    run.update(
+    content = run.claim(
         schema=SCHEMA_VERSION,
         distfms=metadata.version("distfms"),
         status="running",
-        attempt=manifest.get("attempt", 0) + 1,
         created=manifest.get("created", now()),
         spec_name=prepared.spec.name,
         method=prepared.spec.method,
@@ -321,7 +350,7 @@ def _begin(run: RunFolder, prepared: Prepared) -> bool:
         stages=manifest.get("stages", []),
         notes=manifest.get("notes", list(prepared.opened.notes)),
     )
-    run.event("begin", resumed=resumed)
+    run.event("begin", resumed=resumed, attempt=content["attempt"])
     return resumed
 
 

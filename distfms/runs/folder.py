@@ -2,6 +2,12 @@
 
 Every file is written under a temporary name, fsynced and renamed. The manifest lists the finished
 stages with the sha256 of what they wrote, so that a run that was killed goes on where it stopped.
+
+One writer: a lock keeps a second driver on the same machine out, and dies with its process. Shared
+storage may know no locks, so every driver also enters an attempt number and a random token in the
+manifest, and looks whether they still stand there before each write (the fence): a driver that was
+taken for dead, and comes back, finds another's token and stops. Looking and writing are two steps;
+what could slip in between are the bytes of one file, which are the same whoever writes them.
 """
 
 from __future__ import annotations
@@ -10,6 +16,7 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -25,6 +32,9 @@ from distfms.stats.base import from_bytes, to_bytes
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 1
+
+#: What a file system answers that knows no locks.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
 def now() -> str:
@@ -46,7 +56,8 @@ def write_atomic(path: Path, payload: bytes) -> None:
     EngineError
         If the folder is not writable or the disk is full.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Not the process id alone: on shared storage another machine may have the same.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
@@ -137,9 +148,10 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._claim: dict[str, Any] | None = None
         try:
             path.mkdir(parents=True, exist_ok=True)
-            probe = path / f".probe-{os.getpid()}"
+            probe = path / f".probe-{os.getpid()}-{secrets.token_hex(4)}"
             probe.write_bytes(b"")
             probe.unlink()
         except OSError as error:
@@ -152,14 +164,18 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder for writing.
+        """Hold the folder against other drivers on this machine.
+
+        The lock belongs to the process, so a killed driver leaves none behind. Where the storage
+        knows no locks, the fence alone keeps drivers apart.
 
         Raises
         ------
         EngineError
             If another process is writing this run.
         """
-        lock = FileLock(self.path / ".lock", timeout=0)
+        # A lock of the soft kind, the library's way out, would outlive a killed driver.
+        lock = FileLock(self.path / ".lock", timeout=0, fallback_to_soft=False)
         try:
             lock.acquire()
         except Timeout as error:
@@ -167,10 +183,66 @@ class RunFolder:
                 f"Another process is writing the run {self.path}. Wait for it to end, or choose "
                 "another folder with --out."
             ) from error
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise storage_error(self.path / ".lock", error) from error
         try:
             yield
         finally:
             lock.release()
+
+    def claim(self, **entries: Any) -> dict[str, Any]:
+        """Take the run over: enter this driver's attempt and token, with other entries.
+
+        From then on every write of this object requires that they still stand in the manifest.
+
+        Raises
+        ------
+        EngineError
+            If the manifest cannot be written.
+        """
+        self._claim = None
+        claim = {
+            "attempt": self.manifest().get("attempt", 0) + 1,
+            "writer": secrets.token_hex(8),
+        }
+        content = self.update(**entries, **claim)
+        self._claim = claim
+        self._remove_temporaries()
+        return content
+
+    def require_claim(self) -> None:
+        """Check the fence.
+
+        Raises
+        ------
+        EngineError
+            If another driver has claimed the run since.
+        """
+        if self._claim is None:
+            return
+        found = self.manifest()
+        if any(found.get(key) != value for key, value in self._claim.items()):
+            raise EngineError(
+                f"Another driver has taken over the run {self.path} (attempt "
+                f"{found.get('attempt')}; this one was attempt {self._claim['attempt']}). It goes "
+                "on from the stages that were finished; this driver stops here and writes nothing "
+                "more."
+            )
+
+    def holds_claim(self) -> bool:
+        """Whether no other driver has claimed the run since this one did."""
+        try:
+            self.require_claim()
+        except DistfmsError:
+            return False
+        return True
+
+    def _remove_temporaries(self) -> None:
+        """Remove what a killed driver left half-written."""
+        for temporary in self.path.rglob(".*.tmp"):
+            with suppress(OSError):
+                temporary.unlink()
 
     # --- manifest ---
 
@@ -185,7 +257,14 @@ class RunFolder:
         return read_manifest(self.path)
 
     def update(self, **entries: Any) -> dict[str, Any]:
-        """Set entries of the manifest and write it."""
+        """Set entries of the manifest and write it.
+
+        Raises
+        ------
+        EngineError
+            If another driver has taken over the run, or the file cannot be written.
+        """
+        self.require_claim()
         content = {**self.manifest(), **entries}
         write_atomic(self.path / MANIFEST, encode(MANIFEST, content))
         return content
@@ -216,8 +295,14 @@ class RunFolder:
             How long the stage took.
         counts : mapping of str to int
             Partitions read, taken from the cache, and bytes read.
+
+        Raises
+        ------
+        EngineError
+            If another driver has taken over the run, or a file cannot be written.
         """
         for name, content in files.items():
+            self.require_claim()
             if content is not None:
                 write_atomic(self.path / name, encode(name, content))
         entry = {

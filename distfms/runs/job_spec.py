@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from distfms.errors import SpecError
 from distfms.methods import METHODS, method_job
@@ -25,6 +26,12 @@ from distfms.spec import (
 )
 
 
+def is_url(path: str) -> bool:
+    """Whether a path names a place on remote storage, such as ``s3://bucket/runs``."""
+    # Also as pathlib writes it, with one slash.
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", path) is not None
+
+
 class _Top(Section):
     """The keys at the top of a spec, without the sections."""
 
@@ -32,6 +39,17 @@ class _Top(Section):
     method: str
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     output: str = "runs"
+
+    @field_validator("output")
+    @classmethod
+    def _on_a_file_system(cls, value: str) -> str:
+        if is_url(value):
+            raise ValueError(
+                "a run is written to a folder, not to object storage, which has no renames that a "
+                "resumed run could trust; name a folder, for a cluster one on a shared file system "
+                "(the data may be anywhere)"
+            )
+        return value
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,141 @@
+"""One run, one writer: also where two drivers cannot see each other's locks."""
+
+import errno
+import fcntl
+import json
+from contextlib import nullcontext
+
+import pytest
+
+from distfms.errors import DataError, EngineError
+from distfms.runs import driver
+from distfms.runs.driver import run_job
+from distfms.runs.folder import RunFolder
+from tests.e2e.jobs import judgments_job, results, stage, write_judgments
+
+STAGES = ["statistics", "select", "averages", "model", "evaluate", "plan", "report"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_judgments(tmp_path_factory.mktemp("data") / "judgments")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data, tmp_path_factory):
+    return results(run_job(judgments_job(data, tmp_path_factory.mktemp("runs"))).folder)
+
+
+@pytest.fixture
+def no_locks(monkeypatch):
+    """Storage on which two machines do not see each other's locks."""
+    monkeypatch.setattr(RunFolder, "locked", lambda self: nullcontext())
+
+
+def snapshot(folder):
+    return {p.name: p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_claims_are_counted_and_told_apart(tmp_path):
+    first, second = RunFolder(tmp_path), RunFolder(tmp_path)
+    assert first.claim(status="running")["attempt"] == 1
+    assert second.claim()["attempt"] == 2
+    assert second.manifest()["status"] == "running"
+    assert second.holds_claim()
+    assert not first.holds_claim()
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda run: run.update(status="done"),
+        lambda run: run.write_stage("select", {"selection.json": {"mine": True}}, 1.0, {}),
+        lambda run: run.write_stage("plan", {"plan": None}, 1.0, {}),
+    ],
+    ids=["manifest", "stage", "stage written by itself"],
+)
+def test_overtaken_driver_writes_nothing(tmp_path, write):
+    first, second = RunFolder(tmp_path), RunFolder(tmp_path)
+    first.claim()
+    second.claim()
+    second.write_stage("select", {"selection.json": {"mine": False}}, 1.0, {})
+    before = snapshot(tmp_path)
+    with pytest.raises(EngineError, match=r"[Aa]nother driver has taken over .*attempt 2"):
+        write(first)
+    assert snapshot(tmp_path) == before
+
+
+def test_same_attempt_number_is_not_enough(tmp_path):
+    """Two drivers that start at once both read attempt 0; the later manifest wins."""
+    first = RunFolder(tmp_path)
+    first.claim()
+    (tmp_path / "manifest.json").unlink()
+    assert RunFolder(tmp_path).claim()["attempt"] == 1
+    with pytest.raises(EngineError, match="taken over"):
+        first.update(status="done")
+
+
+@pytest.mark.parametrize("at", STAGES)
+def test_driver_overtaken_at_a_stage(data, undisturbed, tmp_path, monkeypatch, no_locks, at):
+    """The first driver hangs before it writes a stage; a second one ends the run meanwhile."""
+    spec = judgments_job(data, tmp_path)
+    write, second = RunFolder.write_stage, []
+
+    def hang(self, name, *rest):
+        if name == at and not second:
+            second.append(None)
+            second[0] = run_job(spec)
+            second.append(snapshot(self.path))
+        return write(self, name, *rest)
+
+    monkeypatch.setattr(RunFolder, "write_stage", hang)
+    with pytest.raises(EngineError, match="taken over"):
+        run_job(spec)
+    folder = second[0].folder
+    assert second[0].resumed
+    assert list(second[0].skipped) == STAGES[: STAGES.index(at)]
+    assert snapshot(folder) == second[1]
+    assert results(folder) == undisturbed
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert (manifest["attempt"], manifest["status"]) == (2, "done")
+    # Between the two of them, every partition was read once.
+    assert stage(manifest, "statistics")["n_read"] == (0 if at == "statistics" else 4)
+
+
+def test_overtaken_driver_does_not_remove_the_folder(data, tmp_path, monkeypatch, no_locks):
+    """A driver whose data are refused takes its new folder away, but not another's."""
+    spec, second = judgments_job(data, tmp_path), []
+
+    def refused(run, *rest):
+        if second:
+            return stages(run, *rest)
+        second.append(None)
+        second[0] = run_job(spec).folder
+        raise DataError("a column is not as it should be")
+
+    stages = driver._run_stages
+    monkeypatch.setattr(driver, "_run_stages", refused)
+    with pytest.raises(DataError):
+        run_job(spec)
+    assert json.loads((second[0] / "manifest.json").read_text())["status"] == "done"
+
+
+@pytest.mark.parametrize("answer", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_storage_without_locks(data, undisturbed, tmp_path, monkeypatch, answer):
+    def no_flock(descriptor, operation):
+        raise OSError(answer, "no locks here")
+
+    monkeypatch.setattr(fcntl, "flock", no_flock)
+    folder = run_job(judgments_job(data, tmp_path)).folder
+    assert results(folder) == undisturbed
+    # A second run of the folder meets no lock that the first has left.
+    assert run_job(judgments_job(data, tmp_path), out=folder).skipped == tuple(STAGES)
+
+
+def test_what_a_killed_driver_left_is_no_obstacle(data, tmp_path):
+    spec = judgments_job(data, tmp_path)
+    folder = run_job(spec).folder
+    (folder / ".lock").write_text("of a machine that is no more")
+    (folder / "plan" / ".object.parquet.77-abc.tmp").write_bytes(b"half")
+    assert run_job(spec, out=folder).resumed
+    assert not list(folder.rglob("*.tmp"))
