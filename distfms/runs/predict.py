@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from distfms.data.dataset import open_dataset
+from distfms.data.dataset import ParquetDataset, open_dataset
 from distfms.data.row_groups import parquet_options
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.executors import make_executor
 from distfms.errors import SpecError
+from distfms.methods.contract import Predictor
 from distfms.runs.finished import open_run
 from distfms.runs.folder import storage_error
 
@@ -20,8 +22,25 @@ from distfms.runs.folder import storage_error
 _AHEAD = 2
 
 
+@runtime_checkable
+class SpendsBudget(Protocol):
+    """What a predictor offers whose model has prefixes."""
+
+    def spending(self) -> str:
+        """Say what part of the model the budget pays for."""
+
+    def within(self, deadline_s: float, n_partitions: int, workers: int) -> Predictor:
+        """Return the predictor that keeps to a deadline."""
+
+
 def predict_file(
-    run: Path, data: str, out: Path, *, budget: float | None = None, workers: int | None = None
+    run: Path,
+    data: str,
+    out: Path,
+    *,
+    budget: float | None = None,
+    deadline_s: float | None = None,
+    workers: int | None = None,
 ) -> str:
     """Predict every row of a dataset and write the predictions to one Parquet file.
 
@@ -35,7 +54,11 @@ def predict_file(
         File to write: the id column where the data has it, else the row number, and the
         prediction; in the order of the data.
     budget : float, optional
-        For models with prefixes.
+        Cost a row, for models with prefixes: the longest one that it pays for predicts, and only
+        its columns are read. Default: the whole model.
+    deadline_s : float, optional
+        Seconds, for the same models: every partition is read group by group, and predicted from
+        those there was time for. The result depends on how fast the machine is.
     workers : int, optional
         Partitions side by side; by default the number of usable cores.
 
@@ -51,6 +74,9 @@ def predict_file(
     EngineError
         If the file cannot be written; nothing is left behind then.
     """
+    for name, value in (("--budget", budget), ("--deadline", deadline_s)):
+        if value is not None and not (math.isfinite(value) and value >= 0):
+            raise SpecError(f"{name} is {value:g}; it must be a finite number of at least 0.")
     job, finished = open_run(run)
     dataset = open_dataset(data)
     predictor = job.predictor(finished, dataset, budget)
@@ -63,6 +89,8 @@ def predict_file(
         _atomic_parquet(out) as write,
     ):
         step = _AHEAD * executor.workers
+        if deadline_s is not None:
+            predictor = _with_deadline(predictor, deadline_s, dataset, executor.workers)
         for start in range(0, len(dataset.partitions), step):
             for table in executor.map(predictor, dataset.partitions[start : start + step]):
                 write(table)
@@ -70,8 +98,20 @@ def predict_file(
                 for label, count in predictor.remarks(table).items():
                     remarks[label] = remarks.get(label, 0) + count
     lines = [f"{n_rows:,} predictions in {out} (columns read: {', '.join(predictor.columns)})"]
+    if isinstance(predictor, SpendsBudget):
+        lines.append(predictor.spending())
     lines += [f"{label}: {count:,}" for label, count in remarks.items() if count]
     return "\n".join(lines)
+
+
+def _with_deadline(
+    predictor: Predictor, deadline_s: float, dataset: ParquetDataset, workers: int
+) -> Predictor:
+    if not isinstance(predictor, SpendsBudget):
+        raise SpecError(
+            "--deadline is for models that are computed group by group; this run's model is not."
+        )
+    return predictor.within(deadline_s, len(dataset.partitions), workers)
 
 
 @contextmanager

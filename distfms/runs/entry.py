@@ -1,0 +1,115 @@
+"""What a Ray cluster runs for a submitted job: ``python entry.py SPEC``.
+
+The file is also copied next to a submitted spec, so at its top it needs nothing but the standard
+library: it can then say what the cluster lacks.
+"""
+
+import argparse
+import importlib.util
+import platform
+import sys
+from collections.abc import Sequence
+
+_PYTHON = (3, 11)
+
+#: Modules that a job needs, and the packages that bring them.
+_NEEDED = {
+    "ray": "ray[default]",
+    "dask": "dask[distributed]",
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "pyarrow": "pyarrow",
+    "sklearn": "scikit-learn",
+    "threadpoolctl": "threadpoolctl",
+    "fsspec": "fsspec",
+    "cloudpickle": "cloudpickle",
+    "filelock": "filelock",
+    "pydantic": "pydantic",
+    "yaml": "PyYAML",
+    "rich": "rich",
+    "jinja2": "jinja2",
+    "matplotlib": "matplotlib",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a job on the cluster that this process belongs to.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Of the command line.
+
+    Returns
+    -------
+    int
+        Exit code, as of ``distfms run``.
+    """
+    parser = argparse.ArgumentParser(
+        prog="entry.py", description=(main.__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("spec", help="job spec (YAML or JSON)")
+    parser.add_argument("--engine", default="ray", help="where to run (default: ray)")
+    parser.add_argument("--address", help="of the cluster (default: the one this process is in)")
+    parser.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE")
+    given = parser.parse_args(arguments)
+    problem = lacking()
+    if problem:
+        print(f"Error: {problem}", file=sys.stderr)
+        return 2
+    return _run(given.spec, [*_engine(given.engine, given.address), *given.sets])
+
+
+def lacking() -> str:
+    """Say what this Python lacks for a job; empty if nothing."""
+    if sys.version_info < _PYTHON:
+        return (
+            f"the cluster runs Python {platform.python_version()}; distfms needs "
+            f"{_PYTHON[0]}.{_PYTHON[1]} or later. Use an image with a later Python."
+        )
+    missing = [p for module, p in _NEEDED.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        return (
+            f"the cluster's Python ({sys.executable}) lacks {', '.join(missing)}. Use an image "
+            "that has distfms installed (cluster/Dockerfile makes one), or install them there."
+        )
+    return ""
+
+
+def _engine(kind: str, address: "str | None") -> list:
+    if kind == "ray" and address is None:
+        address = "auto"
+    return [f"engine.kind={kind}"] + ([f'engine.address="{address}"'] if address else [])
+
+
+def _run(spec: str, sets: Sequence[str]) -> int:
+    from distfms.engine.progress import open_progress
+    from distfms.errors import DistfmsError
+    from distfms.runs.driver import run_job
+    from distfms.runs.finished import headline
+    from distfms.runs.job_spec import load_spec
+
+    _greet()
+    try:
+        with open_progress("Reading") as progress:
+            result = run_job(load_spec(spec, sets), say=_say, progress=progress)
+        _say(headline(result.folder))
+    except DistfmsError as error:
+        print(f"Error: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
+    _say(f"Report: {result.folder / 'report.html'}")
+    return 0
+
+
+def _greet() -> None:
+    import distfms
+
+    _say(f"distfms {distfms.__version__}, Python {platform.python_version()}")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+"""Jobs submitted to a Ray cluster of several nodes on this machine, guarded by a token."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from distfms.runs import ray_jobs
+from distfms.runs.driver import run_job
+from distfms.runs.job_spec import load_spec
+from distfms.runs.submit import submit
+from tests.e2e.jobs import judgments_job, results, stage, write_judgments
+from tests.faults.test_resume import killed
+
+ROOT = Path(__file__).resolve().parents[2]
+DIGITS = ROOT / "jobs" / "multiselect-digits.yaml"
+
+pytestmark = pytest.mark.timeout(240)
+
+
+class Cluster:
+    """Two nodes with a processor each, started by cluster/local.sh in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.script("start", "--nodes", "2", "--cpus", "1")
+        self.address = (folder / "dashboard").read_text().strip()
+        self.token = (folder / "token").read_text()
+        self.variables = {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
+        }
+
+    def script(self, command: str, *options: str, check: bool = True):
+        given = ["bash", str(ROOT / "cluster" / "local.sh"), command, "--dir", str(self.folder)]
+        environment = {**os.environ, "RAY": str(Path(sys.executable).with_name("ray"))}
+        result = subprocess.run([*given, *options], capture_output=True, text=True, env=environment)
+        assert not check or result.returncode == 0, result.stderr
+        return result
+
+    def distfms(self, *arguments, **variables):
+        command = [sys.executable, "-m", "distfms.cli", *map(str, arguments)]
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+        environment = {**clean, "COLUMNS": "200", **self.variables, **variables}
+        return subprocess.run(
+            [*command, "--address", self.address],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+
+    def processes(self) -> list[str]:
+        """Command lines of all processes of the cluster's session folder."""
+        temp = (self.folder / "temp").read_text().strip()
+        return _command_lines(temp)
+
+
+def _command_lines(part: str) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if part in line:
+            found.append(line)
+    return found
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield made
+    made.script("stop")
+
+
+@pytest.fixture
+def jobs(cluster, monkeypatch):
+    for name, value in cluster.variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    return ray_jobs.connect(cluster.address)
+
+
+@pytest.fixture(scope="module")
+def digits(cluster, tmp_path_factory):
+    """Run the ready job of the digits on the cluster, from the command line."""
+    output = tmp_path_factory.mktemp("runs")
+    result = cluster.distfms("submit", DIGITS, "--wait", "--set", f"output={output}")
+    return output, result
+
+
+def test_submitted_job_ends_with_its_report(digits):
+    output, result = digits
+    assert result.returncode == 0, result.stdout + result.stderr
+    (folder,) = (output / "digits").iterdir()
+    assert f"Report: {folder}/report.html" in result.stdout
+    assert result.stdout.rstrip().endswith("SUCCEEDED")
+    assert "<svg" in (folder / "report.html").read_text()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert (manifest["status"], manifest["engine"]["kind"]) == ("done", "ray")
+
+
+def test_same_bits_as_here(digits, tmp_path):
+    (folder,) = (digits[0] / "digits").iterdir()
+    here = run_job(load_spec(DIGITS, [f"output={tmp_path}", "engine.workers=1"])).folder
+    assert results(folder) == results(here)
+
+
+def test_asking_about_jobs(cluster, digits):
+    (id,) = [word for word in digits[1].stdout.split() if word.endswith("-1")][:1]
+    listed = cluster.distfms("jobs", "list", COLUMNS="30")
+    assert id in listed.stdout
+    assert "SUCCEEDED" in listed.stdout
+    assert cluster.distfms("jobs", "status", id).stdout.startswith(f"{id}: SUCCEEDED")
+    logs = cluster.distfms("jobs", "logs", id).stdout
+    assert logs in digits[1].stdout
+    assert "Report: " in logs
+    assert "ended already" in cluster.distfms("jobs", "stop", id).stdout
+    unknown = cluster.distfms("jobs", "status", "distfms-nothing-1")
+    assert unknown.returncode == 2
+    assert "knows no job" in unknown.stderr
+
+
+def test_token_shows_nowhere(cluster, digits, jobs):
+    output, result = digits
+    assert cluster.token not in result.stdout + result.stderr
+    for path in output.rglob("*"):
+        assert not path.is_file() or cluster.token.encode() not in path.read_bytes(), path
+    assert cluster.token not in str(jobs._client.list_jobs())
+    assert not [line for line in cluster.processes() if cluster.token in line]
+    assert (cluster.folder / "token").stat().st_mode & 0o077 == 0
+
+
+def test_wrong_or_missing_token(cluster, tmp_path):
+    (tmp_path / "token").write_text("f" * 64)
+    wrong = cluster.distfms("submit", DIGITS, RAY_AUTH_TOKEN_PATH=str(tmp_path / "token"))
+    assert wrong.returncode == 1
+    assert "does not accept the token" in wrong.stderr
+    assert wrong.stderr.count("\n") == 1
+    none = cluster.distfms("jobs", "list", RAY_AUTH_MODE="disabled")
+    assert none.returncode == 1
+    assert "asks for a token" in none.stderr
+
+
+@pytest.mark.slow
+def test_failing_job_tells_its_own_error(cluster, tmp_path):
+    given = ["--set", f"output={tmp_path}", "--set", "data.features=[nothing]"]
+    result = cluster.distfms("submit", DIGITS, "--wait", *given)
+    assert result.returncode == 1
+    error = result.stderr[result.stderr.index("Error: ") :]
+    assert "failed: " in error
+    assert "nothing" in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "digits").exists()
+
+
+@pytest.mark.slow
+def test_killed_run_goes_on_on_the_cluster(cluster, tmp_path):
+    """A driver is killed on one machine; submitting the same spec goes on in the same folder."""
+    data, output = write_judgments(tmp_path / "data"), tmp_path / "runs"
+    killed(data, output, "before", "model")
+    job = tmp_path / "job.yaml"
+    job.write_text(judgments_job(data, output).to_yaml())
+    result = cluster.distfms("submit", job, "--wait")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "Resuming" in result.stdout
+    (folder,) = (output / "small").iterdir()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert (manifest["attempt"], manifest["status"]) == (2, "done")
+    assert stage(manifest, "statistics")["n_read"] == 4
+    fresh = run_job(judgments_job(data, tmp_path / "fresh")).folder
+    assert results(folder) == results(fresh)
+
+
+@pytest.mark.slow
+def test_stopped_job_is_submitted_again(cluster, jobs, tmp_path):
+    spec = judgments_job(write_judgments(tmp_path / "data"), tmp_path / "runs")
+    first = submit(jobs, spec, local=True, say=lambda line: None)
+    again = submit(jobs, spec, local=True, say=lambda line: None)
+    assert (again.id, again.joined) == (first.id, True)
+    _until(lambda: jobs.state(first.id).status != "PENDING")
+    assert jobs.stop(first.id)
+    _until(lambda: jobs.state(first.id).ended)
+    assert jobs.state(first.id).status == "STOPPED"
+    (tmp_path / "job.yaml").write_text(spec.to_yaml())
+    result = cluster.distfms("submit", tmp_path / "job.yaml", "--wait")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"{first.id[:-1]}2: SUCCEEDED" in result.stdout
+
+
+def _until(condition, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_zz_stop_ends_the_cluster_and_nothing_else(cluster):
+    """Last in this module: the cluster is gone afterwards."""
+    assert "2 of 2 nodes running" in cluster.script("status").stdout
+    temp = (cluster.folder / "temp").read_text().strip()
+    assert len(cluster.processes()) > 5
+    with subprocess.Popen(["sleep", "60"]) as other:
+        cluster.script("stop")
+        assert other.poll() is None
+        other.kill()
+    _until(lambda: not _command_lines(temp), 10)
+    assert cluster.script("status", check=False).returncode == 3
+    gone = cluster.distfms("jobs", "list")
+    assert gone.returncode == 1
+    assert "There is no Ray dashboard" in gone.stderr

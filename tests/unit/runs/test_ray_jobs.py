@@ -1,0 +1,289 @@
+"""What answers at an address is looked at before it is trusted with anything."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from distfms.errors import EngineError, SpecError
+from distfms.runs import ray_jobs
+from distfms.runs.ray_jobs import connect, dashboard_url, is_loopback
+
+TOKEN = "0123456789abcdef-secret"
+VERSION = json.dumps({"version": "4", "ray_version": "2.60.0"})
+JOB = {
+    "type": "SUBMISSION",
+    "submission_id": "distfms-small-0-1",
+    "status": "RUNNING",
+    "entrypoint": "python entry.py spec.yaml",
+    "start_time": 1000,
+}
+
+
+@pytest.fixture
+def serve():
+    """Start a server that answers by a function (path, token) → (status, text)."""
+    servers = []
+
+    def start(answer):
+        seen = []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                token = self.headers.get("Authorization")
+                seen.append((self.path, token))
+                status, text = answer(self.path, token)
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, *arguments):
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_port}", seen
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def open_head(path, token):
+    if path.startswith("/api/jobs/"):
+        name = path.removeprefix("/api/jobs/")
+        if name and name != JOB["submission_id"]:
+            return 404, f"Job {name} does not exist"
+        return 200, json.dumps(JOB if name else [JOB])
+    return 200, VERSION
+
+
+def guarded_head(path, token):
+    if token is None:
+        return 401, "Unauthorized: Missing authentication token"
+    if token != f"Bearer {TOKEN}":
+        return 403, "Forbidden: Invalid authentication token"
+    return open_head(path, token)
+
+
+@pytest.fixture(autouse=True)
+def no_token(monkeypatch, tmp_path):
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(ray_jobs, "_PROBE_TIMEOUT_S", 2.0)
+
+
+# --- addresses ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("http://head:8265", "http://head:8265"),
+        ("head:8265", "http://head:8265"),
+        ("head", "http://head:8265"),
+        ("https://ray.example.com/", "https://ray.example.com:443"),
+        ("http://[::1]:80", "http://[::1]:80"),
+    ],
+)
+def test_addresses_are_completed(given, url):
+    assert dashboard_url(given) == url
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("tcp://head:8786", "Dask scheduler.*--engine dask"),
+        ("ray://head:10001", "Ray client"),
+        ("ftp://head", "no address of a dashboard"),
+        ("http://", "no address of a dashboard"),
+        ("http://head:port", "no address of a dashboard"),
+        ("http://me:secret@head:8265", "must not hold"),
+    ],
+)
+def test_other_addresses_are_refused(given, message):
+    with pytest.raises(SpecError, match=message) as error:
+        dashboard_url(given)
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://127.0.0.1:1", True),
+        ("http://127.9.9.9:1", True),
+        ("http://[::1]:1", True),
+        ("http://192.0.2.1:1", False),
+        ("http://0.0.0.0:1", False),
+        ("http://127.0.0.1.invalid:1", False),
+    ],
+)
+def test_loopback(url, expected):
+    assert is_loopback(url) is expected
+
+
+# --- what answers -------------------------------------------------------------------------------
+
+
+def test_nothing_answers(serve):
+    with pytest.raises(EngineError, match=r"There is no Ray dashboard at http://127.0.0.1:9"):
+        connect("http://127.0.0.1:9")
+
+
+def test_something_without_http_answers():
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up():
+            for _ in range(2):
+                connection, _ = listener.accept()
+                connection.sendall(b"\x00\x01\x02 not http at all\n\n")
+                connection.close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        with pytest.raises(EngineError, match="does not speak HTTP"):
+            connect(f"http://127.0.0.1:{listener.getsockname()[1]}")
+
+
+def test_some_web_server_answers(serve):
+    url, _ = serve(lambda path, token: (200, "<html>hello</html>"))
+    with pytest.raises(EngineError, match="something else, not a Ray dashboard"):
+        connect(url)
+
+
+@pytest.mark.parametrize("status", [302, 401, 403, 404, 500])
+def test_other_servers_get_no_token(serve, monkeypatch, status):
+    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
+    url, seen = serve(lambda path, token: (status, "log in first"))
+    with pytest.raises(EngineError, match="not a Ray dashboard"):
+        connect(url)
+    assert [token for _, token in seen if token] == []
+
+
+def test_dask_dashboard_answers():
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=0, dashboard_address="127.0.0.1:0", host="127.0.0.1", protocol="tcp"
+    ) as cluster:
+        port = cluster.scheduler.services["dashboard"].port
+        with pytest.raises(EngineError, match="is a Dask dashboard, not a Ray dashboard"):
+            connect(f"http://127.0.0.1:{port}")
+        scheduler = cluster.scheduler_address
+        with pytest.raises(SpecError, match="Dask scheduler"):
+            connect(scheduler)
+        with pytest.raises(EngineError, match=r"does not speak HTTP|did not answer in time"):
+            connect(scheduler.removeprefix("tcp://"))
+
+
+# --- tokens -------------------------------------------------------------------------------------
+
+
+def test_no_token_at_hand(serve):
+    url, _ = serve(guarded_head)
+    with pytest.raises(EngineError, match=r"asks for a token and none was found.*AUTH_TOKEN_PATH"):
+        connect(url)
+
+
+def test_token_kept_back(serve, monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    url, seen = serve(guarded_head)
+    with pytest.raises(EngineError, match="RAY_AUTH_MODE=disabled"):
+        connect(url)
+    assert [token for _, token in seen if token] == []
+
+
+def test_wrong_token(serve, monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "not-it")
+    url, _ = serve(guarded_head)
+    with pytest.raises(EngineError, match="does not accept the token") as error:
+        connect(url)
+    assert "not-it" not in str(error.value)
+
+
+@pytest.mark.parametrize("place", ["variable", "named file", "home"])
+def test_token_is_found_where_ray_looks(serve, monkeypatch, tmp_path, place):
+    if place == "variable":
+        monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
+    else:
+        path = tmp_path / ("named" if place == "named file" else ".ray/auth_token")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(TOKEN + "\n")
+        if place == "named file":
+            monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(path))
+    url, _ = serve(guarded_head)
+    assert [state.id for state in connect(url).list()] == [JOB["submission_id"]]
+
+
+def test_token_file_that_is_not_there(serve, monkeypatch, tmp_path):
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "gone"))
+    url, _ = serve(guarded_head)
+    with pytest.raises(SpecError, match=r"gone.*cannot be read"):
+        connect(url)
+
+
+def test_remote_head_without_a_token_is_refused(serve, monkeypatch):
+    url, _ = serve(open_head)
+    assert connect(url).list()
+    monkeypatch.setattr(ray_jobs, "is_loopback", lambda url: False)
+    with pytest.raises(SpecError, match=r"asks for no token.*--insecure"):
+        connect(url)
+    assert connect(url, insecure=True).list()
+
+
+def test_token_over_plain_http_is_told(serve, monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
+    monkeypatch.setattr(ray_jobs, "is_loopback", lambda url: False)
+    url, _ = serve(guarded_head)
+    said = []
+    connect(url, say=said.append)
+    assert len(said) == 1
+    assert "unencrypted" in said[0]
+    assert TOKEN not in said[0]
+
+
+def test_environment_does_not_lead_to_another_head(serve, monkeypatch):
+    """Ray's client prefers RAY_ADDRESS to the address it is given."""
+    url, _ = serve(open_head)
+    monkeypatch.setenv("RAY_ADDRESS", "http://192.0.2.1:8265")
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://192.0.2.1:8265")
+    assert connect(url).list()
+    import os
+
+    assert os.environ["RAY_ADDRESS"] == "http://192.0.2.1:8265"
+
+
+# --- jobs ---------------------------------------------------------------------------------------
+
+
+def test_unknown_job(serve):
+    url, _ = serve(open_head)
+    jobs = connect(url)
+    for ask in (jobs.state, jobs.logs):
+        with pytest.raises(SpecError, match=r"knows no job `distfms-small-0`.*distfms-small-0-1"):
+            ask("distfms-small-0")
+
+
+def test_state_of_a_job(serve):
+    url, _ = serve(open_head)
+    state = connect(url).state(JOB["submission_id"])
+    assert (state.status, state.ended, state.started) == (
+        "RUNNING",
+        False,
+        "1970-01-01 00:00:01Z",
+    )
+
+
+def test_head_that_goes_away(serve):
+    dead = []
+    url, _ = serve(lambda path, token: (500, "going down") if dead else open_head(path, token))
+    jobs = connect(url)
+    dead.append(True)
+    with pytest.raises(EngineError, match="going down"):
+        jobs.list()
