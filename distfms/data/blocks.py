@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,7 +16,8 @@ import numpy as np
 from distfms.data.categories import Categories, categorical_columns, level_codes
 from distfms.data.columns import (
     block_buffer,
-    fill_numbers,
+    column_sums,
+    fill_columns,
     in_file_order,
     refuse_infinite,
     refuse_missing,
@@ -195,6 +197,10 @@ class RowBlock:
     dropped : tuple of int
         Rows left out of each part: because of any missing value (policy ``drop``) or because
         the target is missing (policy ``mean``). Empty where none was.
+    part_sums : ndarray of float64, shape (n_parts, n_columns), or None
+        Unweighted sums of `values` over the rows of each part, taken while they were in the
+        cache; NaN where a value is missing. What :meth:`CoMoments.from_block` takes as `sums`.
+        None where rows were dropped.
     """
 
     values: np.ndarray
@@ -202,6 +208,7 @@ class RowBlock:
     n_features: int
     rows: RowIndex
     dropped: tuple[int, ...] = ()
+    part_sums: np.ndarray | None = None
 
     @property
     def n_dropped(self) -> int:
@@ -293,14 +300,14 @@ def read_rows(
     reader = source.reader
     rows = read_row_index(reader, partition, plan.roles, folds)
     values = block_buffer(plan.n_columns, partition.n_rows)
-    filler = _Filler(reader, partition, plan, rows.order, missing, values)
+    filler = _Filler(reader, partition, plan, rows, missing, values)
     by_name = {column.name: column for column in plan.columns}
     for table in reader.batches(partition, list(by_name)):
-        for name in table.column_names:
-            filler.fill(by_name[name], table.column(name))
+        filler.fill([by_name[name] for name in table.column_names], table)
     incomplete = filler.incomplete
     if incomplete is None or not incomplete.any():
-        return RowBlock(values, plan.block_names, plan.n_features, rows)
+        sums = filler.part_sums
+        return RowBlock(values, plan.block_names, plan.n_features, rows, part_sums=sums)
     dropped = tuple(int(np.count_nonzero(incomplete[part])) for part in rows.part_slices)
     kept = _compact(values, ~incomplete)
     return RowBlock(kept, plan.block_names, plan.n_features, rows.keep(~incomplete), dropped)
@@ -331,14 +338,14 @@ def require_observed(names: Sequence[str], n_observed: np.ndarray) -> None:
 
 
 class _Filler:
-    """Fills a block column by column and applies the policy on what is not finite."""
+    """Fills a block some columns at a time and applies the policy on what is not finite."""
 
     def __init__(
         self,
         reader: PartitionReader,
         partition: Partition,
         plan: ColumnPlan,
-        order: np.ndarray | None,
+        rows: RowIndex,
         missing: MissingPolicy,
         values: np.ndarray,
     ) -> None:
@@ -346,27 +353,51 @@ class _Filler:
         self.partition = partition
         self.targets = set(plan.roles.target)
         self.unknown = plan.unknown
-        self.order = order
+        self.order = rows.order
+        self.part_slices = rows.part_slices
         self.missing = missing
         self.values = values
+        self.part_sums = np.zeros((len(rows.part_slices), len(values)))
         self.incomplete: np.ndarray | None = None
 
-    def fill(self, column: SourceColumn, data: Any) -> None:
-        """Fill the block rows of one source column."""
-        if column.levels is not None:
-            self._fill_category(column, column.levels, data)
-            return
-        out = self.values[column.start]
-        if not fill_numbers(data, out, self.order):
-            infinite = np.isinf(out)
-            if infinite.any():
-                in_file = in_file_order(infinite, self.order)
-                raise refuse_infinite(self.reader, self.partition, column.name, in_file)
-            self._apply_policy(column.name, np.isnan(out))
+    def fill(self, columns: Sequence[SourceColumn], table: pa.Table) -> None:
+        """Fill the block rows of some source columns that follow one another."""
+        absent: dict[str, np.ndarray] = {}
+        for is_category, run in groupby(columns, lambda column: column.levels is not None):
+            if is_category:
+                absent |= {column.name: self._fill_category(column, table) for column in run}
+            else:
+                self._fill_numbers(list(run), table)
+        first, stop = columns[0].start, columns[-1].stop
+        # While the rows are in the cache.
+        for sums, rows in zip(self.part_sums, self.part_slices, strict=True):
+            sums[first:stop] = column_sums(self.values[first:stop, rows])
+        suspect = ~np.isfinite(self.part_sums[:, first:stop]).all(axis=0)
+        for column in columns:
+            if column.levels is not None:
+                self._apply_policy(column.name, absent[column.name])
+            elif suspect[column.start - first]:
+                self._look_at(column)
 
-    def _fill_category(self, column: SourceColumn, levels: Sequence[str], data: Any) -> None:
-        """Fill the indicator rows of a category."""
-        codes, unknown = level_codes(data, levels)
+    def _fill_numbers(self, columns: Sequence[SourceColumn], table: pa.Table) -> None:
+        """Fill the block rows of a run of numeric columns."""
+        if len(columns) < table.num_columns:
+            table = table.select([column.name for column in columns])
+        fill_columns(table, self.values[columns[0].start : columns[-1].stop], self.order)
+
+    def _look_at(self, column: SourceColumn) -> None:
+        """Refuse infinite values of a numeric column and apply the policy on missing ones."""
+        values = self.values[column.start]
+        infinite = np.isinf(values)
+        if infinite.any():
+            in_file = in_file_order(infinite, self.order)
+            raise refuse_infinite(self.reader, self.partition, column.name, in_file)
+        self._apply_policy(column.name, np.isnan(values))
+
+    def _fill_category(self, column: SourceColumn, table: pa.Table) -> np.ndarray:
+        """Fill the indicator rows of a category and tell where it is missing."""
+        levels = column.levels or ()
+        codes, unknown = level_codes(table.column(column.name), levels)
         if unknown and self.unknown == "error":
             raise DataError(
                 f"The categorical column {column.name!r} of {self.partition.path} holds "
@@ -377,12 +408,13 @@ class _Filler:
         for level, row in enumerate(range(column.start, column.stop)):
             np.equal(codes, level, out=self.values[row], casting="unsafe")
         absent = codes == -1
-        if absent.any():
-            self.values[column.start : column.stop, absent] = np.nan
-            self._apply_policy(column.name, absent)
+        self.values[column.start : column.stop, absent] = np.nan
+        return absent
 
     def _apply_policy(self, name: str, absent: np.ndarray) -> None:
         """Refuse missing values or note them, as the policy says."""
+        if not absent.any():  # also where a sum of finite values has overflown
+            return
         is_target = name in self.targets
         if self.missing == "drop" or (self.missing == "mean" and is_target):
             self.incomplete = absent if self.incomplete is None else self.incomplete | absent

@@ -82,6 +82,52 @@ def fill_numbers(column: Any, out: np.ndarray, order: np.ndarray | None = None) 
     return finite or bool(np.isfinite(out).all())
 
 
+def fill_columns(table: Any, out: np.ndarray, order: np.ndarray | None = None) -> None:
+    """Copy numeric columns into consecutive rows of a block; null becomes NaN.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        Of integers, floats, decimals or booleans.
+    out : ndarray of float64, shape (n_columns, n)
+        Overwritten.
+    order : ndarray of intp, shape (n,), optional
+        Row order wanted, as for :func:`fill_numbers`.
+    """
+    batches = table.to_batches()
+    if order is not None and len(batches) > 1:
+        for column, row in zip(table.columns, out, strict=True):
+            fill_numbers(column, row, order)
+        return
+    start = 0
+    for batch in batches:
+        values = [as_floats(array) for array in batch.columns]
+        if order is None:
+            # One call for all columns: the threads seldom meet at the interpreter's lock.
+            np.stack(values, out=out[:, start : start + batch.num_rows])
+        else:
+            for column, row in zip(values, out, strict=True):
+                column.take(order, out=row, mode="clip")  # "raise" would buffer the output
+        start += batch.num_rows
+
+
+def column_sums(rows: np.ndarray) -> np.ndarray:
+    """Sum each row of a block, which also tells whether all of it is finite.
+
+    Parameters
+    ----------
+    rows : ndarray of float64, shape (d, n)
+        Unit stride along the last axis.
+
+    Returns
+    -------
+    ndarray of float64, shape (d,)
+        Finite only if all values are; not finite also where the sum overflows.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return rows.sum(axis=1)
+
+
 def as_floats(array: Any) -> np.ndarray:
     """Return an Arrow array of numbers as float64, nulls as NaN; float64 without nulls as a view.
 

@@ -433,7 +433,10 @@ def _refuse_first(bad: np.ndarray, what: str, first_row: int) -> None:
     n_bad = int(np.count_nonzero(bad))
     if n_bad:
         row = first_row + int(np.argmax(bad))
-        raise DataError(f"{what} row {row} (counted from 0), and {n_bad - 1} more near there.")
+        more = f", and in {n_bad - 1} more after it" if n_bad > 1 else ""
+        raise DataError(
+            f"{what} row {row} (counted from 0){more}: correct it or leave the row out."
+        )
 
 
 def _single(column: pa.ChunkedArray) -> pa.Array:
@@ -448,6 +451,10 @@ def _single(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _decoded(kind: pa.DataType) -> pa.DataType:
+    import pyarrow as pa
     import pyarrow.types as pt
 
+    if pt.is_null(kind):
+        # A CSV file without rows tells no type.
+        return pa.string()
     return kind.value_type if pt.is_dictionary(kind) else kind

@@ -167,7 +167,7 @@ def drop_duplicates(cells: Cells, names: Sequence[str], policy: Duplicates) -> t
         raise DataError(
             f"worker {cells.workers[row].as_py()!r} judged attribute "
             f"{names[cells.attributes[row]]!r} of object {cells.ids[cells.objects[row]].as_py()!r} "
-            "more than once; ask to keep all such judgments or only the first."
+            "more than once: choose `duplicates: first` for the first of them, or `keep` for all."
         )
     return cells.where(~duplicate), n_duplicates
 

@@ -148,6 +148,47 @@ def require_columns(schema: pa.Schema, names: Iterable[str], role: str = "column
             )
 
 
+def require_same_kinds(
+    schema: pa.Schema, other: pa.Schema, columns: Iterable[str], path: str
+) -> None:
+    """Check that other data hold columns of the same kind: numbers, lists or others.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        Of the training data.
+    other : pyarrow.Schema
+        Of the held-out data.
+    columns : iterable of str
+        Those that are read.
+    path : str
+        Of the other data, for messages.
+
+    Raises
+    ------
+    DataError
+        Naming the first column that is missing or of another kind.
+    """
+    for name in columns:
+        if name not in other.names:
+            raise DataError(
+                f"The held-out data {path} have no column {name!r}, which the training data have"
+                f"{nearest_name(name, other.names)}. Give them the same columns."
+            )
+        expected, found = schema.field(name).type, other.field(name).type
+        if _kind(expected) != _kind(found):
+            raise DataError(
+                f"The column {name!r} of the held-out data {path} holds {found}, but {expected} in "
+                "the training data. Convert it."
+            )
+
+
+def _kind(dtype: pa.DataType) -> str:
+    """Name what values of a type are used as."""
+    kinds = {"number": is_number, "list of numbers": is_number_list, "category": is_categorical}
+    return next((kind for kind, holds in kinds.items() if holds(dtype)), str(dtype))
+
+
 def is_number(dtype: pa.DataType) -> bool:
     """Tell whether values of a type are taken as numbers: integers, floats, decimals, booleans."""
     import pyarrow.types as pat

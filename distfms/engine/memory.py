@@ -131,7 +131,7 @@ def require(projection: MemoryProjection, available: int | None = None) -> None:
     limit = available_bytes() if available is None else available
     if limit is None or projection.total_bytes <= limit:
         return
-    detail = "; ".join(projection.lines())
+    detail = "; ".join(" ".join(line.split()) for line in projection.lines())
     raise EngineError(
         f"This job would take about {format_bytes(projection.total_bytes)} of memory and "
         f"{format_bytes(limit)} is available ({detail}). Use fewer workers, fewer columns or "

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from distfms.data.builtin import BUILTIN, builtin_dataset
 from distfms.data.convert import CONVERSION, convert_long_judgments
 from distfms.data.dataset import ParquetDataset, open_dataset
+from distfms.data.long_source import TableFile, list_files
 from distfms.errors import SpecError
 from distfms.methods.contract import Inputs
+from distfms.runs.folder import _NO_LOCKS as NO_LOCKS
+from distfms.runs.folder import storage_error
 from distfms.runs.job_spec import JobSpec
 from distfms.spec import DataSection, LongForm, expand_variables, nearest
 
@@ -58,8 +64,19 @@ def open_inputs(spec: JobSpec, say: Callable[[str], None]) -> Opened:
         return _open_long(spec, section.long, say)
     train = _open(section, section.path)
     test = None if section.test_path is None else _open(section, section.test_path)
+    if test is not None:
+        _refuse_overlap(train, test)
     fingerprints = [train.fingerprint] + ([test.fingerprint] if test is not None else [])
     return Opened(Inputs(train, test, section), tuple(fingerprints))
+
+
+def _refuse_overlap(train: ParquetDataset, test: ParquetDataset) -> None:
+    both = {file.path for file in train.files} & {file.path for file in test.files}
+    if both:
+        raise SpecError(
+            f"The file {min(both)} is in `data.path` and in `data.test_path`: a loss on rows that "
+            "were learned from tells nothing. Separate the two, or hold rows out with `data.test`."
+        )
 
 
 def _expanded(path: str | Sequence[str]) -> str | list[str]:
@@ -100,31 +117,54 @@ def _open_long(spec: JobSpec, long: LongForm, say: Callable[[str], None]) -> Ope
     fingerprints = [_source_fingerprint(source, spec.data)]
     if labels is not None:
         fingerprints.append(_source_fingerprint(labels, spec.data))
-    key = json.dumps([fingerprints, long.model_dump(), spec.seed], sort_keys=True)
+    # The seed only draws judgments.
+    seed = 0 if long.max_judgments is None else spec.seed
+    key = json.dumps([fingerprints, long.model_dump(), seed], sort_keys=True)
     name = "judgments-" + hashlib.sha256(key.encode()).hexdigest()[:16]
     out = Path(spec.output) / ".data" / name
-    if not out.exists():
-        say(f"Converting long judgments to {out} (once)")
-        convert_long_judgments(
-            source,
-            out,
-            object=long.object,
-            attribute=long.attribute,
-            value=long.value,
-            worker=long.worker,
-            labels=labels,
-            label=long.label,
-            label_from=long.label_from,
-            duplicates=long.duplicates,
-            max_judgments=long.max_judgments,
-            seed=spec.seed,
-        )
+    with _locked(out):
+        if not out.exists():
+            say(f"Converting long judgments to {out} (once)")
+            _convert(long, source, labels, out, seed)
     report = json.loads((out / CONVERSION).read_text(encoding="utf-8"))
     section = spec.data.model_copy(
         update={"path": str(out), "long": None, "target": (report["label"],), "id": long.object}
     )
     opened = Inputs(_open(section, str(out)), None, section)
     return Opened(opened, tuple(fingerprints), tuple(_left_out(report)))
+
+
+@contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """Wait while another job converts the same judgments; go on where storage knows no locks."""
+    lock = FileLock(out.with_name(f".{out.name}.lock"), fallback_to_soft=False)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise storage_error(out, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _convert(long: LongForm, source: Any, labels: str | None, out: Path, seed: int) -> None:
+    convert_long_judgments(
+        source,
+        out,
+        object=long.object,
+        attribute=long.attribute,
+        value=long.value,
+        worker=long.worker,
+        labels=labels,
+        label=long.label,
+        label_from=long.label_from,
+        duplicates=long.duplicates,
+        max_judgments=long.max_judgments,
+        seed=seed,
+    )
 
 
 def _left_out(report: Mapping[str, Any]) -> list[str]:
@@ -141,7 +181,15 @@ def _left_out(report: Mapping[str, Any]) -> list[str]:
 
 def _source_fingerprint(path: str | list[str], section: DataSection) -> str:
     """Fingerprint of judgment files, which may also be CSV."""
-    if isinstance(path, str) and Path(path).suffix.lower() == ".csv" and Path(path).is_file():
-        stat = Path(path).stat()
-        return f"csv:{Path(path).name}:{stat.st_size}:{stat.st_mtime_ns}"
-    return _open(section, path).fingerprint
+    files = list_files(path)
+    if not any(file.is_csv for file in files):
+        return _open(section, path).fingerprint
+    stamps = [[file.path, *_stamp(file)] for file in files]
+    return "csv:" + hashlib.sha256(json.dumps(stamps).encode()).hexdigest()
+
+
+def _stamp(file: TableFile) -> list[str]:
+    """Size and whatever tells this content from another of that size."""
+    details = file.system.info(file.path)
+    keys = ("size", "ETag", "etag", "mtime", "LastModified", "created")
+    return [str(details[key]) for key in keys if details.get(key) is not None]

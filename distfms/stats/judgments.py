@@ -265,7 +265,7 @@ class JudgmentStatistics:
         """
         labels = [f"number {a}" for a in range(self.n_attributes)] if names is None else names
         if not self.n_objects:
-            raise DataError("there is no object to estimate from")
+            raise DataError("There is no object to estimate from.")
         refuse(self.n_judged == 0, labels, "has no judgment of any object; exclude it")
         v = self._internal_variance_or(internal_variance, labels)
         d, covariance = self.n_attributes, self.means.covariance(pairwise=True)
@@ -296,8 +296,8 @@ class JudgmentStatistics:
             bad = np.flatnonzero((given < 0) | np.isinf(given))
             if bad.size:
                 raise SpecError(
-                    f"the internal variance of attribute {names[bad[0]]} is {given[bad[0]]}; "
-                    "it must be finite and at least 0"
+                    f"The internal variance of attribute {names[bad[0]]} is {given[bad[0]]}; "
+                    "it must be finite and at least 0."
                 )
             v = np.where(np.isnan(given), v, given)
         refuse(
@@ -392,7 +392,7 @@ def refuse(bad: np.ndarray, names: Sequence[str], what: str) -> None:
     found = [str(names[int(a)]) for a in np.flatnonzero(bad)]
     if found:
         shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
-        raise DataError(f"attribute{'s' if len(found) > 1 else ''} {shown}: {what}")
+        raise DataError(f"Attribute{'s' if len(found) > 1 else ''} {shown}: {what}.")
 
 
 def _checked(

@@ -6,13 +6,19 @@ Pure: from statistics per fold to numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from distfms.errors import DataError
 from distfms.methods.multiselect.baselines import averages, copies, single_attribute
-from distfms.methods.multiselect.greedy import Algorithm, Criterion, SelectionPath, select
+from distfms.methods.multiselect.greedy import (
+    BUDGET_TOLERANCE,
+    Algorithm,
+    Criterion,
+    SelectionPath,
+    select,
+)
 from distfms.methods.multiselect.model import PathModels, path_models
 from distfms.methods.multiselect.objective import Problem, holdout_losses
 from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates, JudgmentStatistics
@@ -54,6 +60,42 @@ class Settings:
         """Feature multi-selection in numbers, from the estimates of the training data."""
         return Problem.from_estimates(estimates, self.costs, self.ridge, names=self.names)
 
+    def known_variance(self) -> np.ndarray:
+        """Return the given internal variances, NaN where they are estimated; shape (d,)."""
+        if self.internal_variance is None:
+            return np.full(len(self.names), np.nan)
+        return self.internal_variance
+
+    def estimable(self, statistics: JudgmentStatistics) -> np.ndarray:
+        """Tell which attributes some objects suffice to estimate.
+
+        Parameters
+        ----------
+        statistics : JudgmentStatistics
+
+        Returns
+        -------
+        ndarray of bool, shape (d,)
+            Judged at all, and judged twice somewhere unless the internal variance is given.
+        """
+        repeated = (statistics.n_repeated > 0) | ~np.isnan(self.known_variance())
+        return (statistics.n_judged > 0) & repeated
+
+    def restricted(self, attributes: np.ndarray) -> Settings:
+        """Return the settings for some attributes only.
+
+        Parameters
+        ----------
+        attributes : ndarray of int
+        """
+        known = self.internal_variance
+        return replace(
+            self,
+            names=tuple(self.names[int(a)] for a in attributes),
+            costs=self.costs[attributes],
+            internal_variance=None if known is None else known[attributes],
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Sample:
@@ -67,6 +109,20 @@ class Sample:
 
     judgments: JudgmentStatistics
     copies: CopiesStatistics | None = None
+
+    def restricted(self, attributes: np.ndarray) -> Sample:
+        """Return the statistics of some attributes only.
+
+        Parameters
+        ----------
+        attributes : ndarray of int
+        """
+        judgments, copies = self.judgments.take(attributes), self.copies
+        if copies is not None:
+            columns = attributes[:, None] * copies.copies + np.arange(copies.copies)
+            kept = np.append(columns.ravel(), copies.comoments.n_columns - 1)
+            copies = replace(copies, comoments=copies.comoments.take(kept))
+        return Sample(judgments, copies)
 
 
 def choose(settings: Settings, algorithm: str, sample: Sample) -> SelectionPath:
@@ -111,7 +167,7 @@ def choose(settings: Settings, algorithm: str, sample: Sample) -> SelectionPath:
 
 
 def held_out_estimates(
-    settings: Settings, held_out: JudgmentStatistics, train: JudgmentEstimates
+    settings: Settings, held_out: JudgmentStatistics, v: np.ndarray
 ) -> JudgmentEstimates:
     """Estimates of held-out objects, with the training data's v where they have no repeats.
 
@@ -119,15 +175,16 @@ def held_out_estimates(
     ----------
     settings : Settings
     held_out : JudgmentStatistics
-    train : JudgmentEstimates
+        With judgments of every attribute.
+    v : ndarray of shape (d,)
+        Internal variances of the training data.
 
     Returns
     -------
     JudgmentEstimates
     """
-    known = settings.internal_variance
-    given = np.full(len(settings.names), np.nan) if known is None else known
-    given = np.where(np.isnan(given) & (held_out.n_repeated == 0), train.v, given)
+    given = settings.known_variance()
+    given = np.where(np.isnan(given) & (held_out.n_repeated == 0), v, given)
     return held_out.estimates(given, settings.names)
 
 
@@ -164,36 +221,86 @@ class CrossValidate:
     def __call__(self, task: FoldTask) -> dict[str, np.ndarray]:
         """Select on all but the fold, for every algorithm; evaluate on the fold.
 
+        Attributes that cannot be estimated without the fold take no part.
+
         Returns
         -------
         dict of str to ndarray, shape (n_budgets,)
-            Unbiased loss at each budget, by algorithm.
+            Unbiased loss at each budget, by algorithm; NaN where the fold's objects have no
+            judgment of an attribute that the model uses.
         """
-        settings = self.settings
-        train = settings.estimates(task.train.judgments)
+        able = np.flatnonzero(self.settings.estimable(task.train.judgments))
+        settings, sample = self.settings.restricted(able), task.train.restricted(able)
+        held_out = task.held_out.take(able)
+        nothing = np.full(len(self.budgets), np.nan)
+        result = dict.fromkeys(settings.algorithms, nothing)
+        if not able.size:
+            return result
+        train = settings.estimates(sample.judgments)
         problem = settings.problem(train)
-        held_out = held_out_estimates(settings, task.held_out, train)
-        result = {}
         for algorithm in settings.algorithms:
-            path = choose(settings, algorithm, task.train)
-            models = path_models(problem, path)
-            losses = losses_along(held_out, models)
+            if algorithm.startswith("single:") and algorithm[7:] not in settings.names:
+                continue
+            path = _choose_if_affordable(settings, algorithm, sample, problem)
+            losses = losses_along(settings, held_out, train, path_models(problem, path))
             result[algorithm] = losses[[path.steps_at(b) for b in self.budgets]]
         return result
 
 
-def losses_along(estimates: JudgmentEstimates, models: PathModels) -> np.ndarray:
-    """Unbiased loss of every model of a path on the objects of the estimates.
+def _choose_if_affordable(
+    settings: Settings, algorithm: str, sample: Sample, problem: Problem
+) -> SelectionPath:
+    """Run an algorithm; without one of its attributes a fold may have none that can be paid."""
+    limit = settings.budget * (1.0 + BUDGET_TOLERANCE)
+    if (settings.costs[problem.candidates] <= limit).any():
+        return choose(settings, algorithm, sample)
+    none = np.zeros(0, dtype=np.int64)
+    return SelectionPath(
+        algorithm=algorithm,
+        criterion="gain_per_cost",
+        status="unaffordable",
+        budget=settings.budget,
+        names=settings.names,
+        costs=settings.costs,
+        attributes=none,
+        counts=none,
+        objective=np.zeros(0),
+        label_variance=problem.label_variance,
+    )
+
+
+def losses_along(
+    settings: Settings, held_out: JudgmentStatistics, train: JudgmentEstimates, models: PathModels
+) -> np.ndarray:
+    """Unbiased loss of every model of a path on held-out objects.
+
+    Parameters
+    ----------
+    settings : Settings
+    held_out : JudgmentStatistics
+        With at least one object.
+    train : JudgmentEstimates
+        Its v stands in where the held-out objects have no repeated judgments.
+    models : PathModels
 
     Returns
     -------
     ndarray of shape (n_steps + 1,)
+        NaN where a model uses an attribute of which no held-out object has a judgment.
     """
-    return holdout_losses(estimates, models.weights, models.intercepts, models.repeats)
+    judged = np.flatnonzero(held_out.n_judged > 0)
+    estimates = held_out_estimates(
+        settings.restricted(judged), held_out.take(judged), train.v[judged]
+    )
+    losses = holdout_losses(
+        estimates, models.weights[:, judged], models.intercepts, models.repeats[:, judged]
+    )
+    blind = np.delete(models.weights, judged, axis=1) != 0
+    return np.where(blind.any(axis=1), np.nan, losses)
 
 
 def budget_grid(path: SelectionPath, n_points: int = 80) -> np.ndarray:
-    """Budgets at which curves are drawn: what the path spent, evenly thinned.
+    """Budgets at which curves are drawn: what the path spent, evenly thinned, and all of it.
 
     Parameters
     ----------
@@ -204,9 +311,12 @@ def budget_grid(path: SelectionPath, n_points: int = 80) -> np.ndarray:
     Returns
     -------
     ndarray
-        Ascending; the first and last budget of the path are among them.
+        Ascending; what the first and the last step had spent are among them, and the last is the
+        whole budget, of which other ways to spend it may leave less.
     """
     spent = np.unique(path.spent)
+    if not spent.size or path.budget - spent[-1] > BUDGET_TOLERANCE * path.budget:
+        spent = np.append(spent, path.budget)
     if spent.size <= n_points:
         return spent
     return spent[np.unique(np.linspace(0, spent.size - 1, n_points).round().astype(int))]
@@ -215,7 +325,7 @@ def budget_grid(path: SelectionPath, n_points: int = 80) -> np.ndarray:
 def cross_validated(
     per_fold: Sequence[Mapping[str, np.ndarray]], weights: Sequence[float], algorithm: str
 ) -> np.ndarray:
-    """Mean of the folds' losses, weighted by their objects.
+    """Mean of the folds' losses, weighted by their objects; folds without a loss left out.
 
     Parameters
     ----------
@@ -227,7 +337,10 @@ def cross_validated(
     Returns
     -------
     ndarray of shape (n_budgets,)
+        NaN where no fold has one.
     """
     losses = np.array([fold[algorithm] for fold in per_fold])
-    share = np.asarray(weights, dtype=float)
-    return (share / share.sum()) @ losses
+    share = np.where(np.isnan(losses), 0.0, np.asarray(weights, dtype=float)[:, None])
+    total = share.sum(axis=0)
+    mean = np.full(losses.shape[1], np.nan)
+    return np.divide((share * np.nan_to_num(losses)).sum(axis=0), total, out=mean, where=total > 0)

@@ -12,7 +12,6 @@ import scipy.stats
 from distfms.methods.multiselect.curves import (
     Settings,
     cross_validated,
-    held_out_estimates,
     losses_along,
 )
 from distfms.methods.multiselect.greedy import SelectionPath
@@ -23,7 +22,7 @@ from distfms.methods.multiselect.model import (
     RefitStatistics,
     path_models,
 )
-from distfms.methods.multiselect.objective import Problem, holdout_loss
+from distfms.methods.multiselect.objective import Problem
 from distfms.stats.base import Folded
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
@@ -53,15 +52,15 @@ def plain_loss(model: LinearModel, averages: RefitStatistics) -> float | None:
 
 
 def sample_entry(
-    estimates: JudgmentEstimates, loss: float, mse: float | None, averages: RefitStatistics
+    judgments: JudgmentStatistics, loss: float, mse: float | None, averages: RefitStatistics
 ) -> dict[str, Any]:
     """Scores of the model on one set of objects.
 
     Parameters
     ----------
-    estimates : JudgmentEstimates
+    judgments : JudgmentStatistics
     loss : float
-        Unbiased estimate of the squared loss at the model's repeats.
+        Unbiased estimate of the squared loss at the model's repeats; NaN if there is none.
     mse : float or None
         Plain mean squared error where objects hold that many judgments.
     averages : RefitStatistics
@@ -70,12 +69,12 @@ def sample_entry(
     -------
     dict
     """
-    variance = estimates.label_variance
+    variance = float(judgments.means.variance()[-1])
     return {
         "projected_loss": loss,
         "r2": 1.0 - loss / variance if variance > 0 else None,
         "mse": mse,
-        "n_objects": int(estimates.n_objects),
+        "n_objects": int(judgments.n_objects),
         "n_objects_with_all_judgments": int(averages.comoments.n_samples),
         "label_variance": variance,
     }
@@ -92,11 +91,18 @@ def spread(losses: Sequence[np.ndarray], level: float) -> np.ndarray:
     Returns
     -------
     ndarray
-        By Student's t; folds share training data, so this is a guide rather than exact.
+        By Student's t; folds share training data, so this is a guide rather than exact. Folds
+        without a loss are left out; NaN where fewer than two have one.
     """
     values = np.array(losses)
-    quantile = scipy.stats.t.ppf(0.5 + level / 2, len(values) - 1)
-    return quantile * values.std(axis=0, ddof=1) / np.sqrt(len(values))
+    known = ~np.isnan(values)
+    n = known.sum(axis=0)
+    enough = np.maximum(n, 2)
+    mean = np.where(known, values, 0.0).sum(axis=0) / enough
+    squares = np.where(known, values - mean, 0.0) ** 2
+    error = np.sqrt(squares.sum(axis=0) / (enough - 1) / enough)
+    quantile = scipy.stats.t.ppf(0.5 + level / 2, enough - 1)
+    return np.where(n > 1, quantile * error, np.nan)
 
 
 def points(
@@ -162,18 +168,21 @@ class Evaluation:
     def metrics(self) -> dict[str, Any]:
         """Return the content of ``metrics.json``."""
         train = self.settings.estimates(self.judgments.train())
-        test = None
-        if self.judgments.test.means.n_samples > 1:
-            test = held_out_estimates(self.settings, self.judgments.test, train)
         problem = self.settings.problem(train)
-        curves = {name: self._curve(problem, name, path, test) for name, path in self.paths.items()}
+        curves = {
+            name: self._curve(train, problem, name, path) for name, path in self.paths.items()
+        }
         chosen, *baselines = self.paths
         return {
             "train": {
-                **self._scores(train, self.averages.train()),
+                **self._scores(train, self.judgments.train(), self.averages.train()),
                 "projected_loss_interval": self._interval(),
             },
-            "test": None if test is None else self._scores(test, self.averages.test),
+            "test": (
+                self._scores(train, self.judgments.test, self.averages.test)
+                if self._has_test
+                else None
+            ),
             "folds": [
                 {
                     "fold": fold,
@@ -192,14 +201,22 @@ class Evaluation:
             "curves": [{"name": name, "points": curve} for name, curve in curves.items()],
         }
 
+    @property
+    def _has_test(self) -> bool:
+        return self.judgments.test.means.n_samples > 1
+
     def _curve(
-        self, problem: Problem, name: str, path: SelectionPath, test: JudgmentEstimates | None
+        self, train: JudgmentEstimates, problem: Problem, name: str, path: SelectionPath
     ) -> list[dict[str, Any]]:
         models = path_models(problem, path)
         steps = [path.steps_at(budget) for budget in self.budgets]
         columns = {
             "projected_loss": problem.label_variance - models.objective[steps],
-            "test_loss": None if test is None else losses_along(test, models)[steps],
+            "test_loss": (
+                losses_along(self.settings, self.judgments.test, train, models)[steps]
+                if self._has_test
+                else None
+            ),
             **self._validation(name),
         }
         return points(self.budgets, models, steps, columns)
@@ -212,14 +229,36 @@ class Evaluation:
         half = spread([fold[algorithm] for fold in self.per_fold], self.confidence)
         return {"validation_loss": mean, "lower": mean - half, "upper": mean + half}
 
-    def _scores(self, estimates: JudgmentEstimates, averages: RefitStatistics) -> dict[str, Any]:
+    def _scores(
+        self,
+        train: JudgmentEstimates,
+        judgments: JudgmentStatistics,
+        averages: RefitStatistics,
+    ) -> dict[str, Any]:
         model = self.model
-        loss = holdout_loss(estimates, model.weights, model.intercept, model.repeats)
-        return sample_entry(estimates, loss, plain_loss(model, averages), averages)
+        alone = PathModels(
+            names=model.names,
+            repeats=model.repeats[None, :],
+            weights=model.weights[None, :],
+            intercepts=np.array([model.intercept]),
+            objective=np.zeros(1),
+            spent=np.zeros(1),
+            means=model.means,
+        )
+        loss = float(losses_along(self.settings, judgments, train, alone)[0])
+        return sample_entry(judgments, loss, plain_loss(model, averages), averages)
 
     def _interval(self) -> dict[str, float] | None:
-        """Delete-one-fold jackknife of the projected loss at the selected repeats."""
+        """Delete-one-fold jackknife of the projected loss at the selected repeats.
+
+        The estimate is that of ``selection.json``: of the best weights for these repeats, with
+        the ridge's penalty and the covariance made positive semi-definite.
+        """
         if len(self.folds) < self.judgments.n_folds or self.judgments.n_folds < 2:
+            return None
+        if any(
+            not self.settings.estimable(self.judgments.train_without(f)).all() for f in self.folds
+        ):
             return None
         options = ProblemOptions(
             costs=self.settings.costs.tolist(),
@@ -232,6 +271,7 @@ class Evaluation:
         )
         return {
             "level": self.confidence,
+            "estimate": float(interval.estimate),
             "lower": float(interval.lower),
             "upper": float(interval.upper),
         }
@@ -242,15 +282,20 @@ def named_repeats(names: Sequence[str], repeats: np.ndarray) -> dict[str, int]:
     return {names[int(a)]: int(repeats[a]) for a in np.flatnonzero(repeats)}
 
 
-def path_entries(path: SelectionPath) -> list[dict[str, Any]]:
-    """Entries of ``selection.json`` for the steps of a path."""
+def path_entries(problem: Problem, path: SelectionPath) -> list[dict[str, Any]]:
+    """Entries of ``selection.json`` for the steps of a path.
+
+    The projected loss is that of the best weights after each step, whatever the algorithm
+    maximises: Scoring's own objective takes no account of correlations.
+    """
+    projected_loss = problem.label_variance - path_models(problem, path).objective[1:]
     columns = zip(
         path.attributes.tolist(),
         path.repeats.tolist(),
         path.cost.tolist(),
         path.spent.tolist(),
         path.objective.tolist(),
-        path.projected_loss.tolist(),
+        projected_loss.tolist(),
         strict=True,
     )
     return [

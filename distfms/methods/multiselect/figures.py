@@ -89,7 +89,8 @@ def headline(selection: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
     one_each = spent is None or spent == n_judgments
     what = f"{count(len(repeats_of(selection)), 'attribute')} judged"
     if share is not None:
-        bought = percent(share) if share > 0 else "none"
+        # An unbiased loss may fall below zero; no more than all can be explained.
+        bought = percent(min(share, 1.0)) if share > 0 else "none"
         what = f"{bought} of the label's variance"
     if one_each:
         return f"{whose} {'buys' if n_judgments == 1 else 'buy'} {what}"
@@ -325,10 +326,10 @@ def _loss_limits(lines: Sequence[Line], variance: float | None) -> tuple[float, 
     ]
     top, bottom = max(values, default=1.0), min(values, default=0.0)
     if variance:
-        # A loss far above the label's own variance is told by leaving the chart.
-        top, bottom = min(top, 1.3 * variance), max(bottom, -0.25 * variance)
-    if 0 <= bottom < 0.5 * top:
-        bottom = 0.0
+        # A loss far above the label's own variance is told by leaving the chart, if not all are.
+        top, bottom = min(top, max(1.3 * variance, 1.1 * bottom)), max(bottom, -0.25 * variance)
+    if 0 <= bottom < 0.5 * top or bottom >= top:
+        top, bottom = max(top, 0.0) or 1.0, 0.0
     margin = 0.06 * (top - bottom)
     return (bottom - margin if bottom else 0.0), top + margin
 
@@ -428,9 +429,11 @@ def _interval(metrics: Mapping[str, Any]) -> list[Text]:
     if any(end is None for end in ends):
         return []
     level, lower, upper = ends
+    estimate = as_number(interval.get("estimate"))
+    of = "of the training objects" if estimate is None else f"of the selection, {number(estimate)},"
     return [
         Text(
-            f"The projected loss of the training objects lies between {number(lower)} and "
+            f"The projected loss {of} lies between {number(lower)} and "
             f"{number(upper)} with {percent(level)} confidence (jackknife over the folds)."
         )
     ]

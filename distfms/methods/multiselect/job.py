@@ -10,7 +10,7 @@ import numpy as np
 
 from distfms.data.dataset import ParquetDataset
 from distfms.data.judgments import detect_layout
-from distfms.data.roles import Roles, resolve_roles
+from distfms.data.roles import Roles, require_same_kinds, resolve_roles
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Content, Context, FinishedRun, Inputs, Job, Stage
 from distfms.methods.multiselect import figures
@@ -28,7 +28,11 @@ from distfms.methods.multiselect.evaluate import (
     named_repeats,
     path_entries,
 )
-from distfms.methods.multiselect.greedy import SelectionPath, check_budget
+from distfms.methods.multiselect.greedy import (
+    BUDGET_TOLERANCE,
+    SelectionPath,
+    check_budget,
+)
 from distfms.methods.multiselect.model import (
     LinearModel,
     RefitStatistics,
@@ -49,6 +53,7 @@ from distfms.methods.multiselect.predictor import (
 )
 from distfms.methods.multiselect.read import AveragesReader, JudgmentReader, JudgmentSource
 from distfms.methods.multiselect.refine import refine
+from distfms.methods.multiselect.remarks import evaluation_remarks, selection_remarks
 from distfms.methods.multiselect.write_plan import WritePlan
 from distfms.report.provenance import build_page
 from distfms.spec import nearest
@@ -86,6 +91,13 @@ class MultiselectJob(Job):
         self.roles = _roles(inputs.train, inputs)
         self.layout = detect_layout(inputs.train.schema, self.roles)
         _check_names(options, self.layout.names)
+        if inputs.test is not None:
+            require_same_kinds(
+                inputs.train.schema,
+                inputs.test.schema,
+                self.columns(),
+                inputs.test.files[0].path,
+            )
         self.settings = Settings(
             names=self.layout.names,
             budget=options.budget,
@@ -94,11 +106,9 @@ class MultiselectJob(Job):
             criterion=options.criterion,
             internal_variance=_known_variance(options, self.layout.names),
             n_judgments=options.baseline_judgments,
-            algorithms=(
-                options.algorithm,
-                *(name for name in options.baselines if name != options.algorithm),
-            ),
+            algorithms=tuple(dict.fromkeys((options.algorithm, *options.baselines))),
         )
+        _check_price(options.budget, self.settings.costs, self.layout.names)
 
     # --- what the driver asks ---
 
@@ -136,7 +146,8 @@ class MultiselectJob(Job):
 
     def columns(self) -> Sequence[str]:
         """Return the columns the job reads."""
-        others = (*self.roles.target, self.roles.weight, self.roles.fold_key)
+        roles = self.roles
+        others = (*roles.target, roles.weight, roles.query, roles.id, roles.time)
         return [*self.layout.columns, *(c for c in others if c is not None)]
 
     def _n_copies(self) -> int:
@@ -160,6 +171,12 @@ class MultiselectJob(Job):
         _check_objects(train, judgments.test, self.inputs)
         # What else can be wrong with the data shows here, before anything is written.
         check_budget(self.options.budget, self.settings.problem(self.settings.estimates(train)))
+        left_out = _all_rows(self.inputs) - train.n_objects - judgments.test.n_objects
+        if left_out:
+            context.note(
+                f"{left_out:,} of {_all_rows(self.inputs):,} objects were left out: they have no "
+                "label, or weight 0."
+            )
         context.account(
             objects={
                 "train": int(train.means.n_samples),
@@ -186,14 +203,9 @@ class MultiselectJob(Job):
         repeats = path.final_repeats
         if self.options.refine and path.n_steps:
             repeats = refine(problem, repeats, self.options.budget, self.options.algorithm).repeats
-        missing = estimates.n_missing
-        if missing.any():
-            context.note(
-                f"{int((missing > 0).sum())} attributes lack judgments of some training objects "
-                f"({int(missing.sum())} cells in all); their covariances rest on the objects that "
-                "have both."
-            )
         selection = self._selection(problem, path, repeats)
+        for text in selection_remarks(train, selection["projected_loss"]):
+            context.note(text)
         selection["attributes"] = attribute_entries(
             settings.names, settings.costs, estimates, train.n_judgments
         )
@@ -220,7 +232,7 @@ class MultiselectJob(Job):
             "status": path.status,
             "refined": bool((repeats != path.final_repeats).any()),
             "repeats": named_repeats(names, repeats),
-            "path": path_entries(path),
+            "path": path_entries(problem, path),
             "constant": [names[int(a)] for a in np.flatnonzero(~problem.candidates)],
         }
 
@@ -281,6 +293,8 @@ class MultiselectJob(Job):
         paths = {name: choose(settings, name, _sample(bundle)) for name in settings.algorithms}
         budgets = budget_grid(paths[self.options.algorithm])
         folds = _usable_folds(judgments, context)
+        for text in evaluation_remarks(settings, judgments, folds):
+            context.note(text)
         tasks = [FoldTask(_sample(bundle, f), judgments.folds[f]) for f in folds]
         per_fold = context.map(CrossValidate(settings, budgets), tasks)
         evaluation = Evaluation(
@@ -419,6 +433,21 @@ def _check_objects(train: JudgmentStatistics, test: JudgmentStatistics, inputs: 
             f"The label {inputs.section.target[0]!r} is {train.means.mean[-1]:.6g} for all {n} "
             "training objects, so there is nothing to predict. Check `data.target`."
         )
+
+
+def _check_price(budget: float, costs: np.ndarray, names: Sequence[str]) -> None:
+    """Refuse a budget that no attribute's cost allows, before any row is read."""
+    cheapest = int(np.argmin(costs))
+    if costs[cheapest] > budget * (1.0 + BUDGET_TOLERANCE):
+        raise SpecError(
+            f"`multiselect.budget` is {budget:g}, which buys nothing: a judgment of the cheapest "
+            f"attribute, {names[cheapest]!r}, costs {costs[cheapest]:g}. Raise the budget or lower "
+            "`multiselect.costs`."
+        )
+
+
+def _all_rows(inputs: Inputs) -> int:
+    return inputs.train.n_rows + (0 if inputs.test is None else inputs.test.n_rows)
 
 
 def _usable_folds(judgments: Folded[JudgmentStatistics], context: Context) -> list[int]:

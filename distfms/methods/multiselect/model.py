@@ -189,7 +189,7 @@ class RefitStatistics:
         Over the averages of the selected attributes, in index order, and the label; objects that
         hold fewer than r[a] judgments of any of them are left out.
     n_dropped : int
-        Objects left out.
+        Objects left out for that, of those with a positive weight.
     """
 
     comoments: CoMoments
@@ -267,7 +267,8 @@ def refit_statistics(
     block[-1] = label[complete]
     kept_weight = None if weight is None else weight[complete]
     comoments = CoMoments.from_block(block, kept_weight)
-    return RefitStatistics(comoments, int(label.size - complete.sum()))
+    n_objects = label.size if weight is None else int(np.count_nonzero(weight))
+    return RefitStatistics(comoments, n_objects - comoments.n_samples)
 
 
 def refit(
@@ -311,8 +312,8 @@ def refit(
     if comoments.n_samples == 0:
         raise DataError(
             f"None of the {statistics.n_dropped} objects holds as many judgments of every "
-            f"selected attribute as the selection asks for. Collect them (see the acquisition "
-            f"plan) or use the projected model."
+            f"selected attribute as the selection asks for. Use `model: projected`; with "
+            f"`plan: true` the run then lists the judgments to collect for a refit."
         )
     covariance = comoments.covariance(pairwise=False)
     gram = covariance[:-1, :-1] + ridge * np.eye(support.size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, Strict, field_validator
 
 from distfms.spec import NonNegative, Positive, Section
 
@@ -52,9 +52,14 @@ class MultiselectOptions(Section):
     model: Literal["projected", "refit"] = "projected"
     refine: bool = False
     baselines: tuple[str, ...] = ("scoring", "averages", "copies")
-    baseline_judgments: Annotated[int, Field(ge=1, le=1000)] = 2
-    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    baseline_judgments: Annotated[int, Strict(), Field(ge=1, le=1000)] = 2
+    confidence: Annotated[float, Strict(), Field(gt=0, lt=1)] = 0.95
     plan: bool = False
+
+    @field_validator("baselines", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
 
     @field_validator("baselines")
     @classmethod

@@ -50,15 +50,17 @@ class JudgmentPredictor:
         import pyarrow as pa
 
         block = read_judgments(self.reader, partition, self.layout, self.roles)
-        prediction = predict(self.model, block.attributes)
-        counts = np.array([ragged.counts() for ragged in block.attributes])
-        short = np.maximum(self.model.repeats[:, None] - counts, 0).sum(axis=0)
+        values, short = np.full(block.n_rows, self.model.intercept), np.zeros(block.n_rows, int)
+        if block.attributes:
+            values = predict(self.model, block.attributes).values
+            counts = np.array([ragged.counts() for ragged in block.attributes])
+            short = np.maximum(self.model.repeats[:, None] - counts, 0).sum(axis=0)
         if self.roles.id:
             ids = self.reader.read(partition, [self.roles.id]).column(self.roles.id)
         else:
             ids = pa.array(block.row_ids)
         names = [self.roles.id or "row", self.column, "judgments_lacking"]
-        return pa.table([ids, pa.array(prediction.values), pa.array(short)], names=names)
+        return pa.table([ids, pa.array(values), pa.array(short)], names=names)
 
     def remarks(self, table: Any) -> Mapping[str, int]:
         """Count the rows with fewer judgments than the model asks for."""
@@ -98,6 +100,11 @@ def make_predictor(run: FinishedRun, dataset: ParquetDataset) -> JudgmentPredict
         for column in dataset.schema.names
         if column in model.names or _NUMBERED.sub("", column) in model.names
     ]
+    if not model.names:
+        roles, layout = Roles((), (), id=id_), JudgmentLayout(())
+        return JudgmentPredictor(
+            dataset.reader, layout, roles, model, f"predicted_{run.model['target']}"
+        )
     if not columns:
         raise DataError(
             f"{dataset.files[0].path} holds judgments of none of the model's attributes: "

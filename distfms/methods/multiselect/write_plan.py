@@ -51,21 +51,30 @@ class WritePlan:
         import pyarrow as pa
 
         block = self.source.read(partition)
-        train = block.part_slices[-1].start
-        counts = np.array([ragged.counts()[:train] for ragged in block.attributes]).T
+        taught = np.arange(block.part_slices[-1].start)
+        if block.weight is not None:
+            taught = taught[block.weight[: taught.size] > 0]
+        counts = np.array([ragged.counts()[taught] for ragged in block.attributes]).T
         plan = acquisition_plan(
-            counts.reshape(train, len(self.repeats)),
+            counts.reshape(taught.size, len(self.repeats)),
             self.repeats,
             self.costs,
             self.source.layout.names,
-            self._identifiers(block, train),
+            (block.row_ids if block.rows.id is None else block.rows.id)[taught],
         )
         columns: dict[str, Any] = {**plan.columns()}
+        # By the types of the data, so that parts in which nothing is lacking fit the others.
+        columns["object"] = pa.array(plan.object, type=self._identifier_type(partition))
+        columns["attribute"] = pa.array(plan.attribute, type=pa.string())
         path = Path(self.folder) / f"part-{partition.index:05d}.parquet"
         write_table(path, pa.table(columns))
         return PlanTotals(plan.total_judgments, plan.total_cost)
 
-    def _identifiers(self, block: Any, n: int) -> np.ndarray:
-        if block.rows.id is not None:
-            return block.rows.id[:n]
-        return block.row_ids[:n]
+    def _identifier_type(self, partition: Partition) -> Any:
+        import pyarrow as pa
+
+        if self.source.roles.id is None:
+            return pa.int64()
+        with self.source.reader.open(partition) as file:
+            dtype = file.schema_arrow.field(self.source.roles.id).type
+        return dtype.value_type if pa.types.is_dictionary(dtype) else dtype

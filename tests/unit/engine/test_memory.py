@@ -117,3 +117,10 @@ def test_this_machine() -> None:
 )
 def test_format_bytes(n_bytes: int, text: str) -> None:
     assert format_bytes(n_bytes) == text
+
+
+def test_refusal_is_one_paragraph() -> None:
+    with pytest.raises(EngineError) as refused:
+        require(project(10, 2**20, 2**20, 2), available=2**20)
+    assert "  " not in str(refused.value)
+    assert "\n" not in str(refused.value)

@@ -277,3 +277,13 @@ def test_path_of_many_steps_is_cut_and_says_so() -> None:
     table = tables(figures.sections(long, metrics(), MANIFEST))["The order of"]
     assert len(table.rows) == 60
     assert "90 more are in selection.json" in table.caption
+
+
+@pytest.mark.parametrize(
+    "losses", [[4.0, 4.0], [0.0, 0.0], [-3.0, -3.0], [9.0, 11.0], [2.0, 30.0], [-9.0, 1.0]]
+)
+def test_scale_of_losses_is_never_empty(losses):
+    """Also where all are alike, or all are far above the variance of the label."""
+    low, high = figures._loss_limits([figures.Line("all", [1, 2], losses)], 4.0)
+    assert low < high
+    assert min(losses) < high

@@ -1,0 +1,284 @@
+"""Multi-selection on awkward data and specs."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distfms.data.folds import assign_parts
+from distfms.errors import DataError, SpecError
+from distfms.runs.driver import prepare, run_job
+from distfms.runs.job_spec import load_spec
+from distfms.runs.predict import predict_file
+from tests.e2e.multiselect_jobs import NAMES, N, job, lists, notes, objects, run, write
+from tests.reference.multiselect_rows import Independent
+
+# --- few judgments ------------------------------------------------------------------------------
+
+
+def test_attribute_that_cannot_be_estimated_without_a_fold(tmp_path):
+    once = [[v[0]] for v in objects()["a"]]
+    path = write(tmp_path, objects(a=[[1.0, 2.0], *once[1:]]))
+    data = {"test": 0}
+    _, selection, metrics, manifest = run(path, tmp_path, data=data, multiselect={"budget": 20})
+    assert "a" in selection["repeats"]
+    assert "Without one of the folds, 'a' cannot be estimated" in notes(manifest)
+    assert len(metrics["folds"]) == 3
+    assert all(np.isfinite(fold["projected_loss"]) for fold in metrics["folds"])
+    assert metrics["train"]["projected_loss_interval"] is None
+
+
+def test_held_out_objects_without_judgments_of_an_attribute(tmp_path):
+    columns = objects(90)
+    parts = assign_parts(np.arange(90), n_folds=3, test=0.2, seed=0)
+    columns["c"] = lists([v if parts[i] == 1 else [] for i, v in enumerate(columns["c"])])
+    _, selection, metrics, manifest = run(write(tmp_path, columns), tmp_path)
+    assert "c" in selection["repeats"]
+    # Folds 0 and 2 and the test objects cannot judge a model that uses it; without fold 1 nothing
+    # is known of it, and the model that is chosen then can be judged on fold 1 itself.
+    losses = {fold["fold"]: fold["projected_loss"] for fold in metrics["folds"]}
+    assert losses[0] is None
+    assert losses[2] is None
+    assert losses[1] is not None
+    assert metrics["test"]["projected_loss"] is None
+    assert metrics["test"]["r2"] is None
+    last = metrics["curves"][0]["points"][-1]
+    assert (last["test_loss"], last["lower"]) == (None, None)
+    assert last["validation_loss"] == pytest.approx(losses[1])
+    assert "No held-out object has a judgment of 'c'" in notes(manifest)
+
+
+def test_pairs_never_judged_together_are_told(tmp_path):
+    columns = objects()
+    columns["a"] = lists([v if i % 2 else [] for i, v in enumerate(columns["a"])])
+    columns["b"] = lists([[] if i % 2 else v for i, v in enumerate(columns["b"])])
+    _, _, _, manifest = run(write(tmp_path, columns), tmp_path)
+    assert "1 pair of attributes (of 3) never judged on the same object" in notes(manifest)
+
+
+def test_more_folds_than_objects(tmp_path):
+    _, _, metrics, manifest = run(
+        write(tmp_path, objects(8)), tmp_path, data={"folds": 10, "test": 0}
+    )
+    assert metrics["folds"] == []
+    assert "choose fewer folds" in notes(manifest)
+
+
+def test_too_few_objects_for_the_attributes_is_told(tmp_path):
+    path = write(tmp_path, objects(2))
+    _, selection, _, manifest = run(path, tmp_path, data={"folds": 0, "test": 0})
+    assert selection["projected_loss"] < 0
+    assert "The projected loss is negative" in notes(manifest)
+
+
+@pytest.mark.parametrize("attribute", ["a", "b"])
+def test_attribute_that_nobody_judged(tmp_path, attribute):
+    path = write(tmp_path, objects(**{attribute: lists([None] * N)}))
+    with pytest.raises(DataError, match=f"Attribute {attribute}: has no judgment"):
+        run_job(job(path, tmp_path / "runs"))
+    assert not (tmp_path / "runs" / "small").exists()
+
+
+def test_nothing_worth_buying(tmp_path):
+    """Only constant attributes: an empty selection that predicts the mean label."""
+    path = write(tmp_path, objects(**dict.fromkeys(NAMES, [[3.0, 3.0]] * N)))
+    folder, selection, metrics, _ = run(path, tmp_path, multiselect={"plan": True})
+    assert selection["repeats"] == {}
+    assert selection["status"] == "no_positive_gain"
+    assert selection["constant"] == list(NAMES)
+    assert metrics["test"]["projected_loss"] == pytest.approx(metrics["test"]["mse"])
+    assert "No judgment is worth its cost" in (folder / "report.html").read_text()
+    predict_file(folder, str(path), tmp_path / "predicted.parquet")
+    predicted = pq.read_table(tmp_path / "predicted.parquet").column("predicted_y").to_numpy()
+    parts = assign_parts(np.arange(N), n_folds=3, test=0.2, seed=0)
+    assert predicted == pytest.approx(np.full(N, objects()["y"][parts < 3].mean()))
+
+
+def test_objects_left_out_are_told(tmp_path):
+    label = [None if i % 10 == 0 else float(y) for i, y in enumerate(objects()["y"])]
+    path = write(tmp_path, objects(y=label), row_group_size=1)
+    limits = {"missing": "drop", "max_partition_rows": 1}  # some partitions lose all they have
+    _, _, _, manifest = run(path, tmp_path, data=limits, multiselect={"plan": True})
+    assert sum(manifest["objects"].values()) == 54
+    assert "6 of 60 objects were left out" in notes(manifest)
+
+
+def test_plan_is_one_table(tmp_path):
+    """Parts in which nothing is lacking have the columns of the others."""
+    columns = objects(40, id=[f"o{i}" for i in range(40)])
+    for name in NAMES:
+        columns[name] = [v * 10 if i < 20 else v for i, v in enumerate(columns[name])]
+    path = write(tmp_path, columns, row_group_size=20)
+    folder, *_ = run(
+        path, tmp_path, data={"max_partition_rows": 20}, multiselect={"plan": True, "budget": 20}
+    )
+    parts = sorted((folder / "plan").iterdir())
+    assert pq.read_metadata(parts[0]).num_rows == 0
+    assert pq.read_schema(parts[0]) == pq.read_schema(parts[1])
+    assert set(pq.read_table(folder / "plan").column("object").to_pylist()) <= set(columns["id"])
+
+
+def test_refit_without_enough_judgments_says_how_to_get_them(tmp_path):
+    path = write(tmp_path, objects())
+    with pytest.raises(DataError, match="`plan: true`"):
+        run_job(job(path, tmp_path, multiselect={"model": "refit", "budget": 30}))
+
+
+# --- names and forms ----------------------------------------------------------------------------
+
+
+def test_odd_attribute_names(tmp_path):
+    odd = ["a b, c", "weiß/“x”", "<script>alert(1)</script>__1"]
+    table = pa.table(objects()).rename_columns(["id", "y", *odd])
+    path = write(tmp_path, table)
+    method = {"costs": {odd[0]: 2, odd[2]: 0.5}, "baselines": [f"single:{odd[1]}"], "plan": True}
+    folder, selection, metrics, _ = run(path, tmp_path, multiselect=method)
+    assert set(selection["repeats"]) <= set(odd)
+    assert set(metrics["baselines"][f"single:{odd[1]}"]["repeats"]) == {odd[1]}
+    assert "<script>alert" not in (folder / "report.html").read_text()
+    predict_file(folder, str(path), tmp_path / "predicted.parquet")
+    assert pq.read_metadata(tmp_path / "predicted.parquet").num_rows == N
+
+
+def test_predictions_do_not_depend_on_the_form(tmp_path):
+    columns = objects()
+    folder, *_ = run(write(tmp_path, columns), tmp_path)
+    numbered = {f"{n}__{k + 1}": [v[k] for v in columns[n]] for n in NAMES for k in range(2)}
+    other = write(tmp_path / "other", {"more": [1.0] * N, **numbered})
+    predict_file(folder, str(tmp_path / "data.parquet"), tmp_path / "one.parquet")
+    predict_file(folder, str(other), tmp_path / "two.parquet")
+    one, two = (pq.read_table(tmp_path / f"{n}.parquet") for n in ("one", "two"))
+    assert one.column("predicted_y").equals(two.column("predicted_y"))
+    assert one.column_names[0] == "id"
+    assert two.column("row").to_pylist() == list(range(N))
+
+
+def test_held_out_data_of_their_own(tmp_path):
+    train, test = objects(), objects(30, seed=7)
+    path = write(tmp_path, train)
+    other = write(tmp_path / "other", test)
+    data = {"test": 0, "test_path": str(other)}
+    folder, _, metrics, manifest = run(path, tmp_path, data=data)
+    assert manifest["objects"] == {"train": N, "test": 30}
+    model = json.loads((folder / "model.json").read_text())
+    arrays = np.load(folder / "weights.npz")
+    by_hand = Independent([test[n] for n in model["attributes"]], test["y"], np.ones(30), 0.0)
+    loss = by_hand.loss(np.ones(30, bool), arrays["repeats"], arrays["weights"], model["intercept"])
+    assert metrics["test"]["projected_loss"] == pytest.approx(loss)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"id": [0], "y": [1.0], "a": [[1.0]], "b": [[1.0]]}, "no column 'c'"),
+        ({"id": [0], "y": [1.0], "a": ["x"], "b": [[1.0]], "c": [[1.0]]}, "'a'.*holds string"),
+    ],
+)
+def test_held_out_data_of_another_kind(tmp_path, columns, message):
+    """Found before any row is read."""
+    path, other = write(tmp_path, objects()), write(tmp_path / "other", columns)
+    with pytest.raises(DataError, match=message):
+        prepare(job(path, tmp_path, data={"test": 0, "test_path": str(other)}))
+
+
+def test_held_out_data_are_not_learned_from(tmp_path):
+    write(tmp_path / "all", objects(), "1.parquet")
+    path = write(tmp_path / "all", objects(seed=2), "2.parquet")
+    data = {"test": 0, "test_path": str(path)}
+    with pytest.raises(SpecError, match=r"2\.parquet is in `data.path` and in `data.test_path`"):
+        prepare(job(tmp_path / "all", tmp_path, data=data))
+
+
+# --- specs --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"multiselect": {"budget": "10"}}, "budget.*valid number"),
+        ({"multiselect": {"budget": True}}, "budget.*valid number"),
+        ({"multiselect": {"costs": {"a": "2"}}}, "costs.a.*valid number"),
+        ({"data": {"folds": "5"}}, "folds.*valid integer"),
+        ({"data": {"path": ""}}, "a path is empty"),
+        ({"data": {"options": {"patch": 2}}}, "embedded data"),
+        ({"multiselect": {"baselines": 3}}, "a list"),
+    ],
+)
+def test_slips_in_a_spec(tmp_path, changes, message):
+    with pytest.raises(SpecError, match=message):
+        job(tmp_path, tmp_path, **changes)
+
+
+def test_budget_is_checked_before_rows_are_read(tmp_path):
+    path = write(tmp_path, objects())
+    with pytest.raises(SpecError, match=r"`multiselect.budget` is 6.*'b', costs 7"):
+        prepare(job(path, tmp_path, multiselect={"costs": {"default": 8, "b": 7}}))
+
+
+def test_one_baseline_may_stand_alone(tmp_path):
+    spec = job(write(tmp_path, objects()), tmp_path, multiselect={"baselines": "averages"})
+    assert spec.options.baselines == ("averages",)
+
+
+def test_resolved_spec_runs_again(tmp_path):
+    path = write(tmp_path, objects())
+    folder, *_ = run(path, tmp_path / "runs")
+    again = run_job(load_spec(folder / "spec.yaml", ["name=again"])).folder
+    assert (again / "metrics.json").read_bytes() == (folder / "metrics.json").read_bytes()
+
+
+# --- kept partials ------------------------------------------------------------------------------
+
+RESULTS = ("selection.json", "metrics.json", "model.json", "weights.npz")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data": {"folds": 4}},
+        {"data": {"test": 0.3}},
+        {"data": {"exclude": ["w", "a"]}},
+        {"data": {"exclude": ["w", "id"], "id": None}},
+        {"data": {"weight": "w", "exclude": []}},
+        {"data": {"target": "w", "exclude": ["y"]}},
+        {"data": {"features": ["c", "b", "a"], "exclude": []}},
+        {"data": {"max_partition_rows": 10}},
+        {"multiselect": {"baseline_judgments": 1}},
+        {"multiselect": {"baselines": []}},
+        {"multiselect": {"costs": {"a": 3}}},
+        {"seed": 1},
+    ],
+    ids=str,
+)
+def test_kept_partials_are_only_used_where_they_fit(kept, tmp_path, changes):
+    path, output = kept
+    data = {"exclude": ["w"], **changes.pop("data", {})}
+    shared = run_job(job(path, output, data=data, **changes)).folder
+    fresh = run_job(job(path, tmp_path, data=data, engine={"cache": False}, **changes)).folder
+    assert [(shared / f).read_bytes() for f in RESULTS] == [
+        (fresh / f).read_bytes() for f in RESULTS
+    ]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """Data with a run that has kept its partials."""
+    folder = tmp_path_factory.mktemp("kept")
+    rng = np.random.default_rng(3)
+    columns = objects(w=rng.choice([1.0, 2.0], N))
+    path = write(folder, columns, row_group_size=10)
+    run_job(job(path, folder / "runs", data={"exclude": ["w"]}))
+    return path, folder / "runs"
+
+
+def test_file_changed_in_place_is_read_again(tmp_path):
+    path = write(tmp_path / "data", objects(), "1.parquet", compression="none")
+    size = path.stat().st_size
+    before, *_ = run(tmp_path / "data", tmp_path / "runs")
+    write(tmp_path / "data", objects(seed=1), "1.parquet", compression="none")
+    assert path.stat().st_size == size
+    after, _, _, manifest = run(tmp_path / "data", tmp_path / "runs")
+    assert manifest["stages"][0]["n_cached"] == 0
+    assert (after / "model.json").read_bytes() != (before / "model.json").read_bytes()

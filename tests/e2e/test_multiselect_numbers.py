@@ -1,0 +1,121 @@
+"""The numbers of a multi-selection run against formulas written out, on awkward data."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distfms.data.folds import assign_parts
+from tests.e2e.multiselect_jobs import lists, notes, objects, run, write
+from tests.reference.multiselect_rows import Independent
+
+
+@pytest.fixture(scope="module")
+def ragged(tmp_path_factory):
+    """Weighted objects in three files, some ids twice, 0 to 3 judgments a cell."""
+    rng = np.random.default_rng(5)
+    n, d = 90, 4
+    truth = rng.normal(size=(n, d)) @ (np.eye(d) + 0.3 * np.eye(d, k=1)) * 2
+    label = truth @ [1, 2, -1, 0.5] + 0.5 * rng.normal(size=n) + 100
+    judgments = [
+        [
+            (truth[i, a] + rng.normal(size=rng.choice([0, 1, 2, 3, 3, 3])) * (1 + a)).tolist()
+            for i in range(n)
+        ]
+        for a in range(d)
+    ]
+    weight = rng.choice([0, 1, 2.5], n)
+    ids = [f"o{i % 85}" for i in range(n)]
+    columns = {"id": ids, "y": label, "w": weight}
+    table = pa.table({**columns, **{f"q{a}": lists(judgments[a]) for a in range(d)}})
+    folder = tmp_path_factory.mktemp("ragged")
+    for part in range(3):
+        pq.write_table(table.slice(30 * part, 30), folder / f"{part}.parquet")
+    return folder, np.array(ids, dtype=object), judgments, label, weight
+
+
+@pytest.mark.parametrize("algorithm", ["full", "scoring"])
+@pytest.mark.parametrize(("model", "budget"), [("projected", 7), ("refit", 3)])
+def test_numbers(ragged, tmp_path, algorithm, model, budget):
+    path, ids, judgments, label, weight = ragged
+    options = {"budget": budget, "ridge": 0.1, "algorithm": algorithm, "model": model, "plan": True}
+    folder, selection, metrics, manifest = run(
+        path,
+        tmp_path,
+        seed=4,
+        data={"weight": "w", "test": 0.25},
+        multiselect={**options, "baselines": ["full", "scoring", "averages", "copies"]},
+    )
+    parts = assign_parts(ids, n_folds=3, test=0.25, seed=4)
+    train, test = parts < 3, parts == 3
+    by_hand = Independent(judgments, label, weight, ridge=0.1)
+
+    r, w, intercept, objective = by_hand.fit(train, algorithm, budget)
+    variance = by_hand.estimates(train).label_variance
+    assert selection["repeats"] == {f"q{a}": int(r[a]) for a in np.flatnonzero(r)}
+    assert selection["label_variance"] == pytest.approx(variance)
+    assert selection["projected_loss"] == pytest.approx(variance - objective)
+    assert selection["path"][-1]["projected_loss"] == pytest.approx(variance - objective)
+    assert [step["spent"] for step in selection["path"]] == list(range(1, budget + 1))
+    for fold in metrics["folds"]:
+        inside = parts == fold["fold"]
+        r_, w_, c_, _ = by_hand.fit(train & ~inside, algorithm, budget)
+        assert fold["projected_loss"] == pytest.approx(by_hand.loss(inside, r_, w_, c_))
+    other = {"full": "scoring", "scoring": "full"}[algorithm]
+    r_, w_, c_, objective_ = by_hand.fit(train, other, budget)
+    baseline = metrics["baselines"][other]
+    assert baseline["projected_loss"] == pytest.approx(variance - objective_)
+    assert baseline["test_loss"] == pytest.approx(by_hand.loss(test, r_, w_, c_))
+
+    if model == "refit":
+        w, intercept = by_hand.refit(train, r)
+    stored = json.loads((folder / "model.json").read_text())
+    assert stored["intercept"] == pytest.approx(intercept)
+    for name, mask in (("train", train), ("test", test)):
+        scores = metrics[name]
+        assert scores["projected_loss"] == pytest.approx(by_hand.loss(mask, r, w, intercept))
+        assert scores["n_objects"] == np.sum(mask & (weight > 0))
+        rows, _ = by_hand.complete(mask, r)
+        assert scores["n_objects_with_all_judgments"] == len(rows)
+        if len(rows):
+            assert scores["mse"] == pytest.approx(by_hand.plain(mask, r, w, intercept))
+    taught = np.flatnonzero(train & (weight > 0))
+    lacking = sum(max(0, r[a] - len(judgments[a][i])) for a in range(4) for i in taught)
+    assert manifest["plan"]["judgments"] == lacking
+    assert pq.read_table(folder / "plan").column("more").to_numpy().sum() == lacking
+    if model == "refit":
+        rows, _ = by_hand.complete(train, r)
+        assert f"used {len(rows)} training objects; {len(taught) - len(rows)} hold" in notes(
+            manifest
+        )
+
+
+def test_interval_holds_its_estimate(tmp_path):
+    path = write(tmp_path, objects())
+    _, selection, metrics, _ = run(path, tmp_path, multiselect={"ridge": 0.5})
+    interval = metrics["train"]["projected_loss_interval"]
+    assert interval["estimate"] == pytest.approx(selection["projected_loss"])
+    assert interval["lower"] < interval["estimate"] < interval["upper"]
+
+
+def test_baselines_spend_what_the_chosen_one_leaves(tmp_path):
+    """Every entry tells loss and repeats of the same selection."""
+    costs = {"a": 1, "b": 2.5, "c": 4}
+    path = write(tmp_path, objects(100))
+    _, selection, metrics, _ = run(
+        path, tmp_path, multiselect={"budget": 13.3, "costs": costs, "baselines": ["copies"]}
+    )
+    assert selection["spent"] == 12.5
+    assert metrics["curves"][0]["points"][-1]["budget"] == 13.3
+    for entry in [*metrics["baselines"].values(), selection]:
+        assert entry["spent"] == pytest.approx(
+            sum(costs[name] * r for name, r in entry["repeats"].items())
+        )
+
+
+def test_a_baseline_named_twice_is_one(tmp_path):
+    path = write(tmp_path, objects())
+    _, _, metrics, _ = run(path, tmp_path, multiselect={"baselines": ["copies", "copies", "full"]})
+    assert [curve["name"] for curve in metrics["curves"]] == ["full", "copies"]

@@ -1,0 +1,70 @@
+"""Multi-selection from rows to losses by loops over objects, without regard to speed."""
+
+import numpy as np
+
+from tests.reference import multiselect as literal
+from tests.reference.statistics import judgment_estimates
+
+
+class Independent:
+    """Multi-selection by loops over objects, for judgments that vary in number."""
+
+    def __init__(self, judgments, label, weight, ridge):
+        self.judgments, self.label, self.weight, self.ridge = judgments, label, weight, ridge
+
+    def estimates(self, mask):
+        rows = np.flatnonzero(mask)
+        judged = [[column[i] for i in rows] for column in self.judgments]
+        return judgment_estimates(judged, self.label[rows], self.weight[rows])
+
+    def fit(self, mask, algorithm, budget):
+        e = self.estimates(mask)
+        psd = literal.make_psd(e.external)
+        variance = np.maximum(np.diag(e.external), 0)
+        objectives = {
+            "full": lambda r: literal.full_objective(e.b, e.v, psd, r, self.ridge),
+            "scoring": lambda r: literal.scoring_objective(e.b, e.v, variance, r, self.ridge),
+        }
+        d = len(e.b)
+        r = np.bincount(literal.greedy(objectives[algorithm], d, budget), minlength=d)
+        s = np.flatnonzero(r)
+        w = np.zeros(d)
+        matrix = psd[np.ix_(s, s)] + np.diag(e.v[s] / r[s] + self.ridge)
+        w[s] = np.linalg.solve(matrix, e.b[s])
+        return r, w, self.label_mean(mask) - w @ e.means, objectives["full"](r)
+
+    def label_mean(self, mask):
+        return np.average(self.label[mask], weights=self.weight[mask])
+
+    def loss(self, mask, r, w, intercept):
+        e = self.estimates(mask)
+        noise = sum(e.v[a] / r[a] * w[a] ** 2 for a in np.flatnonzero(r))
+        offset = self.label_mean(mask) - intercept - w @ e.means
+        return e.label_variance - 2 * w @ e.b + w @ e.external @ w + noise + offset**2
+
+    def complete(self, mask, r):
+        """Objects that hold enough judgments, and their averages."""
+        rows = [
+            i
+            for i in np.flatnonzero(mask & (self.weight > 0))
+            if all(len(self.judgments[a][i]) >= r[a] for a in range(len(r)))
+        ]
+        s = np.flatnonzero(r)
+        averages = [[np.mean(self.judgments[a][i][: r[a]]) for a in s] for i in rows]
+        return np.array(rows), np.array(averages)
+
+    def refit(self, mask, r):
+        rows, X = self.complete(mask, r)
+        w, s = self.weight[rows], np.flatnonzero(r)
+        mean, y = np.average(X, axis=0, weights=w), self.label[rows]
+        centred = X - mean
+        gram = (centred.T * w) @ centred / w.sum() + self.ridge * np.eye(len(s))
+        label = np.average(y, weights=w)
+        found = np.zeros(len(r))
+        found[s] = np.linalg.solve(gram, (centred.T * w) @ (y - label) / w.sum())
+        return found, label - found[s] @ mean
+
+    def plain(self, mask, r, w, intercept):
+        rows, X = self.complete(mask, r)
+        residual = self.label[rows] - intercept - X @ w[np.flatnonzero(r)]
+        return np.average(residual**2, weights=self.weight[rows])
