@@ -15,14 +15,23 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from distfms.errors import SpecError
 
 S = TypeVar("S", bound="Section")
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+# Strict: `budget: "10"` and `budget: true` are slips, not numbers.
+Positive = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 
 
 class Section(BaseModel):
@@ -66,7 +75,7 @@ class LongForm(Section):
     labels: str | None = None
     label_from: str = "mean"
     duplicates: Literal["error", "keep", "first"] = "error"
-    max_judgments: Annotated[int, Field(ge=1)] | None = None
+    max_judgments: Annotated[int, Strict(), Field(ge=1)] | None = None
 
 
 class DataSection(Section):
@@ -96,7 +105,7 @@ class DataSection(Section):
     test : float
         Share of rows held out by hash, in [0, 1).
     test_path : str or list of str, optional
-        Held-out rows from elsewhere; excludes ``test``.
+        Held-out rows from elsewhere; excludes ``test`` and ``long``.
     storage_options : dict
         Passed to fsspec.
     max_partition_rows, max_partition_bytes : int
@@ -116,12 +125,12 @@ class DataSection(Section):
     features: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
     missing: Literal["error", "drop", "mean"] = "error"
-    folds: Annotated[int, Field(ge=0, le=200)] = 0
-    test: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
+    folds: Annotated[int, Strict(), Field(ge=0, le=200)] = 0
+    test: Annotated[float, Strict(), Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
     test_path: str | tuple[str, ...] | None = None
     storage_options: dict[str, Any] = Field(default_factory=dict)
-    max_partition_rows: Annotated[int, Field(ge=1)] = 131_072
-    max_partition_bytes: Annotated[int, Field(ge=1)] = 64 * 2**20
+    max_partition_rows: Annotated[int, Strict(), Field(ge=1)] = 131_072
+    max_partition_bytes: Annotated[int, Strict(), Field(ge=1)] = 64 * 2**20
 
     @field_validator("target", "features", "exclude", mode="before")
     @classmethod
@@ -138,6 +147,26 @@ class DataSection(Section):
             raise ValueError("`test` and `test_path` exclude each other")
         if self.path is not None and self.long is None and not self.target:
             raise ValueError("`target` is missing: name the column to predict")
+        if "" in (self.path, self.test_path):
+            raise ValueError("a path is empty; write `.` for the current folder")
+        if self.options and self.builtin is None:
+            raise ValueError("`options` are for embedded data, named by `builtin`")
+        if self.test_path is not None and self.path is None:
+            raise ValueError("`test_path` goes with `path`; hold rows out with `test`")
+        return self
+
+    @model_validator(mode="after")
+    def _long_form_alone(self) -> DataSection:
+        if self.long is None:
+            return self
+        if self.path is None:
+            raise ValueError("`long` describes the files of `path`, which is missing")
+        if self.test_path is not None:
+            raise ValueError("`test_path` does not go with `long`; hold objects out with `test`")
+        if self.target not in ((), (self.long.label,)):
+            raise ValueError("with `long` the label is `long.label`; leave `target` out")
+        if self.id not in (None, self.long.object):
+            raise ValueError("with `long` the id is `long.object`; leave `id` out")
         return self
 
 
@@ -146,27 +175,33 @@ class EngineSection(Section):
 
     Attributes
     ----------
-    kind : {"local", "dask"}
-        ``local`` needs no cluster; ``dask`` joins the scheduler at ``address``.
+    kind : {"local", "dask", "ray"}
+        ``local`` needs no cluster; ``dask`` joins the scheduler at ``address``; ``ray`` joins the
+        cluster at ``address``, or starts one here when there is none.
     workers : int, optional
         Tasks side by side; by default the number of usable cores (for ``dask``: what is there).
     address : str, optional
-        Of the Dask scheduler, such as ``tcp://host:8786``.
+        Of the Dask scheduler, such as ``tcp://host:8786``, or of the Ray cluster, such as
+        ``host:6379``, ``ray://host:10001`` or ``auto``.
     processes : bool
         Local tasks in processes instead of threads.
     retries : int
         How often a task that failed for a passing reason is tried again.
+    timeout_s : float, optional
+        A task or an actor's step that takes longer is taken for hung: its process is ended and
+        the work is done again. Not for threads, which cannot be ended. By default never.
     cache : bool
         Keep partial statistics on disk, so that a later job reads only partitions it has not seen.
     memory : str or int, optional
         Bytes the job may use, such as ``4GiB``; by default what the machine has.
     """
 
-    kind: Literal["local", "dask"] = "local"
+    kind: Literal["local", "dask", "ray"] = "local"
     workers: Annotated[int, Field(ge=1, le=4096)] | None = None
     address: str | None = None
     processes: bool = False
     retries: Annotated[int, Field(ge=0, le=100)] = 2
+    timeout_s: Annotated[float, Field(gt=0)] | None = None
     cache: bool = True
     memory: int | str | None = None
 
@@ -174,6 +209,16 @@ class EngineSection(Section):
     def _address_where_needed(self) -> EngineSection:
         if self.kind == "dask" and not self.address:
             raise ValueError("`kind: dask` needs the scheduler's `address`, as tcp://host:8786")
+        if self.kind == "ray" and re.match(r"(tcp|tls|ws|wss|ucx)://", self.address or ""):
+            raise ValueError(
+                f"{self.address} is the address of a Dask scheduler, and `kind` is ray: set "
+                "`kind: dask`, or give the address of a Ray cluster, as host:6379"
+            )
+        if self.kind == "dask" and re.match(r"auto$|ray://", self.address or ""):
+            raise ValueError(
+                f"{self.address} is the address of a Ray cluster, and `kind` is dask: set "
+                "`kind: ray`, or give the address of a Dask scheduler, as tcp://host:8786"
+            )
         if self.kind == "local" and self.address:
             raise ValueError("`address` has no meaning for `kind: local`")
         return self
@@ -183,13 +228,21 @@ class EngineSection(Section):
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2's numbers (``1e-5`` is one) and no key given twice."""
+    """YAML 1.2's numbers (``1e-5`` is one) and truth values, and no key given twice."""
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:float"]
+    first: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if tag not in ("tag:yaml.org,2002:float", "tag:yaml.org,2002:bool")
+    ]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+# A column may be called `No` or `on`; only YAML 1.2's words are truth values.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(
@@ -367,7 +420,10 @@ def _explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
         return f"Unknown key `{dotted}` in the job spec.{nearest(location[-1], known)}"
     if problem["type"] == "missing":
         return f"The job spec lacks the key `{dotted}`."
-    message = problem["msg"].removeprefix("Value error, ")
+    message = (
+        problem["msg"].removeprefix("Value error, ").replace("Input should be", "it should be")
+    )
+    message = message.replace("a valid tuple", "a list")
     if not location:
         return f"In the job spec, section `{where}`: {message}."
     return f"In the job spec, `{dotted}` is {problem['input']!r}: {message}."

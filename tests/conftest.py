@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests import ray_here
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +20,10 @@ def realdata() -> Path:
     if not (folder / "judgments").is_dir():
         pytest.skip(f"no public data at {folder}: set DISTFMS_REALDATA to the folder that has them")
     return folder
+
+
+@pytest.fixture(scope="session")
+def ray_session() -> Iterator[None]:
+    """A Ray cluster with 2 processors in this process, for all tests that want one."""
+    with ray_here.started(workers=2):
+        yield

@@ -1,8 +1,8 @@
 """Where work runs; knows nothing of statistics or methods, it receives picklable callables.
 
 Map-reduce as explicit Dask graphs with a fixed merge tree, executors for this machine and for Dask
-clusters, the cache of partial results, retry rules, memory projection and progress. Importing it
-loads neither dask nor distributed.
+and Ray clusters, pools of actors that hold state, the cache of partial results, retry rules, memory
+projection and progress. Importing it loads neither dask nor ray.
 """
 
 from distfms.engine.blas import single_threaded_blas
@@ -11,19 +11,24 @@ from distfms.engine.executors import Executor, LocalExecutor, make_executor
 from distfms.engine.graph import Unit
 from distfms.engine.mapreduce import Reduction, map_reduce
 from distfms.engine.memory import MemoryProjection, available_bytes, project, require
+from distfms.engine.pools import ActorPool, PoolCounts, Snapshots, make_pool
 from distfms.engine.progress import open_progress, tee
 from distfms.engine.retry import RetryPolicy
 
 __all__ = [
+    "ActorPool",
     "Executor",
     "LocalExecutor",
     "MemoryProjection",
     "PartialCache",
+    "PoolCounts",
     "Reduction",
     "RetryPolicy",
+    "Snapshots",
     "Unit",
     "available_bytes",
     "make_executor",
+    "make_pool",
     "map_reduce",
     "open_progress",
     "project",

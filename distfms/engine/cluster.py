@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import re
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from distfms.engine import node_probe
 from distfms.engine.blas import limit_blas_threads
+from distfms.engine.deadline import deadline
 from distfms.engine.graph import Account, UnitReport, Watch
 from distfms.engine.retry import RetryPolicy, call_with_retry
 from distfms.errors import EngineError
@@ -115,6 +118,16 @@ class DaskExecutor:
                 for index, item in enumerate(inputs)
             ]
             return self._await(futures, watch or (lambda index: None), lambda wait_s: None)
+
+    def probe(self, paths: Sequence[str]) -> None:
+        """Check that every worker sees these paths as this machine does; see `Executor.probe`."""
+        local = [os.path.abspath(path) for path in paths if "://" not in path]
+        here = node_probe.examine((), local)
+        with _quiet():
+            found = self._client.run(node_probe.examine, (), local)
+        for worker, there in found.items():
+            if problems := node_probe.path_problems(here, there):
+                raise node_probe.unseen(f"Dask worker {worker} on {there['host']}", problems)
 
     def available_bytes(self) -> int | None:
         """Give the sum of the workers' memory limits in bytes, None when one has none."""
@@ -381,4 +394,5 @@ def _announce(topic: str, report: UnitReport) -> None:
 
 def _attempt(fn: Callable[[A], R], policy: RetryPolicy, item: A) -> R:
     limit_blas_threads()
-    return call_with_retry(fn, item, policy=policy, what="A task")[0]
+    with deadline(policy.timeout_s):
+        return call_with_retry(fn, item, policy=policy, what="A task")[0]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import threading
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import (
     BrokenExecutor,
     Future,
@@ -21,9 +20,11 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 from distfms.engine.blas import limit_blas_threads, single_threaded_blas
+from distfms.engine.deadline import deadline
 from distfms.engine.graph import Partial, Watch, WorkerLoss
 from distfms.engine.memory import available_bytes
 from distfms.engine.retry import RetryPolicy, call_with_retry
+from distfms.engine.watched_pool import WatchedPool
 from distfms.errors import EngineError, SpecError
 
 A = TypeVar("A")
@@ -37,7 +38,7 @@ class Executor(Protocol):
     Attributes
     ----------
     name : str
-        ``"local"`` or ``"dask"``.
+        ``"local"``, ``"dask"`` or ``"ray"``.
     workers : int
         Tasks that run at the same time.
     limit_blas : bool
@@ -74,6 +75,9 @@ class Executor(Protocol):
         failures are retried; of several other failures the first in item order is raised.
         """
 
+    def probe(self, paths: Sequence[str]) -> None:
+        """Raise EngineError unless every worker sees these local paths as this process does."""
+
     def available_bytes(self) -> int | None:
         """Give the memory that work may use, over all workers, or None when not known."""
 
@@ -100,12 +104,14 @@ def make_executor(
 
     Parameters
     ----------
-    kind : {"local", "dask"}
-        Threads or processes here, or an existing Dask cluster.
+    kind : {"local", "dask", "ray"}
+        Threads or processes here, an existing Dask cluster, or a Ray cluster.
     workers : int, optional
-        Tasks at the same time, for local; default: the processors this process may use.
+        Tasks at the same time, for local and ray; default: the processors this process may use,
+        or those of the cluster.
     address : str, optional
-        Address of the Dask scheduler, such as ``tcp://host:8786``; required for dask.
+        Of the Dask scheduler (``tcp://host:8786``), or of the Ray cluster (``host:6379``,
+        ``ray://host:10001``, ``auto``); for ray, without one, a cluster is started here.
     processes : bool
         Local processes instead of threads: for work that holds the GIL.
 
@@ -114,8 +120,9 @@ def make_executor(
     SpecError
         The combination makes no sense.
     EngineError
-        No usable Dask scheduler at the address.
+        No usable cluster at the address.
     """
+    _check_workers(workers)
     if kind == "local":
         if address:
             raise SpecError(
@@ -132,7 +139,16 @@ def make_executor(
                 "tcp://host:8786."
             )
         return DaskExecutor(address)
-    raise SpecError(f"engine: unknown kind {kind!r}; it is one of: local, dask.")
+    if kind == "ray":
+        from distfms.engine.ray_cluster import RayExecutor
+
+        return RayExecutor(address, workers)
+    raise SpecError(f"engine: unknown kind {kind!r}; it is one of: local, dask, ray.")
+
+
+def _check_workers(workers: int | None) -> None:
+    if workers is not None and workers < 1:
+        raise SpecError(f"engine: workers must be at least 1, not {workers}.")
 
 
 def n_processors() -> int:
@@ -164,8 +180,7 @@ class LocalExecutor:
     announce: Watch | None = None
 
     def __init__(self, workers: int | None = None, processes: bool = False) -> None:
-        if workers is not None and workers < 1:
-            raise SpecError(f"engine: workers must be at least 1, not {workers}.")
+        _check_workers(workers)
         self.workers = workers or n_processors()
         self.processes = processes
         self.limit_blas = processes
@@ -214,14 +229,18 @@ class LocalExecutor:
         waiting = dict(enumerate(items))
         n_items = len(waiting)
         results: dict[int, R] = {}
+        call = partial(_attempt, fn, policy, self.processes)
         while waiting:
             try:
                 with self._blas():
-                    self._map_some(partial(_attempt, fn, policy), waiting, results, watch)
+                    self._map_some(call, waiting, results, watch)
             except BrokenExecutor as error:
                 self._abandon()
                 losses.add(error)
         return [results[index] for index in range(n_items)]
+
+    def probe(self, paths: Sequence[str]) -> None:
+        """Do nothing: the workers are on this machine and see what this process sees."""
 
     def available_bytes(self) -> int | None:
         """Give the memory free for this process and its children, in bytes."""
@@ -291,7 +310,7 @@ class LocalExecutor:
         watch: Watch | None,
     ) -> Any:
         """Run a graph with Dask's local scheduler; results still needed stay in ``finished``."""
-        pool = _WatchedPool(self._open_pool(), self.workers)
+        pool = WatchedPool(self._open_pool(), self.workers)
         hooks = (None, None, None, partial(_after_task, watch), None)
         try:
             return self._scheduler()(tasks, key, pool=pool, cache=finished, callbacks=[hooks])
@@ -337,7 +356,7 @@ class LocalExecutor:
     def _submit(self, pool: Pool, call: Callable[[A], R], item: A) -> Future[R]:
         if not self.processes:
             return pool.submit(call, item)
-        import cloudpickle  # type: ignore[import-untyped]
+        import cloudpickle
 
         return pool.submit(_call_pickled, cloudpickle.dumps((call, item)))
 
@@ -364,59 +383,6 @@ class _Losses:
                 'processes outside `if __name__ == "__main__":`. Run the same command again '
                 "afterwards; finished work is kept."
             ) from error
-
-
-class _WatchedPool:
-    """A pool as Dask's local scheduler sees it, that remembers which tasks failed."""
-
-    def __init__(self, pool: Pool, workers: int) -> None:
-        self._pool = pool
-        self._max_workers = workers  # read by Dask
-        self._changed = threading.Condition()
-        self._n_running = 0
-        self._failures: list[tuple[Hashable, Any]] = []
-
-    def submit(self, fn: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Submit a batch of Dask tasks."""
-        with self._changed:
-            self._n_running += 1
-        try:
-            future = self._pool.submit(fn, *args)
-        except BaseException:
-            with self._changed:
-                self._n_running -= 1
-            raise
-        future.add_done_callback(self._done)
-        return future
-
-    def _done(self, future: Future[Any]) -> None:
-        failures = []
-        if not future.cancelled() and future.exception() is None:
-            failures = [(key, info) for key, info, failed in future.result() if failed]
-        with self._changed:
-            self._failures += failures
-            self._n_running -= 1
-            self._changed.notify_all()
-
-    def first_failure(self, tasks: dict[Hashable, Any], error: Exception) -> Exception:
-        """Wait for the tasks still running and give the error that comes first in graph order.
-
-        Tasks start in that order, so whichever failure was noticed first, the same one is told.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self._n_running == 0)
-        if len(self._failures) < 2:
-            return error
-        from dask.order import order
-
-        position = order(tasks)
-        _, info = min(self._failures, key=lambda failure: position[failure[0]])
-        if isinstance(info, bytes):
-            import cloudpickle
-
-            info = cloudpickle.loads(info)
-        first, trace = info
-        return first.with_traceback(trace) if isinstance(trace, TracebackType) else first
 
 
 def _after_task(
@@ -457,8 +423,10 @@ def _keep_finished(
                 watch(index)
 
 
-def _attempt(fn: Callable[[A], R], policy: RetryPolicy, item: A) -> R:
-    return call_with_retry(fn, item, policy=policy, what=f"Task {_short(item)}")[0]
+def _attempt(fn: Callable[[A], R], policy: RetryPolicy, replaceable: bool, item: A) -> R:
+    # Only a worker process may be ended when it hangs.
+    with deadline(policy.timeout_s if replaceable else None):
+        return call_with_retry(fn, item, policy=policy, what=f"Task {_short(item)}")[0]
 
 
 def _short(item: object) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from distfms.engine.blas import limit_blas_threads
 from distfms.engine.cache import PartialCache
+from distfms.engine.deadline import deadline
 from distfms.engine.retry import RetryPolicy, call_with_retry
 
 T = TypeVar("T")
@@ -135,7 +136,9 @@ class UnitRunner(Generic[T]):
         """Load or compute one unit."""
         if self.limit_blas:
             limit_blas_threads()
-        value, account = self._obtain(unit)
+        # Only processes that the executor can replace may be ended.
+        with deadline(self.retry.timeout_s if self.limit_blas else None):
+            value, account = self._obtain(unit)
         report = UnitReport(index, account)
         if self.announce is not None:
             self.announce(report)
@@ -189,11 +192,11 @@ class _Leaf:
     """Task that turns the shared runner into the partial of one unit."""
 
     def __init__(self, index: int, unit: Unit) -> None:
-        self.index = index
+        self.unit_index = index  # by this name executors know a unit's task
         self.unit = unit
 
     def __call__(self, runner: UnitRunner[Any]) -> Partial[Any]:
-        return runner.run(self.index, self.unit)
+        return runner.run(self.unit_index, self.unit)
 
 
 class _Merge:

@@ -54,15 +54,21 @@ class RetryPolicy:
         Each further delay is this many times the one before, at least 1.
     max_delay_s : float
         No delay is longer than this.
+    timeout_s : float or None
+        An attempt that takes longer is taken for hung: worker processes are ended, which counts
+        as one failure. Threads cannot be ended.
     """
 
     attempts: int = 3
     first_delay_s: float = 0.1
     factor: float = 4.0
     max_delay_s: float = 10.0
+    timeout_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.attempts < 1 or self.first_delay_s < 0 or self.factor < 1 or self.max_delay_s < 0:
+            raise ValueError(f"not a retry policy: {self!r}")
+        if self.timeout_s is not None and self.timeout_s <= 0:
             raise ValueError(f"not a retry policy: {self!r}")
 
     def delay_s(self, failures: int) -> float:

@@ -27,12 +27,16 @@ def scheduler_address() -> Iterator[str]:
 
 
 @pytest.fixture(
-    scope="module", params=["threads-1", "threads-2", "threads-4", "processes-2", "dask-2"]
+    scope="module",
+    params=["threads-1", "threads-2", "threads-4", "processes-2", "dask-2", "ray-2"],
 )
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
     kind, workers = request.param.split("-")
     if kind == "dask":
         made = make_executor("dask", address=request.getfixturevalue("scheduler_address"))
+    elif kind == "ray":
+        request.getfixturevalue("ray_session")
+        made = make_executor("ray", workers=int(workers))
     else:
         made = make_executor("local", workers=int(workers), processes=kind == "processes")
     with made:

@@ -38,6 +38,12 @@ def test_yaml_words_stay_words(text):
     assert parse_yaml(f"x: {text}", "here")["x"] == text
 
 
+@pytest.mark.parametrize("word", ["No", "on", "yes", "y"])
+def test_yaml_columns_may_be_called_yes_or_no(word):
+    assert parse_yaml(f"x: {word}", "here")["x"] == word
+    assert parse_yaml("x: true", "here")["x"] is True
+
+
 def test_yaml_key_given_twice_is_refused():
     with pytest.raises(SpecError, match=r"`a` stands twice.*line 2"):
         parse_yaml("a: 1\na: 2", "here")

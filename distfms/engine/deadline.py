@@ -1,0 +1,35 @@
+"""Ends worker processes whose task hangs, so that the work is done again elsewhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def deadline(limit_s: float | None) -> Iterator[None]:
+    """End this process, with all it does, when the context is still open after ``limit_s``.
+
+    Only for worker processes, whose loss their scheduler makes good; None means no limit. Works
+    however the task hangs, unless it keeps the interpreter's lock.
+    """
+    if limit_s is None:
+        yield
+        return
+    timer = threading.Timer(limit_s, _end, [limit_s])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _end(limit_s: float) -> None:
+    sys.stderr.write(f"distfms: a task took longer than {limit_s:g} s; its process is ended.\n")
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,162 @@
+"""Pools of this machine: one process for each actor, or all states in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from distfms.engine.blas import limit_blas_threads, single_threaded_blas
+from distfms.engine.pool_host import Host, Reply
+from distfms.engine.pool_replay import Loss, ReplayPool
+from distfms.engine.pools import EventHandler
+from distfms.engine.retry import RetryPolicy
+
+_PATIENCE_S = 5.0
+
+
+class SerialPool(ReplayPool):
+    """All states in this process, one shard after the other; the reference for other pools.
+
+    Parameters
+    ----------
+    retry : RetryPolicy, optional
+        Attempts of one step after transient errors.
+    on_event : callable, optional
+        Receives events; see `make_pool`.
+    """
+
+    name = "serial"
+
+    def __init__(
+        self, *, retry: RetryPolicy | None = None, on_event: EventHandler | None = None
+    ) -> None:
+        super().__init__(1, retry=retry, on_event=on_event)
+        self._host = Host()
+        self._reply = b""
+
+    def _spawn(self, actor: int) -> None:
+        self._host = Host()
+
+    def _end(self, actor: int) -> None:
+        self._host = Host()
+
+    def _send(self, actor: int, request: bytes) -> None:
+        with single_threaded_blas():
+            self._reply = self._host.handle(request)
+
+    def _receive(self, actors: Sequence[int], wait_s: float) -> Mapping[int, Reply | Loss]:
+        return {0: pickle.loads(self._reply)}
+
+
+class LocalPool(ReplayPool):
+    """One process of this machine for each actor, with one BLAS thread.
+
+    Parameters
+    ----------
+    n_actors : int
+        Processes, at least 1.
+    timeout_s : float, optional
+        An actor that takes longer for one request is killed and replaced.
+    retry : RetryPolicy, optional
+        Attempts of one step on one actor.
+    on_event : callable, optional
+        Receives events; see `make_pool`.
+
+    Notes
+    -----
+    Processes are started by spawn, so a script must guard its work by
+    ``if __name__ == "__main__":``. They end with this process, however it ends.
+    """
+
+    name = "local"
+
+    def __init__(
+        self,
+        n_actors: int,
+        *,
+        timeout_s: float | None = None,
+        retry: RetryPolicy | None = None,
+        on_event: EventHandler | None = None,
+    ) -> None:
+        super().__init__(n_actors, timeout_s=timeout_s, retry=retry, on_event=on_event)
+        self._processes: dict[int, BaseProcess] = {}
+        self._connections: dict[int, Connection] = {}
+
+    @property
+    def pids(self) -> dict[int, int | None]:
+        """Process of each actor."""
+        return {actor: process.pid for actor, process in self._processes.items()}
+
+    def _spawn(self, actor: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        here, there = context.Pipe()
+        process = context.Process(
+            target=_serve, args=(there,), name=f"distfms-actor-{actor}", daemon=True
+        )
+        process.start()
+        there.close()
+        self._processes[actor], self._connections[actor] = process, here
+
+    def _end(self, actor: int) -> None:
+        process = self._processes.pop(actor)
+        self._connections.pop(actor).close()
+        process.kill()
+        process.join(_PATIENCE_S)
+        process.close()
+
+    def _send(self, actor: int, request: bytes) -> None:
+        # A process that died is noticed when its answer is waited for.
+        with contextlib.suppress(OSError):
+            self._connections[actor].send_bytes(request)
+
+    def _receive(self, actors: Sequence[int], wait_s: float) -> Mapping[int, Reply | Loss]:
+        pipes: list[Any] = [self._connections[actor] for actor in actors]
+        ends = [self._processes[actor].sentinel for actor in actors]
+        ready = wait([*pipes, *ends], timeout=wait_s)
+        return {
+            actor: self._hear(actor)
+            for actor, pipe, end in zip(actors, pipes, ends, strict=True)
+            if pipe in ready or end in ready
+        }
+
+    def _hear(self, actor: int) -> Reply | Loss:
+        connection, process = self._connections[actor], self._processes[actor]
+        try:
+            # An answer that was complete before the process died counts.
+            if connection.poll():
+                return pickle.loads(connection.recv_bytes())
+        except (EOFError, OSError):
+            pass
+        process.join(_PATIENCE_S)
+        code = process.exitcode
+        if code is not None and code < 0:
+            return Loss(f"its process was ended by {signal.Signals(-code).name}")
+        return Loss(f"its process ended (exit code {code})")
+
+
+def _serve(connection: Connection) -> None:
+    """Answer requests until the driver is gone; runs in the actor's process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # interrupts are the driver's business
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    host = Host()
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            request = connection.recv_bytes()
+            limit_blas_threads()
+            connection.send_bytes(host.handle(request))
+
+
+def _end_with_parent() -> None:
+    """End this process, even in the middle of a long step, when its driver has died."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

@@ -1,0 +1,229 @@
+"""Every pool of actors keeps the same contract and gives the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from distfms.engine import single_threaded_blas
+from distfms.engine.pools import ActorPool, Snapshots, make_pool
+from distfms.errors import EngineError, SpecError
+from tests.conformance import pool_tasks as tasks
+
+N_SHARDS = 5
+ROUND_OF_MISHAP = 7
+
+
+@pytest.fixture(
+    scope="module",
+    params=["serial-1", "local-1", "local-2", "local-3", "ray-1", "ray-2", "ray-3", "local-8"],
+)
+def pool(request: pytest.FixtureRequest) -> Iterator[ActorPool]:
+    kind, n_actors = request.param.split("-")
+    if kind == "ray":
+        request.getfixturevalue("ray_session")
+    with make_pool(kind, int(n_actors)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The whole problem in one place, sums over shards in order."""
+    folder = tmp_path_factory.mktemp("reference")
+    states = [tasks.build(shard) for shard in tasks.shards(folder, N_SHARDS)]
+
+    def evaluate(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        return in_order([tasks.loss_and_gradient(state, (weights, None))[1] for state in states])
+
+    with single_threaded_blas():
+        return fit(evaluate)
+
+
+def in_order(answers: list[tuple[float, np.ndarray]]) -> tuple[float, np.ndarray]:
+    loss, gradient = answers[0]
+    for more, direction in answers[1:]:
+        loss, gradient = loss + more, gradient + direction
+    return loss, gradient
+
+
+def fit(evaluate: Any) -> Any:
+    start = np.zeros(tasks.N_COLUMNS)
+    return minimize(evaluate, start, jac=True, method="L-BFGS-B", options={"maxiter": 30})
+
+
+def counts_of(pool: ActorPool) -> dict[str, int]:
+    return dict(vars(pool.counts))
+
+
+def change(pool: ActorPool, before: dict[str, int]) -> dict[str, int]:
+    """What was done since, without zeros."""
+    return {k: v - before[k] for k, v in vars(pool.counts).items() if v != before[k]}
+
+
+@pytest.mark.parametrize("kind", ["none", "kill"])
+def test_distributed_least_squares(
+    pool: ActorPool, reference: Any, tmp_path: Path, kind: str
+) -> None:
+    shards = tasks.shards(tmp_path, N_SHARDS)
+    before = counts_of(pool)
+    pool.start(tasks.build, shards)
+
+    def evaluate(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        now = pool.number + 1 == ROUND_OF_MISHAP and kind != "none"
+        mishap = tasks.Mishap(3, kind) if now else None
+        return in_order(pool.step(tasks.loss_and_gradient, (weights, mishap)))
+
+    found = fit(evaluate)
+    assert pool.number > ROUND_OF_MISHAP
+    assert found.x.tobytes() == reference.x.tobytes()
+    assert np.float64(found.fun).tobytes() == np.float64(reference.fun).tobytes()
+    done = change(pool, before)
+    assert done.pop("n_steps") == pool.number == found.nfev
+    # Evaluations leave the states as they were: nothing is replayed.
+    assert "n_replayed" not in done
+    lost = lost_shards(pool, kind)
+    assert done.pop("n_built") == N_SHARDS + len(lost)
+    if kind == "none":
+        assert done == {}
+    else:
+        assert done == ({"n_retries": 1} if pool.name == "serial" else {"n_lost": 1})
+    assert [shard.counted("built") for shard in shards] == [
+        2 if shard.index in lost else 1 for shard in shards
+    ]
+
+
+def lost_shards(pool: ActorPool, kind: str) -> list[int]:
+    """Shards that are built again after the mishap of shard 3."""
+    if kind == "none":
+        return []
+    if pool.name == "serial":
+        return [3]  # the process cannot be killed, so the shard's work raised
+    return [index for index in range(N_SHARDS) if index % pool.n_actors == 3 % pool.n_actors]
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_chain_is_replayed_to_the_bit(pool: ActorPool, tmp_path: Path, checkpointed: bool) -> None:
+    shards = tasks.shards(tmp_path, N_SHARDS)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    expected = []
+    with single_threaded_blas():
+        for shard in tasks.shards(elsewhere, N_SHARDS):
+            state = tasks.build(shard)
+            for _ in range(4):
+                _, weights = tasks.walk(state, (3, None))
+            expected.append(weights.tobytes())
+    before = counts_of(pool)
+    snapshots = Snapshots(tmp_path / "saved", "chain", tasks.save, tasks.load)
+    assert pool.start(tasks.build, shards, snapshots=snapshots if checkpointed else None) == 0
+    pool.step(tasks.walk, (3, None))
+    pool.step(tasks.walk, (3, None))
+    if checkpointed:
+        pool.checkpoint()
+    pool.step(tasks.walk, (3, None))
+    answers = pool.step(tasks.walk, (3, tasks.Mishap(3, "kill")))
+    assert [answer.tobytes() for answer in answers] == expected
+    n_lost = len(lost_shards(pool, "kill"))
+    done = change(pool, before)
+    assert done["n_replayed"] == n_lost * (1 if checkpointed else 3)
+    assert done["n_built"] == N_SHARDS + n_lost
+
+
+def test_is_a_pool(pool: ActorPool) -> None:
+    assert isinstance(pool, ActorPool)
+
+
+def test_resumes_from_the_last_checkpoint(pool: ActorPool, tmp_path: Path) -> None:
+    shards = tasks.shards(tmp_path, 3)
+    snapshots = Snapshots(tmp_path / "saved", "a", tasks.save, tasks.load)
+    pool.start(tasks.build, shards, snapshots=snapshots)
+    for _ in range(3):
+        pool.step(tasks.walk, (2, None))
+        pool.checkpoint()
+    expected = pool.step(tasks.walk, (2, None))
+    # As another driver would, after the first was killed in step 4.
+    assert pool.start(tasks.build, shards, snapshots=snapshots) == 3
+    again = pool.step(tasks.walk, (2, None), number=4)
+    assert [a.tobytes() for a in again] == [e.tobytes() for e in expected]
+    other = Snapshots(tmp_path / "saved", "b", tasks.save, tasks.load)
+    assert pool.start(tasks.build, shards, snapshots=other) == 0
+
+
+def test_a_step_asked_for_twice_is_done_once(pool: ActorPool, tmp_path: Path) -> None:
+    shards = tasks.shards(tmp_path, 3)
+    pool.start(tasks.build, shards)
+    first = pool.step(tasks.walk, (2, None), number=1)
+    again = pool.step(tasks.walk, (2, None), number=1)
+    assert [a.tobytes() for a in again] == [f.tobytes() for f in first]
+    assert [shard.counted("walked") for shard in shards] == [1, 1, 1]
+    with pytest.raises(EngineError, match="Step 3 was asked for after step 1"):
+        pool.step(tasks.walk, (2, None), number=3)
+
+
+def test_nobody_shares_memory(pool: ActorPool, tmp_path: Path) -> None:
+    pool.start(tasks.build, tasks.shards(tmp_path, 3))
+    message = np.zeros(tasks.N_COLUMNS)
+    for step in (1.0, 2.0):
+        for changed, weights in pool.step(tasks.scribble, message):
+            assert changed.tolist() == [1.0] * tasks.N_COLUMNS
+            assert weights.tolist() == [step] * tasks.N_COLUMNS
+            weights += 100
+    assert not message.any()
+
+
+def test_closures_travel(pool: ActorPool) -> None:
+    offset = 10
+    pool.start(lambda shard: shard + offset, [1, 2, 3])
+    assert pool.step(lambda state, message: (state + message, state), 5) == [11, 12, 13]
+    assert pool.step(lambda state, message: (None, state)) == [16, 17, 18]
+
+
+def test_error_of_the_first_shard_is_told(pool: ActorPool, tmp_path: Path) -> None:
+    pool.start(tasks.build, tasks.shards(tmp_path, N_SHARDS))
+    with pytest.raises(ValueError, match=r"^shard 2 is of no use$"):
+        pool.step(tasks.refuse, 2)
+    with pytest.raises(EngineError, match="start it again"):
+        pool.step(tasks.refuse, 100)
+    pool.start(tasks.build, tasks.shards(tmp_path, 2))
+    assert pool.step(tasks.refuse, 100) == [None, None]
+
+
+def test_steps_run_with_one_blas_thread(pool: ActorPool, tmp_path: Path) -> None:
+    pool.start(tasks.build, tasks.shards(tmp_path, 3))
+    for threads in pool.step(tasks.blas_threads):
+        assert threads
+        assert set(threads) == {1}
+
+
+def test_checkpoint_needs_snapshots(pool: ActorPool, tmp_path: Path) -> None:
+    pool.start(tasks.build, tasks.shards(tmp_path, 1))
+    with pytest.raises(EngineError, match="without snapshots"):
+        pool.checkpoint()
+
+
+def test_bad_use() -> None:
+    with pytest.raises(SpecError, match="unknown kind of pool 'spark'"):
+        make_pool("spark")
+    with pytest.raises(SpecError, match="at least 1 actor, not 0"):
+        make_pool("local", 0)
+    with pytest.raises(EngineError, match=r"one actor takes about 1\.0 TiB.*smaller blocks"):
+        make_pool("serial", actor_bytes=2**40)
+    with (
+        make_pool("serial") as pool,
+        pytest.raises(EngineError, match="at least one shard"),
+    ):
+        pool.start(tasks.build, [])
+
+
+def test_closed_pool_says_so() -> None:
+    pool = make_pool("serial")
+    pool.start(int, ["1"])
+    pool.close()
+    pool.close()
+    with pytest.raises(EngineError, match="closed"):
+        pool.step(tasks.refuse)

@@ -1,0 +1,181 @@
+"""Scripts with Ray clusters of their own, run as processes by the fault tests.
+
+What they do to a cluster may end the process that is connected to it, and one process can be
+connected to one cluster only. Each prints one line of JSON at its end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from distfms.engine import RetryPolicy, Unit, map_reduce, ray_session
+from distfms.engine.pools import make_pool
+from distfms.engine.ray_cluster import RayExecutor
+from distfms.errors import DistfmsError
+from tests.conformance import engine_tasks, pool_tasks
+from tests.ray_here import STORE_BYTES
+
+N_UNITS = 8
+
+
+@contextmanager
+def cluster(n_nodes: int) -> Iterator[Any]:
+    """Several nodes on this machine: a head that does no work and the nodes that do."""
+    from ray.cluster_utils import Cluster
+
+    options = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **options})
+    try:
+        nodes = [made.add_node(num_cpus=1, object_store_memory=STORE_BYTES) for _ in range(n_nodes)]
+        made.wait_for_nodes()
+        yield made, nodes
+    finally:
+        made.shutdown()
+
+
+def told(action: Callable[[], Any]) -> dict[str, Any]:
+    """Class and text of the error of an action, and how long it took."""
+    begin_s = time.monotonic()
+    try:
+        action()
+    except DistfmsError as error:
+        kind, text = type(error).__name__, str(error)
+    else:
+        kind, text = "", ""
+    return {"kind": kind, "text": text, "seconds": time.monotonic() - begin_s}
+
+
+def connecting(address: str) -> dict[str, Any]:
+    """Wrong addresses, and the right one with the wrong token."""
+    with socket.socket() as unheard, socket.create_server(("127.0.0.1", 0)) as server:
+        unheard.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{unheard.getsockname()[1]}"
+        other = f"127.0.0.1:{server.getsockname()[1]}"
+        found = {
+            "nobody": told(lambda: RayExecutor(nobody)),
+            "nobody_client": told(lambda: RayExecutor(f"ray://{nobody}")),
+            "other": told(lambda: RayExecutor(other, timeout_s=2.0)),
+            "other_client": told(lambda: RayExecutor(f"ray://{other}", timeout_s=2.0)),
+        }
+    return found | {"token": told(lambda: RayExecutor(address))}
+
+
+def joining(address: str) -> dict[str, Any]:
+    """A cluster that is there is used and left running."""
+    import ray
+
+    with RayExecutor(address) as executor:
+        squares = executor.map(engine_tasks.square, range(4))
+        units = [Unit(str(seed), seed) for seed in range(5)]
+        gram = map_reduce(units, engine_tasks.gram, engine_tasks.add, executor).value
+        with make_pool("ray", 2, executor=executor) as pool:
+            pool.start(int, ["1", "2", "3"])
+            answers = pool.step(lambda state, message: (None, state + message), 1)
+        elsewhere = {} if "//" in address else told(lambda: RayExecutor("192.0.2.77:6379"))
+        workers = executor.workers
+    return {
+        "squares": squares,
+        "gram": gram.tobytes().hex(),
+        "answers": answers,
+        "workers": workers,
+        "elsewhere": elsewhere,
+        "connected": ray.is_initialized(),
+    }
+
+
+def node_lost(folder: str) -> dict[str, Any]:
+    """A node is killed in the middle of a pool's step, another in the middle of a pass."""
+    (Path(folder) / "pass").mkdir()
+    tickets = engine_tasks.tickets(Path(folder) / "pass", N_UNITS)
+    shards = pool_tasks.shards(Path(folder), 4)
+    with cluster(3) as (made, _), RayExecutor(made.address) as executor:
+        with make_pool("ray", 2, executor=executor) as pool:
+            pool.start(pool_tasks.build, shards)
+            pool.step(pool_tasks.walk, (3, None))
+            walked = pool.step(pool_tasks.walk, (3, pool_tasks.Mishap(3, "node")))
+            counts = vars(pool.counts)
+        units = [Unit(str(ticket.index), ticket, 100) for ticket in tickets]
+        reduction = map_reduce(units, node_killed_on_three, engine_tasks.concatenate, executor)
+    return {
+        "walked": [w.tobytes().hex() for w in walked],
+        "counts": counts,
+        "value": reduction.value,
+        "n_computed": reduction.n_computed,
+        "bytes_read": reduction.bytes_read,
+        "attempts": [ticket.attempts for ticket in tickets],
+    }
+
+
+def node_killed_on_three(ticket: engine_tasks.Ticket) -> tuple[int, ...]:
+    if ticket.mark() == 1 and ticket.index == 3:
+        pool_tasks.kill_own_node()
+    return (ticket.index,)
+
+
+def client() -> dict[str, Any]:
+    """A cluster used through its ray:// port, from a process that is on none of its nodes."""
+    from ray.cluster_utils import Cluster
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    options = {"num_cpus": 2, "object_store_memory": STORE_BYTES, "include_dashboard": False}
+    made = Cluster(True, head_node_args={**options, "ray_client_server_port": port})
+    try:
+        address = f"{made.address.rpartition(':')[0]}:{port}"
+        while not ray_session._knock((address.rpartition(":")[0], port), 1.0):
+            time.sleep(0.2)
+        command = [sys.executable, "-m", __spec__.name, "joining", f"ray://{address}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        return json.loads(done.stdout.strip().split("\n")[-1])
+    finally:
+        made.shutdown()
+
+
+def head_lost(what: str) -> dict[str, Any]:
+    """The head goes away under a pass, a map or a pool; this process must live and be told."""
+    with cluster(1) as (made, _), RayExecutor(made.address, timeout_s=2.0) as executor:
+        threading.Timer(3.0, made.head_node.kill_gcs_server, [False]).start()
+        retry = RetryPolicy(attempts=2)
+        if what == "map":
+            found = told(lambda: executor.map(time.sleep, [0.5] * 60, retry=retry))
+        elif what == "pass":
+            units = [Unit(str(i), 0.5) for i in range(60)]
+            found = told(lambda: map_reduce(units, nap, max, executor, retry=retry))
+        else:
+            with make_pool("ray", 1, executor=executor) as pool:
+                pool.start(float, ["0.5"])
+                found = told(lambda: [pool.step(doze) for _ in range(60)])
+    return found | {"alive": True}
+
+
+def nap(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def doze(state: float, message: None) -> tuple[None, float]:
+    time.sleep(state)
+    return None, state
+
+
+def main() -> None:
+    """Run the script of the first argument with the others."""
+    scripts = {f.__name__: f for f in (connecting, joining, client, node_lost, head_lost)}
+    found = scripts[sys.argv[1]](*sys.argv[2:])
+    sys.stdout.write("\n" + json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    tempfile.tempdir = os.environ["RAY_TMPDIR"]
+    main()
