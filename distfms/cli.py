@@ -45,6 +45,30 @@ Insecure = Annotated[
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id that `submit` named.")]
 
 
+_debug = False
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from distfms import __version__
+
+        _say(f"distfms {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Decide what is worth measuring, in which order and how often."""
+    global _debug
+    _debug = debug
+
+
 def _say(line: str) -> None:
     Console(highlight=False, soft_wrap=True).print(line, markup=False)
 
@@ -59,7 +83,10 @@ def _load(spec: Path, sets: list[str] | None, engine: str | None, address: str |
 
 @app.command()
 def check(spec: Spec, set_: Sets = None) -> None:
-    """Check a spec against its data and say what a run would do, without reading rows."""
+    """Check a spec against its data and say what a run would do.
+
+    Only the files' footers are read; judgments in long form are converted, once.
+    """
     from distfms.runs.driver import prepare
 
     prepared = prepare(_load(spec, set_, None, None), _say)
@@ -200,28 +227,37 @@ def data_judgments(
     label: Annotated[str, typer.Option(help="Label: a column of --labels, or an attribute.")],
     labels: Annotated[str | None, typer.Option(help="Table with a label for each object.")] = None,
     worker: Annotated[str | None, typer.Option(help="Column of the worker.")] = None,
+    label_from: Annotated[
+        str, typer.Option(help="Without --labels: mean, column, or a column with the label.")
+    ] = "mean",
+    duplicates: Annotated[
+        str, typer.Option(help="A worker's second judgment of a cell: error, keep or first.")
+    ] = "error",
     max_judgments: Annotated[int | None, typer.Option(help="Keep at most so many.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a dataset at --out.")
+    ] = False,
 ) -> None:
     """Convert judgments from long form (object, attribute, value) to one row per object."""
-    from distfms.data.convert import convert_long_judgments
+    from distfms.runs.inputs import convert_judgments
 
-    _say(
-        str(
-            convert_long_judgments(
-                source,
-                out,
-                object=object_,
-                attribute=attribute,
-                value=value,
-                worker=worker,
-                labels=labels,
-                label=label,
-                max_judgments=max_judgments,
-                seed=seed,
-            )
-        )
-    )
+    for line in convert_judgments(
+        source,
+        out,
+        object=object_,
+        attribute=attribute,
+        value=value,
+        worker=worker,
+        labels=labels,
+        label=label,
+        label_from=label_from,
+        duplicates=duplicates,
+        max_judgments=max_judgments,
+        seed=seed,
+        overwrite=overwrite,
+    ):
+        _say(line)
 
 
 @data_app.command("make")
@@ -278,13 +314,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     Exit codes: 0 done, 1 failed while running, 2 bad spec, data or use.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in given
-    given = [argument for argument in given if argument != "--debug"]
+    global _debug
+    _debug = False
     try:
-        app(given, prog_name="distfms")
+        app(list(sys.argv[1:] if arguments is None else arguments), prog_name="distfms")
     except DistfmsError as error:
-        if debug:
+        if _debug:
             raise
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"Error: {error}", markup=False)
         sys.exit(error.exit_code)

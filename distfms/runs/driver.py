@@ -6,154 +6,32 @@ It is the only place that puts data, engine and method together.
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
-
-from distfms.data.dataset import ParquetDataset
 from distfms.engine.blas import single_threaded_blas
-from distfms.engine.cache import PartialCache
-from distfms.engine.executors import Executor, make_executor
-from distfms.engine.graph import Unit
-from distfms.engine.mapreduce import map_reduce
+from distfms.engine.executors import make_executor
 from distfms.engine.retry import RetryPolicy
 from distfms.errors import DistfmsError, SpecError
 from distfms.methods import method_job
-from distfms.methods.contract import Inputs, Job, PartialReader
+from distfms.methods.contract import Inputs, Job
+from distfms.runs.context import RunContext
 from distfms.runs.folder import SCHEMA_VERSION, RunFolder, now, read_manifest, write_atomic
 from distfms.runs.inputs import Opened, open_inputs
 from distfms.runs.job_spec import JobSpec, is_url
 from distfms.runs.projection import Projection, project_job
-from distfms.stats.base import from_bytes, to_bytes
-from distfms.stats.bundle import Bundle
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 _PACKAGES = ("numpy", "scipy", "pyarrow", "dask", "scikit-learn")
 
 
 def _silent(line: str) -> None:
     """Take a line and say nothing."""
-
-
-@dataclass
-class _Iteration:
-    """Hands on the events of passes that follow one another; the ends of passes now and then."""
-
-    progress: Callable[[Mapping[str, Any]], None]
-    interval_s: float = 5.0
-    last_s: float = -math.inf
-
-    def __call__(self, event: Mapping[str, Any]) -> None:
-        if event["event"] == "unit" and event["done"] == event["total"]:
-            now_s = time.monotonic()
-            if now_s - self.last_s < self.interval_s:
-                return
-            self.last_s = now_s
-        self.progress(event)
-
-
-@dataclass
-class _Context:
-    """See :class:`distfms.methods.contract.Context`."""
-
-    seed: int
-    inputs: Inputs
-    run: RunFolder
-    executor: Executor
-    cache: Path | None
-    retry: RetryPolicy
-    say: Callable[[str], None]
-    progress: Callable[[Mapping[str, Any]], None]
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.iteration = _Iteration(self.progress)
-
-    @property
-    def folder(self) -> Path:
-        return self.run.path
-
-    def reduce(
-        self, reader: Callable[[ParquetDataset, bool], PartialReader], *, cache: bool = True
-    ) -> Bundle:
-        result = self._reduce_one(reader(self.inputs.train, False), self.inputs.train, cache)
-        if self.inputs.test is not None:
-            held_out = self._reduce_one(reader(self.inputs.test, True), self.inputs.test, cache)
-            result = result.merge(held_out)
-        return result
-
-    def _reduce_one(self, read: PartialReader, dataset: ParquetDataset, use_cache: bool) -> Bundle:
-        key = json.dumps(read.key(), sort_keys=True, default=str)
-        prefix = hashlib.sha256(key.encode()).hexdigest()
-        units = [
-            Unit(f"{prefix}:{read.partition_key(p)}", p, p.n_bytes) for p in dataset.partitions
-        ]
-        cache = None
-        if use_cache and self.cache is not None:
-            cache = PartialCache(self.cache, encode_bundle, partial(decode_bundle, read.part_types))
-        reduction = map_reduce(
-            units,
-            read,
-            Bundle.merge,
-            self.executor,
-            cache=cache,
-            retry=self.retry,
-            on_event=self.progress if use_cache else self.iteration,
-        )
-        self._count(reduction.n_computed, reduction.n_cached, reduction.bytes_read)
-        return reduction.value
-
-    def _count(self, n_read: int, n_cached: int, bytes_read: int) -> None:
-        for name, value in (
-            ("n_read", n_read),
-            ("n_cached", n_cached),
-            ("bytes_read", bytes_read),
-        ):
-            self.counts[name] = self.counts.get(name, 0) + value
-
-    def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        return self.executor.map(function, list(items), retry=self.retry)
-
-    def read_json(self, name: str) -> dict[str, Any]:
-        return self.run.read_json(name)
-
-    def read_arrays(self, name: str) -> dict[str, np.ndarray]:
-        return self.run.read_arrays(name)
-
-    def manifest(self) -> dict[str, Any]:
-        return self.run.manifest()
-
-    def note(self, text: str) -> None:
-        notes = self.run.manifest().get("notes", [])
-        if text not in notes:
-            self.run.update(notes=[*notes, text])
-            self.run.event("note", text=text)
-            self.say(f"Note: {text}")
-
-    def account(self, **entries: Any) -> None:
-        self.run.update(**entries)
-
-
-def encode_bundle(bundle: Bundle) -> bytes:
-    """Bytes of a bundle, for the cache."""
-    return to_bytes(bundle.to_arrays())
-
-
-def decode_bundle(part_types: Mapping[str, Any], payload: bytes) -> Bundle:
-    """Inverse of :func:`encode_bundle`."""
-    return Bundle.from_arrays(from_bytes(payload), part_types)
 
 
 # --- a job, ready to run ------------------------------------------------------------------------
@@ -177,9 +55,16 @@ class Prepared:
     job: Job
     identity: str
 
-    def projection(self) -> Projection:
-        """What the run will read, hold and write."""  # noqa: D401
-        return project_job(self.spec, self.opened.inputs, self.job)
+    def projection(self, workers: int | None = None) -> Projection:
+        """Project what the run will read, hold and write."""
+        return project_job(self.spec, self.opened.inputs, self.job, workers)
+
+    def local_files(self) -> list[str]:
+        """Return the files that every worker has to see; what is on object storage is left out."""
+        inputs = self.opened.inputs
+        datasets = [d for d in (inputs.train, inputs.test) if d is not None]
+        paths = [file.path for dataset in datasets for file in dataset.files]
+        return [path for path in paths if Path(path).exists()]
 
 
 def prepare(spec: JobSpec, say: Callable[[str], None] = _silent) -> Prepared:
@@ -244,36 +129,54 @@ def run_job(
         If workers or storage fail; the run can be resumed.
     """
     prepared = prepare(spec, say)
-    projection = prepared.projection()
-    for line in projection.lines():
-        say(line)
-    projection.require()
     path = choose_folder(prepared, None if out is None else Path(out))
-    made = [folder for folder in (path, *path.parents) if not folder.exists()]
-    run = RunFolder(path)
-    with run.locked():
-        resumed = _begin(run, prepared)
-        say(f"{'Resuming' if resumed else 'Writing'} {path}")
-        try:
-            skipped = _run_stages(run, prepared, say, progress)
-        except DistfmsError as error:
-            _end_badly(run, error, made)
-            raise
-        run.update(status="done", finished=now())
-        run.event("done")
+    engine = spec.engine
+    with (
+        single_threaded_blas(),
+        make_executor(engine.kind, engine.workers, engine.address, engine.processes) as executor,
+    ):
+        projection = prepared.projection(executor.workers)
+        for line in projection.lines():
+            say(line)
+        projection.require(executor.available_bytes())
+        executor.probe(prepared.local_files())
+        made = [folder for folder in (path, *path.parents) if not folder.exists()]
+        run = RunFolder(path)
+        with run.locked():
+            try:
+                resumed = _begin(run, prepared)
+                say(f"{'Resuming' if resumed else 'Writing'} {path}")
+                cache = Path(spec.output) / ".partials" if projection.cached else None
+                context = RunContext(
+                    seed=spec.seed,
+                    inputs=prepared.opened.inputs,
+                    run=run,
+                    executor=executor,
+                    retry=RetryPolicy(attempts=engine.retries + 1, timeout_s=engine.timeout_s),
+                    cache=cache,
+                    say=say,
+                    progress=progress,
+                )
+                skipped = _run_stages(prepared.job, context)
+            except DistfmsError as error:
+                _end_badly(run, error, made)
+                raise
+            run.update(status="done", finished=now())
+            run.event("done")
     return RunResult(path, resumed, tuple(skipped))
 
 
 def _end_badly(run: RunFolder, error: DistfmsError, made: Sequence[Path]) -> None:
     """Note the failure; leave nothing behind where nothing was achieved."""
-    if not run.holds_claim():
+    begun = bool(run.manifest())
+    if begun and not run.holds_claim():
         return
-    if run.manifest().get("stages") or run.path not in made:
+    if begun and (run.manifest().get("stages") or run.path not in made):
         with suppress(DistfmsError):
             run.update(status="failed", error=str(error))
         run.event("failed", error=str(error))
         return
-    if error.exit_code == 2:
+    if run.path in made and (error.exit_code == 2 or not begun):
         shutil.rmtree(run.path, ignore_errors=True)
         for folder in made[1:]:
             with suppress(OSError):
@@ -346,6 +249,7 @@ def _begin(run: RunFolder, prepared: Prepared) -> bool:
         seed=prepared.spec.seed,
         engine=prepared.spec.engine.model_dump(mode="json"),
         packages={name: metadata.version(name) for name in _PACKAGES},
+        sources=list(prepared.opened.fingerprints),
         **_describe_inputs(prepared.opened.inputs),
         stages=manifest.get("stages", []),
         notes=manifest.get("notes", list(prepared.opened.notes)),
@@ -379,47 +283,21 @@ def _with_one_fingerprint(entry: dict[str, Any]) -> dict[str, Any]:
     return {**entry, "fingerprint": parts[0] if len(parts) == 1 else whole}
 
 
-def _run_stages(
-    run: RunFolder,
-    prepared: Prepared,
-    say: Callable[[str], None],
-    progress: Callable[[Mapping[str, Any]], None],
-) -> list[str]:
-    skipped: list[str] = []
-    engine = prepared.spec.engine
-    pending = [stage for stage in prepared.job.stages() if not run.finished(stage.name)]
-    skipped = [s.name for s in prepared.job.stages() if s not in pending]
-    if not pending:
-        return skipped
-
-    def on_event(event: Mapping[str, Any]) -> None:
-        progress(event)
-        if event.get("event") != "unit":
-            run.event(**dict(event))
-
-    with (
-        single_threaded_blas(),
-        make_executor(engine.kind, engine.workers, engine.address, engine.processes) as executor,
-    ):
-        context = _Context(
-            seed=prepared.spec.seed,
-            inputs=prepared.opened.inputs,
-            run=run,
-            executor=executor,
-            cache=Path(prepared.spec.output) / ".partials" if engine.cache else None,
-            retry=RetryPolicy(attempts=engine.retries + 1),
-            say=say,
-            progress=on_event,
-        )
-        for stage in pending:
-            run.event("stage", stage=stage.name)
-            start = time.perf_counter()
-            context.counts = {}
-            files = stage.run(context)
-            seconds = time.perf_counter() - start
-            run.write_stage(stage.name, files, seconds, context.counts)
-            run.event("stage_done", stage=stage.name, seconds=seconds, **context.counts)
-            say(f"  {stage.name}: {seconds:.1f} s{_counted(context.counts)}")
+def _run_stages(job: Job, context: RunContext) -> list[str]:
+    run = context.run
+    stages = job.stages()
+    skipped = [stage.name for stage in stages if run.finished(stage.name)]
+    for stage in stages:
+        if stage.name in skipped:
+            continue
+        run.event("stage", stage=stage.name)
+        start = time.perf_counter()
+        context.counts = {}
+        files = stage.run(context)
+        seconds = time.perf_counter() - start
+        run.write_stage(stage.name, files, seconds, context.counts)
+        run.event("stage_done", stage=stage.name, seconds=seconds, **context.counts)
+        context.say(f"  {stage.name}: {seconds:.1f} s{_counted(context.counts)}")
     return skipped
 
 

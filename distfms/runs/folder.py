@@ -34,7 +34,7 @@ MANIFEST = "manifest.json"
 SCHEMA_VERSION = 1
 
 #: What a file system answers that knows no locks.
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
 def now() -> str:
@@ -82,10 +82,11 @@ def _sync_folder(folder: Path) -> None:
 
 def storage_error(path: Path, error: OSError) -> DistfmsError:
     """Explain a failed write."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return EngineError(
-            f"The disk is full: {path} could not be written. What was finished is kept; "
-            "free some space, then run the same command again and it goes on from there."
+            f"The disk is full, or a quota reached: {path} could not be written. What was "
+            "finished is kept; free some space, then run the same command again and it goes on "
+            "from there."
         )
     return EngineError(
         f"{path} could not be written ({error.strerror or error}). Check the folder's permissions, "
@@ -184,7 +185,7 @@ class RunFolder:
                 "another folder with --out."
             ) from error
         except OSError as error:
-            if error.errno not in _NO_LOCKS:
+            if error.errno not in NO_LOCKS:
                 raise storage_error(self.path / ".lock", error) from error
         try:
             yield

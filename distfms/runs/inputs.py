@@ -18,8 +18,7 @@ from distfms.data.dataset import ParquetDataset, open_dataset
 from distfms.data.long_source import TableFile, list_files
 from distfms.errors import SpecError
 from distfms.methods.contract import Inputs
-from distfms.runs.folder import _NO_LOCKS as NO_LOCKS
-from distfms.runs.folder import storage_error
+from distfms.runs.folder import NO_LOCKS, storage_error
 from distfms.runs.job_spec import JobSpec
 from distfms.spec import DataSection, LongForm, expand_variables, nearest
 
@@ -165,6 +164,31 @@ def _convert(long: LongForm, source: Any, labels: str | None, out: Path, seed: i
         max_judgments=long.max_judgments,
         seed=seed,
     )
+
+
+def convert_judgments(source: str, out: Path, **options: Any) -> list[str]:
+    """Convert judgments in long form, for the command line.
+
+    Parameters
+    ----------
+    source : str
+        Parquet or CSV.
+    out : Path
+        Folder to write.
+    **options
+        Of :func:`distfms.data.convert.convert_long_judgments`.
+
+    Returns
+    -------
+    list of str
+        What was done, for the user.
+    """
+    known = ("error", "keep", "first")
+    if options.get("duplicates", "error") not in known:
+        raise SpecError(f"--duplicates is {options['duplicates']!r}; it is {', '.join(known)}.")
+    report = convert_long_judgments(source, out, **options)
+    done = f"{report.n_judgments:,} judgments of {report.n_objects:,} objects in {report.out}"
+    return [done, *_left_out(report.to_dict())]
 
 
 def _left_out(report: Mapping[str, Any]) -> list[str]:

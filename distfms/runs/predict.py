@@ -80,8 +80,7 @@ def predict_file(
     job, finished = open_run(run)
     dataset = open_dataset(data)
     predictor = job.predictor(finished, dataset, budget)
-    if out.is_dir():
-        raise SpecError(f"--out {out} is a folder. Name a Parquet file to write.")
+    _refuse_place(out, data, dataset)
     n_rows, remarks = 0, dict[str, int]()
     with (
         single_threaded_blas(),
@@ -102,6 +101,20 @@ def predict_file(
         lines.append(predictor.spending())
     lines += [f"{label}: {count:,}" for label, count in remarks.items() if count]
     return "\n".join(lines)
+
+
+def _refuse_place(out: Path, data: str, dataset: ParquetDataset) -> None:
+    """Refuse to write where the predictions would hurt the data."""
+    if out.is_dir():
+        raise SpecError(f"--out {out} is a folder. Name a Parquet file to write.")
+    target = out.resolve()
+    if any(Path(file.path).resolve() == target for file in dataset.files):
+        raise SpecError(f"--out {out} is a file of the data to predict. Name another file.")
+    if Path(data).is_dir() and Path(data).resolve() in target.parents:
+        raise SpecError(
+            f"--out {out} lies in the data folder {data} and would become part of the data. "
+            "Name a file elsewhere."
+        )
 
 
 def _with_deadline(

@@ -24,7 +24,9 @@ class Projection:
         Upper bound of the statistics in the run folder and of the cached partials.
     memory : MemoryProjection
     limit : int or None
-        Bytes the spec allows; None for what the machine has.
+        Bytes the spec allows; None for what there is.
+    cached : bool
+        Whether partials are kept on disk.
     """
 
     n_rows: int
@@ -34,6 +36,7 @@ class Projection:
     written_bytes: int
     memory: MemoryProjection
     limit: int | None
+    cached: bool
 
     def lines(self) -> list[str]:
         """Say it, for the user."""
@@ -44,18 +47,28 @@ class Projection:
             f"Writes up to {format_bytes(self.written_bytes)} of statistics",
         ]
 
-    def require(self) -> None:
+    def require(self, available: int | None = None) -> None:
         """Refuse a job that cannot fit.
+
+        Parameters
+        ----------
+        available : int, optional
+            Bytes the workers have, where they are not on this machine.
 
         Raises
         ------
         EngineError
             With the numbers.
         """
-        require(self.memory, self.limit)
+        require(self.memory, available if self.limit is None else self.limit)
 
 
-def project_job(spec: JobSpec, inputs: Inputs, job: Job) -> Projection:
+#: Partials are always kept up to this size; beyond, only where they are no larger than what
+#: reading the data again would decode.
+_CACHE_FREELY_BYTES = 2**30
+
+
+def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = None) -> Projection:
     """Project a job's size from its data's footers and its statistics.
 
     Parameters
@@ -63,16 +76,20 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job) -> Projection:
     spec : JobSpec
     inputs : Inputs
     job : Job
+    workers : int, optional
+        Tasks side by side, where the engine knows better than the spec.
     """
     datasets = [d for d in (inputs.train, inputs.test) if d is not None]
     partitions = [p for d in datasets for p in d.partitions]
     value_bytes = job.statistics_bytes()
-    cached = len(partitions) if spec.engine.cache else 0
+    read_bytes = sum(p.n_bytes for p in partitions)
+    cache_bytes = value_bytes * len(partitions)
+    cached = spec.engine.cache and cache_bytes <= max(_CACHE_FREELY_BYTES, read_bytes)
     memory = project(
         n_units=len(partitions),
         largest_unit_bytes=max(p.n_bytes for p in partitions),
         value_bytes=value_bytes,
-        workers=spec.engine.workers or n_processors(),
+        workers=workers or spec.engine.workers or n_processors(),
         processes=spec.engine.processes,
     )
     limit = spec.engine.memory
@@ -80,8 +97,9 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job) -> Projection:
         n_rows=sum(d.n_rows for d in datasets),
         n_partitions=len(partitions),
         n_files=sum(len(d.files) for d in datasets),
-        read_bytes=sum(p.n_bytes for p in partitions),
-        written_bytes=value_bytes * (1 + cached),
+        read_bytes=read_bytes,
+        written_bytes=value_bytes + (cache_bytes if cached else 0),
         memory=memory,
         limit=None if limit is None else parse_bytes(limit),
+        cached=cached,
     )

@@ -254,3 +254,39 @@ def test_usage(place):
     assert distfms("run", cwd=place).returncode == 2
     assert distfms("fly", cwd=place).returncode == 2
     assert distfms("--help", cwd=place).returncode == 0
+
+
+def test_predictions_do_not_overwrite_the_data(place, data):
+    folder = run_job(judgments_job(data, place)).folder
+    own = place / "own"
+    own.mkdir()
+    (own / "part-0.parquet").write_bytes((data / "part-0.parquet").read_bytes())
+    before = (own / "part-0.parquet").read_bytes()
+    for target in ("own/part-0.parquet", "own/predicted.parquet"):
+        result = distfms("predict", folder, "own", "--out", target, cwd=place)
+        assert result.returncode == 2
+        assert target in result.stderr
+    assert [p.name for p in own.iterdir()] == ["part-0.parquet"]
+    assert (own / "part-0.parquet").read_bytes() == before
+
+
+def test_version_and_traceback_on_demand(place):
+    assert distfms("--version", cwd=place).stdout.startswith("distfms ")
+    result = distfms("--debug", "check", "nowhere.yaml", cwd=place)
+    assert "Traceback" in result.stderr
+    assert result.returncode == 1
+
+
+def test_a_full_disk_at_the_start_leaves_nothing(data, tmp_path, monkeypatch):
+    import errno
+
+    from distfms.errors import EngineError
+    from distfms.runs.folder import RunFolder
+
+    def full(self, **entries):
+        raise EngineError("The disk is full") from OSError(errno.ENOSPC, "No space")
+
+    monkeypatch.setattr(RunFolder, "update", full)
+    with pytest.raises(EngineError, match="disk is full"):
+        run_job(judgments_job(data, tmp_path / "runs"))
+    assert not (tmp_path / "runs" / "small").exists()
