@@ -5,6 +5,14 @@ and what to do about it. The command line prints it without a traceback and exit
 ``exit_code``.
 """
 
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+#: Known names that a message lists when none of them is near.
+_LISTED = 20
+
 
 class DistfmsError(Exception):
     """Base of every error that distfms raises on purpose."""
@@ -30,3 +38,42 @@ class NumericalError(DistfmsError):
 
 class EngineError(DistfmsError):
     """Workers, clusters or storage failed while a job was running."""
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """Find the known name that is most like a wrong one, whatever its capitals.
+
+    Parameters
+    ----------
+    name : str
+    known : iterable of str
+
+    Returns
+    -------
+    str or None
+        None where nothing is near.
+    """
+    lowered = {other.lower(): other for other in known}
+    near = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
+    return lowered[near[0]] if near else None
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Advise on a wrong name, for the end of an error message.
+
+    Parameters
+    ----------
+    name : str
+    known : iterable of str
+
+    Returns
+    -------
+    str
+        A sentence with a leading space: the nearest known name, or what there is.
+    """
+    names = list(known)
+    near = closest(name, names)
+    if near is not None:
+        return f" Did you mean {near!r}?"
+    listed = ", ".join(names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
+    return f" There are: {listed}." if names else ""

@@ -7,7 +7,6 @@ found there and what is expected.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from distfms.errors import SpecError
+from distfms.errors import SpecError, nearest
 
 S = TypeVar("S", bound="Section")
 
@@ -363,20 +362,6 @@ def _assigned(section: Any, keys: Sequence[str], value: Any, dotted: str) -> dic
         value if len(keys) == 1 else _assigned(result.get(keys[0]), keys[1:], value, dotted)
     )
     return result
-
-
-def nearest(name: str, known: Sequence[str]) -> str:
-    """Hint at the known name that is most like a wrong one.
-
-    Returns
-    -------
-    str
-        Such as ``" Did you mean `budget`?"``, or the list of known names where none is near.
-    """
-    match = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    if match:
-        return f" Did you mean `{match[0]}`?"
-    return f" Known: {', '.join(f'`{key}`' for key in sorted(known)[:20])}." if known else ""
 
 
 def parse_section(model: type[S], content: Any, where: str) -> S:

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distfms.data.long_source import nearest
 from distfms.data.write import ShardWriter, writing_to
-from distfms.errors import SpecError
+from distfms.errors import SpecError, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from distfms.data.labels import Labels
-from distfms.data.long_source import Judgments, LongColumns, LongSource, Source, nearest
+from distfms.data.long_source import Judgments, LongColumns, LongSource, Source
 from distfms.data.pivot import (
     Cells,
     Choose,
@@ -32,7 +32,7 @@ from distfms.data.pivot import (
 )
 from distfms.data.spill import Spill, bucket_borders
 from distfms.data.write import ROWS_PER_SHARD, ShardWriter, check_free, working_folder
-from distfms.errors import DataError
+from distfms.errors import DataError, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distfms.errors import DataError
+from distfms.errors import DataError, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -344,26 +343,6 @@ def require_column(names: Sequence[str], name: str, role: str, where: str) -> No
     if name in names:
         raise DataError(f"{where} has several columns named {name!r}.")
     raise DataError(f"{where} has no column {name!r} ({role}).{nearest(name, names)}")
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    """Advice for a name that is not among those known.
-
-    Parameters
-    ----------
-    name : str
-    names : sequence of str
-
-    Returns
-    -------
-    str
-        A sentence with a leading space.
-    """
-    close = difflib.get_close_matches(name, names, n=1)
-    if close:
-        return f" Did you mean {close[0]!r}?"
-    listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-    return f" There are: {listed}."
 
 
 def as_numbers(column: pa.ChunkedArray, name: str, path: str, first_row: int = 0) -> np.ndarray:

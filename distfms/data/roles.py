@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from distfms.errors import DataError, SpecError
+from distfms.errors import DataError, SpecError, closest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -119,9 +118,8 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
     str
         `` (did you mean 'x'?)``; empty when nothing is near.
     """
-    lowered = {other.lower(): other for other in known}
-    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
-    return f" (did you mean {lowered[close[0]]!r}?)" if close else ""
+    near = closest(name, known)
+    return f" (did you mean {near!r}?)" if near else ""
 
 
 def require_columns(schema: pa.Schema, names: Iterable[str], role: str = "column") -> None:

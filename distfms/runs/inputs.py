@@ -16,11 +16,11 @@ from distfms.data.builtin import BUILTIN, builtin_dataset
 from distfms.data.convert import CONVERSION, convert_long_judgments
 from distfms.data.dataset import ParquetDataset, open_dataset
 from distfms.data.long_source import TableFile, list_files
-from distfms.errors import SpecError
+from distfms.errors import SpecError, nearest
 from distfms.methods.contract import Inputs
 from distfms.runs.folder import NO_LOCKS, storage_error
 from distfms.runs.job_spec import JobSpec
-from distfms.spec import DataSection, LongForm, expand_variables, nearest
+from distfms.spec import DataSection, LongForm, expand_variables
 
 
 @dataclass(frozen=True)

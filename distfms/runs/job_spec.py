@@ -13,13 +13,12 @@ from typing import Annotated, Any
 import yaml
 from pydantic import Field, field_validator
 
-from distfms.errors import SpecError
+from distfms.errors import SpecError, nearest
 from distfms.methods import METHODS, method_job
 from distfms.spec import (
     DataSection,
     EngineSection,
     Section,
-    nearest,
     parse_section,
     read_yaml,
     set_dotted,

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from distfms.errors import EngineError, SpecError
-from distfms.spec import nearest
+from distfms.errors import EngineError, SpecError, nearest
 
 #: Status values after which nothing more happens to a job.
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")

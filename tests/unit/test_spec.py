@@ -77,16 +77,16 @@ def test_set_dotted_refuses_nonsense(assignment):
 
 
 def test_unknown_key_names_the_nearest():
-    with pytest.raises(SpecError, match=r"data\.tset.*`test`"):
+    with pytest.raises(SpecError, match=r"data\.tset.*'test'"):
         parse_section(DataSection, {"path": "a", "target": "y", "tset": 0.1}, "data")
-    with pytest.raises(SpecError, match=r"multiselect\.buget.*`budget`"):
+    with pytest.raises(SpecError, match=r"multiselect\.buget.*'budget'"):
         spec(multiselect={"buget": 3})
-    with pytest.raises(SpecError, match=r"`engin`.*`engine`"):
+    with pytest.raises(SpecError, match=r"`engin`.*'engine'"):
         spec(engin={})
 
 
 def test_unknown_method_names_the_nearest():
-    with pytest.raises(SpecError, match=r"multiselct.*`multiselect`"):
+    with pytest.raises(SpecError, match=r"multiselct.*'multiselect'"):
         build_spec({**MINIMAL, "method": "multiselct"})
     with pytest.raises(SpecError, match="`method` is missing"):
         build_spec({"name": "x"})

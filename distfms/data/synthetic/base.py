@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections import deque
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from distfms.data.write import ROWS_PER_SHARD, ShardWriter
-from distfms.errors import SpecError
+from distfms.errors import SpecError, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,7 +99,7 @@ class Generator:
             if name not in self.parameters:
                 raise SpecError(
                     f"generator {self.name!r} has no parameter {name!r}."
-                    + suggestion(name, list(self.parameters))
+                    + nearest(name, list(self.parameters))
                 )
         return {
             name: _converted(name, given.get(name, default), default)
@@ -239,23 +238,6 @@ def require(holds: bool, message: str) -> None:
     """
     if not holds:
         raise SpecError(message + ".")
-
-
-def suggestion(name: str, known: list[str]) -> str:
-    """Advice for an unknown name.
-
-    Parameters
-    ----------
-    name : str
-    known : list of str
-
-    Returns
-    -------
-    str
-        A sentence with a leading space.
-    """
-    close = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean {close[0]!r}?" if close else f" There are: {', '.join(known)}."
 
 
 def _converted(name: str, value: Any, default: Any) -> Any:

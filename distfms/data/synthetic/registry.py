@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from distfms.data.synthetic import binary, judged, linear
-from distfms.data.synthetic.base import Generator, generate, suggestion
-from distfms.errors import SpecError
+from distfms.data.synthetic.base import Generator, generate
+from distfms.errors import SpecError, nearest
 
 _GENERATORS = (
     Generator(
@@ -123,7 +123,7 @@ def make(
     >>> make("gram", "data/gram", 1_000_000, shards=32, n_features=100)  # doctest: +SKIP
     """
     if name not in GENERATORS:
-        raise SpecError(f"no generator {name!r}." + suggestion(name, list(GENERATORS)))
+        raise SpecError(f"no generator {name!r}." + nearest(name, list(GENERATORS)))
     return generate(
         GENERATORS[name],
         out,

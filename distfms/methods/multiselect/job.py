@@ -11,7 +11,7 @@ import numpy as np
 from distfms.data.dataset import ParquetDataset
 from distfms.data.judgments import detect_layout
 from distfms.data.roles import Roles, require_same_kinds, resolve_roles
-from distfms.errors import DataError, SpecError
+from distfms.errors import DataError, SpecError, nearest
 from distfms.methods.contract import Content, Context, FinishedRun, Inputs, Job, Stage
 from distfms.methods.multiselect import figures
 from distfms.methods.multiselect.curves import (
@@ -56,7 +56,6 @@ from distfms.methods.multiselect.refine import refine
 from distfms.methods.multiselect.remarks import evaluation_remarks, selection_remarks
 from distfms.methods.multiselect.write_plan import WritePlan
 from distfms.report.provenance import build_page
-from distfms.spec import nearest
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.judgments import JudgmentStatistics

@@ -11,8 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from distfms.errors import SpecError
-from distfms.methods.sequence.groups import nearest_hint
+from distfms.errors import SpecError, nearest
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ def _groups_of(pattern: str, names: Sequence[str], where: str) -> list[int]:
         return [list(names).index(pattern)]
     found = [index for index, name in enumerate(names) if fnmatchcase(name, pattern)]
     if not found:
-        raise SpecError(f"{pattern!r} in {where} is no group.{nearest_hint(pattern, names)}")
+        raise SpecError(f"{pattern!r} in {where} is no group.{nearest(pattern, names)}")
     return found
 
 

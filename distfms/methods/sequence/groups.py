@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from distfms.errors import SpecError
+from distfms.errors import SpecError, nearest
 
 
 @dataclass(frozen=True)
@@ -145,12 +144,6 @@ def _matches(group: str, pattern: str, known: Sequence[str]) -> list[str]:
     found = [column for column in known if fnmatchcase(column, pattern)]
     if not found:
         raise SpecError(
-            f"{pattern!r} of group {group!r} is no feature column.{nearest_hint(pattern, known)}"
+            f"{pattern!r} of group {group!r} is no feature column.{nearest(pattern, known)}"
         )
     return found
-
-
-def nearest_hint(name: str, known: Sequence[str]) -> str:
-    """Sentence that names the nearest known name, or nothing when none is near."""
-    near = difflib.get_close_matches(name, known, n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
