@@ -11,6 +11,11 @@ import pytest
 from tests import ray_here
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put tests on a Ray cluster first: Ray reads its settings once, when it is first imported."""
+    items.sort(key=lambda item: "ray_session" not in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture(scope="session")
 def realdata() -> Path:
     """Folder of public data; a test that uses it is marked ``realdata`` too."""
