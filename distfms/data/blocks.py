@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from distfms.data.categories import Categories, categorical_columns, level_codes
 from distfms.data.columns import (
     block_buffer,
-    column_sums,
     fill_columns,
     in_file_order,
     refuse_infinite,
@@ -34,6 +33,10 @@ if TYPE_CHECKING:
 
 MissingPolicy = Literal["error", "drop", "mean"]
 """What to do about missing features: refuse, leave the row out, or leave NaN for the mean."""
+
+
+#: Bytes of a block that are filled before they are summed: the sum finds them in the cache.
+_RUN_BYTES = 2**19
 
 
 @dataclass(frozen=True)
@@ -354,7 +357,7 @@ class _Filler:
         self.targets = set(plan.roles.target)
         self.unknown = plan.unknown
         self.order = rows.order
-        self.part_slices = rows.part_slices
+        self.parts = [(p, cut) for p, cut in enumerate(rows.part_slices) if cut.stop > cut.start]
         self.missing = missing
         self.values = values
         self.part_sums = np.zeros((len(rows.part_slices), len(values)))
@@ -362,28 +365,31 @@ class _Filler:
 
     def fill(self, columns: Sequence[SourceColumn], table: pa.Table) -> None:
         """Fill the block rows of some source columns that follow one another."""
-        absent: dict[str, np.ndarray] = {}
-        for is_category, run in groupby(columns, lambda column: column.levels is not None):
-            if is_category:
-                absent |= {column.name: self._fill_category(column, table) for column in run}
-            else:
-                self._fill_numbers(list(run), table)
-        first, stop = columns[0].start, columns[-1].stop
-        # While the rows are in the cache.
-        for sums, rows in zip(self.part_sums, self.part_slices, strict=True):
-            sums[first:stop] = column_sums(self.values[first:stop, rows])
-        suspect = ~np.isfinite(self.part_sums[:, first:stop]).all(axis=0)
-        for column in columns:
-            if column.levels is not None:
-                self._apply_policy(column.name, absent[column.name])
-            elif suspect[column.start - first]:
-                self._look_at(column)
+        for is_category, found in groupby(columns, lambda column: column.levels is not None):
+            run = list(found)
+            if not is_category:
+                self._fill_numbers(run, table)
+                continue
+            for column in run:
+                self._fill_category(column, table)
 
     def _fill_numbers(self, columns: Sequence[SourceColumn], table: pa.Table) -> None:
-        """Fill the block rows of a run of numeric columns."""
+        """Fill the block rows of consecutive numeric columns."""
         if len(columns) < table.num_columns:
             table = table.select([column.name for column in columns])
-        fill_columns(table, self.values[columns[0].start : columns[-1].stop], self.order)
+        start, stop = columns[0].start, columns[-1].stop
+        step = max(1, _RUN_BYTES // (8 * self.partition.n_rows))
+        for rows in fill_columns(table, self.values[start:stop], self.order, step):
+            self._sum(slice(start + rows.start, start + rows.stop))
+        finite = np.logical_and.reduce(np.isfinite(self.part_sums[:, start:stop]))
+        for index in np.flatnonzero(~finite):
+            self._look_at(columns[int(index)])
+
+    def _sum(self, rows: slice) -> None:
+        """Sum block rows by part."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part, columns in self.parts:
+                self.part_sums[part, rows] = self.values[rows, columns].sum(axis=1)
 
     def _look_at(self, column: SourceColumn) -> None:
         """Refuse infinite values of a numeric column and apply the policy on missing ones."""
@@ -394,8 +400,8 @@ class _Filler:
             raise refuse_infinite(self.reader, self.partition, column.name, in_file)
         self._apply_policy(column.name, np.isnan(values))
 
-    def _fill_category(self, column: SourceColumn, table: pa.Table) -> np.ndarray:
-        """Fill the indicator rows of a category and tell where it is missing."""
+    def _fill_category(self, column: SourceColumn, table: pa.Table) -> None:
+        """Fill the indicator rows of a category."""
         levels = column.levels or ()
         codes, unknown = level_codes(table.column(column.name), levels)
         if unknown and self.unknown == "error":
@@ -409,7 +415,8 @@ class _Filler:
             np.equal(codes, level, out=self.values[row], casting="unsafe")
         absent = codes == -1
         self.values[column.start : column.stop, absent] = np.nan
-        return absent
+        self._sum(slice(column.start, column.stop))
+        self._apply_policy(column.name, absent)
 
     def _apply_policy(self, name: str, absent: np.ndarray) -> None:
         """Refuse missing values or note them, as the policy says."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -82,7 +83,9 @@ def fill_numbers(column: Any, out: np.ndarray, order: np.ndarray | None = None) 
     return finite or bool(np.isfinite(out).all())
 
 
-def fill_columns(table: Any, out: np.ndarray, order: np.ndarray | None = None) -> None:
+def fill_columns(
+    table: Any, out: np.ndarray, order: np.ndarray | None, step: int
+) -> Iterator[slice]:
     """Copy numeric columns into consecutive rows of a block; null becomes NaN.
 
     Parameters
@@ -90,42 +93,51 @@ def fill_columns(table: Any, out: np.ndarray, order: np.ndarray | None = None) -
     table : pyarrow.Table
         Of integers, floats, decimals or booleans.
     out : ndarray of float64, shape (n_columns, n)
-        Overwritten.
-    order : ndarray of intp, shape (n,), optional
+        C-ordered or a run of rows of such an array; overwritten.
+    order : ndarray of intp, shape (n,), or None
         Row order wanted, as for :func:`fill_numbers`.
+    step : int
+        Rows of `out` to fill at a time, at least 1.
+
+    Yields
+    ------
+    slice
+        The rows of `out` that were filled just now.
     """
-    batches = table.to_batches()
-    if order is not None and len(batches) > 1:
-        for column, row in zip(table.columns, out, strict=True):
-            fill_numbers(column, row, order)
+    import pyarrow as pa
+
+    double = pa.float64()
+    batches = [
+        [
+            a.to_numpy() if a.type == double and not a.null_count else as_floats(a)
+            for a in batch.columns
+        ]
+        for batch in table.to_batches()
+    ]
+    for start in range(0, len(out), step):
+        rows = slice(start, min(start + step, len(out)))
+        pieces = [columns[rows] for columns in batches]
+        if order is None:
+            _join(pieces, out[rows])
+        else:
+            for row, *parts in zip(out[rows], *pieces, strict=True):
+                whole = parts[0]
+                if len(parts) > 1:
+                    whole = np.concatenate(parts, out=_buffer("column", len(row)))
+                whole.take(order, out=row, mode="clip")  # "raise" would buffer the output
+        yield rows
+
+
+def _join(pieces: Sequence[Sequence[np.ndarray]], out: np.ndarray) -> None:
+    """Copy the pieces of several columns; one call for many columns seldom waits for the GIL."""
+    if len(pieces) == 1:
+        np.concatenate(pieces[0], out=out.reshape(-1))
         return
     start = 0
-    for batch in batches:
-        values = [as_floats(array) for array in batch.columns]
-        if order is None:
-            # One call for all columns: the threads seldom meet at the interpreter's lock.
-            np.stack(values, out=out[:, start : start + batch.num_rows])
-        else:
-            for column, row in zip(values, out, strict=True):
-                column.take(order, out=row, mode="clip")  # "raise" would buffer the output
-        start += batch.num_rows
-
-
-def column_sums(rows: np.ndarray) -> np.ndarray:
-    """Sum each row of a block, which also tells whether all of it is finite.
-
-    Parameters
-    ----------
-    rows : ndarray of float64, shape (d, n)
-        Unit stride along the last axis.
-
-    Returns
-    -------
-    ndarray of float64, shape (d,)
-        Finite only if all values are; not finite also where the sum overflows.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        return rows.sum(axis=1)
+    for columns in pieces:
+        stop = start + len(columns[0])
+        np.stack(columns, out=out[:, start:stop])
+        start = stop
 
 
 def as_floats(array: Any) -> np.ndarray:

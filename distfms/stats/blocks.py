@@ -71,7 +71,13 @@ class Block:
     overwrite: bool
 
     @classmethod
-    def of(cls, values: np.ndarray, weight: np.ndarray | None, overwrite: bool = False) -> Block:
+    def of(
+        cls,
+        values: np.ndarray,
+        weight: np.ndarray | None,
+        overwrite: bool = False,
+        sums: np.ndarray | None = None,
+    ) -> Block:
         """Check a block and compute its means.
 
         Parameters
@@ -82,6 +88,8 @@ class Block:
             At least 0, finite.
         overwrite : bool
             Whether `values` may be used as scratch.
+        sums : ndarray of shape (d,), optional
+            ``values.sum(axis=1)`` where it is known; not used where there are weights.
 
         Raises
         ------
@@ -97,7 +105,9 @@ class Block:
             # Indexing with a mask would give Fortran order.
             values, overwrite = np.compress(keep, values, axis=1), True
         with np.errstate(over="ignore", invalid="ignore"):
-            mean = _weighted_sum(values, weight) / max(_total(weight, values.shape[1]), _TINY)
+            if sums is None or weight is not None:
+                sums = _weighted_sum(values, weight)
+            mean = sums / max(_total(weight, values.shape[1]), _TINY)
         incomplete = np.flatnonzero(~np.isfinite(mean))
         refuse_infinite(values, incomplete)
         observed = np.full(mean.size, _total(weight, values.shape[1]))

@@ -21,6 +21,8 @@ from distfms.stats.blocks import Block, mean_is_small
 CONSTANT_RTOL = 1e-12
 #: A weight that is at most this part of what it is the remainder of counts as nothing left.
 _GONE_RTOL = 1e-9
+#: Rows of an outer product that are formed at a time.
+_OUTER_ROWS = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +68,12 @@ class CoMoments:
 
     @classmethod
     def from_block(
-        cls, block: np.ndarray, weight: np.ndarray | None = None, *, overwrite: bool = False
+        cls,
+        block: np.ndarray,
+        weight: np.ndarray | None = None,
+        *,
+        overwrite: bool = False,
+        sums: np.ndarray | None = None,
     ) -> CoMoments:
         """Co-moments of one block of rows.
 
@@ -79,6 +86,9 @@ class CoMoments:
             At least 0. Rows of weight 0 count for nothing.
         overwrite : bool, default=False
             Whether `block` may be used as scratch, which saves a copy.
+        sums : ndarray of shape (d,), optional
+            ``block.sum(axis=1)`` where it is known, which saves a pass; not finite for columns
+            with missing values. Not used where there are weights.
 
         Returns
         -------
@@ -95,7 +105,7 @@ class CoMoments:
         parts release the GIL. The result depends on the content alone, not on its place in
         memory, for a given number of BLAS threads.
         """
-        rows = Block.of(block, weight, overwrite)
+        rows = Block.of(block, weight, overwrite, sums)
         if not rows.n_samples:
             return cls.empty(rows.mean.size)
         product = _raw_product(rows) or _centred_product(rows)
@@ -138,7 +148,7 @@ class CoMoments:
         if self.pair_weight is None and other.pair_weight is None:
             share = other.weight / total[1]
             comoment = self.comoment + other.comoment
-            comoment += np.outer(delta, delta) * (self.weight * share)
+            add_outer(comoment, delta, self.weight * share)
             return CoMoments(*total, weight_sq, self.mean + delta * share, comoment)
         mean = merged_mean(self.mean, self.observed_weight, other.mean, other.observed_weight)
         a, b = self._recentred(mean), other._recentred(mean)
@@ -348,6 +358,23 @@ def _clipped(comoment: np.ndarray) -> np.ndarray:
     return comoment
 
 
+def add_outer(matrix: np.ndarray, vector: np.ndarray, factor: float) -> None:
+    """Add ``factor · vector vectorᵀ`` to a symmetric matrix in place; it stays symmetric.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (d, d)
+    vector : ndarray of shape (d,)
+    factor : float
+    """
+    root = vector * np.sqrt(abs(factor))
+    apply = np.add if factor >= 0 else np.subtract
+    # Some rows at a time: the product stays in the cache and takes no new memory each time.
+    for start in range(0, len(vector), _OUTER_ROWS):
+        rows = matrix[start : start + _OUTER_ROWS]
+        apply(rows, root[start : start + _OUTER_ROWS, None] * root, out=rows)
+
+
 def merged_mean(
     mean: np.ndarray, weight: np.ndarray, other: np.ndarray, other_weight: np.ndarray
 ) -> np.ndarray:
@@ -400,7 +427,7 @@ def _raw_product(rows: Block) -> CoMoments | None:
     n, mean = rows.n_samples, rows.mean
     with np.errstate(over="ignore", invalid="ignore"):
         comoment = rows.values @ rows.values.T
-        comoment -= np.outer(mean, mean) * n
+        add_outer(comoment, mean, -n)
         good = mean_is_small(mean, np.diagonal(comoment) / n)
     return CoMoments(n, float(n), float(n), mean, comoment) if good else None
 

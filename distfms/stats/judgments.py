@@ -19,8 +19,11 @@ from distfms.stats.comoments import CoMoments
 from distfms.stats.ragged import Ragged, check_rows
 
 #: Fields of `JudgmentStatistics` that merge by addition.
-_SUMS = ("variance_sum", "variance_weight", "noise_sum", "single_weight")
+SUMS = ("variance_sum", "variance_weight", "noise_sum", "single_weight")
 _COUNTS = ("n_judgments", "n_judged", "n_repeated")
+
+#: Its counts, the largest last.
+WITHIN_COUNTS = (*_COUNTS, "max_judgments")
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +113,7 @@ class JudgmentStatistics:
     @classmethod
     def empty(cls, n_attributes: int) -> JudgmentStatistics:
         """Summary of no objects: the identity of `merge`."""
-        sums = [np.zeros(n_attributes) for _ in _SUMS]
+        sums = [np.zeros(n_attributes) for _ in SUMS]
         counts = [np.zeros(n_attributes, dtype=np.int64) for _ in (*_COUNTS, "max_judgments")]
         return cls(CoMoments.empty(n_attributes + 1), *sums, *counts)
 
@@ -138,13 +141,13 @@ class JudgmentStatistics:
             If a judgment or label is not finite (missing judgments are shorter lists, not NaN),
             a weight is negative, or the numbers of rows differ.
         """
-        judgments, label, weight = _checked(judgments, label, weight)
+        judgments, label, weight = checked_judgments(judgments, label, weight)
         block = np.empty((len(judgments) + 1, label.size))
         block[-1] = label
         rows = []
         for attribute, ragged in enumerate(judgments):
             block[attribute], squares = ragged.means_and_squares()
-            rows.append(_within(ragged.counts(), squares, weight))
+            rows.append(within_objects(ragged.counts(), squares, weight))
         table = np.array(rows, dtype=np.float64).reshape(len(rows), 8)
         means = CoMoments.from_block(block, weight, overwrite=True)
         return cls(means, *table[:, :4].T.copy(), *table[:, 4:].T.astype(np.int64))
@@ -167,7 +170,7 @@ class JudgmentStatistics:
         ValueError
             If the numbers of attributes differ.
         """
-        added = {name: getattr(self, name) + getattr(other, name) for name in _SUMS + _COUNTS}
+        added = {name: getattr(self, name) + getattr(other, name) for name in SUMS + _COUNTS}
         return JudgmentStatistics(
             means=self.means.merge(other.means),
             max_judgments=np.maximum(self.max_judgments, other.max_judgments),
@@ -197,7 +200,7 @@ class JudgmentStatistics:
                 np.maximum(getattr(self, name) - getattr(other, name), 0.0),
                 0.0,
             )
-            for name in _SUMS
+            for name in SUMS
         }
         return replace(self, means=means, **counts, **sums)
 
@@ -209,25 +212,25 @@ class JudgmentStatistics:
         ValueError
             If `factor` is not positive and finite.
         """
-        sums = {name: getattr(self, name) * factor for name in _SUMS}
+        sums = {name: getattr(self, name) * factor for name in SUMS}
         return replace(self, means=self.means.scaled(factor), **sums)
 
     def take(self, attributes: np.ndarray | Sequence[int]) -> JudgmentStatistics:
         """Summary of some attributes, in the order given, and of the label."""
         index = np.arange(self.n_attributes)[np.asarray(attributes)]
-        own = {n: getattr(self, n)[index] for n in (*_SUMS, *_COUNTS, "max_judgments")}
+        own = {n: getattr(self, n)[index] for n in (*SUMS, *_COUNTS, "max_judgments")}
         return replace(self, means=self.means.take(np.append(index, self.n_attributes)), **own)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Content as named arrays."""
-        own = {name: getattr(self, name) for name in (*_SUMS, *_COUNTS, "max_judgments")}
+        own = {name: getattr(self, name) for name in (*SUMS, *_COUNTS, "max_judgments")}
         return own | {f"means_{key}": array for key, array in self.means.to_arrays().items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> JudgmentStatistics:
         """Inverse of :meth:`to_arrays`."""
-        own = {name: arrays[name] for name in (*_SUMS, *_COUNTS, "max_judgments")}
-        return cls(means=CoMoments.from_arrays(_with_prefix("means_", arrays)), **own)
+        own = {name: arrays[name] for name in (*SUMS, *_COUNTS, "max_judgments")}
+        return cls(means=CoMoments.from_arrays(with_prefix("means_", arrays)), **own)
 
     def internal_variance(self) -> np.ndarray:
         """Return v̂ of each attribute, NaN where no object has two judgments; shape (d,)."""
@@ -267,7 +270,7 @@ class JudgmentStatistics:
         if not self.n_objects:
             raise DataError("There is no object to estimate from.")
         refuse(self.n_judged == 0, labels, "has no judgment of any object; exclude it")
-        v = self._internal_variance_or(internal_variance, labels)
+        v = given_or_estimated(self.internal_variance(), internal_variance, labels)
         d, covariance = self.n_attributes, self.means.covariance(pairwise=True)
         second_moment = covariance[:d, :d].copy()
         noise = (self.noise_sum + v * self.single_weight) / self.means.observed_weight[:d]
@@ -287,26 +290,6 @@ class JudgmentStatistics:
             n_missing=self.n_objects - self.n_judged,
             mean_judgments=self.n_judgments / self.n_judged,
         )
-
-    def _internal_variance_or(self, given: np.ndarray | None, names: Sequence[str]) -> np.ndarray:
-        """Estimated internal variances, replaced by those given."""
-        v = self.internal_variance()
-        if given is not None:
-            given = np.broadcast_to(np.asarray(given, dtype=np.float64), v.shape)
-            bad = np.flatnonzero((given < 0) | np.isinf(given))
-            if bad.size:
-                raise SpecError(
-                    f"The internal variance of attribute {names[bad[0]]} is {given[bad[0]]}; "
-                    "it must be finite and at least 0."
-                )
-            v = np.where(np.isnan(given), v, given)
-        refuse(
-            np.isnan(v),
-            names,
-            "has no object with two judgments, so that its internal variance cannot be estimated; "
-            "collect a second judgment of some objects, give its variance, or exclude it",
-        )
-        return v
 
 
 @dataclass(frozen=True, eq=False)
@@ -353,7 +336,7 @@ class CopiesStatistics:
         DataError
             As :meth:`JudgmentStatistics.from_block`.
         """
-        judgments, label, weight = _checked(judgments, label, weight)
+        judgments, label, weight = checked_judgments(judgments, label, weight)
         block = np.empty((len(judgments) * copies + 1, label.size))
         for attribute, ragged in enumerate(judgments):
             block[attribute * copies : (attribute + 1) * copies] = ragged.padded(copies)
@@ -387,6 +370,26 @@ class CopiesStatistics:
         return cls(CoMoments.from_arrays(arrays), int(arrays["copies"]))
 
 
+def given_or_estimated(v: np.ndarray, given: np.ndarray | None, names: Sequence[str]) -> np.ndarray:
+    """Replace internal variances, NaN where they cannot be estimated, by those given."""
+    if given is not None:
+        given = np.broadcast_to(np.asarray(given, dtype=np.float64), v.shape)
+        bad = np.flatnonzero((given < 0) | np.isinf(given))
+        if bad.size:
+            raise SpecError(
+                f"The internal variance of attribute {names[bad[0]]} is {given[bad[0]]}; "
+                "it must be finite and at least 0."
+            )
+        v = np.where(np.isnan(given), v, given)
+    refuse(
+        np.isnan(v),
+        names,
+        "has no object with two judgments, so that its internal variance cannot be estimated; "
+        "collect a second judgment of some objects, give its variance, or exclude it",
+    )
+    return v
+
+
 def refuse(bad: np.ndarray, names: Sequence[str], what: str) -> None:
     """Raise `DataError` naming the attributes for which `bad` holds."""
     found = [str(names[int(a)]) for a in np.flatnonzero(bad)]
@@ -395,7 +398,7 @@ def refuse(bad: np.ndarray, names: Sequence[str], what: str) -> None:
         raise DataError(f"Attribute{'s' if len(found) > 1 else ''} {shown}: {what}.")
 
 
-def _checked(
+def checked_judgments(
     judgments: Sequence[Ragged], label: np.ndarray, weight: np.ndarray | None
 ) -> tuple[Sequence[Ragged], np.ndarray, np.ndarray | None]:
     """Check a block of objects and leave out those of weight 0."""
@@ -410,7 +413,9 @@ def _checked(
     return judgments, label, weight
 
 
-def _within(counts: np.ndarray, squares: np.ndarray, weight: np.ndarray | None) -> list[float]:
+def within_objects(
+    counts: np.ndarray, squares: np.ndarray, weight: np.ndarray | None
+) -> list[float]:
     """Return the sums of `JudgmentStatistics`, in its order, for one attribute."""
     repeated = counts >= 2
     k = counts[repeated]
@@ -430,6 +435,6 @@ def _within(counts: np.ndarray, squares: np.ndarray, weight: np.ndarray | None) 
     ]
 
 
-def _with_prefix(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def with_prefix(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Arrays whose name starts with `prefix`, without it."""
     return {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}

@@ -9,6 +9,9 @@ import numpy as np
 
 from distfms.errors import DataError
 
+#: Lists up to this length are taken together with the others of their length.
+_FEW = 8
+
 
 class Ragged(NamedTuple):
     """Lists of float64, one per row.
@@ -106,12 +109,19 @@ class Ragged(NamedTuple):
         counts = self.counts()
         k = int(counts[0]) if counts.size else 0
         if k > 0 and (counts == k).all():
-            return _equal_lengths(self.content().reshape(-1, k))
+            return _equal_lengths(list(self.content().reshape(-1, k).T))
         means, squares = np.full(self.n_rows, np.nan), np.zeros(self.n_rows)
-        held = counts > 0
-        if held.any():
-            starts = self.offsets[:-1][held] - self.offsets[0]
-            means[held], squares[held] = _reduced(self.content(), starts, counts[held])
+        starts, longest = self.offsets[:-1], int(counts.max(initial=0))
+        for k in range(1, min(longest, _FEW) + 1):
+            rows = np.flatnonzero(counts == k)
+            first = starts[rows]
+            columns = [self.values.take(first + c) for c in range(k)]
+            means[rows], squares[rows] = _equal_lengths(columns)
+        if longest > _FEW:
+            many = counts > _FEW
+            held = self if many.all() else self.take(many)
+            first = held.offsets[:-1] - held.offsets[0]
+            means[many], squares[many] = _reduced(held.content(), first, counts[many])
         return means, squares
 
     def _gather(self, starts: np.ndarray, counts: np.ndarray) -> Self:
@@ -149,19 +159,18 @@ def check_rows(judgments: Sequence[Ragged], n_rows: int) -> None:
             raise DataError(f"attribute {attribute} has a judgment that is not a finite number")
 
 
-def _equal_lengths(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Row means and centred sums of squares of an (n, k) table, column by column.
+def _equal_lengths(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Means and centred sums of squares of lists of one length, given as k columns.
 
     Sums along an axis of a few elements are slow; k sums of long columns are not.
     """
-    k = table.shape[1]
-    # The first value as origin makes rows of equal values exact and keeps the digits of others.
-    origin = table[:, 0]
-    differences = [table[:, c] - origin for c in range(1, k)]
+    # The first value as origin makes lists of equal values exact and keeps the digits of others.
+    origin, *others = columns
+    differences = [column - origin for column in others]
     shift, squares = np.zeros(origin.size), np.zeros(origin.size)
     for difference in differences:
         shift += difference
-    shift /= k
+    shift /= len(columns)
     for difference in differences:
         difference -= shift
         squares += np.square(difference, out=difference)

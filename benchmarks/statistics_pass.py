@@ -1,0 +1,217 @@
+"""The Gram pass over Parquet against the time of its two unavoidable parts.
+
+The pass is the product's own: partitions of ``open_dataset``, each read by ``read_rows`` into the
+thread's block and summarised by ``CoMoments``, merged by ``map_reduce`` on two threads; no cache.
+It is compared with decoding the same files and doing nothing with them plus multiplying as much
+data, all of it in memory, ``block @ block.T`` with one BLAS thread in each of two threads. Decoding
+is measured with one call for all columns of a partition and, as the pass does it, a few columns
+at a time. All are measured in turn, several times, so that the ratio does not suffer from what
+else the machine does. Also shown: the pass with 5 folds and a held-out part, the Gram matrix by
+Dask arrays over the same files, and the processor time of each, which load changes less.
+
+Run with ``python benchmarks/statistics_pass.py [--rows N] [--data FOLDER] [--repeats N]``.
+``--rows`` is the number of the tall data (1 M × 100); the wide ones (500 columns) have a fifth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from distfms.data.blocks import ColumnPlan, RowBlock, read_rows
+from distfms.data.dataset import ParquetDataset, Partition, open_dataset
+from distfms.data.folds import FoldPlan
+from distfms.data.roles import resolve_roles
+from distfms.data.synthetic import make
+from distfms.engine import LocalExecutor, Unit, map_reduce
+from distfms.stats.base import Folded
+from distfms.stats.comoments import CoMoments
+
+WORKERS = 2
+FILES = 32
+TARGET = 1.15
+FOLDS = FoldPlan(n_folds=5, test=0.2, seed=0)
+TALL, WIDE = 100, 500
+
+PASS, DECODE, BATCHES, BLAS = "pass", "decode", "decode, in batches", "BLAS"
+FOLDED, DASK = "pass, 5 folds + test", "Dask arrays"
+
+Measurement = tuple[float, float]
+"""Seconds of wall time and of processor time."""
+
+
+def plan_of(dataset: ParquetDataset) -> ColumnPlan:
+    """All columns, the target last."""
+    return ColumnPlan.from_schema(dataset.schema, resolve_roles(dataset.schema, target="target"))
+
+
+def summarise(block: RowBlock, part: int) -> CoMoments:
+    """Co-moments of one part of a block, whose memory is used as scratch."""
+    sums = None if block.part_sums is None else block.part_sums[part]
+    rows = block.part_slices[part]
+    return CoMoments.from_block(block.values[:, rows], overwrite=True, sums=sums)
+
+
+def gram(dataset: ParquetDataset, plan: ColumnPlan, partition: Partition) -> CoMoments:
+    return summarise(read_rows(dataset, partition, plan), 0)
+
+
+def folded_gram(
+    dataset: ParquetDataset, plan: ColumnPlan, partition: Partition
+) -> Folded[CoMoments]:
+    block = read_rows(dataset, partition, plan, folds=FOLDS)
+    return Folded(tuple(summarise(block, part) for part in range(FOLDS.n_parts)))
+
+
+def decode(dataset: ParquetDataset, partition: Partition) -> None:
+    with dataset.reader.open(partition) as file:
+        file.read_row_groups(list(partition.row_groups), use_threads=False)
+
+
+def decode_batches(dataset: ParquetDataset, partition: Partition) -> None:
+    for _ in dataset.reader.batches(partition, dataset.schema.names):
+        pass
+
+
+def dask_gram(folder: Path, n_rows: int) -> np.ndarray:
+    """Centred Gram matrix as one would write it with Dask arrays, a chunk for each file."""
+    import dask
+    import dask.array as da
+    import pyarrow.parquet as pq
+
+    def read(file: Path) -> np.ndarray:
+        table = pq.read_table(file, use_threads=False)
+        return np.column_stack([column.to_numpy() for column in table.columns])
+
+    files = sorted(folder.glob("part-*.parquet"))
+    shapes = [pq.read_metadata(file) for file in files]
+    chunks = [
+        da.from_delayed(dask.delayed(read)(file), (meta.num_rows, meta.num_columns), float)
+        for file, meta in zip(files, shapes, strict=True)
+    ]
+    x = da.concatenate(chunks)
+    product, total = dask.compute(x.T @ x, x.sum(axis=0), scheduler="threads", num_workers=WORKERS)
+    return product - np.outer(total, total) / n_rows
+
+
+def nothing(*_: Any) -> None:
+    """Merge results that nobody wants."""
+
+
+@contextmanager
+def data_folder(given: Path | None) -> Iterator[Path]:
+    """Scratch folder inside the given one, removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="distfms-bench-", dir=given) as folder:
+        yield Path(folder)
+
+
+def timed(work: Callable[[], Any]) -> Measurement:
+    wall, processor = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - wall, time.process_time() - processor
+
+
+def contenders(
+    dataset: ParquetDataset, folder: Path, executor: LocalExecutor
+) -> dict[str, Callable[[], Any]]:
+    """Name everything that is measured."""
+    plan = plan_of(dataset)
+    units = [Unit(p.fingerprint, p, p.n_bytes) for p in dataset.partitions]
+    rng = np.random.default_rng(0)
+    # As much data as the files hold: a block that is multiplied over and over stays in the cache.
+    blocks = [rng.standard_normal((plan.n_columns, p.n_rows)) for p in dataset.partitions]
+    products = [Unit(str(i), i) for i in range(len(blocks))]
+
+    def run(map_fn: Callable[[Any], Any], merge_fn: Callable[[Any, Any], Any]) -> Any:
+        return map_reduce(units, map_fn, merge_fn, executor).value
+
+    return {
+        PASS: lambda: run(partial(gram, dataset, plan), CoMoments.merge),
+        DECODE: lambda: run(partial(decode, dataset), nothing),
+        BATCHES: lambda: run(partial(decode_batches, dataset), nothing),
+        BLAS: lambda: map_reduce(products, lambda i: blocks[i] @ blocks[i].T, nothing, executor),
+        FOLDED: lambda: run(partial(folded_gram, dataset, plan), Folded.merge),
+        DASK: lambda: in_one_blas_thread(lambda: dask_gram(folder, dataset.n_rows)),
+    }
+
+
+def in_one_blas_thread(work: Callable[[], Any]) -> Any:
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1):
+        return work()
+
+
+def measure(folder: Path, repeats: int) -> dict[str, list[Measurement]]:
+    """Measure all in turn, `repeats` times, after one round that warms up."""
+    dataset = open_dataset(folder)
+    with LocalExecutor(WORKERS) as executor:
+        work = contenders(dataset, folder, executor)
+        check(work[PASS](), work[FOLDED](), work[DASK]())
+        for name in work:
+            work[name]()
+        rounds = [{name: timed(run) for name, run in work.items()} for _ in range(repeats)]
+    return {name: [r[name] for r in rounds] for name in work}
+
+
+def check(moments: CoMoments, folded: Folded[CoMoments], product: np.ndarray) -> None:
+    """Refuse to time what does not agree."""
+    merged = folded.train().merge(folded.test)
+    for other in (merged.comoment, product):
+        np.testing.assert_allclose(
+            moments.comoment, other, atol=1e-9 * moments.comoment.max(), rtol=1e-9
+        )
+
+
+def report(title: str, measured: dict[str, list[Measurement]]) -> None:
+    """Print one line for each contender, and the ratios round by round."""
+    print(f"\n{title}; load average {os.getloadavg()[0]:.1f}")
+    print(f"{'':24}{'wall s':>10}{'lowest':>9}{'highest':>9}{'cpu s':>9}")
+    for name, rounds in measured.items():
+        walls, cpus = zip(*rounds, strict=True)
+        figures = (median(walls), min(walls), max(walls), median(cpus))
+        print(f"{name:24}" + f"{figures[0]:10.3f}" + "".join(f"{f:9.3f}" for f in figures[1:]))
+    print(f"{'ratio to':24}{'wall':>10}{'lowest':>9}{'highest':>9}{'cpu':>9}{'target':>9}")
+    for base in (DECODE, BATCHES):
+        names = (PASS, base, BLAS)
+        wall, cpu = (
+            [
+                p[kind] / (d[kind] + b[kind])
+                for p, d, b in zip(*map(measured.get, names), strict=True)
+            ]
+            for kind in (0, 1)
+        )
+        target = f"{TARGET:9.2f}" if base == DECODE else ""
+        print(
+            f"{base + ' + BLAS':24}{median(wall):10.2f}{min(wall):9.2f}{max(wall):9.2f}"
+            f"{median(cpu):9.2f}{target}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of the tall data")
+    parser.add_argument("--data", type=Path, help="folder for scratch files (1.5 GB)")
+    parser.add_argument("--repeats", type=int, default=5)
+    args = parser.parse_args()
+    for n_columns, n_rows in ((TALL, args.rows), (WIDE, max(args.rows // 5, FILES))):
+        with data_folder(args.data) as scratch:
+            folder = scratch / "gram"
+            make("gram", folder, n_rows, shards=FILES, n_features=n_columns - 1, workers=WORKERS)
+            report(f"{n_rows} × {n_columns}", measure(folder, args.repeats))
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
