@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -16,6 +17,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import numpy as np
 
 from distfms.data.dataset import ParquetDataset, Partition
+from distfms.methods.pool import Pool
 from distfms.spec import DataSection, Section
 from distfms.stats.bundle import Bundle
 
@@ -86,6 +88,22 @@ class Context(Protocol):
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Independent tasks side by side; results in the order of the items."""
+
+    def pool(self, n_shards: int, shard_bytes: int) -> AbstractContextManager[Pool]:
+        """Open a pool of actors where the tasks of the run are done.
+
+        Parameters
+        ----------
+        n_shards : int
+            States it will keep.
+        shard_bytes : int
+            Memory one state takes.
+
+        Raises
+        ------
+        EngineError
+            If an actor's states do not fit.
+        """
 
     def read_json(self, name: str) -> dict[str, Any]:
         """JSON content that an earlier stage wrote."""

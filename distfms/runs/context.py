@@ -19,6 +19,7 @@ from distfms.engine.cache import PartialCache
 from distfms.engine.executors import Executor
 from distfms.engine.graph import Unit
 from distfms.engine.mapreduce import map_reduce
+from distfms.engine.pools import ActorPool, make_pool
 from distfms.engine.retry import RetryPolicy
 from distfms.methods.contract import Inputs, PartialReader
 from distfms.runs.folder import RunFolder
@@ -131,6 +132,19 @@ class RunContext:
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Run independent tasks side by side; results in the order of the items."""
         return self.executor.map(function, list(items), retry=self.retry)
+
+    def pool(self, n_shards: int, shard_bytes: int) -> ActorPool:
+        """Open a pool of actors of the executor's kind."""
+        n_actors = min(self.executor.workers, n_shards)
+        return make_pool(
+            self.executor.name,
+            n_actors,
+            executor=self.executor,
+            timeout_s=self.retry.timeout_s,
+            retry=self.retry,
+            on_event=self._take,
+            actor_bytes=shard_bytes * -(-n_shards // n_actors),
+        )
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Read what an earlier stage wrote."""

@@ -8,6 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.data.folds import assign_parts
+from distfms.runs.driver import run_job
+from tests.e2e.jobs import judgments_job, write_judgments
 from tests.e2e.multiselect_jobs import lists, notes, objects, run, write
 from tests.reference.multiselect_rows import Independent
 
@@ -119,3 +121,16 @@ def test_a_baseline_named_twice_is_one(tmp_path):
     path = write(tmp_path, objects())
     _, _, metrics, _ = run(path, tmp_path, multiselect={"baselines": ["copies", "copies", "full"]})
     assert [curve["name"] for curve in metrics["curves"]] == ["full", "copies"]
+
+
+def test_scoring_with_unequal_costs_is_measured_against_the_optimum(tmp_path):
+    data = write_judgments(tmp_path / "data")
+    options = {"algorithm": "scoring", "costs": {"warm": 3, "soft": 2}, "budget": 10}
+    folder = run_job(judgments_job(data, tmp_path / "runs", multiselect=options)).folder
+    selection = json.loads((folder / "selection.json").read_text())
+    assert selection["optimum"]["objective"] >= selection["objective"]
+    assert selection["optimum"]["spent"] <= 10
+    equal = run_job(
+        judgments_job(data, tmp_path / "runs", multiselect={"algorithm": "scoring"})
+    ).folder
+    assert json.loads((equal / "selection.json").read_text())["optimum"] is None

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from distfms.errors import SpecError
+from distfms.methods.multiselect.costs import Costs, resolve_costs
 from distfms.methods.multiselect.greedy import BUDGET_TOLERANCE, SelectionPath, spend
-from distfms.methods.multiselect.objective import Costs, Problem, resolve_costs
+from distfms.methods.multiselect.objective import Problem
 from distfms.methods.multiselect.state import FullState, GreedyState
 
 if TYPE_CHECKING:

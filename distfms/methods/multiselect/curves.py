@@ -20,7 +20,7 @@ from distfms.methods.multiselect.greedy import (
     select,
 )
 from distfms.methods.multiselect.model import PathModels, path_models
-from distfms.methods.multiselect.objective import Problem, holdout_losses
+from distfms.methods.multiselect.objective import Problem, Psd, holdout_losses
 from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates, JudgmentStatistics
 
 
@@ -34,6 +34,8 @@ class Settings:
     budget : float
     costs : ndarray of shape (d,)
     ridge : float
+    psd : {"nearest", "none"}
+        See :class:`~distfms.methods.multiselect.objective.Problem`.
     criterion : {"best", "gain_per_cost", "gain"}
     internal_variance : ndarray of shape (d,), or None
         Known internal variances, NaN where they are estimated.
@@ -47,6 +49,7 @@ class Settings:
     budget: float
     costs: np.ndarray
     ridge: float = 0.0
+    psd: Psd = "nearest"
     criterion: Criterion = "best"
     internal_variance: np.ndarray | None = None
     n_judgments: int = 2
@@ -58,7 +61,9 @@ class Settings:
 
     def problem(self, estimates: JudgmentEstimates) -> Problem:
         """Feature multi-selection in numbers, from the estimates of the training data."""
-        return Problem.from_estimates(estimates, self.costs, self.ridge, names=self.names)
+        return Problem.from_estimates(
+            estimates, self.costs, self.ridge, names=self.names, psd=self.psd
+        )
 
     def known_variance(self) -> np.ndarray:
         """Return the given internal variances, NaN where they are estimated; shape (d,)."""

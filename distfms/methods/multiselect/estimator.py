@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from distfms.errors import DataError, SpecError
 from distfms.methods.estimator_columns import InputError
+from distfms.methods.multiselect.costs import Costs, resolve_costs
 from distfms.methods.multiselect.estimator_input import (
     FittedInput,
     Opener,
@@ -25,12 +26,10 @@ from distfms.methods.multiselect.estimator_sources import Source
 from distfms.methods.multiselect.greedy import Algorithm, Criterion, check_choice, select
 from distfms.methods.multiselect.model import LinearModel, projected_model, refit
 from distfms.methods.multiselect.objective import (
-    Costs,
     Problem,
     full_objective,
     holdout_loss,
     projected_loss,
-    resolve_costs,
     scoring_objective,
 )
 from distfms.methods.multiselect.objects import (

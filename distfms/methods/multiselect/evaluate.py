@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
+from distfms.errors import SpecError
 from distfms.methods.multiselect.curves import (
     Settings,
     cross_validated,
@@ -23,7 +24,9 @@ from distfms.methods.multiselect.model import (
     path_models,
 )
 from distfms.methods.multiselect.objective import Problem
+from distfms.methods.multiselect.optimum import scoring_optimum
 from distfms.stats.base import Folded
+from distfms.stats.judgment_block import AttributeEstimates
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 
@@ -265,6 +268,7 @@ class Evaluation:
             ridge=self.settings.ridge,
             internal_variance=self.settings.internal_variance,
             names=self.settings.names,
+            psd=self.settings.psd,
         )
         interval = projected_loss_interval(
             self.judgments.folds, self.model.repeats, options, level=self.confidence
@@ -280,6 +284,34 @@ class Evaluation:
 def named_repeats(names: Sequence[str], repeats: np.ndarray) -> dict[str, int]:
     """Judgments by attribute, without those that get none."""
     return {names[int(a)]: int(repeats[a]) for a in np.flatnonzero(repeats)}
+
+
+def scoring_yardstick(problem: Problem, algorithm: str, budget: float) -> dict[str, Any] | None:
+    """Exact optimum of the Scoring objective, where the greedy pass may miss it.
+
+    Parameters
+    ----------
+    problem : Problem
+    algorithm : str
+    budget : float
+
+    Returns
+    -------
+    dict or None
+        None unless the algorithm is Scoring and costs differ (with equal ones the greedy pass is
+        optimal), or where the costs have no common unit of a workable size.
+    """
+    if algorithm != "scoring" or (problem.costs == problem.costs[0]).all():
+        return None
+    try:
+        optimum = scoring_optimum(problem, budget)
+    except SpecError:
+        return None
+    return {
+        "objective": optimum.objective,
+        "spent": optimum.spent,
+        "repeats": named_repeats(problem.names, optimum.repeats),
+    }
 
 
 def path_entries(problem: Problem, path: SelectionPath) -> list[dict[str, Any]]:
@@ -314,7 +346,7 @@ def path_entries(problem: Problem, path: SelectionPath) -> list[dict[str, Any]]:
 def attribute_entries(
     names: Sequence[str],
     costs: np.ndarray,
-    estimates: JudgmentEstimates,
+    estimates: JudgmentEstimates | AttributeEstimates,
     n_judgments: np.ndarray,
 ) -> list[dict[str, Any]]:
     """Entries of ``selection.json`` for the attributes."""

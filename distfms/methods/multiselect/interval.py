@@ -18,13 +18,10 @@ import scipy.stats
 from numpy.typing import ArrayLike
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.multiselect.greedy import Algorithm, Criterion, select
-from distfms.methods.multiselect.model import LinearModel, path_models
+from distfms.methods.multiselect.costs import Costs
 from distfms.methods.multiselect.objective import (
-    Costs,
     Problem,
-    holdout_loss,
-    holdout_losses,
+    Psd,
     projected_loss,
 )
 from distfms.stats.base import merge_tree
@@ -144,12 +141,14 @@ class ProblemOptions:
     internal_variance : ndarray of shape (d,), optional
         Known internal variances, NaN = estimate.
     names : tuple of str, optional
+    psd : {"nearest", "none"}, default="nearest"
     """
 
     costs: Costs = 1.0
     ridge: float = 0.0
     internal_variance: np.ndarray | None = None
     names: tuple[str, ...] | None = None
+    psd: Psd = "nearest"
 
     def problem(self, statistics: JudgmentStatistics) -> Problem:
         """Return the problem of some statistics.
@@ -163,7 +162,9 @@ class ProblemOptions:
         Problem
         """
         estimates = statistics.estimates(self.internal_variance, self.names)
-        return Problem.from_estimates(estimates, self.costs, self.ridge, names=self.names)
+        return Problem.from_estimates(
+            estimates, self.costs, self.ridge, names=self.names, psd=self.psd
+        )
 
 
 def projected_loss_interval(
@@ -190,145 +191,3 @@ def projected_loss_interval(
     """
     options = options or ProblemOptions()
     return jackknife(folds, lambda s: projected_loss(options.problem(s), repeats), level)
-
-
-def holdout_loss_interval(
-    folds: Sequence[JudgmentStatistics],
-    model: LinearModel,
-    *,
-    internal_variance: np.ndarray | None = None,
-    level: float = 0.95,
-) -> Interval:
-    """Interval of the held-out loss of a fixed model.
-
-    Parameters
-    ----------
-    folds : sequence of JudgmentStatistics
-        Of held-out objects, in at least 2 folds or shards.
-    model : LinearModel
-    internal_variance : ndarray of shape (d,), optional
-        Known internal variances, NaN = estimate.
-    level : float, default=0.95
-
-    Returns
-    -------
-    Interval
-        Of a number.
-    """
-
-    def loss(statistics: JudgmentStatistics) -> float:
-        estimates = statistics.estimates(internal_variance, model.names)
-        return holdout_loss(estimates, model.weights, model.intercept, model.repeats)
-
-    return jackknife(folds, loss, level)
-
-
-def selection_interval(
-    folds: Sequence[JudgmentStatistics],
-    budgets: Sequence[float],
-    options: ProblemOptions | None = None,
-    *,
-    algorithm: Algorithm = "full",
-    criterion: Criterion = "gain_per_cost",
-    level: float = 0.95,
-) -> Interval:
-    """Interval of the projected loss of the whole procedure: selection, then model.
-
-    Every replicate selects anew, so the choice of repeats is part of what varies.
-
-    Parameters
-    ----------
-    folds : sequence of JudgmentStatistics
-    budgets : sequence of float
-        The selection runs to the largest; smaller ones are read off its path.
-    options : ProblemOptions, optional
-    algorithm : {"full", "scoring"}, default="full"
-    criterion : {"gain_per_cost", "gain", "best"}, default="gain_per_cost"
-    level : float, default=0.95
-
-    Returns
-    -------
-    Interval
-        Of an array of shape (n_budgets,): label variance minus the Full objective of the
-        repeats, whatever the algorithm.
-    """
-    options = options or ProblemOptions()
-
-    def losses(statistics: JudgmentStatistics) -> np.ndarray:
-        problem = options.problem(statistics)
-        path = select(problem, max(budgets), algorithm, criterion)
-        objective = path_models(problem, path).objective
-        return problem.label_variance - objective[[path.steps_at(b) for b in budgets]]
-
-    return jackknife(folds, losses, level)
-
-
-@dataclass(frozen=True, eq=False)
-class CrossValidation:
-    """Held-out losses of the whole procedure.
-
-    Attributes
-    ----------
-    budgets : ndarray of shape (n_budgets,)
-    losses : ndarray of shape (n_folds, n_budgets)
-        Held-out loss on each fold of the model selected and fitted on the others.
-    mean : ndarray of shape (n_budgets,)
-        Mean over the folds, by their weights.
-    standard_error : ndarray of shape (n_budgets,)
-        Of the mean, as if the folds' losses were independent (they share training data, so this
-        is a little too small).
-    """
-
-    budgets: np.ndarray
-    losses: np.ndarray
-    mean: np.ndarray
-    standard_error: np.ndarray
-
-
-def cross_validate(
-    folds: Sequence[JudgmentStatistics],
-    budgets: Sequence[float],
-    options: ProblemOptions | None = None,
-    *,
-    algorithm: Algorithm = "full",
-    criterion: Criterion = "gain_per_cost",
-) -> CrossValidation:
-    """Cross-validate selection and projected model at several budgets.
-
-    Parameters
-    ----------
-    folds : sequence of JudgmentStatistics
-        At least 2 with objects.
-    budgets : sequence of float
-    options : ProblemOptions, optional
-    algorithm : {"full", "scoring"}, default="full"
-    criterion : {"gain_per_cost", "gain", "best"}, default="gain_per_cost"
-
-    Returns
-    -------
-    CrossValidation
-
-    Raises
-    ------
-    DataError
-        Fewer than 2 folds have objects.
-    """
-    options = options or ProblemOptions()
-    folds = [fold for fold in folds if fold.means.weight > 0]
-    if len(folds) < 2:
-        raise DataError(f"Cross-validation needs at least 2 folds; {len(folds)} have objects.")
-    losses = np.empty((len(folds), len(budgets)))
-    for j, fold in enumerate(folds):
-        problem = options.problem(merge_tree([*folds[:j], *folds[j + 1 :]]))
-        path = select(problem, max(budgets), algorithm, criterion)
-        models = path_models(problem, path)
-        held_out = fold.estimates(options.internal_variance, options.names)
-        steps = [path.steps_at(b) for b in budgets]
-        losses[j] = holdout_losses(
-            held_out, models.weights[steps], models.intercepts[steps], models.repeats[steps]
-        )
-    share = np.array([fold.means.weight for fold in folds])
-    share = share / share.sum()
-    mean = share @ losses
-    spread = share @ (losses - mean) ** 2 / (len(folds) - 1)
-    return CrossValidation(np.asarray(budgets, dtype=float), losses, mean, np.sqrt(spread))

@@ -14,6 +14,7 @@ from distfms.data.roles import Roles, require_same_kinds, resolve_roles
 from distfms.errors import DataError, SpecError, nearest
 from distfms.methods.contract import Content, Context, FinishedRun, Inputs, Job, Stage
 from distfms.methods.multiselect import figures
+from distfms.methods.multiselect.costs import resolve_costs
 from distfms.methods.multiselect.curves import (
     CrossValidate,
     FoldTask,
@@ -27,6 +28,7 @@ from distfms.methods.multiselect.evaluate import (
     attribute_entries,
     named_repeats,
     path_entries,
+    scoring_yardstick,
 )
 from distfms.methods.multiselect.greedy import (
     BUDGET_TOLERANCE,
@@ -42,7 +44,6 @@ from distfms.methods.multiselect.model import (
 from distfms.methods.multiselect.objective import (
     Problem,
     full_objective,
-    resolve_costs,
     scoring_objective,
 )
 from distfms.methods.multiselect.options import MultiselectOptions
@@ -102,12 +103,22 @@ class MultiselectJob(Job):
             budget=options.budget,
             costs=resolve_costs(options.costs, self.layout.names),
             ridge=options.ridge,
+            psd=options.psd,
             criterion=options.criterion,
             internal_variance=_known_variance(options, self.layout.names),
             n_judgments=options.baseline_judgments,
             algorithms=tuple(dict.fromkeys((options.algorithm, *options.baselines))),
         )
         _check_price(options.budget, self.settings.costs, self.layout.names)
+
+    @classmethod
+    def of(cls, options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
+        """Make the job, in blocks of attributes where they are too many for one process."""
+        from distfms.methods.multiselect.blocks_job import BlocksJob, wants_blocks
+
+        job = cls(options, inputs, seed)
+        blocks = wants_blocks(options, len(job.layout.names), inputs.section.folds)
+        return BlocksJob(job) if blocks else job
 
     # --- what the driver asks ---
 
@@ -153,7 +164,8 @@ class MultiselectJob(Job):
         wanted = "copies" in self.settings.algorithms
         return self.options.baseline_judgments if wanted else 0
 
-    def _source(self, dataset: ParquetDataset, held_out: bool) -> JudgmentSource:
+    def source(self, dataset: ParquetDataset, held_out: bool) -> JudgmentSource:
+        """Return all that is needed to read a partition of a dataset."""
         section = self.inputs.section
         return JudgmentSource(dataset.reader, self.layout, self.roles, section, self.seed, held_out)
 
@@ -162,7 +174,7 @@ class MultiselectJob(Job):
     def _statistics(self, context: Context) -> Mapping[str, Content]:
         bundle = context.reduce(
             lambda dataset, held_out: JudgmentReader(
-                self._source(dataset, held_out), self._n_copies()
+                self.source(dataset, held_out), self._n_copies()
             )
         )
         judgments: Folded[JudgmentStatistics] = bundle["judgments"]
@@ -189,7 +201,7 @@ class MultiselectJob(Job):
         return {STATISTICS: bundle.to_arrays()}
 
     def _bundle(self, context: Context) -> Bundle:
-        reader = JudgmentReader(self._source(self.inputs.train, False), self._n_copies())
+        reader = JudgmentReader(self.source(self.inputs.train, False), self._n_copies())
         return Bundle.from_arrays(context.read_arrays(STATISTICS), reader.part_types)
 
     def _select(self, context: Context) -> Mapping[str, Content]:
@@ -202,7 +214,7 @@ class MultiselectJob(Job):
         repeats = path.final_repeats
         if self.options.refine and path.n_steps:
             repeats = refine(problem, repeats, self.options.budget, self.options.algorithm).repeats
-        selection = self._selection(problem, path, repeats)
+        selection = self.selection(problem, path, repeats)
         for text in selection_remarks(train, selection["projected_loss"]):
             context.note(text)
         selection["attributes"] = attribute_entries(
@@ -210,12 +222,13 @@ class MultiselectJob(Job):
         )
         return {"selection.json": selection}
 
-    def _selection(
+    def selection(
         self,
         problem: Problem,
         path: SelectionPath,
         repeats: np.ndarray,
     ) -> dict[str, Any]:
+        """Return ``selection.json`` but for its entries of single attributes."""
         names = self.layout.names
         score = scoring_objective if self.options.algorithm == "scoring" else full_objective
         objective = score(problem, repeats)
@@ -231,6 +244,7 @@ class MultiselectJob(Job):
             "status": path.status,
             "refined": bool((repeats != path.final_repeats).any()),
             "repeats": named_repeats(names, repeats),
+            "optimum": scoring_yardstick(problem, self.options.algorithm, self.options.budget),
             "path": path_entries(problem, path),
             "constant": [names[int(a)] for a in np.flatnonzero(~problem.candidates)],
         }
@@ -246,7 +260,7 @@ class MultiselectJob(Job):
         counts = tuple(int(r) for r in repeats[support])
         bundle = context.reduce(
             lambda dataset, held_out: AveragesReader(
-                replace(self._source(dataset, held_out), layout=layout), counts
+                replace(self.source(dataset, held_out), layout=layout), counts
             )
         )
         return {AVERAGES: bundle.to_arrays()}
@@ -289,9 +303,9 @@ class MultiselectJob(Job):
         bundle = self._bundle(context)
         settings = self.settings
         judgments: Folded[JudgmentStatistics] = bundle["judgments"]
-        paths = {name: choose(settings, name, _sample(bundle)) for name in settings.algorithms}
+        paths = self._paths(context, bundle)
         budgets = budget_grid(paths[self.options.algorithm])
-        folds = _usable_folds(judgments, context)
+        folds = self._folds(judgments, context)
         for text in evaluation_remarks(settings, judgments, folds):
             context.note(text)
         tasks = [FoldTask(_sample(bundle, f), judgments.folds[f]) for f in folds]
@@ -308,6 +322,15 @@ class MultiselectJob(Job):
             confidence=self.options.confidence,
         )
         return {"metrics.json": evaluation.metrics()}
+
+    def _paths(self, context: Context, bundle: Bundle) -> dict[str, SelectionPath]:
+        """Paths of all algorithms on the training objects, the chosen one first."""
+        settings = self.settings
+        return {name: choose(settings, name, _sample(bundle)) for name in settings.algorithms}
+
+    def _folds(self, judgments: Folded[JudgmentStatistics], context: Context) -> list[int]:
+        """Folds to cross-validate over."""
+        return _usable_folds(judgments, context)
 
     def _fitted(self, context: Context) -> LinearModel:
         restricted = stored_model(
@@ -326,7 +349,7 @@ class MultiselectJob(Job):
         support = np.flatnonzero(repeats)
         layout = self.layout.restricted([self.layout.names[a] for a in support])
         writer = WritePlan(
-            source=replace(self._source(self.inputs.train, False), layout=layout),
+            source=replace(self.source(self.inputs.train, False), layout=layout),
             repeats=tuple(int(r) for r in repeats[support]),
             costs=tuple(float(c) for c in self.settings.costs[support]),
             folder=str(context.folder / PLAN),

@@ -176,6 +176,7 @@ def _restrict(problem: Problem, attributes: np.ndarray) -> Problem:
         label_variance=problem.label_variance,
         label_mean=problem.label_mean,
         means=problem.means[attributes],
+        psd=problem.psd,
     )
 
 

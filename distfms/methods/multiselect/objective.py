@@ -10,10 +10,9 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import scipy.linalg
@@ -21,6 +20,7 @@ from numpy.typing import ArrayLike
 
 from distfms.errors import DataError, SpecError
 from distfms.linalg import nearest_psd
+from distfms.methods.multiselect.costs import Costs, resolve_costs
 
 if TYPE_CHECKING:
     from distfms.stats.judgments import JudgmentEstimates
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: as a linear combination of them.
 RANK_TOLERANCE = 1e-10
 
-Costs = float | Sequence[float] | np.ndarray | Mapping[str, float]
+Psd = Literal["nearest", "none"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Problem:
     v : ndarray of shape (d,)
         Internal variance: variance of one judgment given the object, at least 0.
     external : ndarray of shape (d, d)
-        External covariance, positive semi-definite ("MakePSD" has been applied).
+        External covariance, positive semi-definite if `psd` is ``"nearest"``.
     external_variance : ndarray of shape (d,)
         σ̂², at least 0: the diagonal of the external covariance before "MakePSD". Scoring uses
         this, Full uses the diagonal of `external`.
@@ -58,6 +58,18 @@ class Problem:
     label_mean : float
     means : ndarray of shape (d,)
         Mean judgment of each attribute.
+    psd : {"nearest", "none"}
+        Which Σ the Full objective works with.
+
+        - ``nearest``: the nearest positive semi-definite matrix to the estimate ("MakePSD" of
+          the paper). Needs all of Σ̂ in one place and O(d³) operations.
+        - ``none``: the estimate as it is, for numbers of attributes where that is too much. Taking
+          the noise u off the diagonal may leave it indefinite, the more the fewer objects there
+          are. A judgment that would make the covariance of the selected averages singular or
+          indefinite then gains nothing and is never bought, so that every selection has a
+          positive definite one; but candidates close to that look better than they are, and the
+          projected loss may be too small, even negative. A ridge and held-out losses help. With
+          an estimate that is positive definite both choices are the same.
     """
 
     names: tuple[str, ...]
@@ -70,6 +82,7 @@ class Problem:
     label_variance: float
     label_mean: float
     means: np.ndarray
+    psd: Psd = "nearest"
 
     @classmethod
     def build(
@@ -84,6 +97,7 @@ class Problem:
         label_mean: float = 0.0,
         means: ArrayLike | None = None,
         names: Sequence[str] | None = None,
+        psd: Psd = "nearest",
     ) -> Problem:
         """Check the numbers and make the external covariance positive semi-definite, in O(d³).
 
@@ -94,11 +108,13 @@ class Problem:
             Estimate Σ̂ of the external covariance; it may have negative eigenvalues.
         label_variance : float
         costs : float, sequence, or mapping
-            See :func:`resolve_costs`.
+            See :func:`~distfms.methods.multiselect.costs.resolve_costs`.
         ridge : float, default=0
         label_mean : float, default=0
         means : array_like of shape (d,), default=zeros
         names : sequence of str, default=("0", "1", …)
+        psd : {"nearest", "none"}, default="nearest"
+            ``none`` takes the estimate as it is, see :class:`Problem`.
 
         Returns
         -------
@@ -123,13 +139,16 @@ class Problem:
             names_,
             b_,
             v_,
-            _psd_where(external_, (external_variance > 0) | (v_ > 0)),
+            _psd_where(external_, (external_variance > 0) | (v_ > 0))
+            if psd == "nearest"
+            else external_,
             external_variance,
             resolve_costs(costs, names_),
             float(ridge),
             float(label_variance),
             float(label_mean),
             means_,
+            psd,
         )
 
     @classmethod
@@ -140,6 +159,7 @@ class Problem:
         ridge: float = 0.0,
         *,
         names: Sequence[str] | None = None,
+        psd: Psd = "nearest",
     ) -> Problem:
         """Build the problem from the estimates of one pass over the training data.
 
@@ -147,9 +167,10 @@ class Problem:
         ----------
         estimates : JudgmentEstimates
         costs : float, sequence, or mapping
-            See :func:`resolve_costs`.
+            See :func:`~distfms.methods.multiselect.costs.resolve_costs`.
         ridge : float, default=0
         names : sequence of str, optional
+        psd : {"nearest", "none"}, default="nearest"
 
         Returns
         -------
@@ -170,6 +191,7 @@ class Problem:
             label_mean=estimates.label_mean,
             means=estimates.means,
             names=names,
+            psd=psd,
         )
 
     @property
@@ -214,55 +236,6 @@ def _check_statistics(
             f"The statistics of attribute {names[bad[0]]!r} are not usable: b={b[bad[0]]}, "
             f"v={v[bad[0]]}, mean={means[bad[0]]} (all must be finite, and v at least 0)."
         )
-
-
-def resolve_costs(costs: Costs, names: Sequence[str]) -> np.ndarray:
-    """Give every attribute its cost of one judgment.
-
-    Parameters
-    ----------
-    costs : float, sequence of length d, or mapping
-        One cost for all; one per attribute; or name → cost. A key may be a glob (``"bp_*"``); an
-        exact name goes first, then the first glob that matches, then ``default`` (1 if absent).
-    names : sequence of str, length d
-
-    Returns
-    -------
-    ndarray of shape (d,)
-
-    Raises
-    ------
-    SpecError
-        A cost is not a positive finite number, names an unknown attribute, or the number of
-        costs is not d.
-    """
-    if isinstance(costs, Mapping):
-        values = _named_costs(costs, names)
-    else:
-        values = np.asarray(costs, dtype=float)
-        values = np.full(len(names), float(values)) if values.ndim == 0 else values.copy()
-    if values.shape != (len(names),):
-        raise SpecError(f"There are {len(names)} attributes but {values.size} costs.")
-    bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
-    if bad.size:
-        raise SpecError(
-            f"The cost of attribute {names[bad[0]]!r} is {values[bad[0]]}; costs must be positive "
-            f"finite numbers."
-        )
-    return values
-
-
-def _named_costs(costs: Mapping[str, float], names: Sequence[str]) -> np.ndarray:
-    patterns = [key for key in costs if key != "default"]
-    for pattern in patterns:
-        if not any(pattern == name or fnmatchcase(name, pattern) for name in names):
-            raise SpecError(f"costs name {pattern!r}, which no attribute of the data matches.")
-    values = np.full(len(names), costs.get("default", 1.0), dtype=float)
-    for i, name in enumerate(names):
-        matching = [p for p in patterns if fnmatchcase(name, p)]
-        if matching or name in costs:
-            values[i] = costs[name] if name in costs else costs[matching[0]]
-    return values
 
 
 def check_repeats(repeats: ArrayLike, n_attributes: int) -> np.ndarray:

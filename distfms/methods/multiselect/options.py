@@ -29,6 +29,15 @@ class MultiselectOptions(Section):
         Known rater variance by attribute name, instead of its estimate.
     ridge : float
         Added to the diagonal of the covariance.
+    psd : {"nearest", "none"}
+        Whether Full works with the positive semi-definite matrix nearest to the estimated
+        covariance, as in the paper, or with the estimate as it is, which does not need the whole
+        matrix in one place; see :class:`~distfms.methods.multiselect.objective.Problem`.
+    blocks : {"auto", "never", "always"}
+        Whether the covariance is computed, kept and searched in blocks of attributes, on actors,
+        so that no process holds all of it. Only for Full with ``psd: none``. ``auto`` does so
+        where one process would take more than 4 GiB (whatever this machine has, as it decides
+        about the result: there is then no cross-validation and no baseline but ``scoring``).
     model : {"projected", "refit"}
         Weights from the statistics, or least squares on the means of the first r judgments.
     refine : bool
@@ -49,6 +58,8 @@ class MultiselectOptions(Section):
     costs: dict[str, Positive] = Field(default_factory=dict)
     internal_variance: dict[str, NonNegative] = Field(default_factory=dict)
     ridge: NonNegative = 0.0
+    psd: Literal["nearest", "none"] = "nearest"
+    blocks: Literal["auto", "never", "always"] = "auto"
     model: Literal["projected", "refit"] = "projected"
     refine: bool = False
     baselines: tuple[str, ...] = ("scoring", "averages", "copies")

@@ -16,6 +16,7 @@ from distfms.methods.multiselect.model import RefitStatistics, refit_statistics
 from distfms.spec import DataSection
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
+from distfms.stats.judgment_block import JudgmentBlockStatistics
 from distfms.stats.judgments import CopiesStatistics, JudgmentStatistics
 from distfms.stats.ragged import Ragged
 
@@ -140,6 +141,48 @@ class JudgmentReader:
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
         return {**self.source.key(), "kind": "judgments", "n_copies": self.n_copies}
+
+    def partition_key(self, partition: Partition) -> str:
+        """Fingerprint of a partition."""
+        return partition.fingerprint
+
+
+@dataclass(frozen=True)
+class JudgmentBlockReader:
+    """Reads the judgment statistics of a run of attributes, of the training objects.
+
+    Attributes
+    ----------
+    source : JudgmentSource
+        Without folds.
+    start, stop : int
+        The attributes that are summarised, of all that are read.
+    """
+
+    source: JudgmentSource
+    start: int
+    stop: int
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        return {"block": JudgmentBlockStatistics}
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and summarise its training objects."""
+        own = slice(self.start, self.stop)
+        n_attributes = len(self.source.layout.attributes)
+        nothing = JudgmentBlockStatistics.empty(n_attributes, own)
+        train = nothing
+        if not self.source.held_out:
+            judgments, label, weight = self.source.read(partition).part_view(0)
+            train = JudgmentBlockStatistics.from_block(judgments, label, own, weight)
+        return Bundle({"block": Folded((train, nothing))})
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        columns = [self.start, self.stop]
+        return {**self.source.key(), "kind": "judgment block", "columns": columns}
 
     def partition_key(self, partition: Partition) -> str:
         """Fingerprint of a partition."""

@@ -51,6 +51,32 @@ class Scaling:
 
 
 @dataclass(frozen=True, eq=False)
+class SequenceOutline:
+    """A selection problem without its matrices, which may be too large for one process.
+
+    Attributes
+    ----------
+    groups, costs, ridge, scaling, dropped_groups, n_samples
+        As in :class:`SequenceProblem`.
+    n_targets : int
+        P.
+    """
+
+    groups: FeatureGroups
+    costs: GroupCosts
+    ridge: float
+    scaling: Scaling
+    n_targets: int
+    dropped_groups: tuple[str, ...] = field(default=())
+    n_samples: int = 0
+
+    @property
+    def label_variance(self) -> float:
+        """YᵀY/n summed over the standardised targets, which is P; F is at most half of it."""
+        return float(self.n_targets)
+
+
+@dataclass(frozen=True, eq=False)
 class SequenceProblem:
     """Groups to put in order, on standardised statistics.
 
@@ -89,6 +115,19 @@ class SequenceProblem:
     def n_targets(self) -> int:
         """Number of targets P."""
         return self.target.shape[1]
+
+    @property
+    def outline(self) -> SequenceOutline:
+        """The problem without its matrices."""
+        return SequenceOutline(
+            self.groups,
+            self.costs,
+            self.ridge,
+            self.scaling,
+            self.n_targets,
+            self.dropped_groups,
+            self.n_samples,
+        )
 
     @property
     def label_variance(self) -> float:

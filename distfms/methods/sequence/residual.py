@@ -73,7 +73,7 @@ class ResidualGram:
     Parameters
     ----------
     rows : numpy.ndarray of shape (D, d)
-        Gram matrix without ridge: all D rows of the d own columns.
+        Gram matrix without ridge: all D rows of the d own columns. Kept, not copied.
     target : numpy.ndarray of shape (d, P)
         b of the own columns.
     groups : sequence of sequence of int
@@ -110,7 +110,7 @@ class ResidualGram:
         self.groups = [np.asarray(group, dtype=np.intp) for group in groups]
         self.classes = _size_classes(self.groups)
         self._columns = np.arange(n_own) if columns is None else np.asarray(columns, dtype=np.intp)
-        self._rows = np.ascontiguousarray(rows)
+        self._rows = rows
         self._residual = np.array(target, dtype=np.float64, order="C")
         self._factor_rows = np.empty((min(n_total, 64), n_own))
         rtol = dependence_rtol(n_total) if rtol is None else rtol
@@ -151,18 +151,22 @@ class ResidualGram:
         Pivot
             What holders of other columns `append`.
         """
-        pivot = self._pivot(group)
-        for blocks in self._blocks or ():
-            blocks.close(group)
+        pivot = self.pivot(group)
+        self.close(group)
         self.append(pivot)
         return pivot
+
+    def close(self, group: int) -> None:
+        """Drop the residual block of an own group that is to be appended."""
+        for blocks in self._blocks or ():
+            blocks.close(group)
 
     def append(self, pivot: Pivot) -> None:
         """Take into S a group, own or not: new rows of the factor, new residuals."""
         k = len(pivot.columns)
         if k == 0:
             return
-        new = self._rows[pivot.columns]
+        new = np.ascontiguousarray(self._rows[pivot.columns])
         if self.rank:
             new -= pivot.border.T @ self._factor_rows[: self.rank]
         new = _solve_rows(pivot.upper, new)
@@ -173,8 +177,8 @@ class ResidualGram:
         for blocks in self._blocks or ():
             blocks.subtract(new)
 
-    def _pivot(self, group: int) -> Pivot:
-        """Work out what appending an own group means."""
+    def pivot(self, group: int) -> Pivot:
+        """Work out what appending an own group means; changes nothing."""
         cols = self.groups[group]
         border = self._factor_rows[: self.rank, cols]
         block = self._rows[self._columns[cols][:, None], cols] - border.T @ border

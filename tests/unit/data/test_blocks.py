@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import distfms.data.blocks as blocks_module
 import distfms.data.dataset as dataset_module
 from distfms.data.blocks import ColumnPlan, read_rows, require_observed
 from distfms.data.columns import release_buffers
@@ -123,6 +124,37 @@ def test_columns_are_the_same_however_they_are_batched(tmp_path, monkeypatch):
     for size in (1, 3 * 8 * 50):
         monkeypatch.setattr(dataset_module, "_BATCH_BYTES", size)
         np.testing.assert_array_equal(read(dataset).values, whole.values)
+
+
+@pytest.mark.parametrize("run_bytes", [1, 2**20])
+@pytest.mark.parametrize("folds", [None, FoldPlan(3, 0.3, 1)])
+@pytest.mark.parametrize("row_group_size", [None, 30])
+def test_part_sums_are_those_of_the_values(tmp_path, monkeypatch, run_bytes, folds, row_group_size):
+    monkeypatch.setattr(blocks_module, "_RUN_BYTES", run_bytes)
+    rng = np.random.default_rng(3)
+    table = {name: rng.normal(size=100) for name in ("a", "b", "y")}
+    table |= {"c": pa.array(["u", "v"] * 50).dictionary_encode(), "i": rng.integers(0, 9, 100)}
+    block = read(open_table(tmp_path, table, row_group_size), folds=folds, levels=LEVELS)
+    sums = [block.values[:, part].sum(axis=1) for part in block.part_slices]
+    np.testing.assert_array_equal(block.part_sums, sums)
+
+
+def test_part_sums_where_values_are_missing(tmp_path):
+    table = {"x": [1.0, None, 3.0], "z": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 4.0]}
+    dataset = open_table(tmp_path, table)
+    np.testing.assert_array_equal(read(dataset, missing="mean").part_sums[0], [np.nan, 6.0, 7.0])
+    assert read(dataset, missing="drop").part_sums is None
+
+
+def test_the_first_bad_column_is_named(tmp_path):
+    bad = pa.array(["u", None]).dictionary_encode()
+    dataset = open_table(
+        tmp_path, {"a": [1.0, None], "c": bad, "b": [np.inf, 1.0], "y": [1.0, 2.0]}
+    )
+    with pytest.raises(DataError, match=r"'a' of .* missing"):
+        read(dataset, levels=LEVELS)
+    with pytest.raises(DataError, match=r"'c' of .* missing"):
+        read(dataset, levels=LEVELS, exclude=["a"])
 
 
 def test_the_buffer_is_reused_in_a_thread_and_a_copy_is_kept(tmp_path):

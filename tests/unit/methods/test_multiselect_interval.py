@@ -10,13 +10,10 @@ from distfms.errors import DataError, SpecError
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.interval import (
     ProblemOptions,
-    cross_validate,
-    holdout_loss_interval,
     jackknife,
     projected_loss_interval,
-    selection_interval,
 )
-from distfms.methods.multiselect.model import LinearModel, projected_model
+from distfms.methods.multiselect.model import LinearModel
 from distfms.methods.multiselect.objective import (
     Problem,
     holdout_loss,
@@ -96,8 +93,6 @@ def test_jackknife_needs_two_folds_and_a_level():
         jackknife(one, lambda s: 0.0)
     with pytest.raises(SpecError, match="level"):
         jackknife(folds_of(judgments, label, [5, 5]), lambda s: 0.0, level=1.0)
-    with pytest.raises(DataError, match="at least 2 folds"):
-        cross_validate(one, [3.0])
 
 
 def test_interval_of_given_repeats():
@@ -109,39 +104,6 @@ def test_interval_of_given_repeats():
     whole = Problem.from_estimates(merge_tree(folds).estimates(), ridge=0.1)
     assert interval.estimate == pytest.approx(projected_loss(whole, repeats))
     assert 0 < interval.lower < interval.estimate < interval.upper
-
-
-def test_selection_interval_runs_the_selection_anew():
-    judgments, label, _ = random_judgments(6, m=80)
-    folds = folds_of(judgments, label, [20] * 4)
-    budgets = [1.0, 4.0, 12.0]
-    interval = selection_interval(folds, budgets)
-    problem = Problem.from_estimates(merge_tree(folds).estimates())
-    path = select(problem, 12)
-    expected = [projected_loss(problem, path.repeats_at(b)) for b in budgets]
-    np.testing.assert_allclose(interval.estimate, expected, rtol=1e-9)
-    assert interval.standard_error.shape == (3,)
-    fixed = projected_loss_interval(folds, path.final_repeats)
-    assert interval.estimate[-1] == pytest.approx(fixed.estimate)
-    # Scoring's path is judged by the Full objective too.
-    scoring = selection_interval(folds, budgets, algorithm="scoring")
-    chosen = select(problem, 12, "scoring").final_repeats
-    assert scoring.estimate[-1] == pytest.approx(projected_loss(problem, chosen))
-
-
-def test_cross_validation_by_hand():
-    judgments, label, _ = random_judgments(7, m=60)
-    folds = folds_of(judgments, label, [20, 25, 15])
-    result = cross_validate(folds, [3.0, 9.0], algorithm="scoring")
-    for j, rest in enumerate([(1, 2), (0, 2), (0, 1)]):
-        problem = Problem.from_estimates(merge_tree([folds[i] for i in rest]).estimates())
-        path = select(problem, 9, "scoring")
-        for column, budget in enumerate((3.0, 9.0)):
-            model = projected_model(problem, path.repeats_at(budget))
-            loss = holdout_loss(folds[j].estimates(), model.weights, model.intercept, model.repeats)
-            assert result.losses[j, column] == pytest.approx(loss)
-    share = np.array([20, 25, 15]) / 60
-    np.testing.assert_allclose(result.mean, share @ result.losses)
 
 
 def test_interval_of_the_held_out_loss_covers_the_loss():
@@ -156,6 +118,10 @@ def test_interval_of_the_held_out_loss_covers_the_loss():
         label = truth @ [1.3, -1.0] + 0.5 * rng.standard_normal(80)
         noise = np.sqrt(internal)[:, None] * rng.standard_normal((80, 2, 2))
         folds = folds_of(truth[:, :, None] + noise, label, [8] * 10)
-        interval = holdout_loss_interval(folds, model, level=0.9)
+        interval = jackknife(
+            folds,
+            lambda s: holdout_loss(s.estimates(), model.weights, model.intercept, model.repeats),
+            level=0.9,
+        )
         covered += bool(interval.lower <= expected <= interval.upper)
     assert abs(covered - 135) <= 4 * np.sqrt(150 * 0.9 * 0.1)

@@ -93,6 +93,31 @@ def test_overwriting_changes_no_bit_of_the_result_with_weights_and_gaps() -> Non
     assert to_bytes(CoMoments.from_block(block, weight, overwrite=True).to_arrays()) == want
 
 
+@pytest.mark.parametrize("share", [0.0, 0.2])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_known_sums_change_no_bit(share: float, weighted: bool) -> None:
+    rng = np.random.default_rng(15)
+    block = gaps(rng, rng.normal(2.0, 1.0, (4, 300)), share)
+    weight = rng.integers(0, 3, 300).astype(float) if weighted else None
+    want = to_bytes(CoMoments.from_block(block, weight).to_arrays())
+    got = CoMoments.from_block(block, weight, sums=block.sum(axis=1))
+    assert to_bytes(got.to_arrays()) == want
+
+
+def test_known_sums_are_used() -> None:
+    block = np.random.default_rng(16).normal(size=(2, 50))
+    assert CoMoments.from_block(block, sums=np.array([50.0, 100.0])).mean.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("factor", [3.0, -3.0, 0.0])
+def test_an_outer_product_is_added_in_place_and_symmetric(factor: float) -> None:
+    vector = np.random.default_rng(17).normal(size=comoments_module._OUTER_ROWS * 2 + 5)
+    matrix = np.ones((vector.size, vector.size))
+    comoments_module.add_outer(matrix, vector, factor)
+    np.testing.assert_allclose(matrix, 1 + factor * np.outer(vector, vector), atol=1e-13)
+    np.testing.assert_array_equal(matrix, matrix.T)
+
+
 def test_mean_of_1e8_and_unit_variance_survives() -> None:
     rng = np.random.default_rng(6)
     small = np.round(rng.normal(0.0, 1.0, (3, 4000)), 6)

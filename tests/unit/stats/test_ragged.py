@@ -57,6 +57,8 @@ def test_take_first_padded(start: int) -> None:
         [[1.0, 2.0, 4.0]] * 3 + [[5.0, 5.0, 5.0]],  # the equal-length path
         [[3.0]] * 4,
         [[0.0, 0.0], [1e8, 1e8 + 1], [1e8 + 1, 1e8, 1e8 + 2]],
+        [[], [1.0] * 9 + [2.0], [3.0], [], [float(v) for v in range(30)], [1.0, 5.0]],
+        [[1.0] * 8 + [2.0], [float(v) for v in range(9)], [3.0] * 10],  # long ones only
     ],
 )
 def test_means_and_squares(lists: list[list[float]]) -> None:
@@ -67,7 +69,14 @@ def test_means_and_squares(lists: list[list[float]]) -> None:
     np.testing.assert_allclose(squares, np.array(centred, dtype=float), rtol=1e-12)
 
 
-@pytest.mark.parametrize("k", [2, 3, 7])
+def test_means_and_squares_of_a_view_that_begins_later() -> None:
+    lists = [[9.0] * 12, [8.0], [1.0, 3.0], [float(v) for v in range(11)], [4.0]]
+    means, squares = Ragged.from_lists(lists).rows(2, 5).means_and_squares()
+    np.testing.assert_array_equal(means, [2.0, 5.0, 4.0])
+    np.testing.assert_allclose(squares, [2.0, 110.0, 0.0], rtol=1e-14)
+
+
+@pytest.mark.parametrize("k", [2, 3, 7, 8, 9, 40])
 def test_equal_and_ragged_lengths_agree_and_survive_a_large_mean(k: int) -> None:
     rng = np.random.default_rng(k)
     matrix = 1e8 + rng.integers(-8, 9, (500, k)).astype(float)
@@ -80,7 +89,7 @@ def test_equal_and_ragged_lengths_agree_and_survive_a_large_mean(k: int) -> None
 
 def test_rows_of_equal_values_have_no_spread_at_all() -> None:
     values = np.array([0.1, 1 / 3, 1e8 + 0.1, -7e-9])
-    for k in (2, 3, 5):
+    for k in (2, 3, 5, 11):
         for extra in ([], [[]]):
             lists = [*np.repeat(values[:, None], k, axis=1), *extra]
             means, squares = Ragged.from_lists(lists).means_and_squares()

@@ -1,0 +1,342 @@
+"""Distributed greedy: candidates in blocks over actors, against one process.
+
+Full multi-selection with a budget of 300 judgments, and FR sequencing of 300 groups (of 10
+columns each), on synthetic statistics: a low-rank matrix plus a diagonal, of which every process
+computes the rows it holds from the factor, so that d × d numbers are never in one place unless
+one process does it all. Each line is a fresh process (with its actors): seconds to compute the
+statistics and start, seconds of the search, peak resident memory of the driver and of the largest
+actor above what it has after its imports, and a digest of the path, which must be the same
+whatever holds the candidates.
+
+Run with ``OMP_NUM_THREADS=1 python benchmarks/distributed_greedy.py`` for 20,000 attributes (one
+process then takes 3.5 GiB), with ``--d 1000 2000 5000 10000`` to see from which size actors pay,
+with ``--kind ray`` on two Ray nodes of this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distfms.engine.blas import single_threaded_blas
+from distfms.engine.pools import ActorPool, make_pool
+from distfms.methods.multiselect.blocks import CandidateStatistics
+from distfms.methods.multiselect.distributed import select_distributed, shard_starts
+from distfms.methods.multiselect.greedy import select
+from distfms.methods.multiselect.objective import Problem
+from distfms.methods.sequence.blocks import GroupStatistics, block_starts
+from distfms.methods.sequence.costs import GroupCosts
+from distfms.methods.sequence.distributed import sequence_distributed
+from distfms.methods.sequence.greedy import sequence
+from distfms.methods.sequence.groups import FeatureGroups
+from distfms.methods.sequence.problem import Scaling, SequenceOutline, SequenceProblem
+
+RANK = 40
+GROUP_SIZE = 10
+ROWS_AT_ONCE = 500
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Σ = FFᵀ + Diag(u) with unit diagonal, and b = Σβ, by rows."""
+
+    d: int
+    seed: int = 0
+
+    def factor(self) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(self.seed)
+        loadings = rng.standard_normal((self.d, RANK)) * 0.97 ** np.arange(RANK)
+        own = rng.uniform(0.2, 1.0, self.d) * RANK / 4
+        return loadings / np.sqrt((loadings**2).sum(axis=1) + own)[:, None], rng.random(self.d)
+
+    def b(self) -> np.ndarray:
+        loadings, random = self.factor()
+        weights = np.where(random < 0.05, 2 * random / 0.05 - 1, 0.0)
+        own = 1.0 - (loadings**2).sum(axis=1)
+        return (loadings @ (loadings.T @ weights) + own * weights) / np.sqrt(self.d)
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Rows of Σ; the same bits whoever asks for them, as they are made in the same parts."""
+        loadings, _ = self.factor()
+        result = np.empty((stop - start, self.d))
+        for low in range(start - start % ROWS_AT_ONCE, stop, ROWS_AT_ONCE):
+            part = loadings[low : low + ROWS_AT_ONCE] @ loadings.T
+            first, last = max(low, start), min(low + len(part), stop)
+            result[first - start : last - start] = part[first - low : last - low]
+        result[np.arange(stop - start), np.arange(start, stop)] = 1.0
+        return result
+
+
+# --- multi-selection ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """A shard of attributes."""
+
+    statistics: Statistics
+    start: int
+    stop: int
+
+    def load(self) -> CandidateStatistics:
+        own = slice(self.start, self.stop)
+        d = self.statistics.d
+        v, costs = judgment_noise(d), judgment_costs(d)
+        return CandidateStatistics(
+            self.start, self.statistics.rows(self.start, self.stop), self.statistics.b()[own],
+            v[own], np.ones(self.stop - self.start, dtype=bool), costs[own],
+            0.0, 2.0, "none",
+        )  # fmt: skip
+
+
+def judgment_noise(d: int) -> np.ndarray:
+    return np.random.default_rng(1).uniform(0.1, 2.0, d)
+
+
+def judgment_costs(d: int) -> np.ndarray:
+    return np.random.default_rng(2).choice([1.0, 1.5], d)
+
+
+def full_in_one_process(statistics: Statistics, n_steps: int) -> Callable[[], list[Any]]:
+    d = statistics.d
+    external = statistics.rows(0, d)
+    problem = Problem(
+        tuple(map(str, range(d))), statistics.b(), judgment_noise(d), external, np.ones(d),
+        judgment_costs(d), 0.0, 2.0, 0.0, np.zeros(d), "none",
+    )  # fmt: skip
+
+    def search() -> list[Any]:
+        path = select(problem, n_steps)
+        return [path.attributes, path.objective]
+
+    return search
+
+
+def full_with_actors(
+    statistics: Statistics, n_steps: int, pool: ActorPool, n_shards: int
+) -> Callable[[], list[Any]]:
+    d = statistics.d
+    shards = [Attributes(statistics, *pair) for pair in pairwise(shard_starts(d, n_shards))]
+    timed = Timed(pool)
+
+    def search() -> list[Any]:
+        path, _ = select_distributed(
+            timed, shards, n_steps, names=tuple(map(str, range(d))), costs=judgment_costs(d),
+            ridge=0.0, label_variance=2.0,
+        )  # fmt: skip
+        return [path.attributes, path.objective, timed.start_s]
+
+    return search
+
+
+# --- sequencing ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A shard of groups."""
+
+    statistics: Statistics
+    first: int
+    last: int
+
+    def load(self) -> GroupStatistics:
+        outline = make_outline(self.statistics.d)
+        start, stop = self.first * GROUP_SIZE, min(self.last * GROUP_SIZE, self.statistics.d)
+        return GroupStatistics(
+            self.first, self.last, np.arange(start, stop), self.statistics.rows(start, stop),
+            self.statistics.b()[start:stop, None], outline.groups, outline.costs, outline.ridge,
+        )  # fmt: skip
+
+
+def make_outline(d: int) -> SequenceOutline:
+    columns = [tuple(range(c, min(c + GROUP_SIZE, d))) for c in range(0, d, GROUP_SIZE)]
+    names, one = tuple(map(str, range(d))), np.ones(d)
+    groups = FeatureGroups(tuple(f"g{g}" for g in range(len(columns))), tuple(columns))
+    costs = GroupCosts(np.random.default_rng(3).uniform(1.0, 4.0, len(columns)))
+    scaling = Scaling(
+        names, ("y",), tuple(range(d)), (d,), np.arange(d), 0 * one, one, np.zeros(1), np.ones(1)
+    )
+    return SequenceOutline(groups, costs, 1e-5, scaling, 1)
+
+
+def fr_in_one_process(statistics: Statistics, n_steps: int) -> Callable[[], list[Any]]:
+    outline = make_outline(statistics.d)
+    gram, target = statistics.rows(0, statistics.d), statistics.b()[:, None]
+    problem = SequenceProblem(
+        gram, target, outline.groups, outline.costs, outline.ridge, outline.scaling
+    )
+
+    def search() -> list[Any]:
+        path = sequence(problem, "fr", max_groups=n_steps)
+        return [path.order, path.gain]
+
+    return search
+
+
+def fr_with_actors(
+    statistics: Statistics, n_steps: int, pool: ActorPool, n_shards: int
+) -> Callable[[], list[Any]]:
+    outline = make_outline(statistics.d)
+    starts = block_starts(outline.groups, n_shards)
+    shards = [Groups(statistics, *pair) for pair in pairwise(starts)]
+    timed = Timed(pool)
+
+    def search() -> list[Any]:
+        path = sequence_distributed(timed, shards, outline, "fr", max_groups=n_steps)
+        return [path.order, path.gain, timed.start_s]
+
+    return search
+
+
+# --- measuring ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Timed:
+    """A pool that tells how long its start took."""
+
+    pool: ActorPool
+    start_s: float = 0.0
+
+    def start(self, build: Any, shards: Any) -> int:
+        begin = time.perf_counter()
+        result = self.pool.start(build, shards)
+        self.start_s = time.perf_counter() - begin
+        return result
+
+    def step(self, fn: Any, message: Any = None) -> list[Any]:
+        return self.pool.step(fn, message)
+
+
+def memory_bytes(what: str) -> int:
+    """VmRSS (now) or VmHWM (the most so far) of this process."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(what + ":"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"no {what} on this system")
+
+
+def actor_memory(state: Any, message: Any) -> Any:
+    return None, (os.getpid(), memory_bytes("VmHWM"))
+
+
+ONE = {"full": full_in_one_process, "fr": fr_in_one_process}
+ACTORS = {"full": full_with_actors, "fr": fr_with_actors}
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """One line of the table, in this process."""
+    statistics, base = Statistics(args.d[0]), memory_bytes("VmRSS")
+    begin = time.perf_counter()
+    if args.actors == 0:
+        search = ONE[args.method](statistics, args.steps)
+        start_s = time.perf_counter() - begin
+        begin = time.perf_counter()
+        found = search()
+        search_s, actors = time.perf_counter() - begin, []
+    else:
+        with open_pool(args.kind, args.actors) as pool:
+            search = ACTORS[args.method](statistics, args.steps, pool, args.actors)
+            *found, start_s = search()
+            search_s = time.perf_counter() - begin - start_s
+            actors = list(dict(pool.step(actor_memory)).values())
+    digest = hashlib.sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in found))
+    return {
+        "start_s": start_s,
+        "search_s": search_s,
+        "n_steps": len(found[0]),
+        "driver": memory_bytes("VmHWM") - base,
+        "actor": max(actors) - base if actors else 0,
+        "digest": digest.hexdigest()[:12],
+    }
+
+
+@contextmanager
+def open_pool(kind: str, n_actors: int) -> Iterator[ActorPool]:
+    if kind == "local":
+        with make_pool("local", n_actors) as pool:
+            yield pool
+        return
+    with two_nodes() as address, make_pool("ray", n_actors, address) as pool:
+        yield pool
+
+
+@contextmanager
+def two_nodes() -> Iterator[str]:
+    """Two Ray nodes on this machine, with a folder of their own."""
+    folder = tempfile.TemporaryDirectory(prefix="r-", ignore_cleanup_errors=True)
+    os.environ |= {"RAY_TMPDIR": folder.name, "RAY_USAGE_STATS_ENABLED": "0"}
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 2, "object_store_memory": 200 * 2**20, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=node)
+    try:
+        node.pop("include_dashboard")
+        cluster.add_node(**node)
+        cluster.wait_for_nodes()
+        yield cluster.address
+    finally:
+        cluster.shutdown()
+        folder.cleanup()
+
+
+def line_in_its_own_process(method: str, d: int, actors: int, args: argparse.Namespace) -> Any:
+    command = [
+        sys.executable, __file__, "--one", "--method", method, "--d", str(d),
+        "--actors", str(actors), "--steps", str(args.steps), "--kind", args.kind,
+    ]  # fmt: skip
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--d", type=int, nargs="+", default=[20_000], help="attributes")
+    parser.add_argument("--steps", type=int, default=300, help="budget, and groups")
+    parser.add_argument("--method", choices=["full", "fr", "both"], default="both")
+    parser.add_argument("--kind", choices=["local", "ray"], default="local")
+    parser.add_argument("--actors", type=int, default=4)
+    parser.add_argument("--one", action="store_true", help="only this process's line, as JSON")
+    parser.add_argument("--skip-one-process", action="store_true")
+    args = parser.parse_args()
+    if args.one:
+        with single_threaded_blas():
+            print(json.dumps(measure(args)))
+        return
+    print(f"{os.cpu_count()} processors, {args.kind} pool")
+    print("method      d  where        start s  search s  ms/step  driver MiB  actor MiB  path")
+    for method in ["full", "fr"] if args.method == "both" else [args.method]:
+        for d in args.d:
+            counts = [] if args.skip_one_process else [0]
+            digests = set()
+            for actors in [*counts, *sorted({1, 2, args.actors})]:
+                found = line_in_its_own_process(method, d, actors, args)
+                digests.add(found["digest"])
+                where = f"{actors} actors" if actors else "one process"
+                print(
+                    f"{method:6} {d:6}  {where:11}  {found['start_s']:7.2f}  "
+                    f"{found['search_s']:8.2f}  {1e3 * found['search_s'] / found['n_steps']:7.2f}  "
+                    f"{found['driver'] / 2**20:10.0f}  {found['actor'] / 2**20:9.0f}  "
+                    f"{found['digest']}",
+                    flush=True,
+                )
+            assert len(digests) == 1, "the path depends on who holds the candidates"
+
+
+if __name__ == "__main__":
+    main()

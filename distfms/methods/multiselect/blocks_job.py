@@ -1,0 +1,456 @@
+"""The job of multi-selection for more attributes than one process can pair.
+
+The covariance is computed a block of attributes at a time, each block a pass over the data and a
+stage of its own, and written to the run folder. Actors load the blocks and search. Nobody ever
+holds d × d numbers: the driver holds one block while it is written, and O(d) numbers otherwise.
+What comes after the search concerns the selected attributes only, and is the ordinary job on
+these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from distfms.data.dataset import ParquetDataset
+from distfms.engine.memory import format_bytes
+from distfms.errors import DataError, SpecError
+from distfms.methods.contract import Content, Context, FinishedRun, Job, Predictor, Stage
+from distfms.methods.multiselect.blocks import TILE_COLUMNS, CandidateStatistics
+from distfms.methods.multiselect.curves import Settings
+from distfms.methods.multiselect.distributed import select_distributed
+from distfms.methods.multiselect.evaluate import attribute_entries
+from distfms.methods.multiselect.greedy import SelectionPath, check_budget, select
+from distfms.methods.multiselect.job import MultiselectJob
+from distfms.methods.multiselect.objective import Problem
+from distfms.methods.multiselect.options import MultiselectOptions
+from distfms.methods.multiselect.read import JudgmentBlockReader
+from distfms.methods.multiselect.support import Support
+from distfms.stats.base import Folded, load_npz
+from distfms.stats.bundle import Bundle
+from distfms.stats.judgment_block import AttributeEstimates, JudgmentBlockStatistics
+from distfms.stats.judgments import JudgmentStatistics
+
+#: Attributes of a block of the covariance: whole tiles of the search. It decides about the last
+#: bits of the result, and so depends on nothing.
+BLOCK_ATTRIBUTES = 2 * TILE_COLUMNS
+
+#: Memory of the search in one process beyond which ``blocks: auto`` uses blocks. Fixed, as
+#: the result (its curves and baselines) must not depend on the machine.
+ONE_PROCESS_BYTES = 4 * 2**30
+
+PATHS = "statistics/paths.npz"
+
+
+def wants_blocks(options: MultiselectOptions, n_attributes: int, n_folds: int) -> bool:
+    """Decide whether a job works in blocks.
+
+    Parameters
+    ----------
+    options : MultiselectOptions
+    n_attributes : int
+        d.
+    n_folds : int
+        Folds of the cross-validation, 0 for none.
+
+    Raises
+    ------
+    SpecError
+        If blocks are asked for where they cannot be used.
+    """
+    if options.blocks == "always":
+        for needed, found, key in (
+            ("full", options.algorithm, "algorithm"),
+            ("none", options.psd, "psd"),
+            (False, options.refine, "refine"),
+        ):
+            if found != needed:
+                raise SpecError(
+                    f"`multiselect.blocks: always` needs `multiselect.{key}: "
+                    f"{str(needed).lower()}`; it is {str(found).lower()}."
+                )
+    able = options.algorithm == "full" and options.psd == "none" and not options.refine
+    large = one_process_bytes(options, n_attributes, n_folds) > ONE_PROCESS_BYTES
+    return options.blocks == "always" or (options.blocks == "auto" and able and large)
+
+
+def one_process_bytes(options: MultiselectOptions, n_attributes: int, n_folds: int) -> int:
+    """Project what the job in one process would hold at least, where no judgment is missing.
+
+    That is the statistics of every fold and of the held-out objects, with those of the Copies
+    baseline, as a file and as arrays, and what is derived from them.
+    """
+    copies = options.baseline_judgments if "copies" in options.baselines else 0
+    n_parts = max(n_folds, 1) + 1
+    n_matrices = 2 * n_parts * (1 + copies**2) + 6
+    return 8 * n_matrices * n_attributes**2
+
+
+@dataclass(frozen=True)
+class StoredBlock:
+    """A block of the covariance in a file of the run folder, for an actor to load.
+
+    Attributes
+    ----------
+    path : str
+    noise : ndarray of shape (n,)
+        u of its attributes.
+    b, v : ndarray of shape (n,)
+    candidates : ndarray of bool, shape (n,)
+    costs : ndarray of shape (n,)
+    ridge, label_variance : float
+    """
+
+    path: str
+    noise: np.ndarray
+    b: np.ndarray
+    v: np.ndarray
+    candidates: np.ndarray
+    costs: np.ndarray
+    ridge: float
+    label_variance: float
+
+    def load(self) -> CandidateStatistics:
+        """Read the file."""
+        statistics = JudgmentBlockStatistics.from_arrays(load_npz(self.path))
+        return CandidateStatistics(
+            statistics.start,
+            statistics.external(self.noise),
+            self.b,
+            self.v,
+            self.candidates,
+            self.costs,
+            self.ridge,
+            self.label_variance,
+            "none",
+        )
+
+
+class BlocksJob(Job):
+    """Feature multi-selection with the covariance in blocks.
+
+    Parameters
+    ----------
+    whole : MultiselectJob
+        The same job for one process, whose options, columns and settings are used.
+    """
+
+    name: ClassVar[str] = "multiselect"
+    Options = MultiselectOptions
+
+    def __init__(self, whole: MultiselectJob) -> None:
+        self.whole = whole
+        known = ("full", "scoring")
+        self.left_out = [name for name in whole.settings.algorithms if name not in known]
+        self.algorithms = tuple(name for name in whole.settings.algorithms if name in known)
+
+    # --- what the driver asks ---
+
+    @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """First and past-the-last attribute of each block."""
+        d = len(self.whole.layout.names)
+        return [(s, min(s + BLOCK_ATTRIBUTES, d)) for s in range(0, d, BLOCK_ATTRIBUTES)]
+
+    def stages(self) -> Sequence[Stage]:
+        """Return the stages in order; one for each block, so that a killed run loses one."""
+        blocks = [
+            Stage(f"statistics {k + 1} of {len(self.bounds)}", partial(self._block, k))
+            for k in range(len(self.bounds))
+        ]
+        rest = [
+            Stage(stage.name, partial(_run_on_chosen, self, stage.name))
+            for stage in self.whole.stages()
+            if stage.name not in ("statistics", "select")
+        ]
+        chosen = Stage("chosen", self._chosen_statistics)
+        return [*blocks, Stage("select", self._select), chosen, *rest]
+
+    def describe(self) -> Mapping[str, str]:
+        """Say what the job will do: label → text."""
+        n = len(self.bounds)
+        return {
+            **self.whole.describe(),
+            "baselines": ", ".join(self.algorithms[1:]) or "none",
+            "search": (
+                f"on actors: {n} block{'s' if n > 1 else ''} of up to {BLOCK_ATTRIBUTES:,} "
+                f"attributes, {format_bytes(self.block_bytes())} each, in as many passes over the "
+                f"data; one process would take {format_bytes(self.one_process_bytes())}"
+            ),
+        }
+
+    def block_bytes(self) -> int:
+        """Project one block of the statistics of complete judgments, in memory and on disk."""
+        d = len(self.whole.layout.names)
+        return 8 * min(BLOCK_ATTRIBUTES, d) * (d + 1)
+
+    def one_process_bytes(self) -> int:
+        """Project what the job would take in one process."""
+        folds, d = self.whole.inputs.section.folds, len(self.whole.layout.names)
+        return one_process_bytes(self.whole.options, d, folds)
+
+    def statistics_bytes(self) -> int:
+        """Size of one partial statistic in memory; where judgments are missing it has 4 arrays."""
+        return 4 * self.block_bytes()
+
+    def columns(self) -> Sequence[str]:
+        """Return the columns the job reads."""
+        return self.whole.columns()
+
+    # --- statistics ---
+
+    def _block(self, number: int, context: Context) -> Mapping[str, Content]:
+        start, stop = self.bounds[number]
+        section = self.whole.inputs.section.model_copy(update={"folds": 0})
+
+        def reader(dataset: ParquetDataset, held_out: bool) -> JudgmentBlockReader:
+            source = replace(self.whole.source(dataset, held_out), section=section)
+            return JudgmentBlockReader(source, start, stop)
+
+        # Partials of all blocks together are d × d numbers for each partition: not for the cache.
+        block: JudgmentBlockStatistics = context.reduce(reader, cache=False)["block"].train()
+        if block.means.n_samples < 2:
+            raise DataError(
+                f"There are {block.means.n_samples} objects to train on in "
+                f"{self.whole.inputs.train.files[0].path}; at least 2 are needed."
+            )
+        settings = self.whole.settings
+        estimates = block.estimates(
+            settings.known_variance()[start:stop], settings.names[start:stop]
+        )
+        return {
+            _file("block", number): block.to_arrays(),
+            _file("attributes", number): estimates.to_arrays(),
+        }
+
+    def _attributes(self, context: Context) -> AttributeEstimates:
+        """Put together what is known of each attribute."""
+        parts = [context.read_arrays(_file("attributes", k)) for k in range(len(self.bounds))]
+        return AttributeEstimates.concatenate([AttributeEstimates.from_arrays(p) for p in parts])
+
+    # --- selection ---
+
+    def _select(self, context: Context) -> Mapping[str, Content]:
+        estimates, settings = self._attributes(context), self.whole.settings
+        vectors = _without_matrix(estimates, settings)
+        check_budget(settings.budget, vectors)
+        path, support = self._search(context, vectors, estimates)
+        paths = {"full": path}
+        if "scoring" in self.algorithms:
+            paths["scoring"] = select(vectors, settings.budget, "scoring", settings.criterion)
+        self._tell(context)
+        bought = np.unique(path.attributes)
+        local = _within(path, bought)
+        problem = _problem_of(support, vectors, bought)
+        selection = self._restricted(bought).selection(problem, local, local.final_repeats)
+        selection["constant"] = [
+            settings.names[int(a)] for a in np.flatnonzero(~vectors.candidates)
+        ]
+        selection["attributes"] = attribute_entries(
+            settings.names, settings.costs, estimates, estimates.n_judgments
+        )
+        return {"selection.json": selection, PATHS: _path_arrays(paths)}
+
+    def _search(
+        self, context: Context, vectors: Problem, estimates: AttributeEstimates
+    ) -> tuple[SelectionPath, Support]:
+        shards = [
+            self._shard(context, k, vectors, estimates.noise) for k in range(len(self.bounds))
+        ]
+        # The co-moments of complete judgments become Σ in place; while a block of judgments with
+        # gaps is loaded there are three arrays more.
+        with context.pool(len(shards), 2 * self.block_bytes()) as pool:
+            return select_distributed(
+                pool,
+                shards,
+                self.whole.settings.budget,
+                names=vectors.names,
+                costs=vectors.costs,
+                ridge=vectors.ridge,
+                label_variance=vectors.label_variance,
+                criterion=self.whole.settings.criterion,
+            )
+
+    def _shard(
+        self, context: Context, number: int, vectors: Problem, noise: np.ndarray
+    ) -> StoredBlock:
+        own = slice(*self.bounds[number])
+        return StoredBlock(
+            str(Path(context.folder).resolve() / _file("block", number)),
+            noise[own],
+            vectors.b[own],
+            vectors.v[own],
+            vectors.candidates[own],
+            vectors.costs[own],
+            vectors.ridge,
+            vectors.label_variance,
+        )
+
+    def _tell(self, context: Context) -> None:
+        d = len(self.whole.layout.names)
+        text = (
+            f"{d:,} attributes were searched in {len(self.bounds)} blocks on actors (one process "
+            f"would have taken {format_bytes(self.one_process_bytes())}). The covariance is the "
+            "estimate as it is, not the nearest positive semi-definite one, and there is no "
+            "cross-validation"
+        )
+        if self.left_out:
+            text += f"; baselines left out: {', '.join(self.left_out)}"
+        context.note(f"{text}.")
+
+    # --- after the selection: the ordinary job on the chosen attributes ---
+
+    def _restricted(
+        self, attributes: np.ndarray, paths: Mapping[str, SelectionPath] | None = None
+    ) -> ChosenJob:
+        settings = replace(self.whole.settings.restricted(attributes), algorithms=self.algorithms)
+        return ChosenJob(self.whole, settings, paths or {})
+
+    def chosen(self, context: Context) -> ChosenJob:
+        """Return the job on the attributes that some path has bought."""
+        arrays, settings = context.read_arrays(PATHS), self.whole.settings
+        paths = {name: _stored_path(arrays, name, settings) for name in self.algorithms}
+        bought = np.unique(np.concatenate([path.attributes for path in paths.values()]))
+        return self._restricted(bought, {n: _within(p, bought) for n, p in paths.items()})
+
+    def _chosen_statistics(self, context: Context) -> Mapping[str, Content]:
+        job = self.chosen(context)
+        files = job.run_stage("statistics", context)
+        totals = self._attributes(context).n_judgments.tolist()
+        context.account(
+            judgments={
+                "total": int(sum(totals)),
+                "train": dict(zip(self.whole.layout.names, totals, strict=True)),
+            }
+        )
+        return files
+
+    # --- finished runs are as any ---
+
+    @classmethod
+    def predictor(
+        cls, run: FinishedRun, dataset: ParquetDataset, budget: float | None
+    ) -> Predictor:
+        """Apply a finished run's model to a dataset."""
+        return MultiselectJob.predictor(run, dataset, budget)
+
+    @classmethod
+    def page(cls, run: FinishedRun) -> str:
+        """Render the report."""
+        return MultiselectJob.page(run)
+
+    @classmethod
+    def headline(cls, run: FinishedRun) -> str:
+        """Say the result in one sentence."""
+        return MultiselectJob.headline(run)
+
+
+class ChosenJob(MultiselectJob):
+    """The ordinary job on the attributes that were selected in blocks.
+
+    Parameters
+    ----------
+    whole : MultiselectJob
+    settings : Settings
+        Of the selected attributes.
+    paths : mapping of str to SelectionPath
+        What the searches among all attributes found, as paths on the selected ones.
+    """
+
+    def __init__(
+        self, whole: MultiselectJob, settings: Settings, paths: Mapping[str, SelectionPath]
+    ) -> None:
+        self.__dict__.update(vars(whole))
+        self.layout, self.settings = whole.layout.restricted(settings.names), settings
+        self.paths = paths
+
+    def run_stage(self, name: str, context: Context) -> Mapping[str, Content]:
+        """Run one of the ordinary job's stages."""
+        return next(stage for stage in self.stages() if stage.name == name).run(context)
+
+    def _paths(self, context: Context, bundle: Bundle) -> dict[str, SelectionPath]:
+        return dict(self.paths)
+
+    def _folds(self, judgments: Folded[JudgmentStatistics], context: Context) -> list[int]:
+        # The attributes were selected with the objects of every fold.
+        return []
+
+
+def _run_on_chosen(job: BlocksJob, name: str, context: Context) -> Mapping[str, Content]:
+    """Run a stage of the ordinary job on the selected attributes."""
+    return job.chosen(context).run_stage(name, context)
+
+
+def _file(what: str, number: int) -> str:
+    return f"statistics/{what}-{number:05d}.npz"
+
+
+def _without_matrix(estimates: AttributeEstimates, settings: Settings) -> Problem:
+    """Problem of all attributes without their covariance, which Scoring does not need."""
+    return Problem(
+        settings.names,
+        estimates.b,
+        estimates.v,
+        np.zeros((0, 0)),
+        estimates.external_variance,
+        settings.costs,
+        settings.ridge,
+        estimates.label_variance,
+        estimates.label_mean,
+        estimates.means,
+        "none",
+    )
+
+
+def _problem_of(support: Support, vectors: Problem, attributes: np.ndarray) -> Problem:
+    """Problem of the selected attributes, from what the search has learnt of their covariance."""
+    slots = np.array([support.slot(int(a)) for a in attributes], dtype=np.int64)
+    return replace(
+        vectors,
+        names=tuple(vectors.names[int(a)] for a in attributes),
+        b=vectors.b[attributes],
+        v=vectors.v[attributes],
+        external=support.covariance[np.ix_(slots, slots)],
+        external_variance=vectors.external_variance[attributes],
+        costs=vectors.costs[attributes],
+        means=vectors.means[attributes],
+    )
+
+
+def _within(path: SelectionPath, attributes: np.ndarray) -> SelectionPath:
+    """Write a path as one on some of the attributes, those it has bought among them."""
+    return replace(
+        path,
+        names=tuple(path.names[int(a)] for a in attributes),
+        costs=path.costs[attributes],
+        attributes=np.searchsorted(attributes, path.attributes),
+    )
+
+
+def _path_arrays(paths: Mapping[str, SelectionPath]) -> dict[str, np.ndarray]:
+    return {
+        f"{name}/{key}": np.asarray(getattr(path, key))
+        for name, path in paths.items()
+        for key in ("attributes", "objective", "status", "criterion", "label_variance")
+    }
+
+
+def _stored_path(arrays: Mapping[str, np.ndarray], name: str, settings: Settings) -> SelectionPath:
+    attributes = arrays[f"{name}/attributes"]
+    return SelectionPath(
+        algorithm=name,
+        criterion=str(arrays[f"{name}/criterion"]),
+        status=arrays[f"{name}/status"].item(),
+        budget=float(settings.budget),
+        names=settings.names,
+        costs=settings.costs,
+        attributes=attributes,
+        counts=np.ones(attributes.size, dtype=np.int64),
+        objective=arrays[f"{name}/objective"],
+        label_variance=float(arrays[f"{name}/label_variance"]),
+    )

@@ -1,0 +1,114 @@
+"""The distributed searches take the same path, to the bit, on every pool, come what may."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distfms.engine.blas import single_threaded_blas
+from distfms.engine.pools import ActorPool, make_pool
+from distfms.methods.sequence.greedy import sequence
+from tests.reference.distributed_cases import (
+    TILE,
+    awkward_problem,
+    awkward_sequence_problem,
+    distributed,
+    distributed_sequence,
+    group_shards_of,
+    one_process,
+    require_same,
+    require_same_sequence,
+    shards_of,
+)
+
+N_SHARDS = 4
+STEP_OF_MISHAP = 9
+
+
+@pytest.fixture(scope="module", params=["serial-1", "local-1", "local-2", "local-4", "ray-2"])
+def pool(request: pytest.FixtureRequest) -> Iterator[ActorPool]:
+    kind, n_actors = request.param.split("-")
+    if kind == "ray":
+        request.getfixturevalue("ray_session")
+    with make_pool(kind, int(n_actors)) as made:
+        yield made
+
+
+@dataclass
+class Fragile:
+    """A pool one of whose actors dies in the middle of a step, once."""
+
+    pool: ActorPool
+    marker: Path
+
+    def start(self, build: Callable[[Any], Any], shards: Sequence[Any]) -> int:
+        return self.pool.start(build, shards)
+
+    def step(self, fn: Callable[[Any, Any], Any], message: Any = None) -> list[Any]:
+        if self.pool.number + 1 == STEP_OF_MISHAP:
+            fn = partial(die_once, fn, str(self.marker), os.getpid())
+        return self.pool.step(fn, message)
+
+
+def die_once(fn: Callable[[Any, Any], Any], marker: str, driver: int, state: Any, turn: Any) -> Any:
+    """Do the step; the first process to come here then ends, its state changed, unanswered."""
+    result = fn(state, turn)
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return result
+    if os.getpid() == driver:
+        raise ConnectionResetError("the storage hung up")
+    os.kill(os.getpid(), 9)
+    return None
+
+
+def change(pool: ActorPool, before: dict[str, int]) -> dict[str, int]:
+    return {name: value - before[name] for name, value in vars(pool.counts).items()}
+
+
+def require_one_mishap(pool: ActorPool, before: dict[str, int], n_steps: int) -> None:
+    """One actor, or where there are no processes one shard, was rebuilt and replayed."""
+    done = change(pool, before)
+    serial = pool.name == "serial"
+    assert (done["n_lost"], done["n_retries"]) == ((0, 1) if serial else (1, 0))
+    n_shards = done["n_built"] - N_SHARDS
+    assert n_shards in ({1} if serial else {N_SHARDS // pool.n_actors})
+    assert done["n_replayed"] == n_shards * (STEP_OF_MISHAP - 1)
+    assert done["n_steps"] == n_steps
+
+
+@pytest.mark.parametrize("mishap", [False, True])
+@pytest.mark.parametrize("psd", ["none", "nearest"])
+def test_multiselect(pool: ActorPool, tmp_path: Path, psd: str, mishap: bool) -> None:
+    problem = awkward_problem(0, psd=psd)
+    with single_threaded_blas():
+        expected = one_process(problem, 120.0, "gain_per_cost")
+        before = dict(vars(pool.counts))
+        used = Fragile(pool, tmp_path / "mishap") if mishap else pool
+        path = distributed(used, shards_of(problem, N_SHARDS), problem, 120.0, "gain_per_cost")
+    require_same(path, expected)
+    if mishap:
+        require_one_mishap(pool, before, path.n_steps + 1)
+
+
+@pytest.mark.parametrize("mishap", [False, True])
+@pytest.mark.parametrize("criterion", ["fr", "omp"])
+def test_sequence(pool: ActorPool, tmp_path: Path, criterion: str, mishap: bool) -> None:
+    problem = awkward_sequence_problem(0, ridge=1e-3)
+    shards = group_shards_of(problem, N_SHARDS)
+    assert len(shards) == N_SHARDS
+    with single_threaded_blas():
+        expected = sequence(problem, criterion, doubling=True, tile_columns=TILE)
+        before = dict(vars(pool.counts))
+        used = Fragile(pool, tmp_path / "mishap") if mishap else pool
+        path = distributed_sequence(used, shards, problem, criterion, doubling=True)
+    require_same_sequence(path, expected)
+    if mishap:
+        require_one_mishap(pool, before, len(path))

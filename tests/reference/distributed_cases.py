@@ -1,0 +1,155 @@
+"""Searches whose candidates are spread over shards, for tests of the pools and of the searches."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from distfms.methods.multiselect.blocks import CandidateStatistics
+from distfms.methods.multiselect.distributed import LoadedShard, select_distributed, shard_starts
+from distfms.methods.multiselect.greedy import SelectionPath, spend
+from distfms.methods.multiselect.objective import Problem
+from distfms.methods.multiselect.state import FullState
+from distfms.methods.pool import Pool
+from distfms.methods.sequence.blocks import GroupStatistics, block_starts
+from distfms.methods.sequence.costs import GroupCosts, SharedCost
+from distfms.methods.sequence.distributed import LoadedShard as LoadedGroups
+from distfms.methods.sequence.distributed import sequence_distributed
+from distfms.methods.sequence.path import SequencePath
+from distfms.methods.sequence.problem import SequenceProblem
+from tests.reference.sequence import correlated, make_problem
+
+TILE = 8
+
+
+def shards_of(problem: Problem, n_shards: int) -> list[LoadedShard]:
+    """Shards that each carry a copy of their own rows only."""
+    edges = shard_starts(problem.n_attributes, n_shards, TILE)
+    cut = [CandidateStatistics.of(problem, *pair) for pair in itertools.pairwise(edges)]
+    return [LoadedShard(statistics) for statistics in cut]
+
+
+def distributed(
+    pool: Pool, shards: Sequence[LoadedShard], problem: Problem, budget: float, criterion: str
+) -> SelectionPath:
+    path, support = select_distributed(
+        pool,
+        shards,
+        budget,
+        names=problem.names,
+        costs=problem.costs,
+        ridge=problem.ridge,
+        label_variance=problem.label_variance,
+        criterion=criterion,
+        tile_columns=TILE,
+    )
+    chosen = np.flatnonzero(path.final_repeats)
+    assert sorted(support.slots[support.repeats > 0].tolist()) == chosen.tolist()
+    return path
+
+
+def one_process(problem: Problem, budget: float, criterion: str, tile: int = TILE) -> SelectionPath:
+    """The search of one process, in tiles as small as those of the shards."""
+    paths = []
+    for each in ("gain_per_cost", "gain") if criterion == "best" else (criterion,):
+        state = FullState(problem, tile_columns=tile)
+        attributes, objective, status = spend(state, problem.costs, budget, criterion=each)
+        paths.append(
+            SelectionPath(
+                "full", each, status, budget, problem.names, problem.costs,
+                np.array(attributes, dtype=np.int64), np.ones(len(attributes), dtype=np.int64),
+                np.array(objective), problem.label_variance,
+            )
+        )  # fmt: skip
+        if (problem.costs == problem.costs[0]).all():
+            break
+    ends = [path.objective[-1] if path.n_steps else 0.0 for path in paths]
+    return paths[int(np.argmax(ends))]
+
+
+def require_same(path: SelectionPath, expected: SelectionPath) -> None:
+    """Every bit of two paths."""
+    assert path.attributes.tolist() == expected.attributes.tolist()
+    assert path.objective.tobytes() == expected.objective.tobytes()
+    assert (path.status, path.criterion) == (expected.status, expected.criterion)
+
+
+def awkward_problem(
+    seed: int, d: int = 45, *, ridge: float = 0.0, psd: str = "none", unequal: bool = True
+) -> Problem:
+    """Duplicates, dependent and constant attributes, some without noise, far apart in index."""
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal((400, d))
+    values[:, d - 1] = values[:, 0]
+    values[:, d - 2] = values[:, 3]
+    values[:, d // 2] = values[:, 1] - 2 * values[:, d // 3]
+    values[:, 7] = 0.0
+    values -= values.mean(axis=0)
+    external = values.T @ values / 400
+    v = rng.choice([0.0, 0.3, 1.0, 4.0], d)
+    v[[0, 1, 7, d // 2, d // 3, d - 1]] = 0.0
+    v[d - 2] = v[3] = 0.7
+    weights = rng.standard_normal(d) * (rng.random(d) < 0.6)
+    b = external @ weights
+    costs = rng.choice([1.0, 1.5, 4.0], d) if unequal else np.ones(d)
+    return Problem.build(
+        b, v, external, label_variance=float(weights @ b) + 1.0, costs=costs, ridge=ridge, psd=psd
+    )
+
+
+# --- sequencing ---------------------------------------------------------------------------------
+
+
+def awkward_sequence_problem(
+    seed: int,
+    *,
+    ridge: float = 0.0,
+    n_targets: int = 1,
+    shared: tuple[SharedCost, ...] = (),
+    scattered: bool = False,
+) -> SequenceProblem:
+    """Groups of several sizes; the last repeats the first, one depends on others."""
+    rng = np.random.default_rng(seed)
+    sizes = [3, 1, 2, 4, 3, 2, 2, 1, 3, 2, 4, 2, 1, 3]
+    X, Y, groups = correlated(rng, 300, sizes, n_targets=n_targets)
+    X[:, groups[-1]] = 2.0 * X[:, groups[0]]
+    X[:, groups[7]] = X[:, groups[2]].sum(axis=1, keepdims=True)
+    if scattered:
+        places = rng.permutation(X.shape[1])
+        X = X[:, np.argsort(places)]
+        groups = [sorted(places[group].tolist()) for group in groups]
+    own = rng.choice([0.5, 1.0, 2.0, 9.0], len(sizes))
+    return make_problem(X, Y, groups, GroupCosts(own, shared), ridge)
+
+
+def group_shards_of(problem: SequenceProblem, n_shards: int) -> list[LoadedGroups]:
+    starts = block_starts(problem.groups, n_shards, TILE)
+    return [
+        LoadedGroups(GroupStatistics.of(problem, first, last))
+        for first, last in itertools.pairwise(starts)
+    ]
+
+
+def distributed_sequence(
+    pool: Pool,
+    shards: Sequence[LoadedGroups],
+    problem: SequenceProblem,
+    criterion: str,
+    **options: Any,
+) -> SequencePath:
+    return sequence_distributed(
+        pool, shards, problem.outline, criterion, tile_columns=TILE, **options
+    )
+
+
+def require_same_sequence(path: SequencePath, expected: SequencePath) -> None:
+    """Every bit of two paths."""
+    for name, value in vars(expected).items():
+        other = getattr(path, name)
+        if isinstance(value, np.ndarray):
+            assert other.tobytes() == value.tobytes(), name
+        elif name != "scaling":
+            assert other == value, name
