@@ -5,7 +5,7 @@ each rule, the ratio of ``fr`` to ``omp``, and the time of celer's 100-point cos
 group-lasso path on the same rows and on the compressed problem.
 
 Run with ``OMP_NUM_THREADS=1 python benchmarks/sequence_selection.py``; ``--rows 200000`` is the
-size that the issue asks for (1.6 GB, and as much again for celer's copy).
+full size (1.6 GB, and as much again for celer's copy).
 """
 
 from __future__ import annotations
