@@ -234,7 +234,9 @@ class MomentReader:
         def moments(part: int) -> CoMoments:
             rows = block.part_slices[part]
             weight = None if block.weight is None else block.weight[rows]
-            return CoMoments.from_block(block.values[:, rows], weight, overwrite=True)
+            sums = None if block.part_sums is None else block.part_sums[part]
+            values = block.values[:, rows]
+            return CoMoments.from_block(values, weight, overwrite=True, sums=sums)
 
         nothing = RowCounts.empty(n_features, n_columns - n_features)
         # Counts first: the moments use the block as scratch.
