@@ -1,11 +1,10 @@
 from __future__ import annotations
 
+import errno
 import os
-import resource
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -34,12 +33,16 @@ def table() -> pa.Table:
 
 
 @pytest.fixture
-def small_disk() -> Iterator[None]:
-    """Files of at most 4 KiB, which fails as a full disk does."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+def small_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail as a full disk does, when the content is to reach it.
+
+    A limit on the size of files would hit all threads of the process, and what they log.
+    """
+
+    def no_space(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
 
 
 def everything_in(folder: Path) -> list[str]:
