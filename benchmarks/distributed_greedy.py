@@ -251,6 +251,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         search_s, actors = time.perf_counter() - begin, []
     else:
         with open_pool(args.kind, args.actors) as pool:
+            begin = time.perf_counter()
             search = ACTORS[args.method](statistics, args.steps, pool, args.actors)
             *found, start_s = search()
             search_s = time.perf_counter() - begin - start_s

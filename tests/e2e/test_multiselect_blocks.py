@@ -125,6 +125,14 @@ def test_actors_and_workers_do_not_change_a_bit(tmp_path):
         assert (one / name).read_bytes() == (two / name).read_bytes(), name
 
 
+def test_ray_does_not_change_a_bit(tmp_path, ray_session):
+    data = write_judgments(tmp_path / "data")
+    here = run(data, tmp_path / "a", engine={"workers": 1})
+    ray = run(data, tmp_path / "b", engine={"kind": "ray", "workers": 2})
+    for name in ("selection.json", "metrics.json", "statistics/paths.npz"):
+        assert (here / name).read_bytes() == (ray / name).read_bytes(), name
+
+
 def test_killed_between_blocks_reads_only_the_rest(tmp_path, monkeypatch):
     data = write_judgments(tmp_path / "data")
     spec = job(data, tmp_path / "a", multiselect={}, engine={"cache": False})
