@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distfms.engine.blas import single_threaded_blas
 from distfms.engine.pools import make_pool
 from distfms.errors import SpecError
 from distfms.methods.multiselect import blocks as blocks_module
@@ -25,6 +26,13 @@ from tests.reference.distributed_cases import (
     shards_of,
 )
 from tests.reference.multiselect_cases import random_problem
+
+
+@pytest.fixture(autouse=True)
+def _one_blas_thread():
+    """Bits are promised for one BLAS thread, which the engine sees to."""
+    with single_threaded_blas():
+        yield
 
 
 @pytest.mark.parametrize("criterion", ["gain_per_cost", "gain", "best"])

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from distfms.engine.blas import single_threaded_blas
 from distfms.engine.pools import make_pool
 from distfms.errors import SpecError
 from distfms.methods.sequence.blocks import (
@@ -25,6 +26,14 @@ from tests.reference.distributed_cases import (
     group_shards_of,
     require_same_sequence,
 )
+
+
+@pytest.fixture(autouse=True)
+def _one_blas_thread():
+    """Bits are promised for one BLAS thread, which the engine sees to."""
+    with single_threaded_blas():
+        yield
+
 
 TILE = 8
 

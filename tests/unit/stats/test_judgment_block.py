@@ -3,11 +3,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError
 from distfms.stats.base import from_bytes, merge_tree, to_bytes
 from distfms.stats.judgment_block import AttributeEstimates, JudgmentBlockStatistics
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
+
+
+@pytest.fixture(autouse=True)
+def _one_blas_thread():
+    """Bits are promised for one BLAS thread, which the engine sees to."""
+    with single_threaded_blas():
+        yield
+
 
 D = 7
 BLOCKS = [slice(0, 3), slice(3, 6), slice(6, 7)]
