@@ -235,6 +235,17 @@ class Job(ABC):
             If a column that the model needs is missing.
         """
 
+    def report(self, context: Context) -> Mapping[str, Content]:
+        """Draw the report from what the earlier stages wrote: the last stage of every job."""
+        run = FinishedRun(
+            selection=context.read_json("selection.json"),
+            metrics=context.read_json("metrics.json"),
+            model=context.read_json("model.json"),
+            manifest=context.manifest(),
+            weights=context.read_arrays("weights.npz"),
+        )
+        return {"report.html": self.page(run)}
+
     @classmethod
     @abstractmethod
     def page(cls, run: FinishedRun) -> str:

@@ -133,7 +133,7 @@ class MultiselectJob(Job):
         ]
         if self.options.plan:
             stages.append(Stage("plan", self._plan))
-        return [*stages, Stage("report", self._report)]
+        return [*stages, Stage("report", self.report)]
 
     def describe(self) -> Mapping[str, str]:
         """Say what the job will do: label → text."""
@@ -366,16 +366,6 @@ class MultiselectJob(Job):
             f"are to be collected (cost {cost:,.10g}); the folder {PLAN} lists them."
         )
         return {PLAN: None}
-
-    def _report(self, context: Context) -> Mapping[str, Content]:
-        run = FinishedRun(
-            selection=context.read_json("selection.json"),
-            metrics=context.read_json("metrics.json"),
-            model=context.read_json("model.json"),
-            manifest=context.manifest(),
-            weights=context.read_arrays("weights.npz"),
-        )
-        return {"report.html": self.page(run)}
 
     # --- finished runs ---
 

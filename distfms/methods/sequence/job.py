@@ -110,7 +110,7 @@ class SequenceJob(Job):
             Stage("select", self._select),
             Stage("model", self._model),
             Stage("evaluate", self._evaluate),
-            Stage("report", self._report),
+            Stage("report", self.report),
         ]
 
     def describe(self) -> Mapping[str, str]:
@@ -340,16 +340,6 @@ class SequenceJob(Job):
         return found
 
     # --- report and finished runs ---
-
-    def _report(self, context: Context) -> Mapping[str, Content]:
-        run = FinishedRun(
-            selection=context.read_json("selection.json"),
-            metrics=context.read_json("metrics.json"),
-            model=context.read_json("model.json"),
-            manifest=context.manifest(),
-            weights=context.read_arrays("weights.npz"),
-        )
-        return {"report.html": self.page(run)}
 
     @classmethod
     def page(cls, run: FinishedRun) -> str:
