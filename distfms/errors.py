@@ -2,7 +2,8 @@
 
 Each message is one paragraph that says what is wrong, where (file, column, row group, attribute)
 and what to do about it. The command line prints it without a traceback and exits with
-``exit_code``.
+``exit_code``. What is wrong with an input is a ``ValueError`` too, as Python and scikit-learn have
+it.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ class DistfmsError(Exception):
     exit_code = 1
 
 
-class SpecError(DistfmsError):
-    """The job spec, or the use of a command, is wrong."""
+class SpecError(DistfmsError, ValueError):
+    """The job spec, or the use of a command or of a parameter, is wrong."""
 
     exit_code = 2
 
 
-class DataError(DistfmsError):
+class DataError(DistfmsError, ValueError):
     """The data cannot be used as the spec asks."""
 
     exit_code = 2

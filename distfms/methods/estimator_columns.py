@@ -5,8 +5,7 @@ They are named ``column=level``, as they are in a job.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,24 +14,9 @@ import numpy as np
 from distfms.data.categories import MAX_LEVELS, check_levels, level_codes
 from distfms.data.columns import fill_numbers
 from distfms.data.roles import is_categorical, is_number
-from distfms.errors import DataError, SpecError
+from distfms.errors import DataError
 
 MissingRule = Literal["error", "mean"]
-
-
-class InputError(DataError, ValueError):
-    """Data or parameters that an estimator cannot use; the ValueError that scikit-learn expects."""
-
-
-@contextmanager
-def as_value_errors() -> Iterator[None]:
-    """Turn errors about data and parameters into `InputError`."""
-    try:
-        yield
-    except InputError:
-        raise
-    except (DataError, SpecError) as error:
-        raise InputError(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -88,13 +72,13 @@ class Columns:
 
         Raises
         ------
-        InputError
+        DataError
             Naming the column, if it is not there or holds what cannot be used.
         """
         labels = {str(label): label for label in frame.columns}
         absent = [name for name in self.names if name not in labels]
         if absent:
-            raise InputError(f"The data lack the columns {', '.join(absent)}.")
+            raise DataError(f"The data lack the columns {', '.join(absent)}.")
         values = np.empty((len(self.encoded), len(frame)))
         start = 0
         for name in self.names:
@@ -113,7 +97,7 @@ class Columns:
             return None
         codes, others = level_codes(_arrow(name, series), self.levels[name])
         if others and unknown == "error":
-            raise InputError(f"Column {name!r} holds {others[0]!r}, which is not among its levels.")
+            raise DataError(f"Column {name!r} holds {others[0]!r}, which is not among its levels.")
         for level, row in enumerate(out):
             np.equal(codes, level, out=row, casting="unsafe")
         out[:, codes == -1] = np.nan
@@ -125,7 +109,7 @@ def fill_numeric(name: str, series: Any, out: np.ndarray) -> None:
 
     Raises
     ------
-    InputError
+    DataError
         If it holds anything else.
     """
     if isinstance(series.dtype, np.dtype) and series.dtype.kind in "fiub":
@@ -133,7 +117,7 @@ def fill_numeric(name: str, series: Any, out: np.ndarray) -> None:
         return
     column = _arrow(name, series)
     if not is_number(column.type) and column.null_count < len(column):
-        raise InputError(
+        raise DataError(
             f"Column {name!r} holds {column.type}, which is neither a number nor a category: "
             f"convert it or leave it out."
         )
@@ -147,7 +131,7 @@ def _arrow(name: str, series: Any) -> Any:
     try:
         array = pa.Array.from_pandas(series)
     except pa.ArrowException as error:
-        raise InputError(f"Column {name!r} holds values of several kinds: {error}") from error
+        raise DataError(f"Column {name!r} holds values of several kinds: {error}") from error
     return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
 
 
@@ -155,9 +139,9 @@ def _check_finite(name: str, values: np.ndarray, missing: MissingRule) -> None:
     if np.isfinite(values).all():
         return
     if np.isinf(values).any():
-        raise InputError(f"Column {name!r} contains infinity: replace or drop these values.")
+        raise DataError(f"Column {name!r} contains infinity: replace or drop these values.")
     if missing == "error":
-        raise InputError(
+        raise DataError(
             f"Column {name!r} contains NaN (missing values): fill them, or set missing='mean'."
         )
 
@@ -187,14 +171,14 @@ def united_levels(found: Sequence[Mapping[str, tuple[str, ...]]]) -> dict[str, t
 
     Raises
     ------
-    InputError, DataError
+    DataError
         If a column has none, or too many.
     """
     united: dict[str, tuple[str, ...]] = {}
     for name in found[0]:
         united[name] = tuple(sorted({level for part in found for level in part[name]}))
         if not united[name]:
-            raise InputError(f"All values of column {name!r} are missing: leave it out.")
+            raise DataError(f"All values of column {name!r} are missing: leave it out.")
         check_levels(name, len(united[name]), MAX_LEVELS)
     return united
 
@@ -220,14 +204,14 @@ def checked_weight(weight: Any, n_samples: int) -> np.ndarray:
 
     Raises
     ------
-    InputError
+    DataError
         If they are not one finite number ≥ 0 for each row.
     """
     values = np.asarray(weight, dtype=np.float64)
     if values.shape != (n_samples,):
-        raise InputError(f"sample_weight.shape == {values.shape}, expected {(n_samples,)}!")
+        raise DataError(f"sample_weight.shape == {values.shape}, expected {(n_samples,)}!")
     if not np.isfinite(values).all() or (values < 0).any():
-        raise InputError("Sample weights must be finite and at least 0.")
+        raise DataError("Sample weights must be finite and at least 0.")
     return values
 
 
@@ -236,11 +220,11 @@ def column_names(frame: Any) -> tuple[str, ...]:
 
     Raises
     ------
-    InputError
+    DataError
         If two are the same.
     """
     names = tuple(str(label) for label in frame.columns)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise InputError(f"The frame has several columns named {', '.join(map(repr, twice))}.")
+        raise DataError(f"The frame has several columns named {', '.join(map(repr, twice))}.")
     return names

@@ -15,7 +15,8 @@ from distfms.data.blocks import ColumnPlan, read_rows
 from distfms.data.dataset import Partition, PartitionReader, open_dataset
 from distfms.data.roles import resolve_roles
 from distfms.engine.executors import LocalExecutor
-from distfms.methods.estimator_columns import Columns, InputError, MissingRule, as_value_errors
+from distfms.errors import DataError
+from distfms.methods.estimator_columns import Columns, MissingRule
 
 T = TypeVar("T")
 Kind = Literal["array", "frame", "dask-array", "dask-frame", "parquet"]
@@ -68,7 +69,7 @@ def divide_like(X: Any, features: list[Any], values: Any) -> list[Any]:
 
     Raises
     ------
-    InputError
+    DataError
         If they do not fit.
     """
     import dask
@@ -79,14 +80,14 @@ def divide_like(X: Any, features: list[Any], values: Any) -> list[Any]:
             values = values.rechunk({0: X.chunks[0]})
         delayed = row_chunks(values) if hasattr(values, "chunks") else list(values.to_delayed())
         if len(delayed) != len(features):
-            raise InputError(
+            raise DataError(
                 f"X comes in {len(features)} chunks and y (or the weights) in {len(delayed)}: "
                 "divide them alike."
             )
         return delayed
     lengths = dask.compute(*(dask.delayed(len)(part) for part in features))
     if sum(lengths) != len(values):
-        raise InputError(f"X has {sum(lengths)} rows and y (or the weights) {len(values)}.")
+        raise DataError(f"X has {sum(lengths)} rows and y (or the weights) {len(values)}.")
     bounds = np.cumsum([0, *lengths])
     array = np.asarray(values)
     return [dask.delayed(array[lo:hi]) for lo, hi in itertools.pairwise(bounds)]
@@ -109,13 +110,12 @@ def map_parquet(
         From a block to an array of n rows; the block is valid during the call only.
     missing : {"error", "mean"}
     """
-    with as_value_errors():
-        dataset = open_dataset(path)
-        roles = resolve_roles(dataset.schema, target=None, features=columns.names)
-        plan = ColumnPlan.from_schema(dataset.schema, roles, columns.levels, unknown="zero")
-        read = partial(_of_partition, function, dataset.reader, plan, missing)
-        with LocalExecutor() as executor:
-            return np.concatenate(executor.map(read, dataset.partitions))
+    dataset = open_dataset(path)
+    roles = resolve_roles(dataset.schema, target=None, features=columns.names)
+    plan = ColumnPlan.from_schema(dataset.schema, roles, columns.levels, unknown="zero")
+    read = partial(_of_partition, function, dataset.reader, plan, missing)
+    with LocalExecutor() as executor:
+        return np.concatenate(executor.map(read, dataset.partitions))
 
 
 def _of_partition(
@@ -145,11 +145,10 @@ def read_columns(path: Any, names: str | Sequence[str]) -> np.ndarray:
     -------
     ndarray of shape (n,), or (n, P) for several columns
     """
-    with as_value_errors():
-        dataset = open_dataset(path)
-        roles = resolve_roles(dataset.schema, target=None, features=names)
-        plan = ColumnPlan.from_schema(dataset.schema, roles)
-        blocks = [read_rows(dataset, p, plan).values.T.copy() for p in dataset.partitions]
+    dataset = open_dataset(path)
+    roles = resolve_roles(dataset.schema, target=None, features=names)
+    plan = ColumnPlan.from_schema(dataset.schema, roles)
+    blocks = [read_rows(dataset, p, plan).values.T.copy() for p in dataset.partitions]
     values = np.concatenate(blocks)
     return values[:, 0] if values.shape[1] == 1 else values
 

@@ -21,11 +21,10 @@ from distfms.data.roles import resolve_roles
 from distfms.engine.executors import LocalExecutor
 from distfms.engine.graph import Unit
 from distfms.engine.mapreduce import map_reduce
+from distfms.errors import DataError, SpecError
 from distfms.methods.estimator_columns import (
     Columns,
-    InputError,
     MissingRule,
-    as_value_errors,
     block_of,
     category_names,
     checked_weight,
@@ -168,15 +167,14 @@ def _summarise_chunk(
     weight: Any,
 ) -> S:
     """Summarise one block of a Dask collection, on a worker."""
-    with as_value_errors():
-        target = np.asarray(target)
-        weight = None if weight is None else checked_weight(weight, len(features))
-        if len(target) != len(features):
-            raise InputError(
-                f"A chunk of X has {len(features)} rows and its chunk of y {len(target)}: "
-                "divide the two alike."
-            )
-        return summarise(Chunk(block_of(features, columns, missing), target, weight))
+    target = np.asarray(target)
+    weight = None if weight is None else checked_weight(weight, len(features))
+    if len(target) != len(features):
+        raise DataError(
+            f"A chunk of X has {len(features)} rows and its chunk of y {len(target)}: "
+            "divide the two alike."
+        )
+    return summarise(Chunk(block_of(features, columns, missing), target, weight))
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,14 +198,14 @@ class ParquetRows(Rows):
         """See :class:`Rows`."""
         read = partial(_read_chunk, summarise, self.dataset.reader, self.plan, self.missing)
         units = [Unit(p.fingerprint, p, p.n_bytes) for p in self.dataset.partitions]
-        with as_value_errors(), LocalExecutor() as executor:
+        with LocalExecutor() as executor:
             return map_reduce(units, read, _merge, executor).value
 
     def targets(self, function: Callable[[np.ndarray], T]) -> list[T]:
         """See :class:`Rows`."""
         plan = self.plan.restricted(())
         read = partial(_read_chunk, _of_target(function), self.dataset.reader, plan, self.missing)
-        with as_value_errors(), LocalExecutor() as executor:
+        with LocalExecutor() as executor:
             return executor.map(read, self.dataset.partitions)
 
 
@@ -250,11 +248,10 @@ def frame_rows(
 
     Raises
     ------
-    InputError
+    DataError
     """
-    with as_value_errors():
-        columns = Columns(column_names(X), united_levels([frame_levels(X, category_names(X))]))
-        return ArrayRows(columns, names or target_names(y), columns.encode(X, missing), y, weight)
+    columns = Columns(column_names(X), united_levels([frame_levels(X, category_names(X))]))
+    return ArrayRows(columns, names or target_names(y), columns.encode(X, missing), y, weight)
 
 
 def target_names(y: Any) -> tuple[str, ...]:
@@ -279,7 +276,7 @@ def dask_rows(X: Any, y: Any, weight: Any, missing: MissingRule) -> DaskRows:
 
     Raises
     ------
-    InputError
+    DataError
     """
     import dask
 
@@ -288,9 +285,8 @@ def dask_rows(X: Any, y: Any, weight: Any, missing: MissingRule) -> DaskRows:
         names = column_names(X)
         categories = category_names(X._meta)
         find = dask.delayed(partial(frame_levels, names=categories))
-        with as_value_errors():
-            found = dask.compute(*(find(f) for f in features)) if categories else [{}]
-            columns = Columns(names, united_levels(found))
+        found = dask.compute(*(find(f) for f in features)) if categories else [{}]
+        columns = Columns(names, united_levels(found))
     else:
         features = row_chunks(X)
         columns = Columns(array_names(X.shape[1]))
@@ -315,21 +311,20 @@ def parquet_rows(
 
     Raises
     ------
-    InputError
+    DataError
     """
     for value, role in ((target, "y"), (weight, "sample_weight")):
         named = [value] if isinstance(value, str) or value is None else list(value)
         if not all(isinstance(name, str) for name in named if name is not None):
-            raise InputError(f"With the path of Parquet files {role} is the name of a column.")
+            raise DataError(f"With the path of Parquet files {role} is the name of a column.")
     if target is None:
-        raise InputError("With the path of Parquet files y names the target column.")
-    with as_value_errors():
-        dataset = open_dataset(path)
-        roles = resolve_roles(dataset.schema, target=target, weight=weight)
-        names = categorical_columns(dataset.schema, roles)
-        with LocalExecutor() as executor:
-            categories = discover_categories(dataset, names, map_fn=executor.map)
-        plan = ColumnPlan.from_schema(dataset.schema, roles, categories)
+        raise DataError("With the path of Parquet files y names the target column.")
+    dataset = open_dataset(path)
+    roles = resolve_roles(dataset.schema, target=target, weight=weight)
+    names = categorical_columns(dataset.schema, roles)
+    with LocalExecutor() as executor:
+        categories = discover_categories(dataset, names, map_fn=executor.map)
+    plan = ColumnPlan.from_schema(dataset.schema, roles, categories)
     columns = Columns(roles.features, dict(categories.levels))
     return ParquetRows(columns, roles.target, dataset, plan, missing)
 
@@ -355,10 +350,10 @@ def open_rows(
 
     Raises
     ------
-    InputError, ValueError
+    DataError, SpecError, ValueError
     """
     if missing not in ("error", "mean"):
-        raise InputError(f"missing is {missing!r}; choose 'error' or 'mean'.")
+        raise SpecError(f"missing is {missing!r}; choose 'error' or 'mean'.")
     kind = kind_of(X)
     if kind in ("array", "frame"):
         return _memory_rows(estimator, X, y, sample_weight, missing, numeric_target)

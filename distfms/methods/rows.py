@@ -1,4 +1,4 @@
-"""From partitions of rows to mergeable statistics, for all methods that read plain columns.
+"""From partitions of rows to mergeable statistics: what methods share.
 
 Every reader here is picklable, gives one statistic for each fold and one for the held-out rows,
 and says in ``key`` all that its partials depend on beside the partition.
@@ -19,6 +19,7 @@ from distfms.data.dataset import ParquetDataset, Partition, PartitionReader
 from distfms.data.folds import FoldPlan
 from distfms.data.roles import Roles, resolve_roles
 from distfms.errors import DataError
+from distfms.methods.contract import PartialReader
 from distfms.spec import DataSection
 from distfms.stats.base import Folded, Statistic
 from distfms.stats.bundle import Bundle
@@ -30,13 +31,17 @@ S = TypeVar("S", bound=Statistic)
 FORMAT = 1
 
 
-def section_roles(dataset: ParquetDataset, section: DataSection) -> Roles:
+def section_roles(
+    dataset: ParquetDataset, section: DataSection, *, judgments: bool = False
+) -> Roles:
     """Resolve the roles that a data section names.
 
     Parameters
     ----------
     dataset : ParquetDataset
     section : DataSection
+    judgments : bool
+        Whether features are columns of judgments.
 
     Raises
     ------
@@ -52,6 +57,7 @@ def section_roles(dataset: ParquetDataset, section: DataSection) -> Roles:
         query=section.query,
         id=section.id,
         time=section.time,
+        judgments=judgments,
     )
 
 
@@ -137,15 +143,13 @@ class RowCounts:
 
 
 @dataclass(frozen=True)
-class RowSource:
-    """Rows of a dataset with all that is needed to read a partition of them.
+class FoldedSource:
+    """Rows of a dataset that belong to folds and to the held-out part; base of sources.
 
     Attributes
     ----------
     reader : PartitionReader
         Of the dataset; it travels to the workers in place of the whole list of partitions.
-    plan : ColumnPlan
-        Which columns are read and which block rows they become.
     section : DataSection
     seed : int
     held_out : bool
@@ -153,7 +157,6 @@ class RowSource:
     """
 
     reader: PartitionReader
-    plan: ColumnPlan
     section: DataSection
     seed: int
     held_out: bool
@@ -161,18 +164,16 @@ class RowSource:
     @property
     def n_parts(self) -> int:
         """Number of parts: the folds (at least one) and the held-out rows."""
-        return max(self.section.folds, 1) + 1
+        return self._plan_of_folds.n_parts
 
-    def read(self, partition: Partition) -> RowBlock:
-        """Read a partition; where all rows are held out they are part 0 of the block."""
-        folds = FoldPlan(self.section.folds, self.section.test, self.seed)
-        return read_rows(
-            self.reader,
-            partition,
-            self.plan,
-            folds=None if self.held_out else folds,
-            missing=self.section.missing,
-        )
+    @property
+    def _plan_of_folds(self) -> FoldPlan:
+        return FoldPlan(self.section.folds, self.section.test, self.seed)
+
+    @property
+    def folds(self) -> FoldPlan | None:
+        """How rows are divided while they are read; None where all of them are held out."""
+        return None if self.held_out else self._plan_of_folds
 
     def folded(self, summarise: Callable[[int], S], nothing: S) -> Folded[S]:
         """Put the summaries of a block's parts where they belong.
@@ -180,7 +181,7 @@ class RowSource:
         Parameters
         ----------
         summarise : callable
-            From a part of the block to its statistic.
+            From a part of the block to its statistic; where all rows are held out they are part 0.
         nothing : Statistic
             That of no rows, for the parts that a held-out dataset has not.
         """
@@ -190,13 +191,8 @@ class RowSource:
 
     def key(self) -> dict[str, Any]:
         """Plain values that a partial depends on, beside its partition."""
-        roles = self.plan.roles
         return {
             "format": FORMAT,
-            "columns": [[c.name, c.levels] for c in self.plan.columns],
-            "target": list(roles.target),
-            "weight": roles.weight,
-            "fold_key": roles.fold_key,
             "missing": self.section.missing,
             "folds": self.section.folds,
             "test": self.section.test,
@@ -206,7 +202,41 @@ class RowSource:
 
 
 @dataclass(frozen=True)
-class MomentReader:
+class RowSource(FoldedSource):
+    """Rows of a dataset with all that is needed to read a partition of them.
+
+    Attributes
+    ----------
+    plan : ColumnPlan
+        Which columns are read and which block rows they become.
+    """
+
+    plan: ColumnPlan
+
+    def read(self, partition: Partition) -> RowBlock:
+        """Read a partition; where all rows are held out they are part 0 of the block."""
+        return read_rows(
+            self.reader,
+            partition,
+            self.plan,
+            folds=self.folds,
+            missing=self.section.missing,
+        )
+
+    def key(self) -> dict[str, Any]:
+        """Plain values that a partial depends on, beside its partition."""
+        roles = self.plan.roles
+        return {
+            **super().key(),
+            "columns": [[c.name, c.levels] for c in self.plan.columns],
+            "target": list(roles.target),
+            "weight": roles.weight,
+            "fold_key": roles.fold_key,
+        }
+
+
+@dataclass(frozen=True)
+class MomentReader(PartialReader):
     """Reads ``moments`` (`CoMoments` of features and targets) and ``counts`` (`RowCounts`).
 
     Attributes
@@ -249,13 +279,9 @@ class MomentReader:
         """Everything but the partition that a partial depends on."""
         return {**self.source.key(), "kind": "moments"}
 
-    def partition_key(self, partition: Partition) -> str:
-        """Fingerprint of a partition."""
-        return partition.fingerprint
-
 
 @dataclass(frozen=True)
-class CategoryReader:
+class CategoryReader(PartialReader):
     """Reads the levels of categorical columns, of all rows alike: ``categories``.
 
     Attributes
@@ -287,10 +313,6 @@ class CategoryReader:
             "columns": list(self.columns),
             "max_levels": self.max_levels,
         }
-
-    def partition_key(self, partition: Partition) -> str:
-        """Fingerprint of a partition."""
-        return partition.fingerprint
 
 
 def require_levels(categories: Categories) -> dict[str, list[str]]:

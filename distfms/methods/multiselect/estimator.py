@@ -13,7 +13,6 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.estimator_columns import InputError
 from distfms.methods.multiselect.costs import Costs, resolve_costs
 from distfms.methods.multiselect.estimator_input import (
     FittedInput,
@@ -22,7 +21,7 @@ from distfms.methods.multiselect.estimator_input import (
     known_variance,
     match_names,
 )
-from distfms.methods.multiselect.estimator_sources import Source
+from distfms.methods.multiselect.estimator_sources import Source, trained_columns
 from distfms.methods.multiselect.greedy import Algorithm, Criterion, check_choice, select
 from distfms.methods.multiselect.model import LinearModel, projected_model, refit
 from distfms.methods.multiselect.objective import (
@@ -39,6 +38,7 @@ from distfms.methods.multiselect.objects import (
     Predictions,
     judgment_statistics,
 )
+from distfms.methods.multiselect.read_columns import TrainedColumns
 from distfms.methods.multiselect.refine import refine
 from distfms.stats.judgments import JudgmentStatistics
 
@@ -128,8 +128,8 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
     Labels are an array, or the name of a column of `X`; for a path always the latter. The same
     holds for weights. To apply a model, files need judgments of the selected attributes only; a
     frame needs all attributes, but those not selected may be NaN
-    (``frame.reindex(columns=selector.feature_names_in_)``). Errors are at once `DataError` and
-    ``ValueError``.
+    (``frame.reindex(columns=selector.feature_names_in_)``). What is wrong with data is a
+    `DataError`, with a parameter a `SpecError`; both are ``ValueError``.
 
     References
     ----------
@@ -211,13 +211,13 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
 
         Raises
         ------
-        DataError, ValueError
+        DataError, SpecError, ValueError
             Data or parameters cannot be used; among them: an attribute has no object with two
             judgments and no given internal variance.
         """
         self._check_parameters()
         if y is None:
-            raise InputError(
+            raise DataError(
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y "
                 "is None: give labels, or the name of their column."
             )
@@ -226,6 +226,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         self._select(summary.value, summary.names)
         self._roles = tuple(v for v in (y, sample_weight) if isinstance(v, str))
         support = self.get_support(indices=True)
+        self._columns = trained_columns(source, support)
         if self.model == "refit" and support.size:
             wanted = AverageStatistics(self.repeats_[support])
             averages = source.reduce(wanted, support).value
@@ -250,14 +251,14 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
 
         Raises
         ------
-        DataError, ValueError
+        DataError, SpecError, ValueError
             As :meth:`fit`; also for ``model="refit"``, which needs the objects.
         """
         self._check_parameters()
         if self.model == "refit":
             raise SpecError('model="refit" needs the objects themselves; use model="projected".')
         self._select(statistics, None if names is None else tuple(names))
-        self._roles = ()
+        self._roles, self._columns = (), TrainedColumns()
         return self
 
     def _check_parameters(self) -> None:
@@ -414,7 +415,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         result = pd.concat(tables, ignore_index=True)
         if given is not None:
             if given.shape != (n_before,):
-                raise InputError(f"There are {n_before} objects but {given.size} ids.")
+                raise DataError(f"There are {n_before} objects but {given.size} ids.")
             result["object"] = given[result["object"].to_numpy()]
         return result
 
@@ -475,6 +476,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         return tuple(f"x{a}" for a in range(self.n_features_in_))
 
     def _restricted_model(self, support: np.ndarray) -> LinearModel:
+        """Model on the selected attributes only."""
         return LinearModel(
             tuple(self._names[a] for a in support),
             self.repeats_[support],
@@ -490,7 +492,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         support = self.get_support(indices=True)
         names = self._names if hasattr(self, "feature_names_in_") else None
-        fitted = FittedInput(names, self.n_features_in_, support, self._roles)
+        fitted = FittedInput(names, self.n_features_in_, support, self._roles, self._columns)
         return self._opener(fitted).open(X, y, sample_weight, id), support
 
     def _opener(self, fitted: FittedInput | None = None) -> Opener:

@@ -90,6 +90,7 @@ class FrameReader:
                 raise DataError(f"`exclude` names {pattern!r}, which matches no column.")
 
     def _features(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Columns that may hold judgments."""
         taken = {self.label, self.weight, self.id, *self.ignored}
         left = [name for name in columns if name not in taken]
         chosen = tuple(n for n in left if not any(_matches(n, p) for p in self.exclude))
@@ -101,11 +102,13 @@ class FrameReader:
         return chosen
 
     def _ids(self, frame: Any) -> np.ndarray | None:
+        """Tell the objects' identifiers, or None."""
         if self.id is not None:
             return frame[self.id].to_numpy()
         return frame.index.to_numpy() if self.with_index else None
 
     def _check(self, names: tuple[str, ...], named: bool) -> None:
+        """Refuse a partition with other attributes than those of the model."""
         if self.names is not None and named and names != self.names:
             raise DataError(
                 f"The model was fitted on the attributes {', '.join(self.names)}; a partition "

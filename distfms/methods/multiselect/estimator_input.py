@@ -12,8 +12,8 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import validate_data
 
 from distfms.engine.blas import single_threaded_blas
-from distfms.errors import SpecError
-from distfms.methods.estimator_columns import InputError, as_value_errors, checked_weight
+from distfms.errors import DataError, SpecError
+from distfms.methods.estimator_columns import checked_weight
 from distfms.methods.estimator_input import kind_of
 from distfms.methods.multiselect.estimator_frames import FrameReader
 from distfms.methods.multiselect.estimator_sources import (
@@ -33,6 +33,7 @@ from distfms.methods.multiselect.objects import (
     from_ragged,
     is_nested,
 )
+from distfms.methods.multiselect.read_columns import TrainedColumns
 from distfms.stats.ragged import Ragged
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,8 +42,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 def as_job(method: F) -> F:
     """Run an estimator's method as a job runs: with one BLAS thread, so that it has the same bits.
 
-    Errors about data and parameters become :class:`InputError`.
-
     Parameters
     ----------
     method : callable
@@ -50,7 +49,7 @@ def as_job(method: F) -> F:
 
     @wraps(method)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        with as_value_errors(), single_threaded_blas():
+        with single_threaded_blas():
             return method(*args, **kwargs)
 
     return wrapped  # type: ignore[return-value]
@@ -69,12 +68,15 @@ class FittedInput:
         Positions of the selected attributes.
     roles : tuple of str
         Columns that were label and weight of the training data.
+    columns : TrainedColumns
+        Columns of the selected attributes, where the training data were files.
     """
 
     names: tuple[str, ...] | None
     n_attributes: int
     support: np.ndarray
     roles: tuple[str, ...]
+    columns: TrainedColumns
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class Opener:
                 return dask_source(X, replace(reader, with_index=False), y, weight)
             return MemorySource(_labelled(self._matched(reader(X)), y, weight))
         if any(isinstance(v, str) for v in (y, weight, id)):
-            raise InputError("y, sample_weight or ids name a column, but X has no named columns.")
+            raise DataError("y, sample_weight or ids name a column, but X has no named columns.")
         if kind == "dask-array":
             if self.fitted is not None:
                 match_names(self.estimator, None, X.shape[1], reset=False)
@@ -150,6 +152,7 @@ class Opener:
         return from_array(values)
 
     def _frame_reader(self, X: Any, y: Any, weight: Any, id: str | None) -> FrameReader:
+        """Say how frames are read: what is excluded and which columns have roles."""
         label, weight = (v if isinstance(v, str) else None for v in (y, weight))
         reader = FrameReader(self.exclude, label, weight, id)
         if self.fitted is None:
@@ -161,11 +164,14 @@ class Opener:
         return replace(reader, names=self.fitted.names, n_attributes=self.fitted.n_attributes)
 
     def _parquet(self, X: Any, y: Any, weight: Any, id: str | None) -> ParquetSource:
+        """Objects of files, of all attributes for fitting and of the selected ones after."""
         roles = {"label": y, "weight": weight, "id": id}
         fitted = self.fitted
         if fitted is not None and fitted.names is not None:
             names = [fitted.names[a] for a in fitted.support]
-            return parquet_source_of(X, names, fitted.support, n_jobs=self.n_jobs, **roles)
+            return parquet_source_of(
+                X, names, fitted.support, fitted.columns, n_jobs=self.n_jobs, **roles
+            )
         source = parquet_source(X, exclude=self.exclude, n_jobs=self.n_jobs, **roles)
         if fitted is not None:
             match_names(self.estimator, source.layout.names, source.positions.size, reset=False)

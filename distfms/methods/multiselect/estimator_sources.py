@@ -7,7 +7,6 @@ the blocks is merged along the tree that the engine uses.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,8 +21,7 @@ from distfms.data.roles import Roles, resolve_roles
 from distfms.engine.executors import LocalExecutor, n_processors
 from distfms.engine.graph import Unit
 from distfms.engine.mapreduce import map_reduce
-from distfms.errors import DataError
-from distfms.methods.estimator_columns import InputError, as_value_errors
+from distfms.errors import DataError, SpecError
 from distfms.methods.estimator_input import map_dask
 from distfms.methods.multiselect.objects import (
     ObjectBlock,
@@ -32,12 +30,11 @@ from distfms.methods.multiselect.objects import (
     check_finite,
     from_array,
 )
+from distfms.methods.multiselect.read_columns import TrainedColumns
 from distfms.stats.base import merge_tree
 
 T = TypeVar("T")
 BlockFunction = Callable[[ObjectBlock], Any]
-
-_NUMBERED = re.compile(r"__[0-9]+$")
 
 
 class Source(ABC):
@@ -133,6 +130,7 @@ class DaskSource(Source):
         return map_dask(self.collection, applied, tail)
 
     def _apply(self, function: BlockFunction) -> list[Any]:
+        """One delayed result for each chunk."""
         import dask
 
         work = dask.delayed(partial(_of_chunk, function, self.read))
@@ -153,19 +151,18 @@ def _of_chunk(
     weight: Any = None,
 ) -> Any:
     """Read one chunk of a Dask collection and apply a function to it, on a worker."""
-    with as_value_errors():
-        block = read(chunk)
-        if label is not None:
-            block = replace(block, label=_chunk_of(label, block.n_objects))
-        if weight is not None:
-            block = replace(block, weight=_chunk_of(weight, block.n_objects))
-        return function(block)
+    block = read(chunk)
+    if label is not None:
+        block = replace(block, label=_chunk_of(label, block.n_objects))
+    if weight is not None:
+        block = replace(block, weight=_chunk_of(weight, block.n_objects))
+    return function(block)
 
 
 def _chunk_of(values: Any, n_objects: int) -> np.ndarray:
     array = np.asarray(values, dtype=np.float64).ravel()
     if array.size != n_objects:
-        raise InputError(
+        raise DataError(
             f"A chunk of X has {n_objects} objects and its chunk of y (or the weights) "
             f"{array.size}: divide them alike."
         )
@@ -192,7 +189,7 @@ def dask_source(
 
     Raises
     ------
-    InputError
+    DataError
         If these cannot be divided like `X`.
     """
     if hasattr(X, "columns"):
@@ -212,18 +209,18 @@ def _divided(values: Any, sizes: Sequence[int] | None, n_parts: int) -> list[Any
 
     if not dask.is_dask_collection(values):
         if sizes is None:
-            raise InputError(
+            raise DataError(
                 "X does not know how many objects its chunks hold: give y and sample_weight as "
                 "Dask collections divided like X, or as names of columns of X."
             )
         values = da.from_array(np.asarray(values), chunks=-1)
     if sizes is not None and hasattr(values, "rechunk") and not np.isnan(values.shape[0]):
         if values.shape[0] != sum(sizes):
-            raise InputError(f"X has {sum(sizes)} objects, y (or the weights) {values.shape[0]}.")
+            raise DataError(f"X has {sum(sizes)} objects, y (or the weights) {values.shape[0]}.")
         values = values.rechunk({0: tuple(sizes)})
     parts = list(np.ravel(values.to_delayed()))
     if len(parts) != n_parts:
-        raise InputError(
+        raise DataError(
             f"X comes in {n_parts} chunks and y (or the weights) in {len(parts)}: divide them "
             "alike."
         )
@@ -272,14 +269,16 @@ class ParquetSource(Source):
         return np.concatenate(self.collect(function, attributes))
 
     def _executor(self) -> LocalExecutor:
+        """Threads for as many partitions side by side as `n_jobs` says."""
         if self.n_jobs == 0:
-            raise InputError("n_jobs is 0; it is a number of workers, None for one, or -1 for all.")
+            raise SpecError("n_jobs is 0; it is a number of workers, None for one, or -1 for all.")
         workers = 1 if self.n_jobs is None else self.n_jobs
         return LocalExecutor(workers if workers > 0 else max(1, n_processors() + 1 + workers))
 
     def _reader(
         self, function: BlockFunction, attributes: np.ndarray | None
     ) -> Callable[[Partition], Any]:
+        """Make the function from a partition to its result; it reads no other attribute."""
         layout = self.layout
         if attributes is not None:
             held = dict(zip(self.positions.tolist(), layout.attributes, strict=True))
@@ -324,7 +323,7 @@ def parquet_source(
 
     Raises
     ------
-    InputError, SpecError, DataError
+    SpecError, DataError
     """
     dataset = open_dataset(path)
     _check_column_names(label, weight)
@@ -339,6 +338,7 @@ def parquet_source_of(
     path: Any,
     names: Sequence[str],
     positions: np.ndarray,
+    trained: TrainedColumns,
     *,
     label: Any = None,
     weight: Any = None,
@@ -354,6 +354,8 @@ def parquet_source_of(
         Of the selected attributes.
     positions : ndarray of int
         Of the selected attributes among those of the model.
+    trained : TrainedColumns
+        What is known of the training data.
     label, weight, id : str, optional
         Column names.
     n_jobs : int, optional
@@ -365,17 +367,9 @@ def parquet_source_of(
     """
     dataset = open_dataset(path)
     _check_column_names(label, weight)
-    wanted = set(names)
     taken = {label, weight, id}
-    columns = [
-        column
-        for column in dataset.schema.names
-        if column not in taken and (column in wanted or _NUMBERED.sub("", column) in wanted)
-    ]
-    if not columns and wanted:
-        raise DataError(
-            f"{path} holds judgments of none of the selected attributes: {', '.join(names)}."
-        )
+    available = [column for column in dataset.schema.names if column not in taken]
+    columns = trained.find(names, available)
     roles = resolve_roles(
         dataset.schema,
         target=label,
@@ -388,6 +382,26 @@ def parquet_source_of(
     return ParquetSource(dataset, layout, positions, roles, n_jobs)
 
 
+def trained_columns(source: Source, attributes: np.ndarray) -> TrainedColumns:
+    """Say which columns some attributes were read from.
+
+    Parameters
+    ----------
+    source : Source
+        That was fitted to.
+    attributes : ndarray of int
+
+    Returns
+    -------
+    TrainedColumns
+        Empty unless the objects are in files: frames are always read as they come.
+    """
+    if not isinstance(source, ParquetSource):
+        return TrainedColumns()
+    layout = JudgmentLayout(tuple(source.layout.attributes[a] for a in attributes))
+    return TrainedColumns.of(layout, source.dataset.schema.names)
+
+
 def _check_column_names(*values: Any) -> None:
     if not all(value is None or isinstance(value, str) for value in values):
-        raise InputError("With the path of Parquet files y and sample_weight name columns of them.")
+        raise DataError("With the path of Parquet files y and sample_weight name columns of them.")

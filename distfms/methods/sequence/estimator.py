@@ -9,7 +9,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.multiclass import check_classification_targets
 
-from distfms.methods.estimator_columns import InputError
+from distfms.errors import DataError, SpecError
 from distfms.methods.estimator_input import in_memory, kind_of, read_columns
 from distfms.methods.estimator_rows import Rows
 from distfms.methods.sequence.estimator_base import GroupSequenceBase
@@ -33,14 +33,17 @@ class GroupSequencer(RegressorMixin, GroupSequenceBase):
         ``{"blood sample": {"groups": ["glucose", "iron"], "cost": 2.1}}``.
     criterion : {"fr", "omp", "omp-single", "omp-no-whiten"}
         What a step maximises; see :func:`distfms.methods.sequence.criteria.make_criterion`.
-        Poisson models use ``omp`` for ``fr`` (``criterion_`` says so) and know no third.
+        Models that are not gaussian use ``omp`` for ``fr`` (``criterion_`` says so) and know
+        beside it ``omp-no-whiten``: the squared norm of the gradient as it is, not whitened
+        within the group.
     cost_aware : bool
         Maximise it per cost.
     doubling : bool
         Choose only among groups that cost at most what was spent so far.
     ridge : float
         λ ≥ 0, in units of the standardised columns.
-    family : {"gaussian", "poisson"}
+    family : {"auto", "gaussian", "poisson"}
+        ``auto``: gaussian.
     budget : float, optional
         What a prediction may cost. Default: all groups. It may be changed after `fit`, but for
         ``coef_`` and ``intercept_``.
@@ -99,44 +102,14 @@ class GroupSequencer(RegressorMixin, GroupSequenceBase):
     array([ True,  True, False, False])
     """
 
-    def __init__(
-        self,
-        groups: Any = None,
-        costs: Any = None,
-        shared_costs: Any = None,
-        *,
-        criterion: str = "fr",
-        cost_aware: bool = True,
-        doubling: bool = False,
-        ridge: float = 1e-5,
-        family: str = "gaussian",
-        budget: float | None = None,
-        max_refits: int | None = None,
-        missing: str = "error",
-        max_iter: int = 50,
-        tol: float = 1e-8,
-    ) -> None:
-        self.groups = groups
-        self.costs = costs
-        self.shared_costs = shared_costs
-        self.criterion = criterion
-        self.cost_aware = cost_aware
-        self.doubling = doubling
-        self.ridge = ridge
-        self.family = family
-        self.budget = budget
-        self.max_refits = max_refits
-        self.missing = missing
-        self.max_iter = max_iter
-        self.tol = tol
-
     def _response(self, rows: Rows) -> tuple[str, int, np.ndarray | None]:
-        if self.family not in ("gaussian", "poisson"):
-            raise InputError(
-                f"family {self.family!r} is neither 'gaussian' nor 'poisson'; for classes use "
+        if self.family not in ("auto", "gaussian", "poisson"):
+            raise SpecError(
+                f"family {self.family!r} is none of 'auto', 'gaussian', 'poisson'; for classes use "
                 f"GroupSequenceClassifier."
             )
-        return self.family, len(rows.target_names), None
+        family = "gaussian" if self.family == "auto" else self.family
+        return family, len(rows.target_names), None
 
     def predict(self, X: Any, budget: float | None = None) -> Any:
         """Predictions of the longest affordable prefix.
@@ -180,11 +153,10 @@ class GroupSequenceClassifier(ClassifierMixin, GroupSequenceBase):
 
     Parameters
     ----------
-    groups, costs, shared_costs, cost_aware, ridge, budget, max_refits, missing, max_iter, tol
+    groups, costs, shared_costs, criterion, cost_aware, ridge, budget, max_refits, missing
+    max_iter, tol
         See :class:`GroupSequencer`. Each step of each refit is a pass over the data, so with many
         groups and data out of memory a `max_refits` pays.
-    criterion : {"omp", "omp-no-whiten"}
-        Squared norm of the gradient, whitened within the group or as it is.
     doubling : bool
         Must be False.
     family : {"auto", "logistic", "softmax"}
@@ -209,37 +181,6 @@ class GroupSequenceClassifier(ClassifierMixin, GroupSequenceBase):
     Prediction", Appendix B.
     """
 
-    def __init__(
-        self,
-        groups: Any = None,
-        costs: Any = None,
-        shared_costs: Any = None,
-        *,
-        criterion: str = "omp",
-        cost_aware: bool = True,
-        doubling: bool = False,
-        ridge: float = 1e-5,
-        family: str = "auto",
-        budget: float | None = None,
-        max_refits: int | None = None,
-        missing: str = "error",
-        max_iter: int = 50,
-        tol: float = 1e-8,
-    ) -> None:
-        self.groups = groups
-        self.costs = costs
-        self.shared_costs = shared_costs
-        self.criterion = criterion
-        self.cost_aware = cost_aware
-        self.doubling = doubling
-        self.ridge = ridge
-        self.family = family
-        self.budget = budget
-        self.max_refits = max_refits
-        self.missing = missing
-        self.max_iter = max_iter
-        self.tol = tol
-
     @property
     def _numeric_target(self) -> bool:
         return False
@@ -250,13 +191,13 @@ class GroupSequenceClassifier(ClassifierMixin, GroupSequenceBase):
 
     def _response(self, rows: Rows) -> tuple[str, int, np.ndarray | None]:
         if self.family not in ("auto", "logistic", "softmax"):
-            raise InputError(f"family {self.family!r} is none of 'auto', 'logistic', 'softmax'.")
+            raise SpecError(f"family {self.family!r} is none of 'auto', 'logistic', 'softmax'.")
         classes = np.unique(np.concatenate(rows.targets(np.unique)))
         check_classification_targets(classes)
         if len(classes) < 2:
-            raise InputError(f"The target holds 1 class, {classes[0]!r}; at least 2 are needed.")
+            raise DataError(f"The target holds 1 class, {classes[0]!r}; at least 2 are needed.")
         if self.family == "logistic" and len(classes) > 2:
-            raise InputError(
+            raise DataError(
                 f"Only binary classification is supported by family 'logistic'. The target holds "
                 f"{len(classes)} classes; use 'auto' or 'softmax'."
             )
@@ -267,7 +208,7 @@ class GroupSequenceClassifier(ClassifierMixin, GroupSequenceBase):
     def _check_moments(self, moments: CoMoments, n_features: int) -> None:
         super()._check_moments(moments, n_features)
         if moments.constant_columns()[n_features]:
-            raise InputError("Only one class has rows of positive weight; 2 classes are needed.")
+            raise DataError("Only one class has rows of positive weight; 2 classes are needed.")
 
     def predict_proba(self, X: Any, budget: float | None = None) -> Any:
         """Probabilities of the classes by the longest affordable prefix.

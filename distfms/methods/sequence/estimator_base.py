@@ -13,7 +13,8 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distfms.engine.blas import single_threaded_blas
-from distfms.methods.estimator_columns import Columns, InputError, as_value_errors, block_of
+from distfms.errors import DataError
+from distfms.methods.estimator_columns import Columns, block_of
 from distfms.methods.estimator_input import kind_of, map_dask, map_parquet
 from distfms.methods.estimator_rows import Chunk, Rows, open_rows
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
@@ -30,20 +31,36 @@ from distfms.stats.comoments import CoMoments
 class GroupSequenceBase(SelectorMixin, BaseEstimator):
     """What regression and classification share; see :class:`distfms.GroupSequencer`."""
 
-    # Parameters, set by the subclasses' constructors.
-    groups: Any
-    costs: Any
-    shared_costs: Any
-    criterion: str
-    cost_aware: bool
-    doubling: bool
-    ridge: float
-    family: str
-    budget: float | None
-    max_refits: int | None
-    missing: Any
-    max_iter: int
-    tol: float
+    def __init__(
+        self,
+        groups: Any = None,
+        costs: Any = None,
+        shared_costs: Any = None,
+        *,
+        criterion: str = "fr",
+        cost_aware: bool = True,
+        doubling: bool = False,
+        ridge: float = 1e-5,
+        family: str = "auto",
+        budget: float | None = None,
+        max_refits: int | None = None,
+        missing: Any = "error",
+        max_iter: int = 50,
+        tol: float = 1e-8,
+    ) -> None:
+        self.groups = groups
+        self.costs = costs
+        self.shared_costs = shared_costs
+        self.criterion = criterion
+        self.cost_aware = cost_aware
+        self.doubling = doubling
+        self.ridge = ridge
+        self.family = family
+        self.budget = budget
+        self.max_refits = max_refits
+        self.missing = missing
+        self.max_iter = max_iter
+        self.tol = tol
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Put the groups in order and fit a model for every prefix.
@@ -69,7 +86,7 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
             If data, groups or costs cannot be used. The message names the column or group.
         """
         # One BLAS thread, as in a job: the same bits, and no slower on blocks of this size.
-        with as_value_errors(), single_threaded_blas():
+        with single_threaded_blas():
             rows = open_rows(
                 self,
                 X,
@@ -119,6 +136,7 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         n_outputs: int,
         classes: np.ndarray | None,
     ) -> np.ndarray:
+        """Fit a model that is not gaussian; return the explained deviance by prefix."""
         self.criterion_ = glm_criterion(self.criterion, self.doubling)
         glm = GlmProblem.of(problem, family, n_outputs)
 
@@ -142,6 +160,7 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
     def _problem(
         self, rows: Rows, moments: CoMoments
     ) -> tuple[SequenceProblem, FeatureGroups, GroupCosts]:
+        """Put moments, groups and costs together."""
         groups = _feature_groups(self.groups, rows.columns)
         costs = _group_costs(self.costs, self.shared_costs, groups)
         n_features = len(rows.columns.encoded)
@@ -167,14 +186,15 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
 
     def _check_moments(self, moments: CoMoments, n_features: int) -> None:
         if not moments.weight > 0:
-            raise InputError("The sample weights are zero for all rows: there is nothing to learn.")
+            raise DataError("The sample weights are zero for all rows: there is nothing to learn.")
         if moments.n_samples < 2:
-            raise InputError(
+            raise DataError(
                 f"At least 2 rows of positive weight are needed; there are n_samples = "
                 f"{moments.n_samples}."
             )
 
     def _store_coefficients(self) -> None:
+        """Set the attributes that hold coefficients in original units."""
         model = self.predictor_
         prefix = model.affordable(self.budget)
         coefficients, intercept = model.coefficients.transpose(0, 2, 1), model.intercept
@@ -206,12 +226,11 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
             return map_dask(X, predict, tail)
         if kind == "array":
             return model.predict(self._validated(X), budget)
-        with as_value_errors():
-            if kind == "dask-frame":
-                self._check_frame(X._meta, needed)
-                return map_dask(X, partial(_predict_frame, apply, needed, self.missing), tail)
-            self._check_frame(X, needed)
-            return _predict_frame(apply, needed, self.missing, X)
+        if kind == "dask-frame":
+            self._check_frame(X._meta, needed)
+            return map_dask(X, partial(_predict_frame, apply, needed, self.missing), tail)
+        self._check_frame(X, needed)
+        return _predict_frame(apply, needed, self.missing, X)
 
     def _sources(self, budget: float | None) -> list[str]:
         """Columns of the data that the affordable prefix reads, in the order of the data."""
@@ -233,7 +252,7 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
 
     def _check_width(self, X: Any) -> None:
         if X.ndim != 2 or X.shape[1] != self.n_features_in_:
-            raise InputError(
+            raise DataError(
                 f"X has shape {X.shape}, but {type(self).__name__} is expecting "
                 f"{self.n_features_in_} features as input."
             )
@@ -278,7 +297,7 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         check_is_fitted(self)
         model = self.predictor_
         if group not in model.groups:
-            raise InputError(f"{group!r} is no group of the sequence.")
+            raise DataError(f"{group!r} is no group of the sequence.")
         wanted = list(model.columns[model.groups.index(group)])
         if kind_of(X) != "frame":
             return self._validated(X)[:, wanted]
@@ -329,7 +348,7 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         mask = self._get_support_mask(budget)
         kind = kind_of(X)
         if kind == "parquet":
-            raise InputError("Parquet files are not transformed; read the columns of get_support.")
+            raise DataError("Parquet files are not transformed; read the columns of get_support.")
         if kind in ("frame", "dask-frame"):
             frame = X if kind == "frame" else X._meta
             validate_data(self, frame, reset=False, skip_check_array=True)
@@ -383,8 +402,7 @@ def _predict_block(
 
 
 def _predict_frame(apply: Any, columns: Columns, missing: Any, frame: Any) -> np.ndarray:
-    with as_value_errors():
-        return apply(columns.encode(frame, missing, "mean"))
+    return apply(columns.encode(frame, missing, "mean"))
 
 
 def _predict_array(
@@ -403,7 +421,7 @@ def _feature_groups(groups: Any, columns: Columns) -> FeatureGroups:
     else:
         ids = np.asarray(groups)
         if ids.shape != (len(columns.names),):
-            raise InputError(
+            raise DataError(
                 f"groups has shape {ids.shape}; one id for each of the {len(columns.names)} "
                 f"columns is wanted."
             )
@@ -420,7 +438,7 @@ def _patterns(value: Any, columns: Columns) -> list[str]:
     n = len(columns.names)
     for item in listed:
         if isinstance(item, int | np.integer) and not 0 <= item < n:
-            raise InputError(f"groups names column {item}; there are {n}, from 0.")
+            raise DataError(f"groups names column {item}; there are {n}, from 0.")
     return [i if isinstance(i, str) else columns.names[int(i)] for i in listed]
 
 
@@ -429,7 +447,7 @@ def _group_costs(costs: Any, shared: Any, groups: FeatureGroups) -> GroupCosts:
     if costs is not None and not isinstance(costs, Mapping):
         values = np.asarray(costs)
         if values.shape != (len(groups),):
-            raise InputError(
+            raise DataError(
                 f"costs has shape {values.shape}; one for each of the {len(groups)} groups is "
                 f"wanted."
             )

@@ -19,7 +19,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import distfms.methods.multiselect.estimator as module
-from distfms import DataError, FeatureMultiSelector
+from distfms import DataError, DistfmsError, FeatureMultiSelector, SpecError
 from distfms.methods.multiselect.objective import holdout_loss
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
@@ -288,7 +288,7 @@ def test_statistics_from_elsewhere(cells, frame):
     np.testing.assert_allclose(
         found.predict(frame.drop(columns="y")), expected.predict(frame), rtol=1e-10
     )
-    with pytest.raises(DataError, match="refit"):
+    with pytest.raises(SpecError, match="refit"):
         FeatureMultiSelector(BUDGET, model="refit").fit_statistics(parts[0])
 
 
@@ -403,7 +403,7 @@ def test_nothing_worth_buying(array):
 
 def refused(match, X, y, weight=None, **options):
     options = {"budget": BUDGET, **options}
-    for kind in (DataError, ValueError):
+    for kind in (DistfmsError, ValueError):
         with pytest.raises(kind, match=match):
             FeatureMultiSelector(**options).fit(X, y, weight)
 
@@ -411,7 +411,7 @@ def refused(match, X, y, weight=None, **options):
 def test_single_judgments_need_a_known_variance(array, cells):
     y = cells[1]
     table = np.nan_to_num(array[:, :, 0])
-    refused("x0, x1, x2, x3: has no object with two judgments", table, y)
+    refused("x0, x1, x2, x3: no object has two judgments", table, y)
     refused("two judgments", pd.DataFrame(table, columns=NAMES), y)
     known = fitted(table, y, internal_variance=[0.1, np.nan, 0.2, 0.3][:1] * 4)
     assert known.spent_ == BUDGET

@@ -1,6 +1,3 @@
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -113,10 +110,8 @@ def test_discounts_become_shared_costs():
 
 
 @pytest.mark.realdata
-def test_prices_of_the_heart_data():
-    folder = Path(os.environ.get("DISTFMS_REALDATA", "../shared/data")) / "heart"
-    if not folder.exists():
-        pytest.skip(f"{folder} is not there")
+def test_prices_of_the_heart_data(realdata):
+    folder = realdata / "heart"
     full, less, sets = {}, {}, {}
     for line in (folder / "heart-disease.expense").read_text().splitlines():
         if line.strip():
