@@ -155,6 +155,52 @@ def test_predictions_do_not_depend_on_the_form(tmp_path):
     assert two.column("row").to_pylist() == list(range(N))
 
 
+def numbered(columns, n_judgments=2):
+    """Attributes as columns of one judgment each."""
+    return {
+        f"{name}__{k + 1}": [cell[k] for cell in columns[name]]
+        for name in NAMES
+        for k in range(n_judgments)
+    }
+
+
+def predictions(folder, columns, place):
+    predict_file(folder, str(write(place, columns)), place / "out.parquet")
+    return pq.read_table(place / "out.parquet").column("predicted_y").to_pylist()
+
+
+def test_columns_that_training_left_out_are_left_out_in_prediction(tmp_path):
+    """The form of training counts, whatever else bears an attribute's name."""
+    columns = objects(k=3)
+    own = {"id": columns["id"], "y": columns["y"]}
+    plain = {name: [99.0] * N for name in NAMES}
+    fixed, lists_ = numbered(columns, 2), {name: columns[name] for name in NAMES}
+    third = {f"{name}__3": [77.0] * N for name in NAMES}
+
+    data = write(tmp_path / "fixed", own | plain | fixed | third)
+    left = {"data": {"exclude": [*NAMES, "*__3"]}}
+    folder, *_ = run(data, tmp_path / "fixed", **left)
+    model = json.loads((folder / "model.json").read_text())
+    assert model["columns"] == {n: [f"{n}__1", f"{n}__2"] for n in model["attributes"]}
+    assert model["columns_left"] == sorted(c for n in model["attributes"] for c in (n, f"{n}__3"))
+    expected = predictions(folder, own | fixed, tmp_path / "a")
+    everything = own | plain | fixed | third
+    assert predictions(folder, everything, tmp_path / "b") == expected
+    as_lists = {f"{n}__{k}": fixed[f"{n}__{k}"] for n in NAMES for k in (2, 1)}
+    assert predictions(folder, as_lists, tmp_path / "c") == expected
+    # More judgments than in training are welcome, a column that was none is not.
+    fourth = {f"{name}__4": [0.0] * N for name in NAMES}
+    assert predictions(folder, own | fixed | fourth, tmp_path / "d") != expected
+    with pytest.raises(DataError, match=r"no judgments of .* was left out in training"):
+        predictions(folder, own | plain | third, tmp_path / "e")
+
+    folder, *_ = run(write(tmp_path / "lists", own | lists_), tmp_path / "lists")
+    expected = predictions(folder, own | lists_, tmp_path / "f")
+    assert predictions(folder, own | third | lists_, tmp_path / "g") == expected
+    with pytest.raises(DataError, match="no judgments of"):
+        predictions(folder, own, tmp_path / "h")
+
+
 def test_held_out_data_of_their_own(tmp_path):
     train, test = objects(), objects(30, seed=7)
     path = write(tmp_path, train)

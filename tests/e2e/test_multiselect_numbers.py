@@ -8,6 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.data.folds import assign_parts
+from distfms.methods.multiselect import objective
+from distfms.methods.multiselect.greedy import select
+from distfms.methods.multiselect.interval import delete_m_jackknife
+from distfms.methods.multiselect.objective import Problem
+from distfms.methods.multiselect.refine import refine
 from distfms.runs.driver import run_job
 from tests.e2e.jobs import judgments_job, write_judgments
 from tests.e2e.multiselect_jobs import lists, notes, objects, run, write
@@ -94,6 +99,18 @@ def test_numbers(ragged, tmp_path, algorithm, model, budget):
         )
 
 
+def test_one_decomposition_for_each_set_of_objects(tmp_path, monkeypatch):
+    """MakePSD costs O(d³): all algorithms and the interval share it; Copies needs none."""
+    sizes = []
+    make_psd = objective.nearest_psd
+    monkeypatch.setattr(objective, "nearest_psd", lambda m: sizes.append(len(m)) or make_psd(m))
+    baselines = ["scoring", "averages", "copies", "single:a"]
+    options = {"baselines": baselines, "refine": True}
+    run(write(tmp_path, objects()), tmp_path, multiselect=options)
+    # To select, for the model and for the evaluation, and without each of the three folds.
+    assert sizes == [3] * (3 + 3)
+
+
 def test_interval_holds_its_estimate(tmp_path):
     path = write(tmp_path, objects())
     _, selection, metrics, _ = run(path, tmp_path, multiselect={"ridge": 0.5})
@@ -134,3 +151,71 @@ def test_scoring_with_unequal_costs_is_measured_against_the_optimum(tmp_path):
         judgments_job(data, tmp_path / "runs", multiselect={"algorithm": "scoring"})
     ).folder
     assert json.loads((equal / "selection.json").read_text())["optimum"] is None
+
+
+@pytest.fixture(scope="module")
+def trap(tmp_path_factory):
+    """Greedy buys the sum of two attributes first, and regrets it once it has both."""
+    rng = np.random.default_rng(11)
+    n, k = 240, 2
+    truth = rng.normal(size=(n, 4))
+    truth[:, 2] = truth[:, 0] + truth[:, 1] + 0.7 * rng.normal(size=n)
+    label = truth[:, :2] @ [1.0, 1.0] + 0.2 * truth[:, 3] + 0.2 * rng.normal(size=n)
+    noise = np.array([0.15, 0.15, 0.3, 0.5])
+    judgments = [truth[:, a, None] + noise[a] * rng.normal(size=(n, k)) for a in range(4)]
+    columns = {f"q{a}": lists(judgments[a].tolist()) for a in range(4)}
+    path = write(tmp_path_factory.mktemp("trap"), {"id": np.arange(n), "y": label, **columns})
+    return path, Independent(judgments, label, np.ones(n), ridge=0.0)
+
+
+@pytest.mark.parametrize("algorithm", ["full", "scoring"])
+def test_refined_selection_is_the_one_that_is_evaluated(trap, tmp_path, algorithm):
+    path, by_hand = trap
+    costs, budget = np.array([1.0, 1.0, 1.0, 2.0]), 4.0
+    options = {"budget": budget, "algorithm": algorithm, "costs": {"q3": 2.0}, "baselines": []}
+    results = [
+        run(path, tmp_path / str(refine), multiselect={**options, "refine": refine})
+        for refine in (False, True)
+    ]
+    (_, greedy, rough, _), (_, selection, metrics, _) = results
+    assert selection["objective"] >= greedy["objective"]
+    assert selection["path"] == greedy["path"]
+    assert metrics["curves"] == rough["curves"]
+
+    def refined(mask):
+        e, _ = by_hand.problem(mask)
+        problem = Problem.build(e.b, e.v, e.external, label_variance=e.label_variance, costs=costs)
+        return refine(
+            problem, select(problem, budget, algorithm, "best").final_repeats, budget, algorithm
+        ).repeats
+
+    parts = assign_parts(np.arange(240), n_folds=3, test=0.2, seed=0)
+    train, test = parts < 3, parts == 3
+    r = refined(train)
+    assert selection["repeats"] == {f"q{a}": int(r[a]) for a in np.flatnonzero(r)}
+    assert selection["projected_loss"] == pytest.approx(by_hand.projected_loss(train, r))
+    scores = [by_hand.loss(mask, r, *by_hand.model(train, r)) for mask in (train, test)]
+    assert [metrics[s]["projected_loss"] for s in ("train", "test")] == pytest.approx(scores)
+
+    losses, without = [], []
+    for fold in range(3):
+        rest = train & (parts != fold)
+        r_ = refined(rest)
+        losses.append(by_hand.loss(parts == fold, r_, *by_hand.model(rest, r_)))
+        without.append(by_hand.projected_loss(rest, r))
+    assert [f["projected_loss"] for f in metrics["folds"]] == pytest.approx(losses)
+    chosen = metrics["chosen"]
+    sizes = [np.sum(parts == fold) for fold in range(3)]
+    assert chosen["validation_loss"] == pytest.approx(np.average(losses, weights=sizes))
+    assert chosen["test_loss"] == pytest.approx(scores[1])
+    assert chosen["projected_loss"] == pytest.approx(selection["projected_loss"])
+    assert (chosen["budget"], chosen["spent"]) == (budget, selection["spent"])
+    interval = delete_m_jackknife(selection["projected_loss"], without, sizes)
+    stored = metrics["train"]["projected_loss_interval"]
+    assert stored["lower"] == pytest.approx(interval.lower)
+    assert rough["chosen"] == pytest.approx(rough["curves"][0]["points"][-1])
+    if algorithm == "full":
+        assert selection["refined"]
+        assert selection["projected_loss"] < 0.95 * greedy["projected_loss"]
+        assert "q2" not in selection["repeats"]
+        assert chosen["validation_loss"] < metrics["curves"][0]["points"][-1]["validation_loss"]

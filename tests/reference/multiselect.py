@@ -26,6 +26,11 @@ class LiteralEstimates:
     mean_judgments: np.ndarray
     n_objects: int
 
+    @property
+    def n_missing(self) -> np.ndarray:
+        """Every object has k judgments."""
+        return np.zeros(self.b.size, dtype=int)
+
 
 def var_est(judgments: np.ndarray) -> float:
     n = len(judgments)

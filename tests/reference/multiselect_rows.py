@@ -18,8 +18,7 @@ class Independent:
         return judgment_estimates(judged, self.label[rows], self.weight[rows])
 
     def fit(self, mask, algorithm, budget):
-        e = self.estimates(mask)
-        psd = literal.make_psd(e.external)
+        e, psd = self.problem(mask)
         variance = np.maximum(np.diag(e.external), 0)
         objectives = {
             "full": lambda r: literal.full_objective(e.b, e.v, psd, r, self.ridge),
@@ -27,11 +26,23 @@ class Independent:
         }
         d = len(e.b)
         r = np.bincount(literal.greedy(objectives[algorithm], d, budget), minlength=d)
-        s = np.flatnonzero(r)
-        w = np.zeros(d)
+        return r, *self.model(mask, r), objectives["full"](r)
+
+    def problem(self, mask):
+        e = self.estimates(mask)
+        return e, literal.make_psd(e.external)
+
+    def model(self, mask, r):
+        """Weights and intercept of the projected model."""
+        e, psd = self.problem(mask)
+        s, w = np.flatnonzero(r), np.zeros(len(r))
         matrix = psd[np.ix_(s, s)] + np.diag(e.v[s] / r[s] + self.ridge)
         w[s] = np.linalg.solve(matrix, e.b[s])
-        return r, w, self.label_mean(mask) - w @ e.means, objectives["full"](r)
+        return w, self.label_mean(mask) - w @ e.means
+
+    def projected_loss(self, mask, r):
+        e, psd = self.problem(mask)
+        return e.label_variance - literal.full_objective(e.b, e.v, psd, r, self.ridge)
 
     def label_mean(self, mask):
         return np.average(self.label[mask], weights=self.weight[mask])

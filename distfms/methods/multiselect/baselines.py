@@ -81,6 +81,7 @@ def averages(
         costs=single * k,
         ridge=ridge,
         names=names_,
+        semidefinite=not estimates.n_missing.any(),
     )
     path = _path(problem, budget, FullState(problem), "averages")
     return replace(path, costs=single, counts=k[path.attributes])
@@ -131,6 +132,7 @@ def copies(
         label_variance=float(covariance[-1, -1]),
         costs=np.repeat(single, n_copies),
         ridge=ridge,
+        semidefinite=statistics.comoments.pair_weight is None,
     )
     state = _CopiesState(FullState(problem), n_copies)
     path = _path(problem, budget, state, "copies", costs=single)

@@ -5,170 +5,17 @@ Pure: from statistics per fold to numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from distfms.errors import DataError
-from distfms.methods.multiselect.baselines import averages, copies, single_attribute
-from distfms.methods.multiselect.greedy import (
-    BUDGET_TOLERANCE,
-    Algorithm,
-    Criterion,
-    SelectionPath,
-    select,
-)
-from distfms.methods.multiselect.model import PathModels, path_models
-from distfms.methods.multiselect.objective import Problem, Psd, holdout_losses
-from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates, JudgmentStatistics
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What decides about a selection, beside the statistics.
-
-    Attributes
-    ----------
-    names : tuple of str, length d
-    budget : float
-    costs : ndarray of shape (d,)
-    ridge : float
-    psd : {"nearest", "none"}
-        See :class:`~distfms.methods.multiselect.objective.Problem`.
-    criterion : {"best", "gain_per_cost", "gain"}
-    internal_variance : ndarray of shape (d,), or None
-        Known internal variances, NaN where they are estimated.
-    n_judgments : int
-        Judgments per attribute of the Averages and Copies baselines.
-    algorithms : tuple of str
-        The chosen algorithm first, then the baselines.
-    """
-
-    names: tuple[str, ...]
-    budget: float
-    costs: np.ndarray
-    ridge: float = 0.0
-    psd: Psd = "nearest"
-    criterion: Criterion = "best"
-    internal_variance: np.ndarray | None = None
-    n_judgments: int = 2
-    algorithms: tuple[str, ...] = field(default=("full",))
-
-    def estimates(self, statistics: JudgmentStatistics) -> JudgmentEstimates:
-        """Estimates of the training data."""
-        return statistics.estimates(self.internal_variance, self.names)
-
-    def problem(self, estimates: JudgmentEstimates) -> Problem:
-        """Feature multi-selection in numbers, from the estimates of the training data."""
-        return Problem.from_estimates(
-            estimates, self.costs, self.ridge, names=self.names, psd=self.psd
-        )
-
-    def known_variance(self) -> np.ndarray:
-        """Return the given internal variances, NaN where they are estimated; shape (d,)."""
-        if self.internal_variance is None:
-            return np.full(len(self.names), np.nan)
-        return self.internal_variance
-
-    def estimable(self, statistics: JudgmentStatistics) -> np.ndarray:
-        """Tell which attributes some objects suffice to estimate.
-
-        Parameters
-        ----------
-        statistics : JudgmentStatistics
-
-        Returns
-        -------
-        ndarray of bool, shape (d,)
-            Judged at all, and judged twice somewhere unless the internal variance is given.
-        """
-        repeated = (statistics.n_repeated > 0) | ~np.isnan(self.known_variance())
-        return (statistics.n_judged > 0) & repeated
-
-    def restricted(self, attributes: np.ndarray) -> Settings:
-        """Return the settings for some attributes only.
-
-        Parameters
-        ----------
-        attributes : ndarray of int
-        """
-        known = self.internal_variance
-        return replace(
-            self,
-            names=tuple(self.names[int(a)] for a in attributes),
-            costs=self.costs[attributes],
-            internal_variance=None if known is None else known[attributes],
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """Statistics of one set of objects.
-
-    Attributes
-    ----------
-    judgments : JudgmentStatistics
-    copies : CopiesStatistics or None
-    """
-
-    judgments: JudgmentStatistics
-    copies: CopiesStatistics | None = None
-
-    def restricted(self, attributes: np.ndarray) -> Sample:
-        """Return the statistics of some attributes only.
-
-        Parameters
-        ----------
-        attributes : ndarray of int
-        """
-        judgments, copies = self.judgments.take(attributes), self.copies
-        if copies is not None:
-            columns = attributes[:, None] * copies.copies + np.arange(copies.copies)
-            kept = np.append(columns.ravel(), copies.comoments.n_columns - 1)
-            copies = replace(copies, comoments=copies.comoments.take(kept))
-        return Sample(judgments, copies)
-
-
-def choose(settings: Settings, algorithm: str, sample: Sample) -> SelectionPath:
-    """Run one algorithm or baseline on training statistics.
-
-    Parameters
-    ----------
-    settings : Settings
-    algorithm : str
-        ``full``, ``scoring``, ``averages``, ``copies`` or ``single:NAME``.
-    sample : Sample
-
-    Returns
-    -------
-    SelectionPath
-    """
-    estimates = settings.estimates(sample.judgments)
-    if algorithm == "averages":
-        return averages(
-            estimates,
-            settings.budget,
-            settings.costs,
-            n_judgments=settings.n_judgments,
-            ridge=settings.ridge,
-            names=settings.names,
-        )
-    if algorithm == "copies":
-        if sample.copies is None:
-            raise DataError("The Copies baseline needs the statistics of single judgments.")
-        return copies(
-            sample.copies,
-            settings.budget,
-            settings.costs,
-            ridge=settings.ridge,
-            names=settings.names,
-        )
-    problem = settings.problem(estimates)
-    if algorithm.startswith("single:"):
-        return single_attribute(problem, algorithm.removeprefix("single:"), settings.budget)
-    kind: Algorithm = "scoring" if algorithm == "scoring" else "full"
-    return select(problem, settings.budget, kind, settings.criterion)
+from distfms.methods.multiselect.greedy import BUDGET_TOLERANCE, SelectionPath
+from distfms.methods.multiselect.model import PathModels, path_models, single_model
+from distfms.methods.multiselect.objective import holdout_losses, projected_loss
+from distfms.methods.multiselect.training import Sample, Settings, Training
+from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 
 def held_out_estimates(
@@ -210,6 +57,132 @@ class FoldTask:
 
 
 @dataclass(frozen=True, eq=False)
+class LazyFoldTask:
+    """A fold's task whose training statistics are merged where and when they are needed.
+
+    Threads then hold as many of them as there are workers, not as there are folds. A process or
+    another machine is sent a plain :class:`FoldTask`.
+
+    Attributes
+    ----------
+    merge : callable
+        Gives everything but the fold.
+    held_out : JudgmentStatistics
+    """
+
+    merge: Callable[[], Sample]
+    held_out: JudgmentStatistics
+
+    @property
+    def train(self) -> Sample:
+        """Everything but the fold; merged anew each time."""
+        return self.merge()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as a plain task."""
+        return FoldTask, (self.train, self.held_out)
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """One fold, and what can be learned without it.
+
+    Attributes
+    ----------
+    training : Training
+        Of all but the fold, on the attributes that can be estimated there.
+    held_out : JudgmentStatistics
+        The fold, on the same attributes.
+    complete : bool
+        Whether these are all attributes.
+    """
+
+    training: Training
+    held_out: JudgmentStatistics
+    complete: bool
+
+    @classmethod
+    def of(cls, settings: Settings, task: FoldTask | LazyFoldTask) -> Fold | None:
+        """Prepare a fold.
+
+        Returns
+        -------
+        Fold or None
+            None if no attribute can be estimated without it.
+        """
+        sample, held_out = task.train, task.held_out
+        able = np.flatnonzero(settings.estimable(sample.judgments))
+        if not able.size:
+            return None
+        complete = able.size == len(settings.names)
+        if not complete:
+            settings, sample = settings.restricted(able), sample.restricted(able)
+            held_out = held_out.take(able)
+        return cls(Training.of(settings, sample), held_out, complete)
+
+    def losses(self, algorithm: str, budgets: np.ndarray) -> tuple[np.ndarray, float]:
+        """Losses on the fold of what an algorithm selects without it.
+
+        Parameters
+        ----------
+        algorithm : str
+        budgets : ndarray of shape (n_budgets,)
+
+        Returns
+        -------
+        losses : ndarray of shape (n_budgets,)
+            For each budget, along the greedy path; NaN where the fold's objects have no judgment
+            of an attribute that the model uses.
+        selected : float
+            The same for what is bought in the end: that of the path's end unless this is the
+            chosen algorithm and it is refined.
+        """
+        training = self.training
+        if algorithm.startswith("single:") and algorithm[7:] not in training.settings.names:
+            return np.full(len(budgets), np.nan), np.nan
+        path = _choose_if_affordable(training, algorithm)
+        models = path_models(training.problem, path, path.steps_at_each(budgets))
+        if algorithm == training.settings.algorithms[0]:
+            final = single_model(training.problem, training.selected(path))
+        else:
+            final = single_model(training.problem, path.final_repeats)
+        return self._losses(models), float(self._losses(final)[0])
+
+    def _losses(self, models: PathModels) -> np.ndarray:
+        training = self.training
+        return losses_along(training.settings, self.held_out, training.estimates, models)
+
+    def projected_loss(self, repeats: np.ndarray) -> float:
+        """Projected loss of given repeats without the fold; NaN where it cannot be estimated.
+
+        Parameters
+        ----------
+        repeats : ndarray of int, shape (d,)
+            Of all attributes.
+        """
+        return projected_loss(self.training.problem, repeats) if self.complete else np.nan
+
+
+@dataclass(frozen=True, eq=False)
+class FoldResult:
+    """What one fold tells; see :class:`Fold`.
+
+    Attributes
+    ----------
+    losses : mapping of str to ndarray of shape (n_budgets,)
+        By algorithm.
+    selected : float
+        Loss of the chosen algorithm's final selection.
+    projected_loss : float
+        Without the fold, of the repeats that all training objects led to.
+    """
+
+    losses: Mapping[str, np.ndarray]
+    selected: float
+    projected_loss: float
+
+
+@dataclass(frozen=True, eq=False)
 class CrossValidate:
     """Picklable function from a fold's task to its losses.
 
@@ -218,47 +191,35 @@ class CrossValidate:
     settings : Settings
     budgets : ndarray of shape (n_budgets,)
         Where the losses are wanted.
+    repeats : ndarray of int, shape (d,)
+        What all training objects led to.
     """
 
     settings: Settings
     budgets: np.ndarray
+    repeats: np.ndarray
 
-    def __call__(self, task: FoldTask) -> dict[str, np.ndarray]:
+    def __call__(self, task: FoldTask | LazyFoldTask) -> FoldResult:
         """Select on all but the fold, for every algorithm; evaluate on the fold.
 
         Attributes that cannot be estimated without the fold take no part.
-
-        Returns
-        -------
-        dict of str to ndarray, shape (n_budgets,)
-            Unbiased loss at each budget, by algorithm; NaN where the fold's objects have no
-            judgment of an attribute that the model uses.
         """
-        able = np.flatnonzero(self.settings.estimable(task.train.judgments))
-        settings, sample = self.settings.restricted(able), task.train.restricted(able)
-        held_out = task.held_out.take(able)
-        nothing = np.full(len(self.budgets), np.nan)
-        result = dict.fromkeys(settings.algorithms, nothing)
-        if not able.size:
-            return result
-        train = settings.estimates(sample.judgments)
-        problem = settings.problem(train)
-        for algorithm in settings.algorithms:
-            if algorithm.startswith("single:") and algorithm[7:] not in settings.names:
-                continue
-            path = _choose_if_affordable(settings, algorithm, sample, problem)
-            losses = losses_along(settings, held_out, train, path_models(problem, path))
-            result[algorithm] = losses[[path.steps_at(b) for b in self.budgets]]
-        return result
+        algorithms = self.settings.algorithms
+        fold = Fold.of(self.settings, task)
+        if fold is None:
+            nothing = np.full(len(self.budgets), np.nan)
+            return FoldResult(dict.fromkeys(algorithms, nothing), np.nan, np.nan)
+        found = {name: fold.losses(name, self.budgets) for name in algorithms}
+        losses = {name: along for name, (along, _) in found.items()}
+        return FoldResult(losses, found[algorithms[0]][1], fold.projected_loss(self.repeats))
 
 
-def _choose_if_affordable(
-    settings: Settings, algorithm: str, sample: Sample, problem: Problem
-) -> SelectionPath:
+def _choose_if_affordable(training: Training, algorithm: str) -> SelectionPath:
     """Run an algorithm; without one of its attributes a fold may have none that can be paid."""
+    settings, problem = training.settings, training.problem
     limit = settings.budget * (1.0 + BUDGET_TOLERANCE)
     if (settings.costs[problem.candidates] <= limit).any():
-        return choose(settings, algorithm, sample)
+        return training.choose(algorithm)
     none = np.zeros(0, dtype=np.int64)
     return SelectionPath(
         algorithm=algorithm,
@@ -277,7 +238,7 @@ def _choose_if_affordable(
 def losses_along(
     settings: Settings, held_out: JudgmentStatistics, train: JudgmentEstimates, models: PathModels
 ) -> np.ndarray:
-    """Unbiased loss of every model of a path on held-out objects.
+    """Unbiased loss of models on held-out objects.
 
     Parameters
     ----------
@@ -290,7 +251,7 @@ def losses_along(
 
     Returns
     -------
-    ndarray of shape (n_steps + 1,)
+    ndarray of shape (n_models,)
         NaN where a model uses an attribute of which no held-out object has a judgment.
     """
     judged = np.flatnonzero(held_out.n_judged > 0)
@@ -327,25 +288,22 @@ def budget_grid(path: SelectionPath, n_points: int = 80) -> np.ndarray:
     return spent[np.unique(np.linspace(0, spent.size - 1, n_points).round().astype(int))]
 
 
-def cross_validated(
-    per_fold: Sequence[Mapping[str, np.ndarray]], weights: Sequence[float], algorithm: str
-) -> np.ndarray:
+def mean_over_folds(losses: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
     """Mean of the folds' losses, weighted by their objects; folds without a loss left out.
 
     Parameters
     ----------
-    per_fold : sequence of mapping
-        What :class:`CrossValidate` returned.
+    losses : sequence of ndarray of shape (n,)
+        One per fold.
     weights : sequence of float
-    algorithm : str
 
     Returns
     -------
-    ndarray of shape (n_budgets,)
+    ndarray of shape (n,)
         NaN where no fold has one.
     """
-    losses = np.array([fold[algorithm] for fold in per_fold])
-    share = np.where(np.isnan(losses), 0.0, np.asarray(weights, dtype=float)[:, None])
+    values = np.array(losses)
+    share = np.where(np.isnan(values), 0.0, np.asarray(weights, dtype=float)[:, None])
     total = share.sum(axis=0)
-    mean = np.full(losses.shape[1], np.nan)
-    return np.divide((share * np.nan_to_num(losses)).sum(axis=0), total, out=mean, where=total > 0)
+    mean = np.full(values.shape[1], np.nan)
+    return np.divide((share * np.nan_to_num(values)).sum(axis=0), total, out=mean, where=total > 0)

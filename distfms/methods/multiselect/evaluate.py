@@ -11,20 +11,23 @@ import scipy.stats
 
 from distfms.errors import SpecError
 from distfms.methods.multiselect.curves import (
-    Settings,
-    cross_validated,
+    FoldResult,
     losses_along,
+    mean_over_folds,
 )
 from distfms.methods.multiselect.greedy import SelectionPath
-from distfms.methods.multiselect.interval import ProblemOptions, projected_loss_interval
+from distfms.methods.multiselect.interval import delete_m_jackknife
 from distfms.methods.multiselect.model import (
     LinearModel,
     PathModels,
     RefitStatistics,
     path_models,
+    path_objective,
+    single_model,
 )
-from distfms.methods.multiselect.objective import Problem
+from distfms.methods.multiselect.objective import Problem, full_objective, projected_loss
 from distfms.methods.multiselect.optimum import scoring_optimum
+from distfms.methods.multiselect.training import Settings, Training
 from distfms.stats.base import Folded
 from distfms.stats.judgment_block import AttributeEstimates
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
@@ -109,9 +112,8 @@ def spread(losses: Sequence[np.ndarray], level: float) -> np.ndarray:
 
 
 def points(
-    budgets: np.ndarray,
+    budgets: Sequence[float] | np.ndarray,
     models: PathModels,
-    steps: Sequence[int],
     columns: Mapping[str, np.ndarray | None],
 ) -> list[dict[str, Any]]:
     """Entries of a curve, one per budget.
@@ -120,18 +122,17 @@ def points(
     ----------
     budgets : ndarray of shape (n,)
     models : PathModels
-    steps : sequence of int, length n
-        Steps that each budget pays for.
+        The n models they pay for.
     columns : mapping of str to ndarray of shape (n,), or None
         None where a number does not exist.
     """
     return [
         {
             "budget": float(budget),
-            "spent": float(models.spent[step]),
+            "spent": float(models.spent[i]),
             **{k: None if c is None else float(c[i]) for k, c in columns.items()},
         }
-        for i, (budget, step) in enumerate(zip(budgets, steps, strict=True))
+        for i, budget in enumerate(budgets)
     ]
 
 
@@ -141,7 +142,8 @@ class Evaluation:
 
     Attributes
     ----------
-    settings : Settings
+    training : Training
+        Of all training objects.
     judgments : Folded of JudgmentStatistics
     averages : Folded of RefitStatistics
         For the model's repeats.
@@ -152,51 +154,55 @@ class Evaluation:
         Where curves have their points.
     folds : tuple of int
         Folds that were cross-validated over.
-    per_fold : tuple of mapping
-        What :class:`~distfms.methods.multiselect.curves.CrossValidate` returned for each.
+    per_fold : tuple of FoldResult
     confidence : float
         Level of the intervals.
     """
 
-    settings: Settings
+    training: Training
     judgments: Folded[JudgmentStatistics]
     averages: Folded[RefitStatistics]
     model: LinearModel
     paths: Mapping[str, SelectionPath]
     budgets: np.ndarray
     folds: tuple[int, ...]
-    per_fold: tuple[Mapping[str, np.ndarray], ...]
+    per_fold: tuple[FoldResult, ...]
     confidence: float
 
+    @property
+    def settings(self) -> Settings:
+        """Settings of the job."""
+        return self.training.settings
+
     def metrics(self) -> dict[str, Any]:
-        """Return the content of ``metrics.json``."""
-        train = self.settings.estimates(self.judgments.train())
-        problem = self.settings.problem(train)
-        curves = {
-            name: self._curve(train, problem, name, path) for name, path in self.paths.items()
-        }
-        chosen, *baselines = self.paths
+        """Return the content of ``metrics.json``.
+
+        Curves are those of the greedy paths. What is bought in the end stands under ``chosen``:
+        the last point of the first curve or, where the selection was refined, a point off it.
+        """
+        curves = {name: self._curve(name, path) for name, path in self.paths.items()}
+        _, *baselines = self.paths
+        names = self.settings.names
         return {
             "train": {
-                **self._scores(train, self.judgments.train(), self.averages.train()),
+                **self._scores(self.training.sample.judgments, self.averages.train()),
                 "projected_loss_interval": self._interval(),
             },
             "test": (
-                self._scores(train, self.judgments.test, self.averages.test)
-                if self._has_test
-                else None
+                self._scores(self.judgments.test, self.averages.test) if self._has_test else None
             ),
             "folds": [
                 {
                     "fold": fold,
-                    "projected_loss": float(losses[chosen][-1]),
+                    "projected_loss": result.selected,
                     "n_objects": self.judgments.folds[fold].means.n_samples,
                 }
-                for fold, losses in zip(self.folds, self.per_fold, strict=True)
+                for fold, result in zip(self.folds, self.per_fold, strict=True)
             ],
+            "chosen": self._chosen(),
             "baselines": {
                 name: {
-                    "repeats": named_repeats(problem.names, self.paths[name].final_repeats),
+                    "repeats": named_repeats(names, self.paths[name].final_repeats),
                     **curves[name][-1],
                 }
                 for name in baselines
@@ -208,47 +214,49 @@ class Evaluation:
     def _has_test(self) -> bool:
         return self.judgments.test.means.n_samples > 1
 
-    def _curve(
-        self, train: JudgmentEstimates, problem: Problem, name: str, path: SelectionPath
-    ) -> list[dict[str, Any]]:
-        models = path_models(problem, path)
-        steps = [path.steps_at(budget) for budget in self.budgets]
-        columns = {
-            "projected_loss": problem.label_variance - models.objective[steps],
-            "test_loss": (
-                losses_along(self.settings, self.judgments.test, train, models)[steps]
-                if self._has_test
-                else None
-            ),
-            **self._validation(name),
-        }
-        return points(self.budgets, models, steps, columns)
+    def _curve(self, name: str, path: SelectionPath) -> list[dict[str, Any]]:
+        """Points of one algorithm's greedy path."""
+        models = path_models(self.training.problem, path, path.steps_at_each(self.budgets))
+        return self._points(self.budgets, models, [fold.losses[name] for fold in self.per_fold])
 
-    def _validation(self, algorithm: str) -> dict[str, np.ndarray | None]:
-        if not self.per_fold:
+    def _chosen(self) -> dict[str, Any]:
+        """Point of the repeats that are bought in the end, with the best weights for them."""
+        models = single_model(self.training.problem, self.model.repeats)
+        validated = [np.array([fold.selected]) for fold in self.per_fold]
+        return self._points([self.settings.budget], models, validated)[0]
+
+    def _points(
+        self,
+        budgets: Sequence[float] | np.ndarray,
+        models: PathModels,
+        per_fold: Sequence[np.ndarray],
+    ) -> list[dict[str, Any]]:
+        """Projected, held-out and cross-validated losses of models."""
+        columns = {
+            "projected_loss": self.training.problem.label_variance - models.objective,
+            "test_loss": self._losses(self.judgments.test, models) if self._has_test else None,
+            **self._validation(per_fold),
+        }
+        return points(budgets, models, columns)
+
+    def _losses(self, held_out: JudgmentStatistics, models: PathModels) -> np.ndarray:
+        return losses_along(self.settings, held_out, self.training.estimates, models)
+
+    def _validation(self, per_fold: Sequence[np.ndarray]) -> dict[str, np.ndarray | None]:
+        """Mean of the folds' losses with an interval."""
+        if not per_fold:
             return {"validation_loss": None, "lower": None, "upper": None}
         weights = [self.judgments.folds[fold].means.weight for fold in self.folds]
-        mean = cross_validated(self.per_fold, weights, algorithm)
-        half = spread([fold[algorithm] for fold in self.per_fold], self.confidence)
+        mean = mean_over_folds(per_fold, weights)
+        half = spread(per_fold, self.confidence)
         return {"validation_loss": mean, "lower": mean - half, "upper": mean + half}
 
-    def _scores(
-        self,
-        train: JudgmentEstimates,
-        judgments: JudgmentStatistics,
-        averages: RefitStatistics,
-    ) -> dict[str, Any]:
-        model = self.model
-        alone = PathModels(
-            names=model.names,
-            repeats=model.repeats[None, :],
-            weights=model.weights[None, :],
-            intercepts=np.array([model.intercept]),
-            objective=np.zeros(1),
-            spent=np.zeros(1),
-            means=model.means,
-        )
-        loss = float(losses_along(self.settings, judgments, train, alone)[0])
+    def _scores(self, judgments: JudgmentStatistics, averages: RefitStatistics) -> dict[str, Any]:
+        """Scores of the fitted model, whose weights a refit may have changed."""
+        problem, model = self.training.problem, self.model
+        objective = full_objective(problem, model.repeats)
+        alone = PathModels.single(model, objective, float(model.repeats @ problem.costs))
+        loss = float(self._losses(judgments, alone)[0])
         return sample_entry(judgments, loss, plain_loss(model, averages), averages)
 
     def _interval(self) -> dict[str, float] | None:
@@ -259,19 +267,14 @@ class Evaluation:
         """
         if len(self.folds) < self.judgments.n_folds or self.judgments.n_folds < 2:
             return None
-        if any(
-            not self.settings.estimable(self.judgments.train_without(f)).all() for f in self.folds
-        ):
+        without = np.array([fold.projected_loss for fold in self.per_fold])
+        if np.isnan(without).any():
             return None
-        options = ProblemOptions(
-            costs=self.settings.costs.tolist(),
-            ridge=self.settings.ridge,
-            internal_variance=self.settings.internal_variance,
-            names=self.settings.names,
-            psd=self.settings.psd,
-        )
-        interval = projected_loss_interval(
-            self.judgments.folds, self.model.repeats, options, level=self.confidence
+        interval = delete_m_jackknife(
+            projected_loss(self.training.problem, self.model.repeats),
+            without,
+            [fold.means.weight for fold in self.judgments.folds],
+            self.confidence,
         )
         return {
             "level": self.confidence,
@@ -320,14 +323,14 @@ def path_entries(problem: Problem, path: SelectionPath) -> list[dict[str, Any]]:
     The projected loss is that of the best weights after each step, whatever the algorithm
     maximises: Scoring's own objective takes no account of correlations.
     """
-    projected_loss = problem.label_variance - path_models(problem, path).objective[1:]
+    losses = problem.label_variance - path_objective(problem, path)
     columns = zip(
         path.attributes.tolist(),
         path.repeats.tolist(),
         path.cost.tolist(),
         path.spent.tolist(),
         path.objective.tolist(),
-        projected_loss.tolist(),
+        losses.tolist(),
         strict=True,
     )
     return [

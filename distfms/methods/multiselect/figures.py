@@ -5,12 +5,14 @@ The figures of attributes are the paper's Figures 1 and 2, and those of losses i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distfms.methods.multiselect.tables import (
     attribute_table,
     baseline_tables,
+    chosen_point,
     held_out_variance,
     own_curve,
     own_name,
@@ -18,6 +20,7 @@ from distfms.methods.multiselect.tables import (
     repeats_of,
     title_of,
 )
+from distfms.methods.tuning_figures import tuning_section
 from distfms.report.content import (
     as_entries,
     as_mapping,
@@ -117,6 +120,7 @@ def sections(
         _repeats_section(selection),
         _attributes_section(selection),
         Section("The model", [*measure_tables(metrics, _MEASURES), *_interval(metrics)]),
+        tuning_section(metrics),
         *provenance_sections(manifest),
     ]
     return [section for section in found if section.blocks]
@@ -174,8 +178,7 @@ def _final_loss(
         test = as_number(as_mapping(metrics.get("test")).get("mse"))
     if test is not None:
         return test, _READINGS["test_loss"]
-    points = curve_points(own_curve(selection, metrics))
-    validated = as_number(points[-1].get("validation_loss")) if points else None
+    validated = as_number(chosen_point(selection, metrics).get("validation_loss"))
     if validated is not None:
         return validated, _READINGS["validation_loss"]
     projected = as_number(selection.get("projected_loss"))
@@ -220,24 +223,7 @@ def _own_figure(
     selection: Mapping[str, Any], metrics: Mapping[str, Any], curve: Mapping[str, Any]
 ) -> Figure:
     points = curve_points(curve)
-    budgets = _budgets(points)
-    projected = [p.get("projected_loss") for p in points]
-    lines = [Line("projected", budgets, projected, style=0, dashed=True)]
-    if has_numbers(points, "validation_loss"):
-        lines.append(
-            Line(
-                "cross-validated",
-                budgets,
-                [p.get("validation_loss") for p in points],
-                lower=[p.get("lower") for p in points],
-                upper=[p.get("upper") for p in points],
-                style=1,
-                bold=True,
-            )
-        )
-    if has_numbers(points, "test_loss"):
-        held_out = [p.get("test_loss") for p in points]
-        lines.append(Line("held-out objects", budgets, held_out, style=2))
+    lines = _own_lines(points, _refined_point(selection, metrics))
     variance = as_number(selection.get("label_variance"))
     name = title_of(curve)
     sentences = [
@@ -247,6 +233,11 @@ def _own_figure(
     ]
     if has_numbers(points, "lower"):
         sentences.append("The band is the interval of the cross-validated loss.")
+    if _refined_point(selection, metrics):
+        sentences.append(
+            "Lines are those of the greedy pass; circles show the selection that it became by "
+            "exchanging judgments."
+        )
     if variance:
         sentences.append(
             "The right-hand scale is the share of the label's variance among the training objects "
@@ -259,6 +250,34 @@ def _own_figure(
         sentences.append(_CUT_SCALE)
     chart = _loss_chart(selection, lines, f"Loss of {name} against the budget", variance)
     return Figure(chart, " ".join(sentences))
+
+
+def _refined_point(
+    selection: Mapping[str, Any], metrics: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """Return the point of a selection that is off its path, or None."""
+    return chosen_point(selection, metrics) if selection.get("refined") else None
+
+
+def _own_lines(
+    points: Sequence[Mapping[str, Any]], refined: Mapping[str, Any] | None
+) -> list[Line]:
+    """Lines of the losses of one way to spend, with a circle each for a selection off the path."""
+
+    def line(name: str, key: str, **looks: Any) -> Line:
+        end = as_number((refined or {}).get(key))
+        at = as_number((refined or {}).get("budget"))
+        marks = [] if end is None or at is None else [(at, end)]
+        return Line(name, _budgets(points), [p.get(key) for p in points], marks=marks, **looks)
+
+    lines = [line("projected", "projected_loss", style=0, dashed=True)]
+    if has_numbers(points, "validation_loss"):
+        lower, upper = [p.get("lower") for p in points], [p.get("upper") for p in points]
+        band = {"lower": lower, "upper": upper}
+        lines.append(line("cross-validated", "validation_loss", **band, style=1, bold=True))
+    if has_numbers(points, "test_loss"):
+        lines.append(line("held-out objects", "test_loss", style=2))
+    return lines
 
 
 def _comparison_figure(
@@ -320,7 +339,7 @@ def _loss_limits(lines: Sequence[Line], variance: float | None) -> tuple[float, 
     values = [
         v
         for line in lines
-        for ys in (line.y, line.lower or (), line.upper or ())
+        for ys in (line.y, line.lower or (), line.upper or (), [y for _, y in line.marks])
         for y in ys
         if (v := as_number(y)) is not None
     ]
@@ -431,9 +450,17 @@ def _interval(metrics: Mapping[str, Any]) -> list[Text]:
     level, lower, upper = ends
     estimate = as_number(interval.get("estimate"))
     of = "of the training objects" if estimate is None else f"of the selection, {number(estimate)},"
+    # With psd: nearest the two losses are of different covariances; without, they are one.
+    table = as_number(train.get("projected_loss"))
+    why = ""
+    if estimate is not None and table is not None and not math.isclose(estimate, table):
+        why = (
+            " It is of the covariance made positive semi-definite, on which the selection was "
+            "made; the table's is of the covariance as estimated."
+        )
     return [
         Text(
-            f"The projected loss {of} lies between {number(lower)} and "
-            f"{number(upper)} with {percent(level)} confidence (jackknife over the folds)."
+            f"The projected loss {of} lies between {number(lower)} and {number(upper)} with "
+            f"{percent(level)} confidence (jackknife over the folds).{why}"
         )
     ]

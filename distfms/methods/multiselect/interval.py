@@ -10,7 +10,6 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,14 +17,6 @@ import scipy.stats
 from numpy.typing import ArrayLike
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.multiselect.costs import Costs
-from distfms.methods.multiselect.objective import (
-    Problem,
-    Psd,
-    projected_loss,
-)
-from distfms.stats.base import merge_tree
-from distfms.stats.judgments import JudgmentStatistics
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,19 +46,22 @@ class Interval:
     n_folds: int
 
 
-def jackknife(
-    folds: Sequence[JudgmentStatistics],
-    statistic: Callable[[JudgmentStatistics], ArrayLike],
+def delete_m_jackknife(
+    everything: ArrayLike,
+    without: ArrayLike,
+    weights: ArrayLike,
     level: float = 0.95,
 ) -> Interval:
     """Delete-one-fold jackknife of any function of the statistics.
 
     Parameters
     ----------
-    folds : sequence of JudgmentStatistics
-        At least 2, with at least one object each; they may differ in size.
-    statistic : callable
-        From statistics to a number or an array of fixed shape.
+    everything : array_like of any shape
+        Statistic θ̂ of all folds together.
+    without : array_like of shape (n_folds, …)
+        θ̂_(−j): the statistic of all but fold j.
+    weights : array_like of shape (n_folds,)
+        Sum of the weights m_j of each fold's objects, positive; folds may differ in size.
     level : float, default=0.95
 
     Returns
@@ -77,15 +71,18 @@ def jackknife(
     Raises
     ------
     DataError
-        Fewer than 2 folds have objects.
+        There are fewer than 2 folds, or one without objects.
     SpecError
         The level is not in (0, 1).
 
     Notes
     -----
-    ``statistic`` is called once per fold and once on everything. With fold weights m_j of n in
-    all, h_j = n/m_j and pseudo-values θ̃_j = h_j θ̂ − (h_j − 1) θ̂_(−j), the variance is
-    (1/g) Σ_j (θ̃_j − θ_J)² / (h_j − 1), θ_J = g θ̂ − Σ_j (1 − m_j/n) θ̂_(−j) (equation 8 of [1]_).
+    With fold weights m_j of n in all, h_j = n/m_j and pseudo-values
+    θ̃_j = h_j θ̂ − (h_j − 1) θ̂_(−j), the variance is (1/g) Σ_j (θ̃_j − θ_J)² / (h_j − 1),
+    θ_J = g θ̂ − Σ_j (1 − m_j/n) θ̂_(−j) (equation 8 of [1]_).
+
+    An interval of the loss of repeats that were chosen to make this very loss small reflects the
+    sampling of objects and judgments, not the choice.
 
     References
     ----------
@@ -94,100 +91,26 @@ def jackknife(
     """
     if not 0 < level < 1:
         raise SpecError(f"The confidence level is {level}; it must lie between 0 and 1.")
-    weights = np.array([fold.means.weight for fold in folds], dtype=float)
-    folds = [fold for fold, weight in zip(folds, weights, strict=True) if weight > 0]
-    weights = weights[weights > 0]
-    if len(folds) < 2:
-        raise DataError(f"A jackknife needs at least 2 folds with objects; there are {len(folds)}.")
-    everything = np.asarray(statistic(merge_tree(folds)), dtype=float)
-    without = np.stack(
-        [
-            np.asarray(statistic(merge_tree([*folds[:j], *folds[j + 1 :]])), dtype=float)
-            for j in range(len(folds))
-        ]
-    )
-    return _delete_m(everything, without, weights, level)
-
-
-def _delete_m(
-    everything: np.ndarray, without: np.ndarray, weights: np.ndarray, level: float
-) -> Interval:
-    g = weights.size
-    share = (weights / weights.sum()).reshape(-1, *([1] * everything.ndim))
+    estimate, parts = np.asarray(everything, dtype=float), np.asarray(without, dtype=float)
+    m = np.asarray(weights, dtype=float)
+    g = m.size
+    if g < 2 or not (m > 0).all():
+        raise DataError(
+            f"A jackknife needs at least 2 folds, all with objects; there are {g}, "
+            f"{int((m > 0).sum())} of them with objects."
+        )
+    share = (m / m.sum()).reshape(-1, *([1] * estimate.ndim))
     h = 1.0 / share
-    centre = g * everything - np.sum((1.0 - share) * without, axis=0)
-    pseudo = h * everything - (h - 1.0) * without
+    centre = g * estimate - np.sum((1.0 - share) * parts, axis=0)
+    pseudo = h * estimate - (h - 1.0) * parts
     standard_error = np.sqrt(np.mean((pseudo - centre) ** 2 / (h - 1.0), axis=0))
     half = scipy.stats.t.ppf(0.5 + level / 2, g - 1) * standard_error
     return Interval(
-        estimate=everything,
+        estimate=estimate,
         standard_error=standard_error,
-        lower=everything - half,
-        upper=everything + half,
-        bias=everything - centre,
+        lower=estimate - half,
+        upper=estimate + half,
+        bias=estimate - centre,
         level=level,
         n_folds=g,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class ProblemOptions:
-    """How to come from statistics to a problem.
-
-    Attributes
-    ----------
-    costs : float, sequence, or mapping, default=1
-    ridge : float, default=0
-    internal_variance : ndarray of shape (d,), optional
-        Known internal variances, NaN = estimate.
-    names : tuple of str, optional
-    psd : {"nearest", "none"}, default="nearest"
-    """
-
-    costs: Costs = 1.0
-    ridge: float = 0.0
-    internal_variance: np.ndarray | None = None
-    names: tuple[str, ...] | None = None
-    psd: Psd = "nearest"
-
-    def problem(self, statistics: JudgmentStatistics) -> Problem:
-        """Return the problem of some statistics.
-
-        Parameters
-        ----------
-        statistics : JudgmentStatistics
-
-        Returns
-        -------
-        Problem
-        """
-        estimates = statistics.estimates(self.internal_variance, self.names)
-        return Problem.from_estimates(
-            estimates, self.costs, self.ridge, names=self.names, psd=self.psd
-        )
-
-
-def projected_loss_interval(
-    folds: Sequence[JudgmentStatistics],
-    repeats: ArrayLike,
-    options: ProblemOptions | None = None,
-    *,
-    level: float = 0.95,
-) -> Interval:
-    """Interval of the projected loss of repeats that are given.
-
-    Parameters
-    ----------
-    folds : sequence of JudgmentStatistics
-    repeats : array_like of int, shape (d,)
-    options : ProblemOptions, optional
-    level : float, default=0.95
-
-    Returns
-    -------
-    Interval
-        Of a number. It reflects the sampling of objects and judgments, not that the repeats were
-        chosen to make this very estimate small; see :func:`selection_interval`.
-    """
-    options = options or ProblemOptions()
-    return jackknife(folds, lambda s: projected_loss(options.problem(s), repeats), level)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -86,18 +86,17 @@ def projected_model(problem: Problem, repeats: ArrayLike) -> LinearModel:
 
 @dataclass(frozen=True, eq=False)
 class PathModels:
-    """The projected models after every step of a path.
+    """Projected models, one a row: those after some steps of a path, or a single one.
 
     Attributes
     ----------
     names : tuple of str, length d
-    repeats : ndarray of int, shape (n_steps + 1, d)
-        Row 0 is the empty selection.
-    weights : ndarray of shape (n_steps + 1, d)
-    intercepts : ndarray of shape (n_steps + 1,)
-    objective : ndarray of shape (n_steps + 1,)
+    repeats : ndarray of int, shape (n_models, d)
+    weights : ndarray of shape (n_models, d)
+    intercepts : ndarray of shape (n_models,)
+    objective : ndarray of shape (n_models,)
         Full objective of the repeats, whatever algorithm chose them.
-    spent : ndarray of shape (n_steps + 1,)
+    spent : ndarray of shape (n_models,)
     means : ndarray of shape (d,)
     """
 
@@ -109,12 +108,33 @@ class PathModels:
     spent: np.ndarray
     means: np.ndarray
 
-    def model(self, n_steps: int) -> LinearModel:
-        """Return the model after the first `n_steps` steps.
+    @classmethod
+    def single(cls, model: LinearModel, objective: float, spent: float) -> Self:
+        """Take a model for a path of one.
 
         Parameters
         ----------
-        n_steps : int
+        model : LinearModel
+        objective, spent : float
+            Of its repeats.
+        """
+        return cls(
+            names=model.names,
+            repeats=model.repeats[None, :],
+            weights=model.weights[None, :],
+            intercepts=np.array([model.intercept]),
+            objective=np.array([objective]),
+            spent=np.array([spent]),
+            means=model.means,
+        )
+
+    def model(self, row: int) -> LinearModel:
+        """Return one of the models.
+
+        Parameters
+        ----------
+        row : int
+            Without a choice of steps, the number of steps taken.
 
         Returns
         -------
@@ -122,45 +142,105 @@ class PathModels:
         """
         return LinearModel(
             self.names,
-            self.repeats[n_steps],
-            self.weights[n_steps],
-            float(self.intercepts[n_steps]),
+            self.repeats[row],
+            self.weights[row],
+            float(self.intercepts[row]),
             self.means,
         )
 
 
-def path_models(problem: Problem, path: SelectionPath) -> PathModels:
-    """Projected models after every step of a path, by one pass of rank-one updates.
+def single_model(problem: Problem, repeats: ArrayLike) -> PathModels:
+    """Return the projected model of one repeat vector as a path of one model.
+
+    Parameters
+    ----------
+    problem : Problem
+    repeats : array_like of int, shape (d,)
+
+    Returns
+    -------
+    PathModels
+        With the numbers of :func:`projected_model`.
+    """
+    model = projected_model(problem, repeats)
+    spent = float(model.repeats @ problem.costs)
+    return PathModels.single(model, float(problem.b @ model.weights), spent)
+
+
+def path_models(
+    problem: Problem, path: SelectionPath, steps: Sequence[int] | np.ndarray | None = None
+) -> PathModels:
+    """Projected models after some steps of a path, by one pass of rank-one updates.
 
     Parameters
     ----------
     problem : Problem
         Of the training data; the path may be a baseline's.
     path : SelectionPath
+    steps : sequence of int, optional
+        Numbers of steps, ascending, each from 0 (nothing bought) to ``path.n_steps``. All of
+        them by default.
 
     Returns
     -------
     PathModels
+        One row for each of `steps`.
 
     Notes
     -----
-    Time O(n_steps·s²), with s the number of attributes on the path; memory O(n_steps·d).
+    Between two of the `steps` an attribute's judgments are bought at once. With s the number of
+    attributes on the path and n that of `steps`, time O(min(n_steps, n·s)·s²), memory O(n·d).
     """
+    rows = np.arange(path.n_steps + 1) if steps is None else np.asarray(steps, dtype=np.int64)
     used = np.unique(path.attributes)
     state = FullState(_restrict(problem, used))
-    n = path.n_steps
-    weights = np.zeros((n + 1, problem.n_attributes))
-    repeats = np.zeros((n + 1, problem.n_attributes), dtype=np.int64)
-    objective = np.zeros(n + 1)
-    local = np.searchsorted(used, path.attributes)
-    for step in range(n):
-        state.buy(int(local[step]), int(path.counts[step]))
-        weights[step + 1, used] = state.weights
-        repeats[step + 1, used] = state.repeats
-        objective[step + 1] = state.objective
+    weights = np.zeros((rows.size, problem.n_attributes))
+    repeats = np.zeros((rows.size, problem.n_attributes), dtype=np.int64)
+    objective = np.zeros(rows.size)
+    for row, _ in enumerate(_follow(state, path, np.searchsorted(used, path.attributes), rows)):
+        weights[row, used] = state.weights
+        repeats[row, used] = state.repeats
+        objective[row] = state.objective
     intercepts = problem.label_mean - weights @ problem.means
-    spent = np.concatenate([[0.0], path.spent])
+    spent = np.concatenate([[0.0], path.spent])[rows]
     return PathModels(problem.names, repeats, weights, intercepts, objective, spent, problem.means)
+
+
+def path_objective(problem: Problem, path: SelectionPath) -> np.ndarray:
+    """Full objective after every step of a path, whatever the algorithm maximises.
+
+    Parameters
+    ----------
+    problem : Problem
+    path : SelectionPath
+
+    Returns
+    -------
+    ndarray of shape (n_steps,)
+    """
+    if path.algorithm == "full":
+        return path.objective
+    used = np.unique(path.attributes)
+    state = FullState(_restrict(problem, used))
+    every = np.arange(1, path.n_steps + 1)
+    walk = _follow(state, path, np.searchsorted(used, path.attributes), every)
+    return np.array([state.objective for _ in walk])
+
+
+def _follow(
+    state: FullState, path: SelectionPath, attributes: np.ndarray, steps: np.ndarray
+) -> Iterator[int]:
+    """Buy along a path; yield each of `steps` when the state has come there."""
+    taken = 0
+    for step in steps.tolist():
+        bought = attributes[taken:step]
+        counts = np.bincount(bought, weights=path.counts[taken:step])
+        # In the order of first purchase: the same for a single step as step by step.
+        order = dict.fromkeys(bought.tolist())
+        for attribute in order:
+            state.buy(attribute, int(counts[attribute]))
+        taken = step
+        yield step
 
 
 def _restrict(problem: Problem, attributes: np.ndarray) -> Problem:

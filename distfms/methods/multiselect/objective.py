@@ -98,6 +98,7 @@ class Problem:
         means: ArrayLike | None = None,
         names: Sequence[str] | None = None,
         psd: Psd = "nearest",
+        semidefinite: bool = False,
     ) -> Problem:
         """Check the numbers and make the external covariance positive semi-definite, in O(d³).
 
@@ -105,7 +106,8 @@ class Problem:
         ----------
         b, v : array_like of shape (d,)
         external : array_like of shape (d, d)
-            Estimate Σ̂ of the external covariance; it may have negative eigenvalues.
+            Estimate Σ̂ of the external covariance; it may have negative eigenvalues. Its symmetric
+            part is used.
         label_variance : float
         costs : float, sequence, or mapping
             See :func:`~distfms.methods.multiselect.costs.resolve_costs`.
@@ -115,6 +117,10 @@ class Problem:
         names : sequence of str, default=("0", "1", …)
         psd : {"nearest", "none"}, default="nearest"
             ``none`` takes the estimate as it is, see :class:`Problem`.
+        semidefinite : bool, default=False
+            The matrix is known to be positive semi-definite but for rounding, as a covariance of
+            rows without gaps is: it is taken as it is, and linearly dependent attributes count
+            as such.
 
         Returns
         -------
@@ -132,6 +138,9 @@ class Problem:
         names_ = tuple(str(a) for a in range(b_.size)) if names is None else tuple(names)
         means_ = np.zeros(b_.size) if means is None else np.asarray(means, dtype=float)
         _check_statistics(names_, b_, v_, external_, means_)
+        # Rows are read for columns everywhere, so that it has to be symmetric to the bit.
+        if not np.array_equal(external_, external_.T):
+            external_ = (external_ + external_.T) / 2
         if not (np.isfinite(ridge) and ridge >= 0):
             raise SpecError(f"ridge is {ridge}; it must be a number that is at least 0.")
         external_variance = np.maximum(np.diagonal(external_), 0.0)
@@ -140,7 +149,7 @@ class Problem:
             b_,
             v_,
             _psd_where(external_, (external_variance > 0) | (v_ > 0))
-            if psd == "nearest"
+            if psd == "nearest" and not semidefinite
             else external_,
             external_variance,
             resolve_costs(costs, names_),

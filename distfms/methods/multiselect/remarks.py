@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from distfms.methods.multiselect.curves import Settings
+from distfms.methods.multiselect.training import Settings
 from distfms.stats.base import Folded
 from distfms.stats.judgments import JudgmentStatistics
 

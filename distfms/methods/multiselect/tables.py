@@ -64,6 +64,24 @@ def own_curve(selection: Mapping[str, Any], metrics: Mapping[str, Any]) -> Mappi
     return {"name": name, "points": selection.get("path") or ()}
 
 
+def chosen_point(selection: Mapping[str, Any], metrics: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the losses of what is bought in the end.
+
+    Parameters
+    ----------
+    selection, metrics : mapping
+        Content of ``selection.json`` and ``metrics.json``.
+
+    Returns
+    -------
+    mapping
+        A point as curves have them; off the curve where the selection was refined.
+    """
+    chosen = as_mapping(metrics.get("chosen"))
+    points = curve_points(own_curve(selection, metrics))
+    return chosen or (points[-1] if points else {})
+
+
 def held_out_variance(selection: Mapping[str, Any], metrics: Mapping[str, Any]) -> float | None:
     """Return the label's variance among the held-out objects.
 
@@ -107,9 +125,8 @@ def baseline_tables(selection: Mapping[str, Any], metrics: Mapping[str, Any]) ->
     if not entries:
         return []
     variance = as_number(selection.get("label_variance"))
-    own_points = curve_points(own_curve(selection, metrics))
     own = {
-        "validation_loss": own_points[-1].get("validation_loss") if own_points else None,
+        "validation_loss": chosen_point(selection, metrics).get("validation_loss"),
         "train": metrics.get("train") or selection.get("projected_loss"),
         "test": metrics.get("test"),
         "repeats": selection.get("repeats"),

@@ -212,9 +212,19 @@ def test_early_end_refinement_and_interval_are_said() -> None:
     assert "no further judgment lowers the loss" in text
     assert "Exchanging judgments" in text
     assert "between 61.5 and 78 with 95 % confidence" in text
+    assert "positive semi-definite" not in text
     plain_text = render(selection(), metrics())
     assert "Exchanging judgments" not in plain_text
     assert "confidence" not in plain_text
+
+
+@pytest.mark.parametrize(("estimate", "differs"), [(70.0 + 1e-12, False), (71.0, True)])
+def test_two_projected_losses_of_one_selection_are_explained(estimate, differs) -> None:
+    content = metrics()
+    content["train"]["projected_loss"] = 70.0
+    interval = {"level": 0.95, "estimate": estimate, "lower": 61.5, "upper": 78}
+    content["train"]["projected_loss_interval"] = interval
+    assert ("It is of the covariance made positive" in render(selection(), content)) is differs
 
 
 def test_content_survives_json_and_is_not_changed() -> None:
@@ -287,3 +297,31 @@ def test_scale_of_losses_is_never_empty(losses):
     low, high = figures._loss_limits([figures.Line("all", [1, 2], losses)], 4.0)
     assert low < high
     assert min(losses) < high
+
+
+def test_a_refined_selection_is_a_point_of_its_own() -> None:
+    chosen, content = selection() | {"refined": True}, metrics()
+    point = {"budget": 6, "spent": 6, "projected_loss": 68.0, "validation_loss": 70.5}
+    content["chosen"] = point | {"test_loss": None, "lower": 60.0, "upper": 80.0}
+    content["test"] = None
+    page = plain(render(chosen, content))
+    assert "circles show the selection that it became by exchanging judgments" in page
+    # The answer is told by the refined selection's losses, not by those of the path's end (76).
+    assert "cross-validation; 100 without judgments" in page
+    found = tables(figures.sections(chosen, content, MANIFEST))["The selectio"]
+    assert found.rows[0][4] == 70.5
+    both = n_circles(chosen, content)
+    content["chosen"] = point | {"validation_loss": None}
+    assert both == 2 * n_circles(chosen, content) > 0
+    assert n_circles(selection(), content) == 0
+
+
+def n_circles(chosen: Any, content: Any) -> int:
+    """Count strokes of the circles that set off points of the curve."""
+    figure = next(
+        block
+        for section in figures.sections(chosen, content, MANIFEST)
+        for block in section.blocks
+        if isinstance(block, Figure)
+    )
+    return len(re.findall(r"stroke-width: 2[;\"]", figure.svg))

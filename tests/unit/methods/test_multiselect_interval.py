@@ -8,16 +8,11 @@ import scipy.stats
 
 from distfms.errors import DataError, SpecError
 from distfms.methods.multiselect.greedy import select
-from distfms.methods.multiselect.interval import (
-    ProblemOptions,
-    jackknife,
-    projected_loss_interval,
-)
+from distfms.methods.multiselect.interval import delete_m_jackknife
 from distfms.methods.multiselect.model import LinearModel
 from distfms.methods.multiselect.objective import (
     Problem,
     holdout_loss,
-    projected_loss,
 )
 from distfms.stats.base import merge_tree
 from distfms.stats.judgments import JudgmentStatistics
@@ -34,6 +29,13 @@ def statistics(judgments: np.ndarray, label: np.ndarray, weight=None) -> Judgmen
 def folds_of(judgments, label, sizes) -> list[JudgmentStatistics]:
     edges = np.concatenate([[0], np.cumsum(sizes)])
     return [statistics(judgments[a:b], label[a:b]) for a, b in pairwise(edges)]
+
+
+def jackknife(folds, statistic, level=0.95):
+    """Leave out one fold at a time."""
+    everything = statistic(merge_tree(folds))
+    without = [statistic(merge_tree([*folds[:j], *folds[j + 1 :]])) for j in range(len(folds))]
+    return delete_m_jackknife(everything, without, [f.means.weight for f in folds], level)
 
 
 def test_estimates_of_the_statistics_are_the_papers():
@@ -87,23 +89,21 @@ def test_jackknife_estimates_the_bias_of_the_population_variance():
 
 
 def test_jackknife_needs_two_folds_and_a_level():
-    judgments, label, _ = random_judgments(4, m=10)
-    one = [statistics(judgments, label), JudgmentStatistics.empty(5)]
-    with pytest.raises(DataError, match="at least 2 folds"):
-        jackknife(one, lambda s: 0.0)
+    with pytest.raises(DataError, match="at least 2 folds, all with objects; there are 2, 1 of"):
+        delete_m_jackknife(1.0, [1.0, 1.0], [10.0, 0.0])
+    with pytest.raises(DataError, match="there are 1, 1 of"):
+        delete_m_jackknife(1.0, [1.0], [10.0])
     with pytest.raises(SpecError, match="level"):
-        jackknife(folds_of(judgments, label, [5, 5]), lambda s: 0.0, level=1.0)
+        delete_m_jackknife(1.0, [0.9, 1.1], [5.0, 5.0], level=1.0)
 
 
-def test_interval_of_given_repeats():
+def test_jackknife_of_an_array_is_that_of_its_numbers():
     judgments, label, _ = random_judgments(5, m=80)
-    folds = folds_of(judgments, label, [20] * 4)
-    options = ProblemOptions(ridge=0.1, names=tuple("abcde"))
-    repeats = [1, 0, 2, 3, 0]
-    interval = projected_loss_interval(folds, repeats, options)
-    whole = Problem.from_estimates(merge_tree(folds).estimates(), ridge=0.1)
-    assert interval.estimate == pytest.approx(projected_loss(whole, repeats))
-    assert 0 < interval.lower < interval.estimate < interval.upper
+    folds = folds_of(judgments, label, [20, 25, 15, 20])
+    together = jackknife(folds, lambda s: s.means.mean)
+    alone = [jackknife(folds, lambda s, a=a: s.means.mean[a]) for a in range(6)]
+    for end in ("lower", "upper", "bias"):
+        np.testing.assert_array_equal(getattr(together, end), [getattr(i, end) for i in alone])
 
 
 def test_interval_of_the_held_out_loss_covers_the_loss():

@@ -9,13 +9,16 @@ from distfms.methods.multiselect.model import (
     LinearModel,
     RefitStatistics,
     path_models,
+    path_objective,
     predict,
     projected_model,
     refit,
     refit_statistics,
+    single_model,
 )
 from distfms.methods.multiselect.objective import Problem, full_objective
 from distfms.methods.multiselect.plan import acquisition_plan
+from distfms.methods.multiselect.state import FullState
 from distfms.stats.ragged import Ragged
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_judgments, random_problem
@@ -50,6 +53,43 @@ def test_path_models_equal_the_models_computed_one_by_one():
         np.testing.assert_allclose(models.model(step).weights, one.weights, atol=1e-12)
         assert models.intercepts[step] == pytest.approx(one.intercept)
         assert models.objective[step] == pytest.approx(full_objective(problem, one.repeats))
+
+
+@pytest.mark.parametrize("psd", ["nearest", "none"])
+@pytest.mark.parametrize("algorithm", ["full", "scoring"])
+def test_path_models_of_some_steps_are_those_of_all(algorithm, psd):
+    problem = random_problem(3, means=np.arange(6.0), label_mean=-2.0, psd=psd)
+    path = select(problem, 40, algorithm)
+    every, steps = path_models(problem, path), [0, 0, 3, 17, 40]
+    some = path_models(problem, path, steps)
+    np.testing.assert_array_equal(some.repeats, every.repeats[steps])
+    np.testing.assert_array_equal(some.spent, every.spent[steps])
+    for field in ("weights", "intercepts", "objective"):
+        np.testing.assert_allclose(
+            getattr(some, field), getattr(every, field)[steps], rtol=1e-9, atol=1e-12
+        )
+    objective = path_objective(problem, path)
+    np.testing.assert_allclose(objective, every.objective[1:], rtol=1e-9)
+    single = single_model(problem, path.final_repeats)
+    np.testing.assert_allclose(single.weights[0], every.weights[-1], rtol=1e-8, atol=1e-12)
+    assert single.spent[0] == every.spent[-1]
+    assert single.objective[0] == pytest.approx(objective[-1])
+
+
+def test_path_models_take_as_many_updates_as_points_need(monkeypatch):
+    """A large budget is many judgments of few attributes: bought at once between two points."""
+    problem = random_problem(3)
+    path = select(problem, 5000)
+    bought = []
+    buy = FullState.buy
+    monkeypatch.setattr(
+        FullState, "buy", lambda self, a, count=1: bought.append(count) or buy(self, a, count)
+    )
+    models = path_models(problem, path, [100, 2500, 5000])
+    assert sum(bought) == 5000
+    assert len(bought) <= 3 * 6
+    expected = projected_model(problem, path.final_repeats).weights
+    np.testing.assert_allclose(models.weights[-1], expected, rtol=1e-8, atol=1e-12)
 
 
 def test_refit_is_least_squares_on_means_of_the_first_judgments():

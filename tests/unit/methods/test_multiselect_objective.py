@@ -45,6 +45,17 @@ def test_external_covariance_is_made_psd_for_full_but_clipped_for_scoring():
     np.testing.assert_array_equal(problem.external_variance, [1.0, 1.0])
 
 
+@pytest.mark.parametrize("how", [{"psd": "none"}, {"semidefinite": True}, {}])
+def test_symmetric_part_of_an_external_covariance_counts(how):
+    external = np.array([[2.0, 0.5, 0.1], [0.2, 2.0, 0.3], [0.1, 0.4, 2.0]])
+    numbers = ([1.0, 0.5, 0.2], [0.1, 0.1, 0.1])
+    problem = Problem.build(*numbers, external, label_variance=4.0, **how)
+    same = Problem.build(*numbers, external.T, label_variance=4.0, **how)
+    np.testing.assert_array_equal(problem.external, (external + external.T) / 2)
+    np.testing.assert_array_equal(problem.external, same.external)
+    assert full_objective(problem, [1, 2, 1]) == full_objective(same, [1, 2, 1])
+
+
 def test_constant_attributes_are_no_candidates_and_worth_nothing():
     external = np.diag([1.0, 0.0, -0.5])
     problem = Problem.build([0.5, 0.0, 0.2], [0.1, 0.0, 1.0], external, label_variance=1.0)
@@ -144,7 +155,7 @@ def test_costs_must_be_positive_and_finite(bad):
 
 
 def test_costs_of_unknown_attributes_and_wrong_numbers():
-    with pytest.raises(SpecError, match="'weigth'"):
+    with pytest.raises(SpecError, match=r"`costs` names 'weigth', .* Did you mean 'weight'"):
         resolve_costs({"weigth": 4}, ("weight",))
     with pytest.raises(SpecError, match="2 attributes but 3 costs"):
         resolve_costs([1, 2, 3], ("a", "b"))
