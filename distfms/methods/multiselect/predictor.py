@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +11,9 @@ import numpy as np
 from distfms.data.dataset import ParquetDataset, Partition, PartitionReader
 from distfms.data.judgments import JudgmentLayout, detect_layout, read_judgments
 from distfms.data.roles import Roles, resolve_roles
-from distfms.errors import DataError
 from distfms.methods.contract import FinishedRun
 from distfms.methods.multiselect.model import LinearModel, predict
-
-_NUMBERED = re.compile(r"__[0-9]+$")
+from distfms.methods.multiselect.read_columns import TrainedColumns
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +83,7 @@ def make_predictor(run: FinishedRun, dataset: ParquetDataset) -> JudgmentPredict
     ----------
     run : FinishedRun
     dataset : ParquetDataset
-        Needs no label; an attribute may come in any form.
+        Needs no label; an attribute may come in another form than in training.
 
     Raises
     ------
@@ -95,21 +92,12 @@ def make_predictor(run: FinishedRun, dataset: ParquetDataset) -> JudgmentPredict
     """
     model = stored_model(run.model, run.weights)
     id_ = run.model["id"] if run.model["id"] in dataset.schema.names else None
-    columns = [
-        column
-        for column in dataset.schema.names
-        if column in model.names or _NUMBERED.sub("", column) in model.names
-    ]
     if not model.names:
         roles, layout = Roles((), (), id=id_), JudgmentLayout(())
         return JudgmentPredictor(
             dataset.reader, layout, roles, model, f"predicted_{run.model['target']}"
         )
-    if not columns:
-        raise DataError(
-            f"{dataset.files[0].path} holds judgments of none of the model's attributes: "
-            f"{', '.join(model.names)}."
-        )
+    columns = TrainedColumns.from_json(run.model).find(model.names, dataset.schema.names)
     roles = resolve_roles(dataset.schema, target=None, features=columns, id=id_, judgments=True)
     layout = detect_layout(dataset.schema, roles).restricted(model.names)
     return JudgmentPredictor(

@@ -8,60 +8,41 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.dataset import Partition, PartitionReader
-from distfms.data.folds import FoldPlan
+from distfms.data.dataset import Partition
 from distfms.data.judgments import JudgmentBlock, JudgmentLayout, read_judgments
 from distfms.data.roles import Roles
+from distfms.methods.contract import PartialReader
 from distfms.methods.multiselect.model import RefitStatistics, refit_statistics
-from distfms.spec import DataSection
+from distfms.methods.rows import FoldedSource
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.judgment_block import JudgmentBlockStatistics
 from distfms.stats.judgments import CopiesStatistics, JudgmentStatistics
 from distfms.stats.ragged import Ragged
 
-#: Raised whenever a partial's content changes meaning, so that cached ones are not used again.
-FORMAT = 1
-
 
 @dataclass(frozen=True)
-class JudgmentSource:
+class JudgmentSource(FoldedSource):
     """Judgment data with all that is needed to read a partition of it.
 
     Attributes
     ----------
-    reader : PartitionReader
-        Of the dataset; it travels to the workers in place of the whole list of partitions.
     layout : JudgmentLayout
         Which columns hold which attribute's judgments.
     roles : Roles
-    section : DataSection
-    seed : int
-    held_out : bool
-        Whether all rows are test rows.
     """
 
-    reader: PartitionReader
     layout: JudgmentLayout
     roles: Roles
-    section: DataSection
-    seed: int
-    held_out: bool
-
-    @property
-    def n_parts(self) -> int:
-        """Number of parts: the folds (at least one) and the held-out rows."""
-        return max(self.section.folds, 1) + 1
 
     def read(self, partition: Partition) -> JudgmentBlock:
         """Read the judgments of a partition, its objects ordered by part."""
-        folds = FoldPlan(self.section.folds, self.section.test, self.seed)
         return read_judgments(
             self.reader,
             partition,
             self.layout,
             self.roles,
-            folds=None if self.held_out else folds,
+            folds=self.folds,
             missing=self.section.missing,
         )
 
@@ -72,24 +53,17 @@ class JudgmentSource:
     ) -> Folded[Any]:
         """Summarise the objects of each part of a partition."""
         block = self.read(partition)
-        if not self.held_out:
-            return Folded(tuple(summarise(*block.part_view(p)) for p in range(self.n_parts)))
-        nothing = summarise(*_no_rows(block))
-        return Folded((nothing,) * (self.n_parts - 1) + (summarise(*block.part_view(0)),))
+        nothing = summarise(*_no_rows(block)) if self.held_out else None
+        return self.folded(lambda part: summarise(*block.part_view(part)), nothing)
 
     def key(self) -> dict[str, Any]:
         """Plain values that a partial depends on, beside its partition."""
         return {
-            "format": FORMAT,
+            **super().key(),
             "attributes": [[a.name, list(a.columns)] for a in self.layout.attributes],
             "label": self.roles.target[0],
             "weight": self.roles.weight,
             "id": self.roles.fold_key,
-            "missing": self.section.missing,
-            "folds": self.section.folds,
-            "test": self.section.test,
-            "seed": self.seed,
-            "held_out": self.held_out,
         }
 
 
@@ -100,7 +74,7 @@ def _no_rows(block: JudgmentBlock) -> tuple[tuple[Ragged, ...], Any, Any]:
 
 
 @dataclass(frozen=True)
-class JudgmentReader:
+class JudgmentReader(PartialReader):
     """Reads the judgment statistics, and those of single copies where a baseline wants them.
 
     Attributes
@@ -132,6 +106,7 @@ class JudgmentReader:
     def _summarise(
         self, judgments: tuple[Ragged, ...], label: np.ndarray, weight: np.ndarray | None
     ) -> Any:
+        """Give one statistic for each of `part_types`."""
         statistics: tuple[Any, ...] = (JudgmentStatistics.from_block(judgments, label, weight),)
         if self.n_copies:
             copies = CopiesStatistics.from_block(judgments, label, self.n_copies, weight)
@@ -142,13 +117,9 @@ class JudgmentReader:
         """Everything but the partition that a partial depends on."""
         return {**self.source.key(), "kind": "judgments", "n_copies": self.n_copies}
 
-    def partition_key(self, partition: Partition) -> str:
-        """Fingerprint of a partition."""
-        return partition.fingerprint
-
 
 @dataclass(frozen=True)
-class JudgmentBlockReader:
+class JudgmentBlockReader(PartialReader):
     """Reads the judgment statistics of a run of attributes, of the training objects.
 
     Attributes
@@ -184,13 +155,9 @@ class JudgmentBlockReader:
         columns = [self.start, self.stop]
         return {**self.source.key(), "kind": "judgment block", "columns": columns}
 
-    def partition_key(self, partition: Partition) -> str:
-        """Fingerprint of a partition."""
-        return partition.fingerprint
-
 
 @dataclass(frozen=True)
-class AveragesReader:
+class AveragesReader(PartialReader):
     """Reads the statistics of averages of the first r judgments, of the selected attributes.
 
     Attributes
@@ -221,7 +188,3 @@ class AveragesReader:
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
         return {**self.source.key(), "kind": "averages", "repeats": list(self.repeats)}
-
-    def partition_key(self, partition: Partition) -> str:
-        """Fingerprint of a partition."""
-        return partition.fingerprint
