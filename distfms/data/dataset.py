@@ -65,7 +65,7 @@ class Partition:
         Number of rows of the same file before the first row of the partition.
     fingerprint : str
         Hexadecimal digest of file name (relative to the root, so a moved folder keeps its cached
-        statistics), size, modification time or etag, row groups and schema.
+        statistics), size, modification time or etag, footer, row groups and schema.
     """
 
     index: int
@@ -341,7 +341,12 @@ def _layout(
                         row_offset=row_offset + file_row_offset,
                         file_row_offset=file_row_offset,
                         fingerprint=_digest(
-                            file.name, str(file.n_bytes), file.stamp, repr(groups), schema
+                            file.name,
+                            str(file.n_bytes),
+                            file.stamp,
+                            file.footer,
+                            repr(groups),
+                            schema,
                         ),
                     )
                 )

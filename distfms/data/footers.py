@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 # Footers are small reads, dominated by latency on remote stores.
 _FOOTER_THREADS = 16
+# What is read of a file's end in one go, as pyarrow does.
+_TAIL_BYTES = 64 * 2**10
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,10 @@ class DataFile:
         Rows of each row group.
     row_group_bytes : tuple of int
         Uncompressed bytes of each row group.
+    footer : str
+        Hexadecimal digest of the footer: the size, place and (where the writer gave them) least
+        and greatest value of every column of every row group. It tells a file that was rewritten
+        with the same size and given its old time stamp.
     """
 
     path: str
@@ -38,6 +45,7 @@ class DataFile:
     stamp: str
     row_group_rows: tuple[int, ...]
     row_group_bytes: tuple[int, ...]
+    footer: str
 
     @property
     def n_rows(self) -> int:
@@ -71,14 +79,15 @@ def read_footers(filesystem: Any, stored: Sequence[StoredFile]) -> list[tuple[Da
 
 def _read_footer(filesystem: Any, stored: StoredFile) -> tuple[DataFile, pa.Schema]:
     """Return the row groups and the schema of one file."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with (
-        readable(stored.path),
-        pq.ParquetFile(stored.path, filesystem=filesystem, pre_buffer=False) as parquet,
-    ):
-        # Unlike the bare Parquet schema, this one knows dictionaries and fixed-size lists.
-        metadata, schema = parquet.metadata, parquet.schema_arrow.remove_metadata()
+    with readable(stored.path):
+        with filesystem.open_input_file(stored.path) as source:
+            footer = _footer_bytes(source)
+        with pq.ParquetFile(pa.BufferReader(footer)) as parquet:
+            # Unlike the bare Parquet schema, this one knows dictionaries and fixed-size lists.
+            metadata, schema = parquet.metadata, parquet.schema_arrow.remove_metadata()
     groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
     file = DataFile(
         path=stored.path,
@@ -87,8 +96,22 @@ def _read_footer(filesystem: Any, stored: StoredFile) -> tuple[DataFile, pa.Sche
         stamp=stored.stamp,
         row_group_rows=tuple(group.num_rows for group in groups),
         row_group_bytes=tuple(group.total_byte_size for group in groups),
+        footer=hashlib.sha256(footer).hexdigest()[:32],
     )
     return file, schema
+
+
+def _footer_bytes(source: Any) -> bytes:
+    """Read the end of a file from its footer on, most often at once.
+
+    What is no Parquet file is returned as it is, for pyarrow to complain about.
+    """
+    size = source.size()
+    tail = source.read_at(min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    if length > len(tail) and length <= size and tail[-4:] == b"PAR1":
+        return source.read_at(length, size - length)
+    return tail[-length:]
 
 
 @contextmanager

@@ -108,6 +108,27 @@ def test_the_fingerprint_survives_moving_the_folder(tmp_path):
     assert open_dataset(tmp_path / "there").fingerprint != before
 
 
+@pytest.mark.parametrize("n_columns", [2, 1500])
+def test_the_fingerprint_tells_a_rewrite_of_the_same_size_and_time(tmp_path, n_columns):
+    """Also where the footer is longer than what is read of a file's end at once."""
+    path, rng = tmp_path / "a.parquet", np.random.default_rng(0)
+
+    def rewritten(values):
+        columns = {f"x{c}": values for c in range(n_columns)}
+        pq.write_table(pa.table(columns), path, compression="none", use_dictionary=False)
+        os.utime(path, ns=(10**18, 10**18))
+        file = open_dataset(path)
+        return file.files[0].n_bytes, file.files[0].stamp, file.fingerprint
+
+    values = rng.normal(size=50)
+    first, again = rewritten(values), rewritten(values)
+    other = rewritten(values + 1.0)
+    assert first == again
+    assert first[:2] == other[:2]
+    assert first[2] != other[2]
+    assert pq.read_table(path).num_columns == n_columns
+
+
 def test_appending_a_file_keeps_earlier_fingerprints(tmp_path):
     write(tmp_path / "a.parquet", n_rows=20, row_group_size=10)
     before = [p.fingerprint for p in open_dataset(tmp_path, max_rows=10).partitions]
