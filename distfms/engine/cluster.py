@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 from distfms.engine import node_probe
 from distfms.engine.blas import limit_blas_threads
 from distfms.engine.deadline import deadline
-from distfms.engine.graph import Account, UnitReport, Watch
+from distfms.engine.graph import Account, Announce, UnitReport, Watch
 from distfms.engine.retry import RetryPolicy, call_with_retry
 from distfms.errors import EngineError
 
@@ -59,12 +59,13 @@ class DaskExecutor:
 
     name = "dask"
     limit_blas = True
+    coarse_batches = 1
 
     def __init__(self, address: str, *, timeout_s: float = 5.0, patience_s: float = 60.0) -> None:
         self.address = address
         self._patience_s = patience_s
         self._topic = f"distfms-{uuid.uuid4().hex}"
-        self.announce: Watch | None = partial(_announce, self._topic)
+        self._n_passes = 0
         self._client: Any = None
         _check_address(address)
         self._client = _connect(address, timeout_s)
@@ -73,6 +74,15 @@ class DaskExecutor:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def announce(self) -> Announce | None:
+        """What tasks of the next graph call; late news of an earlier graph go nowhere."""
+        return partial(_announce, self._pass_topic)
+
+    @property
+    def _pass_topic(self) -> str:
+        return f"{self._topic}-{self._n_passes}"
 
     def compute(
         self, graph: Any, *, watch: Watch | None = None, retry: RetryPolicy | None = None
@@ -87,9 +97,12 @@ class DaskExecutor:
         EngineError
             Workers running a task kept dying, or the cluster was lost.
         """
-        with self._reports(watch) as deliver, _quiet():
-            future = self._client.compute(graph, optimize_graph=False)
-            return self._await([future], lambda index: None, deliver)[0]
+        try:
+            with self._reports(watch) as deliver, _quiet():
+                future = self._client.compute(graph, optimize_graph=False)
+                return self._await([future], lambda index: None, deliver)[0]
+        finally:
+            self._n_passes += 1
 
     def map(
         self,
@@ -182,18 +195,20 @@ class DaskExecutor:
                 message = inbox.get(timeout=wait_s) if wait_s else inbox.get_nowait()
                 while True:
                     if watch is not None:
-                        watch(UnitReport(message["index"], Account(*message["account"])))
+                        for index, account in message:
+                            watch(UnitReport(index, Account(*account)))
                     message = inbox.get_nowait()
             except queue.Empty:
                 return
 
         # Events arrive in the client's own thread, where a handler must not block or raise.
-        self._client.subscribe_topic(self._topic, lambda event: inbox.put(event[1]))
+        topic = self._pass_topic
+        self._client.subscribe_topic(topic, lambda event: inbox.put(event[1]))
         try:
             yield deliver
         finally:
             if self._client is not None and self._client.status == "running":
-                self._client.unsubscribe_topic(self._topic)
+                self._client.unsubscribe_topic(topic)
 
     def _await(
         self,
@@ -383,13 +398,13 @@ def _wait_for_any(futures: Iterable[Any]) -> None:
         time.sleep(_POLL_S / 10)
 
 
-def _announce(topic: str, report: UnitReport) -> None:
-    """Tell the driver, from a task on a Dask worker, that a unit is done."""
+def _announce(topic: str, reports: tuple[UnitReport, ...]) -> None:
+    """Tell the driver, from a task on a Dask worker, that units are done."""
     from dataclasses import astuple
 
     from distributed import get_worker
 
-    get_worker().log_event(topic, {"index": report.index, "account": astuple(report.account)})
+    get_worker().log_event(topic, [(r.index, astuple(r.account)) for r in reports])
 
 
 def _attempt(fn: Callable[[A], R], policy: RetryPolicy, item: A) -> R:

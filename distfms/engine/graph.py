@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from distfms.engine.deadline import deadline
 from distfms.engine.retry import RetryPolicy, call_with_retry
 
 T = TypeVar("T")
+
+# How long a task may keep the reports of its units to itself.
+_ANNOUNCE_S = 0.3
 
 
 @dataclass(frozen=True)
@@ -90,15 +94,16 @@ class WorkerLoss:
 
 Notice = UnitReport | WorkerLoss
 Watch = Callable[[Notice], None]
+Announce = Callable[[tuple[UnitReport, ...]], None]
 
 
 @dataclass(frozen=True)
 class Partial(Generic[T]):
-    """A value of the merge tree with its account; ``report`` is set on leaves only."""
+    """A value of the merge tree with its account; ``reports`` are those of a task's own units."""
 
     value: T
     account: Account
-    report: UnitReport | None = None
+    reports: tuple[UnitReport, ...] = ()
 
 
 class UnitRunner(Generic[T]):
@@ -108,12 +113,15 @@ class UnitRunner(Generic[T]):
     ----------
     map_fn : callable
         Payload → value. Picklable (cloudpickle) when workers are other processes.
+    merge_fn : callable
+        (earlier, later) → value; must not change them.
     cache : PartialCache or None
         Looked up before and written after computing.
     retry : RetryPolicy
         Rules for transient failures of ``map_fn``.
     announce : callable or None
-        Called with each UnitReport where the task runs.
+        Called with the reports of units where the task runs: with all of a batch at its end, and
+        now and then before when it takes long.
     limit_blas : bool
         Whether tasks run in worker processes whose BLAS is to be held at one thread.
     """
@@ -121,28 +129,51 @@ class UnitRunner(Generic[T]):
     def __init__(
         self,
         map_fn: Callable[[Any], T],
+        merge_fn: Callable[[T, T], T],
         cache: PartialCache[T] | None,
         retry: RetryPolicy,
-        announce: Watch | None,
+        announce: Announce | None,
         limit_blas: bool,
     ) -> None:
         self.map_fn = map_fn
+        self.merge_fn = merge_fn
         self.cache = cache
         self.retry = retry
         self.announce = announce
         self.limit_blas = limit_blas
 
-    def run(self, index: int, unit: Unit) -> Partial[T]:
-        """Load or compute one unit."""
+    def run(self, first: int, units: Sequence[Unit]) -> Partial[T]:
+        """Load or compute the units from index ``first`` on and merge them along the tree.
+
+        ``first`` is a multiple of a power of two that is at least the number of units, so they
+        are a subtree. Holds at most ``log2(len(units)) + 2`` values.
+        """
         if self.limit_blas:
             limit_blas_threads()
+        mail = _Mail(self.announce)
+        done: list[Partial[T]] = []
+        try:
+            for n, unit in enumerate(units, 1):
+                done.append(self._run_one(first + n - 1, unit, mail))
+                # As a binary counter carries: one merge for each full subtree that n completes.
+                for _ in range((n & -n).bit_length() - 1):
+                    self._merge_last(done)
+        finally:
+            mail.send()
+        while len(done) > 1:
+            self._merge_last(done)
+        return Partial(done[0].value, done[0].account, tuple(mail.reports))
+
+    def _run_one(self, index: int, unit: Unit, mail: _Mail) -> Partial[T]:
         # Only processes that the executor can replace may be ended.
         with deadline(self.retry.timeout_s if self.limit_blas else None):
             value, account = self._obtain(unit)
-        report = UnitReport(index, account)
-        if self.announce is not None:
-            self.announce(report)
-        return Partial(value, account, report)
+        mail.add(UnitReport(index, account))
+        return Partial(value, account)
+
+    def _merge_last(self, done: list[Partial[T]]) -> None:
+        right, left = done.pop(), done.pop()
+        done.append(Partial(self.merge_fn(left.value, right.value), left.account + right.account))
 
     def _obtain(self, unit: Unit) -> tuple[T, Account]:
         corrupt = False
@@ -174,6 +205,28 @@ class UnitRunner(Generic[T]):
         return ""
 
 
+class _Mail:
+    """Reports of a task's units; sends what is new at the end, and while a long task goes on."""
+
+    def __init__(self, announce: Announce | None) -> None:
+        self._announce = announce
+        self._n_sent = 0
+        self._sent_s = time.monotonic()
+        self.reports: list[UnitReport] = []
+
+    def add(self, report: UnitReport) -> None:
+        """Take the report of a unit."""
+        self.reports.append(report)
+        if time.monotonic() - self._sent_s > _ANNOUNCE_S:
+            self.send()
+
+    def send(self) -> None:
+        """Announce what has not been announced."""
+        if self._announce is not None and len(self.reports) > self._n_sent:
+            self._announce(tuple(self.reports[self._n_sent :]))
+        self._n_sent, self._sent_s = len(self.reports), time.monotonic()
+
+
 # The tasks are classes, not closures or dataclasses: they pickle by reference to this module, and
 # Dask takes them for opaque (it would look for graph keys inside tuples, dicts and dataclasses).
 
@@ -189,14 +242,14 @@ class _Constant:
 
 
 class _Leaf:
-    """Task that turns the shared runner into the partial of one unit."""
+    """Task that turns the shared runner into the partial of a run of units."""
 
-    def __init__(self, index: int, unit: Unit) -> None:
-        self.unit_index = index  # by this name executors know a unit's task
-        self.unit = unit
+    def __init__(self, first: int, units: tuple[Unit, ...]) -> None:
+        self.unit_indices = range(first, first + len(units))  # so executors know a unit's task
+        self.units = units
 
     def __call__(self, runner: UnitRunner[Any]) -> Partial[Any]:
-        return runner.run(self.unit_index, self.unit)
+        return runner.run(self.unit_indices.start, self.units)
 
 
 class _Merge:
@@ -212,16 +265,13 @@ class _Merge:
         return Partial(self.merge_fn(left.value, right.value), left.account + right.account)
 
 
-def build_graph(
-    units: Sequence[Unit],
-    runner: UnitRunner[Any],
-    merge_fn: Callable[[Any, Any], Any],
-) -> Any:
+def build_graph(units: Sequence[Unit], runner: UnitRunner[Any], batch: int = 1) -> Any:
     """Build the graph of a map-reduce with a fixed merge tree.
 
     Node (level, j) of the tree covers the units ``[j·2^level, (j+1)·2^level)``; a node whose
     right child would be empty is its left child. The tree depends on the number of units only,
-    and units appended later leave every full subtree as it was.
+    and units appended later leave every full subtree as it was. A task does the whole subtree of
+    a batch, so batches change what travels and never what is computed.
 
     Parameters
     ----------
@@ -229,8 +279,8 @@ def build_graph(
         At least one, in the order in which they are merged.
     runner : UnitRunner
         What the leaves share.
-    merge_fn : callable
-        Merges two values, the earlier one first; must not change them.
+    batch : int
+        Units of one task, a power of two; see :func:`distfms.engine.batches.batch_size`.
 
     Returns
     -------
@@ -240,42 +290,39 @@ def build_graph(
     Notes
     -----
     Dask's schedulers break ties between equal subtrees by key, the greatest first. Keys
-    therefore count down, which makes units start in index order, depth first, each merge as soon
-    as both children are there. With ``w`` workers and ``n`` units of like duration at most
-    ``2w + log2(n)`` values exist on local executors, those being made included; whatever the
-    durations, at most about ``(w + 1) · log2(n)``, as each running unit can hold up one full
-    subtree of each size. A Dask cluster adds a few for each worker, because it assigns tasks
-    ahead and copies values between workers.
+    therefore count down, which makes batches start in index order, depth first, each merge as
+    soon as both children are there. With ``w`` workers and ``n`` batches of like duration at most
+    ``2w + log2(n)`` values exist between tasks on local executors, those being made included;
+    whatever the durations, at most about ``(w + 1) · log2(n)``, as each running task can hold up
+    one full subtree of each size. A Dask cluster adds a few for each worker, because it assigns
+    tasks ahead and copies values between workers. A running batch of ``b`` units holds up to
+    ``log2(b) + 2``.
     """
-    from dask.delayed import delayed
+    from dask.delayed import Delayed
 
     token = uuid.uuid4().hex  # a cluster takes equal keys for equal results
-    shared = delayed(_Constant(runner), name=f"shared-{token}", pure=False, traverse=False)(
-        dask_key_name=f"distfms-runner-{token}"
-    )
     n = len(units)
-    nodes = [
-        delayed(_Leaf(i, unit), name=f"unit-{token}", pure=False, traverse=False)(
-            shared, dask_key_name=(f"distfms-unit-{token}", _descending(n - i))
-        )
-        for i, unit in enumerate(units)
-    ]
-    merge = delayed(
-        _Merge(merge_fn, runner.limit_blas), name=f"merge-{token}", pure=False, traverse=False
-    )
-    level = 0
-    while len(nodes) > 1:
-        level += 1
-        nodes = [
-            merge(
-                *nodes[j : j + 2],
-                dask_key_name=(f"distfms-merge-{token}", level, _descending(n - j)),
-            )
-            if j + 1 < len(nodes)
-            else nodes[j]
-            for j in range(0, len(nodes), 2)
-        ]
-    return nodes[0]
+    shared = f"distfms-runner-{token}"
+    # Tuples, a form of graph that Dask documents; an object for each task would take much more.
+    graph: dict[Any, tuple[Any, ...]] = {shared: (_Constant(runner),)}
+    merge = _Merge(runner.merge_fn, runner.limit_blas)
+    pending: list[tuple[int, int, Any]] = []  # level, first unit and key of nodes without parent
+
+    def join() -> None:
+        right, (level, first, left) = pending.pop()[2], pending.pop()
+        key = (f"distfms-merge-{token}", level + 1, _descending(n - first))
+        graph[key] = (merge, left, right)
+        pending.append((level + 1, first, key))
+
+    for first in range(0, n, batch):
+        key = (f"distfms-unit-{token}", _descending(n - first))
+        graph[key] = (_Leaf(first, tuple(units[first : first + batch])), shared)
+        pending.append((0, first, key))
+        while len(pending) > 1 and pending[-1][0] == pending[-2][0]:
+            join()
+    while len(pending) > 1:
+        join()
+    return Delayed(pending[0][2], graph)
 
 
 def _descending(remaining: int) -> str:

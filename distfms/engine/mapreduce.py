@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from distfms.engine.batches import batch_size
 from distfms.engine.cache import PartialCache
 from distfms.engine.executors import Executor
 from distfms.engine.graph import Account, Notice, Partial, Unit, UnitReport, UnitRunner, build_graph
@@ -52,11 +53,15 @@ def map_reduce(
     cache: PartialCache[T] | None = None,
     retry: RetryPolicy | None = None,
     on_event: EventHandler | None = None,
+    value_bytes: int = 0,
 ) -> Reduction[T]:
     """Map every unit and merge the results along a fixed binary tree.
 
     The value depends on the units and the functions only: not on the executor, its number of
-    workers, retries, or what was cached.
+    workers, retries, or what was cached. Where there are many units for each worker, a task does
+    several (see :func:`distfms.engine.batches.batch_size`). They are still cached, retried and
+    reported one by one; a worker that is lost takes the batch with it, of which units that are in
+    the cache by then are not computed again.
 
     Parameters
     ----------
@@ -64,7 +69,7 @@ def map_reduce(
         At least one, in merging order.
     map_fn : callable
         ``payload → value``. Picklable when the executor's workers are other processes; travels
-        once to each worker of a cluster, once per unit to local processes.
+        once to each worker of a Dask cluster, with each task to local processes and Ray.
     merge_fn : callable
         ``(earlier, later) → value``; must not change its arguments.
     executor : Executor
@@ -80,6 +85,8 @@ def map_reduce(
         "n_retries"}``; ``{"event": "cache_corrupt", "key"}``; at most one ``{"event":
         "cache_unwritable", "error"}``; ``{"event": "worker_lost", "n_losses"}``; and
         ``{"event": "pass_finished", "total", "computed", "cached", "bytes"}``.
+    value_bytes : int
+        What a value takes, where that is known; bounds the units of a task.
 
     Returns
     -------
@@ -101,10 +108,17 @@ def map_reduce(
         raise DataError("There is nothing to compute: the data set has no partitions.")
     retry = retry or RetryPolicy()
     tally = _Tally(units, on_event or _ignore)
-    runner = UnitRunner(map_fn, cache, retry, executor.announce, executor.limit_blas)
+    runner = UnitRunner(map_fn, merge_fn, cache, retry, executor.announce, executor.limit_blas)
+    size = batch_size(
+        len(units),
+        executor.workers,
+        coarse=executor.coarse_batches,
+        unit_bytes=max(unit.n_bytes for unit in units),
+        value_bytes=value_bytes,
+    )
     tally.emit(event="pass_started", total=len(units))
     root: Partial[T] = executor.compute(
-        build_graph(units, runner, merge_fn), watch=tally.notice, retry=retry
+        build_graph(units, runner, size), watch=tally.notice, retry=retry
     )
     account = root.account
     if account.n_computed + account.n_cached != len(units):

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 from distfms.engine.blas import limit_blas_threads
 from distfms.engine.deadline import deadline
 from distfms.engine.executors import n_processors
-from distfms.engine.graph import UnitReport, Watch
+from distfms.engine.graph import Announce, UnitReport, Watch
 from distfms.engine.memory import available_bytes
 from distfms.engine.ray_session import RaySession, dask_on_ray, explained, quiet
 from distfms.engine.retry import RetryPolicy, call_with_retry
@@ -23,6 +23,8 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 _POLL_S = 0.1
+# How often the driver asks for reports; each time costs a call of an actor.
+_DRAIN_S = 0.2
 # How long a finished unit's report may be on its way before its value is looked at instead.
 _REPORT_S = 0.5
 _LAST_REPORTS_S = 3.0
@@ -52,8 +54,8 @@ class RayExecutor:
     Notes
     -----
     Graphs run through ``ray.util.dask.ray_dask_get``. Values stay on the nodes; the driver
-    receives the root of the graph only, and small reports. Units are handed out as others
-    finish, a few for each processor, so that merges are not queued behind all units and few
+    receives the root of the graph only, and small reports. Batches are handed out as others
+    finish, two for each processor, so that merges are not queued behind all units and few
     values exist at the same time. Ray runs tasks of lost workers again, and those whose values
     were lost with a node. After an error or an interrupt, the few tasks handed out already run to
     their end: cancelling a task that is just finishing was seen to abort the whole driver in
@@ -62,6 +64,7 @@ class RayExecutor:
 
     name = "ray"
     limit_blas = True
+    coarse_batches = 1
 
     def __init__(
         self,
@@ -82,7 +85,12 @@ class RayExecutor:
         self.address = self.session.address
         self.workers = min(workers or self.session.n_processors, self.session.n_processors)
         self._reports: Any = _start_reports(self.session)
-        self.announce: Watch | None = partial(_announce, self._reports)
+        self._n_passes = 0
+
+    @property
+    def announce(self) -> Announce | None:
+        """What tasks of the next graph call; late news of an earlier graph are told apart."""
+        return partial(_announce, self._reports, self._n_passes)
 
     def compute(
         self, graph: Any, *, watch: Watch | None = None, retry: RetryPolicy | None = None
@@ -95,7 +103,8 @@ class RayExecutor:
             Workers running a task kept dying, or the cluster was lost.
         """
         scheduler = dask_on_ray()
-        flow = _Flow(self.session, self._reports, 2 * self.workers, watch)
+        inbox = _Inbox(self._reports, self._n_passes)
+        flow = _Flow(self.session, inbox, 2 * self.workers, watch)
         # Bare hooks, not a RayDaskCallback, which would travel with every task.
         nothing = dict.fromkeys(scheduler.callbacks.CBS)
         hooks = scheduler.callbacks.RayCallback(
@@ -115,6 +124,8 @@ class RayExecutor:
                 return flow.finish(root)
         except BaseException as error:
             raise _own(error) from error.__cause__
+        finally:
+            self._n_passes += 1
 
     def map(
         self,
@@ -177,7 +188,7 @@ class RayExecutor:
 
     def close(self) -> None:
         """Disconnect; stop the cluster when it was started here."""
-        self._reports = self.announce = None
+        self._reports = None
         self.session.close()
 
     def __enter__(self) -> Self:
@@ -215,29 +226,29 @@ class _InThisThread:
 
 
 class _Flow:
-    """Hands out units as others finish, notices the first failure, passes reports on."""
+    """Hands out batches as others finish, notices the first failure, passes reports on."""
 
-    def __init__(self, session: RaySession, reports: Any, most: int, watch: Watch | None) -> None:
+    def __init__(self, session: RaySession, inbox: _Inbox, most: int, watch: Watch | None) -> None:
         self._session = session
-        self._reports = reports
+        self._inbox = inbox
         self._most = most
         self._watch = watch
-        self._running: dict[Any, int] = {}
-        self._unreported: dict[int, tuple[Any, float]] = {}
+        self._running: dict[Any, range] = {}
+        self._unreported: dict[Any, tuple[range, float]] = {}
         self._reported: set[int] = set()
-        self._n_leaves = 0
+        self._n_units = 0
 
     def before_submit(self, task: Any, key: Any, deps: Any) -> None:
-        """Wait until there is room for one more unit; called by Dask on Ray."""
-        while self._index_of(task) is not None and len(self._running) >= self._most:
+        """Wait until there is room for one more batch; called by Dask on Ray."""
+        while self._units_of(task) is not None and len(self._running) >= self._most:
             self._advance(_POLL_S)
 
     def after_submit(self, task: Any, key: Any, deps: Any, ref: Any) -> None:
-        """Remember a submitted unit; called by Dask on Ray."""
-        index = self._index_of(task)
-        if index is not None:
-            self._n_leaves += 1
-            self._running[ref] = index
+        """Remember a submitted batch; called by Dask on Ray."""
+        units = self._units_of(task)
+        if units is not None:
+            self._n_units += len(units)
+            self._running[ref] = units
 
     def finish(self, root: Any) -> Any:
         """Wait for the root and for the last reports."""
@@ -247,38 +258,30 @@ class _Flow:
             self._advance(_POLL_S)
         value = ray.get(root)
         last_s = time.monotonic() + _LAST_REPORTS_S
-        self._drain()
-        while self._watch and len(self._reported) < self._n_leaves and time.monotonic() < last_s:
-            time.sleep(_POLL_S / 10)
-            self._drain()
+        while self._watch and len(self._reported) < self._n_units and time.monotonic() < last_s:
+            self._hand_on(self._inbox.take(_POLL_S))
         return value
 
     def _advance(self, wait_s: float) -> None:
-        """Wait for a unit to finish, hand on reports, raise the error of a unit that failed."""
+        """Wait for a batch to finish, hand on reports, raise the error of a batch that failed."""
         import ray
 
         if self._running:
             refs = list(self._running)
             ready, _ = ray.wait(refs, timeout=wait_s, num_returns=1, fetch_local=False)
             for ref in ready:
-                self._unreported[self._running.pop(ref)] = ref, time.monotonic()
+                self._unreported[ref] = self._running.pop(ref), time.monotonic()
         self._session.check()
-        self._drain()
-        # A failed unit reports nothing; looking at every unit's value would bring it here.
-        for index, (ref, since_s) in list(self._unreported.items()):
-            if index in self._reported:
-                del self._unreported[index]
+        self._hand_on(self._inbox.take())
+        # A failed batch does not report all; looking at every value would bring it here.
+        for ref, (units, since_s) in list(self._unreported.items()):
+            if self._reported.issuperset(units):
+                del self._unreported[ref]
             elif time.monotonic() - since_s > _REPORT_S:
                 ray.get(ref)
-                del self._unreported[index]
+                del self._unreported[ref]
 
-    def _drain(self) -> None:
-        import ray
-
-        try:
-            reports: list[UnitReport] = ray.get(self._reports.drain.remote(), timeout=_REPORT_S)
-        except ray.exceptions.RayError:
-            return  # reports are for show: the result does not depend on them
+    def _hand_on(self, reports: list[UnitReport]) -> None:
         for report in reports:
             if report.index not in self._reported:
                 self._reported.add(report.index)
@@ -286,9 +289,9 @@ class _Flow:
                     self._watch(report)
 
     @staticmethod
-    def _index_of(task: Any) -> int | None:
-        """Give the index of the unit that a task computes, None for other tasks."""
-        return getattr(getattr(task, "func", None), "unit_index", None)
+    def _units_of(task: Any) -> range | None:
+        """Give the indices of the units that a task computes, None for other tasks."""
+        return getattr(getattr(task, "func", None), "unit_indices", None)
 
 
 class _Reports:
@@ -297,14 +300,48 @@ class _Reports:
     def __init__(self) -> None:
         self._inbox: list[Any] = []
 
-    def add(self, report: Any) -> None:
-        """Take one report."""
-        self._inbox.append(report)
+    def add(self, number: int, reports: tuple[Any, ...]) -> None:
+        """Take reports of units of the pass with this number."""
+        self._inbox.append((number, reports))
 
     def drain(self) -> list[Any]:
         """Give what came since the last call."""
         inbox, self._inbox = self._inbox, []
         return inbox
+
+
+class _Inbox:
+    """The driver's side of the reports: asks now and then, and does not wait for the answer."""
+
+    def __init__(self, reports: Any, number: int) -> None:
+        self._reports = reports
+        self._number = number
+        self._asked: Any = None
+        self._asked_s = -_DRAIN_S
+
+    def take(self, wait_s: float = 0.0) -> list[UnitReport]:
+        """Give the reports that have arrived since the last call, waiting for some if asked to."""
+        import ray
+
+        now_s = time.monotonic()
+        if self._asked is None:
+            if now_s - self._asked_s < _DRAIN_S:
+                if not wait_s:
+                    return []
+                time.sleep(_POLL_S / 10)
+            self._asked, self._asked_s = self._reports.drain.remote(), now_s
+        if not ray.wait([self._asked], timeout=wait_s)[0]:
+            return []
+        asked, self._asked = self._asked, None
+        try:
+            return [
+                report
+                for number, reports in ray.get(asked)
+                if number == self._number
+                for report in reports
+            ]
+        except ray.exceptions.RayError:
+            return []  # reports are for show: the result does not depend on them
 
 
 def _start_reports(session: RaySession) -> Any:
@@ -315,9 +352,9 @@ def _start_reports(session: RaySession) -> Any:
     return ray.remote(num_cpus=0, scheduling_strategy=here)(_Reports).remote()
 
 
-def _announce(reports: Any, report: UnitReport) -> None:
-    """Tell the driver, from a task on a Ray worker, that a unit is done."""
-    reports.add.remote(report)
+def _announce(inbox: Any, number: int, reports: tuple[UnitReport, ...]) -> None:
+    """Tell the driver, from a task on a Ray worker, that units are done."""
+    inbox.add.remote(number, reports)
 
 
 def _run_pickled(work: bytes, item: bytes) -> Any:

@@ -62,7 +62,7 @@ def test_is_an_executor(executor: Executor) -> None:
     assert available is None or available > 0
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 8, 13, 32])
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 13, 32, 77])
 def test_same_bits_as_the_tree_written_out(executor: Executor, n: int) -> None:
     units = [Unit(str(seed), seed) for seed in range(n)]
     expected = tasks.in_fixed_tree([tasks.gram(seed) for seed in range(n)], tasks.add)
@@ -120,6 +120,25 @@ def test_events_count_up_to_the_result(executor: Executor, tmp_path: Path) -> No
         "cached": 0,
         "bytes": total_bytes,
     }
+
+
+def test_units_of_a_batch_are_cached_and_reported_one_by_one(
+    executor: Executor, tmp_path: Path
+) -> None:
+    n = 70  # in batches of four on two processes, Dask or Ray workers
+    cache = PartialCache(tmp_path / "cache", tasks.encode, tasks.decode, spec_key="v1")
+    units = units_of(tmp_path, n)
+    run(units[5:7] + units[40:43], tasks.as_tuple, executor, cache=cache)
+    events: list[Any] = []
+    reduction = run(units, tasks.as_tuple, executor, cache=cache, on_event=events.append)
+    assert reduction.value == tuple(range(n))
+    assert (reduction.n_computed, reduction.n_cached) == (n - 5, 5)
+    assert attempts(units) == [1] * n
+    done = [event for event in events if event["event"] == "unit"]
+    assert sorted(event["index"] for event in done) == list(range(n))
+    assert [event["done"] for event in done] == list(range(1, n + 1))
+    assert {e["index"] for e in done if e["from_cache"]} == {5, 6, 40, 41, 42}
+    assert run(units, tasks.as_tuple, executor, cache=cache).n_cached == n
 
 
 def test_transient_failure_is_retried_once(executor: Executor, tmp_path: Path) -> None:

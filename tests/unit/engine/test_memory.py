@@ -11,7 +11,7 @@ from distfms.engine.memory import (
     project,
     require,
 )
-from distfms.errors import EngineError
+from distfms.errors import SpecError
 
 GIB = 2**30
 
@@ -56,6 +56,11 @@ def test_processes_add_interpreters() -> None:
     assert p.total_bytes == 4 * PROCESS_BYTES
 
 
+def test_projection_counts_what_batches_hold() -> None:
+    alone = project(1024, 100, 7, 4)
+    assert project(1024, 100, 7, 4, units_per_task=8).values_bytes == alone.values_bytes + 7 * 4 * 3
+
+
 def test_lines_give_the_numbers() -> None:
     text = "\n".join(project(1000, 64 * 2**20, 8 * 2**20, 2).lines())
     assert "1,000 units on 2 workers" in text
@@ -66,7 +71,7 @@ def test_lines_give_the_numbers() -> None:
 def test_require_refuses_with_numbers() -> None:
     p = project(1000, GIB, GIB, 2)
     require(p, p.total_bytes)
-    with pytest.raises(EngineError, match=r"about 18\.2 GiB .* 18\.0 GiB is available .*workers"):
+    with pytest.raises(SpecError, match=r"about 18\.2 GiB .* 18\.0 GiB is available .*workers"):
         require(p, 18 * GIB)
 
 
@@ -120,7 +125,7 @@ def test_format_bytes(n_bytes: int, text: str) -> None:
 
 
 def test_refusal_is_one_paragraph() -> None:
-    with pytest.raises(EngineError) as refused:
+    with pytest.raises(SpecError) as refused:
         require(project(10, 2**20, 2**20, 2), available=2**20)
     assert "  " not in str(refused.value)
     assert "\n" not in str(refused.value)

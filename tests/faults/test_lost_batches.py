@@ -1,0 +1,65 @@
+"""A worker that dies takes the batch it is at with it, and no other work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distfms.engine import Executor, LocalExecutor, PartialCache, Unit, map_reduce
+from distfms.engine.batches import batch_size
+from tests.conformance import engine_tasks as tasks
+
+N_UNITS = 66
+BATCH = 4
+
+
+@pytest.fixture(params=["processes", "ray"])
+def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    made: Executor
+    if request.param == "ray":
+        from distfms.engine.ray_cluster import RayExecutor
+
+        request.getfixturevalue("ray_session")
+        made = RayExecutor(workers=2)
+    else:
+        # One, as a pool of processes is lost as a whole.
+        made = LocalExecutor(1, processes=True)
+    with made:
+        yield made
+
+
+def units_for(executor: Executor, folder: Path) -> list[Unit]:
+    n = N_UNITS * executor.workers // 2
+    assert batch_size(n, executor.workers) == BATCH
+    return [Unit(f"unit-{t.index}", t, n_bytes=100) for t in tasks.tickets(folder, n)]
+
+
+def test_the_batch_is_read_again_and_nothing_else(executor: Executor, tmp_path: Path) -> None:
+    units = units_for(executor, tmp_path)
+    n = len(units)
+    events: list[Any] = []
+    reduction = map_reduce(
+        units, tasks.killed_once_on_three, tasks.concatenate, executor, on_event=events.append
+    )
+    assert reduction.value == tuple(range(n))
+    assert (reduction.n_computed, reduction.n_cached) == (n, 0)
+    assert reduction.bytes_read == 100 * n
+    assert [unit.payload.attempts for unit in units] == [2] * BATCH + [1] * (n - BATCH)
+    told = [event["index"] for event in events if event["event"] == "unit"]
+    assert sorted(told) == list(range(n))
+
+
+def test_what_the_batch_had_kept_is_not_read_again(executor: Executor, tmp_path: Path) -> None:
+    """Units 0 to 2 of the batch were in the cache when unit 3 killed its worker."""
+    cache = PartialCache(tmp_path / "cache", tasks.encode, tasks.decode, spec_key="v1")
+    units = units_for(executor, tmp_path)
+    n = len(units)
+    reduction = map_reduce(
+        units, tasks.killed_once_on_three, tasks.concatenate, executor, cache=cache
+    )
+    assert reduction.value == tuple(range(n))
+    assert (reduction.n_computed, reduction.n_cached) == (n - 3, 3)
+    assert [unit.payload.attempts for unit in units] == [1, 1, 1, 2] + [1] * (n - 4)
