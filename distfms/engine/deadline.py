@@ -1,13 +1,15 @@
-"""Ends worker processes whose task hangs, so that the work is done again elsewhere."""
+"""Ends worker processes: those whose task hangs, and those whose driver is gone."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import wait
 
 
 @contextmanager
@@ -33,3 +35,19 @@ def _end(limit_s: float) -> None:
     sys.stderr.write(f"distfms: a task took longer than {limit_s:g} s; its process is ended.\n")
     sys.stderr.flush()
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def end_with_parent() -> None:
+    """End this process, even in the middle of its work, once the one that started it has died.
+
+    A killed driver cannot end its workers, and they would wait for their next task forever.
+    """
+    threading.Thread(target=_outlive, daemon=True).start()
+
+
+def _outlive() -> None:
+    """Wait for the end of the parent."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

@@ -20,8 +20,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 from distfms.engine.blas import limit_blas_threads, single_threaded_blas
-from distfms.engine.deadline import deadline
-from distfms.engine.graph import Partial, Watch, WorkerLoss
+from distfms.engine.deadline import deadline, end_with_parent
+from distfms.engine.graph import Announce, Partial, Watch, WorkerLoss
 from distfms.engine.memory import available_bytes
 from distfms.engine.retry import RetryPolicy, call_with_retry
 from distfms.engine.watched_pool import WatchedPool
@@ -29,6 +29,9 @@ from distfms.errors import EngineError, SpecError
 
 A = TypeVar("A")
 R = TypeVar("R")
+
+# A task in a thread costs a third of a millisecond, a tenth of one that goes to another process.
+_THREADS_COARSE = 64
 
 
 @runtime_checkable
@@ -45,13 +48,20 @@ class Executor(Protocol):
         Whether tasks must hold the BLAS of their process at one thread themselves, because they
         run in processes that the executor does not hold.
     announce : callable or None
-        Picklable; tasks call it where they run when their results do not pass the driver.
+        Picklable; tasks of the next graph call it where they run when their results do not pass
+        the driver.
+    coarse_batches : int
+        1 where a task costs milliseconds; more where it costs less, and batches are of less use.
     """
 
     name: str
     workers: int
     limit_blas: bool
-    announce: Watch | None
+    coarse_batches: int
+
+    @property
+    def announce(self) -> Announce | None:
+        """What the tasks of the next graph call."""
 
     def compute(
         self, graph: Any, *, watch: Watch | None = None, retry: RetryPolicy | None = None
@@ -177,13 +187,14 @@ class LocalExecutor:
     """
 
     name = "local"
-    announce: Watch | None = None
+    announce: Announce | None = None
 
     def __init__(self, workers: int | None = None, processes: bool = False) -> None:
         _check_workers(workers)
         self.workers = workers or n_processors()
         self.processes = processes
         self.limit_blas = processes
+        self.coarse_batches = 1 if processes else _THREADS_COARSE
         self._pool: Pool | None = None
 
     def compute(
@@ -388,9 +399,10 @@ class _Losses:
 def _after_task(
     watch: Watch | None, key: Hashable, value: Any, tasks: Any, state: Any, worker: Any
 ) -> None:
-    """Hand on the report of a leaf; called by Dask in the thread that called it."""
-    if watch is not None and isinstance(value, Partial) and value.report is not None:
-        watch(value.report)
+    """Hand on the reports of a leaf; called by Dask in the thread that called it."""
+    if watch is not None and isinstance(value, Partial):
+        for report in value.reports:
+            watch(report)
 
 
 def _first_error(futures: dict[Future[R], int], pending: set[Future[R]]) -> BaseException:
@@ -447,6 +459,7 @@ def _itself(value: Any) -> Any:
 
 
 def _start_worker() -> None:
-    """Prepare a worker process: one BLAS thread, and interrupts are the driver's business."""
+    """Prepare a worker process: one BLAS thread, interrupts are the driver's, as is its life."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
     limit_blas_threads()

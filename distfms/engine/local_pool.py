@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import pickle
+import selectors
 import signal
-import threading
 from collections.abc import Mapping, Sequence
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any
 
 from distfms.engine.blas import limit_blas_threads, single_threaded_blas
+from distfms.engine.deadline import end_with_parent
 from distfms.engine.pool_host import Host, Reply
 from distfms.engine.pool_replay import Loss, ReplayPool
 from distfms.engine.pools import EventHandler
@@ -89,6 +88,9 @@ class LocalPool(ReplayPool):
         super().__init__(n_actors, timeout_s=timeout_s, retry=retry, on_event=on_event)
         self._processes: dict[int, BaseProcess] = {}
         self._connections: dict[int, Connection] = {}
+        # Pipes and ends of the actors that are to answer, and of no others: what nobody waits for
+        # would wake the wait again and again.
+        self._selector = selectors.DefaultSelector()
 
     @property
     def pids(self) -> dict[int, int | None]:
@@ -106,6 +108,7 @@ class LocalPool(ReplayPool):
         self._processes[actor], self._connections[actor] = process, here
 
     def _end(self, actor: int) -> None:
+        self._ignore(actor)
         process = self._processes.pop(actor)
         self._connections.pop(actor).close()
         process.kill()
@@ -116,18 +119,25 @@ class LocalPool(ReplayPool):
         # A process that died is noticed when its answer is waited for.
         with contextlib.suppress(OSError):
             self._connections[actor].send_bytes(request)
+        for source in self._sources(actor):
+            self._selector.register(source, selectors.EVENT_READ, actor)
 
     def _receive(self, actors: Sequence[int], wait_s: float) -> Mapping[int, Reply | Loss]:
-        pipes: list[Any] = [self._connections[actor] for actor in actors]
-        ends = [self._processes[actor].sentinel for actor in actors]
-        ready = wait([*pipes, *ends], timeout=wait_s)
-        return {
-            actor: self._hear(actor)
-            for actor, pipe, end in zip(actors, pipes, ends, strict=True)
-            if pipe in ready or end in ready
-        }
+        ready = {key.data for key, _ in self._selector.select(wait_s)}
+        return {actor: self._hear(actor) for actor in sorted(ready)}
+
+    def _sources(self, actor: int) -> tuple[int, int]:
+        """Give what becomes readable when an actor answers, and when it ends."""
+        return self._connections[actor].fileno(), self._processes[actor].sentinel
+
+    def _ignore(self, actor: int) -> None:
+        """Wait for this actor no longer."""
+        for source in self._sources(actor):
+            if source in self._selector.get_map():
+                self._selector.unregister(source)
 
     def _hear(self, actor: int) -> Reply | Loss:
+        self._ignore(actor)
         connection, process = self._connections[actor], self._processes[actor]
         try:
             # An answer that was complete before the process died counts.
@@ -145,18 +155,10 @@ class LocalPool(ReplayPool):
 def _serve(connection: Connection) -> None:
     """Answer requests until the driver is gone; runs in the actor's process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # interrupts are the driver's business
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     host = Host()
     with contextlib.suppress(EOFError, OSError):
         while True:
             request = connection.recv_bytes()
             limit_blas_threads()
             connection.send_bytes(host.handle(request))
-
-
-def _end_with_parent() -> None:
-    """End this process, even in the middle of a long step, when its driver has died."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)

@@ -198,6 +198,9 @@ def portable(error: BaseException) -> BaseException:
 
 def dump_reply(reply: Reply) -> bytes:
     """Pickle a reply."""
+    # Answers are pickled already; errors may be of classes that only cloudpickle can carry.
+    if reply.error is None and all(o.error is None for o in reply.outcomes.values()):
+        return pickle.dumps(reply, pickle.HIGHEST_PROTOCOL)
     return _dumps(reply)
 
 
@@ -207,8 +210,19 @@ def dump(value: Any) -> bytes:
 
 
 def _dumps(value: Any) -> bytes:
+    """Pickle; by cloudpickle, at several times the cost, only what plain pickle cannot carry."""
     import cloudpickle
 
+    if not cloudpickle.list_registry_pickle_by_value():
+        try:
+            plain = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        except Exception:
+            # Lambdas and local functions; whatever else it is, cloudpickle says it.
+            pass
+        else:
+            # What a script or notebook defines is another module's there: it travels by value.
+            if b"__main__" not in plain:
+                return plain
     return cloudpickle.dumps(value)
 
 
