@@ -8,7 +8,7 @@ selected attributes only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -64,12 +64,15 @@ class Offer:
         What the others need to know of it if it is new.
     any_gain : bool
         Whether any attribute of the shard has a positive gain, affordable or not.
+    n_candidates : int
+        Attributes of the shard that were compared: those that are not constant.
     """
 
     attribute: int
     score: float
     entry: Entry | None
     any_gain: bool
+    n_candidates: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,11 +118,11 @@ def best_offer(block: CandidateBlock, turn: Turn) -> Offer:
     positive = gains > 0
     usable = positive & (turn.spent + costs <= turn.limit)
     if not usable.any():
-        return Offer(-1, -np.inf, None, bool(positive.any()))
+        return Offer(-1, -np.inf, None, bool(positive.any()), block.n_candidates)
     score = np.where(usable, gains / costs if turn.per_cost else gains, -np.inf)
     best = int(np.argmax(score))
     attribute = block.start + best
-    return Offer(attribute, float(score[best]), block.entry(attribute), True)
+    return Offer(attribute, float(score[best]), block.entry(attribute), True, block.n_candidates)
 
 
 def select_distributed(
@@ -181,7 +184,9 @@ def select_distributed(
     if not per_cost:
         return found
     other = search.run("gain", False)
-    return other if other[1].objective > found[1].objective else found
+    path, support = other if other[1].objective > found[1].objective else found
+    n_candidates = found[0].n_candidates + other[0].n_candidates
+    return replace(path, n_candidates=n_candidates), support
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,14 +207,17 @@ class _Search:
         turn = Turn(-1, None, 0.0, limit, per_cost)
         attributes: list[int] = []
         objective: list[float] = []
+        n_candidates = 0
         while True:
             offers = self.pool.step(follow, turn)
+            n_candidates += sum(offer.n_candidates for offer in offers)
             # The first of equal scores has the lowest index, as shards are in ascending order.
             best = max(offers, key=lambda offer: offer.score)
             if best.attribute < 0:
                 any_gain = any(offer.any_gain for offer in offers)
                 status = self._status(turn.spent, any_gain)
-                return self._path(criterion, status, attributes, objective), mirror.support
+                path = self._path(criterion, status, attributes, objective)
+                return replace(path, n_candidates=n_candidates), mirror.support
             mirror.take(best.attribute, best.entry)
             attributes.append(best.attribute)
             objective.append(mirror.objective)

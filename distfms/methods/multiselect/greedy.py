@@ -9,7 +9,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -52,6 +52,10 @@ class SelectionPath:
         only.
     label_variance : float
         Loss of the empty selection.
+    n_candidates : int
+        Candidates evaluated: gains of attributes computed and compared. Every step compares all
+        attributes that are not constant, and so does the look that ends the search; for criterion
+        ``"best"`` those of both searches. 0 for a path that no search has made.
     """
 
     algorithm: str
@@ -64,6 +68,7 @@ class SelectionPath:
     counts: np.ndarray
     objective: np.ndarray
     label_variance: float
+    n_candidates: int = 0
 
     @property
     def n_steps(self) -> int:
@@ -127,8 +132,20 @@ class SelectionPath:
         -------
         int
         """
-        limit = budget * (1.0 + BUDGET_TOLERANCE)
-        return int(np.searchsorted(self.spent, limit, side="right"))
+        return int(self.steps_at_each(np.array([budget]))[0])
+
+    def steps_at_each(self, budgets: np.ndarray) -> np.ndarray:
+        """Count the steps that each of some budgets pays for.
+
+        Parameters
+        ----------
+        budgets : ndarray of shape (n,)
+
+        Returns
+        -------
+        ndarray of int, shape (n,)
+        """
+        return np.searchsorted(self.spent, budgets * (1.0 + BUDGET_TOLERANCE), side="right")
 
     def repeats_at(self, budget: float) -> np.ndarray:
         """Repeat vector for a smaller budget: the steps it pays for, taken in order.
@@ -202,7 +219,8 @@ def select(
     if (problem.costs == problem.costs[0]).all():
         return path
     other = _select(problem, budget, algorithm, "gain")
-    return other if _end(other) > _end(path) else path
+    better = other if _end(other) > _end(path) else path
+    return replace(better, n_candidates=path.n_candidates + other.n_candidates)
 
 
 def _end(path: SelectionPath) -> float:
@@ -223,6 +241,7 @@ def _select(problem: Problem, budget: float, algorithm: str, criterion: str) -> 
         counts=np.ones(len(attributes), dtype=np.int64),
         objective=np.array(objective, dtype=float),
         label_variance=problem.label_variance,
+        n_candidates=int(problem.candidates.sum()) * (len(attributes) + 1),
     )
 
 

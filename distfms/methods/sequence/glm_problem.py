@@ -178,6 +178,16 @@ class GlmPath:
     status: np.ndarray
     n_passes: int
 
+    def n_candidates(self, n_groups: int) -> int:
+        """Count candidates evaluated: before each refit all groups not taken are scored.
+
+        Parameters
+        ----------
+        n_groups : int
+            Groups of the problem.
+        """
+        return sum(n_groups - int(taken) for taken in (0, *self.refit_at[:-1]))
+
     @classmethod
     def of(cls, result: GlmSequence) -> GlmPath:
         """Take what is worth keeping of a sequence."""

@@ -49,6 +49,8 @@ class Trail:
     notes : list of str
     open : numpy.ndarray of bool
         Groups not taken.
+    n_candidates : int
+        Candidates evaluated so far, see `SequencePath`.
     """
 
     outline: SequenceOutline
@@ -56,6 +58,7 @@ class Trail:
     cost: list[float] = field(default_factory=list)
     pivots: list[Pivot] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    n_candidates: int = 0
 
     def __post_init__(self) -> None:
         self.open = np.ones(len(self.outline.groups), dtype=bool)
@@ -68,7 +71,11 @@ class Trail:
         self.pivots.append(pivot)
 
     def cap(self, costs: np.ndarray, doubling: bool) -> Cap:
-        """Find what the doubling rule lets the next step choose (lines 1, 3 of Alg. 2)."""
+        """Find what the doubling rule lets the next step choose (lines 1, 3 of Alg. 2).
+
+        Called once for each step that chooses, whose candidates it counts.
+        """
+        self.n_candidates += int(self.open.sum())
         if not doubling:
             return Cap()
         cheapest = float(costs[self.open].min())
@@ -88,8 +95,7 @@ class Trail:
 
     def path(self, criterion: str, cost_aware: bool, doubling: bool) -> SequencePath:
         """Make the result of the search."""
-        outline, scaling = self.outline, self.outline.scaling
-        names = [scaling.feature_names[i] for i in scaling.kept]
+        outline = self.outline
         support, upper, response = assemble_factor(self.pivots, outline.n_targets)
         return SequencePath(
             criterion=criterion,
@@ -98,17 +104,18 @@ class Trail:
             ridge=outline.ridge,
             order=np.array(self.order, dtype=np.intp),
             groups=tuple(outline.groups.names[g] for g in self.order),
-            columns=tuple(tuple(names[c] for c in outline.groups.columns[g]) for g in self.order),
+            columns=outline.columns_of(self.order),
             cost=np.array(self.cost, dtype=np.float64),
             spent=np.cumsum(np.array(self.cost, dtype=np.float64)),
             gain=np.array([p.gain for p in self.pivots], dtype=np.float64),
             ranks=np.cumsum([len(p.columns) for p in self.pivots], dtype=np.intp),
             doubling_capable=not self.notes,
             notes=(*self.notes, *_notes(outline)),
-            scaling=scaling,
+            scaling=outline.scaling,
             support=support,
             upper=upper,
             response=response,
+            n_candidates=self.n_candidates,
         )
 
 

@@ -1,0 +1,106 @@
+"""How many candidates a search says it has evaluated, against counting when it evaluates them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distfms.engine.pools import make_pool
+from distfms.methods.multiselect.greedy import select
+from distfms.methods.multiselect.state import FullState, ScoringState
+from distfms.methods.sequence.blocks import GroupBlock
+from distfms.methods.sequence.glm_problem import GlmPath
+from distfms.methods.sequence.greedy import sequence
+from tests.reference.distributed_cases import (
+    awkward_problem,
+    awkward_sequence_problem,
+    distributed,
+    distributed_sequence,
+    group_shards_of,
+    require_same_sequence,
+    shards_of,
+)
+
+CRITERIA = ["gain_per_cost", "gain", "best"]
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """One entry for each time that gains or values were computed."""
+    made: list[str] = []
+
+    def counted(kind: type, name: str) -> None:
+        function = getattr(kind, name)
+
+        def call(self: Any) -> Any:
+            made.append(name)
+            return function(self)
+
+        monkeypatch.setattr(kind, name, call)
+
+    counted(FullState, "gains")
+    counted(ScoringState, "gains")
+    counted(GroupBlock, "values")
+    return made
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("algorithm", ["full", "scoring"])
+def test_multiselect(looks: list[str], algorithm: Any, criterion: Any) -> None:
+    problem = awkward_problem(1)
+    n = int(problem.candidates.sum())
+    assert n < problem.n_attributes
+    path = select(problem, 30.0, algorithm, criterion)
+    assert path.n_candidates == n * len(looks)
+    if criterion != "best":
+        assert len(looks) == path.n_steps + 1
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_multiselect_on_actors_evaluates_as_many(criterion: Any) -> None:
+    for problem in (awkward_problem(1), awkward_problem(2, unequal=False)):
+        expected = select(problem, 30.0, "full", criterion)
+        with make_pool("serial") as pool:
+            path = distributed(pool, shards_of(problem, 3), problem, 30.0, criterion)
+            n_steps = pool.counts.n_steps
+        assert path.n_candidates == int(problem.candidates.sum()) * n_steps
+        assert path.n_candidates == expected.n_candidates
+
+
+@pytest.mark.parametrize("options", [{}, {"doubling": True}, {"max_groups": 3}], ids=str)
+def test_sequence(looks: list[str], options: dict[str, Any]) -> None:
+    problem = awkward_sequence_problem(0, ridge=1e-3)
+    path = sequence(problem, "fr", **options)
+    n_groups = len(problem.groups)
+    assert len(looks) == len(path)
+    assert path.n_candidates == sum(n_groups - k for k in range(len(path)))
+    with make_pool("serial") as pool:
+        found = distributed_sequence(pool, group_shards_of(problem, 3), problem, "fr", **options)
+    assert found.n_candidates == path.n_candidates
+
+
+def test_an_order_that_is_given_evaluates_nothing(looks: list[str]) -> None:
+    problem = awkward_sequence_problem(0, ridge=1e-3)
+    path = sequence(problem, "random", seed=3)
+    assert (path.n_candidates, looks) == (0, [])
+    with make_pool("serial") as pool:
+        found = distributed_sequence(pool, group_shards_of(problem, 3), problem, "random", seed=3)
+    assert found.n_candidates == 0
+
+
+def test_a_stored_sequence_keeps_its_count() -> None:
+    problem = awkward_sequence_problem(0, ridge=1e-3)
+    path = sequence(problem, "omp")
+    stored = type(path).from_arrays(path.to_arrays(), problem.outline)
+    require_same_sequence(stored, path)
+    assert replace(path, n_candidates=0).n_candidates != stored.n_candidates
+
+
+def test_generalised_linear_sequence() -> None:
+    """Before refits at 2, 3 and 5 groups all groups not taken are scored: 6, 4, 3 of them."""
+    none = np.empty(0)
+    path = GlmPath(none, none, none, np.array([2, 3, 5]), none, none, none, 9)
+    assert path.n_candidates(6) == 6 + 4 + 3
