@@ -1,4 +1,4 @@
-"""Partial statistics on disk, so that what was read once is not read again."""
+"""Partial statistics that are kept, so that what was read once is not read again."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import contextlib
 import hashlib
 import os
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
+
+from distfms.engine.remote import RemotePath
+from distfms.engine.store import Breaker, Entry, Location, files_below, locate, write_whole
 
 T = TypeVar("T")
 
@@ -18,6 +20,10 @@ _MAGIC = b"distfms-partial-1\n"
 _DIGEST_BYTES = 32
 _SUFFIX = ".partial"
 _ABANDONED_AFTER_S = 3600.0
+
+#: A cache on remote storage that fails is left alone for a while: a task that waits in vain for
+#: it takes longer than one that goes without.
+_breaker = Breaker(pause_s=120.0)
 
 
 @dataclass(frozen=True)
@@ -50,11 +56,12 @@ class PartialCache(Generic[T]):
 
     Instances are picklable when ``encode`` and ``decode`` are; tasks load and store entries
     where they run. A cluster therefore needs ``folder`` on storage that its workers share to
-    gain anything from the cache; without, each machine keeps its own.
+    gain anything from the cache; without, each machine keeps its own. On object storage an
+    entry is put whole.
 
     Parameters
     ----------
-    folder : path
+    folder : path, URL or RemotePath
         Root of the cache; made on first write. May hold the entries of many specs.
     encode : callable
         Turns a value into bytes, the same bytes for the same value.
@@ -65,15 +72,15 @@ class PartialCache(Generic[T]):
         the version of their format.
     """
 
-    folder: str | Path
+    folder: str | Path | RemotePath
     encode: Callable[[T], bytes]
     decode: Callable[[bytes], T]
     spec_key: str = ""
 
-    def path(self, key: str) -> Path:
+    def path(self, key: str) -> Location:
         """Give the file of an entry: two levels of folders, then the hash of both keys."""
         digest = _digest(self.spec_key.encode(), key.encode()).hex()
-        return Path(self.folder) / digest[:2] / digest[2:4] / (digest + _SUFFIX)
+        return locate(self.folder) / digest[:2] / digest[2:4] / (digest + _SUFFIX)
 
     def lookup(self, key: str) -> Lookup[T]:
         """Read an entry and check it.
@@ -86,12 +93,13 @@ class PartialCache(Generic[T]):
         Returns
         -------
         Lookup
-            Never raises for what is on disk: an unreadable entry is a miss, a torn or altered
+            Never raises for what is stored: an unreadable entry is a miss, a torn or altered
             one is a miss marked corrupt.
         """
         path = self.path(key)
         try:
-            raw = path.read_bytes()
+            with self._watched():
+                raw = path.read_bytes()
         except OSError:
             return Lookup()
         head = len(_MAGIC) + _DIGEST_BYTES
@@ -103,8 +111,9 @@ class PartialCache(Generic[T]):
         except Exception:
             # The bytes are what was written, but not what this version of decode reads.
             return Lookup(corrupt=True)
-        with contextlib.suppress(OSError):
-            os.utime(path)  # prune() drops what was used least recently
+        if isinstance(path, Path):
+            with contextlib.suppress(OSError):
+                os.utime(path)  # prune() drops what was used least recently
         return Lookup(found=True, value=value)
 
     def get(self, key: str) -> T | None:
@@ -122,30 +131,23 @@ class PartialCache(Generic[T]):
         Raises
         ------
         OSError
-            The folder cannot be written; nothing is left behind.
+            The folder cannot be written (nothing is left behind), or failed a moment ago.
         """
         path = self.path(key)
         payload = self.encode(value)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
-        try:
-            with open(temporary, "wb") as file:
-                file.write(_MAGIC)
-                file.write(self._seal(path, payload))
-                file.write(payload)
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
-        return len(_MAGIC) + _DIGEST_BYTES + len(payload)
+        content = b"".join((_MAGIC, self._seal(path, payload), payload))
+        with self._watched():
+            write_whole(path, content, durable=False)
+        return len(content)
 
     def n_bytes(self) -> int:
         """Give the bytes of all entries, of every spec, in the folder."""
-        return sum(size for _, size, _ in self._entries())
+        return sum(entry.n_bytes for entry in self._entries())
 
     def prune(self, max_bytes: int) -> int:
         """Delete the least recently used entries until the rest fits.
+
+        Remote storage knows only when they were written.
 
         Parameters
         ----------
@@ -159,33 +161,47 @@ class PartialCache(Generic[T]):
             deleted too and not counted.
         """
         self._delete_abandoned()
-        entries = sorted(self._entries())
-        excess = sum(size for _, size, _ in entries) - max_bytes
+        entries = sorted(self._entries(), key=lambda entry: (entry.modified_s, entry.n_bytes))
+        excess = sum(entry.n_bytes for entry in entries) - max_bytes
         n_deleted = 0
-        for _, size, path in entries:
+        for entry in entries:
             if excess <= 0:
                 break
-            path.unlink(missing_ok=True)
-            excess -= size
+            entry.place.unlink(missing_ok=True)
+            excess -= entry.n_bytes
             n_deleted += 1
         return n_deleted
 
-    def _seal(self, path: Path, payload: bytes | memoryview) -> bytes:
-        # The name is part of what is hashed, so an entry copied to another name is refused.
-        return _digest(path.stem.encode(), payload)
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Leave remote storage alone that has failed; remember it when it fails."""
+        place = locate(self.folder)
+        _breaker.require(place)
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if isinstance(place, RemotePath):
+                _breaker.trip(place, error)
+            raise
 
-    def _entries(self) -> Iterator[tuple[float, int, Path]]:
-        for path in Path(self.folder).glob(f"??/??/*{_SUFFIX}"):
-            with contextlib.suppress(FileNotFoundError):
-                status = path.stat()
-                yield status.st_mtime, status.st_size, path
+    def _seal(self, path: Location, payload: bytes | memoryview) -> bytes:
+        # The name is part of what is hashed, so an entry copied to another name is refused.
+        return _digest(path.name.removesuffix(_SUFFIX).encode(), payload)
+
+    def _entries(self) -> list[Entry]:
+        return [entry for entry in files_below(locate(self.folder)) if _is_entry(entry.name)]
 
     def _delete_abandoned(self) -> None:
         limit = time.time() - _ABANDONED_AFTER_S
-        for path in Path(self.folder).glob("??/??/*.tmp"):
-            with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_mtime < limit:
-                    path.unlink()
+        for entry in files_below(locate(self.folder)):
+            if entry.name.endswith(".tmp") and entry.modified_s < limit:
+                entry.place.unlink(missing_ok=True)
+
+
+def _is_entry(name: str) -> bool:
+    return name.endswith(_SUFFIX) and name.count("/") == 2
 
 
 def _digest(first: bytes, second: bytes | memoryview) -> bytes:

@@ -1,16 +1,17 @@
-"""Checkpoints of a pool's states on disk, checked by hash."""
+"""Checkpoints of a pool's states, on disk or on remote storage, checked by hash."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
-import os
-import uuid
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from distfms.engine.remote import RemotePath
+from distfms.engine.store import Entry, Location, files_below, locate, write_whole
 from distfms.errors import EngineError
 
 _FORMAT = "distfms-checkpoint-1"
@@ -21,11 +22,11 @@ class CheckpointFolder:
     """The last two checkpoints of one pool.
 
     A checkpoint is one file for each shard and a manifest with their hashes, written last; every
-    file is fsynced and renamed into place. A checkpoint without manifest does not count.
+    file is written whole or not at all. A checkpoint without manifest does not count.
 
     Parameters
     ----------
-    folder : path
+    folder : path, URL or RemotePath
         Made on first write.
     key : str
         What the states depend on; checkpoints under another key are not looked at.
@@ -33,8 +34,8 @@ class CheckpointFolder:
         Shards of the pool; checkpoints with another number of shards are not looked at.
     """
 
-    def __init__(self, folder: str | Path, key: str, n_shards: int) -> None:
-        self._folder = Path(folder)
+    def __init__(self, folder: str | Path | RemotePath, key: str, n_shards: int) -> None:
+        self._folder = locate(folder)
         self._identity = {"format": _FORMAT, "key": key, "n_shards": n_shards}
         self._digests: dict[int, list[str]] = {}
         self._forget_others()
@@ -53,12 +54,11 @@ class CheckpointFolder:
             The folder cannot be written; earlier checkpoints stay.
         """
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
             for shard, payload in enumerate(payloads):
-                _write(self._file(number, shard), payload)
+                write_whole(self._file(number, shard), payload)
             digests = [hashlib.sha256(payload).hexdigest() for payload in payloads]
             manifest = self._identity | {"number": number, "sha256": digests}
-            _write(self._manifest(number), json.dumps(manifest, sort_keys=True).encode())
+            write_whole(self._manifest(number), json.dumps(manifest, sort_keys=True).encode())
         except OSError as error:
             self._remove(number)
             raise EngineError(
@@ -87,46 +87,43 @@ class CheckpointFolder:
 
     def _remove(self, number: int) -> None:
         # The manifest first: what is left of a deletion cut short does not count.
-        files = [self._manifest(number), *self._folder.glob(f"step-{number:010d}-*")]
-        for path in files:
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+        start = f"step-{number:010d}-"
+        with contextlib.suppress(OSError):
+            self._manifest(number).unlink(missing_ok=True)
+            for entry in files_below(self._folder):
+                if entry.name.startswith((start, f".{start}")):
+                    entry.place.unlink(missing_ok=True)
 
-    def _file(self, number: int, shard: int) -> Path:
+    def _file(self, number: int, shard: int) -> Location:
         return self._folder / f"step-{number:010d}-shard-{shard:06d}.state"
 
-    def _manifest(self, number: int) -> Path:
+    def _manifest(self, number: int) -> Location:
         return self._folder / f"step-{number:010d}.json"
 
     def _forget_others(self) -> None:
         """Find what belongs to this pool; delete what a killed driver left half done."""
-        for path in self._folder.glob("step-*.json"):
-            found = _read_manifest(path)
-            if self._identity.items() <= found.items():
-                self._digests[found["number"]] = found["sha256"]
-        for path in self._folder.glob("step-*.tmp"):
-            with contextlib.suppress(OSError):
-                path.unlink()
+        for entry in self._listed():
+            if re.fullmatch(r"step-\d+\.json", entry.name):
+                found = _read_manifest(entry.place)
+                if self._identity.items() <= found.items():
+                    self._digests[found["number"]] = found["sha256"]
+            elif re.fullmatch(r"\.step-.*\.tmp", entry.name):
+                with contextlib.suppress(OSError):
+                    entry.place.unlink()
+
+    def _listed(self) -> list[Entry]:
+        try:
+            return files_below(self._folder)
+        except OSError as error:
+            raise EngineError(
+                f"The checkpoints in {self._folder} cannot be listed ({error}). Check that the "
+                "storage can be reached, then run the same command again."
+            ) from error
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
+def _read_manifest(path: Location) -> dict[str, Any]:
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _write(path: Path, payload: bytes) -> None:
-    """Write and fsync under another name, then rename."""
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(payload)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise

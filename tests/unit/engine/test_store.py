@@ -1,0 +1,238 @@
+"""One set of laws for every kind of storage."""
+
+import errno
+import pickle
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from distfms.engine import remote, store
+from distfms.engine.remote import RemotePath, is_url
+from distfms.engine.store import files_below, locate, read_each, remove_tree, upload, write_whole
+from distfms.errors import SpecError
+from tests.remote_systems import ShelfFileSystem, registered
+
+
+@pytest.fixture(params=["local", "file", "memory", "shelf", "s3"])
+def place(request, tmp_path):
+    """An empty folder on each kind of storage."""
+    kind = request.param
+    if kind == "local":
+        yield tmp_path / "a folder"
+    elif kind == "file":
+        yield locate(f"file://{tmp_path}/a folder")
+    elif kind == "memory":
+        yield locate(f"memory://{tmp_path.name}/a folder")
+    elif kind == "shelf":
+        with registered("shelf", ShelfFileSystem):
+            yield locate(f"shelf://{tmp_path}/a folder")
+    else:
+        s3 = request.getfixturevalue("s3")
+        bucket = s3.bucket(f"store-{abs(hash(tmp_path.name)) % 10**9}")
+        yield locate(f"{bucket}/a folder", s3.options)
+
+
+def test_a_file_is_what_was_last_written(place):
+    file = place / "deep" / "x.bin"
+    assert not file.exists()
+    with pytest.raises(FileNotFoundError):
+        file.read_bytes()
+    for content in (b"one", b"", b"three" * 1000):
+        write_whole(file, content)
+        assert file.read_bytes() == content
+        with store.open_binary(file) as stream:
+            assert stream.read() == content
+    assert file.exists()
+    assert not file.is_dir()
+    assert place.is_dir()
+    assert (file.name, str(file.parent)) == ("x.bin", str(place / "deep"))
+    assert [entry.name for entry in files_below(place)] == ["deep/x.bin"]
+
+
+def test_listing(place):
+    assert files_below(place) == []
+    assert read_each(place, "m.json") == {}
+    before = time.time()
+    for name in ("b/m.json", "a/m.json", "a/other", "c/d/m.json", "m.json", ".hidden"):
+        write_whole(place / name, name.encode())
+    entries = files_below(place)
+    assert [e.name for e in entries] == sorted(
+        ("b/m.json", "a/m.json", "a/other", "c/d/m.json", "m.json", ".hidden")
+    )
+    assert all(
+        e.n_bytes == len(e.name) and e.place.read_bytes() == e.name.encode() for e in entries
+    )
+    assert all(abs(e.modified_s - before) < 60 for e in entries)
+    found = read_each(place, "m.json")
+    assert found == {place / "a": b"a/m.json", place / "b": b"b/m.json"}
+    assert [p.name for p in place.iterdir() if p.name != ".hidden"].count("a") == 1
+    # What another process writes is seen.
+    RemoteOrLocal = pickle.loads(pickle.dumps(place))
+    write_whole(RemoteOrLocal / "e" / "m.json", b"e")
+    assert (place / "e" / "m.json").exists()
+    assert len(read_each(place, "m.json")) == 3
+
+
+def test_deletion(place):
+    write_whole(place / "keep" / "x", b"x")
+    write_whole(place / "gone" / "x", b"x")
+    (place / "gone" / "x").unlink()
+    (place / "gone" / "x").unlink(missing_ok=True)
+    assert [entry.name for entry in files_below(place)] == ["keep/x"]
+    remove_tree(place / "keep")
+    remove_tree(place / "absent")
+    assert not (place / "keep").exists()
+
+
+def test_probing_leaves_nothing(place):
+    assert store.missing_folders(place)[0] == place
+    store.check_writable(place)
+    assert files_below(place) == []
+
+
+def test_copy_of_a_local_file(place, tmp_path):
+    if isinstance(place, Path):
+        pytest.skip("for remote storage")
+    made = tmp_path / "made"
+    made.write_bytes(b"content")
+    upload(made, place / "deep" / "copy")
+    assert (place / "deep" / "copy").read_bytes() == b"content"
+
+
+@pytest.mark.parametrize("kind", ["local", "shelf"])
+def test_a_write_that_breaks_off_leaves_the_file_before(kind, tmp_path, monkeypatch):
+    with registered("shelf", ShelfFileSystem):
+        folder = tmp_path if kind == "local" else locate(f"shelf://{tmp_path}")
+        write_whole(folder / "x", b"before")
+
+        def full(*arguments, **options):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        if kind == "local":
+            monkeypatch.setattr("os.fsync", full)
+        else:
+            monkeypatch.setattr(ShelfFileSystem, "mv", full)
+        with pytest.raises(OSError, match="No space left"):
+            write_whole(folder / "x", b"after")
+        assert [p.name for p in tmp_path.iterdir()] == ["x"]
+        assert (folder / "x").read_bytes() == b"before"
+
+
+# --- URLs ---------------------------------------------------------------------------------------
+
+
+def test_what_is_a_url():
+    for text in ("s3://b/x", "s3:/b/x", "memory://x", "gs://b", "hdfs:///x", "file:///x"):
+        assert is_url(text), text
+    for text in ("runs", "/a/b", "./a:b", "C:x", "~/x", "a b"):
+        assert not is_url(text), text
+
+
+def test_paths_of_urls():
+    # As pathlib writes it.
+    assert str(locate(Path("memory://a/b"))) == "memory://a/b"
+    assert locate("file:///a/b") == locate("local:///a/b") == Path("/a/b")
+    assert locate(locate("memory://a")) == locate("memory://a/")
+    assert str(RemotePath("hdfs:///a/b")) == "hdfs:///a/b"
+    assert RemotePath("s3://b/x") != RemotePath("s3://b/x", {"key": "other"})
+    assert {RemotePath("s3://b/x")} == {RemotePath("S3://b") / "x"}
+    with pytest.raises(TypeError):
+        Path(RemotePath("s3://b/x"))
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("sftp://me:secret@host/x", "holds a password"),
+        ("simplecache::s3://b/x", "chain of URLs"),
+        ("s3:///x", r"^s3:///x names no bucket\. Write s3://BUCKET/folder\.$"),
+        ("gs://", "gs:// names no bucket"),
+        ("s3x://bucket/x", r"no storage of the kind s3x://. Did you mean 's3'"),
+    ],
+)
+def test_urls_that_are_refused(url, message):
+    with pytest.raises(SpecError, match=message) as caught:
+        locate(url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "module", "install"),
+    [
+        ("s3://b/x", "s3fs", r"pip install 'distfms\[s3\]'"),
+        ("gs://b/x", "gcsfs", r"pip install 'distfms\[gcs\]'"),
+        ("abfs://c/x", "adlfs", r"pip install 'distfms\[azure\]'"),
+        ("oss://b/x", "ossfs", "ossfs"),
+    ],
+)
+def test_missing_package_is_named(url, module, install, monkeypatch):
+    import sys
+
+    from fsspec.registry import _registry
+
+    monkeypatch.setitem(sys.modules, module, None)
+    for protocol in ("s3", "gs", "abfs", "oss"):
+        monkeypatch.delitem(_registry, protocol, raising=False)
+    with pytest.raises(SpecError, match=f"{install}.*every node"):
+        locate(url)
+
+
+def test_secrets_are_never_shown(monkeypatch):
+    place = RemotePath("memory://x", {"secret": "hush-hush", "nested": {"sas": ["quiet"]}})
+    assert "hush" not in repr(place) + str(place)
+    failed = place._as_os_error(ValueError("bad hush-hush and quiet at http://host"))
+    assert str(failed) == "[Errno 5] ValueError: bad *** and *** at http://host"
+    again = pickle.loads(pickle.dumps(place))
+    assert again == place
+    assert again.storage_options == place.storage_options
+
+
+def test_errors_are_those_of_a_disk():
+    place = RemotePath("memory://x")
+    for error, kind in (
+        (FileNotFoundError("x"), FileNotFoundError),
+        (PermissionError("x"), PermissionError),
+        (TimeoutError(), TimeoutError),
+        (RuntimeError("x"), OSError),
+        (NotImplementedError(), OSError),
+    ):
+        assert type(place._as_os_error(error)) is kind
+        assert place._as_os_error(error).errno
+
+
+def test_storage_that_hangs_is_not_waited_for(monkeypatch):
+    class Hanging(fsspec.get_filesystem_class("memory")):
+        cachable = False
+
+        def cat_file(self, path, **options):
+            time.sleep(0.5)
+
+    monkeypatch.setattr(remote, "REQUEST_S", 0.005)
+    with registered("memory", Hanging), pytest.raises(TimeoutError, match="no answer within"):
+        locate("memory://x").read_bytes()
+
+
+def test_times_of_every_kind():
+    moment = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    for value in (moment, moment.timestamp(), "2026-01-31T12:00:00Z", "2026-01-31T12:00:00+00:00"):
+        assert remote._modified_s({"LastModified": value}) == moment.timestamp()
+    assert remote._modified_s({}) == 0.0
+    assert remote._modified_s({"updated": "yesterday"}) == 0.0
+
+
+def test_listing_looks_at_every_file_once(tmp_path, monkeypatch):
+    for name in ("a", "b/c", "b/d/e"):
+        write_whole(tmp_path / name, b"x")
+    looked, stat = Counter(), Path.stat
+
+    def counted(path, **options):
+        looked[path.name] += 1
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", counted)
+    assert [entry.name for entry in files_below(tmp_path)] == ["a", "b/c", "b/d/e"]
+    assert (looked["a"], looked["c"], looked["e"]) == (1, 1, 1)
