@@ -136,6 +136,7 @@ class ReplayPool(ABC):
                 f"Step {number} was asked for after step {self.number}; this is a bug in distfms, "
                 "not in the data."
             )
+        start_s = time.perf_counter()
         call, number = dump((fn, message)), self.number + 1
         outcomes = self._run(
             _Request(lambda some: dump(Step(number, call, some)), timeout_s, f"step {number}")
@@ -145,6 +146,8 @@ class ReplayPool(ABC):
         if any(outcome.changed for outcome in outcomes):
             self._log.append((number, call))
         self._answers = [outcome.answer for outcome in outcomes]
+        seconds = time.perf_counter() - start_s
+        self._on_event({"event": "pool_step", "step": number, "seconds": seconds})
         return _loaded(self._answers)
 
     def checkpoint(self) -> None:

@@ -16,8 +16,9 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 from distfms.engine.executors import Executor
 from distfms.engine.memory import available_bytes, format_bytes
+from distfms.engine.remote import RemotePath
 from distfms.engine.retry import RetryPolicy
-from distfms.errors import EngineError, SpecError
+from distfms.errors import SpecError
 
 EventHandler = Callable[[Mapping[str, Any]], None]
 StepFunction = Callable[[Any, Any], tuple[Any, Any]]
@@ -29,7 +30,7 @@ class Snapshots:
 
     Attributes
     ----------
-    folder : path
+    folder : path, URL or RemotePath
         Where the driver writes checkpoints; only the driver needs to see it. One folder for one
         pool.
     key : str
@@ -42,7 +43,7 @@ class Snapshots:
         ``(freshly built state, bytes) → state``, the inverse.
     """
 
-    folder: str | Path
+    folder: str | Path | RemotePath
     key: str
     save: Callable[[Any], bytes]
     load: Callable[[Any, bytes], Any]
@@ -233,8 +234,9 @@ def make_pool(
     retry : RetryPolicy, optional
         How often one step is attempted on an actor.
     on_event : callable, optional
-        Called in the calling thread with ``{"event": "actor_lost", "actor", "reason",
-        "n_losses"}``, ``{"event": "actor_replayed", "actor", "shards", "steps"}``,
+        Called in the calling thread with ``{"event": "pool_step", "step", "seconds"}`` after each
+        completed step, ``{"event": "actor_lost", "actor", "reason", "n_losses"}``,
+        ``{"event": "actor_replayed", "actor", "shards", "steps"}``,
         ``{"event": "retry", "key", "n_retries"}``, ``{"event": "checkpoint", "step", "bytes"}``
         and ``{"event": "checkpoint_damaged", "step", "shard"}``.
     actor_bytes : int
@@ -247,9 +249,9 @@ def make_pool(
     Raises
     ------
     SpecError
-        No such kind, or not a number of actors.
+        No such kind, not a number of actors, or too little memory for one.
     EngineError
-        No usable cluster, or too little memory for one actor.
+        No usable cluster.
     """
     if kind not in ("serial", "local", "dask", "ray"):
         raise SpecError(f"engine: unknown kind of pool {kind!r}; one of: serial, local, dask, ray.")
@@ -278,9 +280,9 @@ def make_pool(
 
 
 def require_room(needed: int, available: int | None, where: str, who: str = "one actor") -> None:
-    """Refuse actors that do not fit; EngineError with the numbers."""
+    """Refuse actors that do not fit; SpecError with the numbers."""
     if available is not None and needed > available:
-        raise EngineError(
+        raise SpecError(
             f"The state of {who} takes about {format_bytes(needed)} and {where} has "
             f"{format_bytes(available)} of memory for it. Cut the work into more and smaller "
             "blocks, use fewer actors on one machine, or machines with more memory."

@@ -197,4 +197,6 @@ def notice_text(event: Mapping[str, Any]) -> str | None:
         return f"{event['key']} succeeded after {event['n_retries']} further attempts"
     if kind == "worker_lost":
         return "worker processes died, doing their work again"
+    if kind == "metrics_unavailable":
+        return f"no metrics: {event['reason']}"
     return None

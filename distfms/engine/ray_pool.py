@@ -42,7 +42,9 @@ class RayPool(ReplayPool):
     Raises
     ------
     EngineError
-        No usable cluster, or no node with memory for one actor.
+        No usable cluster.
+    SpecError
+        No node has memory for one actor.
 
     Notes
     -----

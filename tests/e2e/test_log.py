@@ -1,0 +1,104 @@
+"""What the command line and the entry point of clusters print when they are asked for JSON."""
+
+import json
+
+import pytest
+
+from distfms.cli import main
+from distfms.engine.event_log import EVENTS
+from distfms.runs import entry
+from tests.e2e.jobs import judgments_job, stage, write_judgments
+
+KEYS = ["time", "level", "event", "run", "stage", "fields"]
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("job")
+    data = write_judgments(folder / "data")
+    (folder / "job.yaml").write_text(judgments_job(data, folder / "runs").to_yaml())
+    return folder / "job.yaml"
+
+
+def parsed(text):
+    lines = [json.loads(line) for line in text.splitlines()]
+    for line in lines:
+        assert list(line) == KEYS
+        about = EVENTS[line["event"]]
+        assert line["level"] == about.level
+        assert set(line["fields"]) <= set(about.fields)
+        if "…" in about.fields:
+            assert set(about.fields[: about.fields.index("…")]) <= set(line["fields"])
+        else:
+            assert set(about.fields) == set(line["fields"])
+    return lines
+
+
+def kept_events(folder):
+    return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+
+
+def run(*arguments):
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return ended.value.code
+
+
+def test_run_prints_events(spec, tmp_path, capsys):
+    assert run("run", spec, "--out", tmp_path / "r", "--log", "json") == 0
+    out, err = capsys.readouterr()
+    lines = parsed(out)
+    assert err == ""
+    manifest = json.loads((tmp_path / "r" / "manifest.json").read_text())
+    done = {line["stage"]: line["fields"] for line in lines if line["event"] == "stage_done"}
+    assert list(done) == [entry["name"] for entry in manifest["stages"]]
+    for key in ("n_read", "n_cached", "bytes_read"):
+        assert done["statistics"][key] == stage(manifest, "statistics")[key]
+    assert done["select"]["n_candidates"] == stage(manifest, "select")["n_candidates"]
+    selection = json.loads((tmp_path / "r" / "selection.json").read_text())
+    assert selection["n_candidates"] == done["select"]["n_candidates"]
+    begin = next(line for line in lines if line["event"] == "begin")
+    assert begin["run"] == "r"
+    assert begin["fields"]["engine"] == "local"
+    # Nothing is said twice.
+    said = [line["fields"]["text"] for line in lines if line["event"] == "message"]
+    assert not [text for text in said if text.startswith(("Note", "Writing", "statistics"))]
+    assert said[-1].startswith("Report: ")
+    notes = [line["fields"]["text"] for line in lines if line["event"] == "note"]
+    assert notes == manifest["notes"]
+    kept = kept_events(tmp_path / "r")
+    shown = [line["event"] for line in lines if line["event"] not in ("message", "unit")]
+    assert [event["event"] for event in kept] == shown
+
+
+def test_entry_prints_events_where_the_variable_says_so(spec, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("DISTFMS_LOG", "json")
+    given = [str(spec), "--engine", "local", "--set", f'output="{tmp_path}"']
+    assert entry.main(given) == 0
+    lines = parsed(capsys.readouterr().out)
+    assert lines[0]["fields"]["text"].startswith("distfms ")
+    assert [line["event"] for line in lines].count("done") == 1
+    assert entry.main([*given, "--set", "data.target=nothing"]) == 2
+    out, err = capsys.readouterr()
+    last = parsed(out)[-1]
+    assert (last["level"], last["event"]) == ("error", "failed")
+    assert err == f"Error: {last['fields']['error']}\n"
+
+
+def test_unknown_kind_of_log(spec, tmp_path, capsys, monkeypatch):
+    assert run("run", spec, "--out", tmp_path / "r", "--log", "xml") == 2
+    assert "'xml'" in capsys.readouterr().err
+    monkeypatch.setenv("DISTFMS_LOG", "yaml")
+    assert entry.main([str(spec), "--engine", "local"]) == 2
+    assert "Error: There is no log of kind 'yaml'" in capsys.readouterr().err
+    assert not (tmp_path / "r").exists()
+
+
+def test_metrics_that_cannot_be_written_break_nothing(spec, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DISTFMS_METRICS_FILE", str(tmp_path / "file" / "m.prom"))
+    assert run("run", spec, "--out", tmp_path / "r") == 0
+    events = kept_events(tmp_path / "r")
+    told = [event["reason"] for event in events if event["event"] == "metrics_unavailable"]
+    assert len(told) == 1
+    assert "m.prom" in told[0]

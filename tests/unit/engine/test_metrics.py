@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+import distfms
+from distfms.engine import LocalExecutor, Unit, map_reduce
+from distfms.engine.metrics import METRICS, FileExporter, Metric, Metrics, open_metrics
+from distfms.engine.pools import make_pool
+from tests.conformance import pool_tasks
+
+LABELS = {"name": "small", "run": "r1", "method": "sequence", "engine": "local"}
+PARTITIONS, BYTES = "distfms_partitions_done_total", "distfms_bytes_read_total"
+
+
+def unit(done: int, cached: int, n_bytes: int) -> dict[str, Any]:
+    return {"event": "unit", "done": done, "cached": cached, "bytes": n_bytes, "total": 4}
+
+
+def finished(computed: int, cached: int, n_bytes: int) -> dict[str, Any]:
+    counts = {"computed": computed, "cached": cached, "bytes": n_bytes}
+    return {"event": "pass_finished", "total": 4, **counts}
+
+
+def counted(*events: Mapping[str, Any]) -> Metrics:
+    metrics = Metrics(LABELS)
+    metrics({"event": "stage", "stage": "s"})
+    for event in events:
+        metrics(event)
+    return metrics
+
+
+def partitions(metrics: Metrics) -> tuple[float, float, float]:
+    return (
+        metrics.value(PARTITIONS, "s", "read"),
+        metrics.value(PARTITIONS, "s", "cache"),
+        metrics.value(BYTES, "s"),
+    )
+
+
+def test_partitions_count_as_they_are_done() -> None:
+    start = {"event": "pass_started", "total": 4}
+    assert partitions(counted(start, unit(1, 0, 10), unit(2, 1, 10))) == (1, 1, 10)
+    whole = [start, *(unit(n, min(n, 1), 10 * (n - 1)) for n in (1, 2, 3, 4)), finished(3, 1, 30)]
+    metrics = counted(*whole)
+    assert partitions(metrics) == (3, 1, 30)
+    assert metrics.value("distfms_pass_partitions", "s") == 4
+    assert metrics.value("distfms_pass_partitions_done", "s") == 4
+    assert partitions(counted(*whole, *whole)) == (6, 2, 60)
+
+
+def test_news_lost_with_a_worker_is_made_up_for_at_the_end() -> None:
+    start = {"event": "pass_started", "total": 4}
+    assert partitions(counted(start, unit(1, 0, 10), finished(2, 2, 20))) == (2, 2, 20)
+    assert partitions(counted(start, finished(4, 0, 40))) == (4, 0, 40)
+
+
+def test_what_was_read_and_then_found_in_the_cache_counts_once() -> None:
+    read = [unit(n, 0, 10 * n) for n in (1, 2, 3, 4)]
+    metrics = counted({"event": "pass_started", "total": 4}, *read, finished(1, 3, 10))
+    assert partitions(metrics) == (4, 0, 40)
+
+
+def test_a_pass_that_failed_leaves_the_next_one_alone() -> None:
+    start = {"event": "pass_started", "total": 4}
+    metrics = counted(start, unit(1, 0, 10), start, unit(1, 0, 10), finished(4, 0, 40))
+    assert partitions(metrics) == (5, 0, 50)
+    assert metrics.value("distfms_passes_done_total", "s") == 1
+
+
+def test_every_other_event_that_counts() -> None:
+    metrics = counted(
+        {"event": "begin", "run": "r1"},
+        {"event": "retry", "key": "u", "n_retries": 2},
+        {"event": "worker_lost", "n_losses": 1},
+        {"event": "worker_lost", "n_losses": 2},
+        {"event": "pool_step", "step": 1, "seconds": 0.5},
+        {"event": "actor_lost", "actor": 1, "reason": "", "n_losses": 7},
+        {"event": "actor_replayed", "actor": 1, "shards": 2, "steps": 6},
+        {"event": "stage", "stage": "statistics 3 of 12"},
+        {"event": "stage_done", "stage": "statistics 3 of 12", "seconds": 2.0, "n_candidates": 9},
+        {"event": "note", "text": "counts nothing"},
+        {"event": "failed", "error": "no"},
+    )
+    found = {key: value for key, value in metrics.values.items() if "pass" not in key[0]}
+    assert found == {
+        ("distfms_runs_total", ("begun",)): 1,
+        ("distfms_runs_total", ("failed",)): 1,
+        ("distfms_run_active", ()): 0,
+        ("distfms_retries_total", ("s",)): 2,
+        ("distfms_workers_lost_total", ("s",)): 2,
+        ("distfms_pool_steps_total", ("s",)): 1,
+        ("distfms_pool_step_seconds_total", ("s",)): 0.5,
+        ("distfms_actors_lost_total", ("s",)): 1,
+        ("distfms_states_rebuilt_total", ("s",)): 2,
+        ("distfms_steps_replayed_total", ("s",)): 6,
+        ("distfms_candidates_evaluated_total", ("statistics",)): 9,
+        ("distfms_stages_done_total", ("statistics",)): 1,
+        ("distfms_stage_seconds_total", ("statistics",)): 2.0,
+    }
+    names = {name for name, _ in [*metrics.values, *counted(finished(1, 3, 10)).values]}
+    assert names | {"distfms_pass_partitions"} == {metric.name for metric in METRICS}
+
+
+def test_events_of_the_engine_itself(tmp_path: Path) -> None:
+    metrics = Metrics(LABELS)
+    with LocalExecutor(2) as executor:
+        units = [Unit(str(i), i, n_bytes=10) for i in range(5)]
+        map_reduce(units, str, lambda a, b: a + b, executor, on_event=metrics)
+    assert metrics.value(PARTITIONS, "", "read") == 5
+    assert metrics.value(BYTES, "") == 50
+    with make_pool("serial", on_event=metrics) as pool:
+        pool.start(pool_tasks.build, pool_tasks.shards(tmp_path, 3))
+        for _ in range(4):
+            pool.step(pool_tasks.walk, (2, None))
+    assert metrics.value("distfms_pool_steps_total", "") == 4
+    assert metrics.value("distfms_pool_step_seconds_total", "") > 0
+
+
+# --- exporters
+
+
+class Broken:
+    place = "a broken place"
+
+    def __init__(self) -> None:
+        self.n_calls = 0
+
+    def record(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
+        self.n_calls += 1
+        raise ConnectionError("nobody there")
+
+    def flush(self) -> None:
+        raise AssertionError("is left out by now")
+
+    close = flush
+
+
+def test_a_failing_exporter_is_told_of_once_and_left_out(tmp_path: Path) -> None:
+    told: list[str] = []
+    broken, file = Broken(), FileExporter(tmp_path / "m.prom")
+    metrics = Metrics(LABELS, [broken, file], told.append)
+    metrics({"event": "begin"})
+    metrics({"event": "done"})
+    metrics.close()
+    metrics.close()
+    assert told == ["a broken place: ConnectionError: nobody there"]
+    assert broken.n_calls == 1
+    assert 'status="done"' in (tmp_path / "m.prom").read_text()
+
+
+def samples(path: Path) -> dict[tuple[str, str], float]:
+    families = text_string_to_metric_families(path.read_text())
+    return {(s.name, s.labels.get("source", "")): s.value for f in families for s in f.samples}
+
+
+def test_the_file_is_what_prometheus_reads(tmp_path: Path) -> None:
+    path, now_s = tmp_path / "new" / "m.prom", [0.0]
+    file = FileExporter(path, interval_s=5.0, clock=lambda: now_s[0])
+    metrics = Metrics(LABELS | {"name": 'a "b"\\n'}, [file], clock=lambda: now_s[0])
+    metrics({"event": "pass_started", "total": 4})
+    metrics(unit(1, 0, 2**40 + 1))
+    assert not path.exists()
+    now_s[0] = 5.0
+    metrics(unit(2, 1, 2**40 + 1))
+    assert samples(path)[PARTITIONS, "cache"] == 1
+    metrics(finished(3, 1, 2**41 + 1))
+    metrics.close()
+    assert samples(path) == {
+        (PARTITIONS, "read"): 3,
+        (PARTITIONS, "cache"): 1,
+        (BYTES, ""): 2**41 + 1,
+        ("distfms_passes_done_total", ""): 1,
+        ("distfms_pass_partitions", ""): 4,
+        ("distfms_pass_partitions_done", ""): 4,
+    }
+    (family,) = [f for f in text_string_to_metric_families(path.read_text()) if "bytes" in f.name]
+    assert family.type == "counter"
+    assert family.samples[0].labels == LABELS | {"name": 'a "b"\\n', "stage": ""}
+
+
+def test_a_driver_that_is_no_part_of_the_cluster_says_so() -> None:
+    told: list[str] = []
+    metrics = open_metrics(LABELS, ray_address="ray://head:10001", on_problem=told.append)
+    metrics({"event": "begin"})
+    assert metrics.value("distfms_runs_total", "begun") == 1
+    (text,) = told
+    assert "ray://" in text
+
+
+def test_the_table_for_people_is_the_table() -> None:
+    text = (Path(distfms.__file__).parents[1] / "cluster" / "README.md").read_text()
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        assert f"| `{metric.name}` | {metric.text} | {labels} |\n" in text
+
+
+class Heard:
+    place = "here"
+
+    def __init__(self) -> None:
+        self.numbers: list[tuple[str, float]] = []
+
+    def record(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
+        assert metric.is_counter <= (value > 0)
+        self.numbers.append((metric.name, value))
+
+    def flush(self) -> None:
+        self.numbers.append(("", 0))
+
+    def close(self) -> None:
+        self.numbers.append(("closed", 0))
+
+
+def test_many_small_changes_are_handed_on_together() -> None:
+    now_s, heard = [0.0], Heard()
+    metrics = Metrics(LABELS, [heard], clock=lambda: now_s[0])
+    for step in range(10):
+        metrics({"event": "pool_step", "step": step, "seconds": 0.5})
+    assert heard.numbers == []
+    now_s[0] = 1.0
+    metrics({"event": "pool_step", "step": 10, "seconds": 0.5})
+    steps = [("distfms_pool_steps_total", 11), ("distfms_pool_step_seconds_total", 5.5), ("", 0)]
+    assert heard.numbers == steps
+    metrics({"event": "pool_step", "step": 11, "seconds": 0.5})
+    metrics({"event": "retry", "key": "u", "n_retries": 1})
+    assert len(heard.numbers) == 3 + 4
+    metrics({"event": "pool_step", "step": 12, "seconds": 0.5})
+    metrics.close()
+    assert sum(value for name, value in heard.numbers if "steps" in name) == 13
+    assert heard.numbers[-1] == ("closed", 0)
