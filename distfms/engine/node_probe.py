@@ -57,7 +57,8 @@ def unseen(where: str, problems: Sequence[str]) -> EngineError:
     return EngineError(
         f"{where} does not see the input as this machine does: {'; '.join(problems[:3])}{more}. "
         "Put the input on storage that all nodes share (a network file system, or object storage "
-        "such as s3://) under the same path."
+        "such as s3://) under the same path. Embedded data and converted judgments are in a cache: "
+        "set DISTFMS_CACHE, where the job runs, to a folder that all nodes share."
     )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import socket
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +16,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from distfms.engine import node_probe
+from distfms.engine.ray_node import require_node
+from distfms.engine.ray_watch import HeadWatch
 from distfms.errors import EngineError
 
 _DASK_ADDRESS = re.compile(r"^(tcp|tls|ws|wss|ucx)://")
@@ -60,6 +64,7 @@ class RaySession:
         timeout_s: float = 5.0,
     ) -> None:
         self._open = False
+        self._watch: HeadWatch | None = None
         self._timeout_s = timeout_s
         self._asked_s = self._answered_s = time.monotonic()
         asked = address or os.environ.get("RAY_ADDRESS") or "local"
@@ -128,11 +133,16 @@ class RaySession:
         if self._shared:
             return
         _n_users -= 1
-        if _n_users == 0:
-            import ray
+        try:
+            if _n_users == 0:
+                import ray
 
-            with quiet():
-                ray.shutdown()
+                with quiet():
+                    ray.shutdown()
+        finally:
+            # Not before: with a head that is cut off, Ray's end does not end either.
+            if self._watch is not None:
+                self._watch.stop()
 
     def _connect(self, address: str, workers: int | None, store: int | None) -> None:
         global _n_users
@@ -148,6 +158,8 @@ class RaySession:
         self._open = True
         self._head = _head_of(address)
         self._answered_s = time.monotonic()
+        if self._head is not None and address != "local" and not self._shared:
+            self._watch = HeadWatch(self._head)
 
     def _require_same_cluster(self, address: str) -> None:
         import ray
@@ -273,6 +285,13 @@ def explained(error: BaseException) -> BaseException:
     if not isinstance(cause, ray.exceptions.RayError):
         return cause
     text = str(cause).strip().split("\n")[0][:300]
+    full = ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError
+    if isinstance(cause, full):
+        return EngineError(
+            f"A node of the Ray cluster has no room for the work's values ({type(cause).__name__}: "
+            f"{text}). Give nodes more shared memory (`ray start --object-store-memory`), or free "
+            "the disk that they spill to, then run the same command again; finished work is kept."
+        )
     if isinstance(cause, ray.exceptions.OutOfMemoryError):
         advice = "Give nodes more memory or fewer processors, or make partitions smaller"
     elif isinstance(cause, (ray.exceptions.WorkerCrashedError, ray.exceptions.RayActorError)):
@@ -310,7 +329,7 @@ def _begin(address: str, workers: int | None, store: int | None, timeout_s: floa
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with quiet():
+        with quiet(), _own_handler_of(signal.SIGTERM):
             ray.init(address=address, **options)
     except Exception as error:
         with suppress(Exception):
@@ -318,6 +337,20 @@ def _begin(address: str, workers: int | None, store: int | None, timeout_s: floa
         raise _not_connected(address, error) from error
     finally:
         logger.setLevel(level)
+
+
+@contextmanager
+def _own_handler_of(number: signal.Signals) -> Iterator[None]:
+    """Keep what this process does on a signal; Ray puts an end of its own in its place.
+
+    Where nothing was set, Ray's stays: it stops the cluster that was started here.
+    """
+    before = signal.getsignal(number)
+    try:
+        yield
+    finally:
+        if callable(before) and threading.current_thread() is threading.main_thread():
+            signal.signal(number, before)
 
 
 def _not_connected(address: str, error: Exception) -> EngineError:
@@ -361,6 +394,8 @@ def _require_cluster(address: str, timeout_s: float) -> str:
             f"What answers at {address} is not the head of a Ray cluster. Give the address that "
             "`ray start --head` printed when it started; it usually ends in :6379."
         )
+    if not address.startswith("ray://"):
+        require_node(address, timeout_s)
     return address
 
 
