@@ -258,6 +258,25 @@ class RowBlock:
         """Ids of the rows, or their queries where there is no id column."""
         return self.rows.query if self.rows.id is None else self.rows.id
 
+    def restricted(self, columns: Sequence[int], n_features: int) -> RowBlock:
+        """Return a block of some of the columns, which owns its values.
+
+        Parameters
+        ----------
+        columns : sequence of int
+            Rows of `values`, features before targets.
+        n_features : int
+            How many of them are features.
+        """
+        own = np.asarray(columns, dtype=np.intp)
+        return replace(
+            self,
+            values=self.values[own],
+            names=tuple(self.names[c] for c in own),
+            n_features=n_features,
+            part_sums=None if self.part_sums is None else self.part_sums[:, own],
+        )
+
     def copy(self) -> RowBlock:
         """Return a block that owns its values."""
         return replace(self, values=self.values.copy())

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from distfms.stats.base import pack
 from distfms.stats.blocks import Block, mean_is_small
-from distfms.stats.comoments import CoMoments, merged_mean, recentre, refuse_overflow
+from distfms.stats.comoments import (
+    CONSTANT_RTOL,
+    CoMoments,
+    merged_mean,
+    recentre,
+    refuse_overflow,
+)
+
+#: Rows of an outer product that are formed at a time.
+_OUTER_ROWS = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +74,7 @@ class ComomentBlock:
         weight: np.ndarray | None = None,
         *,
         overwrite: bool = False,
+        sums: np.ndarray | None = None,
     ) -> ComomentBlock:
         """Compute the rows `columns` of the co-moment matrix of one block of data.
 
@@ -77,13 +87,15 @@ class ComomentBlock:
         weight : ndarray of shape (n,), optional
         overwrite : bool, default=False
             Whether `block` may be used as scratch.
+        sums : ndarray of shape (d,), optional
+            As for :meth:`CoMoments.from_block`.
 
         Raises
         ------
         DataError
             As :meth:`CoMoments.from_block`.
         """
-        rows = Block.of(block, weight, overwrite)
+        rows = Block.of(block, weight, overwrite, sums)
         start, stop = _bounds(columns, rows.mean.size)
         if not rows.n_samples:
             return cls.empty(rows.mean.size, columns)
@@ -113,6 +125,26 @@ class ComomentBlock:
     def columns(self) -> slice:
         """Columns of the block."""
         return slice(self.start, self.stop)
+
+    def variance(self) -> np.ndarray:
+        """Weighted variance of the block's columns over their observed values, 0 where none."""
+        weight = self.observed_weight[self.columns]
+        squares = np.diagonal(self.comoment, self.start)
+        return np.divide(squares, weight, out=np.zeros_like(weight), where=weight > 0)
+
+    def constant_columns(self, rtol: float = CONSTANT_RTOL) -> np.ndarray:
+        """Which of the block's columns do not vary; see :meth:`CoMoments.constant_columns`."""
+        return np.sqrt(self.variance()) <= rtol * np.abs(self.mean[self.columns])
+
+    def imputed(self) -> ComomentBlock:
+        """Block of the same rows of data with missing values counting as their column's mean.
+
+        It shares the co-moments, has lost what only a merge needs, and must not be merged.
+        """
+        observed = np.full(self.n_columns, self.weight)
+        return replace(
+            self, observed_weight=observed, pair_weight=None, cross_rows=None, cross_columns=None
+        )
 
     def merge(self, other: ComomentBlock) -> ComomentBlock:
         """Block of the same columns over the rows of data of both.
@@ -179,7 +211,7 @@ class ComomentBlock:
         delta = other.mean - self.mean
         share = other.weight / (self.weight + other.weight)
         comoment = self.comoment + other.comoment
-        comoment += np.outer(delta[self.columns], delta) * (self.weight * share)
+        _add_outer(comoment, delta[self.columns], delta, self.weight * share)
         return (comoment,)
 
     def _merged(self, other: ComomentBlock, mean: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -261,6 +293,13 @@ def _mirrored(matrix: np.ndarray) -> np.ndarray:
     return upper + np.triu(matrix, 1).T
 
 
+def _add_outer(matrix: np.ndarray, rows: np.ndarray, columns: np.ndarray, factor: float) -> None:
+    """Add ``factor · rows columnsᵀ`` to a matrix, a few rows at a time: it takes no memory."""
+    for low in range(0, len(rows), _OUTER_ROWS):
+        part = slice(low, low + _OUTER_ROWS)
+        matrix[part] += np.outer(rows[part], columns) * factor
+
+
 def _raw_product(rows: Block, start: int, stop: int) -> tuple[np.ndarray, ...] | None:
     """Co-moments by one uncentred product, None where that would cost digits."""
     if not rows.nearly_centred():
@@ -268,7 +307,7 @@ def _raw_product(rows: Block, start: int, stop: int) -> tuple[np.ndarray, ...] |
     n, mean = rows.n_samples, rows.mean
     with np.errstate(over="ignore", invalid="ignore"):
         comoment = rows.values[start:stop] @ rows.values.T
-        comoment -= np.outer(mean[start:stop], mean) * n
+        _add_outer(comoment, mean[start:stop], mean, -n)
         variance = np.diagonal(comoment, offset=start) / n
         return (comoment,) if mean_is_small(mean[start:stop], variance) else None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import tracemalloc
 from pathlib import Path
@@ -18,9 +17,9 @@ from distfms.methods.multiselect.blocks_job import BlocksJob, one_process_bytes,
 from distfms.methods.multiselect.job import MultiselectJob
 from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.runs.driver import prepare, run_job
-from distfms.runs.folder import RunFolder
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import stage, write_judgments
+from tests.e2e.memory import Peaks
 from tests.e2e.multiselect_jobs import job as small_job
 
 OPTIONS = {
@@ -136,17 +135,17 @@ def test_ray_does_not_change_a_bit(tmp_path, ray_session):
 def test_killed_between_blocks_reads_only_the_rest(tmp_path, monkeypatch):
     data = write_judgments(tmp_path / "data")
     spec = job(data, tmp_path / "a", multiselect={}, engine={"cache": False})
-    original = BlocksJob._block
+    original = BlocksJob.compute_block
 
     def failing(self, number, context):
         if number == 2:
             raise EngineError("the power went")
         return original(self, number, context)
 
-    monkeypatch.setattr(BlocksJob, "_block", failing)
+    monkeypatch.setattr(BlocksJob, "compute_block", failing)
     with pytest.raises(EngineError, match="the power went"):
         run_job(spec)
-    monkeypatch.setattr(BlocksJob, "_block", original)
+    monkeypatch.setattr(BlocksJob, "compute_block", original)
     result = run_job(spec)
     assert result.resumed
     assert result.skipped == ("statistics 1 of 3", "statistics 2 of 3")
@@ -159,7 +158,7 @@ def test_pool_is_refused_where_a_block_does_not_fit(tmp_path, monkeypatch):
     data = write_judgments(tmp_path / "data")
     monkeypatch.setattr(BlocksJob, "block_bytes", lambda self: 2**45)
     monkeypatch.setattr(BlocksJob, "statistics_bytes", lambda self: 8)
-    with pytest.raises(EngineError, match="smaller blocks"):
+    with pytest.raises(SpecError, match="smaller blocks"):
         run(data, tmp_path / "a")
 
 
@@ -191,30 +190,6 @@ def test_ordinary_jobs_are_as_they_were(tmp_path):
     assert isinstance(prepare(job(data, tmp_path / "b", multiselect={})).job, BlocksJob)
 
 
-class Peaks:
-    """Most memory that each stage of a run has taken in this process, in bytes."""
-
-    def __init__(self, monkeypatch):
-        self.bytes: dict[str, int] = {}
-        monkeypatch.setattr(RunFolder, "write_stage", self._measured(RunFolder.write_stage))
-
-    def _measured(self, write):
-        def write_stage(folder, name, *rest):
-            write(folder, name, *rest)
-            if tracemalloc.is_tracing():
-                self.bytes[name] = tracemalloc.get_traced_memory()[1]
-                self.start()
-            if name == "select":
-                tracemalloc.stop()  # it slows the stages that are of no interest
-
-        return write_stage
-
-    def start(self):
-        gc.collect()
-        tracemalloc.stop()
-        tracemalloc.start()
-
-
 def write_wide(folder: Path, n_attributes: int, n_objects: int = 30) -> Path:
     rng = np.random.default_rng(0)
     truth = rng.normal(size=(n_objects, n_attributes))
@@ -237,7 +212,7 @@ def test_driver_never_holds_the_whole_matrix(tmp_path, monkeypatch):
     monkeypatch.setattr(blocks_job, "BLOCK_ATTRIBUTES", 64)
     run(small, tmp_path / "warm")
     options = {"budget": 10, "plan": False, "costs": {}, "ridge": 1.0, "baselines": []}
-    peaks = Peaks(monkeypatch)
+    peaks = Peaks(monkeypatch, last="select")
     found = {}
     try:
         for blocks in ("always", "never"):

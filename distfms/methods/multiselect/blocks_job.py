@@ -1,28 +1,24 @@
 """The job of multi-selection for more attributes than one process can pair.
 
-The covariance is computed a block of attributes at a time, each block a pass over the data and a
-stage of its own, and written to the run folder. Actors load the blocks and search. Nobody ever
-holds d × d numbers: the driver holds one block while it is written, and O(d) numbers otherwise.
-What comes after the search concerns the selected attributes only, and is the ordinary job on
-these.
+See :mod:`distfms.methods.blocks` for how it goes. The covariance is computed, kept and searched in
+blocks of attributes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
 from distfms.data.dataset import ParquetDataset
 from distfms.engine.memory import format_bytes
+from distfms.engine.store import Location
 from distfms.errors import DataError, SpecError
-from distfms.methods.contract import Content, Context, FinishedRun, Job, Predictor, Stage
+from distfms.methods import blocks
+from distfms.methods.contract import Content, Context
 from distfms.methods.multiselect.blocks import TILE_COLUMNS, CandidateStatistics
-from distfms.methods.multiselect.curves import Settings
 from distfms.methods.multiselect.distributed import select_distributed
 from distfms.methods.multiselect.evaluate import attribute_entries
 from distfms.methods.multiselect.greedy import SelectionPath, check_budget, select
@@ -31,18 +27,14 @@ from distfms.methods.multiselect.objective import Problem
 from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.methods.multiselect.read import JudgmentBlockReader
 from distfms.methods.multiselect.support import Support
-from distfms.stats.base import Folded, load_npz
-from distfms.stats.bundle import Bundle
+from distfms.methods.multiselect.training import Settings, Training
+from distfms.stats.base import Folded
 from distfms.stats.judgment_block import AttributeEstimates, JudgmentBlockStatistics
 from distfms.stats.judgments import JudgmentStatistics
 
 #: Attributes of a block of the covariance: whole tiles of the search. It decides about the last
 #: bits of the result, and so depends on nothing.
 BLOCK_ATTRIBUTES = 2 * TILE_COLUMNS
-
-#: Memory of the search in one process beyond which ``blocks: auto`` uses blocks. Fixed, as
-#: the result (its curves and baselines) must not depend on the machine.
-ONE_PROCESS_BYTES = 4 * 2**30
 
 PATHS = "statistics/paths.npz"
 
@@ -75,7 +67,7 @@ def wants_blocks(options: MultiselectOptions, n_attributes: int, n_folds: int) -
                     f"{str(needed).lower()}`; it is {str(found).lower()}."
                 )
     able = options.algorithm == "full" and options.psd == "none" and not options.refine
-    large = one_process_bytes(options, n_attributes, n_folds) > ONE_PROCESS_BYTES
+    large = one_process_bytes(options, n_attributes, n_folds) > blocks.ONE_PROCESS_BYTES
     return options.blocks == "always" or (options.blocks == "auto" and able and large)
 
 
@@ -97,7 +89,8 @@ class StoredBlock:
 
     Attributes
     ----------
-    path : str
+    path : Path or RemotePath
+        See :func:`distfms.methods.blocks.block_location`.
     noise : ndarray of shape (n,)
         u of its attributes.
     b, v : ndarray of shape (n,)
@@ -106,7 +99,7 @@ class StoredBlock:
     ridge, label_variance : float
     """
 
-    path: str
+    path: Location
     noise: np.ndarray
     b: np.ndarray
     v: np.ndarray
@@ -117,7 +110,7 @@ class StoredBlock:
 
     def load(self) -> CandidateStatistics:
         """Read the file."""
-        statistics = JudgmentBlockStatistics.from_arrays(load_npz(self.path))
+        statistics = JudgmentBlockStatistics.from_arrays(blocks.load_block(self.path))
         return CandidateStatistics(
             statistics.start,
             statistics.external(self.noise),
@@ -131,7 +124,7 @@ class StoredBlock:
         )
 
 
-class BlocksJob(Job):
+class BlocksJob(blocks.BlocksJob):
     """Feature multi-selection with the covariance in blocks.
 
     Parameters
@@ -141,10 +134,13 @@ class BlocksJob(Job):
     """
 
     name: ClassVar[str] = "multiselect"
+    columns_are = "attributes"
     Options = MultiselectOptions
+    Whole = MultiselectJob
+    whole: MultiselectJob
 
     def __init__(self, whole: MultiselectJob) -> None:
-        self.whole = whole
+        super().__init__(whole)
         known = ("full", "scoring")
         self.left_out = [name for name in whole.settings.algorithms if name not in known]
         self.algorithms = tuple(name for name in whole.settings.algorithms if name in known)
@@ -157,54 +153,51 @@ class BlocksJob(Job):
         d = len(self.whole.layout.names)
         return [(s, min(s + BLOCK_ATTRIBUTES, d)) for s in range(0, d, BLOCK_ATTRIBUTES)]
 
-    def stages(self) -> Sequence[Stage]:
-        """Return the stages in order; one for each block, so that a killed run loses one."""
-        blocks = [
-            Stage(f"statistics {k + 1} of {len(self.bounds)}", partial(self._block, k))
-            for k in range(len(self.bounds))
-        ]
-        rest = [
-            Stage(stage.name, partial(_run_on_chosen, self, stage.name))
-            for stage in self.whole.stages()
-            if stage.name not in ("statistics", "select")
-        ]
-        chosen = Stage("chosen", self._chosen_statistics)
-        return [*blocks, Stage("select", self._select), chosen, *rest]
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks."""
+        return len(self.bounds)
 
     def describe(self) -> Mapping[str, str]:
         """Say what the job will do: label → text."""
-        n = len(self.bounds)
-        return {
-            **self.whole.describe(),
-            "baselines": ", ".join(self.algorithms[1:]) or "none",
-            "search": (
-                f"on actors: {n} block{'s' if n > 1 else ''} of up to {BLOCK_ATTRIBUTES:,} "
-                f"attributes, {format_bytes(self.block_bytes())} each, in as many passes over the "
-                f"data; one process would take {format_bytes(self.one_process_bytes())}"
-            ),
-        }
+        return {**super().describe(), "baselines": ", ".join(self.algorithms[1:]) or "none"}
+
+    def block_columns(self) -> int:
+        """Most attributes of a block."""
+        return min(BLOCK_ATTRIBUTES, len(self.whole.layout.names))
 
     def block_bytes(self) -> int:
         """Project one block of the statistics of complete judgments, in memory and on disk."""
-        d = len(self.whole.layout.names)
-        return 8 * min(BLOCK_ATTRIBUTES, d) * (d + 1)
+        return 8 * self.block_columns() * (len(self.whole.layout.names) + 1)
+
+    def shard_bytes(self) -> int:
+        """Project what an actor holds of one block.
+
+        The co-moments of complete judgments become Σ in place; while a block of judgments with gaps
+        is loaded there are three arrays more. The search keeps a few rows for what is selected.
+        """
+        return 2 * self.block_bytes() + 8 * self.block_columns() * 3 * self._most_bought()
 
     def one_process_bytes(self) -> int:
         """Project what the job would take in one process."""
         folds, d = self.whole.inputs.section.folds, len(self.whole.layout.names)
         return one_process_bytes(self.whole.options, d, folds)
 
-    def statistics_bytes(self) -> int:
-        """Size of one partial statistic in memory; where judgments are missing it has 4 arrays."""
-        return 4 * self.block_bytes()
+    def chosen_bytes(self) -> int:
+        """Project what the job on the selected attributes holds: each path buys from few."""
+        names, folds = self.whole.layout.names, self.whole.inputs.section.folds
+        n = min(len(self.algorithms) * self._most_bought(), len(names))
+        return one_process_bytes(self.whole.options, n, folds)
 
-    def columns(self) -> Sequence[str]:
-        """Return the columns the job reads."""
-        return self.whole.columns()
+    def _most_bought(self) -> int:
+        """Most attributes that a path can buy."""
+        settings = self.whole.settings
+        return min(int(settings.budget / settings.costs.min()), len(settings.names))
 
     # --- statistics ---
 
-    def _block(self, number: int, context: Context) -> Mapping[str, Content]:
+    def compute_block(self, number: int, context: Context) -> Mapping[str, Content]:
+        """Stage of one block: its co-moments, and what is known of its attributes."""
         start, stop = self.bounds[number]
         section = self.whole.inputs.section.model_copy(update={"folds": 0})
 
@@ -224,22 +217,25 @@ class BlocksJob(Job):
             settings.known_variance()[start:stop], settings.names[start:stop]
         )
         return {
-            _file("block", number): block.to_arrays(),
-            _file("attributes", number): estimates.to_arrays(),
+            blocks.block_file("block", number): block.to_arrays(),
+            blocks.block_file("attributes", number): estimates.to_arrays(),
         }
 
     def _attributes(self, context: Context) -> AttributeEstimates:
         """Put together what is known of each attribute."""
-        parts = [context.read_arrays(_file("attributes", k)) for k in range(len(self.bounds))]
+        names = [blocks.block_file("attributes", k) for k in range(self.n_blocks)]
+        parts = [context.read_arrays(name) for name in names]
         return AttributeEstimates.concatenate([AttributeEstimates.from_arrays(p) for p in parts])
 
     # --- selection ---
 
-    def _select(self, context: Context) -> Mapping[str, Content]:
+    def select(self, context: Context) -> Mapping[str, Content]:
+        """Stage of the search."""
         estimates, settings = self._attributes(context), self.whole.settings
         vectors = _without_matrix(estimates, settings)
         check_budget(settings.budget, vectors)
         path, support = self._search(context, vectors, estimates)
+        context.count(n_candidates=path.n_candidates)
         paths = {"full": path}
         if "scoring" in self.algorithms:
             paths["scoring"] = select(vectors, settings.budget, "scoring", settings.criterion)
@@ -262,9 +258,7 @@ class BlocksJob(Job):
         shards = [
             self._shard(context, k, vectors, estimates.noise) for k in range(len(self.bounds))
         ]
-        # The co-moments of complete judgments become Σ in place; while a block of judgments with
-        # gaps is loaded there are three arrays more.
-        with context.pool(len(shards), 2 * self.block_bytes()) as pool:
+        with context.pool(len(shards), self.shard_bytes()) as pool:
             return select_distributed(
                 pool,
                 shards,
@@ -281,7 +275,7 @@ class BlocksJob(Job):
     ) -> StoredBlock:
         own = slice(*self.bounds[number])
         return StoredBlock(
-            str(Path(context.folder).resolve() / _file("block", number)),
+            blocks.block_location(context, "block", number),
             noise[own],
             vectors.b[own],
             vectors.v[own],
@@ -294,10 +288,10 @@ class BlocksJob(Job):
     def _tell(self, context: Context) -> None:
         d = len(self.whole.layout.names)
         text = (
-            f"{d:,} attributes were searched in {len(self.bounds)} blocks on actors (one process "
-            f"would have taken {format_bytes(self.one_process_bytes())}). The covariance is the "
-            "estimate as it is, not the nearest positive semi-definite one, and there is no "
-            "cross-validation"
+            f"{d:,} attributes were searched in {blocks.n_blocks_said(self.n_blocks)} on actors "
+            f"(one process would have taken {format_bytes(self.one_process_bytes())}). The "
+            "covariance is the estimate as it is, not the nearest positive semi-definite one, and "
+            "there is no cross-validation"
         )
         if self.left_out:
             text += f"; baselines left out: {', '.join(self.left_out)}"
@@ -313,14 +307,14 @@ class BlocksJob(Job):
 
     def chosen(self, context: Context) -> ChosenJob:
         """Return the job on the attributes that some path has bought."""
-        arrays, settings = context.read_arrays(PATHS), self.whole.settings
-        paths = {name: _stored_path(arrays, name, settings) for name in self.algorithms}
+        arrays, settings = blocks.split_paths(context.read_arrays(PATHS)), self.whole.settings
+        paths = {name: _stored_path(arrays[name], name, settings) for name in self.algorithms}
         bought = np.unique(np.concatenate([path.attributes for path in paths.values()]))
         return self._restricted(bought, {n: _within(p, bought) for n, p in paths.items()})
 
-    def _chosen_statistics(self, context: Context) -> Mapping[str, Content]:
-        job = self.chosen(context)
-        files = job.run_stage("statistics", context)
+    def choose(self, context: Context) -> Mapping[str, Content]:
+        """Stage of the statistics of the selected attributes."""
+        files = super().choose(context)
         totals = self._attributes(context).n_judgments.tolist()
         context.account(
             judgments={
@@ -329,25 +323,6 @@ class BlocksJob(Job):
             }
         )
         return files
-
-    # --- finished runs are as any ---
-
-    @classmethod
-    def predictor(
-        cls, run: FinishedRun, dataset: ParquetDataset, budget: float | None
-    ) -> Predictor:
-        """Apply a finished run's model to a dataset."""
-        return MultiselectJob.predictor(run, dataset, budget)
-
-    @classmethod
-    def page(cls, run: FinishedRun) -> str:
-        """Render the report."""
-        return MultiselectJob.page(run)
-
-    @classmethod
-    def headline(cls, run: FinishedRun) -> str:
-        """Say the result in one sentence."""
-        return MultiselectJob.headline(run)
 
 
 class ChosenJob(MultiselectJob):
@@ -369,25 +344,12 @@ class ChosenJob(MultiselectJob):
         self.layout, self.settings = whole.layout.restricted(settings.names), settings
         self.paths = paths
 
-    def run_stage(self, name: str, context: Context) -> Mapping[str, Content]:
-        """Run one of the ordinary job's stages."""
-        return next(stage for stage in self.stages() if stage.name == name).run(context)
-
-    def _paths(self, context: Context, bundle: Bundle) -> dict[str, SelectionPath]:
+    def _paths(self, training: Training) -> dict[str, SelectionPath]:
         return dict(self.paths)
 
     def _folds(self, judgments: Folded[JudgmentStatistics], context: Context) -> list[int]:
         # The attributes were selected with the objects of every fold.
         return []
-
-
-def _run_on_chosen(job: BlocksJob, name: str, context: Context) -> Mapping[str, Content]:
-    """Run a stage of the ordinary job on the selected attributes."""
-    return job.chosen(context).run_stage(name, context)
-
-
-def _file(what: str, number: int) -> str:
-    return f"statistics/{what}-{number:05d}.npz"
 
 
 def _without_matrix(estimates: AttributeEstimates, settings: Settings) -> Problem:
@@ -433,24 +395,23 @@ def _within(path: SelectionPath, attributes: np.ndarray) -> SelectionPath:
 
 
 def _path_arrays(paths: Mapping[str, SelectionPath]) -> dict[str, np.ndarray]:
-    return {
-        f"{name}/{key}": np.asarray(getattr(path, key))
-        for name, path in paths.items()
-        for key in ("attributes", "objective", "status", "criterion", "label_variance")
-    }
+    stored = ("attributes", "objective", "status", "criterion", "label_variance")
+    return blocks.join_paths(
+        {name: {key: getattr(path, key) for key in stored} for name, path in paths.items()}
+    )
 
 
 def _stored_path(arrays: Mapping[str, np.ndarray], name: str, settings: Settings) -> SelectionPath:
-    attributes = arrays[f"{name}/attributes"]
+    attributes = arrays["attributes"]
     return SelectionPath(
         algorithm=name,
-        criterion=str(arrays[f"{name}/criterion"]),
-        status=arrays[f"{name}/status"].item(),
+        criterion=str(arrays["criterion"]),
+        status=arrays["status"].item(),
         budget=float(settings.budget),
         names=settings.names,
         costs=settings.costs,
         attributes=attributes,
         counts=np.ones(attributes.size, dtype=np.int64),
-        objective=arrays[f"{name}/objective"],
-        label_variance=float(arrays[f"{name}/label_variance"]),
+        objective=arrays["objective"],
+        label_variance=float(arrays["label_variance"]),
     )

@@ -15,11 +15,15 @@ import numpy as np
 from distfms.methods.sequence.costs import GroupCosts
 from distfms.methods.sequence.criteria import make_criterion
 from distfms.methods.sequence.groups import FeatureGroups
-from distfms.methods.sequence.problem import SequenceProblem
+from distfms.methods.sequence.problem import SequenceOutline, SequenceProblem
 from distfms.methods.sequence.residual import Pivot, ResidualGram
+from distfms.stats.comoment_block import ComomentBlock
 
 #: Columns up to which groups share a tile; a larger group is a tile of its own.
 TILE_COLUMNS = 1024
+
+#: Rows of a block that are standardised at a time: what they take beside it is little.
+_ROWS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +82,40 @@ class GroupStatistics:
             problem.costs,
             problem.ridge,
         )
+
+    @classmethod
+    def from_comoments(
+        cls, block: ComomentBlock, outline: SequenceOutline, first: int, last: int
+    ) -> GroupStatistics:
+        """Standardise rows of co-moments, in their memory, which are lost.
+
+        Parameters
+        ----------
+        block : ComomentBlock
+            Of data whose columns are the features, then the targets; holds the columns of the
+            groups, and as rows nothing but them and constant ones. Missing values count as the
+            mean.
+        outline : SequenceOutline
+            Of all groups.
+        first, last : int
+            Groups of the block, at least one.
+        """
+        scaling, weight, matrix = outline.scaling, block.weight, block.comoment
+        kept, n_features = scaling.kept, len(scaling.feature_names)
+        columns, scale = group_columns(outline.groups, first, last), scaling.scale[kept]
+        own = kept[columns] - block.start
+        target = matrix[own, n_features:] / weight
+        target /= np.outer(scale[columns], scaling.target_scale)
+        # Rows only move up and columns to the left, so that nothing is lost that is yet to come.
+        for low in range(0, len(columns), _ROWS_AT_ONCE):
+            rows = slice(low, low + _ROWS_AT_ONCE)
+            part = matrix[own[rows]][:, kept]
+            part /= weight
+            part /= np.outer(scale[columns[rows]], scale)
+            part[np.arange(len(part)), columns[rows]] = 1.0
+            matrix[low : low + len(part), : len(kept)] = part
+        gram = matrix[: len(columns), : len(kept)]
+        return cls(first, last, columns, gram, target, outline.groups, outline.costs, outline.ridge)
 
 
 class GroupBlock:

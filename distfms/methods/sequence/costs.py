@@ -122,9 +122,10 @@ def resolve_costs(
     default = _positive("default", costs.pop("default", 1.0))
     own = np.full(len(names), default)
     by_glob: dict[int, str] = {}
-    for pattern, value in sorted(costs.items(), key=lambda item: item[0] in names):
-        exact = pattern in names
-        for group in _groups_of(pattern, names, "costs"):
+    position = {name: group for group, name in enumerate(names)}
+    for pattern, value in sorted(costs.items(), key=lambda item: item[0] in position):
+        exact = pattern in position
+        for group in _groups_of(pattern, position, "costs"):
             if not exact and group in by_glob:
                 raise SpecError(
                     f"The cost of group {names[group]!r} is given by {by_glob[group]!r} and by "
@@ -132,10 +133,11 @@ def resolve_costs(
                 )
             by_glob[group] = pattern
             own[group] = _positive(pattern, value)
-    return GroupCosts(own, tuple(_shared(name, s, names) for name, s in (shared or {}).items()))
+    items = (shared or {}).items()
+    return GroupCosts(own, tuple(_shared(name, item, position) for name, item in items))
 
 
-def _shared(name: str, item: Mapping[str, object], names: Sequence[str]) -> SharedCost:
+def _shared(name: str, item: Mapping[str, object], names: Mapping[str, int]) -> SharedCost:
     """One shared cost of the spec."""
     unknown = sorted(set(item) - {"groups", "cost"})
     if unknown or "groups" not in item or "cost" not in item:
@@ -148,10 +150,10 @@ def _shared(name: str, item: Mapping[str, object], names: Sequence[str]) -> Shar
     return SharedCost(name, tuple(groups), _positive(name, item["cost"], zero=True))
 
 
-def _groups_of(pattern: str, names: Sequence[str], where: str) -> list[int]:
+def _groups_of(pattern: str, names: Mapping[str, int], where: str) -> list[int]:
     """Find the indices of the groups that a name or glob stands for."""
     if pattern in names:
-        return [list(names).index(pattern)]
+        return [names[pattern]]
     found = [index for index, name in enumerate(names) if fnmatchcase(name, pattern)]
     if not found:
         raise SpecError(f"{pattern!r} in {where} is no group.{nearest(pattern, names)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -94,7 +94,7 @@ def resolve_groups(
     sources = list(column_names if sources is None else sources)
     if len(sources) != len(column_names):
         raise SpecError(f"{len(column_names)} columns but {len(sources)} sources.")
-    known = list(dict.fromkeys(sources))
+    known = dict.fromkeys(sources)  # in order, and quick to look up where there are many
     owner: dict[str, str] = {}
     members: dict[str, list[str]] = {}
     for group, patterns in (groups or {}).items():
@@ -117,7 +117,7 @@ def resolve_groups(
 
 
 def _members_of(
-    group: str, patterns: str | Sequence[str], known: Sequence[str], owner: dict[str, str]
+    group: str, patterns: str | Sequence[str], known: Collection[str], owner: dict[str, str]
 ) -> list[str]:
     """Columns of one group; notes in `owner` whose they are and refuses overlaps."""
     listed = [patterns] if isinstance(patterns, str) else list(patterns)
@@ -137,7 +137,7 @@ def _members_of(
     return members
 
 
-def _matches(group: str, pattern: str, known: Sequence[str]) -> list[str]:
+def _matches(group: str, pattern: str, known: Collection[str]) -> list[str]:
     """Columns that one name or glob stands for."""
     if pattern in known:  # first, so that a name with brackets in it is not read as a glob
         return [pattern]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from distfms.errors import DataError
-from distfms.methods.sequence.problem import Scaling, check_targets_observed
+from distfms.methods.sequence.problem import (
+    Scaling,
+    SequenceOutline,
+    check_targets_observed,
+)
 from distfms.stats.comoments import CoMoments
 
 
@@ -86,6 +90,10 @@ class SequencePath:
         Upper Cholesky factor of C at `support`.
     response : numpy.ndarray of shape (r, P)
         U⁻ᵀ b at `support`.
+    n_candidates : int
+        Candidates evaluated: values of groups computed by the steps that chose, each of which
+        values all groups that are not selected yet, those that doubling does not allow included.
+        0 for a given or random order.
     """
 
     criterion: str
@@ -105,6 +113,7 @@ class SequencePath:
     support: np.ndarray
     upper: np.ndarray
     response: np.ndarray
+    n_candidates: int = 0
 
     def __len__(self) -> int:
         return len(self.order)
@@ -179,6 +188,69 @@ class SequencePath:
             If there are no held-out rows or a target is missing in some.
         """
         return held_out_curve(self.models().coefficients, self.scaling, statistics)
+
+    def restricted(self, features: np.ndarray) -> SequencePath:
+        """Write the path as one on data with some of the features only.
+
+        Parameters
+        ----------
+        features : numpy.ndarray of int, shape (m,)
+            Positions among the D features, ascending; all columns of the path's groups.
+
+        Returns
+        -------
+        SequencePath
+            Its `order` still counts among all groups, everything else knows these features only.
+        """
+        scaling = self.scaling.restricted(features)
+        support = np.searchsorted(features[scaling.kept], self.scaling.kept[self.support])
+        return replace(self, scaling=scaling, support=support)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Give what is not known from the problem's outline, as named arrays."""
+        arrays = {name: np.asarray(getattr(self, name)) for name in _STORED}
+        return arrays | {"notes": np.array(self.notes, dtype=np.str_)}
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, np.ndarray], outline: SequenceOutline
+    ) -> SequencePath:
+        """Inverse of `to_arrays`.
+
+        Parameters
+        ----------
+        arrays : mapping of str to numpy.ndarray
+        outline : SequenceOutline
+            Of the problem that the path is of.
+        """
+        order, cost = arrays["order"], arrays["cost"]
+        return cls(
+            criterion=str(arrays["criterion"]),
+            cost_aware=bool(arrays["cost_aware"]),
+            doubling=bool(arrays["doubling"]),
+            ridge=outline.ridge,
+            order=order,
+            groups=tuple(outline.groups.names[g] for g in order),
+            columns=outline.columns_of(order),
+            cost=cost,
+            spent=np.cumsum(cost),
+            gain=arrays["gain"],
+            ranks=arrays["ranks"],
+            doubling_capable=bool(arrays["doubling_capable"]),
+            notes=tuple(arrays["notes"].tolist()),
+            scaling=outline.scaling,
+            support=arrays["support"],
+            upper=arrays["upper"],
+            response=arrays["response"],
+            n_candidates=int(arrays["n_candidates"]),
+        )
+
+
+_STORED = (
+    "criterion", "cost_aware", "doubling", "order", "cost", "gain", "ranks", "doubling_capable",
+    "support", "upper", "response", "n_candidates",
+)  # fmt: skip
+"""Members of a path that `SequencePath.to_arrays` gives as they are."""
 
 
 def held_out_curve(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -49,6 +49,25 @@ class Scaling:
         kept = set(self.kept.tolist())
         return tuple(name for i, name in enumerate(self.feature_names) if i not in kept)
 
+    def restricted(self, features: np.ndarray) -> Scaling:
+        """Scaling of some of the features alone, followed by the targets.
+
+        Parameters
+        ----------
+        features : numpy.ndarray of int, shape (m,)
+            Their positions among the D, ascending; in the result they are 0 … m − 1.
+        """
+        n = len(features)
+        return replace(
+            self,
+            feature_names=tuple(self.feature_names[int(f)] for f in features),
+            feature_columns=tuple(range(n)),
+            target_columns=tuple(range(n, n + len(self.target_names))),
+            kept=np.flatnonzero(np.isin(features, self.kept)),
+            mean=self.mean[features],
+            scale=self.scale[features],
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class SequenceOutline:
@@ -74,6 +93,11 @@ class SequenceOutline:
     def label_variance(self) -> float:
         """YᵀY/n summed over the standardised targets, which is P; F is at most half of it."""
         return float(self.n_targets)
+
+    def columns_of(self, groups: Iterable[int]) -> tuple[tuple[str, ...], ...]:
+        """Names of the columns of some groups, constant ones left out."""
+        names = [self.scaling.feature_names[i] for i in self.scaling.kept]
+        return tuple(tuple(names[c] for c in self.groups.columns[g]) for g in groups)
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,64 +201,122 @@ def problem_from_comoments(
         If there are no rows, a target is constant or missing in some rows, or every feature is
         constant.
     """
-    _check(statistics, features, targets, groups, ridge, target_names)
+    _check(groups, len(features), ridge)
+    if not statistics.weight > 0:
+        raise DataError("There are no training rows to select on.")
+    check_targets_observed(statistics, targets, target_names)
     columns = [*features, *targets]
     covariance = np.asarray(statistics.covariance(pairwise=False))[np.ix_(columns, columns)]
-    mean = np.asarray(statistics.mean, dtype=np.float64)[columns]
-    scale = np.sqrt(np.clip(np.diagonal(covariance), 0.0, None))
-    constant = statistics.constant_columns()[columns]
-    n = len(features)
-    if constant[n:].any():
-        names = [name for name, c in zip(target_names, constant[n:], strict=True) if c]
-        raise DataError(f"Target {', '.join(map(repr, names))} is constant: nothing to explain.")
-    kept = np.flatnonzero(~constant[:n])
-    if not len(kept):
-        raise DataError("Every feature column is constant: there is nothing to select from.")
-    gram = covariance[np.ix_(kept, kept)] / np.outer(scale[kept], scale[kept])
+    outline = outline_from_columns(
+        np.asarray(statistics.mean, dtype=np.float64)[columns],
+        np.diagonal(covariance),
+        statistics.constant_columns()[columns],
+        feature_names=feature_names,
+        target_names=target_names,
+        groups=groups,
+        costs=costs,
+        ridge=ridge,
+        n_samples=int(statistics.n_samples),
+    )
+    scaling = replace(
+        outline.scaling,
+        feature_columns=tuple(int(c) for c in features),
+        target_columns=tuple(int(c) for c in targets),
+    )
+    kept, scale = scaling.kept, scaling.scale[scaling.kept]
+    gram = covariance[np.ix_(kept, kept)] / np.outer(scale, scale)
     np.fill_diagonal(gram, 1.0)
-    target = covariance[kept, n:] / np.outer(scale[kept], scale[n:])
-    kept_groups, surviving = groups.restrict(kept.tolist())
-    all_costs = costs if costs is not None else GroupCosts(np.ones(len(groups)))
+    target = covariance[kept, len(features) :] / np.outer(scale, scaling.target_scale)
     return SequenceProblem(
         gram=gram,
         target=np.ascontiguousarray(target),
+        groups=outline.groups,
+        costs=outline.costs,
+        ridge=outline.ridge,
+        scaling=scaling,
+        dropped_groups=outline.dropped_groups,
+        n_samples=outline.n_samples,
+    )
+
+
+def outline_from_columns(
+    mean: np.ndarray,
+    variance: np.ndarray,
+    constant: np.ndarray,
+    *,
+    feature_names: Sequence[str],
+    target_names: Sequence[str],
+    groups: FeatureGroups,
+    costs: GroupCosts | None = None,
+    ridge: float = 0.0,
+    n_samples: int = 0,
+) -> SequenceOutline:
+    """Find the outline of a problem from what is known of single columns.
+
+    Parameters
+    ----------
+    mean, variance : numpy.ndarray of shape (D + P,)
+        Of the features, then the targets; missing values count as the mean.
+    constant : numpy.ndarray of bool, shape (D + P,)
+    feature_names, target_names, groups, costs, ridge
+        As for :func:`problem_from_comoments`.
+    n_samples : int
+        Rows behind the statistics.
+
+    Raises
+    ------
+    SpecError
+        If the ridge is negative or the groups do not partition the features.
+    DataError
+        If a target is constant, or every feature is.
+    """
+    n, n_targets = len(feature_names), len(target_names)
+    _check(groups, n, ridge)
+    require_varying_targets(constant[n:], target_names)
+    kept = np.flatnonzero(~constant[:n])
+    if not len(kept):
+        raise DataError("Every feature column is constant: there is nothing to select from.")
+    scale = np.sqrt(np.clip(variance, 0.0, None))
+    kept_groups, surviving = groups.restrict(kept.tolist())
+    all_costs = costs if costs is not None else GroupCosts(np.ones(len(groups)))
+    known = set(surviving)
+    return SequenceOutline(
         groups=kept_groups,
         costs=all_costs.take(surviving),
         ridge=float(ridge),
         scaling=Scaling(
             feature_names=tuple(feature_names),
             target_names=tuple(target_names),
-            feature_columns=tuple(int(c) for c in features),
-            target_columns=tuple(int(c) for c in targets),
+            feature_columns=tuple(range(n)),
+            target_columns=tuple(range(n, n + n_targets)),
             kept=kept,
             mean=mean[:n],
             scale=scale[:n],
             target_mean=mean[n:],
             target_scale=scale[n:],
         ),
-        dropped_groups=tuple(
-            name for index, name in enumerate(groups.names) if index not in set(surviving)
-        ),
-        n_samples=int(statistics.n_samples),
+        n_targets=n_targets,
+        dropped_groups=tuple(name for index, name in enumerate(groups.names) if index not in known),
+        n_samples=n_samples,
     )
 
 
-def _check(
-    statistics: CoMoments,
-    features: Sequence[int],
-    targets: Sequence[int],
-    groups: FeatureGroups,
-    ridge: float,
-    target_names: Sequence[str],
-) -> None:
+def _check(groups: FeatureGroups, n_features: int, ridge: float) -> None:
     """Refuse what cannot be a selection problem."""
     if not (np.isfinite(ridge) and ridge >= 0):
         raise SpecError(f"ridge is {ridge!r}; it must be finite and at least 0.")
-    if sorted(c for group in groups.columns for c in group) != list(range(len(features))):
-        raise SpecError(f"The groups do not partition the {len(features)} feature columns.")
-    if not statistics.weight > 0:
-        raise DataError("There are no training rows to select on.")
-    check_targets_observed(statistics, targets, target_names)
+    if sorted(c for group in groups.columns for c in group) != list(range(n_features)):
+        raise SpecError(f"The groups do not partition the {n_features} feature columns.")
+
+
+def require_varying_targets(constant: np.ndarray, names: Sequence[str]) -> None:
+    """Raise `DataError` if a target is constant."""
+    if constant.any():
+        listed = [name for name, c in zip(names, constant, strict=True) if c]
+        raise DataError(
+            f"Target {', '.join(map(repr, listed))} is constant in the rows to train on: there is "
+            "nothing to explain. Check `data.target`."
+        )
 
 
 def check_targets_observed(

@@ -1,4 +1,4 @@
-"""The second pass of group sequencing: predictions of the prefixes on held-out rows."""
+"""What group sequencing reads besides co-moments: blocks of them, and predictions of prefixes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,114 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.blocks import RowBlock
+from distfms.data.blocks import ColumnPlan, RowBlock
 from distfms.data.dataset import Partition
 from distfms.data.folds import hash_keys
-from distfms.methods.rows import RowSource
+from distfms.methods.contract import PartialReader
+from distfms.methods.rows import RowCounts, RowSource
 from distfms.methods.sequence.scores import AccuracyCounts, RankingScores
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
+from distfms.stats.comoment_block import ComomentBlock
+from distfms.stats.comoments import CoMoments
 
 _CHUNK_VALUES = 1 << 20
+
+
+@dataclass(frozen=True)
+class ComomentBlockReader(PartialReader):
+    """Reads ``block``: some rows of the co-moments of the training rows.
+
+    Attributes
+    ----------
+    source : RowSource
+        Without folds.
+    start, stop : int
+        Columns of the block, of all features and targets.
+    totals : bool
+        Whether to read ``counts`` (`RowCounts` of all features) and ``targets`` (`CoMoments`) as
+        well; only then separate held-out rows are read.
+    """
+
+    source: RowSource
+    start: int
+    stop: int
+    totals: bool
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        totals = {"counts": RowCounts, "targets": CoMoments} if self.totals else {}
+        return {"block": ComomentBlock, **totals}
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and summarise its training rows."""
+        source, own = self.source, slice(self.start, self.stop)
+        nothing = ComomentBlock.empty(source.plan.n_columns, own)
+        if source.held_out and not self.totals:
+            return Bundle({"block": Folded((nothing, nothing))})
+        block = source.read(partition)
+        # The block last: its co-moments use the values as scratch.
+        members: dict[str, Folded[Any]] = self._totals(block) if self.totals else {}
+        train = nothing
+        if not source.held_out:
+            rows = block.part_slices[0]
+            weight = None if block.weight is None else block.weight[rows]
+            sums = None if block.part_sums is None else block.part_sums[0]
+            values = block.values[:, rows]
+            train = ComomentBlock.from_block(values, own, weight, overwrite=True, sums=sums)
+        return Bundle({"block": Folded((train, nothing)), **members})
+
+    def _totals(self, block: RowBlock) -> dict[str, Folded[Any]]:
+        n_features, n_targets = block.n_features, len(block.target)
+        has_gaps = self.source.section.missing == "mean"
+
+        def targets(part: int) -> CoMoments:
+            rows = block.part_slices[part]
+            weight = None if block.weight is None else block.weight[rows]
+            return CoMoments.from_block(block.target[:, rows], weight)
+
+        return {
+            "counts": self.source.folded(
+                lambda part: RowCounts.from_block(block, part, count_missing=has_gaps),
+                RowCounts.empty(n_features, n_targets),
+            ),
+            "targets": self.source.folded(targets, CoMoments.empty(n_targets)),
+        }
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        columns = [self.start, self.stop]
+        kind = {"kind": "co-moment block", "block": columns, "totals": self.totals}
+        return {**self.source.key(), **kind}
+
+
+@dataclass(frozen=True)
+class NarrowedSource(RowSource):
+    """Rows of some columns, without those that lack a value of any column.
+
+    Attributes
+    ----------
+    everything : ColumnPlan
+        All columns; those of `plan` among them.
+    """
+
+    everything: ColumnPlan
+
+    def read(self, partition: Partition) -> RowBlock:
+        """Read a partition; what is left out depends on all columns."""
+        block = RowSource(
+            self.reader, self.section, self.seed, self.held_out, self.everything
+        ).read(partition)
+        by_name = {column.name: column for column in self.everything.columns}
+        kept = [by_name[column.name] for column in self.plan.columns]
+        rows = [row for column in kept for row in range(column.start, column.stop)]
+        return block.restricted(rows, self.plan.n_features)
+
+    def key(self) -> dict[str, Any]:
+        """Plain values that a partial depends on, beside its partition."""
+        read = [[column.name, column.levels] for column in self.everything.columns]
+        return {**super().key(), "read": read}
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +161,7 @@ class Scorers:
 
 
 @dataclass(frozen=True, eq=False)
-class ScoreReader:
+class ScoreReader(PartialReader):
     """Reads ``accuracy`` and ``ranking`` of the held-out rows, whichever are wanted.
 
     Attributes
@@ -146,7 +245,3 @@ class ScoreReader:
             "threshold": self.threshold,
             "ranks": self.ranks,
         }
-
-    def partition_key(self, partition: Partition) -> str:
-        """Fingerprint of a partition."""
-        return partition.fingerprint

@@ -176,6 +176,25 @@ def test_the_buffer_is_reused_in_a_thread_and_a_copy_is_kept(tmp_path):
     assert read(small).values.tolist() == [[2.0], [2.0]]
 
 
+def test_some_columns_of_a_block(tmp_path):
+    columns = {name: np.arange(4.0) + 10 * k for k, name in enumerate("abcy")}
+    columns["b"][2] = np.nan
+    for missing in ("mean", "drop"):
+        dataset = open_table(tmp_path, columns)
+        block = read(dataset, target="y", missing=missing, folds=FoldPlan(2, 0.0, 0))
+        some = block.restricted([2, 0, 3], 2)
+        assert some.names == ("c", "a", "y")
+        np.testing.assert_array_equal(some.features, block.values[[2, 0]])
+        np.testing.assert_array_equal(some.target, block.target)
+        assert some.rows is block.rows
+        assert not np.shares_memory(some.values, block.values)
+        if missing == "mean":
+            np.testing.assert_array_equal(some.part_sums, block.part_sums[:, [2, 0, 3]])
+        else:
+            assert some.part_sums is None
+            assert some.dropped == block.dropped
+
+
 def test_categories_become_indicator_rows(tmp_path):
     columns = {"x": [1.0, 2.0, 3.0], "c": ["v", None, "u"], "y": [0.0, 0.0, 0.0]}
     dataset = open_table(tmp_path, columns)

@@ -20,12 +20,14 @@ from distfms.methods.sequence.distributed import BlockState, Turn, best_offers
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.groups import FeatureGroups
 from distfms.methods.sequence.trail import Cap
+from distfms.stats.comoment_block import ComomentBlock
 from tests.reference.distributed_cases import (
     awkward_sequence_problem,
     distributed_sequence,
     group_shards_of,
     require_same_sequence,
 )
+from tests.reference.sequence import correlated, make_problem
 
 
 @pytest.fixture(autouse=True)
@@ -141,3 +143,34 @@ def test_tiles_and_blocks_are_whole_groups():
         assert starts[-1] == 7
         assert len(starts) <= n + 1
         assert set(starts) <= set(tile_starts(groups, 8))
+
+
+@pytest.mark.parametrize("n_constant", [0, 3])
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_standardised_blocks_are_rows_of_the_problem(n_constant, share):
+    rng = np.random.default_rng(2)
+    X, Y, groups = correlated(rng, 200, [3, 1, 4, 2, 2], n_targets=2)
+    X = 5.0 + 3.0 * X
+    X[:, [1, 3, 11][:n_constant]] = 7.0
+    X[rng.random(X.shape) < share] = np.nan
+    problem = make_problem(X, Y, groups, ridge=0.1)
+    outline, d = problem.outline, X.shape[1]
+    data = np.ascontiguousarray(np.column_stack((X, Y)).T)
+    before = np.cumsum([0, *map(len, groups)])
+    # The group whose one column may be constant is in the first block.
+    first = 0
+    for low, high in ((0, 2), (2, 5)):
+        columns = slice(int(before[low]), int(before[high]))
+        block = ComomentBlock.from_block(data, columns).imputed()
+        names = {f"g{g}" for g in range(low, high)} & set(outline.groups.names)
+        last = first + len(names)
+        found = GroupStatistics.from_comoments(block, outline, first, last)
+        expected = GroupStatistics.of(problem, first, last)
+        np.testing.assert_array_equal(found.columns, expected.columns)
+        assert found.gram.shape == expected.gram.shape == (len(found.columns), d - n_constant)
+        np.testing.assert_allclose(found.gram, expected.gram, rtol=1e-10, atol=1e-13)
+        np.testing.assert_allclose(found.target, expected.target, rtol=1e-10, atol=1e-13)
+        assert (found.gram[np.arange(len(found.columns)), found.columns] == 1.0).all()
+        assert np.shares_memory(found.gram, block.comoment)
+        first = last
+    assert first == len(outline.groups)

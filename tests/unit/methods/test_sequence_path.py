@@ -6,7 +6,9 @@ from distfms.errors import DataError, SpecError
 from distfms.methods.sequence.costs import GroupCosts
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.groups import FeatureGroups
+from distfms.methods.sequence.path import SequencePath
 from distfms.methods.sequence.problem import problem_from_comoments
+from distfms.stats.base import from_bytes, to_bytes
 from distfms.stats.comoments import CoMoments
 from tests.reference.sequence import comoments, correlated, make_problem
 
@@ -159,3 +161,43 @@ def test_no_held_out_rows_is_an_error(data):
     path = sequence(make_problem(*data))
     with pytest.raises(DataError, match="no held-out rows"):
         path.held_out(CoMoments.empty(10))
+
+
+@pytest.fixture
+def path_and_problem(data):
+    X, Y, groups = data
+    X = X.copy()
+    X[:, 2] = 1.0  # a constant column, a group of its own
+    problem = make_problem(X, Y, groups, GroupCosts(np.array([1.0, 1.0, 9.0, 2.0])), ridge=1e-3)
+    return sequence(problem, "omp", doubling=True, max_groups=2), problem, X, Y
+
+
+def test_a_path_comes_back_from_its_arrays(path_and_problem):
+    path, problem, *_ = path_and_problem
+    arrays = from_bytes(to_bytes(path.to_arrays()))
+    again = SequencePath.from_arrays(arrays, problem.outline)
+    assert path.notes
+    for name, value in vars(path).items():
+        if isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(getattr(again, name), value)
+        elif name == "scaling":
+            assert again.scaling is problem.outline.scaling
+        else:
+            assert getattr(again, name) == value, name
+
+
+def test_a_restricted_path_predicts_the_same_from_fewer_columns(path_and_problem):
+    path, problem, X, Y = path_and_problem
+    names = {name for group in path.columns for name in group} | {"x2"}
+    features = np.array([i for i in range(X.shape[1]) if f"x{i}" in names])
+    assert 1 < len(features) < X.shape[1]
+    fewer = path.restricted(features)
+    whole, part = path.models(), fewer.models()
+    np.testing.assert_array_equal(part.coefficients, whole.coefficients[:, features])
+    np.testing.assert_allclose(part.intercept, whole.intercept, rtol=1e-12)
+    assert fewer.scaling.dropped == ("x2",)
+    curves = [path.held_out(comoments(X, Y)), fewer.held_out(comoments(X[:, features], Y))]
+    np.testing.assert_allclose(curves[0].mse, curves[1].mse, rtol=1e-12)
+    unused = np.setdiff1d(np.arange(X.shape[1]), features)
+    assert not whole.coefficients[:, unused].any()
+    assert problem.outline.columns_of(path.order) == path.columns

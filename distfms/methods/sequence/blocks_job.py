@@ -1,0 +1,411 @@
+"""The job of group sequencing for more columns than one process can pair.
+
+See :mod:`distfms.methods.blocks` for how it goes. The columns are put in the order of their groups,
+so that a block of whole groups is a run of columns. The sequence has to end before the products of
+its columns are too many for one process: models and curves need them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import ClassVar
+
+import numpy as np
+
+from distfms.data.blocks import ColumnPlan, require_observed
+from distfms.data.dataset import ParquetDataset
+from distfms.engine.memory import format_bytes
+from distfms.engine.store import Location
+from distfms.errors import SpecError
+from distfms.methods import blocks
+from distfms.methods.contract import Content, Context, Job
+from distfms.methods.rows import RowCounts, RowSource
+from distfms.methods.sequence.blocks import TILE_COLUMNS, GroupStatistics, tile_starts
+from distfms.methods.sequence.distributed import sequence_distributed
+from distfms.methods.sequence.evaluate import Settings
+from distfms.methods.sequence.groups import FeatureGroups
+from distfms.methods.sequence.job import SequenceJob
+from distfms.methods.sequence.job_sizes import (
+    NOT_IN_BLOCKS,
+    Sizes,
+    searched_rules,
+    too_long,
+    without_folds,
+)
+from distfms.methods.sequence.options import SequenceOptions
+from distfms.methods.sequence.path import SequencePath
+from distfms.methods.sequence.problem import (
+    SequenceOutline,
+    outline_from_columns,
+    require_varying_targets,
+)
+from distfms.methods.sequence.read import ComomentBlockReader, NarrowedSource
+from distfms.methods.sequence.rules import Rule
+from distfms.stats.base import Folded
+from distfms.stats.comoment_block import ComomentBlock
+from distfms.stats.comoments import CoMoments
+
+#: Columns up to which groups share a block, a category taken for `LEVELS_GUESSED` of them; a
+#: larger group is a block of its own. It decides about the last bits of the result, and so depends
+#: on nothing.
+BLOCK_COLUMNS = 2 * TILE_COLUMNS
+
+PATHS = "statistics/paths.npz"
+TARGETS = "statistics/targets.npz"
+
+
+def choose_form(job: SequenceJob) -> Job:
+    """Return the job itself or in blocks, as its options say or its size asks for.
+
+    Parameters
+    ----------
+    job : SequenceJob
+
+    Raises
+    ------
+    SpecError
+        If blocks are asked for where they cannot be used.
+    """
+    options = job.options
+    if options.blocks == "never" or (options.blocks == "auto" and options.family != "gaussian"):
+        return job
+    if options.family != "gaussian":
+        raise SpecError(
+            "`sequence.blocks: always` needs `sequence.family: gaussian`; it is "
+            f"{options.family}, whose refits need more than the Gram matrix."
+        )
+    sizes = Sizes.of(job)
+    whole, chosen = sizes.one_process_bytes(), sizes.chosen_bytes()
+    if options.blocks == "auto" and whole <= blocks.ONE_PROCESS_BYTES:
+        return job
+    if chosen <= blocks.ONE_PROCESS_BYTES:
+        return SequenceBlocksJob(job)
+    if options.blocks == "always":
+        raise SpecError(too_long(sizes))
+    most = sizes.most_groups()
+    if most:
+        job.advice = (
+            f"in one process, about {format_bytes(whole)}; in blocks on actors with "
+            f"`sequence.max_groups` of at most {most:,}"
+        )
+    return job
+
+
+# --- the job ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StoredGroups:
+    """A block of the co-moments in a file of the run folder, for an actor to load.
+
+    Attributes
+    ----------
+    location : Path or RemotePath
+        See :func:`distfms.methods.blocks.block_location`.
+    outline : SequenceOutline
+    first, last : int
+        Its groups, constant ones left out.
+    """
+
+    location: Location
+    outline: SequenceOutline
+    first: int
+    last: int
+
+    def load(self) -> GroupStatistics:
+        """Read the file."""
+        block = ComomentBlock.from_arrays(blocks.load_block(self.location))
+        return GroupStatistics.from_comoments(block, self.outline, self.first, self.last)
+
+
+class SequenceBlocksJob(blocks.BlocksJob):
+    """Group sequencing with the Gram matrix in blocks.
+
+    Parameters
+    ----------
+    whole : SequenceJob
+        The same job for one process.
+    """
+
+    name: ClassVar[str] = "sequence"
+    columns_are = "columns"
+    Options = SequenceOptions
+    Whole = SequenceJob
+    whole: GroupsJob
+
+    def __init__(self, whole: SequenceJob) -> None:
+        self.sizes, self.rules = Sizes.of(whole), searched_rules(whole)
+        self.left_out = [b.name for b in whole.baselines if b.criterion in NOT_IN_BLOCKS]
+        super().__init__(GroupsJob(whole, range(len(whole.groups))))
+        bounds = [0, *np.cumsum(self.sizes.widths).tolist()]
+        guessed = FeatureGroups(
+            self.whole.groups.names,
+            tuple(tuple(range(*pair)) for pair in pairwise(bounds)),
+        )
+        #: First group of each block, and the number of groups.
+        self.starts = tile_starts(guessed, BLOCK_COLUMNS)
+
+    # --- what the driver asks ---
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks."""
+        return len(self.starts) - 1
+
+    def describe(self) -> Mapping[str, str]:
+        """Say what the job will do: label → text."""
+        names = [rule.name for rule in self.whole.baselines if rule.name not in self.left_out]
+        return {**super().describe(), "baselines": ", ".join(names) or "none"}
+
+    def block_columns(self) -> int:
+        """Most columns of a block, a category taken for `LEVELS_GUESSED` of them."""
+        edges = np.concatenate(([0], np.cumsum(self.sizes.widths)))[self.starts]
+        return int(np.diff(edges).max())
+
+    def block_bytes(self) -> int:
+        """Project one block of the co-moments, in memory and on disk."""
+        return 8 * self.block_columns() * (self.sizes.n_columns + self.sizes.n_targets)
+
+    def matrices(self) -> int:
+        """Arrays of one block's size that a partial statistic may have."""
+        has_gaps = self.whole.inputs.section.missing == "mean"
+        return blocks.MATRICES_WITH_GAPS if has_gaps else 1
+
+    def one_process_bytes(self) -> int:
+        """Project what the job would take in one process."""
+        return self.sizes.one_process_bytes()
+
+    def chosen_bytes(self) -> int:
+        """Project what the job on the chosen columns holds."""
+        return self.sizes.chosen_bytes()
+
+    def shard_bytes(self) -> int:
+        """Project what an actor holds of one block: its rows, and those of the factor."""
+        rank = min(self.sizes.support(), self.sizes.n_columns)
+        return self.block_bytes() + 8 * self.block_columns() * 2 * rank
+
+    # --- statistics ---
+
+    def compute_block(self, number: int, context: Context) -> Mapping[str, Content]:
+        """Stage of one block: its co-moments, and what is known of its columns."""
+        plan, settings = self.whole.planned(context)
+        groups = settings.groups.columns[self.starts[number] : self.starts[number + 1]]
+        start, stop = groups[0][0], groups[-1][-1] + 1
+
+        def reader(dataset: ParquetDataset, held_out: bool) -> ComomentBlockReader:
+            source = self.whole.row_source(plan, dataset, held_out)
+            return ComomentBlockReader(source, start, stop, totals=number == 0)
+
+        # Partials of all blocks together are D × D numbers for each partition: not for the cache.
+        bundle = context.reduce(reader, cache=False)
+        block: ComomentBlock = bundle["block"].train()
+        files: dict[str, Content] = {}
+        if number == 0:
+            files[TARGETS] = self.whole.target_columns(bundle["targets"])
+            self.whole.tell_counts(context, plan, bundle["counts"])
+        require_observed(plan.feature_names[start:stop], block.observed_weight[start:stop])
+        columns = {
+            "mean": block.mean[start:stop],
+            "variance": np.diagonal(block.comoment, start) / block.weight,
+            "constant": block.constant_columns(),
+        }
+        return {
+            blocks.block_file("block", number): block.imputed().to_arrays(),
+            blocks.block_file("columns", number): columns,
+            **files,
+        }
+
+    def _outline(self, context: Context, settings: Settings) -> SequenceOutline:
+        """Problem without its matrix, from what the blocks' stages have written."""
+        names = [blocks.block_file("columns", k) for k in range(self.n_blocks)]
+        parts = [context.read_arrays(name) for name in [*names, TARGETS]]
+        return outline_from_columns(
+            *(np.concatenate([p[key] for p in parts]) for key in ("mean", "variance", "constant")),
+            feature_names=settings.feature_names,
+            target_names=settings.target_names,
+            groups=settings.groups,
+            costs=settings.costs,
+            ridge=settings.ridge,
+            n_samples=int(parts[-1]["n_samples"]),
+        )
+
+    # --- selection ---
+
+    def select(self, context: Context) -> Mapping[str, Content]:
+        """Stage of the search, by every rule."""
+        plan, settings = self.whole.planned(context)
+        outline = self._outline(context, settings)
+        shards = self._shards(context, outline, settings)
+        with context.pool(len(shards), self.shard_bytes()) as pool:
+            paths = {
+                rule.name: sequence_distributed(
+                    pool,
+                    shards,
+                    outline,
+                    rule.criterion,
+                    cost_aware=rule.cost_aware,
+                    doubling=rule.doubling,
+                    seed=settings.seed,
+                    max_groups=settings.max_groups,
+                )
+                for rule in self.rules
+            }
+        self._tell(context)
+        path = paths[self.whole.rule.name]
+        context.count(n_candidates=path.n_candidates)
+        selection = self.whole.selection(plan, path)
+        arrays = {name: path.to_arrays() for name, path in paths.items()}
+        return {"selection.json": selection, PATHS: blocks.join_paths(arrays)}
+
+    def _shards(
+        self, context: Context, outline: SequenceOutline, settings: Settings
+    ) -> list[StoredGroups]:
+        """Blocks with what is left of their groups, without those that have none."""
+        position = {name: g for g, name in enumerate(settings.groups.names)}
+        kept = [position[name] for name in outline.groups.names]
+        edges = np.searchsorted(kept, self.starts).tolist()
+        return [
+            StoredGroups(blocks.block_location(context, "block", k), outline, first, last)
+            for k, (first, last) in enumerate(pairwise(edges))
+            if first < last
+        ]
+
+    def _tell(self, context: Context) -> None:
+        text = (
+            f"{len(self.whole.groups):,} groups were searched in "
+            f"{blocks.n_blocks_said(self.n_blocks)} on actors (one process would have taken "
+            f"{format_bytes(self.one_process_bytes())}). There is no cross-validation"
+        )
+        if self.left_out:
+            text += f"; baselines left out: {', '.join(self.left_out)}"
+        context.note(f"{text}.")
+
+    # --- after the search: the ordinary job on the chosen columns ---
+
+    def chosen(self, context: Context) -> ChosenJob:
+        """Return the job on the groups that some search has chosen."""
+        plan, settings = self.whole.planned(context)
+        outline = self._outline(context, settings)
+        stored = blocks.split_paths(context.read_arrays(PATHS))
+        paths = {rule: SequencePath.from_arrays(a, outline) for rule, a in stored.items()}
+        names = {name for path in paths.values() for name in path.groups}
+        groups = [g for g, name in enumerate(settings.groups.names) if name in names]
+        features = np.array([c for g in groups for c in settings.groups.columns[g]], dtype=np.intp)
+        restricted = {rule: path.restricted(features) for rule, path in paths.items()}
+        return ChosenJob(self.whole, groups, restricted, plan)
+
+
+# --- the job in one process, on some groups -----------------------------------------------------
+
+
+class GroupsJob(SequenceJob):
+    """A job on some of the groups, without folds and with its columns in the order of the groups.
+
+    Parameters
+    ----------
+    job : SequenceJob
+    groups : sequence of int
+        Indices of the groups, ascending.
+    """
+
+    def __init__(self, job: SequenceJob, groups: Sequence[int]) -> None:
+        self.__dict__.update(vars(job))
+        members = [[job.roles.features[c] for c in job.groups.columns[g]] for g in groups]
+        features = tuple(name for group in members for name in group)
+        edges = [0, *np.cumsum([len(group) for group in members]).tolist()]
+        self.groups = FeatureGroups(
+            tuple(job.groups.names[g] for g in groups),
+            tuple(tuple(range(*pair)) for pair in pairwise(edges)),
+        )
+        self.roles = replace(job.roles, features=features)
+        known = set(features)
+        self.categorical = tuple(name for name in job.categorical if name in known)
+        self.costs = job.costs.take(groups)
+        self.inputs = replace(job.inputs, section=without_folds(job.inputs.section))
+
+    def planned(self, context: Context) -> tuple[ColumnPlan, Settings]:
+        """Return the plan of the columns, and the settings on it."""
+        plan = self._plan(context)
+        return plan, self._settings(plan)
+
+    def row_source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> RowSource:
+        """Return all that is needed to read a partition of a dataset."""
+        return self._source(plan, dataset, held_out)
+
+    def selection(self, plan: ColumnPlan, path: SequencePath) -> dict[str, object]:
+        """Return the content of ``selection.json``."""
+        return self._selection(plan, path)
+
+    def target_columns(self, targets: Folded[CoMoments]) -> dict[str, np.ndarray]:
+        """Return what is known of the targets' columns.
+
+        Raises
+        ------
+        DataError
+            If there are too few rows, or a target is constant.
+        """
+        train = targets.train()
+        self._require_rows(train, targets.test)
+        constant = train.constant_columns()
+        require_varying_targets(constant, self.roles.target)
+        return {
+            "n_samples": np.array(train.n_samples),
+            "mean": train.mean,
+            "variance": train.variance(),
+            "constant": constant,
+        }
+
+    def tell_counts(self, context: Context, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:
+        """Account for rows left out and values filled in."""
+        self._tell_counts(context, plan, counts)
+
+
+class ChosenJob(GroupsJob):
+    """The ordinary job on the groups that were chosen in blocks.
+
+    Parameters
+    ----------
+    whole : GroupsJob
+    groups : sequence of int
+        The chosen groups, ascending.
+    paths : mapping of str to SequencePath
+        What the searches among all groups found, by rule, as paths on the chosen columns.
+    everything : ColumnPlan
+        All columns.
+    """
+
+    def __init__(
+        self,
+        whole: GroupsJob,
+        groups: Sequence[int],
+        paths: Mapping[str, SequencePath],
+        everything: ColumnPlan,
+    ) -> None:
+        super().__init__(whole, groups)
+        self.paths, self.everything = paths, everything
+        self.baselines = tuple(b for b in whole.baselines if b.criterion not in NOT_IN_BLOCKS)
+
+    def _source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> RowSource:
+        source = super()._source(plan, dataset, held_out)
+        # Otherwise no other column decides whether a row counts.
+        if self.inputs.section.missing != "drop":
+            return source
+        return NarrowedSource(**vars(source), everything=self.everything)
+
+    def _tell_counts(self, context: Context, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:
+        # The stage of the first block has counted all columns.
+        return
+
+    def _path(self, context: Context) -> SequencePath:
+        return self.paths[self.rule.name]
+
+    def _sequences(
+        self,
+        context: Context,
+        settings: Settings,
+        moments: Folded[CoMoments],
+        rules: Sequence[Rule],
+    ) -> dict[str, SequencePath]:
+        return {rule.name: self.paths[rule.name] for rule in rules}

@@ -1,0 +1,386 @@
+"""Sequencing with the Gram matrix in blocks is the job of one process but for what it says."""
+
+import json
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from distfms.engine.memory import COLUMN_BYTES
+from distfms.errors import DataError, EngineError, SpecError
+from distfms.methods.sequence import blocks_job
+from distfms.methods.sequence.blocks_job import SequenceBlocksJob, Sizes
+from distfms.methods.sequence.job import SequenceJob
+from distfms.runs.driver import prepare, run_job
+from distfms.runs.folder import RunFolder
+from distfms.runs.predict import predict_file
+from distfms.spec import DataSection
+from tests.conformance import test_distributed_greedy as mishaps
+from tests.e2e.jobs import results, stage
+from tests.e2e.memory import Peaks
+from tests.e2e.sequence_jobs import mixed_job, mixed_rows, write_rows
+
+BASELINES = ["omp", "fr-blind", "omp-doubling", "oracle", "random"]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Blocks that hold at most two of the numbers; a category is one of its own."""
+    monkeypatch.setattr(blocks_job, "BLOCK_COLUMNS", 2)
+
+
+@pytest.fixture(scope="module")
+def columns():
+    return mixed_rows()
+
+
+@pytest.fixture(scope="module")
+def data(columns, tmp_path_factory):
+    return write_rows(tmp_path_factory.mktemp("data") / "rows", columns)
+
+
+def job(data: Path, output: Path, /, **changes):
+    """Spec of a job in blocks, without folds."""
+    sequence = {"blocks": "always"} | changes.pop("sequence", {})
+    settings = {"folds": 0} | changes.pop("data", {})
+    return mixed_job(data, output, sequence=sequence, data=settings, **changes)
+
+
+def run(data: Path, output: Path, /, **changes):
+    return run_job(job(data, output, **changes)).folder
+
+
+def read(folder: Path, name: str):
+    return json.loads((folder / name).read_text())
+
+
+def require_like(blocks: Path, one: Path) -> None:
+    """All results of a run in blocks are those of one process, but for rounding."""
+    selections = [read(folder, "selection.json") for folder in (blocks, one)]
+    # Columns are in the order of their groups here.
+    constant, notes = ([set(s.pop(key)) for s in selections] for key in ("constant", "notes"))
+    assert constant[0] == constant[1]
+    assert len(notes[0]) == len(notes[1])
+    require_close(*selections, "selection.json")
+    require_close(read(blocks, "metrics.json"), read(one, "metrics.json"), "metrics.json")
+
+
+def require_close(found, expected, where):
+    """Two JSON values are the same but for the last digits of floats."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys(), where
+        for key, value in expected.items():
+            require_close(found[key], value, f"{where} {key}")
+    elif isinstance(expected, list):
+        assert len(found) == len(expected), where
+        for at, (one, other) in enumerate(zip(found, expected, strict=True)):
+            require_close(one, other, f"{where} {at}")
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=1e-8, abs=1e-10), where
+    else:
+        assert found == expected, where
+
+
+# --- as one process -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        ({}, {}),
+        ({"max_groups": 3, "criterion": "omp", "cost_aware": False}, {}),
+        ({"doubling": True, "max_groups": 4}, {"missing": "drop"}),
+        ({"criterion": "omp-single"}, {"missing": "drop", "weight": "w"}),
+        ({"ridge": 0.0, "criterion": "omp-no-whiten"}, {"test": 0}),
+    ],
+)
+def test_result_is_that_of_one_process(columns, tmp_path, options, settings):
+    n = len(columns["y"])
+    weight = np.random.default_rng(1).choice([0.0, 1.0, 2.5], n)
+    data = write_rows(tmp_path / "data", {**columns, "w": weight})
+    settings = {"exclude": [] if "weight" in settings else ["w"]} | settings
+    changes = {"sequence": options | {"baselines": BASELINES}, "data": settings}
+    blocks = run(data, tmp_path / "a", **changes)
+    never = {"sequence": changes["sequence"] | {"blocks": "never"}}
+    one = run(data, tmp_path / "b", **changes | never)
+    require_like(blocks, one)
+    for name in ("objects", "dropped", "imputed"):
+        manifests = [read(folder, "manifest.json").get(name) for folder in (blocks, one)]
+        assert manifests[0] == manifests[1], name
+    tables = []
+    for number, folder in enumerate((blocks, one)):
+        predict_file(folder, data, tmp_path / f"{number}.parquet")
+        tables.append(pq.read_table(tmp_path / f"{number}.parquet"))
+    require_close(tables[0].to_pydict(), tables[1].to_pydict(), "predictions")
+
+
+def test_accuracy_ranking_and_separate_test_rows(tmp_path):
+    columns = mixed_rows(400)
+    columns["y"] = np.where(np.isnan(columns["y"]), np.nan, (columns["y"] > 10) * 1.0)
+    columns["q"] = np.repeat(np.arange(80), 5)
+    rows = {name: values[:300] for name, values in columns.items()}
+    others = {name: values[300:] for name, values in columns.items()}
+    data = write_rows(tmp_path / "data", rows)
+    held_out = write_rows(tmp_path / "held-out", others, n_files=1)
+    settings = {"test": 0, "test_path": str(held_out), "query": "q", "missing": "drop"}
+    changes = {"data": settings, "sequence": {"max_groups": 3, "baselines": ["random"]}}
+    blocks = run(data, tmp_path / "a", **changes)
+    never = {"sequence": changes["sequence"] | {"blocks": "never"}}
+    one = run(data, tmp_path / "b", **changes | never)
+    require_like(blocks, one)
+    assert {"accuracy", "ndcg@5"} < read(blocks, "metrics.json")["test"].keys()
+    assert read(blocks, "manifest.json")["objects"] == read(one, "manifest.json")["objects"]
+
+
+def scattered_rows(n: int = 300) -> dict[str, np.ndarray]:
+    """Groups whose columns are far apart, the last one a copy of the first, and constants."""
+    rng = np.random.default_rng(3)
+    common = rng.normal(size=n)
+    columns = {f"{g}_{k}": common + rng.normal(size=n) for k in range(3) for g in "abcde"}
+    columns |= {f"z_{k}": 3.0 * columns[f"a_{k}"] + 5.0 for k in range(3)}
+    columns |= {"b_3": np.full(n, 2.0), "s_0": np.zeros(n), "s_1": np.ones(n)}
+    target = columns["a_0"] - 2.0 * columns["c_1"] + rng.normal(size=n)
+    return {"id": [f"{i}" for i in range(n)], **columns, "y": target, "other": common}
+
+
+@pytest.mark.parametrize(
+    ("criterion", "block_columns"), [("fr", 1), ("fr", 5), ("omp", 5), ("omp", 100)]
+)
+def test_scattered_repeated_and_constant_groups(tmp_path, monkeypatch, criterion, block_columns):
+    monkeypatch.setattr(blocks_job, "BLOCK_COLUMNS", block_columns)
+    data = write_rows(tmp_path / "data", scattered_rows())
+    options = {
+        "groups": {g: [f"{g}_*"] for g in "zsabcde"}, "costs": {"a": 2.0}, "shared_costs": {},
+        "ridge": 0.0, "criterion": criterion, "baselines": ["fr-blind", "oracle"],
+    }  # fmt: skip
+    folders = []
+    for blocks in ("always", "never"):
+        spec = mixed_job(
+            data, tmp_path / blocks,
+            data={"target": ["y", "other"], "folds": 0, "missing": "error"},
+            sequence=options | {"blocks": blocks},
+        )  # fmt: skip
+        folders.append(run_job(spec).folder)
+    require_like(*folders)
+    selection = read(folders[0], "selection.json")
+    # z is a and costs less: a adds nothing after it. s does not vary.
+    steps = {step["group"]: step for step in selection["sequence"]}
+    assert set(steps) == set("zabcde")
+    assert steps["a"]["n_independent"] == 0
+    assert steps["a"]["gain"] == pytest.approx(0.0, abs=1e-14)
+    assert set(selection["constant"]) == {"s_0", "s_1", "b_3"}
+
+
+# --- what it says -------------------------------------------------------------------------------
+
+
+def test_says_what_it_did_and_left_out(data, tmp_path):
+    said: list[str] = []
+    spec = job(data, tmp_path / "a", sequence={"baselines": ["sparse", "omp"]}, data={"folds": 3})
+    described = prepare(spec).job.describe()
+    assert "5 blocks of up to 32 columns" in described["search"]
+    assert "one process would take" in described["search"]
+    assert "one block, or what is chosen" in described["driver"]
+    assert described["baselines"] == "omp"
+    folder = run_job(spec, say=said.append).folder
+    manifest = read(folder, "manifest.json")
+    note = next(n for n in manifest["notes"] if "6 groups were searched in 5 blocks" in n)
+    assert "no cross-validation; baselines left out: sparse" in note
+    assert f"Note: {note}" in said
+    assert read(folder, "metrics.json")["folds"] == []
+    assert "Feature-group sequencing" in (folder / "report.html").read_text()
+    names = [entry["name"] for entry in manifest["stages"]]
+    blocks = [f"statistics {k} of 5" for k in range(1, 6)]
+    rest = ["select", "chosen", "model", "evaluate", "report"]
+    assert names == ["categories", *blocks, *rest]
+    # A pass over the three files for each block, and one for the chosen columns.
+    for name in [*blocks, "chosen"]:
+        assert stage(manifest, name)["n_read"] == 3
+
+
+def sizes(n_groups, folds=0, max_groups=None, width=1, n_searches=2):
+    section = DataSection(path="x", target="y", folds=folds)
+    return Sizes((width,) * n_groups, 1, n_searches, max_groups, section)
+
+
+def test_projected_sizes():
+    assert sizes(100).one_process_bytes() == 8 * ((4 + 1 + 3) * 101**2 + 3 * 101 * 100)
+    many = sizes(20_000, max_groups=300)
+    assert many.one_process_bytes() > blocks_job.blocks.ONE_PROCESS_BYTES > many.chosen_bytes()
+    assert sizes(100, 5).one_process_bytes() > sizes(100).one_process_bytes()
+    assert many.support() == 300
+    mixed = Sizes((1, 32, 1, 4), 1, 2, 2, DataSection(path="x", target="y", folds=0))
+    assert (mixed.n_columns, mixed.support(), mixed.support(3)) == (38, 36, 37)
+    most = sizes(20_000, width=3).most_groups()
+    limit = blocks_job.blocks.ONE_PROCESS_BYTES
+    assert sizes(20_000, width=3).chosen_bytes(most) <= limit
+    assert sizes(20_000, width=3).chosen_bytes(most + 1) > limit
+    assert sizes(3, width=30_000).most_groups() == 0
+
+
+def test_choice_depends_on_spec_and_columns(data, tmp_path, monkeypatch):
+    def made(**sequence):
+        return prepare(job(data, tmp_path / "a", sequence=sequence, data={"folds": 3})).job
+
+    assert type(made(blocks="auto")) is SequenceJob
+    assert type(made(blocks="never")) is SequenceJob
+    assert isinstance(made(blocks="always"), SequenceBlocksJob)
+    one_group = Sizes.of(made(blocks="never", max_groups=1)).chosen_bytes()
+    monkeypatch.setattr(blocks_job.blocks, "ONE_PROCESS_BYTES", one_group)
+    assert isinstance(made(blocks="auto", max_groups=1), SequenceBlocksJob)
+    assert type(made(blocks="never", max_groups=1)) is SequenceJob
+    whole = made(blocks="auto")
+    assert type(whole) is SequenceJob
+    assert "`sequence.max_groups` of at most 1" in whole.describe()["search"]
+    with pytest.raises(SpecError, match=r"Set `sequence\.max_groups` to at most 1"):
+        made(blocks="always")
+    monkeypatch.setattr(blocks_job.blocks, "ONE_PROCESS_BYTES", 100)
+    assert "search" not in made(blocks="auto").describe()
+    with pytest.raises(SpecError, match="cut the groups smaller"):
+        made(blocks="always")
+
+
+def test_only_squared_loss(data, tmp_path):
+    with pytest.raises(SpecError, match=r"needs `sequence\.family: gaussian`; it is poisson"):
+        prepare(job(data, tmp_path / "a", sequence={"family": "poisson", "baselines": []}))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y": np.full(60, 7.0)}, "Target 'y' is constant"),
+        ({"age": np.full(60, np.nan)}, "age"),
+        ({"blood": np.where(np.arange(60) == 3, np.inf, 1.0)}, "blood"),
+    ],
+)
+def test_bad_data_is_refused_before_anything_is_searched(tmp_path, change, message):
+    data = write_rows(tmp_path / "data", mixed_rows(60) | change, n_files=1)
+    with pytest.raises(DataError, match=message):
+        run(data, tmp_path / "a")
+
+
+def test_one_row_is_refused(tmp_path):
+    data = write_rows(tmp_path / "data", mixed_rows(1), n_files=1)
+    with pytest.raises(DataError, match="at least 2 are needed"):
+        run(data, tmp_path / "a", data={"test": 0})
+
+
+# --- same bits, whatever happens ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data, tmp_path_factory):
+    """Results of the job on one worker, without a cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks_job, "BLOCK_COLUMNS", 2)
+        folder = run(data, tmp_path_factory.mktemp("runs"), engine={"cache": False})
+    return results(folder)
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_workers_do_not_change_a_bit(data, tmp_path, undisturbed, workers):
+    folder = run(data, tmp_path, engine={"workers": workers})
+    assert len(undisturbed) > 14
+    assert results(folder) == undisturbed
+
+
+def test_ray_does_not_change_a_bit(data, tmp_path, undisturbed, ray_session):
+    assert results(run(data, tmp_path, engine={"kind": "ray", "workers": 2})) == undisturbed
+
+
+def test_killed_actor_does_not_change_a_bit(data, tmp_path, monkeypatch, undisturbed):
+    search, deaths = blocks_job.sequence_distributed, []
+    monkeypatch.setattr(mishaps, "STEP_OF_MISHAP", 3)
+
+    def fragile(pool, *args, **options):
+        marker = tmp_path / f"death-{len(deaths)}"
+        deaths.append(marker)
+        return search(mishaps.Fragile(pool, marker), *args, **options)
+
+    monkeypatch.setattr(blocks_job, "sequence_distributed", fragile)
+    folder = run(data, tmp_path, engine={"workers": 2})
+    # One actor in each search: of the rule, and of all baselines but the oracle.
+    assert [marker.exists() for marker in deaths] == [True] * 5
+    assert results(folder) == undisturbed
+
+
+def test_killed_at_every_stage_goes_on_there(data, tmp_path, monkeypatch, undisturbed):
+    spec = job(data, tmp_path, engine={"cache": False})
+    blocks = [f"statistics {k} of 5" for k in range(1, 6)]
+    names = ["categories", *blocks, "select", "chosen", "model", "evaluate", "report"]
+    write = RunFolder.write_stage
+    for done, lost in enumerate(names):
+
+        def failing(self, name, *rest, lost=lost):
+            if name == lost:
+                raise EngineError("the power went")
+            write(self, name, *rest)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(RunFolder, "write_stage", failing)
+            with pytest.raises(EngineError, match="the power went"):
+                run_job(spec)
+        (folder,) = (tmp_path / "mixed").iterdir()
+        manifest = read(folder, "manifest.json")
+        # What was finished before is not done again: its entry is that of the attempt before.
+        assert [entry["name"] for entry in manifest["stages"]] == names[:done]
+    result = run_job(spec)
+    assert result.skipped == tuple(names[:-1])
+    manifest = read(result.folder, "manifest.json")
+    reading = {entry["name"] for entry in manifest["stages"] if entry.get("n_read")}
+    assert reading == {"categories", *blocks, "chosen"}
+    assert all(stage(manifest, name)["n_read"] == 3 for name in reading)
+    assert results(result.folder) == undisturbed
+
+
+def test_damaged_block_is_computed_again(data, tmp_path, monkeypatch, undisturbed):
+    spec = job(data, tmp_path, engine={"cache": False})
+    with monkeypatch.context() as patch:
+        patch.setattr(SequenceBlocksJob, "select", lambda self, context: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run_job(spec)
+    folder = next((tmp_path / "mixed").iterdir())
+    block = folder / "statistics" / "block-00001.npz"
+    block.write_bytes(block.read_bytes()[:-1] + b"?")
+    result = run_job(spec)
+    assert "statistics 2 of 5" not in result.skipped
+    assert {"statistics 1 of 5", "statistics 3 of 5"} < set(result.skipped)
+    assert results(result.folder) == undisturbed
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+def test_pool_is_refused_where_a_block_does_not_fit(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(SequenceBlocksJob, "shard_bytes", lambda self: 2**45)
+    with pytest.raises(SpecError, match="smaller blocks"):
+        run(data, tmp_path)
+
+
+def test_driver_keeps_to_what_it_has_stated(tmp_path, monkeypatch):
+    d, n = 900, 40
+    values = np.random.default_rng(0).normal(size=(n, d))
+    columns = {f"x{j:04d}": values[:, j] for j in range(d)}
+    data = write_rows(tmp_path / "data", {**columns, "y": values[:, :5].sum(axis=1)}, n_files=1)
+    run(write_rows(tmp_path / "small", mixed_rows()), tmp_path)  # loads what is loaded once
+    monkeypatch.setattr(blocks_job, "BLOCK_COLUMNS", 90)
+    options = {"groups": {}, "costs": {}, "shared_costs": {}, "baselines": [], "max_groups": 12}
+    settings = {"id": None, "missing": "error", "test": 0}
+    spec = job(data, tmp_path / "a", sequence=options, data=settings)
+    peaks = Peaks(monkeypatch, last="chosen")
+    try:
+        peaks.start()
+        run_job(spec)
+    finally:
+        tracemalloc.stop()
+    made = prepare(spec).job
+    matrix, stated = 8 * d * d, made.driver_bytes()
+    assert made.n_blocks == 10
+    assert stated - COLUMN_BYTES * d < matrix / 2
+    # What the one worker here decodes and computes is beside what the driver holds.
+    worker = 3 * 8 * n * d + 2 * made.statistics_bytes()
+    assert len(peaks.bytes) == 12
+    for name, peak in peaks.bytes.items():
+        assert peak < stated + worker + 2**20, name
