@@ -39,6 +39,10 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
+# A password in a URL that is not the name of an environment variable.
+_PASSWORD = re.compile(r"://[^/@]*:(?!\$\{\w+\}@)[^/@]*@")
+
+
 def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
@@ -106,7 +110,7 @@ class DataSection(Section):
     test_path : str or list of str, optional
         Held-out rows from elsewhere; excludes ``test`` and ``long``.
     storage_options : dict
-        Passed to fsspec.
+        Passed to fsspec. ``${NAME}`` in a text stands for an environment variable.
     max_partition_rows, max_partition_bytes : int
         Upper bounds of a partition. They decide about the order of sums, so changing them changes
         the last bits of the result.
@@ -148,6 +152,10 @@ class DataSection(Section):
             raise ValueError("`target` is missing: name the column to predict")
         if "" in (self.path, self.test_path):
             raise ValueError("a path is empty; write `.` for the current folder")
+        places = (self.path, self.test_path, self.long and self.long.labels)
+        if any(_PASSWORD.search(p) for place in places for p in _as_tuple(place) or ()):
+            # Paths are written down with the run, and told in messages.
+            raise ValueError("a URL holds a password; write `storage_options: {password: ${NAME}}`")
         if self.options and self.builtin is None:
             raise ValueError("`options` are for embedded data, named by `builtin`")
         if self.test_path is not None and self.path is None:
@@ -221,6 +229,28 @@ class EngineSection(Section):
         if self.kind == "local" and self.address:
             raise ValueError("`address` has no meaning for `kind: local`")
         return self
+
+
+class TuneSection(Section):
+    """Options of the method to try by cross-validation, before the selection.
+
+    Attributes
+    ----------
+    grid : dict
+        For each option of the method's section the list of values to try; every combination is
+        one point of the grid.
+    rule : {"best", "one_standard_error"}
+        Take the point with the best mean over the folds, or the simplest point whose mean is
+        within one standard error of the best. Points are as simple as they come early: the
+        values of an option stand from the simplest to the least simple, and an option that stands
+        before another weighs more.
+    measure : str, optional
+        What is compared, by default the method's first measure.
+    """
+
+    grid: Annotated[dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]], Field(min_length=1)]
+    rule: Literal["best", "one_standard_error"] = "best"
+    measure: str | None = None
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -408,7 +438,11 @@ def _explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
     message = (
         problem["msg"].removeprefix("Value error, ").replace("Input should be", "it should be")
     )
-    message = message.replace("a valid tuple", "a list")
+    message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a section")
+    if problem["type"] in ("too_short", "string_too_short"):
+        least = problem["ctx"]["min_length"]
+        message = "it is empty; give at least one" if least == 1 else f"give at least {least}"
+    message = message.removesuffix(".")
     if not location:
         return f"In the job spec, section `{where}`: {message}."
     return f"In the job spec, `{dotted}` is {problem['input']!r}: {message}."
@@ -438,8 +472,8 @@ def expand_variables(path: str) -> str:
         name = match.group(1)
         if name not in os.environ:
             raise SpecError(
-                f"The path {path} names the environment variable {name}, which is not set. "
-                f"Set it (export {name}=…) or write the path out."
+                f"{path} names the environment variable {name}, which is not set. Set it "
+                f"(export {name}=…) or write the value out."
             )
         return os.environ[name]
 

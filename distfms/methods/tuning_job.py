@@ -1,0 +1,209 @@
+"""The stage `tune`: a grid of options by cross-validation, and the stages that follow its choice.
+
+A job of any method is run with it: its statistics do not depend on the options that can be tuned,
+and every later stage is that of the same job with the chosen options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from distfms.engine.store import remove_tree
+from distfms.errors import DataError, SpecError
+from distfms.methods.contract import Content, Context, Inputs, Job, Stage
+from distfms.methods.fold_pool import FoldWork, evaluate_on_folds
+from distfms.methods.tuning import Choice, Point, choose, grid_points, renamed, said
+from distfms.spec import Section, TuneSection
+
+TUNING = "tuning.json"
+#: Folder of the answers so far, while the stage runs.
+SAVED = ".tuning"
+
+
+@dataclass(frozen=True, eq=False)
+class TuneWork:
+    """How points of a grid are evaluated.
+
+    Attributes
+    ----------
+    work : FoldWork
+        Its answers have ``values`` (as many as points that the item stands for), ``weight`` and
+        ``n_rows`` of the fold.
+    places : tuple of (int, int)
+        For each point its item and the place among the item's values: one path of choices gives
+        the value of every smaller budget.
+    """
+
+    work: FoldWork
+    places: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Tuning:
+    """A job whose options are chosen by cross-validation.
+
+    Attributes
+    ----------
+    kind : type
+        The method's class.
+    job : Job
+        With the options as the section has them; does all that comes before the choice.
+    options : Section
+    inputs : Inputs
+    seed : int
+    tune : TuneSection
+    points : list of dict
+        The grid, in order.
+    """
+
+    kind: type[Job]
+    job: Job
+    options: Section
+    inputs: Inputs
+    seed: int
+    tune: TuneSection
+    points: list[Point]
+
+    @classmethod
+    def of(
+        cls, kind: type[Job], options: Section, inputs: Inputs, seed: int, tune: TuneSection
+    ) -> Tuning:
+        """Check the values to try against the data.
+
+        Parameters
+        ----------
+        kind, options, inputs, seed : see the class
+        tune : TuneSection
+            As :func:`~distfms.methods.tuning.checked_grid` returned it.
+
+        Raises
+        ------
+        SpecError
+            If a value does not suit the data, or such a job cannot be cross-validated.
+        """
+        job = kind.of(options, inputs, seed)
+        tuning = cls(kind, job, options, inputs, seed, tune, grid_points(tune.grid))
+        job.check_tuning()
+        for name, values in tune.grid.items():
+            for place, value in enumerate(values):
+                try:
+                    kind.of(tuning._changed({name: value}), inputs, seed).check_tuning()
+                except SpecError as error:
+                    raise renamed(error, job.name, name, place) from error
+        return tuning
+
+    def with_options(self, point: Mapping[str, Any]) -> Job:
+        """Return the job with some options changed, in the form that the statistics are for.
+
+        Values that ask for another form each on their own are refused before the run; several of
+        them together do not change it.
+        """
+        return type(self.job)(self._changed(point), self.inputs, self.seed)
+
+    def _changed(self, point: Mapping[str, Any]) -> Section:
+        return type(self.options).model_validate({**self.options.model_dump(), **point})
+
+    def describe(self) -> Mapping[str, str]:
+        """Say what the job will do: label → text."""
+        tune, n_folds = self.tune, self.inputs.section.folds
+        tried = "; ".join(said_values(name, values) for name, values in tune.grid.items())
+        n_points = len(self.points)
+        rule = "the best" if tune.rule == "best" else "the simplest within one standard error"
+        return {
+            **self.job.describe(),
+            "tuned": (
+                f"{tried}: {n_points:,} points on {n_folds} folds, "
+                f"{n_points * n_folds:,} evaluations; {rule} by {tune.measure}"
+            ),
+        }
+
+    def stages(self) -> Sequence[Stage]:
+        """Return the stages in order, `tune` after the statistics."""
+        stages = list(self.job.stages())
+        first = 1 + next(i for i, stage in enumerate(stages) if stage.name == "statistics")
+        later = [Stage(s.name, partial(self._on_chosen, s.name)) for s in stages[first:]]
+        return [*stages[:first], Stage("tune", self._tune), *later]
+
+    def _tune(self, context: Context) -> Mapping[str, Content]:
+        measure = str(self.tune.measure)
+        plan = self.job.tune_work(context, self.points, measure)
+        done = evaluate_on_folds(context, plan.work, SAVED)
+        context.account(tuning={"fits": done.n_done, "kept": done.n_kept})
+        usable = [f for f, answer in enumerate(done.answers[0]) if answer]
+        if len(usable) < plan.work.n_folds:
+            context.note(
+                f"{plan.work.n_folds - len(usable)} of {plan.work.n_folds} folds hold fewer than "
+                "two rows and play no part in tuning; choose fewer folds."
+            )
+        if len(usable) < 2:
+            raise DataError(
+                f"Only {len(usable)} of {plan.work.n_folds} folds hold two rows or more, so there "
+                "is nothing to tune by. Choose fewer folds (`data.folds`) or add rows."
+            )
+        values = np.array(
+            [[done.answers[item][f]["values"][at] for f in usable] for item, at in plan.places]
+        )
+        some = done.answers[0]
+        weights = [float(some[f]["weight"]) for f in usable]
+        better = self.job.tune_measures[measure]
+        choice = choose(values, weights, self.tune.rule, better)
+        chosen = self.points[choice.chosen]
+        context.note(
+            f"Chosen by cross-validation among {len(self.points):,} points: {said(chosen)}."
+        )
+        folds = [{"fold": f, "n_rows": int(some[f]["n_rows"])} for f in usable]
+        return {TUNING: self._content(choice, values, folds)}
+
+    def _content(
+        self, choice: Choice, values: np.ndarray, folds: list[dict[str, int]]
+    ) -> dict[str, Any]:
+        measure = str(self.tune.measure)
+        return {
+            "measure": measure,
+            "higher_is_better": self.job.tune_measures[measure],
+            "rule": self.tune.rule,
+            "chosen": self.points[choice.chosen],
+            "folds": folds,
+            "points": [
+                {
+                    "options": point,
+                    "folds": [_number(v) for v in values[i]],
+                    "mean": _number(choice.mean[i]),
+                    "standard_error": _number(choice.standard_error[i]),
+                    "best": i == choice.best,
+                    "chosen": i == choice.chosen,
+                }
+                for i, point in enumerate(self.points)
+            ],
+        }
+
+    def _on_chosen(self, name: str, context: Context) -> Mapping[str, Content]:
+        """Run a stage of the job with the chosen options, and enter the choice in its results."""
+        remove_tree(context.folder / SAVED)
+        tuning = context.read_json(TUNING)
+        job = self.with_options(tuning["chosen"])
+        stage = next(stage for stage in job.stages() if stage.name == name)
+        files = dict(stage.run(context))
+        brief = {key: tuning[key] for key in ("measure", "rule", "chosen")}
+        for file, entry in (("selection.json", brief), ("metrics.json", tuning)):
+            content = files.get(file)
+            if isinstance(content, Mapping):
+                files[file] = {**content, "tuning": entry}
+        return files
+
+
+def said_values(name: str, values: Sequence[Any]) -> str:
+    """Write the values of an option as ``ridge 0.1, 1 and 10``."""
+    texts = [said({name: value}).removeprefix(f"{name} ") for value in values]
+    if len(texts) > 6:
+        texts = [*texts[:3], "…", texts[-1]]
+    return f"{name} {', '.join(texts)}"
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,192 @@
+"""Grids, their checks and the choice among their points."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distfms.errors import DataError, SpecError
+from distfms.methods.tuning import choose, grid_points, said
+from distfms.runs.job_spec import build_spec
+
+JOBS = {
+    "sequence": {"method": "sequence", "sequence": {}},
+    "multiselect": {"method": "multiselect", "multiselect": {"budget": 4}},
+}
+
+
+def tuned(grid, method="sequence", folds=3, **tune):
+    content = {
+        **JOBS[method],
+        "name": "job",
+        "data": {"path": "somewhere", "target": "y", "folds": folds},
+        "tune": {"grid": grid, **tune},
+    }
+    return build_spec(content)
+
+
+# --- the section --------------------------------------------------------------------------------
+
+
+def test_spec_keeps_the_grid_and_reads_itself_back():
+    spec = tuned({"ridge": [0, 1e-3], "max_groups": [2, None]}, rule="one_standard_error")
+    assert spec.tune.grid == {"ridge": (0.0, 1e-3), "max_groups": (2, None)}
+    assert spec.tune.measure == "timeliness"
+    assert build_spec(spec.to_mapping()) == spec
+    # What is tuned is part of what the result depends on.
+    assert spec.identity([]) != tuned({"ridge": [0, 1e-2], "max_groups": [2, None]}).identity([])
+
+
+def test_a_spec_without_tune_is_as_it_was():
+    content = {**JOBS["sequence"], "name": "job", "data": {"path": "x", "target": "y"}}
+    assert "tune" not in build_spec(content).to_mapping()
+
+
+def test_an_option_that_must_be_given_may_be_tuned_instead():
+    spec = build_spec(
+        {
+            "name": "job",
+            "method": "multiselect",
+            "data": {"path": "x", "target": "y", "folds": 2},
+            "tune": {"grid": {"budget": [5, 10]}},
+        }
+    )
+    assert spec.options.budget == 5
+    assert spec.tune.measure == "projected_loss"
+
+
+@pytest.mark.parametrize(
+    ("grid", "more", "message"),
+    [
+        ({"ridge": [0.1, -1.0]}, {}, r"`tune\.grid\.ridge\[1\]` is -1\.0.*greater than or equal"),
+        ({"ridge": [0.1, "big"]}, {}, r"`tune\.grid\.ridge\[1\]` is 'big'"),
+        ({"ridge": [True]}, {}, r"`tune\.grid\.ridge\[0\]` is True"),
+        ({"ridge": [float("nan")]}, {}, r"`tune\.grid\.ridge\[0\]`"),
+        ({"cost_aware": [True, 0]}, {}, r"`tune\.grid\.cost_aware\[1\]` is 0"),
+        ({"criterion": ["fr", "opm"]}, {}, r"`tune\.grid\.criterion\[1\]` is 'opm'.*'omp'"),
+        ({"max_groups": [3, 0]}, {}, r"`tune\.grid\.max_groups\[1\]` is 0"),
+        ({"rigde": [0.1]}, {}, r"`tune\.grid\.rigde` is no option of `sequence`.*'ridge'"),
+        ({"groups": [{}]}, {}, r"`tune\.grid\.groups` cannot be tuned: it says what there is"),
+        ({"family": ["poisson"]}, {}, r"cannot be tuned.*What can: ridge, criterion"),
+        ({"baselines": [["omp"]]}, {}, r"cannot be tuned: it concerns what is compared"),
+        ({"ridge": [0.1, 1, 0.1]}, {}, r"`tune\.grid\.ridge\[2\]` is 0\.1, as is.*ridge\[0\]"),
+        ({"ridge": [1, 1.0]}, {}, r"`tune\.grid\.ridge\[1\]` is 1\.0, as is"),
+        ({"ridge": []}, {}, r"`tune\.grid\.ridge` is \[\]: it is empty; give at least one\.$"),
+        ({"ridge": 0.1}, {}, r"`tune\.grid\.ridge` is 0\.1.*list"),
+        ({}, {}, r"`tune\.grid` is \{\}: it is empty; give at least one\.$"),
+        ({"ridge": [0.1]}, {"rule": "bset"}, r"`tune\.rule` is 'bset'"),
+        ({"ridge": [0.1]}, {"mesure": "mse"}, r"Unknown key `tune\.mesure`.*'measure'"),
+        ({"ridge": [0.1]}, {"measure": "rms"}, r"`tune\.measure` is 'rms'.*'mse'"),
+        ({"ridge": [0.1]}, {"folds": 0}, r"`data\.folds` of at least 2; it is 0"),
+        (
+            {"ridge": [float(i) for i in range(1, 101)], "max_groups": list(range(1, 51))},
+            {},
+            r"5,000 points, which are 15,000 evaluations on 3 folds; at most 10,000",
+        ),
+    ],
+)  # fmt: skip
+def test_slips_are_named(grid, more, message):
+    with pytest.raises(SpecError, match=message):
+        tuned(grid, **more)
+
+
+def test_slips_of_multi_selection_are_named():
+    with pytest.raises(SpecError, match=r"`tune\.grid\.budget\[1\]` is 0"):
+        tuned({"budget": [3, 0]}, "multiselect")
+    with pytest.raises(SpecError, match=r"`tune\.grid\.costs` cannot be tuned"):
+        tuned({"costs": [{"a": 1}]}, "multiselect")
+    with pytest.raises(SpecError, match=r"a pass over the rows for every selection"):
+        tuned({"model": ["refit"]}, "multiselect")
+
+
+def test_slip_in_the_value_that_stands_for_an_option():
+    content = {"name": "job", "method": "multiselect", "tune": {"grid": {"budget": [0, 3]}}}
+    with pytest.raises(SpecError, match=r"`tune\.grid\.budget\[0\]` is 0"):
+        build_spec({**content, "data": {"path": "x", "target": "y", "folds": 2}})
+
+
+def test_tune_is_a_section_with_a_grid():
+    content = {**JOBS["sequence"], "name": "job", "data": {"path": "x", "target": "y", "folds": 2}}
+    for tune, message in [
+        (None, "lacks the key `tune.grid`"),
+        ([1], "`tune` is a section with keys"),
+        ({"rule": "best"}, "lacks the key `tune.grid`"),
+    ]:
+        with pytest.raises(SpecError, match=message):
+            build_spec({**content, "tune": tune})
+
+
+def test_points_are_in_the_order_of_the_grid():
+    points = grid_points({"a": [1, 2], "b": ["x", "y"]})
+    assert [tuple(p.values()) for p in points] == [(1, "x"), (1, "y"), (2, "x"), (2, "y")]
+    assert said({"ridge": 1e-6, "doubling": True, "max_groups": None, "criterion": "fr"}) == (
+        "ridge 1e-06, doubling true, max_groups none, criterion fr"
+    )
+
+
+# --- the choice ---------------------------------------------------------------------------------
+
+
+def test_best_and_one_standard_error_by_hand():
+    values = np.array([[3.0, 5.0], [2.5, 3.5], [1.0, 4.0], [1.0, 4.0]])
+    best = choose(values, [1.0, 1.0], "best", higher_is_better=False)
+    assert best.mean.tolist() == [4.0, 3.0, 2.5, 2.5]
+    assert (best.best, best.chosen) == (2, 2)
+    # The standard error of two numbers is half their distance: the best may be 2.5 + 1.5.
+    assert best.standard_error.tolist() == pytest.approx([1.0, 0.5, 1.5, 1.5])
+    simple = choose(values, [1.0, 1.0], "one_standard_error", higher_is_better=False)
+    assert (simple.best, simple.chosen) == (2, 0)
+    most = choose(values, [1.0, 1.0], "best", higher_is_better=True)
+    assert (most.best, most.chosen) == (0, 0)
+
+
+def test_weights_count_folds_by_their_rows():
+    choice = choose(np.array([[1.0, 4.0], [2.0, 2.0]]), [3.0, 1.0], "best", False)
+    assert choice.mean.tolist() == [1.75, 2.0]
+    share = np.array([0.75, 0.25])
+    literal = np.sqrt(2 * np.sum(share**2 * (np.array([1.0, 4.0]) - 1.75) ** 2))
+    assert choice.standard_error[0] == pytest.approx(literal)
+
+
+def test_points_without_a_number_on_some_fold_are_not_chosen():
+    values = np.array([[np.nan, 0.0], [2.0, 3.0], [np.inf, 1.0]])
+    choice = choose(values, [1.0, 1.0], "one_standard_error", False)
+    assert choice.chosen == 1
+    assert np.isnan(choice.mean[0])
+    with pytest.raises(DataError, match=r"No point of `tune\.grid` could be measured"):
+        choose(values[:1], [1.0, 1.0], "best", False)
+
+
+TABLES = st.integers(2, 6).flatmap(
+    lambda k: st.tuples(
+        st.lists(st.lists(st.floats(-1e3, 1e3), min_size=k, max_size=k), min_size=1, max_size=8),
+        st.lists(st.floats(0.1, 10.0), min_size=k, max_size=k),
+    )
+)
+
+
+@given(table=TABLES)
+def test_laws_of_the_choice(table):
+    values, weights = np.array(table[0]), table[1]
+    best = choose(values, weights, "best", False)
+    simple = choose(values, weights, "one_standard_error", False)
+    assert best.chosen == best.best == simple.best
+    assert (best.mean >= best.mean[best.best]).all()
+    # The simplest within one standard error is at most as late as the best, and close to it.
+    assert simple.chosen <= simple.best
+    limit = simple.mean[simple.best] + simple.standard_error[simple.best]
+    assert simple.mean[simple.chosen] <= limit
+    assert (simple.mean[: simple.chosen] > limit).all()
+    # More is better of the negative; scales by powers of two change nothing but the scale.
+    for rule, choice in (("best", best), ("one_standard_error", simple)):
+        assert choose(-values, weights, rule, True).chosen == choice.chosen
+        assert choose(4.0 * values, weights, rule, False).chosen == choice.chosen
+
+
+@given(table=TABLES)
+def test_equal_folds_have_the_usual_standard_error(table):
+    values = np.array(table[0])
+    k = values.shape[1]
+    choice = choose(values, np.ones(k), "best", False)
+    usual = values.std(axis=1, ddof=1) / np.sqrt(k)
+    np.testing.assert_allclose(choice.standard_error, usual, rtol=1e-9, atol=1e-9)

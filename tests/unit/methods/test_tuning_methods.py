@@ -1,0 +1,291 @@
+"""Points of a grid on a fold, the section of the report, and the search of scikit-learn."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, KFold
+
+from distfms import FeatureMultiSelector, GroupSequencer
+from distfms.engine import single_threaded_blas
+from distfms.methods.multiselect import tuning as selections
+from distfms.methods.multiselect.curves import CrossValidate
+from distfms.methods.multiselect.curves import FoldTask as SelectionTask
+from distfms.methods.multiselect.training import Sample
+from distfms.methods.multiselect.training import Settings as SelectionSettings
+from distfms.methods.sequence import tuning as sequences
+from distfms.methods.sequence.costs import GroupCosts, SharedCost
+from distfms.methods.sequence.evaluate import FoldTask, Settings
+from distfms.methods.sequence.groups import FeatureGroups
+from distfms.methods.tuning_figures import tuning_section
+from distfms.report.page import Figure, Table
+from distfms.stats.comoments import CoMoments
+from distfms.stats.judgments import JudgmentStatistics
+from distfms.stats.ragged import Ragged
+
+
+@pytest.fixture(autouse=True)
+def _one_blas_thread():
+    with single_threaded_blas():
+        yield
+
+
+# --- sequences ----------------------------------------------------------------------------------
+
+
+def sequence_fold(seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(6, 90))
+    X[1] += X[0]
+    block = np.vstack([X, X[0] - 2 * X[3] + 0.5 * X[5] + rng.normal(size=90)])
+    task = FoldTask(CoMoments.from_block(block[:, :60]), CoMoments.from_block(block[:, 60:]))
+    settings = Settings(
+        feature_names=tuple("abcdef"),
+        target_names=("y",),
+        groups=FeatureGroups(("p", "q", "r", "s"), ((0, 1), (2,), (3, 4), (5,))),
+        costs=GroupCosts(np.array([2.0, 1.0, 3.0, 1.0]), (SharedCost("visit", (0, 2), 1.5),)),
+        ridge=9.0,
+        max_groups=1,
+        seed=0,
+    )
+    return settings, task, block
+
+
+def point(**changes):
+    fixed = {"criterion": "fr", "cost_aware": True, "doubling": False, "max_groups": None}
+    return {"ridge": 1e-3, **fixed, **changes}
+
+
+def test_sequences_that_differ_in_their_end_share_a_path():
+    points = [point(max_groups=2), point(ridge=0.1), point(), point(ridge=0.1, max_groups=3)]
+    items, places = sequences.grouped(points)
+    assert [(item.ridge, item.max_groups) for item in items] == [
+        (1e-3, (2, None)), (0.1, (None, 3)),
+    ]  # fmt: skip
+    assert places == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    assert items[0].longest is None
+    assert sequences.grouped([point(max_groups=2), point(max_groups=4)])[0][0].longest == 4
+
+
+@pytest.mark.parametrize("measure", list(sequences.MEASURES))
+@pytest.mark.parametrize("doubling", [False, True])
+def test_shared_path_is_that_of_each_end(measure, doubling):
+    settings, task, _ = sequence_fold()
+    ends = [1, None, 3, 2, 9]
+    points = [point(max_groups=end, doubling=doubling) for end in ends]
+    items, _ = sequences.grouped(points)
+    score = sequences.FoldScores(settings, measure)
+    together = score(task, items[0])
+    alone = [score(task, sequences.grouped([p])[0][0])["values"][0] for p in points]
+    assert together["values"].tolist() == alone
+    assert (together["n_rows"], together["weight"]) == (30, 30.0)
+
+
+def test_measures_by_hand():
+    settings, task, block = sequence_fold()
+    item = sequences.grouped([point(ridge=0.2)])[0][0]
+    path = replace(settings, ridge=0.2, max_groups=None).path(
+        item.rule, replace(settings, ridge=0.2).problem(task.train)
+    )
+    X, y = block[:6, :60].T, block[6, :60]
+    mean, scale, level, spread = X.mean(0), X.std(0), y.mean(), y.std()
+    Z, z = (X - mean) / scale, (y - level) / spread
+    Z_out, z_out = (block[:6, 60:].T - mean) / scale, (block[6, 60:] - level) / spread
+    spent, explained, chosen, paid = [0.0], [0.0], [], False
+    for k, name in enumerate(path.groups):
+        group = settings.groups.names.index(name)
+        chosen += settings.groups.columns[group]
+        shares = group in (0, 2) and not paid
+        paid = paid or group in (0, 2)
+        spent.append(spent[-1] + settings.costs.own[group] + 1.5 * shares)
+        A = Z[:, chosen]
+        w = np.linalg.solve(A.T @ A / 60 + 0.2 * np.eye(len(chosen)), A.T @ z / 60)
+        error = z_out - Z_out[:, chosen] @ w
+        explained.append(1 - (error**2).sum() / (z_out**2).sum())
+        last = (error**2).mean() * spread**2
+        assert k < 4
+    area = np.trapezoid(explained, spent) / 8.5
+    for measure, literal in (
+        ("timeliness", area), ("explained_variance", explained[-1]), ("mse", last),
+    ):  # fmt: skip
+        found = sequences.FoldScores(settings, measure)(task, item)["values"]
+        assert found == pytest.approx([literal], rel=1e-9)
+
+
+def test_a_sequence_that_ends_early_stays_where_it_is():
+    settings, task, _ = sequence_fold()
+    score = sequences.FoldScores(settings, "timeliness")
+    items, _ = sequences.grouped([point(max_groups=1)])
+    short = score(task, items[0])["values"][0]
+    whole = replace(settings, max_groups=None)
+    path = whole.path(items[0].rule, replace(whole, ridge=1e-3).problem(task.train))
+    value = path.held_out(task.held_out).explained_variance[1]
+    first = path.curve_cost[1]
+    assert short == pytest.approx((first * value / 2 + (8.5 - first) * value) / 8.5)
+
+
+# --- selections ---------------------------------------------------------------------------------
+
+
+def selection_fold(costs, seed=0, **changes):
+    rng = np.random.default_rng(seed)
+    truth = rng.normal(size=(120, 4))
+    label = truth @ [1.0, 2.0, -1.0, 0.2] + 0.3 * rng.normal(size=120)
+    judgments = truth[:, :, None] + rng.normal(size=(120, 4, 2))
+    parts = [
+        JudgmentStatistics.from_block(
+            [Ragged.from_matrix(judgments[rows, a]) for a in range(4)], label[rows]
+        )
+        for rows in (slice(0, 80), slice(80, 120))
+    ]
+    settings = SelectionSettings(
+        names=tuple("abcd"), budget=1.0, costs=np.array(costs, float), **changes
+    )
+    return settings, SelectionTask(Sample(parts[0]), parts[1])
+
+
+@pytest.mark.parametrize("costs", [[1, 1, 1, 1], [2, 2, 2, 2], [1, 3, 2, 0.5]])
+@pytest.mark.parametrize("refined", [False, True])
+@pytest.mark.parametrize("algorithm", ["full", "scoring"])
+def test_budgets_together_are_budgets_alone(costs, refined, algorithm):
+    settings, task = selection_fold(costs, refine=refined)
+    options = {"criterion": "best", "psd": "nearest", "ridge": 0.01}
+    points = [{"algorithm": algorithm, **options, "budget": b} for b in (3.0, 12.0, 7.0, 5.5)]
+    items, places = selections.grouped(points)
+    assert places == [(0, i) for i in range(4)]
+    together = selections.FoldLosses(settings)(task, items[0])
+    for i, single in enumerate(points):
+        own = replace(settings, algorithms=(algorithm,), budget=single["budget"], ridge=0.01)
+        # The cross-validation of a job with this budget.
+        alone = CrossValidate(own, np.array([single["budget"]]), np.zeros(4, int))(task).selected
+        assert together["values"][i] == pytest.approx(alone, rel=1e-12)
+    assert (together["n_rows"], together["weight"]) == (40, 40.0)
+
+
+def test_options_of_selections_are_kept_apart():
+    fixed = {"criterion": "best", "psd": "nearest", "ridge": 0.0, "budget": 2.0}
+    points = [{"algorithm": a, **fixed} for a in ("full", "scoring")]
+    items, places = selections.grouped([*points, {**points[0], "budget": 3.0}])
+    assert [item.budgets for item in items] == [(2.0, 3.0), (2.0,)]
+    assert places == [(0, 0), (1, 0), (0, 1)]
+
+
+# --- the report ---------------------------------------------------------------------------------
+
+
+def entry(points, **changes):
+    tuning = {
+        "measure": "mse",
+        "higher_is_better": False,
+        "rule": "best",
+        "chosen": points[0]["options"],
+        "folds": [{"fold": 0, "n_rows": 9}, {"fold": 1, "n_rows": 8}],
+        "points": points,
+    }
+    return {"tuning": {**tuning, **changes}}
+
+
+def points_over(**values):
+    from distfms.methods.tuning import grid_points
+
+    return [
+        {
+            "options": options,
+            "folds": [1.0 + i, 2.0 + i],
+            "mean": 1.5 + i,
+            "standard_error": 0.5,
+            "best": i == 0,
+            "chosen": i == 0,
+        }
+        for i, options in enumerate(grid_points(values))
+    ]
+
+
+def kinds(section):
+    return [type(block).__name__ for block in section.blocks]
+
+
+def test_section_has_words_a_figure_and_a_table():
+    section = tuning_section(entry(points_over(ridge=[1e-6, 1e-3, 0.1], criterion=["fr", "omp"])))
+    assert kinds(section) == ["Text", "Figure", "Table"]
+    text, figure, table = section.blocks
+    assert text.text.startswith("Chosen: ridge 1e-06, criterion fr. 6\xa0points of the grid")
+    assert "2\xa0folds" in text.text
+    assert "The ring is the point that was chosen" in figure.caption
+    assert len(table.rows) == 6
+    assert list(table.emphasis) == [0]
+    assert table.rows[0] == ["1e-06", "fr", 1.5, 0.5, "chosen"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"criterion": ["fr", "omp"]},
+        {"ridge": [0.1, 1.0]},
+        {"ridge": [0, 1e-6, 1e-3]},
+        {"max_groups": [1, 2, 3, None]},
+        {"ridge": [1.0, 2.0, 3.0], "max_groups": [*range(1, 4)], "criterion": list("abc")},
+    ],
+)
+def test_bars_where_no_line_fits(values):
+    section = tuning_section(entry(points_over(**values)))
+    assert isinstance(section.blocks[1], Figure)
+    assert "the best first" in section.blocks[1].caption
+
+
+def test_section_bears_points_without_a_number():
+    points = points_over(ridge=[1.0, 2.0, 3.0])
+    points[1] |= {"mean": None, "standard_error": None, "folds": [None, 1.0]}
+    section = tuning_section(entry(points))
+    assert isinstance(section.blocks[2], Table)
+    assert section.blocks[2].rows[1][1:3] == [None, None]
+
+
+def test_long_grids_show_their_best():
+    section = tuning_section(entry(points_over(ridge=[float(i) for i in range(1, 251)])))
+    assert len(section.blocks[2].rows) == 100
+    assert "150 more are in metrics.json" in section.blocks[2].caption
+
+
+def test_no_section_without_tuning():
+    assert tuning_section({"train": {}}).blocks == []
+
+
+# --- scikit-learn -------------------------------------------------------------------------------
+
+
+def test_grid_search_over_a_sequencer():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(200, 5)), columns=["p_1", "p_2", "q_1", "q_2", "r"])
+    y = frame["p_1"] - frame["q_2"] + 0.1 * rng.normal(size=200)
+    model = GroupSequencer(groups={"p": ["p_*"], "q": ["q_*"]})
+    folds = KFold(4, shuffle=True, random_state=0)
+    grid = {"ridge": [1e-5, 1.0, 100.0], "criterion": ["fr", "omp"]}
+    search = GridSearchCV(model, grid, cv=folds).fit(frame, y)
+    assert search.best_params_ == {"criterion": "fr", "ridge": 1e-5}
+    assert search.best_estimator_.get_params()["ridge"] == 1e-5
+    assert model.get_params()["ridge"] != 100.0
+    # The score of a point is that of a clone fitted on the other folds.
+    scores = []
+    for train, test in folds.split(frame):
+        own = clone(model).set_params(ridge=1.0, criterion="omp")
+        own.fit(frame.iloc[train], y.iloc[train])
+        scores.append(own.score(frame.iloc[test], y.iloc[test]))
+    at = search.cv_results_["params"].index({"criterion": "omp", "ridge": 1.0})
+    assert search.cv_results_["mean_test_score"][at] == pytest.approx(np.mean(scores))
+
+
+def test_grid_search_over_a_selector():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(150, 4))
+    X = truth[:, :, None] + rng.normal(size=(150, 4, 3))
+    y = truth @ [2.0, 1.0, 0.0, 0.0] + 0.2 * rng.normal(size=150)
+    model = FeatureMultiSelector(budget=2)
+    grid = {"budget": [1, 3, 9], "algorithm": ["full", "scoring"]}
+    search = GridSearchCV(model, grid, cv=3).fit(X, y)
+    assert search.best_params_["budget"] == 9
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.best_estimator_.repeats_.sum() == 9
+    assert clone(search.best_estimator_).get_params() == search.best_estimator_.get_params()
