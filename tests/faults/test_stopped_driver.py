@@ -1,0 +1,134 @@
+"""The command line is stopped or killed in the middle of a pass or a search: its exit code, what
+it leaves running, and what the next attempt reads, with every engine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distfms.runs.driver import run_job
+from tests import ray_here
+from tests.e2e.jobs import stage
+from tests.faults.cases import CASES, contents, manifest
+from tests.faults.disturbance import Plan, disturbed, nothing_half_written
+
+Expected = Callable[[str], dict[str, bytes]]
+Data = Callable[[str], Path]
+
+STRUCK = 2
+CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGKILL": -9}
+ENGINES = {
+    "threads": {"kind": "local", "workers": 1},
+    "processes": {"kind": "local", "workers": 1, "processes": True},
+    "ray": {"kind": "ray", "workers": 1},
+}
+
+
+@dataclass
+class Job:
+    """A command line under way, and every process that descends from it."""
+
+    process: subprocess.Popen[str]
+    token: str
+
+    def relatives(self) -> set[int]:
+        """Its living processes, told by their environment, whoever their parent is now."""
+        found = set()
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if self.token.encode() in (entry / "environ").read_bytes():
+                    found.add(int(entry.name))
+            except OSError:
+                continue
+        return found
+
+    def wait(self, condition: Callable[[], Any], seconds: float = 120.0) -> None:
+        end_s = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end_s, self.relatives()
+            time.sleep(0.05)
+
+
+@contextmanager
+def running(plan: Plan, spec: Path, **settings: str) -> Iterator[Job]:
+    """Run a job on the command line; whatever it leaves is ended afterwards."""
+    Path(plan.folder).mkdir(parents=True, exist_ok=True)
+    with ray_here.own_folder() as folder, open(Path(plan.folder) / "said", "w") as said:
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+        command = [sys.executable, "-m", "tests.faults.disturbed_cli", plan.to_json()]
+        process = subprocess.Popen(
+            [*command, "run", str(spec)],
+            cwd=ray_here.ROOT,
+            env=clean | ray_here.environment(folder) | settings | {"DISTFMS_TEST": folder},
+            stdout=said,
+            stderr=said,
+            text=True,
+            start_new_session=True,
+        )
+        job = Job(process, f"DISTFMS_TEST={folder}")
+        try:
+            yield job
+        finally:
+            for pid in job.relatives():
+                os.kill(pid, signal.SIGKILL)
+            process.wait()
+
+
+def write_spec(spec: Any, path: Path) -> Path:
+    path.write_text(spec.to_yaml())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("engine", "signals"),
+    [
+        ("threads", "SIGTERM"),
+        ("processes", "SIGKILL"),
+        ("processes", "SIGTERM"),
+        ("ray", "SIGTERM"),
+        ("ray", "SIGKILL"),
+        pytest.param("threads", "SIGINT", marks=pytest.mark.slow),
+        pytest.param("processes", "SIGINT", marks=pytest.mark.slow),
+        pytest.param("ray", "SIGINT", marks=pytest.mark.slow),
+    ],
+)
+def test_stopped_in_the_middle_of_the_pass(
+    engine: str, signals: str, job_data: Data, undisturbed: Expected, tmp_path: Path
+) -> None:
+    case, data, output = CASES["multiselect"], job_data("multiselect"), tmp_path / "runs"
+    spec = case.spec(data, output, engine=ENGINES[engine])
+    plan = Plan(str(tmp_path / "marks"), partition=STRUCK, mishap="wait")
+    with running(plan, write_spec(spec, tmp_path / "job.yaml")) as job:
+        job.wait(lambda: plan.happened or job.process.poll() is not None)
+        assert len(job.relatives()) >= {"threads": 1, "processes": 2, "ray": 5}[engine]
+        job.process.send_signal(getattr(signal, signals))
+        if engine == "threads":
+            (Path(plan.folder) / "go").touch()  # a thread ends the partition it is at
+        job.wait(lambda: job.process.poll() is not None)
+        assert job.process.returncode == CODES[signals]
+        # Nobody is left, though the task would have gone on for minutes.
+        job.wait(lambda: not job.relatives(), 60.0)
+    said = (Path(plan.folder) / "said").read_text()
+    assert "Traceback" not in said
+    assert "SIGTERM received" not in said
+    assert ("goes on from there" in said) == (signals != "SIGKILL")
+    (before,) = plan.reads()
+    with disturbed(Plan(str(tmp_path / "again"))) as again:
+        result = run_job(case.spec(data, output))
+    assert result.resumed
+    n_read = sum(again.reads()[0])
+    assert 1 <= n_read <= case.n_partitions - STRUCK + (len(before) - STRUCK - 1)
+    done = stage(manifest(result.folder), "statistics")
+    assert (done["n_read"], done["n_cached"]) == (n_read, case.n_partitions - n_read)
+    assert contents(result.folder) == undisturbed("multiselect")
+    nothing_half_written(output, result.folder)
