@@ -30,7 +30,15 @@ Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as `multiselect.budget=20`."),
 ]
-Run = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
+Run = Annotated[str, typer.Argument(help="Folder or URL of a finished run.")]
+Storage = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage",
+        metavar="KEY=VALUE",
+        help="A storage option for URLs, as `endpoint_url=http://host:9000` or `secret=${NAME}`.",
+    ),
+]
 Head = Annotated[
     str,
     typer.Option(
@@ -73,12 +81,22 @@ def _say(line: str) -> None:
     Console(highlight=False, soft_wrap=True).print(line, markup=False)
 
 
+def _complain(line: str) -> None:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
+
+
 def _load(spec: Path, sets: list[str] | None, engine: str | None, address: str | None) -> Any:
     from distfms.runs.job_spec import load_spec
 
     overrides = [f"engine.kind={engine}"] if engine else []
     overrides += [f'engine.address="{address}"'] if address else []
     return load_spec(spec, [*overrides, *(sets or [])])
+
+
+def _storage(assignments: list[str] | None) -> dict[str, Any]:
+    from distfms.spec import set_dotted
+
+    return set_dotted({}, assignments or [])
 
 
 @app.command()
@@ -90,10 +108,10 @@ def check(spec: Spec, set_: Sets = None) -> None:
     from distfms.runs.driver import prepare
 
     prepared = prepare(_load(spec, set_, None, None), _say)
-    for label, text in prepared.job.describe().items():
+    for label, text in prepared.describe().items():
         _say(f"{label}: {text}")
     projection = prepared.projection()
-    for line in projection.lines():
+    for line in projection.lines(prepared.spec.place() / prepared.spec.name):
         _say(line)
     projection.require()
     _say("The spec is in order.")
@@ -102,28 +120,35 @@ def check(spec: Spec, set_: Sets = None) -> None:
 @app.command()
 def run(
     spec: Spec,
-    out: Annotated[Path | None, typer.Option(help="Folder of this run.")] = None,
-    engine: Annotated[str | None, typer.Option(help="Where to run: local or dask.")] = None,
-    address: Annotated[str | None, typer.Option(help="Address of the Dask scheduler.")] = None,
+    out: Annotated[str | None, typer.Option(help="Folder or URL of this run.")] = None,
+    engine: Annotated[str | None, typer.Option(help="Where to run: local, dask or ray.")] = None,
+    address: Annotated[str | None, typer.Option(help="Address of the cluster.")] = None,
+    log: Annotated[
+        str,
+        typer.Option(
+            envvar="DISTFMS_LOG",
+            help="What standard output is: text for people, or json, one event a line.",
+        ),
+    ] = "text",
     set_: Sets = None,
 ) -> None:
     """Run a job. The same command goes on where a killed run stopped."""
-    from distfms.engine.progress import open_progress
+    from distfms.engine.event_log import open_log
     from distfms.runs.driver import run_job
-
-    with open_progress("Reading") as progress:
-        result = run_job(_load(spec, set_, engine, address), out=out, say=_say, progress=progress)
     from distfms.runs.finished import headline
+    from distfms.runs.interrupts import orderly_end
 
-    _say(headline(result.folder))
-    _say(f"Report: {result.folder / 'report.html'}")
+    with orderly_end(_complain), open_log(log, _say) as (say, progress):
+        result = run_job(_load(spec, set_, engine, address), out=out, say=say, progress=progress)
+    say(headline(result.folder))
+    say(f"Report: {result.folder / 'report.html'}")
 
 
 @app.command()
 def predict(
     run: Run,
     data: Annotated[str, typer.Argument(help="Parquet folder, file, glob or URL.")],
-    out: Annotated[Path, typer.Option(help="Parquet file to write.")],
+    out: Annotated[str, typer.Option(help="Parquet file to write, or its URL.")],
     budget: Annotated[
         float | None,
         typer.Option(help="Cost a row may have; reads only the groups that it pays for."),
@@ -132,19 +157,21 @@ def predict(
         float | None,
         typer.Option(help="Seconds; reads group by group and predicts from those in time."),
     ] = None,
+    storage: Storage = None,
 ) -> None:
     """Apply a run's model to the rows of a dataset."""
     from distfms.runs.predict import predict_file
 
-    _say(predict_file(run, data, out, budget=budget, deadline_s=deadline))
+    options = _storage(storage)
+    _say(predict_file(run, data, out, budget=budget, deadline_s=deadline, storage_options=options))
 
 
 @app.command()
-def report(run: Run) -> None:
+def report(run: Run, storage: Storage = None) -> None:
     """Draw a run's report again from its files."""
     from distfms.runs.finished import redraw
 
-    _say(f"Report: {redraw(run)}")
+    _say(f"Report: {redraw(run, _storage(storage))}")
 
 
 # --- jobs on a cluster --------------------------------------------------------------------------
@@ -312,7 +339,8 @@ def data_show(path: Annotated[str, typer.Argument(help="Folder, file, glob or UR
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code.
 
-    Exit codes: 0 done, 1 failed while running, 2 bad spec, data or use.
+    Exit codes: 0 done, 1 failed while running, 2 bad spec, data or use; 130 and 143 for a run
+    that was stopped by SIGINT or SIGTERM and goes on when it is started again.
     """
     global _debug
     _debug = False
@@ -321,7 +349,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except DistfmsError as error:
         if _debug:
             raise
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"Error: {error}", markup=False)
+        _complain(f"Error: {error}")
         sys.exit(error.exit_code)
     sys.exit(0)
 

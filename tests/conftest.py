@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests import ray_here
+from tests import ray_here, s3_here
+
+
+def pytest_configure() -> None:
+    """Take interrupts again where a shell has begun the tests in the background.
+
+    Such a shell lets SIGINT be ignored, and what tests start would inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -25,6 +35,21 @@ def realdata() -> Path:
     if not (folder / "judgments").is_dir():
         pytest.skip(f"no public data at {folder}: set DISTFMS_REALDATA to the folder that has them")
     return folder
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[s3_here.S3]:
+    """An S3 service on this machine, for all tests that want one."""
+    with s3_here.started() as service:
+        yield service
+
+
+@pytest.fixture
+def s3_variables(s3: s3_here.S3, monkeypatch: pytest.MonkeyPatch) -> s3_here.S3:
+    """The service as what the environment names."""
+    for name, value in s3.variables.items():
+        monkeypatch.setenv(name, value)
+    return s3
 
 
 @pytest.fixture(scope="session")

@@ -11,15 +11,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
 from distfms.data.dataset import ParquetDataset, Partition
-from distfms.methods.pool import Pool
+from distfms.engine.pools import ActorPool
+from distfms.engine.store import Location
+from distfms.errors import SpecError
 from distfms.spec import DataSection, Section
 from distfms.stats.bundle import Bundle
+
+if TYPE_CHECKING:
+    from distfms.methods.tuning_job import TuneWork
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -43,7 +47,8 @@ class PartialReader(Protocol):
         """Everything but the partition that the partial depends on, as plain values."""
 
     def partition_key(self, partition: Partition) -> str:
-        """Return what the partial depends on of the partition: its fingerprint and maybe more."""
+        """Return what the partial depends on of the partition; by default, its fingerprint."""
+        return partition.fingerprint
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class Context(Protocol):
 
     seed: int
     inputs: Inputs
-    folder: Path
+    folder: Location
 
     def reduce(
         self, reader: Callable[[ParquetDataset, bool], PartialReader], *, cache: bool = True
@@ -89,7 +94,15 @@ class Context(Protocol):
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Independent tasks side by side; results in the order of the items."""
 
-    def pool(self, n_shards: int, shard_bytes: int) -> AbstractContextManager[Pool]:
+    def pool(
+        self,
+        n_shards: int,
+        shard_bytes: int,
+        *,
+        shared_bytes: int = 0,
+        n_operations: float | None = None,
+        alone: bool = False,
+    ) -> AbstractContextManager[ActorPool]:
         """Open a pool of actors where the tasks of the run are done.
 
         Parameters
@@ -98,10 +111,17 @@ class Context(Protocol):
             States it will keep.
         shard_bytes : int
             Memory one state takes.
+        shared_bytes : int
+            Memory that the states of one actor take together, beside that.
+        n_operations : float, optional
+            About how many multiplications all steps take together. Where that is less than the
+            start of actors costs, the states are kept in this process. Default: it pays.
+        alone : bool
+            Keep the states in this process in any case.
 
         Raises
         ------
-        EngineError
+        SpecError
             If an actor's states do not fit.
         """
 
@@ -116,6 +136,15 @@ class Context(Protocol):
 
     def note(self, text: str) -> None:
         """Tell the user something that the report should also say."""
+
+    def count(self, **counts: int) -> None:
+        """Add to what is counted of the present stage, in the manifest and in the metrics.
+
+        Parameters
+        ----------
+        **counts
+            Such as ``n_candidates``, the candidates that a search for the selection evaluated.
+        """
 
     def account(self, **entries: Any) -> None:
         """Enter what was counted (objects, judgments, …) in the manifest."""
@@ -184,6 +213,12 @@ class Job(ABC):
     name: ClassVar[str]
     #: Model of the section.
     Options: ClassVar[type[Section]]
+    #: Options that `tune` may try values of: neither statistics nor stages depend on them.
+    tunable: ClassVar[tuple[str, ...]] = ()
+    #: Why others cannot be tried, for the message.
+    not_tunable: ClassVar[Mapping[str, str]] = {}
+    #: What `tune` may compare by, the default first: name → whether more is better.
+    tune_measures: ClassVar[Mapping[str, bool]] = {}
 
     @abstractmethod
     def __init__(self, options: Any, inputs: Inputs, seed: int) -> None: ...
@@ -210,9 +245,45 @@ class Job(ABC):
     def statistics_bytes(self) -> int:
         """Size of one partial statistic in memory, for the projection before the start."""
 
+    def kept_bytes(self) -> int:
+        """Size of the statistics that stay in the run folder."""
+        return self.statistics_bytes()
+
     @abstractmethod
     def columns(self) -> Sequence[str]:
         """Return the columns the job reads."""
+
+    def check_tuning(self) -> None:
+        """Refuse `tune` where a job of this form cannot compare options on folds.
+
+        Raises
+        ------
+        SpecError
+        """
+        raise SpecError(
+            f"`tune` compares by cross-validation, which a job of this form (`{self.name}`) does "
+            "not have. Leave `tune` out."
+        )
+
+    def tune_work(
+        self, context: Context, points: Sequence[Mapping[str, Any]], measure: str
+    ) -> TuneWork:
+        """Say how points of a grid are evaluated on folds, after the statistics.
+
+        Parameters
+        ----------
+        context : Context
+        points : sequence of mapping
+            Values of options among `tunable`.
+        measure : str
+            Of `tune_measures`.
+
+        Raises
+        ------
+        NotImplementedError
+            If a job lets `tune` pass `check_tuning` but does not say how; no spec leads here.
+        """
+        raise NotImplementedError(f"{type(self).__name__} passes check_tuning")
 
     @classmethod
     @abstractmethod

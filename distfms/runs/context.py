@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,11 +19,18 @@ from distfms.engine.executors import Executor
 from distfms.engine.graph import Unit
 from distfms.engine.mapreduce import map_reduce
 from distfms.engine.pools import ActorPool, make_pool
+from distfms.engine.progress import tee
 from distfms.engine.retry import RetryPolicy
+from distfms.engine.store import Location
 from distfms.methods.contract import Inputs, PartialReader
 from distfms.runs.folder import RunFolder
+from distfms.runs.recorder import Recorder
 from distfms.stats.base import from_bytes, to_bytes
 from distfms.stats.bundle import Bundle
+
+#: Multiplications that take one process about 3 s (at 6 · 10⁹ a second), which is twice what actors
+#: take to start: from here on two of them are faster. The results do not depend on it.
+ACTORS_PAY_OPERATIONS = 2e10
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -58,12 +64,15 @@ class RunContext:
     run : RunFolder
     executor : Executor
     retry : RetryPolicy
-    cache : Path or None
+    cache : Path, RemotePath or None
         Folder of partial statistics.
-    say, progress : callable
-        Told lines for the user, and the engine's events.
+    record : Recorder
+        Told the engine's events, and what the user should know.
+    value_bytes : int
+        What the statistics of a partition take, at most.
     counts : dict
-        Partitions read and taken from the cache, and bytes read, since it was last emptied.
+        Partitions read and taken from the cache, bytes read, candidates evaluated, since it was
+        last emptied.
     """
 
     seed: int
@@ -71,16 +80,16 @@ class RunContext:
     run: RunFolder
     executor: Executor
     retry: RetryPolicy
-    cache: Path | None
-    say: Callable[[str], None]
-    progress: Callable[[Mapping[str, Any]], None]
+    cache: Location | None
+    record: Recorder
+    value_bytes: int = 0
     counts: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._iteration = _Iteration(self._take)
+        self._iteration = tee(self.record.count, _Iteration(self.record.show))
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> Location:
         """Folder of the run."""
         return self.run.path
 
@@ -110,41 +119,53 @@ class RunContext:
             self.executor,
             cache=cache,
             retry=self.retry,
-            on_event=self._take if use_cache else self._iteration,
+            on_event=self.record if use_cache else self._iteration,
+            value_bytes=self.value_bytes,
         )
-        self._count(reduction.n_computed, reduction.n_cached, reduction.bytes_read)
+        self.count(
+            n_read=reduction.n_computed,
+            n_cached=reduction.n_cached,
+            bytes_read=reduction.bytes_read,
+        )
         return reduction.value
 
-    def _take(self, event: Mapping[str, Any]) -> None:
-        """Show an event; all but the many of single units are kept in the run folder."""
-        self.progress(event)
-        if event.get("event") != "unit":
-            self.run.event(**dict(event))
-
-    def _count(self, n_read: int, n_cached: int, bytes_read: int) -> None:
-        for name, value in (
-            ("n_read", n_read),
-            ("n_cached", n_cached),
-            ("bytes_read", bytes_read),
-        ):
+    def count(self, **counts: int) -> None:
+        """Add to the counts of the present stage."""
+        for name, value in counts.items():
             self.counts[name] = self.counts.get(name, 0) + value
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Run independent tasks side by side; results in the order of the items."""
+        """Run independent tasks side by side; results in the order of the items.
+
+        Tasks may write to the run folder, so the fence is looked at before.
+        """
+        self.run.require_claim()
         return self.executor.map(function, list(items), retry=self.retry)
 
-    def pool(self, n_shards: int, shard_bytes: int) -> ActorPool:
-        """Open a pool of actors of the executor's kind."""
+    def pool(
+        self,
+        n_shards: int,
+        shard_bytes: int,
+        *,
+        shared_bytes: int = 0,
+        n_operations: float | None = None,
+        alone: bool = False,
+    ) -> ActorPool:
+        """Open a pool of actors of the executor's kind, or of none where they do not pay."""
         n_actors = min(self.executor.workers, n_shards)
-        return make_pool(
-            self.executor.name,
+        small = n_operations is not None and n_operations < ACTORS_PAY_OPERATIONS
+        single = n_operations is not None and n_actors == 1 and self.executor.name == "local"
+        pool = make_pool(
+            "serial" if alone or small or single else self.executor.name,
             n_actors,
             executor=self.executor,
             timeout_s=self.retry.timeout_s,
             retry=self.retry,
-            on_event=self._take,
-            actor_bytes=shard_bytes * -(-n_shards // n_actors),
+            on_event=self.record,
+            actor_bytes=shared_bytes + shard_bytes * -(-n_shards // n_actors),
         )
+        self.record.event("pool", kind=pool.name, n_actors=pool.n_actors, n_shards=n_shards)
+        return pool
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Read what an earlier stage wrote."""
@@ -163,8 +184,7 @@ class RunContext:
         notes = self.run.manifest().get("notes", [])
         if text not in notes:
             self.run.update(notes=[*notes, text])
-            self.run.event("note", text=text)
-            self.say(f"Note: {text}")
+            self.record.event("note", f"Note: {text}", text=text)
 
     def account(self, **entries: Any) -> None:
         """Enter what was counted in the manifest."""

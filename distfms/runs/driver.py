@@ -6,26 +6,38 @@ It is the only place that puts data, engine and method together.
 from __future__ import annotations
 
 import hashlib
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from distfms.engine.blas import single_threaded_blas
-from distfms.engine.executors import make_executor
+from distfms.engine.executors import Executor, make_executor
+from distfms.engine.remote import RemotePath
 from distfms.engine.retry import RetryPolicy
+from distfms.engine.store import Location, missing_folders, read_each, remove_tree
 from distfms.errors import DistfmsError, SpecError
 from distfms.methods import method_job
-from distfms.methods.contract import Inputs, Job
+from distfms.methods.contract import Inputs, Job, Stage
+from distfms.methods.tuning_job import Tuning
 from distfms.runs.context import RunContext
-from distfms.runs.folder import SCHEMA_VERSION, RunFolder, now, read_manifest, write_atomic
+from distfms.runs.folder import (
+    MANIFEST,
+    SCHEMA_VERSION,
+    RunFolder,
+    now,
+    parse_manifest,
+    read_manifest,
+    write_atomic,
+)
 from distfms.runs.inputs import Opened, open_inputs
-from distfms.runs.job_spec import JobSpec, is_url
+from distfms.runs.job_spec import JobSpec
 from distfms.runs.projection import Projection, project_job
+from distfms.runs.recorder import Recorder
+from distfms.runs.storage_errors import hangs, reading
 
 _PACKAGES = ("numpy", "scipy", "pyarrow", "dask", "scikit-learn")
 
@@ -48,12 +60,23 @@ class Prepared:
     job : Job
     identity : str
         Hash of all that the result depends on.
+    tuning : Tuning or None
+        The same job with the choice of its options, where the spec asks for it.
     """
 
     spec: JobSpec
     opened: Opened
     job: Job
     identity: str
+    tuning: Tuning | None = None
+
+    def stages(self) -> Sequence[Stage]:
+        """Return the stages of the run."""
+        return (self.tuning or self.job).stages()
+
+    def describe(self) -> Mapping[str, str]:
+        """Say what the run will do: label → text."""
+        return (self.tuning or self.job).describe()
 
     def projection(self, workers: int | None = None) -> Projection:
         """Project what the run will read, hold and write."""
@@ -75,8 +98,12 @@ def prepare(spec: JobSpec, say: Callable[[str], None] = _silent) -> Prepared:
     SpecError, DataError
     """
     opened = open_inputs(spec, say)
-    job = method_job(spec.method).of(spec.options, opened.inputs, spec.seed)
-    return Prepared(spec, opened, job, spec.identity(opened.fingerprints))
+    kind, identity = method_job(spec.method), spec.identity(opened.fingerprints)
+    if spec.tune is None:
+        job = kind.of(spec.options, opened.inputs, spec.seed)
+        return Prepared(spec, opened, job, identity)
+    tuning = Tuning.of(kind, spec.options, opened.inputs, spec.seed, spec.tune)
+    return Prepared(spec, opened, tuning.job, identity, tuning)
 
 
 @dataclass(frozen=True)
@@ -85,14 +112,15 @@ class RunResult:
 
     Attributes
     ----------
-    folder : Path
+    folder : Path or RemotePath
+        `RemotePath` where the run is at a URL.
     resumed : bool
         Whether an earlier, unfinished run was continued.
     skipped : tuple of str
         Stages that were found finished.
     """
 
-    folder: Path
+    folder: Location
     resumed: bool
     skipped: tuple[str, ...]
 
@@ -109,7 +137,7 @@ def run_job(
     Parameters
     ----------
     spec : JobSpec
-    out : path, optional
+    out : path or URL, optional
         The run's folder. By default a new folder below ``output/name``, or the latest unfinished
         one of the same spec and data.
     say : callable
@@ -129,24 +157,25 @@ def run_job(
         If workers or storage fail; the run can be resumed.
     """
     prepared = prepare(spec, say)
-    path = choose_folder(prepared, None if out is None else Path(out))
+    path = choose_folder(prepared, out)
     engine = spec.engine
     with (
         single_threaded_blas(),
         make_executor(engine.kind, engine.workers, engine.address, engine.processes) as executor,
     ):
         projection = prepared.projection(executor.workers)
-        for line in projection.lines():
+        for line in projection.lines(path):
             say(line)
         projection.require(executor.available_bytes())
-        executor.probe(prepared.local_files())
-        made = [folder for folder in (path, *path.parents) if not folder.exists()]
+        if executor.name != "local":  # whose workers see what this process sees
+            executor.probe(prepared.local_files())
+        with reading(path):
+            made = missing_folders(path)
         run = RunFolder(path)
-        with run.locked():
+        with run.locked(), closing(Recorder(run, say, progress)) as record:
             try:
-                resumed = _begin(run, prepared)
-                say(f"{'Resuming' if resumed else 'Writing'} {path}")
-                cache = Path(spec.output) / ".partials" if projection.cached else None
+                resumed = _begin(run, prepared, record, executor)
+                cache = spec.place() / ".partials" if projection.cached else None
                 context = RunContext(
                     seed=spec.seed,
                     inputs=prepared.opened.inputs,
@@ -154,70 +183,100 @@ def run_job(
                     executor=executor,
                     retry=RetryPolicy(attempts=engine.retries + 1, timeout_s=engine.timeout_s),
                     cache=cache,
-                    say=say,
-                    progress=progress,
+                    record=record,
+                    value_bytes=projection.memory.value_bytes,
                 )
-                skipped = _run_stages(prepared.job, context)
-            except DistfmsError as error:
+                skipped = _run_stages(prepared.stages(), context)
+                run.update(status="done", finished=now())
+            except Exception as error:
                 _end_badly(run, error, made)
+                record.fail(error)
                 raise
-            run.update(status="done", finished=now())
-            run.event("done")
+            record.event("done")
+            run.flush()
     return RunResult(path, resumed, tuple(skipped))
 
 
-def _end_badly(run: RunFolder, error: DistfmsError, made: Sequence[Path]) -> None:
+def _end_badly(run: RunFolder, error: Exception, made: Sequence[Location]) -> None:
     """Note the failure; leave nothing behind where nothing was achieved."""
-    begun = bool(run.manifest())
-    if begun and not run.holds_claim():
-        return
-    if begun and (run.manifest().get("stages") or run.path not in made):
+    if isinstance(run.path, RemotePath):
+        # The storage itself may be what failed.
         with suppress(DistfmsError):
-            run.update(status="failed", error=str(error))
-        run.event("failed", error=str(error))
+            if not hangs(error):
+                _note_failure(run, error, made)
+    else:
+        _note_failure(run, error, made)
+
+
+def _note_failure(run: RunFolder, error: Exception, made: Sequence[Location]) -> None:
+    found = run.manifest()
+    if found and not run.holds_claim():
         return
-    if run.path in made and (error.exit_code == 2 or not begun):
-        shutil.rmtree(run.path, ignore_errors=True)
+    refused = isinstance(error, DistfmsError) and error.exit_code == 2
+    if found and (found.get("stages") or run.path not in made or not refused):
+        text = str(error) or type(error).__name__
+        with suppress(DistfmsError):
+            run.update(status="failed", error=text)
+        run.event("failed", error=text)
+        run.flush()
+    elif run.path in made:
+        remove_tree(run.path)
         for folder in made[1:]:
             with suppress(OSError):
-                folder.rmdir()
+                Path(str(folder)).rmdir()
 
 
-def choose_folder(prepared: Prepared, out: Path | None) -> Path:
+def choose_folder(prepared: Prepared, out: str | Path | None) -> Location:
     """Folder for a run: the one asked for, an unfinished one of the same identity, or a new one.
 
     Raises
     ------
     SpecError
         If the folder asked for belongs to another spec or other data, or holds other things.
+    EngineError
+        If remote storage does not answer.
     """
     if out is not None:
-        _refuse_foreign(out, prepared.identity)
-        return out
-    base = Path(prepared.spec.output) / prepared.spec.name
+        asked = prepared.spec.place(out)
+        with reading(asked):
+            _refuse_foreign(asked, prepared.identity)
+        return asked
+    base = prepared.spec.place() / prepared.spec.name
+    with reading(base):
+        return _unfinished_or_new(base, prepared.identity)
+
+
+def _unfinished_or_new(base: Location, identity: str) -> Location:
+    """Return the latest unfinished run of an identity below a folder, or the place of a new one."""
     unfinished = [
-        path.parent
-        for path in sorted(base.glob("*/manifest.json"))
-        if (manifest := read_manifest(path.parent)).get("identity") == prepared.identity
-        and manifest.get("status") != "done"
+        path
+        for path, content in read_each(base, MANIFEST).items()
+        if _goes_on(path, content, identity)
     ]
     if unfinished:
         return unfinished[-1]
     stamp = now().replace(":", "-")
-    path = base / f"{stamp}-{prepared.identity[:8]}"
+    path = base / f"{stamp}-{identity[:8]}"
     counter = 2
     while path.exists():
-        path = base / f"{stamp}-{prepared.identity[:8]}-{counter}"
+        path = base / f"{stamp}-{identity[:8]}-{counter}"
         counter += 1
     return path
 
 
-def _refuse_foreign(out: Path, identity: str) -> None:
-    if is_url(str(out)):
-        raise SpecError(
-            f"--out {out} is a URL. A run is written to a folder, for a cluster one on a shared "
-            "file system."
-        )
+def _goes_on(path: Location, content: bytes, identity: str) -> bool:
+    """Whether a manifest is of an unfinished run of this identity.
+
+    One that is torn, or of a later schema, is not: its run stays as it is, and is in nobody's way.
+    """
+    try:
+        manifest = parse_manifest(path, content)
+    except SpecError:
+        return False
+    return manifest.get("identity") == identity and manifest.get("status") != "done"
+
+
+def _refuse_foreign(out: Location, identity: str) -> None:
     if out.exists() and not out.is_dir():
         raise SpecError(f"--out {out} is a file. Name a folder.")
     found = read_manifest(out).get("identity") if out.exists() else None
@@ -232,7 +291,7 @@ def _refuse_foreign(out: Path, identity: str) -> None:
         )
 
 
-def _begin(run: RunFolder, prepared: Prepared) -> bool:
+def _begin(run: RunFolder, prepared: Prepared, record: Recorder, executor: Executor) -> bool:
     """Enter the attempt in the manifest; return whether there was one before."""
     manifest = run.manifest()
     resumed = bool(manifest)
@@ -254,7 +313,15 @@ def _begin(run: RunFolder, prepared: Prepared) -> bool:
         stages=manifest.get("stages", []),
         notes=manifest.get("notes", list(prepared.opened.notes)),
     )
-    run.event("begin", resumed=resumed, attempt=content["attempt"])
+    record.begin(
+        executor,
+        f"{'Resuming' if resumed else 'Writing'} {run.path}",
+        run=run.path.name,
+        name=prepared.spec.name,
+        method=prepared.spec.method,
+        resumed=resumed,
+        attempt=content["attempt"],
+    )
     return resumed
 
 
@@ -283,26 +350,27 @@ def _with_one_fingerprint(entry: dict[str, Any]) -> dict[str, Any]:
     return {**entry, "fingerprint": parts[0] if len(parts) == 1 else whole}
 
 
-def _run_stages(job: Job, context: RunContext) -> list[str]:
+def _run_stages(stages: Sequence[Stage], context: RunContext) -> list[str]:
     run = context.run
-    stages = job.stages()
-    skipped = [stage.name for stage in stages if run.finished(stage.name)]
+    skipped = run.finished_of([stage.name for stage in stages])
     for stage in stages:
         if stage.name in skipped:
             continue
-        run.event("stage", stage=stage.name)
+        context.record.event("stage", stage=stage.name)
         start = time.perf_counter()
         context.counts = {}
         files = stage.run(context)
         seconds = time.perf_counter() - start
         run.write_stage(stage.name, files, seconds, context.counts)
-        run.event("stage_done", stage=stage.name, seconds=seconds, **context.counts)
-        context.say(f"  {stage.name}: {seconds:.1f} s{_counted(context.counts)}")
+        line = f"  {stage.name}: {seconds:.1f} s{_counted(context.counts)}"
+        entries = {"stage": stage.name, "seconds": seconds, **context.counts}
+        context.record.event("stage_done", line, **entries)
+        run.flush()
     return skipped
 
 
 def _counted(counts: Mapping[str, int]) -> str:
-    if not counts:
+    if "n_read" not in counts:
         return ""
     cached = f", {counts['n_cached']} from the cache" if counts.get("n_cached") else ""
     return f" ({counts['n_read']} partitions read{cached})"

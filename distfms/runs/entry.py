@@ -6,6 +6,7 @@ library: it can then say what the cluster lacks.
 
 import argparse
 import importlib.util
+import os
 import platform
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ _NEEDED = {
     "fsspec": "fsspec",
     "cloudpickle": "cloudpickle",
     "filelock": "filelock",
+    "prometheus_client": "prometheus-client",
     "pydantic": "pydantic",
     "yaml": "PyYAML",
     "rich": "rich",
@@ -52,12 +54,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--engine", default="ray", help="where to run (default: ray)")
     parser.add_argument("--address", help="of the cluster (default: the one this process is in)")
     parser.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument(
+        "--log",
+        default=os.environ.get("DISTFMS_LOG") or "text",
+        help="what standard output is: text for people, or json, one event a line",
+    )
     given = parser.parse_args(arguments)
     problem = lacking()
     if problem:
         print(f"Error: {problem}", file=sys.stderr)
         return 2
-    return _run(given.spec, [*_engine(given.engine, given.address), *given.sets])
+    return _run(given.spec, [*_engine(given.engine, given.address), *given.sets], given.log)
 
 
 def lacking() -> str:
@@ -82,33 +89,38 @@ def _engine(kind: str, address: "str | None") -> list:
     return [f"engine.kind={kind}"] + ([f'engine.address="{address}"'] if address else [])
 
 
-def _run(spec: str, sets: Sequence[str]) -> int:
-    from distfms.engine.progress import open_progress
+def _run(spec: str, sets: Sequence[str], kind: str) -> int:
+    from distfms.engine.event_log import open_log
     from distfms.errors import DistfmsError
     from distfms.runs.driver import run_job
     from distfms.runs.finished import headline
+    from distfms.runs.interrupts import orderly_end
     from distfms.runs.job_spec import load_spec
 
-    _greet()
     try:
-        with open_progress("Reading") as progress:
-            result = run_job(load_spec(spec, sets), say=_say, progress=progress)
-        _say(headline(result.folder))
+        with orderly_end(_complain), open_log(kind, _say) as (say, progress):
+            say(_greeting())
+            result = run_job(load_spec(spec, sets), say=say, progress=progress)
+        say(headline(result.folder))
     except DistfmsError as error:
         print(f"Error: {error}", file=sys.stderr, flush=True)
         return error.exit_code
-    _say(f"Report: {result.folder / 'report.html'}")
+    say(f"Report: {result.folder / 'report.html'}")
     return 0
 
 
-def _greet() -> None:
+def _greeting() -> str:
     import distfms
 
-    _say(f"distfms {distfms.__version__}, Python {platform.python_version()}")
+    return f"distfms {distfms.__version__}, Python {platform.python_version()}"
 
 
 def _say(line: str) -> None:
     print(line, flush=True)
+
+
+def _complain(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import hashlib
+import os
+from collections.abc import Mapping
+from typing import Any
 
+from distfms.engine.remote import RemotePath
+from distfms.engine.store import Location, locate
 from distfms.errors import SpecError
 from distfms.methods import METHODS, method_job
 from distfms.methods.contract import FinishedRun, Job
-from distfms.runs.folder import RunFolder, digest, read_json, read_manifest, write_atomic
+from distfms.runs.folder import (
+    RunFolder,
+    parse_json,
+    read_manifest,
+    write_atomic,
+)
+from distfms.runs.storage_errors import reading
+from distfms.runs.storage_options import expanded
 from distfms.stats.base import from_bytes
 
+#: A run's folder, as users name it.
+Run = str | os.PathLike[str] | RemotePath
 
-def open_run(path: Path) -> tuple[type[Job], FinishedRun]:
+
+def open_run(
+    run: Run, storage_options: Mapping[str, Any] | None = None
+) -> tuple[type[Job], FinishedRun]:
     """Read a finished run.
 
     Parameters
     ----------
-    path : Path
+    run : path or URL
         The run's folder.
+    storage_options : mapping, optional
+        Passed to fsspec, for a URL.
 
     Returns
     -------
@@ -29,7 +48,10 @@ def open_run(path: Path) -> tuple[type[Job], FinishedRun]:
     ------
     SpecError
         If this is no run folder, the run has not ended, or a file is damaged.
+    EngineError
+        If remote storage does not answer.
     """
+    path = locate(run, expanded(storage_options or {}))
     manifest = read_manifest(path)
     if not manifest:
         raise SpecError(
@@ -38,53 +60,81 @@ def open_run(path: Path) -> tuple[type[Job], FinishedRun]:
         )
     if manifest.get("method") not in METHODS:
         raise SpecError(f"{path} is a run of `{manifest.get('method')}`, unknown to this distfms.")
-    _require_whole(path, manifest)
-    run = FinishedRun(
-        selection=read_json(path / "selection.json"),
-        metrics=read_json(path / "metrics.json"),
-        model=read_json(path / "model.json"),
-        manifest=manifest,
-        weights=dict(from_bytes((path / "weights.npz").read_bytes())),
+    payloads = _whole_files(path, manifest)
+    content = {
+        name: parse_json(path / f"{name}.json", payloads[f"{name}.json"])
+        for name in ("selection", "metrics", "model")
+    }
+    weights = dict(from_bytes(payloads["weights.npz"]))
+    return method_job(manifest["method"]), FinishedRun(
+        **content, manifest=manifest, weights=weights
     )
-    return method_job(manifest["method"]), run
 
 
-def _require_whole(path: Path, manifest: dict) -> None:
+def _whole_files(path: Location, manifest: Mapping[str, Any]) -> dict[str, bytes]:
+    """Read the files of a finished run, each once, and check that they are what it wrote."""
     written = {n: sha for stage in manifest.get("stages", []) for n, sha in stage["files"].items()}
+    payloads = {}
     for name in ("selection.json", "model.json", "weights.npz", "metrics.json"):
         if name not in written:
             raise SpecError(
                 f"The run {path} has not ended: {name} is not there yet. Run the job's command "
                 "again; it goes on where it stopped."
             )
-        if not (path / name).exists() or digest(path / name) != written[name]:
+        payloads[name] = _read(path / name)
+        if hashlib.sha256(payloads[name]).hexdigest() != written[name]:
             raise SpecError(
                 f"{path / name} is not what the run wrote (its sha256 differs). Run the job's "
                 f"command again with --out {path}; it repeats that stage."
             )
+    return payloads
 
 
-def headline(path: Path) -> str:
+def _read(path: Location) -> bytes:
+    """Content of a file; nothing where there is none, which is no content of any of them."""
+    with reading(path):
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return b""
+
+
+def headline(run: Run) -> str:
     """Say a run's result in one sentence."""
-    job, run = open_run(path)
-    return job.headline(run)
+    job, found = open_run(run)
+    return job.headline(found)
 
 
-def redraw(path: Path) -> Path:
+def redraw(run: Run, storage_options: Mapping[str, Any] | None = None) -> Location:
     """Draw a run's report again.
+
+    Parameters
+    ----------
+    run : path or URL
+        The run's folder.
+    storage_options : mapping, optional
+        Passed to fsspec, for a URL.
 
     Returns
     -------
-    Path
+    Path or RemotePath
         Of the report.
+
+    Raises
+    ------
+    EngineError
+        If another process is writing the run, or the report cannot be written.
     """
-    job, run = open_run(path)
-    target = path / "report.html"
-    write_atomic(target, job.page(run).encode())
+    path = locate(run, expanded(storage_options or {}))
+    job, found = open_run(path)
+    target, page = path / "report.html", job.page(found).encode()
     folder = RunFolder(path)
-    stages = folder.manifest()["stages"]
-    for stage in stages:
-        if target.name in stage["files"]:
-            stage["files"][target.name] = digest(target)
-    folder.update(stages=stages)
+    # A driver may be at the last stages; what it enters in the manifest must not be lost.
+    with folder.locked():
+        write_atomic(target, page)
+        stages = folder.manifest()["stages"]
+        for stage in stages:
+            if target.name in stage["files"]:
+                stage["files"][target.name] = hashlib.sha256(page).hexdigest()
+        folder.update(stages=stages)
     return target

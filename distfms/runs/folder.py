@@ -1,13 +1,17 @@
 """The run folder: files written whole or not at all, a manifest that vouches for them, one writer.
 
-Every file is written under a temporary name, fsynced and renamed. The manifest lists the finished
-stages with the sha256 of what they wrote, so that a run that was killed goes on where it stopped.
+A file is written under a temporary name, fsynced and renamed, or put as one object (see
+:mod:`distfms.engine.store`). The manifest lists the finished stages with the sha256 of what they
+wrote, so that a run that was killed goes on where it stopped.
 
 One writer: a lock keeps a second driver on the same machine out, and dies with its process. Shared
-storage may know no locks, so every driver also enters an attempt number and a random token in the
-manifest, and looks whether they still stand there before each write (the fence): a driver that was
-taken for dead, and comes back, finds another's token and stops. Looking and writing are two steps;
-what could slip in between are the bytes of one file, which are the same whoever writes them.
+and object storage may know no locks, so every driver also enters an attempt number and a random
+token in the manifest, and looks whether they still stand there before each write (the fence): a
+driver that was taken for dead, and comes back, finds another's token and stops. Looking and writing
+are two steps. What could slip in between is one file, whose bytes are the same whoever writes them,
+or one manifest, which then holds the token of the one or of the other: so one of two drivers stops
+at its next write, never both, and no stage that the manifest names lacks its files. At worst the
+manifest forgets a stage, which is then done again.
 """
 
 from __future__ import annotations
@@ -15,20 +19,28 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
 
+from distfms.engine.remote import OBJECT_STORAGE, RemotePath
+from distfms.engine.store import (
+    Location,
+    check_writable,
+    files_below,
+    open_binary,
+    write_whole,
+)
 from distfms.errors import DistfmsError, EngineError, SpecError
-from distfms.stats.base import from_bytes, to_bytes
+from distfms.runs.events import EventLog
+from distfms.runs.storage_errors import hangs, reading, storage_error, unwritable
+from distfms.stats.base import load_npz, to_bytes
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 1
@@ -42,12 +54,12 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def write_atomic(path: Path, payload: bytes) -> None:
+def write_atomic(path: Location, payload: bytes) -> None:
     """Write a file whole or not at all.
 
     Parameters
     ----------
-    path : Path
+    path : Path or RemotePath
         Its folder is made when missing.
     payload : bytes
 
@@ -56,53 +68,47 @@ def write_atomic(path: Path, payload: bytes) -> None:
     EngineError
         If the folder is not writable or the disk is full.
     """
-    # Not the process id alone: on shared storage another machine may have the same.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(payload)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        _sync_folder(path.parent)
+        write_whole(path, payload)
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise storage_error(path, error) from error
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def digest(path: Location) -> str:
+    """sha256 of a file, or of the names and digests of all files in a folder.
+
+    Raises
+    ------
+    OSError
+        `FileNotFoundError` if there is neither.
+    """
+    if isinstance(path, RemotePath):
+        with suppress(FileNotFoundError, IsADirectoryError):
+            return hashlib.sha256(path.read_bytes()).hexdigest()
+    elif not path.is_dir():
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    result, entries = hashlib.sha256(), files_below(path)
+    if isinstance(path, RemotePath) and not entries:
+        raise FileNotFoundError(errno.ENOENT, f"there is nothing at {path}")
+    for entry in entries:
+        result.update(f"{entry.name}:{digest(entry.place)}\n".encode())
+    return result.hexdigest()
 
 
-def storage_error(path: Path, error: OSError) -> DistfmsError:
-    """Explain a failed write."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return EngineError(
-            f"The disk is full, or a quota reached: {path} could not be written. What was "
-            "finished is kept; free some space, then run the same command again and it goes on "
-            "from there."
-        )
-    return EngineError(
-        f"{path} could not be written ({error.strerror or error}). Check the folder's permissions, "
-        "then run the same command again and it goes on from there."
-    )
+def intact(path: Location, sha256: str) -> bool:
+    """Whether a file or folder is there and is what the manifest vouches for.
 
-
-def digest(path: Path) -> str:
-    """sha256 of a file, or of the names and digests of all files in a folder."""
-    result = hashlib.sha256()
-    if path.is_dir():
-        for file in sorted(p for p in path.rglob("*") if p.is_file()):
-            result.update(f"{file.relative_to(path).as_posix()}:{digest(file)}\n".encode())
-        return result.hexdigest()
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    Raises
+    ------
+    EngineError
+        If remote storage does not answer.
+    """
+    with reading(path):
+        try:
+            return digest(path) == sha256
+        except FileNotFoundError:
+            return False
 
 
 def encode(name: str, content: Any) -> bytes:
@@ -138,7 +144,7 @@ class RunFolder:
 
     Parameters
     ----------
-    path : Path
+    path : Path or RemotePath
         Made when missing.
 
     Raises
@@ -147,19 +153,14 @@ class RunFolder:
         If the folder cannot be made or written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Location) -> None:
         self.path = path
         self._claim: dict[str, Any] | None = None
+        self._events = EventLog(path / "events.jsonl")
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            probe = path / f".probe-{os.getpid()}-{secrets.token_hex(4)}"
-            probe.write_bytes(b"")
-            probe.unlink()
+            check_writable(path)
         except OSError as error:
-            raise SpecError(
-                f"The output folder {path} cannot be written ({error.strerror or error}). "
-                "Choose another with --out or `output:`, or mend its permissions."
-            ) from error
+            raise unwritable(path, error) from error
 
     # --- one writer ---
 
@@ -168,13 +169,17 @@ class RunFolder:
         """Hold the folder against other drivers on this machine.
 
         The lock belongs to the process, so a killed driver leaves none behind. Where the storage
-        knows no locks, the fence alone keeps drivers apart.
+        knows no locks, as object storage, the fence alone keeps drivers apart: the later one takes
+        the run over.
 
         Raises
         ------
         EngineError
             If another process is writing this run.
         """
+        if isinstance(self.path, RemotePath):
+            yield from self._flushed_at_the_end()
+            return
         # A lock of the soft kind, the library's way out, would outlive a killed driver.
         lock = FileLock(self.path / ".lock", timeout=0, fallback_to_soft=False)
         try:
@@ -191,6 +196,15 @@ class RunFolder:
             yield
         finally:
             lock.release()
+
+    def _flushed_at_the_end(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            if not hangs(error):
+                self.flush()
+            raise
+        self.flush()
 
     def claim(self, **entries: Any) -> dict[str, Any]:
         """Take the run over: enter this driver's attempt and token, with other entries.
@@ -220,10 +234,14 @@ class RunFolder:
         EngineError
             If another driver has claimed the run since.
         """
-        if self._claim is None:
-            return
-        found = self.manifest()
-        if any(found.get(key) != value for key, value in self._claim.items()):
+        if self._claim is not None:
+            self._compare_claim(self.manifest())
+
+    def _compare_claim(self, found: Mapping[str, Any]) -> None:
+        """Check the fence against the manifest that was found."""
+        if self._claim is not None and any(
+            found.get(key) != value for key, value in self._claim.items()
+        ):
             raise EngineError(
                 f"Another driver has taken over the run {self.path} (attempt "
                 f"{found.get('attempt')}; this one was attempt {self._claim['attempt']}). It goes "
@@ -240,10 +258,14 @@ class RunFolder:
         return True
 
     def _remove_temporaries(self) -> None:
-        """Remove what a killed driver left half-written."""
-        for temporary in self.path.rglob(".*.tmp"):
-            with suppress(OSError):
-                temporary.unlink()
+        """Remove what a killed driver left half-written; object storage keeps nothing of it."""
+        if isinstance(self.path, RemotePath) and self.path.protocol in OBJECT_STORAGE:
+            return
+        for entry in files_below(self.path):
+            name = entry.place.name
+            if name.startswith(".") and name.endswith(".tmp"):
+                with suppress(OSError):
+                    entry.place.unlink()
 
     # --- manifest ---
 
@@ -265,8 +287,9 @@ class RunFolder:
         EngineError
             If another driver has taken over the run, or the file cannot be written.
         """
-        self.require_claim()
-        content = {**self.manifest(), **entries}
+        found = self.manifest()
+        self._compare_claim(found)
+        content = {**found, **entries}
         write_atomic(self.path / MANIFEST, encode(MANIFEST, content))
         return content
 
@@ -274,13 +297,17 @@ class RunFolder:
 
     def finished(self, stage: str) -> bool:
         """Whether a stage is done and all its files are still what it wrote."""
-        for entry in self.manifest().get("stages", []):
-            if entry["name"] == stage:
-                return all(
-                    (self.path / name).exists() and digest(self.path / name) == sha
-                    for name, sha in entry["files"].items()
-                )
-        return False
+        return self.finished_of([stage]) == [stage]
+
+    def finished_of(self, stages: Sequence[str]) -> list[str]:
+        """Return those of some stages that are done and whose files are what they wrote."""
+        entries = {entry["name"]: entry["files"] for entry in self.manifest().get("stages", [])}
+        return [
+            stage
+            for stage in stages
+            if stage in entries
+            and all(intact(self.path / name, sha) for name, sha in entries[stage].items())
+        ]
 
     def write_stage(
         self, stage: str, files: Mapping[str, Any], seconds: float, counts: Mapping[str, int]
@@ -302,18 +329,22 @@ class RunFolder:
         EngineError
             If another driver has taken over the run, or a file cannot be written.
         """
+        digests = {}
         for name, content in files.items():
             self.require_claim()
-            if content is not None:
-                write_atomic(self.path / name, encode(name, content))
-        entry = {
-            "name": stage,
-            "seconds": round(seconds, 3),
-            **counts,
-            "files": {name: digest(self.path / name) for name in files},
-        }
+            digests[name] = self._write(name, content)
+        entry = {"name": stage, "seconds": round(seconds, 3), **counts, "files": digests}
         others = [e for e in self.manifest().get("stages", []) if e["name"] != stage]
         self.update(stages=[*others, entry])
+
+    def _write(self, name: str, content: Any) -> str:
+        """Write a file of a stage unless it is there already; return its sha256."""
+        if content is None:
+            with reading(self.path / name):
+                return digest(self.path / name)
+        payload = encode(name, content)
+        write_atomic(self.path / name, payload)
+        return hashlib.sha256(payload).hexdigest()
 
     # --- content ---
 
@@ -323,42 +354,85 @@ class RunFolder:
 
     def read_arrays(self, name: str) -> dict[str, np.ndarray]:
         """Arrays of a file of the run."""
-        return dict(from_bytes((self.path / name).read_bytes()))
+        with reading(self.path / name), open_binary(self.path / name) as stream:
+            return load_npz(stream)
 
     def event(self, event: str, **fields: Any) -> None:
-        """Append one line to ``events.jsonl``; a full disk here stops nothing."""
+        """Add one line to ``events.jsonl``; a full disk here stops nothing."""
         line = json.dumps(plain({"time": round(time.time(), 3), "event": event, **fields}))
-        with suppress(OSError), (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        self._events.add(line)
+
+    def flush(self) -> None:
+        """Write down events that wait in memory, where files cannot be appended to."""
+        if self._events.waiting and self.holds_claim():
+            self._events.flush()
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Location) -> dict[str, Any]:
     """Read a JSON file of a run.
 
     Raises
     ------
     SpecError
         If it is missing or damaged.
+    EngineError
+        If remote storage does not answer.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        payload = path.read_bytes()
     except FileNotFoundError as error:
         raise SpecError(
             f"There is no {path.name} in {path.parent}. Give the folder of a finished run, such "
             "as runs/NAME/2026-01-31T12-00-00Z-1a2b3c4d."
         ) from error
-    except (OSError, ValueError) as error:
-        raise SpecError(
-            f"{path} is damaged ({error}). Remove it and run the job again; the stage that wrote "
-            "it is repeated."
-        ) from error
+    except OSError as error:
+        if isinstance(path, RemotePath):
+            raise storage_error(path, error, "read") from error
+        raise _damaged(path, error) from error
+    return parse_json(path, payload)
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
+def parse_json(path: Location, payload: bytes) -> dict[str, Any]:
+    """Parse the content of a JSON file of a run.
+
+    Raises
+    ------
+    SpecError
+        If it is damaged.
+    """
+    try:
+        return json.loads(payload.decode("utf-8"))
+    except ValueError as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Location, error: Exception) -> SpecError:
+    return SpecError(
+        f"{path} is damaged ({error}). Remove it and run the job again; the stage that wrote "
+        "it is repeated."
+    )
+
+
+def read_manifest(path: Location) -> dict[str, Any]:
     """Read the manifest of a run folder, empty if it has none."""
-    if not (path / MANIFEST).exists():
+    try:
+        payload = (path / MANIFEST).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
         return {}
-    content = read_json(path / MANIFEST)
+    except OSError as error:
+        raise storage_error(path / MANIFEST, error, "read") from error
+    return parse_manifest(path, payload)
+
+
+def parse_manifest(path: Location, payload: bytes) -> dict[str, Any]:
+    """Parse the content of a run's manifest.
+
+    Raises
+    ------
+    SpecError
+        If it is damaged, or of a later schema.
+    """
+    content = parse_json(path / MANIFEST, payload)
     if content.get("schema", 0) > SCHEMA_VERSION:
         raise SpecError(
             f"{path} was written by distfms {content.get('distfms')}, which is newer than this "

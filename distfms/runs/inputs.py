@@ -7,7 +7,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from filelock import FileLock
@@ -16,10 +18,14 @@ from distfms.data.builtin import BUILTIN, builtin_dataset
 from distfms.data.convert import CONVERSION, convert_long_judgments
 from distfms.data.dataset import ParquetDataset, open_dataset
 from distfms.data.long_source import TableFile, list_files
+from distfms.engine.remote import RemotePath
+from distfms.engine.store import files_below, upload
 from distfms.errors import SpecError, nearest
 from distfms.methods.contract import Inputs
-from distfms.runs.folder import NO_LOCKS, storage_error
+from distfms.runs.folder import NO_LOCKS, read_json
 from distfms.runs.job_spec import JobSpec
+from distfms.runs.storage_errors import storage_error
+from distfms.runs.storage_options import expanded
 from distfms.spec import DataSection, LongForm, expand_variables
 
 
@@ -89,7 +95,7 @@ def _open(section: DataSection, path: Any) -> ParquetDataset:
         _expanded(path),
         max_rows=section.max_partition_rows,
         max_bytes=section.max_partition_bytes,
-        storage_options=section.storage_options or None,
+        storage_options=expanded(section.storage_options) or None,
     )
 
 
@@ -120,17 +126,50 @@ def _open_long(spec: JobSpec, long: LongForm, say: Callable[[str], None]) -> Ope
     seed = 0 if long.max_judgments is None else spec.seed
     key = json.dumps([fingerprints, long.model_dump(), seed], sort_keys=True)
     name = "judgments-" + hashlib.sha256(key.encode()).hexdigest()[:16]
-    out = Path(spec.output) / ".data" / name
-    with _locked(out):
-        if not out.exists():
-            say(f"Converting long judgments to {out} (once)")
-            _convert(long, source, labels, out, seed)
-    report = json.loads((out / CONVERSION).read_text(encoding="utf-8"))
+    out = spec.place() / ".data" / name
+    convert = partial(_convert, long, source, labels, seed=seed)
+    if isinstance(out, Path):
+        _convert_here(out, convert, say)
+    else:
+        _convert_there(out, convert, say)
+    report = read_json(out / CONVERSION)
+    # Where the converted files are, the way to the storage is that of the output.
+    options = {} if isinstance(out, Path) else dict(spec.output_options)
+    resolved = {"path": str(out), "storage_options": options, "long": None}
     section = spec.data.model_copy(
-        update={"path": str(out), "long": None, "target": (report["label"],), "id": long.object}
+        update={**resolved, "target": (report["label"],), "id": long.object}
     )
     opened = Inputs(_open(section, str(out)), None, section)
     return Opened(opened, tuple(fingerprints), tuple(_left_out(report)))
+
+
+def _convert_here(out: Path, convert: Callable[[Path], None], say: Callable[[str], None]) -> None:
+    """Convert judgments to a folder that appears whole."""
+    with _locked(out):
+        if not out.exists():
+            say(f"Converting long judgments to {out} (once)")
+            convert(out)
+
+
+def _convert_there(
+    out: RemotePath, convert: Callable[[Path], None], say: Callable[[str], None]
+) -> None:
+    """Convert judgments on this machine's disk, then copy them; the report last vouches for all.
+
+    Two jobs that do so at once write the same bytes.
+    """
+    try:
+        if (out / CONVERSION).exists():
+            return
+        say(f"Converting long judgments to {out} (once)")
+        with TemporaryDirectory(prefix="distfms-data-") as scratch:
+            made = Path(scratch) / "judgments"
+            convert(made)
+            entries = sorted(files_below(made), key=lambda entry: entry.name == CONVERSION)
+            for entry in entries:
+                upload(Path(str(entry.place)), out / entry.name)
+    except OSError as error:
+        raise storage_error(out, error) from error
 
 
 @contextmanager
@@ -149,7 +188,7 @@ def _locked(out: Path) -> Iterator[None]:
         lock.release()
 
 
-def _convert(long: LongForm, source: Any, labels: str | None, out: Path, seed: int) -> None:
+def _convert(long: LongForm, source: Any, labels: str | None, out: Path, *, seed: int) -> None:
     convert_long_judgments(
         source,
         out,

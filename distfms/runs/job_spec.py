@@ -4,31 +4,59 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from distfms.engine.remote import RemotePath, is_url, local_part
+from distfms.engine.store import Location, locate
 from distfms.errors import SpecError, nearest
 from distfms.methods import METHODS, method_job
+from distfms.methods.tuning import checked_grid, options_to_tune
+from distfms.runs.storage_options import expanded, hidden
 from distfms.spec import (
     DataSection,
     EngineSection,
     Section,
+    TuneSection,
+    expand_variables,
     parse_section,
     read_yaml,
     set_dotted,
 )
 
 
-def is_url(path: str) -> bool:
-    """Whether a path names a place on remote storage, such as ``s3://bucket/runs``."""
-    # Also as pathlib writes it, with one slash.
-    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", path) is not None
+class OutputSection(Section):
+    """Where runs are kept; a text is its path.
+
+    Attributes
+    ----------
+    path : str
+        Folder or fsspec URL of all runs. ``${NAME}`` stands for an environment variable.
+    storage_options : dict
+        Passed to fsspec, for a URL. ``${NAME}`` in a text stands for an environment variable;
+        secrets given in clear are not written down.
+    """
+
+    path: Annotated[str, Field(min_length=1)] = "runs"
+    storage_options: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("path")
+    @classmethod
+    def _one_place(cls, value: str) -> str:
+        if is_url(value) and local_part(value) is None:
+            RemotePath(value)
+        return value
+
+    @model_validator(mode="after")
+    def _options_for_urls(self) -> OutputSection:
+        if self.storage_options and not is_url(self.path) and "${" not in self.path:
+            raise ValueError(f"`storage_options` are for URLs; `path` is the folder {self.path}")
+        return self
 
 
 class _Top(Section):
@@ -37,18 +65,6 @@ class _Top(Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
     method: str
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0
-    output: str = "runs"
-
-    @field_validator("output")
-    @classmethod
-    def _on_a_file_system(cls, value: str) -> str:
-        if is_url(value):
-            raise ValueError(
-                "a run is written to a folder, not to object storage, which has no renames that a "
-                "resumed run could trust; name a folder, for a cluster one on a shared file system "
-                "(the data may be anywhere)"
-            )
-        return value
 
 
 @dataclass(frozen=True)
@@ -67,7 +83,11 @@ class JobSpec:
     seed : int
         Every random stream of the job derives from it.
     output : str
-        Folder of all runs.
+        Folder or URL of all runs.
+    output_options : dict
+        Storage options of that URL.
+    tune : TuneSection or None
+        Options of the method's section to choose by cross-validation.
     """
 
     name: str
@@ -77,27 +97,59 @@ class JobSpec:
     engine: EngineSection
     seed: int
     output: str
+    output_options: Mapping[str, Any] = field(default_factory=dict)
+    tune: TuneSection | None = None
+
+    def place(self, out: str | Path | None = None) -> Location:
+        """Return the place of all runs, or of one that is named; storage is not asked.
+
+        Parameters
+        ----------
+        out : str or path, optional
+            Folder or URL of a run.
+
+        Raises
+        ------
+        SpecError
+            If the package for the URL's storage is not installed, or a variable is not set.
+        """
+        text = expand_variables(self.output) if out is None else str(out)
+        options = expanded(self.output_options) if is_url(text) else None
+        return locate(text, options)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the resolved spec, every default written out."""
+        tune = {} if self.tune is None else {"tune": self.tune.model_dump(mode="json")}
+        output: Any = self.output
+        if self.output_options:
+            output = {"path": self.output, "storage_options": dict(self.output_options)}
         return {
             "name": self.name,
             "method": self.method,
             "data": self.data.model_dump(mode="json"),
             self.method: self.options.model_dump(mode="json"),
+            **tune,
             "engine": self.engine.model_dump(mode="json"),
             "seed": self.seed,
-            "output": self.output,
+            "output": output,
         }
 
     def to_yaml(self) -> str:
-        """Return the resolved spec as YAML that :func:`load_spec` reads back."""
-        return yaml.safe_dump(self.to_mapping(), sort_keys=False, allow_unicode=True)
+        """Return the resolved spec as YAML that :func:`load_spec` reads back.
+
+        Secrets among the storage options that are given in clear are left out.
+        """
+        content = self.to_mapping()
+        content["data"]["storage_options"] = hidden(self.data.storage_options)
+        if self.output_options:
+            content["output"]["storage_options"] = hidden(self.output_options)
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
     def identity(self, inputs: Sequence[str]) -> str:
         """Hash of all that the result depends on.
 
-        The engine and the place of the output are left out: they never change a result.
+        The engine, the place of the output and the ways to storage are left out: they never
+        change a result.
 
         Parameters
         ----------
@@ -112,6 +164,7 @@ class JobSpec:
         content = self.to_mapping()
         for key in ("engine", "output", "name"):
             del content[key]
+        content["data"]["storage_options"] = {}
         content["inputs"] = list(inputs)
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
@@ -140,20 +193,36 @@ def build_spec(content: Mapping[str, Any]) -> JobSpec:
     if method not in METHODS:
         found = "is missing" if method is None else f"is {method!r}, which is no known method"
         raise SpecError(f"In the job spec, `method` {found}.{nearest(str(method), list(METHODS))}")
-    sections = {"data", "engine", method}
+    sections = {"data", "engine", "output", "tune", method}
     known = [*_Top.model_fields, *sections]
     for key in content:
         if key not in known:
             raise SpecError(f"Unknown key `{key}` in the job spec.{_hint(str(key), known, method)}")
+    output = content.get("output", {})
+    if not isinstance(output, str | Mapping):
+        raise SpecError(f"`output` is the folder or URL of all runs; found {output!r}.")
+    kept = parse_section(
+        OutputSection, {"path": output} if isinstance(output, str) else output, "output"
+    )
     top = parse_section(_Top, {k: v for k, v in content.items() if k not in sections}, "")
+    job, data = method_job(method), parse_section(DataSection, content.get("data"), "data")
+    own = content.get(method)
+    if "tune" in content:
+        tune = parse_section(TuneSection, content["tune"], "tune")
+        options = options_to_tune(job, own, tune)
+        tune = checked_grid(job, options, tune, data.folds)
+    else:
+        tune, options = None, parse_section(job.Options, own, method)
     return JobSpec(
         name=top.name,
         method=top.method,
-        data=parse_section(DataSection, content.get("data"), "data"),
-        options=parse_section(method_job(method).Options, content.get(method), method),
+        data=data,
+        options=options,
         engine=parse_section(EngineSection, content.get("engine"), "engine"),
         seed=top.seed,
-        output=top.output,
+        output=kept.path,
+        output_options=kept.storage_options,
+        tune=tune,
     )
 
 

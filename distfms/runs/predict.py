@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol, runtime_checkable
 
 from distfms.data.dataset import ParquetDataset, open_dataset
 from distfms.data.row_groups import parquet_options
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.executors import make_executor
+from distfms.engine.remote import RemotePath, is_url
+from distfms.engine.store import Location, locate, upload
 from distfms.errors import SpecError
 from distfms.methods.contract import Predictor
-from distfms.runs.finished import open_run
-from distfms.runs.folder import storage_error
+from distfms.runs.finished import Run, open_run
+from distfms.runs.storage_errors import reading, storage_error
+from distfms.runs.storage_options import expanded
 
 #: Partitions in memory at once, per worker.
 _AHEAD = 2
@@ -34,23 +38,24 @@ class SpendsBudget(Protocol):
 
 
 def predict_file(
-    run: Path,
+    run: Run,
     data: str,
-    out: Path,
+    out: str | os.PathLike[str],
     *,
     budget: float | None = None,
     deadline_s: float | None = None,
     workers: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> str:
     """Predict every row of a dataset and write the predictions to one Parquet file.
 
     Parameters
     ----------
-    run : Path
+    run : path or URL
         Folder of a finished run.
     data : str
         Parquet folder, file, glob or URL.
-    out : Path
+    out : path or URL
         File to write: the id column where the data has it, else the row number, and the
         prediction; in the order of the data.
     budget : float, optional
@@ -61,6 +66,8 @@ def predict_file(
         those there was time for. The result depends on how fast the machine is.
     workers : int, optional
         Partitions side by side; by default the number of usable cores.
+    storage_options : mapping, optional
+        Passed to fsspec for those of the three that are URLs.
 
     Returns
     -------
@@ -77,15 +84,17 @@ def predict_file(
     for name, value in (("--budget", budget), ("--deadline", deadline_s)):
         if value is not None and not (math.isfinite(value) and value >= 0):
             raise SpecError(f"{name} is {value:g}; it must be a finite number of at least 0.")
-    job, finished = open_run(run)
-    dataset = open_dataset(data)
+    options = expanded(storage_options or {})
+    target = locate(out, options)
+    job, finished = open_run(locate(run, options))
+    dataset = open_dataset(data, storage_options=options or None)
     predictor = job.predictor(finished, dataset, budget)
-    _refuse_place(out, data, dataset)
+    _refuse_place(target, data, dataset)
     n_rows, remarks = 0, dict[str, int]()
     with (
         single_threaded_blas(),
         make_executor("local", workers) as executor,
-        _atomic_parquet(out) as write,
+        _atomic_parquet(target) as write,
     ):
         step = _AHEAD * executor.workers
         if deadline_s is not None:
@@ -103,14 +112,31 @@ def predict_file(
     return "\n".join(lines)
 
 
-def _refuse_place(out: Path, data: str, dataset: ParquetDataset) -> None:
+def _refuse_place(out: Location, data: str, dataset: ParquetDataset) -> None:
     """Refuse to write where the predictions would hurt the data."""
-    if out.is_dir():
-        raise SpecError(f"--out {out} is a folder. Name a Parquet file to write.")
+    with reading(out):
+        if out.is_dir():
+            raise SpecError(f"--out {out} is a folder. Name a Parquet file to write.")
+    if isinstance(out, RemotePath):
+        _refuse_object(out, data, dataset)
+        return
     target = out.resolve()
     if any(Path(file.path).resolve() == target for file in dataset.files):
         raise SpecError(f"--out {out} is a file of the data to predict. Name another file.")
     if Path(data).is_dir() and Path(data).resolve() in target.parents:
+        raise SpecError(
+            f"--out {out} lies in the data folder {data} and would become part of the data. "
+            "Name a file elsewhere."
+        )
+
+
+def _refuse_object(out: RemotePath, data: str, dataset: ParquetDataset) -> None:
+    # By URL, as another storage may have a file of the same path.
+    folder = str(locate(data)) if is_url(data) else ""
+    inside = folder and str(out).startswith(f"{folder}/")
+    if str(out) == folder or (inside and out.inside in {file.path for file in dataset.files}):
+        raise SpecError(f"--out {out} is a file of the data to predict. Name another file.")
+    if inside:
         raise SpecError(
             f"--out {out} lies in the data folder {data} and would become part of the data. "
             "Name a file elsewhere."
@@ -128,8 +154,26 @@ def _with_deadline(
 
 
 @contextmanager
-def _atomic_parquet(out: Path) -> Iterator[Any]:
+def _atomic_parquet(out: Location) -> Iterator[Any]:
     """Yield a function that appends a table to a file which appears whole at the end."""
+    if isinstance(out, Path):
+        with _parquet_here(out) as write:
+            yield write
+        return
+    with TemporaryDirectory(prefix="distfms-predict-") as scratch:
+        made = Path(scratch) / out.name
+        with _parquet_here(made) as write:
+            yield write
+        if made.exists():
+            try:
+                upload(made, out)
+            except OSError as error:
+                raise storage_error(out, error) from error
+
+
+@contextmanager
+def _parquet_here(out: Path) -> Iterator[Any]:
+    """Yield a function that appends a table to a local file which appears whole at the end."""
     import pyarrow.parquet as pq
 
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from distfms.engine.batches import batch_size
 from distfms.engine.executors import n_processors
-from distfms.engine.memory import MemoryProjection, format_bytes, project, require
+from distfms.engine.memory import COLUMN_BYTES, MemoryProjection, format_bytes, project, require
 from distfms.methods.contract import Inputs, Job
 from distfms.runs.job_spec import JobSpec
 from distfms.spec import parse_bytes
@@ -38,13 +39,19 @@ class Projection:
     limit: int | None
     cached: bool
 
-    def lines(self) -> list[str]:
-        """Say it, for the user."""
+    def lines(self, place: object) -> list[str]:
+        """Say it, for the user.
+
+        Parameters
+        ----------
+        place : path or URL
+            Where the run writes.
+        """
         return [
             f"Reads {self.n_rows:,} rows, {self.n_partitions:,} partitions of {self.n_files:,} "
             f"files, up to {format_bytes(self.read_bytes)} decoded",
             f"Holds up to {format_bytes(self.memory.total_bytes)} on {self.memory.workers} workers",
-            f"Writes up to {format_bytes(self.written_bytes)} of statistics",
+            f"Writes up to {format_bytes(self.written_bytes)} of statistics to {place}",
         ]
 
     def require(self, available: int | None = None) -> None:
@@ -57,7 +64,7 @@ class Projection:
 
         Raises
         ------
-        EngineError
+        SpecError
             With the numbers.
         """
         require(self.memory, available if self.limit is None else self.limit)
@@ -85,12 +92,18 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
     read_bytes = sum(p.n_bytes for p in partitions)
     cache_bytes = value_bytes * len(partitions)
     cached = spec.engine.cache and cache_bytes <= max(_CACHE_FREELY_BYTES, read_bytes)
+    workers = workers or spec.engine.workers or n_processors()
+    largest = max(p.n_bytes for p in partitions)
     memory = project(
         n_units=len(partitions),
-        largest_unit_bytes=max(p.n_bytes for p in partitions),
+        largest_unit_bytes=largest + COLUMN_BYTES * len(job.columns()),
         value_bytes=value_bytes,
-        workers=workers or spec.engine.workers or n_processors(),
+        workers=workers,
         processes=spec.engine.processes,
+        # As on a cluster; threads take fewer.
+        units_per_task=batch_size(
+            len(partitions), workers, unit_bytes=largest, value_bytes=value_bytes
+        ),
     )
     limit = spec.engine.memory
     return Projection(
@@ -98,7 +111,7 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
         n_partitions=len(partitions),
         n_files=sum(len(d.files) for d in datasets),
         read_bytes=read_bytes,
-        written_bytes=value_bytes + (cache_bytes if cached else 0),
+        written_bytes=job.kept_bytes() + (cache_bytes if cached else 0),
         memory=memory,
         limit=None if limit is None else parse_bytes(limit),
         cached=cached,

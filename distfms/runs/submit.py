@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -20,10 +21,13 @@ from typing import Any
 
 import yaml
 
+from distfms.engine.event_log import LOG_VARIABLE
+from distfms.engine.remote import is_url
 from distfms.errors import EngineError
 from distfms.runs import entry
-from distfms.runs.job_spec import JobSpec, build_spec, is_url
+from distfms.runs.job_spec import JobSpec, build_spec
 from distfms.runs.ray_jobs import JobState, RayJobs
+from distfms.runs.storage_options import refuse_clear_secrets
 from distfms.spec import expand_variables
 
 #: Seconds between two looks at a job's status, and before a broken log stream is opened again.
@@ -87,7 +91,7 @@ def submit(jobs: RayJobs, spec: JobSpec, *, local: bool, say: Callable[[str], No
     about = {"distfms": metadata.version("distfms"), "name": spec.name, "method": spec.method}
     with _staged(travelling) as folder:
         try:
-            jobs.submit("python entry.py spec.yaml", id, {"working_dir": str(folder)}, about)
+            jobs.submit("python entry.py spec.yaml", id, _surroundings(folder), about)
         except EngineError:
             # Somebody else may have submitted the same attempt at the same moment.
             if id not in [state.id for state in jobs.list(prefix)]:
@@ -96,6 +100,12 @@ def submit(jobs: RayJobs, spec: JobSpec, *, local: bool, say: Callable[[str], No
             return Submission(id, joined=True)
     say(f"Submitted {id}" + (f" (attempt {attempt})" if attempt > 1 else ""))
     return Submission(id, joined=False)
+
+
+def _surroundings(folder: Path) -> dict[str, Any]:
+    """Say with what the job is to run: the package, and the kind of log that is wished here."""
+    kind = os.environ.get(LOG_VARIABLE)
+    return {"working_dir": str(folder), **({"env_vars": {LOG_VARIABLE: kind}} if kind else {})}
 
 
 def _attempt(id: str) -> int:
@@ -119,8 +129,11 @@ def resolved(spec: JobSpec, *, local: bool, say: Callable[[str], None]) -> dict[
     Raises
     ------
     SpecError
-        If a variable in a path is not set.
+        If a variable in a path is not set, or a storage option holds a secret in clear: the
+        variables that options name are looked up on the cluster.
     """
+    refuse_clear_secrets(spec.data.storage_options, "data.storage_options")
+    refuse_clear_secrets(spec.output_options, "output.storage_options")
     made_absolute: list[str] = []
 
     def absolute(path: str) -> str:
@@ -138,7 +151,10 @@ def resolved(spec: JobSpec, *, local: bool, say: Callable[[str], None]) -> dict[
         value = section.get(key)
         if value is not None:
             section[key] = absolute(value) if isinstance(value, str) else [*map(absolute, value)]
-    content["output"] = absolute(content["output"])
+    if isinstance(content["output"], str):
+        content["output"] = absolute(content["output"])
+    else:
+        content["output"]["path"] = absolute(content["output"]["path"])
     content["engine"] = _on_ray(content["engine"])
     build_spec(content)
     if made_absolute and not local:

@@ -417,7 +417,10 @@ def refuse_overflow(squares: np.ndarray, first: int = 0) -> None:
     """Raise `DataError` naming the first column whose sum of squares is not finite."""
     bad = np.flatnonzero(~np.isfinite(squares))
     if bad.size:
-        raise DataError(f"column {first + bad[0]} holds values too large to be squared in float64")
+        raise DataError(
+            f"Column {first + bad[0]} (counted from 0) holds values too large to be squared in "
+            "float64: look for damaged values, or divide the column by a constant."
+        )
 
 
 def _raw_product(rows: Block) -> CoMoments | None:

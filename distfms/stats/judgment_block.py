@@ -222,7 +222,7 @@ class JudgmentBlockStatistics:
         labels = [f"number {self.start + a}" for a in range(n)] if names is None else names
         if not means.n_samples:
             raise DataError("There is no object to estimate from.")
-        refuse(self.n_judged == 0, labels, "has no judgment of any object; exclude it")
+        refuse(self.n_judged == 0, labels, "no object has a judgment; exclude what is named")
         v = given_or_estimated(self.internal_variance(), internal_variance, labels)
         noise = (self.noise_sum + v * self.single_weight) / means.observed_weight[means.columns]
         diagonal = np.diagonal(means.comoment, self.start) / self._weight(own=True)

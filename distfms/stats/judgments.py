@@ -269,7 +269,7 @@ class JudgmentStatistics:
         labels = [f"number {a}" for a in range(self.n_attributes)] if names is None else names
         if not self.n_objects:
             raise DataError("There is no object to estimate from.")
-        refuse(self.n_judged == 0, labels, "has no judgment of any object; exclude it")
+        refuse(self.n_judged == 0, labels, "no object has a judgment; exclude what is named")
         v = given_or_estimated(self.internal_variance(), internal_variance, labels)
         d, covariance = self.n_attributes, self.means.covariance(pairwise=True)
         second_moment = covariance[:d, :d].copy()
@@ -384,8 +384,8 @@ def given_or_estimated(v: np.ndarray, given: np.ndarray | None, names: Sequence[
     refuse(
         np.isnan(v),
         names,
-        "has no object with two judgments, so that its internal variance cannot be estimated; "
-        "collect a second judgment of some objects, give its variance, or exclude it",
+        "no object has two judgments, so that the internal variance cannot be estimated; collect "
+        "a second judgment of some objects, give `internal_variance`, or exclude what is named",
     )
     return v
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distfms.errors import EngineError
+from distfms.errors import EngineError, SpecError
 from distfms.runs.driver import run_job
 from distfms.runs.folder import RunFolder
 from tests.e2e.jobs import judgments_job, results, stage, write_judgments
@@ -128,6 +128,23 @@ def test_damaged_partial_is_computed_again(data, undisturbed, tmp_path):
     counts = stage(manifest(result.folder), "statistics")
     assert (counts["n_read"], counts["n_cached"]) == (1, 3)
     assert results(result.folder) == undisturbed
+
+
+@pytest.mark.parametrize("content", [b"", b'{"schema": 1, "identi', b'{"schema": 99}'])
+def test_torn_manifest_is_in_nobodys_way(data, undisturbed, tmp_path, content):
+    killed(data, tmp_path, "before", "model")
+    (torn,) = (tmp_path / "small").glob("*/manifest.json")
+    torn.write_bytes(content)
+    result = run_job(judgments_job(data, tmp_path))
+    assert not result.resumed
+    # What had been read is in the cache still.
+    counts = stage(manifest(result.folder), "statistics")
+    assert (counts["n_read"], counts["n_cached"]) == (0, 4)
+    assert results(result.folder) == undisturbed
+    assert torn.read_bytes() == content
+    # Asked for by name, it is refused with what to do.
+    with pytest.raises(SpecError, match=r"is damaged|newer than this"):
+        run_job(judgments_job(data, tmp_path), out=torn.parent)
 
 
 def test_appended_file_is_the_only_one_read(data, tmp_path):

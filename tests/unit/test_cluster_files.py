@@ -1,8 +1,11 @@
 """The files of cluster/: as far as they can be checked without a cloud, Docker or Kubernetes."""
 
+import os
 import re
 import shutil
+import socket
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -179,20 +182,70 @@ def test_commands_are_there():
     assert all(option in shown for option in given if option.startswith("--"))
 
 
+# --- metrics ------------------------------------------------------------------------------------
+
+
+def test_pods_say_where_their_metrics_are():
+    (monitor,) = of_kind("PodMonitor")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert monitor["apiVersion"] == "monitoring.coreos.com/v1"
+    assert monitor["spec"]["selector"]["matchLabels"] == {"ray.io/is-ray-node": "yes"}
+    for spec in ray_jobs():
+        cluster = spec["rayClusterSpec"]
+        for group in [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]:
+            (container,) = group["template"]["spec"]["containers"]
+            ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+            port = str(ports[endpoint["port"]])
+            assert group["rayStartParams"]["metrics-export-port"] == port
+            annotations = group["template"]["metadata"]["annotations"]
+            assert annotations == {
+                "prometheus.io/scrape": "true",
+                "prometheus.io/port": port,
+                "prometheus.io/path": "/metrics",
+            }
+
+
+def test_prometheus_keeps_what_distfms_counts(tmp_path):
+    from distfms.engine.metrics import METRICS
+
+    (config,) = documents("prometheus.yaml")
+    (job,) = config["scrape_configs"]
+    (monitor,) = of_kind("PodMonitor")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    for rules in (job["metric_relabel_configs"], endpoint["metricRelabelings"]):
+        keep, drop = rules
+        assert (keep["action"], drop["action"]) == ("keep", "labeldrop")
+        # Prometheus takes patterns for the whole text.
+        assert all(re.fullmatch(keep["regex"], f"ray_{metric.name}") for metric in METRICS)
+        kept = ("name", "run", "method", "engine", "stage", "source", "status", "WorkerId")
+        assert not [label for label in kept if re.fullmatch(drop["regex"], label)]
+    assert job["file_sd_configs"][0]["files"] == ["metrics.json"]
+    if shutil.which("promtool"):
+        shutil.copy(CLUSTER / "prometheus.yaml", tmp_path)
+        (tmp_path / "metrics.json").write_text("[]")
+        command = ["promtool", "check", "config", str(tmp_path / "prometheus.yaml")]
+        subprocess.run(command, check=True)
+
+
 # --- launcher and image -------------------------------------------------------------------------
 
 
-def test_launcher_file_passes_rays_own_validation():
+LAUNCHERS = ("ray-cluster.yaml", "ray-on-premise.yaml")
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_launcher_file_passes_rays_own_validation(name):
     from ray.autoscaler._private.util import prepare_config, validate_config
 
-    config = prepare_config(documents("ray-cluster.yaml")[0])
+    config = prepare_config(documents(name)[0])
     validate_config(config)
     with pytest.raises(Exception, match="Additional properties are not allowed"):
         validate_config({**config, "head_typ": "head"})
 
 
-def test_launcher_starts_ray_with_a_token():
-    (config,) = documents("ray-cluster.yaml")
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_launcher_starts_ray_with_a_token(name):
+    (config,) = documents(name)
     (token,) = [path for path in config["file_mounts"] if path.endswith("auth_token")]
     for key in ("head_start_ray_commands", "worker_start_ray_commands"):
         (start,) = [c for c in config[key] if "ray start" in c]
@@ -200,9 +253,29 @@ def test_launcher_starts_ray_with_a_token():
         assert f"RAY_AUTH_TOKEN_PATH={token}" in start
         result = subprocess.run(["bash", "-n"], input=start, text=True, capture_output=True)
         assert result.returncode == 0, result.stderr
+
+
+def test_cloud_launcher_hangs_together():
+    (config,) = documents("ray-cluster.yaml")
     types = config["available_node_types"]
     assert config["head_node_type"] in types
     assert all(kind["max_workers"] <= config["max_workers"] for kind in types.values())
+
+
+def test_launcher_for_own_machines_hangs_together():
+    (config,) = documents("ray-on-premise.yaml")
+    machines = config["provider"]["worker_ips"]
+    assert config["min_workers"] == config["max_workers"] == len(machines)
+    assert config["provider"]["head_ip"] not in machines
+    # What is installed, and what is started, stand in one folder; the project is sent there first.
+    (install,) = [c for c in config["setup_commands"] if "pip install" in c]
+    assert config["file_mounts"]["~/distfms"] == "."
+    assert install.split()[-1] == "~/distfms"
+    programs = install.split()[0].rpartition("/")[0]
+    for key in ("head_start_ray_commands", "worker_start_ray_commands"):
+        stop, start = config[key]
+        assert stop == f"{programs}/ray stop"
+        assert f"PATH={programs}:$PATH" in start
 
 
 def test_image_has_what_the_package_needs():
@@ -211,7 +284,8 @@ def test_image_has_what_the_package_needs():
     names = {name for line in copied for name in line.split()}
     assert {"pyproject.toml", "README.md", "distfms", "jobs"} <= names
     assert all((ROOT / name).exists() for name in names)
-    (base,) = re.findall(r"^FROM python:(\d+)\.(\d+)", text, re.MULTILINE)
+    (base,) = re.findall(r"^ARG BASE=python:(\d+)\.(\d+)", text, re.MULTILINE)
+    assert re.findall(r"^FROM (.+)$", text, re.MULTILINE) == ["${BASE}"]
     assert tuple(map(int, base)) >= (3, 11)
     assert re.search(r"^USER ray$", text, re.MULTILINE)
 
@@ -220,6 +294,8 @@ def test_versions_agree():
     """One Ray and one distfms in the image, the manifests and the launcher."""
     (ray,) = re.findall(r"^ARG RAY_VERSION=(\S+)$", (CLUSTER / "Dockerfile").read_text(), re.M)
     assert {spec["rayClusterSpec"]["rayVersion"] for spec in ray_jobs()} == {ray}
+    (install,) = [c for c in documents("ray-on-premise.yaml")[0]["setup_commands"] if "pip" in c]
+    assert f"ray[default]=={ray}" in install
     image = documents("ray-cluster.yaml")[0]["docker"]["image"]
     assert {c["image"] for pod in pods() for c in pod["containers"]} == {image}
     assert image.endswith(f":{metadata.version('distfms')}")
@@ -244,10 +320,25 @@ def test_script_says_how_it_is_used(tmp_path):
         result = local(*given)
         assert result.returncode == 2
         assert "local.sh start" in result.stdout
+    for given in (["--help"], ["start", "--help"]):
+        result = local(*given)
+        assert result.returncode == 0
+        assert "local.sh start" in result.stdout
     for given in (["start", "--nodes", "0"], ["start", "--nodes"], ["start", "--wings", "2"]):
         result = local(*given, "--dir", tmp_path) if len(given) > 2 else local(*given)
         assert result.returncode == 1
         assert "Error: " in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--port", "--dashboard-port"])
+def test_script_says_at_once_that_a_port_is_in_use(tmp_path, option):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        variables = {**os.environ, "RAY": str(Path(sys.executable).with_name("ray"))}
+        result = local("start", "--dir", tmp_path, option, port, **variables)
+    assert result.returncode == 1
+    assert f"port {port} cannot be used" in result.stderr
+    assert not (tmp_path / "nodes").exists()
 
 
 def test_script_without_a_cluster(tmp_path):

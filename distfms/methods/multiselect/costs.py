@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from distfms.errors import SpecError
+from distfms.errors import SpecError, nearest
 
 Costs = float | Sequence[float] | np.ndarray | Mapping[str, float]
 
@@ -52,7 +52,10 @@ def _named_costs(costs: Mapping[str, float], names: Sequence[str]) -> np.ndarray
     patterns = [key for key in costs if key != "default"]
     for pattern in patterns:
         if not any(pattern == name or fnmatchcase(name, pattern) for name in names):
-            raise SpecError(f"costs name {pattern!r}, which no attribute of the data matches.")
+            raise SpecError(
+                f"`costs` names {pattern!r}, which no attribute of the data matches."
+                f"{nearest(pattern, names)}"
+            )
     values = np.full(len(names), costs.get("default", 1.0), dtype=float)
     for i, name in enumerate(names):
         matching = [p for p in patterns if fnmatchcase(name, p)]

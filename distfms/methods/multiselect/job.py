@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from distfms.data.dataset import ParquetDataset
-from distfms.data.judgments import detect_layout
-from distfms.data.roles import Roles, require_same_kinds, resolve_roles
+from distfms.data.judgments import JudgmentLayout, detect_layout
+from distfms.data.roles import Roles, require_same_kinds
+from distfms.engine.store import absolute
 from distfms.errors import DataError, SpecError, nearest
 from distfms.methods.contract import Content, Context, FinishedRun, Inputs, Job, Stage
 from distfms.methods.multiselect import figures
 from distfms.methods.multiselect.costs import resolve_costs
 from distfms.methods.multiselect.curves import (
     CrossValidate,
-    FoldTask,
-    Sample,
-    Settings,
+    LazyFoldTask,
     budget_grid,
-    choose,
 )
 from distfms.methods.multiselect.evaluate import (
     Evaluation,
@@ -53,9 +52,14 @@ from distfms.methods.multiselect.predictor import (
     stored_model,
 )
 from distfms.methods.multiselect.read import AveragesReader, JudgmentReader, JudgmentSource
-from distfms.methods.multiselect.refine import refine
+from distfms.methods.multiselect.read_columns import TrainedColumns
 from distfms.methods.multiselect.remarks import evaluation_remarks, selection_remarks
+from distfms.methods.multiselect.training import Sample, Settings, Training
+from distfms.methods.multiselect.tuning import MEASURES
+from distfms.methods.multiselect.tuning_job import NOT_TUNABLE, TUNABLE, tune_work
 from distfms.methods.multiselect.write_plan import WritePlan
+from distfms.methods.rows import section_roles
+from distfms.methods.tuning_job import TuneWork
 from distfms.report.provenance import build_page
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
@@ -83,6 +87,9 @@ class MultiselectJob(Job):
 
     name: ClassVar[str] = "multiselect"
     Options = MultiselectOptions
+    tunable = TUNABLE
+    not_tunable = NOT_TUNABLE
+    tune_measures = MEASURES
 
     def __init__(self, options: MultiselectOptions, inputs: Inputs, seed: int) -> None:
         self.options = options
@@ -108,6 +115,7 @@ class MultiselectJob(Job):
             internal_variance=_known_variance(options, self.layout.names),
             n_judgments=options.baseline_judgments,
             algorithms=tuple(dict.fromkeys((options.algorithm, *options.baselines))),
+            refine=options.refine,
         )
         _check_price(options.budget, self.settings.costs, self.layout.names)
 
@@ -167,11 +175,12 @@ class MultiselectJob(Job):
     def source(self, dataset: ParquetDataset, held_out: bool) -> JudgmentSource:
         """Return all that is needed to read a partition of a dataset."""
         section = self.inputs.section
-        return JudgmentSource(dataset.reader, self.layout, self.roles, section, self.seed, held_out)
+        return JudgmentSource(dataset.reader, section, self.seed, held_out, self.layout, self.roles)
 
     # --- stages ---
 
     def _statistics(self, context: Context) -> Mapping[str, Content]:
+        """Read the data once; refuse what nothing can be learned from."""
         bundle = context.reduce(
             lambda dataset, held_out: JudgmentReader(
                 self.source(dataset, held_out), self._n_copies()
@@ -181,7 +190,8 @@ class MultiselectJob(Job):
         train = judgments.train()
         _check_objects(train, judgments.test, self.inputs)
         # What else can be wrong with the data shows here, before anything is written.
-        check_budget(self.options.budget, self.settings.problem(self.settings.estimates(train)))
+        as_it_is = replace(self.settings, psd="none")
+        check_budget(self.options.budget, as_it_is.problem(as_it_is.estimates(train)))
         left_out = _all_rows(self.inputs) - train.n_objects - judgments.test.n_objects
         if left_out:
             context.note(
@@ -204,21 +214,27 @@ class MultiselectJob(Job):
         reader = JudgmentReader(self.source(self.inputs.train, False), self._n_copies())
         return Bundle.from_arrays(context.read_arrays(STATISTICS), reader.part_types)
 
+    def check_tuning(self) -> None:
+        """Let `tune` compare options on folds."""
+
+    def tune_work(
+        self, context: Context, points: Sequence[Mapping[str, Any]], measure: str
+    ) -> TuneWork:
+        """Say how points of a grid are evaluated; see :class:`distfms.methods.contract.Job`."""
+        folds, stored = self.inputs.section.folds, self.statistics_bytes()
+        return tune_work(self.settings, self.options, points, STATISTICS, folds, stored)
+
     def _select(self, context: Context) -> Mapping[str, Content]:
-        bundle = self._bundle(context)
-        settings = self.settings
-        train = bundle["judgments"].train()
-        estimates = settings.estimates(train)
-        problem = settings.problem(estimates)
-        path = choose(settings, self.options.algorithm, _sample(bundle))
-        repeats = path.final_repeats
-        if self.options.refine and path.n_steps:
-            repeats = refine(problem, repeats, self.options.budget, self.options.algorithm).repeats
-        selection = self.selection(problem, path, repeats)
+        """Search, and exchange judgments if asked to; baselines wait for the evaluation."""
+        settings, train = self.settings, self._bundle(context)["judgments"].train()
+        training = Training.of(settings, Sample(train))
+        path = training.choose(self.options.algorithm)
+        context.count(n_candidates=path.n_candidates)
+        selection = self.selection(training.problem, path, training.selected(path))
         for text in selection_remarks(train, selection["projected_loss"]):
             context.note(text)
         selection["attributes"] = attribute_entries(
-            settings.names, settings.costs, estimates, train.n_judgments
+            settings.names, settings.costs, training.estimates, train.n_judgments
         )
         return {"selection.json": selection}
 
@@ -242,6 +258,7 @@ class MultiselectJob(Job):
             "objective": objective,
             "projected_loss": problem.label_variance - full_objective(problem, repeats),
             "status": path.status,
+            "n_candidates": path.n_candidates,
             "refined": bool((repeats != path.final_repeats).any()),
             "repeats": named_repeats(names, repeats),
             "optimum": scoring_yardstick(problem, self.options.algorithm, self.options.budget),
@@ -253,10 +270,15 @@ class MultiselectJob(Job):
         chosen = context.read_json("selection.json")["repeats"]
         return np.array([chosen.get(name, 0) for name in self.layout.names], dtype=np.int64)
 
+    def _chosen_layout(self, support: np.ndarray) -> JudgmentLayout:
+        """Columns of the selected attributes."""
+        return self.layout.restricted([self.layout.names[a] for a in support])
+
     def _averages(self, context: Context) -> Mapping[str, Content]:
+        """Read averages of as many judgments as were selected, for refit and plain error."""
         repeats = self._repeats(context)
         support = np.flatnonzero(repeats)
-        layout = self.layout.restricted([self.layout.names[a] for a in support])
+        layout = self._chosen_layout(support)
         counts = tuple(int(r) for r in repeats[support])
         bundle = context.reduce(
             lambda dataset, held_out: AveragesReader(
@@ -270,6 +292,7 @@ class MultiselectJob(Job):
         return Bundle.from_arrays(context.read_arrays(AVERAGES), types)["averages"]
 
     def _model(self, context: Context) -> Mapping[str, Content]:
+        """Fit the model on the selected repeats."""
         repeats = self._repeats(context)
         judgments = self._bundle(context)["judgments"].train()
         problem = self.settings.problem(self.settings.estimates(judgments))
@@ -284,13 +307,15 @@ class MultiselectJob(Job):
         else:
             model = projected_model(problem, repeats)
         support = np.flatnonzero(repeats)
+        chosen = self._chosen_layout(support)
         description = {
             "method": self.name,
             "kind": self.options.model,
             "target": self.roles.target[0],
             "id": self.roles.id,
-            "attributes": [self.layout.names[a] for a in support],
+            "attributes": list(chosen.names),
             "intercept": model.intercept,
+            **TrainedColumns.of(chosen, self.inputs.train.schema.names).to_json(),
         }
         arrays = {
             "weights": model.weights[support],
@@ -300,39 +325,43 @@ class MultiselectJob(Job):
         return {"model.json": description, "weights.npz": arrays}
 
     def _evaluate(self, context: Context) -> Mapping[str, Content]:
+        """Measure the selection and the baselines on the folds and the held-out objects."""
         bundle = self._bundle(context)
-        settings = self.settings
         judgments: Folded[JudgmentStatistics] = bundle["judgments"]
-        paths = self._paths(context, bundle)
+        training = Training.of(self.settings, Sample.of(bundle.members))
+        paths = self._paths(training)
         budgets = budget_grid(paths[self.options.algorithm])
         folds = self._folds(judgments, context)
-        for text in evaluation_remarks(settings, judgments, folds):
+        for text in evaluation_remarks(self.settings, judgments, folds):
             context.note(text)
-        tasks = [FoldTask(_sample(bundle, f), judgments.folds[f]) for f in folds]
-        per_fold = context.map(CrossValidate(settings, budgets), tasks)
+        model = self._fitted(context)
+        tasks = [
+            LazyFoldTask(partial(Sample.of, bundle.members, f), judgments.folds[f]) for f in folds
+        ]
+        validate = CrossValidate(self.settings, budgets, model.repeats)
         evaluation = Evaluation(
-            settings=settings,
+            training=training,
             judgments=judgments,
             averages=self._averages_of(context),
-            model=self._fitted(context),
+            model=model,
             paths=paths,
             budgets=budgets,
             folds=tuple(folds),
-            per_fold=tuple(per_fold),
+            per_fold=tuple(context.map(validate, tasks)),
             confidence=self.options.confidence,
         )
         return {"metrics.json": evaluation.metrics()}
 
-    def _paths(self, context: Context, bundle: Bundle) -> dict[str, SelectionPath]:
+    def _paths(self, training: Training) -> dict[str, SelectionPath]:
         """Paths of all algorithms on the training objects, the chosen one first."""
-        settings = self.settings
-        return {name: choose(settings, name, _sample(bundle)) for name in settings.algorithms}
+        return {name: training.choose(name) for name in self.settings.algorithms}
 
     def _folds(self, judgments: Folded[JudgmentStatistics], context: Context) -> list[int]:
         """Folds to cross-validate over."""
         return _usable_folds(judgments, context)
 
     def _fitted(self, context: Context) -> LinearModel:
+        """Write the stored model over all attributes."""
         restricted = stored_model(
             context.read_json("model.json"), context.read_arrays("weights.npz")
         )
@@ -345,19 +374,18 @@ class MultiselectJob(Job):
         return LinearModel(self.layout.names, repeats, weights, restricted.intercept, means)
 
     def _plan(self, context: Context) -> Mapping[str, Content]:
+        """List the judgments that training objects lack."""
         repeats = self._repeats(context)
         support = np.flatnonzero(repeats)
-        layout = self.layout.restricted([self.layout.names[a] for a in support])
+        layout = self._chosen_layout(support)
         writer = WritePlan(
             source=replace(self.source(self.inputs.train, False), layout=layout),
             repeats=tuple(int(r) for r in repeats[support]),
             costs=tuple(float(c) for c in self.settings.costs[support]),
-            folder=str(context.folder / PLAN),
+            folder=absolute(context.folder) / PLAN,
         )
-        (context.folder / PLAN).mkdir(exist_ok=True)
-        for stale in (context.folder / PLAN).glob("*"):
-            stale.unlink()
         totals = context.map(writer, self.inputs.train.partitions)
+        writer.remove_others(self.inputs.train.partitions)
         judgments = sum(t.judgments for t in totals)
         cost = sum(t.cost for t in totals)
         context.account(plan={"judgments": judgments, "cost": cost})
@@ -403,17 +431,7 @@ def _roles(dataset: ParquetDataset, inputs: Inputs) -> Roles:
         raise SpecError(
             f"Multi-selection predicts one label; `data.target` names {len(section.target)}."
         )
-    return resolve_roles(
-        dataset.schema,
-        target=section.target,
-        features=section.features,
-        exclude=section.exclude,
-        weight=section.weight,
-        query=section.query,
-        id=section.id,
-        time=section.time,
-        judgments=True,
-    )
+    return section_roles(dataset, section, judgments=True)
 
 
 def _check_names(options: MultiselectOptions, names: Sequence[str]) -> None:
@@ -473,11 +491,3 @@ def _usable_folds(judgments: Folded[JudgmentStatistics], context: Context) -> li
             "objects and are left out of the cross-validation; choose fewer folds."
         )
     return usable if len(usable) > 1 else []
-
-
-def _sample(bundle: Bundle, without: int | None = None) -> Sample:
-    parts = [
-        folded.train() if without is None else folded.train_without(without)
-        for folded in bundle.members.values()
-    ]
-    return Sample(*parts)

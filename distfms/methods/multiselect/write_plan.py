@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from distfms.data.dataset import Partition
 from distfms.data.write import write_table
+from distfms.engine.store import Location, files_below, upload
+from distfms.errors import EngineError
 from distfms.methods.multiselect.plan import acquisition_plan
 from distfms.methods.multiselect.read import JudgmentSource
 
@@ -38,13 +42,13 @@ class WritePlan:
     repeats : tuple of int
     costs : tuple of float
         Of one judgment of each of them.
-    folder : str
+    folder : Path or RemotePath
     """
 
     source: JudgmentSource
     repeats: tuple[int, ...]
     costs: tuple[float, ...]
-    folder: str
+    folder: Location
 
     def __call__(self, partition: Partition) -> PlanTotals:
         """Write ``part-NNNNN.parquet`` and return its totals."""
@@ -66,9 +70,35 @@ class WritePlan:
         # By the types of the data, so that parts in which nothing is lacking fit the others.
         columns["object"] = pa.array(plan.object, type=self._identifier_type(partition))
         columns["attribute"] = pa.array(plan.attribute, type=pa.string())
-        path = Path(self.folder) / f"part-{partition.index:05d}.parquet"
-        write_table(path, pa.table(columns))
+        self._write(_file(partition), pa.table(columns))
         return PlanTotals(plan.total_judgments, plan.total_cost)
+
+    def _write(self, name: str, table: Any) -> None:
+        """Write a file, by way of this machine's disk where the folder is on remote storage."""
+        if isinstance(self.folder, Path):
+            write_table(self.folder / name, table)
+            return
+        with TemporaryDirectory(prefix="distfms-plan-") as scratch:
+            upload(write_table(Path(scratch) / name, table), self.folder / name)
+
+    def remove_others(self, partitions: Sequence[Partition]) -> None:
+        """Remove what an earlier attempt with other files has left in the folder.
+
+        Raises
+        ------
+        EngineError
+            If remote storage does not answer.
+        """
+        own = {_file(partition) for partition in partitions}
+        try:
+            for entry in files_below(self.folder):
+                if entry.name not in own:
+                    entry.place.unlink(missing_ok=True)
+        except OSError as error:
+            raise EngineError(
+                f"The folder {self.folder} cannot be tidied up ({error}). Check that the storage "
+                "can be reached, then run the same command again."
+            ) from error
 
     def _identifier_type(self, partition: Partition) -> Any:
         import pyarrow as pa
@@ -78,3 +108,7 @@ class WritePlan:
         with self.source.reader.open(partition) as file:
             dtype = file.schema_arrow.field(self.source.roles.id).type
         return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+
+
+def _file(partition: Partition) -> str:
+    return f"part-{partition.index:05d}.parquet"

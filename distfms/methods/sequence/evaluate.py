@@ -105,6 +105,9 @@ class FoldResult:
 class CrossValidate:
     """Picklable function from a fold's task to its result.
 
+    Every fold is asked once, so there is no state to keep: folds are ordinary tasks of the engine,
+    while a grid of options (:mod:`distfms.methods.fold_pool`) asks each fold many times.
+
     Attributes
     ----------
     settings : Settings

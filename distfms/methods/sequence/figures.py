@@ -15,6 +15,7 @@ from distfms.methods.sequence.tables import (
     timeliness_blocks,
     timeliness_of,
 )
+from distfms.methods.tuning_figures import tuning_section
 from distfms.report.content import (
     as_entries,
     as_mapping,
@@ -97,6 +98,7 @@ def sections(
         Section("What a cost buys", _curve_blocks(selection, metrics)),
         Section("The sequence", _sequence_blocks(selection)),
         Section("The model", measure_tables(metrics, "Measures of the model with all groups.")),
+        tuning_section(metrics),
         *provenance_sections(manifest),
     ]
     return [section for section in found if section.blocks]

@@ -97,6 +97,14 @@ class GlmSequenceJob(SequenceJob):
             return max(super().statistics_bytes(), 8 * side**2)
         return max(super().statistics_bytes(), 8 * outputs * n_columns**2)
 
+    def check_tuning(self) -> None:
+        """Refuse `tune`: these families have no cross-validation."""
+        raise SpecError(
+            f"`tune` compares by cross-validation, which the family {self.options.family} does "
+            "not have: each point and fold would be a fit with passes of its own over the rows. "
+            "Hold rows out with `data.test` and run the job once for each value."
+        )
+
     # --- classes ---
 
     def _classes(self, context: Context) -> Mapping[str, Content]:
@@ -171,6 +179,7 @@ class GlmSequenceJob(SequenceJob):
             for key, array in path.to_arrays().items()
         }
         selection = self._glm_selection(context, plan, glm, paths[self.rule.name])
+        context.count(n_candidates=selection["n_candidates"])
         return {"selection.json": selection, MODELS: arrays}
 
     def _paths(self, context: Context) -> dict[str, GlmPath]:
@@ -202,6 +211,7 @@ class GlmSequenceJob(SequenceJob):
             "costs": {name: float(alone[g]) for g, name in enumerate(self.groups.names)},
             "shared_costs": self.options.shared(),
             "refit_at": path.refit_at.tolist(),
+            "n_candidates": path.n_candidates(len(problem.groups)),
             "n_passes": path.n_passes,
             "notes": self._notes(glm, path),
         }

@@ -12,6 +12,7 @@ import numpy as np
 from distfms.data.blocks import RowBlock
 from distfms.data.dataset import Partition
 from distfms.errors import DataError
+from distfms.methods.contract import PartialReader
 from distfms.methods.rows import RowSource
 from distfms.methods.sequence.glm_statistics import GlmDesign, GlmLosses, GlmStatistics
 from distfms.methods.sequence.read import Scorers
@@ -110,7 +111,7 @@ def find_classes(counts: Folded[ClassCounts], target: str, family: str) -> np.nd
 
 
 @dataclass(frozen=True)
-class ClassReader:
+class ClassReader(PartialReader):
     """Reads ``classes`` (`ClassCounts` of the only target).
 
     Attributes
@@ -141,10 +142,6 @@ class ClassReader:
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
         return {**self.source.key(), "kind": "classes"}
-
-    def partition_key(self, partition: Partition) -> str:
-        """Fingerprint of a partition."""
-        return partition.fingerprint
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +194,7 @@ def digest(*arrays: np.ndarray) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class GlmReader:
+class GlmReader(PartialReader):
     """Reads ``glm`` (`GlmStatistics` of the training rows at given coefficients): one Newton step.
 
     Attributes
@@ -250,13 +247,9 @@ class GlmReader:
         models = digest(self.weights, self.support)
         return {**self.source.key(), "kind": "glm", "models": models}
 
-    def partition_key(self, partition: Partition) -> str:
-        """Fingerprint of a partition."""
-        return partition.fingerprint
-
 
 @dataclass(frozen=True, eq=False)
-class GlmLossReader:
+class GlmLossReader(PartialReader):
     """Reads ``losses`` (`GlmLosses`) and, of classes, ``accuracy`` (`AccuracyCounts`) of models.
 
     Parts are the training rows and the held-out rows.
@@ -325,10 +318,6 @@ class GlmLossReader:
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
         return {**self.source.key(), "kind": "glm-losses", "models": digest(self.weights)}
-
-    def partition_key(self, partition: Partition) -> str:
-        """Fingerprint of a partition."""
-        return partition.fingerprint
 
 
 def _chunks(rows: slice, values_per_row: int) -> Iterator[slice]:

@@ -41,6 +41,9 @@ from distfms.methods.sequence.predictor import PrefixPredictor, make_predictor
 from distfms.methods.sequence.read import ScoreReader, Scorers
 from distfms.methods.sequence.rules import Rule, parse_rule
 from distfms.methods.sequence.timeliness import timeliness
+from distfms.methods.sequence.tuning import MEASURES
+from distfms.methods.sequence.tuning_job import NOT_TUNABLE, TUNABLE, tune_work
+from distfms.methods.tuning_job import TuneWork
 from distfms.report.provenance import build_page
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
@@ -52,7 +55,7 @@ MOMENTS = "statistics/moments.npz"
 #: Names in a note; ``constant`` in ``selection.json`` has them all.
 _NAMES_SAID = 12
 #: Levels that a category is taken to have when a job's size is projected.
-_LEVELS_GUESSED = 32
+LEVELS_GUESSED = 32
 
 
 class SequenceJob(Job):
@@ -72,6 +75,11 @@ class SequenceJob(Job):
 
     name: ClassVar[str] = "sequence"
     Options = SequenceOptions
+    tunable = TUNABLE
+    not_tunable = NOT_TUNABLE
+    tune_measures = MEASURES
+    #: Where the job is done, if that is worth saying before it starts.
+    advice: str | None = None
 
     def __init__(self, options: SequenceOptions, inputs: Inputs, seed: int) -> None:
         self.options = options
@@ -91,13 +99,13 @@ class SequenceJob(Job):
         self.baselines = _baselines(options, self.rule)
 
     @classmethod
-    def of(cls, options: SequenceOptions, inputs: Inputs, seed: int) -> SequenceJob:
-        """Make the job that the family asks for."""
-        if options.family == "gaussian":
-            return cls(options, inputs, seed)
+    def of(cls, options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
+        """Make the job of the family, in blocks of groups where one process is too small."""
+        from distfms.methods.sequence.blocks_job import choose_form
         from distfms.methods.sequence.glm_job import GlmSequenceJob
 
-        return GlmSequenceJob(options, inputs, seed)
+        made = cls if options.family == "gaussian" else GlmSequenceJob
+        return choose_form(made(options, inputs, seed))
 
     # --- what the driver asks ---
 
@@ -126,12 +134,13 @@ class SequenceJob(Job):
             "columns": f"{len(self.roles.features)}{kinds}",
             "groups": f"{len(self.groups)} ({price} each{shared})",
             "baselines": ", ".join(rule.name for rule in self.baselines) or "none",
+            **({"search": self.advice} if self.advice else {}),
         }
 
     def statistics_bytes(self) -> int:
         """Size of one partial statistic in memory."""
         n_numbers = len(self.roles.features) - len(self.categorical) + len(self.roles.target)
-        n_columns = n_numbers + _LEVELS_GUESSED * len(self.categorical)
+        n_columns = n_numbers + LEVELS_GUESSED * len(self.categorical)
         return moments_bytes(n_columns, self.inputs.section)
 
     def columns(self) -> Sequence[str]:
@@ -152,7 +161,7 @@ class SequenceJob(Job):
         return ColumnPlan.from_schema(self.inputs.train.schema, self.roles, levels)
 
     def _source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> RowSource:
-        return RowSource(dataset.reader, plan, self.inputs.section, self.seed, held_out)
+        return RowSource(dataset.reader, self.inputs.section, self.seed, held_out, plan)
 
     def _statistics(self, context: Context) -> Mapping[str, Content]:
         plan = self._plan(context)
@@ -161,21 +170,24 @@ class SequenceJob(Job):
         )
         moments: Folded[CoMoments] = bundle["moments"]
         train = moments.train()
-        if train.n_samples < 2:
-            raise DataError(
-                f"There are {train.n_samples} rows to train on in "
-                f"{self.inputs.train.files[0].path} (held out: {moments.test.n_samples}); at "
-                "least 2 are needed. Add rows, or lower `data.test`."
-            )
+        self._require_rows(train, moments.test)
         require_observed(plan.feature_names, train.observed_weight[: plan.n_features])
         # What else can be wrong with the data shows here, before anything is written.
         self._settings(plan).problem(train)
-        self._tell_counts(context, plan, bundle)
+        self._tell_counts(context, plan, bundle["counts"])
         return {MOMENTS: bundle.to_arrays()}
 
-    def _tell_counts(self, context: Context, plan: ColumnPlan, bundle: Bundle) -> None:
+    def _require_rows(self, train: CoMoments, test: CoMoments) -> None:
+        """Refuse too few rows to learn from."""
+        if train.n_samples < 2:
+            raise DataError(
+                f"There are {train.n_samples} rows to train on in "
+                f"{self.inputs.train.files[0].path} (held out: {test.n_samples}); at "
+                "least 2 are needed. Add rows, or lower `data.test`."
+            )
+
+    def _tell_counts(self, context: Context, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:
         """Account for rows left out and values filled in."""
-        counts: Folded[RowCounts] = bundle["counts"]
         everything = counts.train().merge(counts.test)
         missing = missing_by_source(plan, everything.n_missing)
         context.account(
@@ -213,9 +225,23 @@ class SequenceJob(Job):
 
     # --- selection and model ---
 
+    def check_tuning(self) -> None:
+        """Let `tune` compare options on folds."""
+
+    def tune_work(
+        self, context: Context, points: Sequence[Mapping[str, Any]], measure: str
+    ) -> TuneWork:
+        """Say how points of a grid are evaluated; see :class:`distfms.methods.contract.Job`."""
+        plan, section = self._plan(context), self.inputs.section
+        settings = self._settings(plan)
+        n_columns = len(plan.feature_names) + len(settings.target_names)
+        held = moments_bytes(n_columns, section)
+        return tune_work(settings, self.options, points, measure, MOMENTS, section.folds, held)
+
     def _select(self, context: Context) -> Mapping[str, Content]:
         plan = self._plan(context)
         path = self._path(context)
+        context.count(n_candidates=path.n_candidates)
         return {"selection.json": self._selection(plan, path)}
 
     def _selection(self, plan: ColumnPlan, path: SequencePath) -> dict[str, Any]:
@@ -233,6 +259,7 @@ class SequenceJob(Job):
             "sequence": _steps(plan, path),
             "timeliness": timeliness(path.curve_cost, path.curve_value),
             "doubling_capable": path.doubling_capable,
+            "n_candidates": path.n_candidates,
             "constant": list(path.scaling.dropped),
             "costs": {name: float(alone[g]) for name, g in index.items()},
             "shared_costs": self.options.shared(),
@@ -260,7 +287,6 @@ class SequenceJob(Job):
         settings = self._settings(plan)
         bundle = self._bundle(context)
         moments: Folded[CoMoments] = bundle["moments"]
-        problem = settings.problem(moments.train())
         rules = [self.rule, *(r for r in self.baselines if r.criterion != "oracle")]
         if Rule("sparse") in rules and self.options.baselines is None and not _has_celer():
             rules.remove(Rule("sparse"))
@@ -268,13 +294,12 @@ class SequenceJob(Job):
                 "The baseline `sparse` was left out: the package celer is not installed "
                 "(pip install 'distfms[sparse]')."
             )
-        names = [rule.name for rule in rules]
-        paths = dict(zip(names, context.map(_Sequencer(settings, problem), rules), strict=True))
-        omp = paths["omp"] if "omp" in paths else settings.path(Rule("omp"), problem)
+        found = self._sequences(context, settings, moments, with_omp(rules))
+        paths = {rule.name: found[rule.name] for rule in rules}
         prefixes = thinned(len(paths[self.rule.name]) + 1, MAX_POINTS)
         evaluation = Evaluation(
             paths=paths,
-            omp=omp,
+            omp=found["omp"],
             with_oracle=Rule("oracle") in self.baselines,
             train=moments.train(),
             test=moments.test if moments.test.n_samples else None,
@@ -284,6 +309,18 @@ class SequenceJob(Job):
             score_prefixes=prefixes,
         )
         return {"metrics.json": evaluation.metrics()}
+
+    def _sequences(
+        self,
+        context: Context,
+        settings: Settings,
+        moments: Folded[CoMoments],
+        rules: Sequence[Rule],
+    ) -> dict[str, SequencePath]:
+        """Sequences of some rules on all training rows, by name."""
+        problem = settings.problem(moments.train())
+        found = context.map(_Sequencer(settings, problem), rules)
+        return {rule.name: path for rule, path in zip(rules, found, strict=True)}
 
     def _cross_validated(
         self,
@@ -373,6 +410,11 @@ class _Sequencer:
 
     def __call__(self, rule: Rule) -> SequencePath:
         return self.settings.path(rule, self.problem)
+
+
+def with_omp(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """Rules with CS-G-OMP among them, whose curve decides where α-timeliness is cut."""
+    return tuple(dict.fromkeys([*rules, Rule("omp")]))
 
 
 def _has_celer() -> bool:

@@ -64,6 +64,13 @@ class SequenceOptions(Section):
         Share of the final objective where α-timeliness is cut. Left out: by the plateau rule.
     max_groups : int, optional
         End the sequence after so many groups.
+    blocks : {"auto", "never", "always"}
+        Whether the Gram matrix is computed, kept and searched in blocks of groups, on actors, so
+        that no process holds all of it. Only for the family ``gaussian`` and a sequence that ends
+        (`max_groups`) where its columns still fit one process, as the model and its evaluation
+        need all of their products. ``auto`` does so where one process would take more than 4 GiB
+        (whatever this machine has, as it decides about the result: there is then no
+        cross-validation and no baseline ``sparse``).
     """
 
     groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -80,6 +87,7 @@ class SequenceOptions(Section):
     baselines: tuple[str, ...] | None = None
     alpha: Annotated[float, Field(gt=0, le=1)] | None = None
     max_groups: Annotated[int, Field(ge=1)] | None = None
+    blocks: Literal["auto", "never", "always"] = "auto"
 
     @model_validator(mode="before")
     @classmethod
@@ -146,10 +154,10 @@ def read_cost_file(path: str) -> dict[str, float]:
             return cost_table_from_csv(lines)
     except FileNotFoundError as error:
         raise SpecError(f"There is no cost file {file}. Check `sequence.cost_file`.") from error
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise SpecError(f"The cost file {file} cannot be read: {error}.") from error
     except SpecError as error:
         raise SpecError(f"In the cost file {file}: {error}") from error
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise SpecError(f"The cost file {file} cannot be read: {error}.") from error
 
 
 def _parquet_rows(file: Path) -> list[tuple[str, float]]:

@@ -111,7 +111,7 @@ def source(tmp_path, columns, *, held_out=False, levels=None, **section):
     data = parse_section(DataSection, content, "data")
     dataset = open_dataset(tmp_path / "rows.parquet", max_rows=data.max_partition_rows)
     plan = ColumnPlan.from_schema(dataset.schema, section_roles(dataset, data), levels)
-    return dataset, RowSource(dataset.reader, plan, data, 0, held_out)
+    return dataset, RowSource(dataset.reader, data, 0, held_out, plan)
 
 
 def gappy(n=40):

@@ -9,7 +9,6 @@ import pytest
 
 from distfms.errors import EngineError, SpecError
 from distfms.runs import entry, submit
-from distfms.runs.driver import Prepared, choose_folder
 from distfms.runs.job_spec import build_spec, load_spec
 from distfms.runs.ray_jobs import JobState
 
@@ -53,6 +52,7 @@ class Head:
                 "id": id,
                 "files": {name: path.read_bytes() for name, path in files.items()},
                 "metadata": metadata,
+                "env_vars": runtime_env.get("env_vars", {}),
             }
         )
         self.states[id] = state(id, "PENDING")
@@ -71,6 +71,16 @@ def hand_in(head, job, said=None):
 
 
 # --- what travels -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wish", [{}, {"DISTFMS_LOG": "json"}], ids=str)
+def test_the_kind_of_log_travels(wish, monkeypatch):
+    monkeypatch.delenv("DISTFMS_LOG", raising=False)
+    for name, value in wish.items():
+        monkeypatch.setenv(name, value)
+    head = Head()
+    hand_in(head, spec())
+    assert head.submitted[0]["env_vars"] == wish
 
 
 def test_package_and_spec_travel_without_junk():
@@ -135,11 +145,19 @@ def test_variable_that_is_not_set(monkeypatch):
         hand_in(Head(), spec(data={"path": "${PLACE}/x", "target": "y"}))
 
 
-def test_output_on_object_storage_is_refused():
-    with pytest.raises(SpecError, match=r"output.*s3://bucket/runs.*shared file system"):
-        spec(output="s3://bucket/runs")
-    with pytest.raises(SpecError, match="is a URL"):
-        choose_folder(Prepared(spec(), None, None, "0" * 64), Path("s3://bucket/run"))
+def test_output_on_object_storage_travels_without_secrets():
+    options = {"secret": "${NOT_SET_HERE}", "client_kwargs": {"endpoint_url": "http://s3:9000"}}
+    output = {"path": "s3://bucket/runs", "storage_options": options}
+    content = submit.resolved(spec(output=output), local=False, say=pytest.fail)
+    # The cluster looks its own variables up.
+    assert content["output"] == output
+    assert submit.resolved(spec(output="gs://b/x"), local=False, say=pytest.fail)["output"] == (
+        "gs://b/x"
+    )
+    for clear in ({"secret": "hush"}, {"client_kwargs": {"aws_session_token": "hush"}}):
+        with pytest.raises(SpecError, match=r"output\.storage_options\..*in clear") as caught:
+            hand_in(Head(), spec(output={"path": "s3://bucket/runs", "storage_options": clear}))
+        assert "hush" not in str(caught.value)
 
 
 # --- names and attempts -------------------------------------------------------------------------
@@ -318,8 +336,8 @@ def test_nothing_that_is_imported_is_forgotten():
     declared = {d.split(">")[0].split("[")[0].lower() for d in project["dependencies"]}
     looked_for = {name.split("[")[0].lower() for name in entry._NEEDED.values()}
     assert looked_for <= declared
-    # dask-ml and typer serve the estimators and the command line, not a job.
-    assert declared - looked_for == {"dask-ml", "typer"}
+    # dask-ml, pandas and typer serve comparisons, the estimators and the command line, not a job.
+    assert declared - looked_for == {"dask-ml", "pandas", "typer"}
 
 
 def test_exit_codes(tmp_path, capsys):

@@ -111,6 +111,6 @@ def test_estimates_of_runs_are_put_together():
 def test_attribute_without_repeats_is_named():
     once = Ragged(np.arange(4.0), np.arange(5))
     block = JudgmentBlockStatistics.from_block([once] * 3, np.arange(4.0), slice(1, 3))
-    with pytest.raises(DataError, match=r"Attributes b, c: has no object with two judgments"):
+    with pytest.raises(DataError, match=r"Attributes b, c: no object has two judgments"):
         block.estimates(names=("b", "c"))
     assert block.estimates(np.array([1.0, 2.0])).v.tolist() == [1.0, 2.0]

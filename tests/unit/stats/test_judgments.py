@@ -132,9 +132,9 @@ def test_subtracting_all_repeats_leaves_no_internal_variance() -> None:
 def test_attribute_without_repeats_is_named() -> None:
     lists = [[[1.0, 2.0], [2.0, 4.0]], [[1.0], [3.0]], [[2.0], []]]
     got = JudgmentStatistics.from_block(ragged(lists), np.arange(2.0))
-    with pytest.raises(DataError, match=r"Attributes smiling, eyes: has no object with two"):
+    with pytest.raises(DataError, match=r"Attributes smiling, eyes: no object has two"):
         got.estimates(names=["age", "smiling", "eyes"])
-    with pytest.raises(DataError, match=r"Attribute number 2: has no object with two"):
+    with pytest.raises(DataError, match=r"Attribute number 2: no object has two"):
         got.estimates(np.array([np.nan, 0.5, np.nan]))
     given = got.estimates(np.array([np.nan, 0.5, 0.25]))
     np.testing.assert_allclose(given.v, [1.25, 0.5, 0.25])
@@ -146,7 +146,7 @@ def test_attribute_without_repeats_is_named() -> None:
 def test_other_bad_input() -> None:
     one = ragged([[[1.0, 2.0], [3.0, 4.0]]])
     never = JudgmentStatistics.from_block(ragged([[[], []]]), np.arange(2.0))
-    with pytest.raises(DataError, match="Attribute age: has no judgment of any object"):
+    with pytest.raises(DataError, match="Attribute age: no object has a judgment"):
         never.estimates(np.array([1.0]), names=["age"])
     with pytest.raises(DataError, match="no object"):
         JudgmentStatistics.empty(1).estimates()

@@ -1,0 +1,149 @@
+"""Data, runs, predictions and reports on S3, by the commands that are used for folders."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from distfms import cli
+from distfms.engine.store import files_below, locate
+from distfms.methods.multiselect import blocks_job
+from distfms.runs.driver import run_job
+from distfms.runs.job_spec import build_spec
+from tests.e2e.jobs import RESULTS, judgments_job, write_judgments
+
+OPTIONS_OF_BLOCKS = {"psd": "none", "blocks": "always", "plan": False}
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """The data, and a run of them on this machine's disk."""
+    data = write_judgments(tmp_path_factory.mktemp("data") / "judgments")
+    return data, run_job(judgments_job(data, tmp_path_factory.mktemp("runs"))).folder
+
+
+def distfms(capsys, *arguments) -> tuple[int, str]:
+    """Exit code and output of a command."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*map(str, arguments)])
+    shown = capsys.readouterr()
+    return ended.value.code, " ".join((shown.out + shown.err).split())
+
+
+def put(s3, folder: Path, url: str) -> str:
+    for path in sorted(folder.iterdir()):
+        (locate(url, s3.options) / path.name).take(path)
+    return url
+
+
+def test_commands_take_urls(here, s3_variables, tmp_path, capsys):
+    data, local = here
+    bucket = s3_variables.bucket("commands")
+    source, runs = put(s3_variables, data, f"{bucket}/data"), f"{bucket}/runs"
+    spec = tmp_path / "job.yaml"
+    spec.write_text(judgments_job(data, tmp_path).to_yaml())
+    sets = ["--set", f"data.path={source}", "--set", f"output={runs}"]
+    code, said = distfms(capsys, "check", spec, *sets)
+    assert code == 0, said
+    assert f"of statistics to {runs}/small" in said
+    # Checking writes nothing.
+    assert not locate(runs).exists()
+    code, said = distfms(capsys, "run", spec, *sets, "--out", f"{runs}/mine")
+    assert code == 0, said
+    assert f"Report: {runs}/mine/report.html" in said
+    run = locate(f"{runs}/mine")
+    for name in RESULTS:
+        assert (run / name).read_bytes() == (local / name).read_bytes(), name
+    manifest = json.loads((run / "manifest.json").read_bytes())
+    assert {entry["path"] for entry in manifest["inputs"]} == {
+        f"commands/data/part-{k}.parquet" for k in range(4)
+    }
+
+    code, said = distfms(capsys, "predict", run, source, "--out", f"{bucket}/predicted.parquet")
+    assert code == 0, said
+    (tmp_path / "there").write_bytes(locate(f"{bucket}/predicted.parquet").read_bytes())
+    code, said = distfms(capsys, "predict", local, data, "--out", tmp_path / "here.parquet")
+    assert pq.read_table(tmp_path / "there").equals(pq.read_table(tmp_path / "here.parquet"))
+    for out, reason in (
+        (f"{source}/part-0.parquet", "is a file of the data"),
+        (f"{source}/more.parquet", "lies in the data folder"),
+        (runs, "is a folder"),
+    ):
+        code, said = distfms(capsys, "predict", run, source, "--out", out)
+        assert (code, reason in said) == (2, True), said
+
+    report = (run / "report.html").read_bytes()
+    (run / "report.html").unlink()
+    code, said = distfms(capsys, "report", run)
+    assert (code, f"Report: {run}/report.html" in said) == (0, True), said
+    assert (run / "report.html").read_bytes()[:1000] == report[:1000]
+    assert distfms(capsys, "predict", f"{runs}/other", source, "--out", "x.parquet")[0] == 2
+
+
+def test_storage_by_options(here, s3, tmp_path, capsys, monkeypatch):
+    """The way to the storage is in the spec; the environment knows the secret only."""
+    data, _ = here
+    monkeypatch.setenv("MY_SECRET", s3.options["secret"])
+    options = {**s3.options, "secret": "${MY_SECRET}"}
+    url = s3.bucket("by-options")
+    (locate(f"{url}/data", s3.options) / "part-0.parquet").take(data / "part-0.parquet")
+    content = judgments_job(data, tmp_path).to_mapping()
+    content["data"] |= {"path": f"{url}/data", "storage_options": options}
+    content["output"] = {"path": f"{url}/runs", "storage_options": options}
+    folder = run_job(build_spec(content)).folder
+    for entry in files_below(locate(url, s3.options)):
+        written = entry.place.read_bytes()
+        assert s3.options["secret"].encode() not in written, entry.name
+    assert b"${MY_SECRET}" in (folder / "spec.yaml").read_bytes()
+    endpoint = s3.options["client_kwargs"]["endpoint_url"]
+    code, said = distfms(
+        capsys, "predict", folder, data, "--out", tmp_path / "p.parquet",
+        "--storage", "key=somebody", "--storage", "secret=${MY_SECRET}",
+        "--storage", f"client_kwargs.endpoint_url={endpoint}",
+        "--storage", "client_kwargs.region_name=us-east-1",
+    )  # fmt: skip
+    assert (code, "200 predictions" in said) == (0, True), said
+
+
+def test_long_judgments_are_converted_to_the_storage(s3_variables, tmp_path):
+    table = [
+        f"{o},{a},{w},{(o * 7 + w) % 5 + len(a)}"
+        for o in range(60)
+        for a in ("warm", "tall", "label")
+        for w in range(2)
+    ]
+    (tmp_path / "long.csv").write_text("\n".join(["object,attribute,worker,value", *table]))
+    long = {"object": "object", "attribute": "attribute", "value": "value", "worker": "worker"}
+    content = {
+        "name": "long",
+        "method": "multiselect",
+        "data": {"path": str(tmp_path / "long.csv"), "long": {**long, "label": "label"}},
+        "multiselect": {"budget": 3},
+        "engine": {"workers": 1},
+    }
+    bucket = s3_variables.bucket("long-form")
+    folder = run_job(build_spec({**content, "output": f"{bucket}/runs"})).folder
+    local = run_job(build_spec({**content, "output": str(tmp_path / "runs")})).folder
+    for name in RESULTS:
+        assert (folder / name).read_bytes() == (local / name).read_bytes(), name
+    converted = {e.name for e in files_below(locate(f"{bucket}/runs/.data"))}
+    # A second job finds the judgments converted.
+    said = []
+    run_job(build_spec({**content, "output": f"{bucket}/runs"}), say=said.append)
+    assert not [line for line in said if "Converting" in line]
+    assert {e.name for e in files_below(locate(f"{bucket}/runs/.data"))} == converted
+
+
+def test_actors_on_ray_load_blocks_from_s3(here, s3, tmp_path, ray_session, monkeypatch):
+    monkeypatch.setattr(blocks_job, "BLOCK_ATTRIBUTES", 2)
+    data, _ = here
+    url = s3.bucket("blocks")
+    content = judgments_job(data, tmp_path, multiselect=OPTIONS_OF_BLOCKS).to_mapping()
+    local = run_job(build_spec(content)).folder
+    content["engine"] = {"kind": "ray", "workers": 2}
+    content["output"] = {"path": f"{url}/runs", "storage_options": s3.options}
+    folder = run_job(build_spec(content)).folder
+    assert str(folder).startswith("s3://blocks/runs/small/")
+    for name in (*RESULTS, "statistics/block-00001.npz"):
+        assert (folder / name).read_bytes() == (local / name).read_bytes(), name

@@ -1,0 +1,342 @@
+"""Runs on object storage: killed, overtaken, refused, and storage that fails."""
+
+import json
+import math
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fsspec.registry import _registry
+
+from distfms.engine import remote
+from distfms.engine.checkpoints import CheckpointFolder
+from distfms.engine.remote import RemotePath
+from distfms.engine.store import files_below, locate
+from distfms.errors import DataError, DistfmsError, EngineError, SpecError
+from distfms.runs.context import RunContext
+from distfms.runs.driver import run_job
+from distfms.runs.folder import RunFolder
+from distfms.runs.job_spec import build_spec
+from tests.e2e.jobs import judgments_job, results, stage, write_judgments
+from tests.faults.test_resume import STAGES, killed
+from tests.remote_systems import FaultyFileSystem, registered
+
+#: Stages at which a driver is overtaken in quick tests.
+FEW = ("statistics", "plan")
+
+
+def slow(*values):
+    """Values of a test that quick runs leave out."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_judgments(tmp_path_factory.mktemp("data") / "judgments")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data, tmp_path_factory):
+    return results(run_job(judgments_job(data, tmp_path_factory.mktemp("runs"))).folder)
+
+
+@pytest.fixture
+def bucket(s3_variables, tmp_path):
+    """URL of a new bucket of a service that the environment names."""
+    return s3_variables.bucket(f"lab-{tmp_path.name.lower().replace('_', '-')}"[:60].strip("-"))
+
+
+@pytest.fixture
+def memory(tmp_path):
+    """URL of a folder in this process, on storage that can be told to fail."""
+    FaultyFileSystem.reset()
+    with registered("memory", FaultyFileSystem):
+        yield f"memory://{tmp_path.name}"
+    FaultyFileSystem.reset()
+    FaultyFileSystem.store.clear()
+
+
+def job(path, url, options=None, **changes):
+    """Spec of the small job with its output at a URL."""
+    spec = judgments_job(path, Path("unused"), **changes)
+    output = {"path": url, "storage_options": options or {}}
+    return build_spec({**spec.to_mapping(), "output": output})
+
+
+def fetched(folder, tmp_path) -> dict[str, bytes]:
+    """Bytes of a run's results, as `tests.e2e.jobs.results` gives them."""
+    copy = tmp_path / "copy" / folder.name
+    for entry in files_below(folder):
+        (copy / entry.name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / entry.name).write_bytes(entry.place.read_bytes())
+    return results(copy)
+
+
+def manifest(folder) -> dict:
+    return json.loads((folder / "manifest.json").read_bytes())
+
+
+def events(folder) -> list[str]:
+    lines = (folder / "events.jsonl").read_bytes().splitlines()
+    return [json.loads(line)["event"] for line in lines]
+
+
+def snapshot(folder) -> dict[str, bytes]:
+    return {e.name: e.place.read_bytes() for e in files_below(folder) if e.name != "events.jsonl"}
+
+
+# --- killed -------------------------------------------------------------------------------------
+
+
+def test_killed_again_and_again(data, undisturbed, bucket, tmp_path):
+    """In the middle of a pass, then after a stage's files and before the manifest names them."""
+    killed(data, bucket, "partials", "3")
+    killed(data, bucket, "between", "plan")
+    result = run_job(job(data, bucket))
+    assert result.resumed
+    assert list(result.skipped) == STAGES[: STAGES.index("plan")]
+    assert fetched(result.folder, tmp_path) == undisturbed
+    entry = stage(manifest(result.folder), "statistics")
+    assert (entry["n_read"], entry["n_cached"]) == (1, 3)
+    assert (manifest(result.folder)["attempt"], manifest(result.folder)["status"]) == (3, "done")
+    # What the second driver had put at the ends of its stages, and all of the third's.
+    found = events(result.folder)
+    assert found.count("stage_done") == len(STAGES)
+    assert (found[0], found[-1]) == ("begin", "done")
+    assert not [e.name for e in files_below(result.folder) if e.name.startswith(".")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["before", "between"])
+@pytest.mark.parametrize("at", STAGES)
+def test_killed_at_a_stage(data, undisturbed, bucket, tmp_path, where, at):
+    killed(data, bucket, where, at)
+    result = run_job(job(data, bucket))
+    assert list(result.skipped) == STAGES[: STAGES.index(at)]
+    assert fetched(result.folder, tmp_path) == undisturbed
+    entry = stage(manifest(result.folder), "statistics")
+    assert (entry["n_read"], entry["n_cached"]) == ((0, 4) if at == "statistics" else (4, 0))
+
+
+def test_damaged_objects_are_found_and_made_again(data, undisturbed, memory, tmp_path):
+    spec = job(data, memory)
+    folder = run_job(spec).folder
+    (folder / "selection.json").write_whole(b"{}")
+    (folder / "plan" / "part-00001.parquet").unlink()
+    partial = next(e.place for e in files_below(locate(memory) / ".partials"))
+    partial.write_whole(partial.read_bytes()[:-1])
+    result = run_job(spec, out=str(folder))
+    assert [s for s in STAGES if s not in result.skipped] == ["select", "plan"]
+    assert fetched(folder, tmp_path) == undisturbed
+    again = run_job(spec).folder
+    counts = [stage(manifest(again), name) for name in ("statistics", "averages")]
+    assert (sum(c["n_read"] for c in counts), sum(c["n_cached"] for c in counts)) == (1, 7)
+
+
+# --- two drivers --------------------------------------------------------------------------------
+
+
+def overtaken(spec, monkeypatch, at):
+    """The first driver hangs before it writes a stage; a second one ends the run meanwhile."""
+    write, second = RunFolder.write_stage, []
+
+    def hang(self, name, *rest):
+        if name == at and not second:
+            second.append(None)
+            second[0] = run_job(spec)
+            second.append(snapshot(self.path))
+        return write(self, name, *rest)
+
+    monkeypatch.setattr(RunFolder, "write_stage", hang)
+    with pytest.raises(EngineError, match=r"taken over.*attempt 2; this one was attempt 1"):
+        run_job(spec)
+    assert snapshot(second[0].folder) == second[1]
+    return second[0]
+
+
+@pytest.mark.parametrize("at", [at if at in FEW else slow(at) for at in STAGES])
+def test_overtaken_driver_harms_nothing(data, undisturbed, memory, tmp_path, monkeypatch, at):
+    result = overtaken(job(data, memory), monkeypatch, at)
+    assert list(result.skipped) == STAGES[: STAGES.index(at)]
+    assert fetched(result.folder, tmp_path) == undisturbed
+    assert (manifest(result.folder)["attempt"], manifest(result.folder)["status"]) == (2, "done")
+    assert events(result.folder)[-1] == "done"
+
+
+def test_overtaken_on_s3(data, undisturbed, bucket, tmp_path, monkeypatch):
+    result = overtaken(job(data, bucket), monkeypatch, "plan")
+    assert fetched(result.folder, tmp_path) == undisturbed
+    assert manifest(result.folder)["status"] == "done"
+
+
+def test_overtaken_driver_does_not_begin_to_write_a_folder(data, memory, monkeypatch):
+    """What tasks write by themselves is looked after before they start."""
+    spec, second, map_ = job(data, memory), [], RunContext.map
+
+    def hang(self, function, items):
+        if type(function).__name__ == "WritePlan" and not second:
+            second.append(None)
+            second[0] = run_job(spec).folder
+            FaultyFileSystem.seen.clear()
+        return map_(self, function, items)
+
+    monkeypatch.setattr(RunContext, "map", hang)
+    with pytest.raises(EngineError, match="taken over"):
+        run_job(spec)
+    assert FaultyFileSystem.seen == []
+    assert manifest(second[0])["status"] == "done"
+
+
+# --- storage that fails -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n", "lasting"),
+    [(1, True), (9, True), (20, False), *(slow(n, k) for n in range(33) for k in (True, False))],
+)
+def test_a_put_that_fails(data, undisturbed, memory, tmp_path, n, lasting):
+    spec = job(data, memory, engine={"cache": False})
+    FaultyFileSystem.reset(failing=n, lasting=lasting)
+    said = ""
+    try:
+        run_job(spec)
+    except DistfmsError as error:
+        said = f"{error.exit_code} {error}"
+    if said:
+        assert said.startswith("1 memory://")
+        assert "the storage has failed" in said
+        assert "run the same command again and it goes on" in said
+    else:
+        # Only lines of events were lost, or no put has that number.
+        assert not lasting
+    FaultyFileSystem.reset()
+    result = run_job(spec)
+    assert fetched(result.folder, tmp_path) == undisturbed
+    assert stage(manifest(result.folder), "statistics")["n_read"] == 4
+
+
+def test_cache_that_fails_costs_one_warning(data, undisturbed, memory, tmp_path):
+    told = []
+    spec = job(data, memory, engine={"workers": 1})
+
+    tried = []
+
+    def failing_below(self, path, value, **options):
+        if ".partials" in path:
+            tried.append(path)
+            raise OSError(5, "no room here")
+        return put(self, path, value, **options)
+
+    put = FaultyFileSystem.pipe_file
+    FaultyFileSystem.pipe_file = failing_below
+    try:
+        folder = run_job(spec, progress=told.append).folder
+    finally:
+        FaultyFileSystem.pipe_file = put
+    assert fetched(folder, tmp_path) == undisturbed
+    assert stage(manifest(folder), "statistics")["n_read"] == 4
+    warnings = [event for event in told if event["event"] == "cache_unwritable"]
+    # One for each of the two passes over the data.
+    assert len(warnings) == 2
+    assert "no room here" in warnings[1]["error"]
+    # After the first, no task waits for it.
+    assert len(tried) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "message"),
+    [
+        ("s3://denied/runs", (SpecError, EngineError), "[Dd]enied.*check the credentials"),
+        ("s3://no-such-bucket-here/runs", SpecError, "bucket or container exists"),
+    ],
+)
+def test_refusals_of_s3(data, s3_variables, url, kind, message):
+    with pytest.raises(kind, match=message) as caught:
+        run_job(job(data, url))
+    assert "not-to-be-shown" not in str(caught.value)
+    assert url in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "retries",
+    [
+        {"config_kwargs": {"retries": {"max_attempts": 1}}},
+        # As it is without being told.
+        pytest.param({}, marks=pytest.mark.slow),
+    ],
+)
+def test_unreachable_endpoint(data, retries):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    endpoint = f"http://127.0.0.1:{port}"
+    options = {"key": "a", "secret": "b", "client_kwargs": {"endpoint_url": endpoint}, **retries}
+    begun = time.monotonic()
+    with pytest.raises(EngineError, match=rf"127\.0\.0\.1:{port}.*can be reached"):
+        run_job(job(data, "s3://bucket/runs", options))
+    assert time.monotonic() - begun < 60
+
+
+def test_endpoint_that_never_answers(data, monkeypatch):
+    monkeypatch.setattr(remote, "REQUEST_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        options = {"key": "a", "secret": "b", "client_kwargs": {"endpoint_url": endpoint}}
+        with pytest.raises(EngineError, match="no answer within"):
+            run_job(job(data, "s3://bucket/runs", options))
+
+
+def test_missing_package(data, monkeypatch):
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.delitem(_registry, "s3", raising=False)
+    with pytest.raises(SpecError, match=r"distfms\[s3\].*every node"):
+        run_job(job(data, "s3://bucket/runs"))
+
+
+def test_nothing_is_left_where_nothing_was_achieved(data, memory, tmp_path):
+    table = pq.read_table(data / "part-0.parquet")
+    labels = pa.array([math.inf, *table["y"].to_pylist()[1:]])
+    pq.write_table(table.set_column(1, "y", labels), tmp_path / "bad.parquet")
+    with pytest.raises(DataError, match="y"):
+        run_job(job(tmp_path / "bad.parquet", memory))
+    assert FaultyFileSystem.n_puts > 2
+    assert files_below(locate(memory)) == []
+
+
+def test_folder_of_something_else_is_refused(data, memory):
+    place = locate(f"{memory}/mine")
+    (place / "notes.txt").write_whole(b"mine")
+    with pytest.raises(SpecError, match="not a run's"):
+        run_job(job(data, memory), out=str(place))
+    with pytest.raises(SpecError, match="is a file"):
+        run_job(job(data, memory), out=str(place / "notes.txt"))
+    folder = run_job(job(data, memory)).folder
+    with pytest.raises(SpecError, match="another spec"):
+        run_job(job(data, memory, multiselect={"budget": 3}), out=str(folder))
+    assert (place / "notes.txt").read_bytes() == b"mine"
+
+
+# --- checkpoints of pools -----------------------------------------------------------------------
+
+
+def test_checkpoints_of_a_pool(memory):
+    place = RemotePath(f"{memory}/pool")
+    folder = CheckpointFolder(place, "key", 2)
+    for number in (1, 2, 3):
+        folder.write(number, [b"a%d" % number, b"b%d" % number])
+    again = CheckpointFolder(place, "key", 2)
+    assert again.numbers == (3, 2)
+    assert again.read(3, 1) == b"b3"
+    assert CheckpointFolder(place, "other", 2).numbers == ()
+    (place / "step-0000000003-shard-000001.state").write_whole(b"torn")
+    assert again.read(3, 1) is None
+    FaultyFileSystem.reset(failing=1)
+    with pytest.raises(EngineError, match="checkpoint of step 4"):
+        again.write(4, [b"a4", b"b4"])
+    FaultyFileSystem.reset()
+    assert CheckpointFolder(place, "key", 2).numbers == (3, 2)
+    assert not [e.name for e in files_below(place) if "4" in e.name]

@@ -1,0 +1,76 @@
+"""Opening a finished run: what it asks of the storage, and what it refuses."""
+
+import uuid
+from collections import Counter
+
+import numpy as np
+import pytest
+from filelock import FileLock
+
+from distfms.engine.remote import RemotePath
+from distfms.engine.store import locate
+from distfms.errors import EngineError, SpecError
+from distfms.runs import finished
+from distfms.runs.finished import open_run, redraw
+from distfms.runs.folder import RunFolder
+
+FILES = {
+    "selection.json": {"budget": 3},
+    "model.json": {},
+    "weights.npz": {"weights": np.ones(2)},
+    "metrics.json": {"test": {}},
+}
+
+
+def write(place, names=tuple(FILES)):
+    folder = RunFolder(place)
+    folder.claim(method="multiselect", stages=[])
+    folder.write_stage("all", {name: FILES[name] for name in names}, 1.0, {})
+    return place
+
+
+def test_every_file_is_fetched_once(monkeypatch):
+    place = write(locate(f"memory://{uuid.uuid4().hex}"))
+    fetched, read = Counter(), RemotePath.read_bytes
+
+    def counted(path):
+        fetched[path.name] += 1
+        return read(path)
+
+    monkeypatch.setattr(RemotePath, "read_bytes", counted)
+    _, run = open_run(place)
+    assert run.selection == {"budget": 3}
+    assert run.weights["weights"].tolist() == [1.0, 1.0]
+    assert fetched == Counter([*FILES, "manifest.json"])
+    place.remove_all()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_not_what_the_run_wrote(tmp_path, name):
+    place = write(tmp_path / "run")
+    (place / name).write_bytes(b"{}")
+    with pytest.raises(SpecError, match=r"is not what the run wrote \(its sha256 differs\)"):
+        open_run(place)
+    (place / name).unlink()
+    with pytest.raises(SpecError, match="is not what the run wrote"):
+        open_run(place)
+
+
+def test_not_ended(tmp_path):
+    place = write(tmp_path / "run", ["selection.json", "model.json"])
+    with pytest.raises(SpecError, match=r"has not ended: weights\.npz is not there yet"):
+        open_run(place)
+
+
+def test_report_is_not_drawn_under_a_driver(tmp_path, monkeypatch):
+    """It would enter the stages that it has read, without the one that the driver enters now."""
+    place = write(tmp_path / "run")
+
+    class Job:
+        page = staticmethod(lambda run: "page")
+
+    monkeypatch.setattr(finished, "open_run", lambda path: (Job, None))
+    with FileLock(place / ".lock"), pytest.raises(EngineError, match="Another process is writing"):
+        redraw(place)
+    assert not (place / "report.html").exists()
+    assert redraw(place).read_text() == "page"
