@@ -1,0 +1,36 @@
+"""The cable of a Ray head is pulled out while a driver on another node is at work."""
+
+import json
+import re
+import time
+
+import pytest
+
+from tests.hosts import clusters, lab
+from tests.hosts.clusters import distfms
+
+pytestmark = [
+    pytest.mark.hosts,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(bool(lab.lacking()), reason=f"hosts of its own: {lab.lacking()}"),
+]
+
+
+def test_head_cut_off(lan, ray, expected):
+    """A driver on another node gives up soon; the job goes on elsewhere."""
+    log = lan.logs / "head-cut.log"
+    given = ("--engine", "ray", "--address", f"{lan.head.address}:{clusters.GCS}")
+    driver = clusters.start_distfms(lan.worker, "run", lan.job("headless"), *given, log=log)
+    clusters.wait_for_line(log, "Writing /tmp/shared")
+    lan.head.plug(False)
+    start_s = time.monotonic()
+    assert driver.wait(150) == 1, log.read_text()
+    # Soon, or after a minute: when it hangs in a call of Ray's that never ends by itself.
+    assert time.monotonic() - start_s < 120
+    assert re.search("is gone. Start the cluster again|is out of reach for", log.read_text())
+    resumed = distfms(lan.head, "run", lan.job("headless"), *given)
+    lan.head.plug(True)
+    assert resumed.returncode == 0, resumed.stderr
+    assert lan.succeeded("headless", expected)
+    manifest = json.loads((lan.run_folder("headless") / "manifest.json").read_text())
+    assert manifest["attempt"] == 2
