@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +28,8 @@ def environment(folder: str) -> dict[str, str]:
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_DISABLE_MEMORY_MONITOR": "1",
+        # Numbers for Prometheus go to the agents every second, not every ten.
+        "RAY_metrics_report_interval_ms": "1000",
         # What workers import when a task names a function of the tests.
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).strip(":"),
     }
@@ -50,3 +56,25 @@ def started(workers: int = 2) -> Iterator[None]:
             patch.setenv(name, value)
         with RayExecutor(workers=workers, object_store_bytes=STORE_BYTES):
             yield
+
+
+def run_script(
+    name: str, *arguments: str, limit_s: float = 280.0, **settings: str
+) -> dict[str, Any]:
+    """Run a script of `tests.faults.ray_scripts` in a process of its own; gives what it found."""
+    with own_folder() as folder:
+        settled = os.environ | environment(folder)
+        if name in ("connecting", "joining"):
+            # These meet the cluster of this session, and so need its token.
+            settled["RAY_AUTH_TOKEN"] = os.environ["RAY_AUTH_TOKEN"]
+        command = [sys.executable, "-m", "tests.faults.ray_scripts", name, *arguments]
+        done = subprocess.run(
+            command,
+            env=settled | settings,
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().split("\n")[-1])

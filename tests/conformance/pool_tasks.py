@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from distfms.engine.pools import ActorPool, make_pool
 from tests.conformance import engine_tasks
 
 N_COLUMNS = 6
@@ -126,3 +129,19 @@ def refuse(rows: Rows, message: Any) -> Any:
     if rows.shard.index >= message:
         raise ValueError(f"shard {rows.shard.index} is of no use")
     return None, None
+
+
+@contextmanager
+def pool_of(kind: str, n_actors: int = 2, **options: Any) -> Iterator[ActorPool]:
+    with make_pool(kind, n_actors, **options) as pool:
+        yield pool
+
+
+def walked(folder: Path, n_steps: int, n_shards: int = 4) -> list[bytes]:
+    """The undisturbed answers."""
+    (folder / "undisturbed").mkdir()
+    with pool_of("serial") as pool:
+        pool.start(build, shards(folder / "undisturbed", n_shards))
+        for _ in range(n_steps):
+            answers = pool.step(walk, (2, None))
+    return [answer.tobytes() for answer in answers]

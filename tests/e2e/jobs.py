@@ -40,7 +40,7 @@ def judgments_job(data: Path, output: Path, **changes: Any) -> JobSpec:
         "output": str(output),
     }
     for key, value in changes.items():
-        content[key] = {**content[key], **value} if isinstance(value, dict) else value
+        content[key] = {**content.get(key, {}), **value} if isinstance(value, dict) else value
     return build_spec(content)
 
 

@@ -1,5 +1,6 @@
 """Small jobs of group sequencing that several tests share."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def mixed_job(data: Path, output: Path, /, **changes: Any) -> JobSpec:
         "output": str(output),
     }
     for key, value in changes.items():
-        content[key] = {**content[key], **value} if isinstance(value, dict) else value
+        content[key] = {**content.get(key, {}), **value} if isinstance(value, dict) else value
     return build_spec(content)
 
 
@@ -118,3 +119,13 @@ class LiteralRows:
         own = {0: 2.0, 2: 6.0}.get(group, 1.0)
         shares = group in (0, 3) and not {0, 3} & set(chosen)
         return own + (1.5 if shares else 0.0)
+
+
+def content(folder: Path, name: str) -> Any:
+    """Read a JSON file of a run."""
+    return json.loads((folder / name).read_text())
+
+
+def curve(metrics: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """Points of one rule's curve."""
+    return next(c["points"] for c in metrics["curves"] if c["name"] == name)

@@ -109,7 +109,7 @@ def test_same_bits_on_a_dask_cluster(data, tmp_path):
     from distributed import LocalCluster
 
     expected = results(run_job(judgments_job(data, tmp_path / "one")).folder)
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
         engine = {"kind": "dask", "address": cluster.scheduler_address, "workers": None}
         folder = run_job(judgments_job(data, tmp_path / "other", engine=engine)).folder
     assert results(folder) == expected
@@ -236,6 +236,15 @@ def test_out_is_taken(place, data):
     (place / "things" / "thesis.txt").write_text("years of work")
     assert "things" in complaint(place, "run", "job.yaml", "--out", "things")
     assert "file" in complaint(place, "run", "job.yaml", "--out", "job.yaml")
+
+
+def test_more_memory_than_the_spec_allows(place):
+    """Refused before anything ran: exit code 2, by `check` and by `run`."""
+    for command in (["check", "job.yaml"], ["run", "job.yaml", "--out", "mine"]):
+        error = complaint(place, *command, "--set", "engine.memory=1MiB")
+        assert "would take about" in error
+        assert "1.0 MiB is available" in error
+        assert not (place / "mine").exists()
 
 
 def test_unwritable_output(place):

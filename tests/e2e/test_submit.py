@@ -5,10 +5,13 @@ import os
 import subprocess
 import sys
 import time
+import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from distfms.engine.store import locate
 from distfms.runs import ray_jobs
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
@@ -25,8 +28,9 @@ pytestmark = pytest.mark.timeout(240)
 class Cluster:
     """Two nodes with a processor each, started by cluster/local.sh in a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         self.folder = folder
+        self.settings = settings
         self.script("start", "--nodes", "2", "--cpus", "1")
         self.address = (folder / "dashboard").read_text().strip()
         self.token = (folder / "token").read_text()
@@ -37,7 +41,8 @@ class Cluster:
 
     def script(self, command: str, *options: str, check: bool = True):
         given = ["bash", str(ROOT / "cluster" / "local.sh"), command, "--dir", str(self.folder)]
-        environment = {**os.environ, "RAY": str(Path(sys.executable).with_name("ray"))}
+        ray = str(Path(sys.executable).with_name("ray"))
+        environment = {**os.environ, **self.settings, "RAY": ray}
         result = subprocess.run([*given, *options], capture_output=True, text=True, env=environment)
         assert not check or result.returncode == 0, result.stderr
         return result
@@ -73,8 +78,9 @@ def _command_lines(part: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    made = Cluster(tmp_path_factory.mktemp("cluster"))
+def cluster(tmp_path_factory, s3):
+    # Its nodes find object storage in their environment; who submits need not.
+    made = Cluster(tmp_path_factory.mktemp("cluster"), s3.variables)
     yield made
     made.script("stop")
 
@@ -112,6 +118,30 @@ def test_same_bits_as_here(digits, tmp_path):
     assert results(folder) == results(here)
 
 
+def test_prometheus_would_find_the_metrics_of_the_job(cluster, digits):
+    """By the list of nodes that the configuration in the cluster's folder names."""
+    (folder,) = (digits[0] / "digits").iterdir()
+    assert "metrics.json" in (cluster.folder / "prometheus.yaml").read_text()
+    (group,) = json.loads((cluster.folder / "metrics.json").read_text())
+    label = f'run="{folder.name}"'
+    found = [line for t in group["targets"] for line in _scraped(t) if label in line]
+    (done,) = [line for line in found if 'status="done"' in line]
+    assert done.startswith("ray_distfms_runs_total{")
+    assert done.endswith(" 1.0")
+    (counted,) = [line for line in found if line.startswith("ray_distfms_candidates_evaluated")]
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert float(counted.split()[-1]) == stage(manifest, "select")["n_candidates"]
+
+
+def _scraped(target: str) -> list[str]:
+    proxyless = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with proxyless.open(f"http://{target}/metrics", timeout=10) as answer:
+            return answer.read().decode().splitlines()
+    except OSError:
+        return []  # of a part of Ray that is not there on one machine
+
+
 def test_asking_about_jobs(cluster, digits):
     (id,) = [word for word in digits[1].stdout.split() if word.endswith("-1")][:1]
     listed = cluster.distfms("jobs", "list", COLUMNS="30")
@@ -146,6 +176,26 @@ def test_wrong_or_missing_token(cluster, tmp_path):
     none = cluster.distfms("jobs", "list", RAY_AUTH_MODE="disabled")
     assert none.returncode == 1
     assert "asks for a token" in none.stderr
+
+
+def test_data_and_run_on_object_storage(cluster, s3, tmp_path):
+    """What the cluster writes is what is written here."""
+    url = s3.bucket("submitted")
+    data = write_judgments(tmp_path / "data")
+    for path in data.iterdir():
+        (locate(f"{url}/data", s3.options) / path.name).take(path)
+    job = tmp_path / "job.yaml"
+    job.write_text(judgments_job(data, tmp_path).to_yaml())
+    given = ["--wait", "--set", f"data.path={url}/data", "--set", f"output={url}/runs"]
+    result = cluster.distfms("submit", job, *given)
+    assert result.returncode == 0, result.stdout + result.stderr
+    (folder,) = locate(f"{url}/runs/small", s3.options).iterdir()
+    assert f"Report: {folder}/report.html" in result.stdout
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    assert (manifest["status"], manifest["engine"]["kind"]) == ("done", "ray")
+    here = results(run_job(judgments_job(data, tmp_path / "here")).folder)
+    assert here == {name: (folder / name).read_bytes() for name in here}
+    assert s3.options["secret"] not in result.stdout + result.stderr
 
 
 @pytest.mark.slow
@@ -210,7 +260,7 @@ def test_zz_stop_ends_the_cluster_and_nothing_else(cluster):
         cluster.script("stop")
         assert other.poll() is None
         other.kill()
-    _until(lambda: not _command_lines(temp), 10)
+    _until(lambda: not _command_lines(temp))
     assert cluster.script("status", check=False).returncode == 3
     gone = cluster.distfms("jobs", "list")
     assert gone.returncode == 1

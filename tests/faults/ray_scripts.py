@@ -15,15 +15,20 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from distfms import cli
 from distfms.engine import RetryPolicy, Unit, map_reduce, ray_session
 from distfms.engine.pools import make_pool
 from distfms.engine.ray_cluster import RayExecutor
 from distfms.errors import DistfmsError
+from distfms.runs.driver import run_job
 from tests.conformance import engine_tasks, pool_tasks
+from tests.faults.cases import CASES, small_blocks
+from tests.faults.disturbance import Plan, disturbed
 from tests.ray_here import STORE_BYTES
 
 N_UNITS = 8
@@ -69,6 +74,34 @@ def connecting(address: str) -> dict[str, Any]:
             "other_client": told(lambda: RayExecutor(f"ray://{other}", timeout_s=2.0)),
         }
     return found | {"token": told(lambda: RayExecutor(address))}
+
+
+def command_lines(spec: str, ray_address: str, dask_address: str) -> dict[str, Any]:
+    """The command line with clusters that are not there, or not what they are taken for."""
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{unheard.getsockname()[1]}"
+        dask, ray = ["--engine", "dask", "--address"], ["--engine", "ray", "--address"]
+        lines = {
+            "no Ray": [*ray, nobody],
+            "no Dask": [*dask, f"tcp://{nobody}"],
+            "wrong token": [*ray, ray_address],
+            "Dask given to Ray": [*ray, dask_address],
+            "Dask given to Ray, without its scheme": [*ray, dask_address.removeprefix("tcp://")],
+            "Ray given to Dask": [*dask, f"tcp://{ray_address}"],
+            "Ray client given to Dask": [*dask, f"ray://{ray_address}"],
+        }
+        return {name: _ended(["run", spec, *line]) for name, line in lines.items()}
+
+
+def _ended(arguments: list[str]) -> dict[str, Any]:
+    """Exit code of the command line, and what it wrote to standard error."""
+    with redirect_stderr(StringIO()) as error, redirect_stdout(StringIO()):
+        try:
+            cli.main(arguments)
+        except SystemExit as end:
+            return {"code": end.code, "error": error.getvalue()}
+    return {}
 
 
 def joining(address: str) -> dict[str, Any]:
@@ -123,6 +156,57 @@ def node_killed_on_three(ticket: engine_tasks.Ticket) -> tuple[int, ...]:
     return (ticket.index,)
 
 
+def jobs_on_lost_nodes(folder: str) -> dict[str, Any]:
+    """Whole jobs on three nodes, each of which loses one in its first pass, or in its search."""
+    found = {}
+    with cluster(4) as (made, _), small_blocks():
+        # The search first: each of its three actors is then on a node of its own.
+        for kind in ("blocks", "multiselect", "sequence"):
+            place = Path(folder) / kind
+            engine = {"kind": "ray", "address": made.address, "workers": 3}
+            struck = {"step": 5} if kind == "blocks" else {"partition": 2}
+            plan = Plan(str(place / "marks"), mishap="node", **struck)
+            spec = CASES[kind].spec(place / "data", place / "runs", engine=engine)
+            with disturbed(plan):
+                run = run_job(spec).folder
+            found[kind] = {"run": str(run), "reads": plan.reads(), "pools": plan.pools()}
+    return found
+
+
+def head_lost_under_a_job(folder: str, kind: str) -> dict[str, Any]:
+    """The head goes away under the command line; the same command then meets another cluster."""
+    place, found = Path(folder), []
+    struck = {"step": 5} if kind == "blocks" else {"partition": 2}
+    for attempt in ("first", "second"):
+        plan = Plan(str(place / attempt), mishap="wait" if attempt == "first" else "", **struck)
+        with cluster(1) as (made, _):
+            engine = {"kind": "ray", "address": made.address, "workers": 1}
+            spec = CASES[kind].spec(place / "data", place / "runs", engine=engine)
+            (place / "job.yaml").write_text(spec.to_yaml())
+            command = [sys.executable, "-m", "tests.faults.disturbed_cli", plan.to_json()]
+            with subprocess.Popen(
+                [*command, "run", str(place / "job.yaml")],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as process:
+                if plan.mishap:
+                    while not plan.happened and process.poll() is None:
+                        time.sleep(0.1)
+                    made.head_node.kill_gcs_server(False)
+                said, error = process.communicate(timeout=280)
+            found.append(
+                {
+                    "code": process.returncode,
+                    "said": said,
+                    "error": error,
+                    "reads": plan.reads(),
+                    "pools": plan.pools(),
+                }
+            )
+    return dict(zip(("first", "second"), found, strict=True))
+
+
 def client() -> dict[str, Any]:
     """A cluster used through its ray:// port, from a process that is on none of its nodes."""
     from ray.cluster_utils import Cluster
@@ -172,6 +256,7 @@ def doze(state: float, message: None) -> tuple[None, float]:
 def main() -> None:
     """Run the script of the first argument with the others."""
     scripts = {f.__name__: f for f in (connecting, joining, client, node_lost, head_lost)}
+    scripts |= {f.__name__: f for f in (jobs_on_lost_nodes, head_lost_under_a_job, command_lines)}
     found = scripts[sys.argv[1]](*sys.argv[2:])
     sys.stdout.write("\n" + json.dumps(found) + "\n")
 

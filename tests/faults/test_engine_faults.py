@@ -111,9 +111,10 @@ if __name__ == "__main__":
     processes, mapping, seconds = sys.argv[1] == "processes", sys.argv[2] == "map", sys.argv[3]
     with LocalExecutor(2, processes=processes) as executor:
         if mapping:
-            executor.map(work, [0.0] + [float(seconds)] * 50, watch=lambda i: print(flush=True))
+            executor.map(work, [0.0] + [float(seconds)] * 30, watch=lambda i: print(flush=True))
         else:
-            units = [Unit(str(i), float(seconds) if i else 0.0) for i in range(50)]
+            # Too few for batches: the first unit is told as soon as it is done.
+            units = [Unit(str(i), float(seconds) if i else 0.0) for i in range(30)]
             map_reduce(units, work, max, executor, on_event=tell)
 """
 
@@ -137,11 +138,11 @@ def test_interrupt_stops_promptly(kind: str, call: str, seconds: float, tmp_path
         children = children_of(process.pid)
         begin_s = time.monotonic()
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=60)
     assert time.monotonic() - begin_s < 5
     assert b"KeyboardInterrupt" in stderr
     assert process.returncode != 0
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + 30
     while any(Path(f"/proc/{child}").exists() for child in children):
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
@@ -244,7 +245,7 @@ def test_no_scheduler_there() -> None:
         begin_s = time.monotonic()
         with pytest.raises(EngineError, match=rf"No Dask scheduler answers at {address}.*port"):
             DaskExecutor(address, timeout_s=1.0)
-        assert time.monotonic() - begin_s < 10
+        assert time.monotonic() - begin_s < 30
     assert_threads_end(threads)
 
 
@@ -367,7 +368,7 @@ def test_dask_client_leaves_no_thread() -> None:
 
 
 def assert_threads_end(before: set[threading.Thread]) -> None:
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + 30
     while [t for t in set(threading.enumerate()) - before if not is_dask_machinery(t)]:
         assert time.monotonic() < deadline_s, threading.enumerate()
         time.sleep(0.05)

@@ -1,0 +1,274 @@
+"""Sequencing jobs of other kinds: ranking, binary labels, bad input, optional parts, real data."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distfms.errors import DataError, DistfmsError, SpecError
+from distfms.methods.sequence import job as job_module
+from distfms.runs.driver import run_job
+from distfms.runs.job_spec import build_spec, load_spec
+from tests.e2e.sequence_jobs import content, curve, mixed_job, write_rows
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def ranking_rows(n_queries=60, seed=3):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 12, n_queries)
+    query = np.repeat(np.arange(n_queries), sizes)
+    n = len(query)
+    a, b = rng.normal(size=n), rng.integers(0, 3, n).astype(float)
+    grade = np.clip(np.round(a + b / 2 + rng.normal(size=n)), 0, 4)
+    grade[query == 7] = 0
+    return {"q": [f"query-{i}" for i in query], "a": a, "b": b, "grade": grade}
+
+
+def ranking_job(data, output, **changes):
+    content = {
+        "name": "ranking",
+        "method": "sequence",
+        "data": {"path": str(data), "target": "grade", "query": "q", "test": 0.5, **changes},
+        "sequence": {"baselines": []},
+        "engine": {"workers": 2},
+        "output": str(output),
+    }
+    return build_spec(content)
+
+
+def test_ndcg_is_that_of_the_rows(tmp_path):
+    from sklearn.metrics import ndcg_score
+
+    columns = ranking_rows()
+    folder = write_rows(tmp_path / "data", columns, n_files=5)
+    # Partitions of a few rows each, so that queries straddle several of them.
+    table = pa.table(columns)
+    pq.write_table(table, tmp_path / "data" / "part-0.parquet", row_group_size=4)
+    for extra in range(1, 5):
+        (folder / f"part-{extra}.parquet").unlink()
+    run = run_job(ranking_job(folder, tmp_path, max_partition_rows=4)).folder
+    assert content(run, "manifest.json")["n_partitions"] > 50
+    model, weights = content(run, "model.json"), np.load(run / "weights.npz")
+    X = np.column_stack([columns[name] for name in model["feature_names"]])
+    query = np.array(columns["q"], dtype=object)
+    test = assign_test(query, 0.5)
+    points = curve(content(run, "metrics.json"), "fr")
+    assert len(points) == 3
+    for k, point in enumerate(points):
+        scores = X @ weights["coefficients"][k, :, 0] + weights["intercept"][k, 0]
+        values = []
+        for name in dict.fromkeys(query[test]):
+            rows = query == name
+            gain = 2.0 ** columns["grade"][rows] - 1
+            if gain.max() > 0:
+                alone = rows.sum() == 1
+                values.append(1.0 if alone else ndcg_score([gain], [scores[rows]], k=5))
+        assert point["ndcg@5"] == pytest.approx(np.mean(values), rel=1e-12)
+    assert content(run, "metrics.json")["test"]["ndcg@5"] == points[-1]["ndcg@5"]
+    assert "NDCG@5" in (run / "report.html").read_text()
+
+
+def assign_test(keys, share):
+    from distfms.data.folds import assign_parts
+
+    return assign_parts(keys, n_folds=0, test=share, seed=0) == 1
+
+
+def test_scattered_queries_are_refused(tmp_path):
+    columns = ranking_rows()
+    order = np.random.default_rng(0).permutation(len(columns["q"]))
+    shuffled = {name: np.array(values)[order].tolist() for name, values in columns.items()}
+    folder = write_rows(tmp_path / "data", shuffled)
+    with pytest.raises(DataError, match="do not follow one another") as caught:
+        run_job(ranking_job(folder, tmp_path))
+    assert caught.value.exit_code == 2
+
+
+def test_ndcg_needs_grades(tmp_path):
+    columns = ranking_rows()
+    folder = write_rows(tmp_path / "data", {**columns, "grade": columns["grade"] - 1})
+    with pytest.raises(DataError, match="NDCG is wanted because"):
+        run_job(ranking_job(folder, tmp_path))
+
+
+@pytest.mark.parametrize("low", [0.0, -1.0])
+def test_accuracy_of_binary_labels(tmp_path, low):
+    rng = np.random.default_rng(5)
+    a, b = rng.normal(size=(2, 400))
+    y = np.where(a + 0.5 * b + rng.normal(size=400) > 0, 1.0, low)
+    weight = rng.uniform(0.5, 2, 400)
+    rows = {"a": a, "b": b, "w": weight, "y": y}
+    train, test = ({k: v[s] for k, v in rows.items()} for s in (slice(300), slice(300, None)))
+    data = write_rows(tmp_path / "train", train)
+    other = write_rows(tmp_path / "test", test)
+    spec = mixed_job(
+        data,
+        tmp_path,
+        data={"id": None, "weight": "w", "test": 0, "test_path": str(other), "folds": 0},
+        sequence={"groups": {}, "costs": {}, "shared_costs": {}, "baselines": []},
+    )
+    folder = run_job(spec).folder
+    weights, model = np.load(folder / "weights.npz"), content(folder, "model.json")
+    X = np.column_stack([test[name] for name in model["feature_names"]])
+    points = curve(content(folder, "metrics.json"), "fr")
+    for k, point in enumerate(points):
+        scores = X @ weights["coefficients"][k, :, 0] + weights["intercept"][k, 0]
+        right = (scores > (1 + low) / 2) == (test["y"] > (1 + low) / 2)
+        assert point["accuracy"] == pytest.approx(np.average(right, weights=test["w"]), rel=1e-12)
+        assert point["validation"] is None
+    assert content(folder, "metrics.json")["folds"] == []
+
+
+def refused(spec):
+    """Message of a job that is refused before anything is written."""
+    with pytest.raises(DistfmsError) as caught:
+        run_job(spec())
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"groups": {"bp": ["bp_lo"]}}, "'bp_lo' of group 'bp' is no feature column. Did you mean"),
+        ({"groups": {"bp": ["y"]}}, "'y' of group 'bp' is no feature column"),
+        ({"groups": {"bp": ["bp_*"], "two": ["bp_low"]}}, "groups must not overlap"),
+        ({"costs": {"blod": 2}}, "'blod' in costs is no group. Did you mean 'blood'?"),
+        ({"costs": {"bp": 0}}, "`sequence.costs.bp` is 0"),
+        ({"costs": {"bp": -1}}, "`sequence.costs.bp` is -1"),
+        ({"shared_costs": {"v": {"groups": ["nobody"], "cost": 1}}}, "'nobody' in shared cost 'v'"),
+        ({"shared_costs": {"v": {"groups": [], "cost": 1}}}, "shared_costs.v.groups"),
+        ({"criterion": "best"}, "`sequence.criterion` is 'best'"),
+        ({"baselines": ["ompp"]}, "There is no rule `ompp`"),
+        ({"ridge": -1}, "`sequence.ridge`"),
+        ({"alpha": 1.5}, "`sequence.alpha`"),
+        ({"grops": {}}, "Unknown key `sequence.grops`"),
+        ({"cost_file": "nowhere.csv"}, "There is no cost file nowhere.csv"),
+    ],
+)
+def test_bad_options(mixed_data, tmp_path, options, message):
+    assert message in refused(lambda: mixed_job(mixed_data, tmp_path, sequence=options))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("group,price\nbp,2\n", "needs the columns 'group' and 'cost'"),
+        ("group,cost\nbp,2\nbp,3\n", "names group 'bp' twice"),
+        ("group,cost\nbp,0\n", "above 0"),
+        ("group,cost\nbp,dear\n", "no number"),
+        ("group,cost\nblod,1\n", "'blod' in costs is no group"),
+    ],
+)
+def test_bad_cost_files(mixed_data, tmp_path, table, message):
+    file = tmp_path / "costs.csv"
+    file.write_text(table)
+    options = {"cost_file": str(file), "costs": {}}
+    assert message in refused(lambda: mixed_job(mixed_data, tmp_path / "runs", sequence=options))
+
+
+@pytest.mark.parametrize(
+    ("change", "section", "message"),
+    [
+        ({"y": np.ones(600)}, {}, "Target 'y' is constant"),
+        ({}, {"query": "search"}, "no column 'search', named as `query`"),
+        ({}, {"target": "z"}, "no column 'z'"),
+        ({}, {"missing": "error"}, "missing value"),
+        ({"y": np.full(600, np.nan)}, {}, "0 rows to train on"),
+        ({"age": np.full(600, np.nan)}, {}, "All values are missing in 'age'"),
+        ({"age": np.full(600, np.inf)}, {}, "infinite"),
+    ],
+)
+def test_bad_data(mixed_columns, tmp_path, change, section, message):
+    folder = write_rows(tmp_path / "data", {**mixed_columns, **change})
+    text = refused(lambda: mixed_job(folder, tmp_path / "runs", data=section))
+    assert message in text
+    assert not list(tmp_path.glob("runs/mixed/*/selection.json"))
+
+
+def test_the_command_line_says_it_in_one_line(mixed_data, tmp_path):
+    content = {
+        "name": "x",
+        "method": "sequence",
+        "data": {"path": str(mixed_data), "target": "y", "missing": "mean"},
+        "sequence": {"groups": {"bp": ["bp_lo"]}},
+    }
+    (tmp_path / "job.yaml").write_text(json.dumps(content))
+    for command in ("check", "run"):
+        done = subprocess.run(
+            [sys.executable, "-m", "distfms.cli", command, "job.yaml"],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+        )
+        assert done.returncode == 2
+        assert done.stderr.startswith("Error: 'bp_lo' of group 'bp'")
+        assert done.stderr.count("\n") == 1
+
+
+def test_without_celer_the_default_baseline_is_left_out_and_said(mixed_data, tmp_path, monkeypatch):
+    monkeypatch.setattr(job_module, "_has_celer", lambda: False)
+    folder = run_job(mixed_job(mixed_data, tmp_path, sequence={"baselines": None})).folder
+    names = [c["name"] for c in content(folder, "metrics.json")["curves"]]
+    assert names == ["fr", "omp", "fr-blind", "oracle"]
+    assert any("celer" in note for note in content(folder, "manifest.json")["notes"])
+    asked = {"baselines": ["sparse"]}
+    with pytest.raises(SpecError, match="names sparse, which needs the package celer"):
+        run_job(mixed_job(mixed_data, tmp_path, sequence=asked))
+
+
+def test_with_celer_the_group_lasso_is_a_curve(mixed_data, tmp_path):
+    pytest.importorskip("celer")
+    folder = run_job(mixed_job(mixed_data, tmp_path, sequence={"baselines": None})).folder
+    metrics = content(folder, "metrics.json")
+    assert [c["name"] for c in metrics["curves"]] == ["fr", "omp", "fr-blind", "sparse", "oracle"]
+    last = {c["name"]: c["points"][-1]["explained_variance"] for c in metrics["curves"]}
+    assert last["sparse"] == pytest.approx(last["fr"], rel=1e-9)
+    assert metrics["timeliness"]["sparse"]["timeliness"] < metrics["timeliness"]["fr"]["timeliness"]
+
+
+@pytest.mark.realdata
+def test_beijing_air_has_the_order_of_the_paper(realdata, tmp_path, monkeypatch):
+    pytest.importorskip("celer")
+    monkeypatch.setenv("DISTFMS_REALDATA", str(realdata))
+    spec = load_spec(ROOT / "jobs" / "sequence-beijing.yaml", [f"output={tmp_path}"])
+    folder = run_job(spec).folder
+    manifest = content(folder, "manifest.json")
+    assert manifest["dropped"] == {"rows": 8739}
+    assert manifest["imputed"]["CO"] == 15162
+    by_rule = content(folder, "metrics.json")["timeliness"]
+    early = {name: entry["alpha_timeliness"] for name, entry in by_rule.items()}
+    for name in ("omp", "omp-single", "omp-no-whiten"):
+        assert early["oracle"] >= early["fr"] > early[name] > early["sparse"] > early["fr-blind"]
+    assert early["fr"] > 0.99 * early["oracle"]
+    held_out = by_rule["fr"]["test_alpha_timeliness"]
+    assert held_out == pytest.approx(early["fr"], abs=0.01)
+
+
+@pytest.mark.realdata
+def test_heart_at_its_real_prices(realdata, tmp_path, monkeypatch):
+    pytest.importorskip("celer")
+    script = ROOT / "benchmarks" / "heart_data.py"
+    made = tmp_path / "heart"
+    command = [sys.executable, str(script), str(realdata / "heart"), str(made)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("920 patients, 13 tests")
+    monkeypatch.setenv("DISTFMS_HEART", str(made))
+    spec = load_spec(ROOT / "jobs" / "sequence-heart.yaml", [f"output={tmp_path}"])
+    folder = run_job(spec).folder
+    selection = content(folder, "selection.json")
+    steps = {s["group"]: s["cost"] for s in selection["sequence"]}
+    # The dearer price for the first of a set, the cheaper one for the others: the price list.
+    assert sorted(steps[g] for g in ("exang", "oldpeak", "slope")) == [1.0, 1.0, 87.3]
+    assert sorted(steps[g] for g in ("thal", "thalach")) == [1.0, 102.9]
+    assert sum(steps.values()) == pytest.approx(323.97)
+    by_rule = content(folder, "metrics.json")["timeliness"]
+    assert by_rule["fr"]["timeliness"] > by_rule["sparse"]["timeliness"]
+    assert content(folder, "metrics.json")["test"]["accuracy"] > 0.75

@@ -1,0 +1,191 @@
+"""Predictions of a sequencing run: what a budget and a deadline pay for, and what they refuse."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distfms.data.dataset import PartitionReader
+from distfms.errors import DataError, SpecError
+from distfms.methods.sequence import predictor as predictor_module
+from distfms.methods.sequence.predictor import Schedule
+from distfms.runs.predict import predict_file
+from tests.e2e.sequence_jobs import LiteralRows, content, write_rows
+from tests.reference.sequence import fitted
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def read_columns(monkeypatch):
+    """Names of all columns that any task reads."""
+    seen = set()
+    read = PartitionReader.batches
+
+    def watched(self, partition, names):
+        seen.update(names)
+        return read(self, partition, names)
+
+    monkeypatch.setattr(PartitionReader, "batches", watched)
+    return seen
+
+
+def prefix(run, n_groups):
+    steps = content(run, "selection.json")["sequence"][:n_groups]
+    names = [name for step in steps for name in step["columns"]]
+    return (steps[-1]["spent"] if steps else 0.0), names
+
+
+@pytest.mark.parametrize("n_groups", [0, 1, 3, 5])
+def test_prediction_reads_what_the_budget_pays_for(
+    mixed_run, mixed_columns, tmp_path, read_columns, n_groups
+):
+    spent, needed = prefix(mixed_run, n_groups)
+    # Only the columns of the prefix are there at all.
+    rows = {name: mixed_columns[name] for name in ["id", *needed]}
+    folder = write_rows(tmp_path / "few", rows)
+    said = predict_file(mixed_run, str(folder), tmp_path / "p.parquet", budget=spent + 0.05)
+    assert read_columns == set(needed)
+    assert f"on {n_groups} of 5 groups" in said
+    assert f"Spends {spent:g} of the budget {spent + 0.05:g} a row" in said
+    assert ("predicted by the mean" in said) == (n_groups == 0)
+    table = pq.read_table(tmp_path / "p.parquet")
+    assert table.column_names == ["id", "predicted_y", "values_missing"]
+    assert table.column("id").to_pylist() == mixed_columns["id"]
+    literal = LiteralRows(mixed_columns)
+    X, Y, X_out, _ = literal.split(literal.test)
+    names = [s["group"] for s in content(mixed_run, "selection.json")["sequence"][:n_groups]]
+    used = [c for n in names for c in literal.groups[literal.group_names.index(n)]]
+    train = literal.y[~literal.test]
+    expected = np.full(len(X_out), train.mean())
+    if used:
+        expected += train.std() * (X_out[:, used] @ fitted(X, Y, used, 1e-5))[:, 0]
+    kept = ~np.isnan(mixed_columns["y"])
+    found = table.column("predicted_y").to_numpy()[kept][literal.test]
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_without_a_budget_the_whole_sequence_predicts(mixed_run, mixed_data, tmp_path):
+    said = predict_file(mixed_run, str(mixed_data), tmp_path / "p.parquet")
+    assert "5 of 5 groups" in said
+    whole = pq.read_table(tmp_path / "p.parquet")
+    predict_file(mixed_run, str(mixed_data), tmp_path / "q.parquet", budget=1e9)
+    assert pq.read_table(tmp_path / "q.parquet").equals(whole)
+    assert whole.column("values_missing").to_numpy().max() >= 1
+
+
+def test_missing_values_and_unknown_categories_count_as_the_mean(
+    mixed_run, mixed_data, mixed_columns, tmp_path
+):
+    _, needed = prefix(mixed_run, 5)
+    rows = {name: list(mixed_columns[name][:3]) for name in needed}
+    rows["ward"] = ["somewhere", None, "west"]
+    pq.write_table(pa.table(rows), tmp_path / "odd.parquet")
+    said = predict_file(mixed_run, str(tmp_path / "odd.parquet"), tmp_path / "p.parquet")
+    assert "unknown categories, taken for the training mean: " in said
+    table = pq.read_table(tmp_path / "p.parquet")
+    assert table.column_names[0] == "row"
+    model, weights = content(mixed_run, "model.json"), np.load(mixed_run / "weights.npz")
+    at = {name: i for i, name in enumerate(model["feature_names"])}
+    value = weights["intercept"][-1, 0]
+    for name in needed:
+        if name != "ward":
+            x = rows[name][0]
+            fill = weights["fill"][at[name]]
+            value += weights["coefficients"][-1, at[name], 0] * (fill if np.isnan(x) else x)
+    for level in ("east", "north", "west"):
+        j = at[f"ward={level}"]
+        value += weights["coefficients"][-1, j, 0] * weights["fill"][j]
+    assert table.column("predicted_y")[0].as_py() == pytest.approx(value, rel=1e-12)
+    assert table.column("values_missing").to_pylist()[:2] == [
+        1 + np.isnan(rows["scan"][i]) for i in (0, 1)
+    ]
+
+
+def test_prediction_refuses_what_it_cannot_read(mixed_run, mixed_data, mixed_columns, tmp_path):
+    _, needed = prefix(mixed_run, 5)
+    out = tmp_path / "p.parquet"
+    rows = {name: mixed_columns[name] for name in needed}
+    pq.write_table(
+        pa.table({**rows, "ward": np.zeros(len(mixed_columns["id"]))}), tmp_path / "n.parquet"
+    )
+    with pytest.raises(DataError, match=r"'ward' .* holds numbers .* made with categories"):
+        predict_file(mixed_run, str(tmp_path / "n.parquet"), out)
+    pq.write_table(
+        pa.table({**rows, "age": ["old"] * len(mixed_columns["id"])}), tmp_path / "t.parquet"
+    )
+    with pytest.raises(DataError, match=r"'age' .* holds categories .* made with numbers"):
+        predict_file(mixed_run, str(tmp_path / "t.parquet"), out)
+    del rows["blood"]
+    pq.write_table(pa.table(rows), tmp_path / "b.parquet")
+    with pytest.raises(DataError, match="no column 'blood'"):
+        predict_file(mixed_run, str(tmp_path / "b.parquet"), out)
+    for budget in (-1.0, float("nan")):
+        with pytest.raises(SpecError, match="--budget"):
+            predict_file(mixed_run, str(mixed_data), out, budget=budget)
+    assert not out.exists()
+
+
+def test_a_deadline_ends_the_reading_of_groups(
+    mixed_run, mixed_data, mixed_columns, tmp_path, monkeypatch
+):
+    out = tmp_path / "p.parquet"
+    said = predict_file(mixed_run, str(mixed_data), out, deadline_s=1e6)
+    assert "Spends up to" in said
+    assert "because of the deadline" not in said
+    timely = pq.read_table(out)
+    assert set(timely.column("groups_used").to_pylist()) == {5}
+    predict_file(mixed_run, str(mixed_data), tmp_path / "q.parquet")
+    whole = pq.read_table(tmp_path / "q.parquet")
+    for name in whole.column_names:
+        assert timely.column(name).equals(whole.column(name))
+    said = predict_file(mixed_run, str(mixed_data), out, deadline_s=0.0)
+    assert "Rows predicted from fewer groups because of the deadline: 600" in said
+    late = pq.read_table(out)
+    assert set(late.column("groups_used").to_pylist()) == {0}
+    literal = LiteralRows(mixed_columns)
+    mean = literal.y[~literal.test].mean()
+    np.testing.assert_allclose(late.column("predicted_y").to_numpy(), mean, rtol=1e-12)
+
+    # A clock of which every look takes a second: three groups fit into a partition's time.
+    clock = iter(range(10**6))
+    monkeypatch.setattr(predictor_module.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(Schedule, "until", lambda self, index, now: now + 4.0)
+    predict_file(mixed_run, str(mixed_data), out, deadline_s=100.0, workers=1)
+    some = pq.read_table(out)
+    assert set(some.column("groups_used").to_pylist()) == {3}
+    spent, _ = prefix(mixed_run, 3)
+    predict_file(mixed_run, str(mixed_data), tmp_path / "r.parquet", budget=spent)
+    expected = pq.read_table(tmp_path / "r.parquet")
+    assert some.column("predicted_y").equals(expected.column("predicted_y"))
+
+
+def test_time_is_shared_out_over_partitions():
+    schedule = Schedule(end_s=110.0, n_partitions=5, workers=2)
+    assert schedule.until(0, 100.0) == pytest.approx(100 + 10 * 2 / 5)
+    assert schedule.until(3, 104.0) == 110.0
+    assert schedule.until(4, 109.0) == 110.0  # more workers than partitions: no more than is left
+    assert schedule.until(4, 120.0) == 120.0
+
+
+def test_predict_on_the_command_line(mixed_run, mixed_data, tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "distfms.cli",
+        "predict",
+        mixed_run,
+        mixed_data,
+        "--budget",
+        "4.5",
+    ]
+    done = subprocess.run(
+        [*map(str, command), "--out", "p.parquet"], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "of the budget 4.5 a row" in done.stdout
+    assert pq.read_table(tmp_path / "p.parquet").num_rows == 600

@@ -1,0 +1,85 @@
+"""What a run says of itself after an error or an interrupt, in its first stage already."""
+
+import json
+
+import pytest
+
+from distfms.engine.metrics import FILE_VARIABLE
+from distfms.errors import EngineError
+from distfms.runs import context
+from distfms.runs.driver import run_job
+from distfms.runs.folder import RunFolder
+from tests.e2e.jobs import judgments_job, results, write_judgments
+from tests.faults.cases import manifest
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_judgments(tmp_path_factory.mktemp("data") / "judgments")
+
+
+def numbers(path):
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    return {line.split("{")[0]: float(line.rpartition(" ")[2]) for line in lines}
+
+
+def the_run(output):
+    (folder,) = output.glob("*/*/manifest.json")
+    return folder.parent
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (EngineError("Workers were lost."), "Workers were lost."),
+        (RuntimeError("no such thing"), "no such thing"),
+        (MemoryError(), "MemoryError"),
+    ],
+)
+def test_failure_in_the_first_stage(data, tmp_path, monkeypatch, error, text):
+    def fail(*args, **options):
+        raise error
+
+    monkeypatch.setenv(FILE_VARIABLE, str(tmp_path / "m.prom"))
+    with monkeypatch.context() as patch:
+        patch.setattr(context, "map_reduce", fail)
+        with pytest.raises(type(error)):
+            run_job(judgments_job(data, tmp_path / "runs"))
+    folder = the_run(tmp_path / "runs")
+    assert manifest(folder)["status"] == "failed"
+    assert manifest(folder)["error"] == text
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    assert [(e["event"], e.get("error")) for e in events][-1] == ("failed", text)
+    found = numbers(tmp_path / "m.prom")
+    assert found["distfms_run_active"] == 0
+    # It goes on, to the same end as any other.
+    again = run_job(judgments_job(data, tmp_path / "runs"))
+    assert (again.folder, again.resumed) == (folder, True)
+    assert results(folder) == results(run_job(judgments_job(data, tmp_path / "other")).folder)
+
+
+def test_storage_that_fails_at_the_very_end(data, tmp_path, monkeypatch):
+    update = RunFolder.update
+
+    def fail(self, **entries):
+        if entries.get("status") == "done":
+            raise EngineError("The disk is full.")
+        return update(self, **entries)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "update", fail)
+        with pytest.raises(EngineError):
+            run_job(judgments_job(data, tmp_path / "runs"))
+    assert manifest(the_run(tmp_path / "runs"))["status"] == "failed"
+
+
+def test_interrupted_run_is_not_active(data, tmp_path, monkeypatch):
+    def interrupt(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv(FILE_VARIABLE, str(tmp_path / "m.prom"))
+    monkeypatch.setattr(context, "map_reduce", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run_job(judgments_job(data, tmp_path / "runs"))
+    assert numbers(tmp_path / "m.prom")["distfms_run_active"] == 0
+    assert manifest(the_run(tmp_path / "runs"))["status"] == "running"

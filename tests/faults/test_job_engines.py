@@ -1,0 +1,115 @@
+"""Whole jobs on every engine: the same bits, each partition read once; and clusters that are not
+there or not fit, of which a job says so before it reads or writes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distfms.engine import ray_session as sessions
+from distfms.errors import EngineError
+from distfms.runs.driver import run_job
+from distfms.runs.folder import RunFolder
+from tests.faults.cases import CASES, KINDS, contents, manifest, small_blocks
+from tests.faults.disturbance import Plan, disturbed, nothing_half_written
+from tests.ray_here import run_script
+
+Expected = Callable[[str], dict[str, bytes]]
+Data = Callable[[str], Path]
+
+#: What no test with a mishap covers.
+USUAL = {("ray", "glm"), ("dask", "glm"), ("dask", "blocks"), ("processes", "blocks")}
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind"),
+    [
+        pytest.param(engine, kind, marks=() if (engine, kind) in USUAL else pytest.mark.slow)
+        for engine in ("ray", "dask", "threads", "processes")
+        for kind in KINDS
+    ],
+    indirect=["engine"],
+)
+def test_same_bits(
+    engine: Any, kind: str, job_data: Data, undisturbed: Expected, tmp_path: Path
+) -> None:
+    case = CASES[kind]
+    spec = case.spec(job_data(kind), tmp_path / "runs", engine=engine)
+    with small_blocks(), disturbed(Plan(str(tmp_path / "marks"))) as plan:
+        folder = run_job(spec).folder
+    assert contents(folder) == undisturbed(kind)
+    assert all(passed == [1] * case.n_partitions for passed in plan.reads())
+    assert len(plan.reads()) >= 2
+    stages = manifest(folder)["stages"]
+    assert sum(stage.get("n_read", 0) for stage in stages) == case.n_partitions * len(plan.reads())
+    nothing_half_written(tmp_path / "runs", folder)
+
+
+def test_input_that_a_node_does_not_see_is_found_before_the_run(
+    ray_session: None, job_data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = sessions.RaySession._examine
+
+    def elsewhere(self: Any, packages: Any, paths: Any) -> Any:
+        (node,) = real(self, packages, paths)
+        return [node, node | {"host": "other", "sizes": dict.fromkeys(paths)}]
+
+    monkeypatch.setattr(sessions.RaySession, "_examine", elsewhere)
+    engine = {"kind": "ray", "workers": 2}
+    spec = CASES["multiselect"].spec(job_data("multiselect"), tmp_path / "runs", engine=engine)
+    with (
+        disturbed(Plan(str(tmp_path / "marks"))) as plan,
+        pytest.raises(EngineError, match=r"Node other .*part-0\.parquet cannot be read"),
+    ):
+        run_job(spec)
+    assert plan.reads() == []
+    assert not (tmp_path / "runs" / "small").exists()
+
+
+def test_clusters_on_the_command_line(
+    ray_session: None, dask_engine: dict[str, Any], job_data: Data, tmp_path: Path
+) -> None:
+    import ray
+
+    spec = CASES["multiselect"].spec(job_data("multiselect"), tmp_path / "runs")
+    (tmp_path / "job.yaml").write_text(spec.to_yaml())
+    addresses = ray.get_runtime_context().gcs_address, dask_engine["address"]
+    token = "0" * 64
+    found = run_script(
+        "command_lines", str(tmp_path / "job.yaml"), *addresses, RAY_AUTH_TOKEN=token
+    )
+    expected = {
+        "no Ray": (1, "No Ray cluster answers at 127.0.0.1"),
+        "no Dask": (1, "No Dask scheduler answers at tcp://127.0.0.1"),
+        "wrong token": (1, "asks for a token, and this process has none or another"),
+        "Dask given to Ray": (2, "is the address of a Dask scheduler, and `kind` is ray"),
+        "Dask given to Ray, without its scheme": (1, "is not the head of a Ray cluster"),
+        "Ray given to Dask": (1, "No Dask scheduler answers"),
+        "Ray client given to Dask": (2, "is the address of a Ray cluster, and `kind` is dask"),
+    }
+    assert {name: end["code"] for name, end in found.items()} == {
+        name: code for name, (code, _) in expected.items()
+    }
+    for name, (_, text) in expected.items():
+        said = found[name]["error"]
+        assert text in said, name
+        assert said.startswith("Error: ")
+        assert said.count("\n") == 1, said
+        assert token not in said
+    assert not (tmp_path / "runs" / "small").exists()
+
+
+def test_run_that_another_driver_writes(
+    job_data: Data, undisturbed: Expected, tmp_path: Path
+) -> None:
+    spec = CASES["multiselect"].spec(job_data("multiselect"), tmp_path / "runs")
+    run = tmp_path / "run"
+    with RunFolder(run).locked(), disturbed(Plan(str(tmp_path / "marks"))) as plan:
+        with pytest.raises(EngineError, match=r"Another process is writing the run .*Wait"):
+            run_job(spec, out=run)
+        assert plan.reads() == []
+        assert [p.name for p in run.iterdir()] == [".lock"]
+    assert contents(run_job(spec, out=run).folder) == undisturbed("multiselect")

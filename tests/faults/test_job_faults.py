@@ -1,0 +1,124 @@
+"""Whole jobs whose workers and actors meet with a mishap: what is read and done again, to the
+partition and the step; the same bits as undisturbed; nothing half-written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distfms.errors import EngineError
+from distfms.runs.driver import run_job
+from tests.e2e.jobs import stage
+from tests.faults.cases import CASES, contents, manifest, small_blocks
+from tests.faults.disturbance import Plan, disturbed, nothing_half_written
+
+Expected = Callable[[str], dict[str, bytes]]
+Data = Callable[[str], Path]
+
+N_SHARDS = 3
+STRUCK = 2  # the partition at which it happens
+STEP = 5  # the step of the search at which it happens
+# Longer than a worker takes for its first partition on a busy machine.
+HANG_S = 8.0
+ENGINES = ("ray", "dask", "processes")
+MISHAPS = ("kill", "raise", "hang")
+
+
+def marks_of(engine: str, mishap: str) -> Any:
+    """Errors that tasks raise are retried by the tasks themselves, on every engine alike."""
+    usual = {("ray", "kill"), ("ray", "hang"), ("dask", "kill")}
+    usual |= {("processes", "kill"), ("dask", "raise")}
+    return () if (engine, mishap) in usual else pytest.mark.slow
+
+
+def settings(mishap: str) -> dict[str, Any]:
+    return {"timeout_s": HANG_S} if mishap == "hang" else {}
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind", "mishap"),
+    [
+        *(
+            pytest.param(engine, "multiselect", mishap, marks=marks_of(engine, mishap))
+            for engine in ENGINES
+            for mishap in MISHAPS
+        ),
+        ("ray", "sequence", "kill"),
+        ("dask", "sequence", "kill"),
+        pytest.param("ray", "glm", "kill", marks=pytest.mark.slow),
+    ],
+    indirect=["engine"],
+)
+def test_worker_of_a_job(
+    engine: Any, kind: str, mishap: str, job_data: Data, undisturbed: Expected, tmp_path: Path
+) -> None:
+    case, expected = CASES[kind], undisturbed(kind)
+    spec = case.spec(job_data(kind), tmp_path / "runs", engine=engine | settings(mishap))
+    with disturbed(Plan(str(tmp_path / "marks"), partition=STRUCK, mishap=mishap)) as plan:
+        folder = run_job(spec).folder
+    assert plan.happened
+    first, *others = plan.reads()
+    assert first == [2 if i == STRUCK else 1 for i in range(case.n_partitions)]
+    assert others == [[1] * case.n_partitions] * len(others)
+    assert len(others) == 1 if kind != "glm" else len(others) > 5
+    assert contents(folder) == expected
+    nothing_half_written(tmp_path / "runs", folder)
+    done = manifest(folder)["stages"][0]
+    # What a Dask worker had finished when it died comes from the cache when it is asked for again.
+    assert done["n_read"] + done["n_cached"] == case.n_partitions
+    assert engine["kind"] == "dask" or done["n_cached"] == 0
+
+
+@pytest.mark.parametrize(
+    ("engine", "mishap"),
+    [("ray", "kill"), ("ray", "hang"), ("threads", "kill"), ("threads", "raise")],
+    indirect=["engine"],
+)
+def test_actor_of_a_job(
+    engine: Any, mishap: str, job_data: Data, undisturbed: Expected, tmp_path: Path
+) -> None:
+    data, output = job_data("blocks"), tmp_path / "runs"
+    spec = CASES["blocks"].spec(data, output, engine=engine | settings(mishap))
+    expected = undisturbed("blocks")
+    plan = Plan(str(tmp_path / "marks"), step=STEP, mishap=mishap)
+    with small_blocks(), disturbed(plan):
+        folder = run_job(spec).folder
+    assert plan.happened
+    # A pass for each of three blocks, one for the chosen attributes, one for their averages.
+    assert plan.reads() == [[1, 1, 1, 1]] * 5
+    assert contents(folder) == expected
+    nothing_half_written(output, folder)
+    # Twelve choices, each a step, and the first offers. The shards that were struck, those of an
+    # actor or where it raised one alone, are built again and have the steps before replayed.
+    (done,) = plan.pools()
+    n_actors = min(engine["workers"], N_SHARDS)
+    n_again = 1 if mishap == "raise" else done["n_built"] - N_SHARDS
+    assert 1 <= n_again <= -(-N_SHARDS // n_actors)
+    expected_counts = {"n_steps": 13, "n_built": 3 + n_again, "n_replayed": n_again * (STEP - 1)}
+    assert done == expected_counts | {"n_retries" if mishap == "raise" else "n_lost": 1}
+
+
+def test_worker_that_dies_every_time_leaves_a_run_that_goes_on(
+    ray_session: None, job_data: Data, undisturbed: Expected, tmp_path: Path
+) -> None:
+    engine = {"kind": "ray", "workers": 2, "retries": 0}
+    spec = CASES["multiselect"].spec(job_data("multiselect"), tmp_path / "runs", engine=engine)
+    with (
+        disturbed(Plan(str(tmp_path / "first"), partition=STRUCK, mishap="kill")) as first,
+        pytest.raises(EngineError, match=r"again and again.*memory.*finished work is kept"),
+    ):
+        run_job(spec)
+    with disturbed(Plan(str(tmp_path / "second"))) as second:
+        result = run_job(spec)
+    assert first.happened
+    # What came to its end before is not read again; the partition that was struck is.
+    n_read = sum(second.reads()[0])
+    assert (Path(second.folder) / f"read-0-{STRUCK}").exists()
+    assert 1 <= n_read <= 4 - (sum(first.reads()[0]) - 2)
+    done = stage(manifest(result.folder), "statistics")
+    assert (done["n_read"], done["n_cached"]) == (n_read, 4 - n_read)
+    assert contents(result.folder) == undisturbed("multiselect")
+    nothing_half_written(tmp_path / "runs", result.folder)

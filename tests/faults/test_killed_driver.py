@@ -1,0 +1,108 @@
+"""The driver is killed at a stage of a job on a cluster, which stays: the next attempt goes on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distfms.runs.driver import run_job
+from tests import ray_here
+from tests.faults.cases import CASES, contents, manifest, small_blocks
+from tests.faults.disturbance import Plan, disturbed, nothing_half_written
+
+Expected = Callable[[str], dict[str, bytes]]
+Data = Callable[[str], Path]
+
+MULTISELECT = ("statistics", "select", "averages", "model", "evaluate", "plan", "report")
+SEQUENCE = ("categories", "statistics", "select", "model", "evaluate", "report")
+STAGES = {
+    "multiselect": MULTISELECT,
+    "sequence": SEQUENCE,
+    "blocks": (
+        *(f"statistics {number} of 3" for number in (1, 2, 3)),
+        *("select", "chosen", "averages", "model", "evaluate", "report"),
+    ),
+}
+#: Stages with a pass over all partitions whose result is not in the cache.
+UNCACHED = {"averages", "chosen", *STAGES["blocks"][:3]}
+#: Stages with a pass at all.
+PASSES = UNCACHED | {"statistics", "categories"}
+SLOW = pytest.mark.slow
+
+
+def at_once(engine: dict[str, Any]) -> dict[str, Any]:
+    """Engine section for another process, which joins the cluster that this one uses."""
+    if engine["kind"] != "ray":
+        return engine
+    import ray
+
+    if not ray.is_initialized():
+        pytest.fail("the cluster of the session is not connected")
+    return engine | {"address": ray.get_runtime_context().gcs_address}
+
+
+def cases() -> list[Any]:
+    """All stages of all jobs on both clusters; by default what a cluster works on itself."""
+    usual = {
+        ("ray", "multiselect", "before", "statistics"),
+        ("dask", "multiselect", "before", "statistics"),
+        ("ray", "blocks", "step", "5"),
+    }
+    every = [
+        (engine, kind, "before", stage)
+        for engine in ("ray", "dask")
+        for kind, stages in STAGES.items()
+        for stage in stages
+    ]
+    every += [("ray", "blocks", "step", "5"), ("dask", "blocks", "step", "5")]
+    return [pytest.param(*case, marks=() if case in usual else SLOW) for case in every]
+
+
+@pytest.mark.parametrize(("engine", "kind", "where", "at"), cases(), indirect=["engine"])
+def test_killed_at_a_stage_on_a_cluster(
+    engine: Any,
+    kind: str,
+    where: str,
+    at: str,
+    job_data: Data,
+    undisturbed: Expected,
+    tmp_path: Path,
+) -> None:
+    case, data, output = CASES[kind], job_data(kind), tmp_path / "runs"
+    there = case.spec(data, output, engine=at_once(engine))
+    (tmp_path / "job.yaml").write_text(there.to_yaml())
+    plan = Plan(str(tmp_path / "killed"), die=(where, at))
+    command = [sys.executable, "-m", "tests.faults.disturbed_cli", plan.to_json(), "run"]
+    dead = subprocess.run(
+        [*command, str(tmp_path / "job.yaml")],
+        cwd=ray_here.ROOT,
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert dead.returncode == -9, dead.stderr
+    with small_blocks(), disturbed(Plan(str(tmp_path / "again"))) as again:
+        result = run_job(case.spec(data, output, engine=engine))
+    assert result.resumed
+    stages = STAGES[kind]
+    done = stages.index("select" if where == "step" else at)
+    assert list(result.skipped) == list(stages[:done])
+    # Every pass is made once, and that of the stage at which the driver died once more, unless
+    # its partials are in the cache.
+    once = [1] * case.n_partitions
+    passes = [name for name in stages if name in PASSES]
+    begun = [name for name in stages[: done + 1] if name in PASSES]
+    left = [name for name in passes if stages.index(name) >= done]
+    assert plan.reads() == [once] * len(begun)
+    read = [name for name in left if name in UNCACHED or stages.index(name) > done]
+    assert [n for passed in again.reads() for n in passed] == [1] * case.n_partitions * len(read)
+    assert manifest(result.folder)["attempt"] == 2
+    assert contents(result.folder) == undisturbed(kind)
+    nothing_half_written(output, result.folder)

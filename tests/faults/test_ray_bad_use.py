@@ -1,0 +1,235 @@
+"""Ray clusters that are not there, not ours or not fit: each its own error, before the work."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distfms.engine import Unit, make_executor, map_reduce, ray_session
+from distfms.engine.pools import make_pool
+from distfms.engine.ray_cluster import RayExecutor
+from distfms.errors import EngineError, SpecError
+from distfms.spec import EngineSection
+from tests.conformance import engine_tasks as tasks
+from tests.conformance.pool_tasks import pool_of
+from tests.ray_here import run_script
+
+
+def test_wrong_addresses_and_tokens(executor: RayExecutor) -> None:
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    token = "0" * 64
+    found = run_script("connecting", address, RAY_AUTH_TOKEN=token)
+    assert all(entry["kind"] == "EngineError" for entry in found.values())
+    assert all(entry["seconds"] < 60 for entry in found.values())
+    assert "No Ray cluster answers at 127.0.0.1" in found["nobody"]["text"]
+    assert "No Ray cluster answers at ray://127.0.0.1" in found["nobody_client"]["text"]
+    assert "is not the head of a Ray cluster" in found["other"]["text"]
+    assert "is not the head of a Ray cluster" in found["other_client"]["text"]
+    assert "asks for a token" in found["token"]["text"]
+    assert token not in json.dumps(found)
+
+
+def test_cluster_that_is_there_is_joined_and_left_running(executor: RayExecutor) -> None:
+    import ray
+
+    found = run_script("joining", ray.get_runtime_context().gcs_address)
+    assert_joined(found)
+    assert "already and cannot use the one at 192.0.2.77:6379" in found["elsewhere"]["text"]
+    assert executor.map(tasks.square, [3]) == [9]
+
+
+@pytest.mark.slow
+def test_cluster_behind_a_client_port() -> None:
+    assert_joined(run_script("client"))
+
+
+def assert_joined(found: dict[str, Any]) -> None:
+    assert found["squares"] == [0, 1, 4, 9]
+    assert found["answers"] == [2, 3, 4]
+    assert found["workers"] == 2
+    expected = tasks.in_fixed_tree([tasks.gram(seed) for seed in range(5)], tasks.add)
+    assert found["gram"] == expected.tobytes().hex()
+    assert not found["connected"]
+
+
+@pytest.mark.parametrize(
+    ("address", "hint"),
+    [
+        ("tcp://127.0.0.1:8786", "looks like the address of a Dask scheduler"),
+        ("http://127.0.0.1:8265", r"looks like the dashboard.*distfms submit"),
+        ("somewhere", "it has the form host:6379"),
+    ],
+)
+def test_not_the_address_of_a_ray_cluster(address: str, hint: str) -> None:
+    with pytest.raises(EngineError, match=rf"not the address of a Ray cluster.*{hint}"):
+        RayExecutor(address)
+
+
+def test_spec_with_the_address_of_the_other_kind() -> None:
+    with pytest.raises(ValueError, match=r"address of a Dask scheduler, and `kind` is ray"):
+        EngineSection(kind="ray", address="tcp://head:8786")
+    for address in ("ray://head:10001", "auto"):
+        with pytest.raises(ValueError, match=r"address of a Ray cluster, and `kind` is dask"):
+            EngineSection(kind="dask", address=address)
+    with pytest.raises(EngineError, match=r"looks like the address of a Ray cluster"):
+        make_executor("dask", address="ray://head:10001")
+    for address in (None, "auto", "head:6379", "ray://head:10001"):
+        assert EngineSection(kind="ray", address=address).address == address
+
+
+def test_no_cluster_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray._private import services
+
+    def nothing(address: str, folder: None) -> str:
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    monkeypatch.setattr(services, "get_ray_address_from_environment", nothing)
+    with pytest.raises(EngineError, match=r"No Ray cluster was found on this machine"):
+        ray_session._require_cluster("auto", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"packages": {"distfms": "0.0.1"}}, r"distfms 0\.0\.1 on node other, .* here"),
+        ({"packages": {"numpy": None}}, r"numpy missing on node other"),
+        ({"python": "3.1.4"}, r"Python 3\.1 on node other, 3\.\d+ here"),
+    ],
+)
+def test_other_software_on_a_node(
+    executor: RayExecutor, monkeypatch: pytest.MonkeyPatch, change: Any, message: str
+) -> None:
+    real = ray_session.RaySession._examine
+
+    def altered(self: Any, packages: Any, paths: Any) -> Any:
+        nodes = real(self, packages, paths)
+        node = nodes[0] | {"host": "other"}
+        for key, value in change.items():
+            node[key] = node[key] | value if isinstance(value, dict) else value
+        return [*nodes, node]
+
+    monkeypatch.setattr(ray_session.RaySession, "_examine", altered)
+    with pytest.raises(EngineError, match=rf"{message}.*Install the same versions"):
+        RayExecutor()
+    assert executor.map(tasks.square, [2]) == [4]
+
+
+def test_other_ray_on_the_cluster() -> None:
+    said = RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.9.0\n")
+    error = ray_session._not_connected("head:6379", said)
+    assert "Ray: 2.9.0" in str(error)
+    assert "Install the same versions" in str(error)
+
+
+def test_input_that_a_node_does_not_see(
+    executor: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    present, absent = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    present.write_bytes(b"rows")
+    absent.write_bytes(b"rows")
+    executor.probe([str(present), str(absent), "s3://bucket/c.parquet"])
+    with pytest.raises(EngineError, match=r"nowhere\.parquet cannot be read"):
+        executor.probe([str(tmp_path / "nowhere.parquet")])
+    real = ray_session.RaySession._examine
+
+    def elsewhere(self: Any, packages: Any, paths: Any) -> Any:
+        node = real(self, packages, paths)[0]
+        return [node, node | {"host": "other", "sizes": {str(present): 5, str(absent): None}}]
+
+    monkeypatch.setattr(ray_session.RaySession, "_examine", elsewhere)
+    message = r"Node other .*a\.parquet is another file \(5 bytes, 4 here\); .*b\.parquet cannot be"
+    with pytest.raises(EngineError, match=message):
+        executor.probe([str(present), str(absent)])
+
+
+def test_worker_without_a_module(
+    executor: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "only_here.py").write_text("def work(*arguments):\n    return 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import only_here  # type: ignore[import-not-found]
+
+    with pool_of("ray", 1) as pool, pytest.raises(EngineError, match="only_here"):
+        pool.start(only_here.work, [1])
+    with pytest.raises(EngineError, match=r"lack the module 'only_here'.*Install"):
+        executor.map(only_here.work, [1])
+    with pytest.raises(EngineError, match=r"lack the module 'only_here'.*Install"):
+        map_reduce([Unit("a", 1)], only_here.work, max, executor)
+
+
+def test_too_little_memory_for_one_block(executor: RayExecutor) -> None:
+    with pytest.raises(SpecError, match=r"one actor takes about 1\.0 PiB|1024\.0 TiB"):
+        make_pool("ray", 2, executor=executor, actor_bytes=2**50)
+    assert executor.map(tasks.square, [2]) == [4]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "advice"),
+    [
+        ("ObjectStoreFullError", "Failed to put object x", r"no room for .*--object-store-memory"),
+        ("OutOfDiskError", "Local disk is full", r"no room for .*free the disk that they spill to"),
+        ("OutOfMemoryError", "Task was killed due to the node running low on memory.",
+         r"again and again .*more memory or fewer processors, or make partitions smaller"),
+    ],
+)  # fmt: skip
+def test_what_ray_says_of_full_nodes(kind: str, text: str, advice: str) -> None:
+    import ray
+
+    said = getattr(ray.exceptions, kind)(f"{text}\nand more\nlines of advice")
+    error = ray_session.explained(said)
+    assert isinstance(error, EngineError)
+    assert f"({kind}: {text})" in str(error)
+    assert re.search(rf"{advice}.*finished work is kept", str(error))
+    assert "\n" not in str(error)
+
+
+# ---- releases of Ray
+
+
+def test_dask_on_ray_canary(executor: RayExecutor) -> None:
+    """Red when a release of Ray or Dask changes what `RayExecutor.compute` stands on."""
+    import dask
+    from dask import delayed
+    from ray import ObjectRef
+    from ray.util.dask import ray_dask_get
+    from ray.util.dask.callbacks import CBS, RayCallback
+
+    assert set(CBS) >= {"ray_presubmit", "ray_postsubmit"}
+    assert dask.persist.__module__ == "dask.base"  # importing Dask on Ray did not replace it
+    seen: list[Any] = []
+
+    class Pool:
+        _pool = (None,)
+
+        def apply_async(self, fn: Any, args: Any = (), kwds: Any = None, callback: Any = None):
+            callback(fn(*args, **(kwds or {})))
+
+    def submitted(task: Any, key: Any, deps: Any, ref: Any) -> None:
+        seen.append((task.func, key, ref))
+
+    graph = delayed(sum)(
+        [delayed(tasks.square)(i, dask_key_name=f"square-{i}") for i in range(3)],
+        dask_key_name="total",
+    )
+    hooks = RayCallback(**dict.fromkeys(CBS) | {"ray_postsubmit": submitted})
+    root = ray_dask_get(
+        dict(graph.__dask_graph__()),
+        graph.key,
+        pool=Pool(),
+        ray_callbacks=[hooks],
+        ray_persist=True,
+        ray_remote_args={"num_cpus": 1, "max_retries": 0},
+    )
+    import ray
+
+    assert isinstance(root, ObjectRef)
+    assert ray.get(root) == 5
+    squares = [entry for entry in seen if entry[0] is tasks.square]
+    assert sorted(key for _, key, _ in squares) == ["square-0", "square-1", "square-2"]
+    assert all(isinstance(ref, ObjectRef) for _, _, ref in squares)
