@@ -12,6 +12,8 @@
 # RAY names the ray program; by default the one on the PATH, else the project's .venv.
 set -euo pipefail
 
+here=$(cd "$(dirname "$0")" && pwd)
+
 usage() {
     sed -n '2,11s/^# \{0,1\}//p' "$0"
 }
@@ -23,6 +25,12 @@ fail() {
 
 free_port() {
     "$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+require_free() {
+    "$python" -c 'import socket, sys; socket.create_server(("127.0.0.1", int(sys.argv[1])))' "$1" \
+        2>/dev/null || fail "port $1 cannot be used: something listens there, or it is no port" \
+        "for you. Give another one, or leave it out: then a free one is taken."
 }
 
 # --- processes ----------------------------------------------------------------------------------
@@ -81,7 +89,8 @@ stop_nodes() {
         fi
         echo "Stopped $name"
     done
-    rm -f "$folder/nodes" "$folder/address" "$folder/dashboard"
+    rm -f "$folder/nodes" "$folder/address" "$folder/dashboard" "$folder/metrics.json" \
+        "$folder/prometheus.yaml"
     if [ -f "$folder/temp" ]; then
         rm -rf "$(cat "$folder/temp")"
         rm -f "$folder/temp"
@@ -124,8 +133,19 @@ request = urllib.request.Request(
     f"{dashboard}/nodes?view=summary", headers={"Authorization": f"Bearer {token}"}
 )
 proxyless = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+started = [line.split()[1] for line in pathlib.Path(folder, "nodes").read_text().splitlines()]
+
+
+def has_ended(process):
+    try:
+        stat = pathlib.Path("/proc", process, "stat").read_text()
+    except OSError:
+        return True
+    return stat.rpartition(") ")[2].startswith("Z")
+
+
 deadline = time.monotonic() + 90
-while time.monotonic() < deadline:
+while time.monotonic() < deadline and not any(map(has_ended, started)):
     try:
         with proxyless.open(request, timeout=5) as answer:
             found = json.load(answer)["data"]["summary"]
@@ -142,6 +162,8 @@ PYTHON
 start() {
     [ "$(n_running)" = 0 ] || fail "a cluster of $folder is running. Stop it first: $0 stop --dir $folder"
     stop_nodes >/dev/null
+    [ -z "$port" ] || require_free "$port"
+    [ -z "$dashboard_port" ] || require_free "$dashboard_port"
     make_token
     port=${port:-$(free_port)}
     dashboard_port=${dashboard_port:-$(free_port)}
@@ -167,9 +189,13 @@ start() {
     if ! wait_until_ready; then
         tail -n 20 "$folder"/*.log >&2
         stop_nodes >&2
-        fail "the cluster did not come up in 90 s; the last lines of its logs stand above."
+        fail "the cluster did not come up; the last lines of its logs stand above."
     fi
+    # The list of nodes by a name that stays, beside the configuration that names it.
+    ln -sf "$temp/prom_metrics_service_discovery.json" "$folder/metrics.json"
+    cp "$here/prometheus.yaml" "$folder/prometheus.yaml"
     echo "$nodes nodes with $cpus CPU each: $address, dashboard $dashboard"
+    echo "Metrics: prometheus --config.file=$folder/prometheus.yaml"
     echo "Next: eval \"\$($0 env --dir $folder)\" && distfms submit SPEC --address $dashboard"
 }
 
@@ -196,6 +222,7 @@ command=${1:-}
 nodes=2 cpus=1 port='' dashboard_port='' memory=200000000
 folder=${XDG_STATE_HOME:-$HOME/.local/state}/distfms-cluster
 while [ $# -gt 0 ]; do
+    case $1 in -h | --help) usage; exit 0 ;; esac
     [ $# -gt 1 ] || fail "$1 needs a value."
     case $1 in
         --nodes) nodes=$2 ;;
@@ -212,7 +239,8 @@ done
 
 case $command in
     start | stop | status | env) ;;
-    *) usage; [ "$command" = help ] || exit 2; exit 0 ;;
+    help | -h | --help) usage; exit 0 ;;
+    *) usage; exit 2 ;;
 esac
 if [ "$command" = start ]; then
     find_ray
