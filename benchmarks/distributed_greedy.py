@@ -278,13 +278,13 @@ def open_pool(kind: str, n_actors: int) -> Iterator[ActorPool]:
 
 
 @contextmanager
-def two_nodes() -> Iterator[str]:
+def two_nodes(object_store_bytes: int = 200 * 2**20) -> Iterator[str]:
     """Two Ray nodes on this machine, with a folder of their own."""
     folder = tempfile.TemporaryDirectory(prefix="r-", ignore_cleanup_errors=True)
     os.environ |= {"RAY_TMPDIR": folder.name, "RAY_USAGE_STATS_ENABLED": "0"}
     from ray.cluster_utils import Cluster
 
-    node = {"num_cpus": 2, "object_store_memory": 200 * 2**20, "include_dashboard": False}
+    node = {"num_cpus": 2, "object_store_memory": object_store_bytes, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=node)
     try:
         node.pop("include_dashboard")
