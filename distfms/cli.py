@@ -106,8 +106,10 @@ def check(spec: Spec, set_: Sets = None) -> None:
     Only the files' footers are read; judgments in long form are converted, once.
     """
     from distfms.runs.driver import prepare
+    from distfms.runs.job_spec import require_lasting
 
     prepared = prepare(_load(spec, set_, None, None), _say)
+    require_lasting(prepared.spec.place())
     for label, text in prepared.describe().items():
         _say(f"{label}: {text}")
     projection = prepared.projection()
@@ -137,9 +139,12 @@ def run(
     from distfms.runs.driver import run_job
     from distfms.runs.finished import headline
     from distfms.runs.interrupts import orderly_end
+    from distfms.runs.job_spec import require_lasting
 
     with orderly_end(_complain), open_log(log, _say) as (say, progress):
-        result = run_job(_load(spec, set_, engine, address), out=out, say=say, progress=progress)
+        loaded = _load(spec, set_, engine, address)
+        require_lasting(loaded.place(out))
+        result = run_job(loaded, out=out, say=say, progress=progress)
     say(headline(result.folder))
     say(f"Report: {result.folder / 'report.html'}")
 
@@ -160,8 +165,10 @@ def predict(
     storage: Storage = None,
 ) -> None:
     """Apply a run's model to the rows of a dataset."""
+    from distfms.runs.job_spec import require_lasting
     from distfms.runs.predict import predict_file
 
+    require_lasting(out)
     options = _storage(storage)
     _say(predict_file(run, data, out, budget=budget, deadline_s=deadline, storage_options=options))
 
@@ -172,6 +179,19 @@ def report(run: Run, storage: Storage = None) -> None:
     from distfms.runs.finished import redraw
 
     _say(f"Report: {redraw(run, _storage(storage))}")
+
+
+@app.command()
+def options(
+    section: Annotated[
+        str | None, typer.Argument(help="Section, as `multiselect` or `data.long`.")
+    ] = None,
+) -> None:
+    """List the keys of a section of the job spec; without an argument, the sections."""
+    from distfms.runs.options_table import options_lines
+
+    for line in options_lines(section, width=min(Console().width, 100)):
+        _say(line)
 
 
 # --- jobs on a cluster --------------------------------------------------------------------------
@@ -199,10 +219,12 @@ def submit(
     set_: Sets = None,
 ) -> None:
     """Submit a job to a Ray cluster. The same command goes on where a killed job stopped."""
+    from distfms.runs.job_spec import require_lasting
     from distfms.runs.ray_jobs import is_loopback
     from distfms.runs.submit import follow, submit
 
     loaded = _load(spec, set_, None, None)
+    require_lasting(loaded.place())
     jobs = _jobs(address, insecure)
     submission = submit(jobs, loaded, local=is_loopback(jobs.address), say=_say)
     if wait:
@@ -321,11 +343,13 @@ def data_list() -> None:
 def data_show(path: Annotated[str, typer.Argument(help="Folder, file, glob or URL.")]) -> None:
     """Show the files, partitions and columns of a dataset."""
     from distfms.data.dataset import open_dataset
+    from distfms.engine.memory import counted
 
     dataset = open_dataset(path)
     _say(
-        f"{dataset.n_rows:,} rows, {len(dataset.files)} files, {len(dataset.partitions)} "
-        f"partitions, {dataset.n_bytes:,} bytes decoded, fingerprint {dataset.fingerprint[:16]}"
+        f"{counted(dataset.n_rows, 'row')}, {counted(len(dataset.files), 'file')}, "
+        f"{counted(len(dataset.partitions), 'partition')}, {dataset.n_bytes:,} bytes decoded, "
+        f"fingerprint {dataset.fingerprint[:16]}"
     )
     table = Table("column", "type", box=None, header_style="bold")
     for column in dataset.schema:

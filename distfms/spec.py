@@ -66,6 +66,8 @@ class LongForm(Section):
         Without ``labels``: ``mean`` of the attribute's judgments (the attribute is then no longer
         among those to buy), ``column`` if ``label`` is a column of the long table, or the name of
         a column that holds the label where the attribute is ``label``.
+    duplicates : {"error", "keep", "first"}
+        What to do with a worker's second judgment of one cell.
     max_judgments : int, optional
         At most so many judgments of a cell are kept, drawn at random by the job's seed.
     """
@@ -98,7 +100,7 @@ class DataSection(Section):
     target : str or list of str
         Column(s) to predict. Not needed with ``long`` or ``builtin`` data, which know their own.
     id, weight, query, time : str, optional
-        Columns with these roles.
+        Columns with these roles. Rows of one query, or else of one id, stay in one fold.
     features, exclude : list of str
         Names or globs; by default every column without another role.
     missing : {"error", "drop", "mean"}
@@ -432,7 +434,8 @@ def _explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
     dotted = ".".join([where, *location]) if where else ".".join(location)
     if problem["type"] == "extra_forbidden":
         known = list(_fields_at(model, location[:-1]))
-        return f"Unknown key `{dotted}` in the job spec.{nearest(location[-1], known)}"
+        listed = f"`distfms options {where.partition('.')[0]}` lists the keys."
+        return f"Unknown key `{dotted}` in the job spec.{nearest(location[-1], known)} {listed}"
     if problem["type"] == "missing":
         return f"The job spec lacks the key `{dotted}`."
     message = (

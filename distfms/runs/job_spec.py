@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,8 +60,18 @@ class OutputSection(Section):
         return self
 
 
-class _Top(Section):
-    """The keys at the top of a spec, without the sections."""
+class TopKeys(Section):
+    """The keys at the top of a spec, without the sections.
+
+    Attributes
+    ----------
+    name : str
+        Names the folder of the runs: letters, digits, ``.``, ``_`` and ``-``.
+    method : str
+        What decides: ``multiselect`` or ``sequence``. The method's section has the same name.
+    seed : int
+        Every random stream of the job derives from it.
+    """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
     method: str
@@ -170,6 +181,24 @@ class JobSpec:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
+def require_lasting(place: Location | str) -> None:
+    """Refuse a place that is gone when this process ends, for commands that end with their work.
+
+    Parameters
+    ----------
+    place : path, RemotePath or URL
+
+    Raises
+    ------
+    SpecError
+    """
+    if re.match("memory:", str(place), re.IGNORECASE):
+        raise SpecError(
+            f"{place} lives only in the memory of this process: what is written there would be "
+            "gone when the command ends. Name a folder or other storage (`output` or --out)."
+        )
+
+
 def load_spec(path: str | Path, assignments: Sequence[str] = ()) -> JobSpec:
     """Read and check a spec file.
 
@@ -194,7 +223,7 @@ def build_spec(content: Mapping[str, Any]) -> JobSpec:
         found = "is missing" if method is None else f"is {method!r}, which is no known method"
         raise SpecError(f"In the job spec, `method` {found}.{nearest(str(method), list(METHODS))}")
     sections = {"data", "engine", "output", "tune", method}
-    known = [*_Top.model_fields, *sections]
+    known = [*TopKeys.model_fields, *sections]
     for key in content:
         if key not in known:
             raise SpecError(f"Unknown key `{key}` in the job spec.{_hint(str(key), known, method)}")
@@ -204,7 +233,7 @@ def build_spec(content: Mapping[str, Any]) -> JobSpec:
     kept = parse_section(
         OutputSection, {"path": output} if isinstance(output, str) else output, "output"
     )
-    top = parse_section(_Top, {k: v for k, v in content.items() if k not in sections}, "")
+    top = parse_section(TopKeys, {k: v for k, v in content.items() if k not in sections}, "")
     job, data = method_job(method), parse_section(DataSection, content.get("data"), "data")
     own = content.get(method)
     if "tune" in content:
@@ -229,4 +258,4 @@ def build_spec(content: Mapping[str, Any]) -> JobSpec:
 def _hint(key: str, known: Sequence[str], method: str) -> str:
     if key in METHODS:
         return f" This job's method is `{method}`, so its section is `{method}:`."
-    return nearest(key, known)
+    return f"{nearest(key, known)} `distfms options` lists the keys and sections."

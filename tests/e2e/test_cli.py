@@ -120,12 +120,17 @@ def test_same_bits_on_a_dask_cluster(data, tmp_path):
 # --- bad input ----------------------------------------------------------------------------------
 
 
-def complaint(place, *arguments, code=2):
+def refusal(place, *arguments, code=2):
     result = distfms(*arguments, cwd=place)
     assert result.returncode == code, result.stdout + result.stderr
     assert "Traceback" not in result.stderr
     error = result.stderr[result.stderr.index("Error: ") :]
     assert error.count("\n") == 1
+    return error
+
+
+def complaint(place, *arguments, code=2):
+    error = refusal(place, *arguments, code=code)
     assert not (place / "runs" / "small").exists()
     return error
 
@@ -257,6 +262,32 @@ def test_unwritable_output(place):
 def test_predict_needs_a_finished_run(place, data):
     (place / "none").mkdir()
     assert "no run folder" in complaint(place, "predict", "none", data, "--out", "p.parquet")
+
+
+def test_nothing_to_predict(place, data):
+    folder = run_job(judgments_job(data, place)).folder
+    empty = pq.read_table(data / "part-0.parquet").slice(0, 0)
+    pq.write_table(empty, place / "empty.parquet")
+    text = refusal(place, "predict", folder, "empty.parquet", "--out", "p.parquet")
+    assert "There are no rows in" in text
+    assert "there is nothing to predict" in text
+    (place / "blocked").write_text("")
+    text = refusal(place, "predict", folder, data, "--out", "blocked/p.parquet")
+    assert "--out blocked/p.parquet cannot be written (" in text
+    assert "Name another file" in text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "job.yaml", "--set", "output=memory://lab"),
+        ("run", "job.yaml", "--out", "memory://lab/run"),
+        ("check", "job.yaml", "--set", "output=MEMORY://lab"),
+        ("predict", "none", "none.parquet", "--out", "memory://lab/p.parquet"),
+    ],
+)
+def test_what_ends_with_the_command_is_refused(place, arguments):
+    assert "lives only in the memory of this process" in complaint(place, *arguments)
 
 
 def test_usage(place):

@@ -20,6 +20,9 @@ class MultiselectOptions(Section):
     budget : float
         Total cost of the judgments of one object.
     algorithm : {"full", "scoring"}
+        ``full`` takes account of what attributes tell of one another; ``scoring`` takes them for
+        uncorrelated, which is faster and
+        may do better with few objects.
     criterion : {"best", "gain_per_cost", "gain"}
         What the greedy step maximises. ``best`` runs both where costs differ and keeps the end
         point with the larger objective.
@@ -32,7 +35,7 @@ class MultiselectOptions(Section):
     psd : {"nearest", "none"}
         Whether Full works with the positive semi-definite matrix nearest to the estimated
         covariance, as in the paper, or with the estimate as it is, which does not need the whole
-        matrix in one place; see :class:`~distfms.methods.multiselect.objective.Problem`.
+        matrix in one place.
     blocks : {"auto", "never", "always"}
         Whether the covariance is computed, kept and searched in blocks of attributes, on actors,
         so that no process holds all of it. Only for Full with ``psd: none``. ``auto`` does so

@@ -23,6 +23,7 @@ class SharedCostSection(Section):
     groups : list of str
         Names or globs of groups.
     cost : float
+        Paid once, beside the groups' own costs.
     """
 
     groups: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -47,6 +48,9 @@ class SequenceOptions(Section):
     shared_costs : dict
         Costs by a name of their own that several groups share: ``{groups: [...], cost: 5}``.
     criterion : {"fr", "omp", "omp-single", "omp-no-whiten"}
+        What a step maximises: with ``fr`` the gain in explained variance, with the others a
+        function of the gradient at the present model, which is faster: whitened within the group
+        (``omp``), its largest entry (``omp-single``) or its length (``omp-no-whiten``).
     cost_aware : bool
         Maximise the criterion per cost.
     doubling : bool
@@ -54,6 +58,7 @@ class SequenceOptions(Section):
     ridge : float
         λ, in units of the standardised columns.
     family : {"gaussian", "logistic", "softmax", "poisson"}
+        Kind of label: a number, one of two classes, one of several, or a count.
     max_refits : int, optional
         Generalised linear models only: refit at most so often along the sequence.
     baselines : list of str, optional
