@@ -20,7 +20,15 @@ from distfms.data.dataset import ParquetDataset
 from distfms.engine.memory import COLUMN_BYTES, format_bytes
 from distfms.engine.store import Location, absolute, open_binary
 from distfms.errors import SpecError
-from distfms.methods.contract import Content, Context, FinishedRun, Job, Predictor, Stage
+from distfms.methods.contract import (
+    Content,
+    Context,
+    FinishedRun,
+    Job,
+    Predictor,
+    Stage,
+    run_stage,
+)
 from distfms.stats.base import load_npz
 
 #: Memory of the work in one process beyond which ``blocks: auto`` uses blocks. Fixed, as the
@@ -168,7 +176,7 @@ class BlocksJob(Job):
         That is one block with its file and what is copied on the way, or the statistics, paths and
         models of the chosen columns; and what is known of the data's columns.
         """
-        held = max((self.matrices() + 3) * self.block_bytes(), self.chosen_bytes())
+        held = max((self.matrices() + 4) * self.block_bytes(), self.chosen_bytes())
         return held + COLUMN_BYTES * len(self.columns())
 
     def statistics_bytes(self) -> int:
@@ -213,11 +221,6 @@ class BlocksJob(Job):
 def n_blocks_said(n_blocks: int) -> str:
     """Write a number of blocks."""
     return f"{n_blocks} block{'s' if n_blocks > 1 else ''}"
-
-
-def run_stage(job: Job, name: str, context: Context) -> Mapping[str, Content]:
-    """Run one stage of a job."""
-    return next(stage for stage in job.stages() if stage.name == name).run(context)
 
 
 def _run_on_chosen(job: BlocksJob, name: str, context: Context) -> Mapping[str, Content]:

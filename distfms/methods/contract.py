@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,11 +19,9 @@ from distfms.data.dataset import ParquetDataset, Partition
 from distfms.engine.pools import ActorPool
 from distfms.engine.store import Location
 from distfms.errors import SpecError
+from distfms.methods.fold_work import TuneWork
 from distfms.spec import DataSection, Section
 from distfms.stats.bundle import Bundle
-
-if TYPE_CHECKING:
-    from distfms.methods.tuning_job import TuneWork
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -219,6 +217,8 @@ class Job(ABC):
     not_tunable: ClassVar[Mapping[str, str]] = {}
     #: What `tune` may compare by, the default first: name → whether more is better.
     tune_measures: ClassVar[Mapping[str, bool]] = {}
+    #: Stage that `tune` follows: it and those before it do not depend on what can be tuned.
+    tuned_after: ClassVar[str] = "statistics"
 
     @abstractmethod
     def __init__(self, options: Any, inputs: Inputs, seed: int) -> None: ...
@@ -264,6 +264,20 @@ class Job(ABC):
             f"`tune` compares by cross-validation, which a job of this form (`{self.name}`) does "
             "not have. Leave `tune` out."
         )
+
+    def check_tried(self, name: str) -> None:
+        """Refuse a value of a tuned option that on these data is the same as another.
+
+        Parameters
+        ----------
+        name : str
+            The option; `options` has the value.
+
+        Raises
+        ------
+        SpecError
+        """
+        return
 
     def tune_work(
         self, context: Context, points: Sequence[Mapping[str, Any]], measure: str
@@ -326,3 +340,8 @@ class Job(ABC):
     @abstractmethod
     def headline(cls, run: FinishedRun) -> str:
         """Say the result in one sentence."""
+
+
+def run_stage(job: Job, name: str, context: Context) -> Mapping[str, Content]:
+    """Run one stage of a job."""
+    return next(stage for stage in job.stages() if stage.name == name).run(context)

@@ -25,9 +25,9 @@ from distfms.engine.pools import ActorPool, Snapshots
 from distfms.engine.store import Location, absolute, open_binary
 from distfms.errors import EngineError
 from distfms.methods.contract import Context
+from distfms.methods.fold_work import Answer, FoldWork
 from distfms.stats.base import from_bytes, load_npz, to_bytes
 
-Answer = Mapping[str, np.ndarray]
 Units = tuple[int, ...]
 
 #: Lanes of a pool at most, and so units side by side: divisible by most numbers of actors. Fixed,
@@ -37,49 +37,6 @@ MOST_LANES = 48
 #: Steps that the units are done in, where each actor has several to do: what a killed driver or
 #: actor loses is one of them, and each saved step costs a small file for every lane.
 MOST_STEPS = 12
-
-
-#: Multiplications that take as long as the calls of one greedy step on small arrays: 0.13 ms of
-#: 6 · 10⁹ a second (measured on 30 to 1,000 columns).
-CALLS = 8e5
-
-
-@dataclass(frozen=True, eq=False)
-class FoldWork:
-    """What to evaluate on which folds; picklable.
-
-    Attributes
-    ----------
-    file : str
-        Statistics in the run folder, an npz file.
-    load : callable
-        From the arrays of the file to the statistics of all folds.
-    split : callable
-        From these and the number of a fold to what the evaluation wants of it, or None where the
-        fold has too few rows.
-    evaluate : callable
-        From (that, item) to the answer: named arrays, few numbers.
-    items : sequence
-    n_folds : int
-    held_bytes : int
-        Memory that an actor takes for the statistics of all folds and what `split` makes of them.
-    n_operations : float
-        About how many multiplications all evaluations take together; see `CALLS`.
-    """
-
-    file: str
-    load: Callable[[Mapping[str, np.ndarray]], Any]
-    split: Callable[[Any, int], Any]
-    evaluate: Callable[[Any, Any], Answer]
-    items: Sequence[Any]
-    n_folds: int
-    held_bytes: int
-    n_operations: float
-
-    @property
-    def n_units(self) -> int:
-        """Number of evaluations."""
-        return len(self.items) * self.n_folds
 
 
 @dataclass(frozen=True)
@@ -196,6 +153,7 @@ def evaluate_on_folds(context: Context, work: FoldWork, saved: str | None = None
     work : FoldWork
     saved : str, optional
         Folder within the run folder for the answers so far, so that a killed run loses a step.
+        Not used where the run folder is at a URL, or the work is done in this process.
 
     Returns
     -------

@@ -332,6 +332,29 @@ def require_levels(categories: Categories) -> dict[str, list[str]]:
     return {name: list(levels) for name, levels in categories.levels.items()}
 
 
+def identifier_remarks(levels: Mapping[str, Sequence[str]], n_rows: int) -> list[str]:
+    """Warn of text columns that have a value of its own for nearly every row.
+
+    Parameters
+    ----------
+    levels : mapping of str to sequence of str
+        By column.
+    n_rows : int
+        Rows that the levels were found in.
+
+    Returns
+    -------
+    list of str
+        A sentence for each column with levels for at least 0.9 of the rows, 10 or more.
+    """
+    return [
+        f"The text column {name!r} has {len(found):,} different values in {n_rows:,} rows: it "
+        f"looks like an identifier. Exclude it (`exclude: [{name}]`) or name it `data.id`."
+        for name, found in levels.items()
+        if len(found) >= max(10, 0.9 * n_rows)
+    ]
+
+
 def moments_bytes(n_columns: int, section: DataSection) -> int:
     """Size of the moments of one partition in memory, for the projection before a run.
 

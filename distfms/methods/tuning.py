@@ -16,6 +16,7 @@ import numpy as np
 
 from distfms.errors import DataError, SpecError, nearest
 from distfms.spec import Section, TuneSection, parse_section
+from distfms.stats.fold_means import over_folds
 
 if TYPE_CHECKING:
     from distfms.methods.contract import Job
@@ -248,23 +249,19 @@ def choose(
 
     Notes
     -----
-    With shares s of the folds' weight, the mean is m = Σ s x and its squared standard error
-    K/(K−1) Σ s² (x − m)², which is the variance over K for equal folds. The folds' training rows
-    overlap, so this is a guide. ``one_standard_error`` takes the first point whose mean is not
-    worse than the best mean by more than the standard error of the best.
+    Means and standard errors are those of :func:`distfms.stats.fold_means.over_folds`.
+    ``one_standard_error`` takes the first point whose mean is not worse than the best mean by more
+    than the standard error of the best.
 
     References
     ----------
     Breiman, Friedman, Olshen, Stone, "Classification and Regression Trees" (1984), Section 3.4.3;
     Hastie, Tibshirani, Friedman, "The Elements of Statistical Learning" (2009), Section 7.10.
     """
-    share = np.asarray(weights, dtype=np.float64) / np.sum(weights)
-    n_folds = share.size
-    # Summed in the order of folds, not by BLAS: the choice is the same on every machine.
-    mean = (values * share).sum(axis=1)
-    with np.errstate(invalid="ignore"):
-        spread = (share * (values - mean[:, None])) ** 2
-    error = np.sqrt(n_folds / (n_folds - 1) * spread.sum(axis=1))
+    found = over_folds(values, weights)
+    # A mean over some folds cannot be compared with one over all.
+    whole = found.n_known == values.shape[1]
+    mean, error = (np.where(whole, a, np.nan) for a in (found.mean, found.standard_error))
     loss = np.where(np.isfinite(mean), -mean if higher_is_better else mean, np.inf)
     if not np.isfinite(loss).any():
         raise DataError(

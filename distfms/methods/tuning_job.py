@@ -15,32 +15,14 @@ import numpy as np
 
 from distfms.engine.store import remove_tree
 from distfms.errors import DataError, SpecError
-from distfms.methods.contract import Content, Context, Inputs, Job, Stage
-from distfms.methods.fold_pool import FoldWork, evaluate_on_folds
+from distfms.methods.contract import Content, Context, Inputs, Job, Stage, run_stage
+from distfms.methods.fold_pool import evaluate_on_folds
 from distfms.methods.tuning import Choice, Point, choose, grid_points, renamed, said
 from distfms.spec import Section, TuneSection
 
 TUNING = "tuning.json"
 #: Folder of the answers so far, while the stage runs.
 SAVED = ".tuning"
-
-
-@dataclass(frozen=True, eq=False)
-class TuneWork:
-    """How points of a grid are evaluated.
-
-    Attributes
-    ----------
-    work : FoldWork
-        Its answers have ``values`` (as many as points that the item stands for), ``weight`` and
-        ``n_rows`` of the fold.
-    places : tuple of (int, int)
-        For each point its item and the place among the item's values: one path of choices gives
-        the value of every smaller budget.
-    """
-
-    work: FoldWork
-    places: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +74,9 @@ class Tuning:
         for name, values in tune.grid.items():
             for place, value in enumerate(values):
                 try:
-                    kind.of(tuning._changed({name: value}), inputs, seed).check_tuning()
+                    changed = kind.of(tuning._changed({name: value}), inputs, seed)
+                    changed.check_tuning()
+                    changed.check_tried(name)
                 except SpecError as error:
                     raise renamed(error, job.name, name, place) from error
         return tuning
@@ -123,9 +107,9 @@ class Tuning:
         }
 
     def stages(self) -> Sequence[Stage]:
-        """Return the stages in order, `tune` after the statistics."""
+        """Return the stages in order, `tune` after the one that the job names."""
         stages = list(self.job.stages())
-        first = 1 + next(i for i, stage in enumerate(stages) if stage.name == "statistics")
+        first = 1 + [stage.name for stage in stages].index(self.job.tuned_after)
         later = [Stage(s.name, partial(self._on_chosen, s.name)) for s in stages[first:]]
         return [*stages[:first], Stage("tune", self._tune), *later]
 
@@ -187,8 +171,7 @@ class Tuning:
         remove_tree(context.folder / SAVED)
         tuning = context.read_json(TUNING)
         job = self.with_options(tuning["chosen"])
-        stage = next(stage for stage in job.stages() if stage.name == name)
-        files = dict(stage.run(context))
+        files = dict(run_stage(job, name, context))
         brief = {key: tuning[key] for key in ("measure", "rule", "chosen")}
         for file, entry in (("selection.json", brief), ("metrics.json", tuning)):
             content = files.get(file)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from distfms.report.content import as_entries, as_mapping, as_number
 from distfms.report.page import Column, Table
+from distfms.stats.fold_means import over_folds
 
 
 def measure_tables(metrics: Mapping[str, Any], caption: str) -> list[Table]:
@@ -17,6 +19,7 @@ def measure_tables(metrics: Mapping[str, Any], caption: str) -> list[Table]:
     ----------
     metrics : mapping
         With ``train``, ``test`` (each ``{name: value}`` or null) and ``folds`` (a list of such).
+        A fold counts by its ``weight``, where it has one.
     caption : str
 
     Returns
@@ -26,16 +29,15 @@ def measure_tables(metrics: Mapping[str, Any], caption: str) -> list[Table]:
     """
     train, test = as_mapping(metrics.get("train")), as_mapping(metrics.get("test"))
     folds = as_entries(metrics.get("folds"))
+    weights = [as_number(fold.get("weight")) or 1.0 for fold in folds]
     rows: list[list[Any]] = []
     for name in dict.fromkeys([*train, *test, *(key for fold in folds for key in fold)]):
-        if name == "fold":
+        if name in ("fold", "weight"):
             continue
         # The mean of counts over folds tells nothing about a model.
-        counted = name.startswith("n_")
-        values = [
-            v for fold in folds if not counted and (v := as_number(fold.get(name))) is not None
-        ]
-        row = [as_number(train.get(name)), *_mean_and_spread(values), as_number(test.get(name))]
+        values = [None if name.startswith("n_") else as_number(fold.get(name)) for fold in folds]
+        between = _mean_and_spread(values, weights)
+        row = [as_number(train.get(name)), *between, as_number(test.get(name))]
         if any(value is not None for value in row):
             rows.append([name, *row])
     titles = ["Measure", "Training", f"Mean of {len(folds)} folds", "± between folds", "Held out"]
@@ -56,11 +58,10 @@ def without_empty_columns(
     )
 
 
-def _mean_and_spread(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Mean and standard deviation (n − 1)."""
-    if not values:
-        return None, None
-    mean = sum(values) / len(values)
-    if len(values) == 1:
-        return mean, None
-    return mean, math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1))
+def _mean_and_spread(
+    values: Sequence[float | None], weights: Sequence[float]
+) -> tuple[float | None, float | None]:
+    """Mean over the folds that have a number, and standard deviation between them."""
+    known = np.array([np.nan if value is None else value for value in values])
+    found = over_folds(known, weights)
+    return as_number(float(found.mean)), as_number(float(found.deviation))

@@ -12,13 +12,11 @@ from distfms.stats.blocks import Block, mean_is_small
 from distfms.stats.comoments import (
     CONSTANT_RTOL,
     CoMoments,
+    add_outer,
     merged_mean,
     recentre,
     refuse_overflow,
 )
-
-#: Rows of an outer product that are formed at a time.
-_OUTER_ROWS = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +209,7 @@ class ComomentBlock:
         delta = other.mean - self.mean
         share = other.weight / (self.weight + other.weight)
         comoment = self.comoment + other.comoment
-        _add_outer(comoment, delta[self.columns], delta, self.weight * share)
+        add_outer(comoment, delta[self.columns], delta, self.weight * share)
         return (comoment,)
 
     def _merged(self, other: ComomentBlock, mean: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -293,13 +291,6 @@ def _mirrored(matrix: np.ndarray) -> np.ndarray:
     return upper + np.triu(matrix, 1).T
 
 
-def _add_outer(matrix: np.ndarray, rows: np.ndarray, columns: np.ndarray, factor: float) -> None:
-    """Add ``factor · rows columnsᵀ`` to a matrix, a few rows at a time: it takes no memory."""
-    for low in range(0, len(rows), _OUTER_ROWS):
-        part = slice(low, low + _OUTER_ROWS)
-        matrix[part] += np.outer(rows[part], columns) * factor
-
-
 def _raw_product(rows: Block, start: int, stop: int) -> tuple[np.ndarray, ...] | None:
     """Co-moments by one uncentred product, None where that would cost digits."""
     if not rows.nearly_centred():
@@ -307,7 +298,7 @@ def _raw_product(rows: Block, start: int, stop: int) -> tuple[np.ndarray, ...] |
     n, mean = rows.n_samples, rows.mean
     with np.errstate(over="ignore", invalid="ignore"):
         comoment = rows.values[start:stop] @ rows.values.T
-        _add_outer(comoment, mean[start:stop], mean, -n)
+        add_outer(comoment, mean[start:stop], mean, -n)
         variance = np.diagonal(comoment, offset=start) / n
         return (comoment,) if mean_is_small(mean[start:stop], variance) else None
 

@@ -148,7 +148,7 @@ class CoMoments:
         if self.pair_weight is None and other.pair_weight is None:
             share = other.weight / total[1]
             comoment = self.comoment + other.comoment
-            add_outer(comoment, delta, self.weight * share)
+            add_outer(comoment, delta, delta, self.weight * share)
             return CoMoments(*total, weight_sq, self.mean + delta * share, comoment)
         mean = merged_mean(self.mean, self.observed_weight, other.mean, other.observed_weight)
         a, b = self._recentred(mean), other._recentred(mean)
@@ -358,21 +358,23 @@ def _clipped(comoment: np.ndarray) -> np.ndarray:
     return comoment
 
 
-def add_outer(matrix: np.ndarray, vector: np.ndarray, factor: float) -> None:
-    """Add ``factor · vector vectorᵀ`` to a symmetric matrix in place; it stays symmetric.
+def add_outer(matrix: np.ndarray, rows: np.ndarray, columns: np.ndarray, factor: float) -> None:
+    """Add ``factor · rows columnsᵀ`` to a matrix in place; a symmetric one stays symmetric.
 
     Parameters
     ----------
-    matrix : ndarray of shape (d, d)
-    vector : ndarray of shape (d,)
+    matrix : ndarray of shape (m, d)
+    rows : ndarray of shape (m,)
+    columns : ndarray of shape (d,)
     factor : float
     """
-    root = vector * np.sqrt(abs(factor))
+    root = np.sqrt(abs(factor))
+    own, all_columns = rows * root, columns * root
     apply = np.add if factor >= 0 else np.subtract
     # Some rows at a time: the product stays in the cache and takes no new memory each time.
-    for start in range(0, len(vector), _OUTER_ROWS):
-        rows = matrix[start : start + _OUTER_ROWS]
-        apply(rows, root[start : start + _OUTER_ROWS, None] * root, out=rows)
+    for start in range(0, len(own), _OUTER_ROWS):
+        some = matrix[start : start + _OUTER_ROWS]
+        apply(some, own[start : start + _OUTER_ROWS, None] * all_columns, out=some)
 
 
 def merged_mean(
@@ -430,7 +432,7 @@ def _raw_product(rows: Block) -> CoMoments | None:
     n, mean = rows.n_samples, rows.mean
     with np.errstate(over="ignore", invalid="ignore"):
         comoment = rows.values @ rows.values.T
-        add_outer(comoment, mean, -n)
+        add_outer(comoment, mean, mean, -n)
         good = mean_is_small(mean, np.diagonal(comoment) / n)
     return CoMoments(n, float(n), float(n), mean, comoment) if good else None
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from distfms.engine.pools import ActorPool, make_pool
-from distfms.methods.fold_pool import Evaluated, FoldWork, evaluate_on_folds
+from distfms.methods.fold_pool import Evaluated, evaluate_on_folds
+from distfms.methods.fold_work import FoldWork
 from distfms.stats.base import save_npz
 
 N_ITEMS, N_FOLDS = 4, 5

@@ -94,6 +94,11 @@ def test_unknown_kind_of_log(spec, tmp_path, capsys, monkeypatch):
     assert not (tmp_path / "r").exists()
 
 
+def test_a_submitted_job_keeps_nothing_in_its_own_memory(spec, capsys):
+    assert entry.main([str(spec), "--engine", "local", "--set", "output=memory://lab"]) == 2
+    assert "lives only in the memory of this process" in capsys.readouterr().err
+
+
 def test_metrics_that_cannot_be_written_break_nothing(spec, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DISTFMS_METRICS_FILE", str(tmp_path / "file" / "m.prom"))
@@ -101,4 +106,4 @@ def test_metrics_that_cannot_be_written_break_nothing(spec, tmp_path, monkeypatc
     events = kept_events(tmp_path / "r")
     told = [event["reason"] for event in events if event["event"] == "metrics_unavailable"]
     assert len(told) == 1
-    assert "m.prom" in told[0]
+    assert told == [f"the file {tmp_path}/file/m.prom cannot be written to (Not a directory)"]

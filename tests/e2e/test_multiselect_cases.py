@@ -1,6 +1,7 @@
 """Multi-selection on awkward data and specs."""
 
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from distfms.data.folds import assign_parts
 from distfms.errors import DataError, SpecError
 from distfms.runs.driver import prepare, run_job
+from distfms.runs.finished import headline
 from distfms.runs.job_spec import load_spec
 from distfms.runs.predict import predict_file
 from tests.e2e.multiselect_jobs import NAMES, N, job, lists, notes, objects, run, write
@@ -73,10 +75,27 @@ def test_too_few_objects_for_the_attributes_is_told(tmp_path):
     assert "The projected loss is negative" in notes(manifest)
 
 
+def test_headline_of_few_objects_promises_nothing(tmp_path):
+    """48 objects of 60 attributes of noise: an estimate far below zero is told, not drawn on."""
+    rng = np.random.default_rng(0)
+    columns = {"id": list(range(48)), "y": rng.normal(size=48)}
+    for a in range(60):
+        columns[f"a{a}"] = rng.normal(size=(48, 2)).tolist()
+    options = {"budget": 60, "psd": "none", "baselines": []}
+    changes = {"data": {"folds": 0, "test": 0}, "multiselect": options}
+    folder, selection, metrics, _ = run(write(tmp_path, columns), tmp_path, **changes)
+    assert selection["projected_loss"] < -1
+    assert metrics["train"]["projected_loss"] == pytest.approx(selection["projected_loss"])
+    assert "too few objects to estimate what that explains" in headline(folder)
+    page = (folder / "report.html").read_text()
+    assert page.count("cannot be estimated: too few objects") == 2
+    assert not re.search(r"\b1(0[1-9]|[1-9]\d)(\.\d)?\u00a0%", page)
+
+
 @pytest.mark.parametrize("attribute", ["a", "b"])
 def test_attribute_that_nobody_judged(tmp_path, attribute):
     path = write(tmp_path, objects(**{attribute: lists([None] * N)}))
-    with pytest.raises(DataError, match=f"Attribute {attribute}: has no judgment"):
+    with pytest.raises(DataError, match=f"Attribute {attribute}: no object has a judgment"):
         run_job(job(path, tmp_path / "runs"))
     assert not (tmp_path / "runs" / "small").exists()
 

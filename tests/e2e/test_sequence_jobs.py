@@ -272,3 +272,23 @@ def test_heart_at_its_real_prices(realdata, tmp_path, monkeypatch):
     by_rule = content(folder, "metrics.json")["timeliness"]
     assert by_rule["fr"]["timeliness"] > by_rule["sparse"]["timeliness"]
     assert content(folder, "metrics.json")["test"]["accuracy"] > 0.75
+
+
+@pytest.mark.parametrize(("n_codes", "told"), [(40, True), (36, True), (35, False)])
+def test_text_that_looks_like_an_identifier_is_told(tmp_path, n_codes, told):
+    rng = np.random.default_rng(5)
+    columns = {"code": [f"c{i % n_codes}" for i in range(40)], "a": rng.normal(size=40)}
+    columns["ward"] = ["east", "west"] * 20
+    data = write_rows(tmp_path / "rows", columns | {"y": columns["a"] + rng.normal(size=40)})
+    spec = {
+        "name": "codes",
+        "method": "sequence",
+        "data": {"path": str(data), "target": "y"},
+        "sequence": {"baselines": []},
+        "engine": {"workers": 1},
+        "output": str(tmp_path / "runs"),
+    }
+    notes = content(run_job(build_spec(spec)).folder, "manifest.json")["notes"]
+    found = [note for note in notes if "looks like an identifier" in note]
+    assert len(found) == told
+    assert all(f"'code' has {n_codes} different values in 40 rows" in note for note in found)

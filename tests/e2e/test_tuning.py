@@ -292,3 +292,15 @@ def test_budget_that_buys_nothing_is_named(tmp_path):
     tune = {"grid": {"budget": [5, 0.5]}}
     with pytest.raises(SpecError, match=r"`tune.grid.budget\[1\]` is 0.5, which buys nothing"):
         prepare(judgments_job(data, tmp_path / "runs", tune=tune))
+
+
+def test_ends_that_no_sequence_reaches_are_named(data, tmp_path):
+    tune = {"grid": {"max_groups": [2, 6, 7]}}
+    with pytest.raises(
+        SpecError, match=r"`tune.grid.max_groups\[2\]` is 7, and there are 6 groups"
+    ):
+        prepare(mixed_job(data, tmp_path, tune=tune))
+    tune = {"grid": {"max_groups": [2, 6], "ridge": [0.1]}}
+    assert len(prepare(mixed_job(data, tmp_path, tune=tune)).tuning.points) == 2
+    # What is not tried is as it always was: an end beyond all groups is none.
+    prepare(mixed_job(data, tmp_path, sequence={"max_groups": 9}, tune={"grid": {"ridge": [0.1]}}))

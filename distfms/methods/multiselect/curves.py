@@ -5,7 +5,7 @@ Pure: from statistics per fold to numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -286,24 +286,3 @@ def budget_grid(path: SelectionPath, n_points: int = 80) -> np.ndarray:
     if spent.size <= n_points:
         return spent
     return spent[np.unique(np.linspace(0, spent.size - 1, n_points).round().astype(int))]
-
-
-def mean_over_folds(losses: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
-    """Mean of the folds' losses, weighted by their objects; folds without a loss left out.
-
-    Parameters
-    ----------
-    losses : sequence of ndarray of shape (n,)
-        One per fold.
-    weights : sequence of float
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        NaN where no fold has one.
-    """
-    values = np.array(losses)
-    share = np.where(np.isnan(values), 0.0, np.asarray(weights, dtype=float)[:, None])
-    total = share.sum(axis=0)
-    mean = np.full(values.shape[1], np.nan)
-    return np.divide((share * np.nan_to_num(values)).sum(axis=0), total, out=mean, where=total > 0)

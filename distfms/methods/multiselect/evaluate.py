@@ -10,11 +10,7 @@ import numpy as np
 import scipy.stats
 
 from distfms.errors import SpecError
-from distfms.methods.multiselect.curves import (
-    FoldResult,
-    losses_along,
-    mean_over_folds,
-)
+from distfms.methods.multiselect.curves import FoldResult, losses_along
 from distfms.methods.multiselect.greedy import SelectionPath
 from distfms.methods.multiselect.interval import delete_m_jackknife
 from distfms.methods.multiselect.model import (
@@ -29,6 +25,7 @@ from distfms.methods.multiselect.objective import Problem, full_objective, proje
 from distfms.methods.multiselect.optimum import scoring_optimum
 from distfms.methods.multiselect.training import Settings, Training
 from distfms.stats.base import Folded
+from distfms.stats.fold_means import FoldMeans, over_folds
 from distfms.stats.judgment_block import AttributeEstimates
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
@@ -86,29 +83,22 @@ def sample_entry(
     }
 
 
-def spread(losses: Sequence[np.ndarray], level: float) -> np.ndarray:
-    """Half width of a confidence interval of the mean of folds.
+def half_width(found: FoldMeans, level: float) -> np.ndarray:
+    """Half width of a confidence interval of means of folds, by Student's t.
 
     Parameters
     ----------
-    losses : sequence of ndarray, one per fold
+    found : FoldMeans
+        With arrays of shape (n,).
     level : float
 
     Returns
     -------
-    ndarray
-        By Student's t; folds share training data, so this is a guide rather than exact. Folds
-        without a loss are left out; NaN where fewer than two have one.
+    ndarray of shape (n,)
+        NaN where fewer than two folds have a number.
     """
-    values = np.array(losses)
-    known = ~np.isnan(values)
-    n = known.sum(axis=0)
-    enough = np.maximum(n, 2)
-    mean = np.where(known, values, 0.0).sum(axis=0) / enough
-    squares = np.where(known, values - mean, 0.0) ** 2
-    error = np.sqrt(squares.sum(axis=0) / (enough - 1) / enough)
-    quantile = scipy.stats.t.ppf(0.5 + level / 2, enough - 1)
-    return np.where(n > 1, quantile * error, np.nan)
+    quantile = scipy.stats.t.ppf(0.5 + level / 2, np.maximum(found.n_known - 1, 1))
+    return quantile * found.standard_error
 
 
 def points(
@@ -196,6 +186,7 @@ class Evaluation:
                     "fold": fold,
                     "projected_loss": result.selected,
                     "n_objects": self.judgments.folds[fold].means.n_samples,
+                    "weight": float(self.judgments.folds[fold].means.weight),
                 }
                 for fold, result in zip(self.folds, self.per_fold, strict=True)
             ],
@@ -247,8 +238,8 @@ class Evaluation:
         if not per_fold:
             return {"validation_loss": None, "lower": None, "upper": None}
         weights = [self.judgments.folds[fold].means.weight for fold in self.folds]
-        mean = mean_over_folds(per_fold, weights)
-        half = spread(per_fold, self.confidence)
+        found = over_folds(np.stack(per_fold, axis=-1), weights)
+        mean, half = found.mean, half_width(found, self.confidence)
         return {"validation_loss": mean, "lower": mean - half, "upper": mean + half}
 
     def _scores(self, judgments: JudgmentStatistics, averages: RefitStatistics) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from distfms.methods.multiselect.tables import (
     attribute_table,
     baseline_tables,
     chosen_point,
+    explained_share,
     held_out_variance,
+    is_possible,
     own_curve,
     own_name,
     path_tables,
@@ -28,7 +30,7 @@ from distfms.report.content import (
     curve_points,
     has_numbers,
 )
-from distfms.report.formatting import count, number, percent
+from distfms.report.formatting import MISSING, count, number, percent
 from distfms.report.measures import measure_tables
 from distfms.report.page import (
     Block,
@@ -67,6 +69,7 @@ _STATUSES = {
     "no_positive_gain": "The search ended before the budget: no further judgment lowers the loss.",
     "unaffordable": "The rest of the budget pays for no further judgment that would help.",
 }
+_TOO_FEW = "cannot be estimated: too few objects"
 _CUT_SCALE = "The scale does not begin at zero."
 _BARS_SHOWN = 30
 
@@ -86,14 +89,16 @@ def headline(selection: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
     n_judgments = sum(repeats_of(selection).values())
     if not n_judgments:
         return "No judgment is worth its cost: none lowers the loss"
-    share, _ = _explained(selection, metrics)
+    share, how = _explained(selection, metrics)
     whose = f"{count(n_judgments, 'judgment')} an object"
     spent = as_number(selection.get("spent"))
     one_each = spent is None or spent == n_judgments
     what = f"{count(len(repeats_of(selection)), 'attribute')} judged"
+    if how == _TOO_FEW:
+        bought = whose if one_each else f"A budget of {number(spent)} for {whose}"
+        return f"{bought}: too few objects to estimate what that explains"
     if share is not None:
-        # An unbiased loss may fall below zero; no more than all can be explained.
-        bought = percent(min(share, 1.0)) if share > 0 else "none"
+        bought = percent(share) if share > 0 else "none"
         what = f"{bought} of the label's variance"
     if one_each:
         return f"{whose} {'buys' if n_judgments == 1 else 'buy'} {what}"
@@ -148,13 +153,17 @@ def _key_numbers(selection: Mapping[str, Any], metrics: Mapping[str, Any]) -> Ke
                 "attribute judged" if len(repeats) == 1 else "attributes judged",
                 f"of {number(n_attributes)} offered" if n_attributes else "",
             ),
-            KeyNumber(
-                number(loss),
-                "mean squared error",
-                f"{reading}; {number(variance)} without judgments" if reading else "",
-            ),
+            _loss_tile(loss, reading, variance),
         ]
     )
+
+
+def _loss_tile(loss: float | None, reading: str, variance: float | None) -> KeyNumber:
+    if loss is not None and not is_possible(loss, variance):
+        note = f"{_TOO_FEW} (the estimate, {reading}, is {number(loss)})"
+        return KeyNumber(MISSING, "mean squared error", note)
+    note = f"{reading}; {number(variance)} without judgments" if reading else ""
+    return KeyNumber(number(loss), "mean squared error", note)
 
 
 def _all_notes(selection: Mapping[str, Any], manifest: Mapping[str, Any]) -> list[Text]:
@@ -188,11 +197,12 @@ def _final_loss(
 def _explained(
     selection: Mapping[str, Any], metrics: Mapping[str, Any]
 ) -> tuple[float | None, str]:
+    """Return the share explained, and where it comes from or why there is none."""
     loss, reading = _final_loss(selection, metrics)
     variance = _variance_of(reading, selection, metrics)
     if loss is None or not variance:
         return None, ""
-    return 1 - loss / variance, reading
+    return explained_share(loss, variance), reading if is_possible(loss, variance) else _TOO_FEW
 
 
 def _variance_of(

@@ -15,6 +15,7 @@ from distfms.data.roles import Roles, require_same_kinds
 from distfms.engine.store import absolute
 from distfms.errors import DataError, SpecError, nearest
 from distfms.methods.contract import Content, Context, FinishedRun, Inputs, Job, Stage
+from distfms.methods.fold_work import TuneWork
 from distfms.methods.multiselect import figures
 from distfms.methods.multiselect.costs import resolve_costs
 from distfms.methods.multiselect.curves import (
@@ -59,7 +60,6 @@ from distfms.methods.multiselect.tuning import MEASURES
 from distfms.methods.multiselect.tuning_job import NOT_TUNABLE, TUNABLE, tune_work
 from distfms.methods.multiselect.write_plan import WritePlan
 from distfms.methods.rows import section_roles
-from distfms.methods.tuning_job import TuneWork
 from distfms.report.provenance import build_page
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle

@@ -13,6 +13,8 @@ from distfms.report.page import Column, Table
 _TITLES = {"full": "Full", "scoring": "Scoring", "averages": "Averages", "copies": "Copies"}
 _PATH_SHOWN = 60
 _ATTRIBUTES_SHOWN = 1000
+#: A loss of 0 may come out this far below it, in units of the label's variance.
+_ROUNDING = 1e-9
 
 
 def repeats_of(selection: Mapping[str, Any]) -> dict[str, int]:
@@ -99,6 +101,37 @@ def held_out_variance(selection: Mapping[str, Any], metrics: Mapping[str, Any]) 
     return as_number(selection.get("label_variance")) if own is None else own
 
 
+def is_possible(loss: float, variance: float | None) -> bool:
+    """Tell whether an estimated loss is one that a model can have.
+
+    An unbiased estimate falls below zero, where there are too few objects for it to say anything.
+
+    Parameters
+    ----------
+    loss : float
+    variance : float or None
+        Of the label, for what rounding may do.
+    """
+    return loss >= -_ROUNDING * (variance or 0.0)
+
+
+def explained_share(loss: float | None, variance: float | None) -> float | None:
+    """Return the share of the label's variance that a loss leaves explained.
+
+    Parameters
+    ----------
+    loss, variance : float or None
+
+    Returns
+    -------
+    float or None
+        At most 1; None where a number is missing or the loss is an impossible one.
+    """
+    if loss is None or not variance or not is_possible(loss, variance):
+        return None
+    return min(1 - loss / variance, 1.0)
+
+
 def title_of(curve: Mapping[str, Any]) -> str:
     """Return what the report calls the algorithm or baseline of a curve."""
     name = str(curve.get("name"))
@@ -145,7 +178,7 @@ def baseline_tables(selection: Mapping[str, Any], metrics: Mapping[str, Any]) ->
                 as_number(as_mapping(entry).get("spent")),
                 sum(1 for r in repeats.values() if as_number(r)) if repeats else None,
                 *losses,
-                None if best is None or not whole else 1 - best / whole,
+                explained_share(best, whole),
             ]
         )
     columns = [
@@ -208,7 +241,7 @@ def path_tables(selection: Mapping[str, Any]) -> list[Table]:
                 as_number(step.get("cost")),
                 as_number(step.get("spent")),
                 loss,
-                None if loss is None or not variance else 1 - loss / variance,
+                explained_share(loss, variance),
             ]
         )
     more = len(path) - len(rows)

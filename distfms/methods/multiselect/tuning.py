@@ -6,17 +6,21 @@ Pure: from statistics of a fold to numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from distfms.methods.grid_paths import grouped_by_path
 from distfms.methods.multiselect.curves import Fold, FoldTask
 from distfms.methods.multiselect.training import Settings
 
 MEASURES = {"projected_loss": False}
 """What selections are compared by, and whether more is better: the unbiased estimate of the
 squared loss on the fold, at the numbers of judgments that are selected without it."""
+
+#: Settings that points of a grid may differ in, beside ``psd``.
+_TUNED = ("algorithms", "budget", "criterion", "ridge")
 
 
 @dataclass(frozen=True)
@@ -51,16 +55,41 @@ def grouped(
     places : list of (int, int)
         For each point its item and the place among the item's budgets.
     """
-    budgets: dict[tuple[tuple[str, Any], ...], list[float]] = {}
-    found = []
-    for point in options:
-        key = tuple(sorted((name, value) for name, value in point.items() if name != "budget"))
-        own = budgets.setdefault(key, [])
-        own.append(point["budget"])
-        found.append((key, len(own) - 1))
-    index = {key: i for i, key in enumerate(budgets)}
-    items = [SelectionItem(key, tuple(own)) for key, own in budgets.items()]
-    return items, [(index[key], place) for key, place in found]
+    keys = [tuple(sorted((k, v) for k, v in p.items() if k != "budget")) for p in options]
+    budgets, places = grouped_by_path(
+        [(k, p["budget"]) for k, p in zip(keys, options, strict=True)]
+    )
+    return [SelectionItem(key, own) for key, own in budgets.items()], places
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedFold:
+    """A fold whose problem is made once, for all points of a grid.
+
+    The positive semi-definite matrix, O(d³), depends on the fold and on ``psd`` only.
+
+    Attributes
+    ----------
+    task : FoldTask
+    """
+
+    task: FoldTask
+    _made: dict[str, Fold | None] = field(default_factory=dict, init=False)
+
+    def of(self, settings: Settings) -> Fold | None:
+        """Return what `Fold.of` gives for the settings, which differ in what is tuned."""
+        if settings.psd not in self._made:
+            self._made[settings.psd] = Fold.of(settings, self.task)
+        fold = self._made[settings.psd]
+        if fold is None:
+            return None
+        tuned = {name: getattr(settings, name) for name in _TUNED}
+        training = replace(
+            fold.training,
+            settings=replace(fold.training.settings, **tuned),
+            problem=replace(fold.training.problem, ridge=float(settings.ridge)),
+        )
+        return replace(fold, training=training)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,22 +104,22 @@ class FoldLosses:
 
     settings: Settings
 
-    def __call__(self, task: FoldTask, item: SelectionItem) -> dict[str, np.ndarray]:
+    def __call__(self, prepared: PreparedFold, item: SelectionItem) -> dict[str, np.ndarray]:
         """Select on all but the fold; take the loss on the fold, NaN where it has none."""
         options = dict(item.options)
         algorithm = options.pop("algorithm")
         settings = replace(
             self.settings, algorithms=(algorithm,), budget=max(item.budgets), **options
         )
-        fold = Fold.of(settings, task)
+        fold, held_out = prepared.of(settings), prepared.task.held_out
         if fold is None:
             values = np.full(len(item.budgets), np.nan)
         else:
             values = _losses(fold, algorithm, np.array(item.budgets))
         return {
             "values": values,
-            "weight": np.array(task.held_out.means.weight),
-            "n_rows": np.array(task.held_out.means.n_samples),
+            "weight": np.array(held_out.means.weight),
+            "n_rows": np.array(held_out.means.n_samples),
         }
 
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.fold_pool import CALLS, FoldWork
+from distfms.methods.fold_work import CALLS, FoldWork, TuneWork
 from distfms.methods.multiselect.curves import FoldTask
 from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.methods.multiselect.training import Sample, Settings
-from distfms.methods.multiselect.tuning import FoldLosses, SelectionItem, grouped
-from distfms.methods.tuning_job import TuneWork
+from distfms.methods.multiselect.tuning import FoldLosses, PreparedFold, SelectionItem, grouped
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.judgments import JudgmentStatistics
@@ -64,7 +63,7 @@ def tune_work(
     """
     fixed = {name: getattr(options, name) for name in TUNABLE}
     items, places = grouped([{**fixed, **point} for point in points])
-    d = len(settings.names)
+    d, kinds = len(settings.names), {dict(item.options)["psd"] for item in items}
     work = FoldWork(
         file=file,
         load=load_judgments,
@@ -72,9 +71,14 @@ def tune_work(
         evaluate=FoldLosses(settings),
         items=items,
         n_folds=n_folds,
-        # The file; beside it, co-moments and the weights of their pairs of all but each fold.
-        held_bytes=stored_bytes + 8 * 3 * (n_folds + 1) * (d + 1) ** 2,
-        n_operations=n_folds * sum(_operations(settings, item) for item in items),
+        # The file; beside it, co-moments and the weights of their pairs of all but each fold, and
+        # the covariances that are estimated from these.
+        held_bytes=stored_bytes + 8 * (3 + 2 * len(kinds)) * (n_folds + 1) * (d + 1) ** 2,
+        n_operations=n_folds
+        * (
+            _EIGEN * d**3 * ("nearest" in kinds)
+            + sum(_operations(settings, item) for item in items)
+        ),
     )
     return TuneWork(work, tuple(places))
 
@@ -84,17 +88,16 @@ def load_judgments(arrays: Mapping[str, np.ndarray]) -> Folded[JudgmentStatistic
     return Bundle.from_arrays(arrays, {"judgments": JudgmentStatistics})["judgments"]
 
 
-def split_judgments(judgments: Folded[JudgmentStatistics], fold: int) -> FoldTask | None:
+def split_judgments(judgments: Folded[JudgmentStatistics], fold: int) -> PreparedFold | None:
     """All objects but those of a fold, and the fold; None if it has fewer than two."""
     held_out = judgments.folds[fold]
     if held_out.means.n_samples < 2:
         return None
-    return FoldTask(Sample(judgments.train_without(fold)), held_out)
+    return PreparedFold(FoldTask(Sample(judgments.train_without(fold)), held_out))
 
 
 def _operations(settings: Settings, item: SelectionItem) -> float:
-    """Multiplications of the problem and of the search."""
+    """Multiplications of the search."""
     d = float(len(settings.names))
     n_steps = max(item.budgets) / settings.costs.min()
-    eigen = _EIGEN * d**3 if dict(item.options)["psd"] == "nearest" else 0.0
-    return eigen + d**2 * min(n_steps, d) + (d + CALLS) * n_steps
+    return d**2 * min(n_steps, d) + (d + CALLS) * n_steps

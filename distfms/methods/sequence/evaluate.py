@@ -19,6 +19,7 @@ from distfms.methods.sequence.problem import SequenceProblem, problem_from_comom
 from distfms.methods.sequence.rules import Rule
 from distfms.methods.sequence.timeliness import oracle_curve, plateau, stopping_cost, timeliness
 from distfms.stats.comoments import CoMoments
+from distfms.stats.fold_means import over_folds
 
 MAX_POINTS = 200
 """Most points of a curve in ``metrics.json``."""
@@ -209,7 +210,12 @@ class Evaluation:
             "train": {**measures(path.held_out(self.train)), "n_rows": self.train.n_samples},
             "test": self._test(),
             "folds": [
-                {"fold": number, **result.model, "n_rows": rows.n_samples}
+                {
+                    "fold": number,
+                    **result.model,
+                    "n_rows": rows.n_samples,
+                    "weight": float(rows.weight),
+                }
                 for number, rows, result in self.per_fold
             ],
             "curves": curves,
@@ -270,9 +276,8 @@ class Evaluation:
 
     def _validated(self, name: str) -> np.ndarray:
         """Mean over folds of the explained variance, weighted by their rows."""
-        weight = np.array([rows.weight for _, rows, _ in self.per_fold])
-        values = np.array([result.validation[name] for _, _, result in self.per_fold])
-        return (weight / weight.sum()) @ values
+        values = np.stack([result.validation[name] for _, _, result in self.per_fold], axis=-1)
+        return over_folds(values, [rows.weight for _, rows, _ in self.per_fold]).mean
 
     def _oracle_points(self) -> list[dict[str, Any]]:
         path = self.paths[self.chosen]

@@ -13,11 +13,13 @@ from distfms.data.categories import categorical_columns
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Content, Context, FinishedRun, Inputs, Job, Stage
+from distfms.methods.fold_work import TuneWork
 from distfms.methods.rows import (
     CategoryReader,
     MomentReader,
     RowCounts,
     RowSource,
+    identifier_remarks,
     missing_by_source,
     moments_bytes,
     require_levels,
@@ -43,7 +45,6 @@ from distfms.methods.sequence.rules import Rule, parse_rule
 from distfms.methods.sequence.timeliness import timeliness
 from distfms.methods.sequence.tuning import MEASURES
 from distfms.methods.sequence.tuning_job import NOT_TUNABLE, TUNABLE, tune_work
-from distfms.methods.tuning_job import TuneWork
 from distfms.report.provenance import build_page
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
@@ -154,7 +155,11 @@ class SequenceJob(Job):
         bundle = context.reduce(
             lambda dataset, held_out: CategoryReader(dataset.reader, self.categorical)
         )
-        return {CATEGORIES: {"levels": require_levels(bundle["categories"].train())}}
+        levels = require_levels(bundle["categories"].train())
+        datasets = [d for d in (self.inputs.train, self.inputs.test) if d is not None]
+        for text in identifier_remarks(levels, sum(d.n_rows for d in datasets)):
+            context.note(text)
+        return {CATEGORIES: {"levels": levels}}
 
     def _plan(self, context: Context) -> ColumnPlan:
         levels = context.read_json(CATEGORIES)["levels"] if self.categorical else {}
@@ -227,6 +232,15 @@ class SequenceJob(Job):
 
     def check_tuning(self) -> None:
         """Let `tune` compare options on folds."""
+
+    def check_tried(self, name: str) -> None:
+        """Refuse an end of the sequence that no sequence reaches: all such are the same point."""
+        end = self.options.max_groups
+        if name == "max_groups" and end is not None and end > len(self.groups):
+            raise SpecError(
+                f"`sequence.max_groups` is {end}, and there are {len(self.groups)} groups: every "
+                "value beyond that is the same point. Leave it out, or write `null` for all groups."
+            )
 
     def tune_work(
         self, context: Context, points: Sequence[Mapping[str, Any]], measure: str

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from distfms.methods.grid_paths import grouped_by_path
 from distfms.methods.sequence.evaluate import FoldTask, Settings
 from distfms.methods.sequence.path import HeldOutCurve, SequencePath
 from distfms.methods.sequence.rules import Rule
@@ -62,16 +63,11 @@ def grouped(
     places : list of (int, int)
         For each point its item and the place among the item's ends.
     """
-    ends: dict[tuple[Rule, float], list[int | None]] = {}
-    found = []
-    for point in options:
-        rule = Rule(point["criterion"], point["cost_aware"], point["doubling"])
-        own = ends.setdefault((rule, point["ridge"]), [])
-        own.append(point["max_groups"])
-        found.append(((rule, point["ridge"]), len(own) - 1))
-    index = {key: i for i, key in enumerate(ends)}
-    items = [SequenceItem(rule, ridge, tuple(own)) for (rule, ridge), own in ends.items()]
-    return items, [(index[key], place) for key, place in found]
+    keys = [(Rule(p["criterion"], p["cost_aware"], p["doubling"]), p["ridge"]) for p in options]
+    ends, places = grouped_by_path(
+        [(key, p["max_groups"]) for key, p in zip(keys, options, strict=True)]
+    )
+    return [SequenceItem(rule, ridge, own) for (rule, ridge), own in ends.items()], places
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.fold_pool import CALLS, FoldWork
+from distfms.methods.fold_work import CALLS, FoldWork, TuneWork
 from distfms.methods.sequence.evaluate import FoldTask, Settings
 from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.tuning import FoldScores, SequenceItem, grouped
-from distfms.methods.tuning_job import TuneWork
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments

@@ -157,6 +157,28 @@ def test_headline_is_honest_about_nothing() -> None:
     assert "No judgment" in render(nothing, {**metrics(), "curves": []})
 
 
+@pytest.mark.parametrize("spent", [3, 6])
+def test_an_impossible_loss_is_no_share_of_the_variance(spent: int) -> None:
+    chosen = {**selection(), "spent": spent}
+    content = {**metrics(), "test": {"projected_loss": -6.0}}
+    head = plain(figures.headline(chosen, content))
+    bought = "3 judgments an object"
+    assert head == (
+        f"{bought if spent == 3 else f'A budget of 6 for {bought}'}: too few objects to estimate "
+        "what that explains"
+    )
+    page = plain(render(chosen, content))
+    assert "106 %" not in page
+    assert "(the estimate, held-out objects, is −6)" in page
+    share = tables(figures.sections(chosen, content, MANIFEST))["The selectio"].rows[0][6]
+    assert share is None
+
+
+def test_a_loss_of_nothing_but_rounding_explains_all() -> None:
+    content = {**metrics(), "test": {"projected_loss": -1e-12}}
+    assert "buys 100 % of the label's variance" in plain(figures.headline(selection(), content))
+
+
 def test_page_says_all_that_was_asked() -> None:
     text = render(selection(), metrics())
     for expected in (

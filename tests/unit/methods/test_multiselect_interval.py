@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 
 from distfms.errors import DataError, SpecError
+from distfms.methods.multiselect.evaluate import half_width
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.interval import delete_m_jackknife
 from distfms.methods.multiselect.model import LinearModel
@@ -15,6 +16,7 @@ from distfms.methods.multiselect.objective import (
     holdout_loss,
 )
 from distfms.stats.base import merge_tree
+from distfms.stats.fold_means import over_folds
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
 from tests.reference import multiselect as literal
@@ -125,3 +127,16 @@ def test_interval_of_the_held_out_loss_covers_the_loss():
         )
         covered += bool(interval.lower <= expected <= interval.upper)
     assert abs(covered - 135) <= 4 * np.sqrt(150 * 0.9 * 0.1)
+
+
+def test_interval_of_the_mean_of_folds():
+    losses = np.array([[3.0, 4.0, 8.0], [1.0, np.nan, 2.0], [5.0, np.nan, np.nan]])
+    weights = np.array([10.0, 20.0, 30.0])
+    half = half_width(over_folds(losses, weights), 0.9)
+    share, mean = weights / 60, (30 + 80 + 240) / 60
+    error = np.sqrt(3 / 2 * np.sum(share**2 * (losses[0] - mean) ** 2))
+    assert half[0] == pytest.approx(scipy.stats.t.ppf(0.95, 2) * error)
+    assert half[1] == pytest.approx(
+        scipy.stats.t.ppf(0.95, 1) * np.sqrt(2 * 2 * (0.25 * 0.75) ** 2)
+    )
+    assert np.isnan(half[2])

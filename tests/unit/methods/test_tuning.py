@@ -1,12 +1,17 @@
 """Grids, their checks and the choice among their points."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from distfms.errors import DataError, SpecError
+from distfms.methods.contract import Job, Stage
+from distfms.methods.grid_paths import grouped_by_path
 from distfms.methods.tuning import choose, grid_points, said
+from distfms.methods.tuning_job import Tuning
 from distfms.runs.job_spec import build_spec
 
 JOBS = {
@@ -190,3 +195,20 @@ def test_equal_folds_have_the_usual_standard_error(table):
     choice = choose(values, np.ones(k), "best", False)
     usual = values.std(axis=1, ddof=1) / np.sqrt(k)
     np.testing.assert_allclose(choice.standard_error, usual, rtol=1e-9, atol=1e-9)
+
+
+def test_tuning_follows_the_stage_that_the_job_names():
+    names = ["plan", "shards", "select", "report"]
+    job = SimpleNamespace(
+        stages=lambda: [Stage(name, lambda context: {}) for name in names], tuned_after="shards"
+    )
+    tuning = Tuning(None, job, None, None, 0, None, [])
+    assert [s.name for s in tuning.stages()] == ["plan", "shards", "tune", "select", "report"]
+    assert Job.tuned_after == "statistics"
+
+
+def test_points_are_grouped_in_the_order_of_the_first():
+    groups, places = grouped_by_path([("b", 3), ("a", 1), ("b", None), ("a", 2), ("b", 3)])
+    assert list(groups.items()) == [("b", (3, None, 3)), ("a", (1, 2))]
+    assert places == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2)]
+    assert grouped_by_path([]) == ({}, [])

@@ -10,6 +10,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 
 from distfms import FeatureMultiSelector, GroupSequencer
 from distfms.engine import single_threaded_blas
+from distfms.methods.multiselect import objective
 from distfms.methods.multiselect import tuning as selections
 from distfms.methods.multiselect.curves import CrossValidate
 from distfms.methods.multiselect.curves import FoldTask as SelectionTask
@@ -155,13 +156,37 @@ def test_budgets_together_are_budgets_alone(costs, refined, algorithm):
     points = [{"algorithm": algorithm, **options, "budget": b} for b in (3.0, 12.0, 7.0, 5.5)]
     items, places = selections.grouped(points)
     assert places == [(0, i) for i in range(4)]
-    together = selections.FoldLosses(settings)(task, items[0])
+    together = selections.FoldLosses(settings)(selections.PreparedFold(task), items[0])
     for i, single in enumerate(points):
         own = replace(settings, algorithms=(algorithm,), budget=single["budget"], ridge=0.01)
         # The cross-validation of a job with this budget.
         alone = CrossValidate(own, np.array([single["budget"]]), np.zeros(4, int))(task).selected
         assert together["values"][i] == pytest.approx(alone, rel=1e-12)
     assert (together["n_rows"], together["weight"]) == (40, 40.0)
+
+
+@pytest.mark.parametrize("without", [(), (2,)])
+def test_a_fold_makes_its_problem_once_for_every_point(monkeypatch, without):
+    settings, task = selection_fold([1, 3, 2, 0.5], seed=3)
+    if without:  # an attribute that nobody has judged outside of the fold
+        rng = np.random.default_rng(4)
+        numbers = [0 if a in without else 2 for a in range(4)]
+        ragged = [Ragged.from_matrix(rng.normal(size=(50, n))) for n in numbers]
+        sample = JudgmentStatistics.from_block(ragged, rng.normal(size=50))
+        task = SelectionTask(Sample(sample), task.held_out)
+    points = [
+        {"algorithm": a, "criterion": c, "psd": p, "ridge": r, "budget": 5.0}
+        for a in ("full", "scoring") for c in ("gain", "gain_per_cost")
+        for p in ("nearest", "none") for r in (0.0, 0.5)
+    ]  # fmt: skip
+    items, _ = selections.grouped(points)
+    losses = selections.FoldLosses(settings)
+    alone = [losses(selections.PreparedFold(task), item)["values"].tolist() for item in items]
+    made, nearest = [], objective.nearest_psd
+    monkeypatch.setattr(objective, "nearest_psd", lambda m: made.append(m.shape) or nearest(m))
+    prepared = selections.PreparedFold(task)
+    assert [losses(prepared, item)["values"].tolist() for item in items] == alone
+    assert made == [(4 - len(without),) * 2]
 
 
 def test_options_of_selections_are_kept_apart():

@@ -114,6 +114,19 @@ def test_measures_stand_side_by_side() -> None:
     assert [cell.text for cell in table.cells()[0]] == ["mse", "2", "2", "1.414"]
 
 
+def test_folds_count_by_their_weight() -> None:
+    folds = [
+        {"fold": 0, "mse": 1.0, "r2": None, "n_rows": 3, "weight": 30.0},
+        {"fold": 1, "mse": 3.0, "r2": 0.5, "n_rows": 1, "weight": 10.0},
+    ]
+    (table,) = measure_tables({"train": {}, "folds": folds}, "c")
+    # √2 times the standard error, √(2 · 2 · ((0.75 · 0.5)² + (0.25 · 1.5)²))
+    assert [[cell.text for cell in row] for row in table.cells()] == [
+        ["mse", "1.5", "1.061"],
+        ["r2", "0.5", "–"],
+    ]
+
+
 def test_no_measures_make_no_table() -> None:
     assert measure_tables({}, "c") == []
     assert measure_tables({"train": {"mse": None}}, "c") == []

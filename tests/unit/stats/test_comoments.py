@@ -113,9 +113,12 @@ def test_known_sums_are_used() -> None:
 def test_an_outer_product_is_added_in_place_and_symmetric(factor: float) -> None:
     vector = np.random.default_rng(17).normal(size=comoments_module._OUTER_ROWS * 2 + 5)
     matrix = np.ones((vector.size, vector.size))
-    comoments_module.add_outer(matrix, vector, factor)
+    comoments_module.add_outer(matrix, vector, vector, factor)
     np.testing.assert_allclose(matrix, 1 + factor * np.outer(vector, vector), atol=1e-13)
     np.testing.assert_array_equal(matrix, matrix.T)
+    block = np.ones((40, vector.size))
+    comoments_module.add_outer(block, vector[7:47], vector, factor)
+    np.testing.assert_array_equal(block, matrix[7:47])
 
 
 def test_mean_of_1e8_and_unit_variance_survives() -> None:
