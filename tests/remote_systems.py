@@ -69,11 +69,8 @@ class ShelfFileSystem(LocalFileSystem):
 @contextmanager
 def registered(protocol: str, system: type) -> Iterator[None]:
     """Let fsspec find a file system under a protocol."""
-    from distfms.engine import remote
-
     known = fsspec.registry.copy() if hasattr(fsspec.registry, "copy") else dict(fsspec.registry)
     fsspec.register_implementation(protocol, system, clobber=True)
-    remote._filesystems.clear()
     try:
         yield
     finally:
@@ -82,4 +79,3 @@ def registered(protocol: str, system: type) -> Iterator[None]:
         _registry.pop(protocol, None)
         if protocol in known:
             _registry[protocol] = known[protocol]
-        remote._filesystems.clear()

@@ -252,6 +252,7 @@ def open_dataset(
     max_rows: int = MAX_ROWS,
     max_bytes: int = MAX_BYTES,
     storage_options: Mapping[str, Any] | None = None,
+    without_rows: str = "nothing can be learned from it",
 ) -> ParquetDataset:
     """Open Parquet data by reading the footers of its files.
 
@@ -265,6 +266,8 @@ def open_dataset(
         A single row group beyond the limits is a partition of its own.
     storage_options : mapping, optional
         Passed to the fsspec file system of a URL.
+    without_rows : str
+        What follows for the caller from data without a single row, for the message.
 
     Returns
     -------
@@ -297,7 +300,7 @@ def open_dataset(
     files = tuple(f for f, _ in footers)
     if not any(file.n_rows for file in files):
         where = stored[0].path if len(stored) == 1 else f"the {len(stored)} files of {path}"
-        raise DataError(f"There are no rows in {where}: nothing can be learned from it.")
+        raise DataError(f"There are no rows in {where}: {without_rows}.")
     partitions = _layout(files, describe_schema(schema), max_rows, max_bytes)
     return ParquetDataset(PartitionReader(filesystem), files, schema, partitions)
 

@@ -61,6 +61,7 @@ EVENTS: Mapping[str, EventKind] = {
     "note": EventKind("info", "something that the report says too", ("text",)),
     "done": EventKind("info", "the run is done"),
     "failed": EventKind("error", "the run ended with an error", ("error",)),
+    "interrupted": EventKind("warning", "the run was ended by an interrupt or SIGTERM"),
     "pass_started": EventKind("info", "a pass over the partitions begins", ("total",)),
     "unit": EventKind(
         "info",
@@ -96,7 +97,8 @@ FREQUENT = frozenset({"unit", "pool_step"})
 class JsonLog:
     """Writes events, and lines for people, as JSON; see the module.
 
-    Used as a context manager it also tells of an error that nobody has told of.
+    Used as a context manager it also tells of an interrupt, and of an error that nobody has told
+    of.
 
     Parameters
     ----------
@@ -154,7 +156,9 @@ class JsonLog:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None and not self._told_failure:
+        if isinstance(error, KeyboardInterrupt):
+            self({"event": "interrupted"})
+        elif error is not None and not self._told_failure:
             self({"event": "failed", "error": str(error) or type(error).__name__})
 
     def _due(self, kind: str, event: Mapping[str, Any]) -> bool:

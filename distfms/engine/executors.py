@@ -131,6 +131,11 @@ def make_executor(
         The combination makes no sense.
     EngineError
         No usable cluster at the address.
+
+    Notes
+    -----
+    With a Ray cluster that was there before, the whole process ends if the head is out of reach
+    for a minute; see :class:`~distfms.engine.ray_cluster.RayExecutor`.
     """
     _check_workers(workers)
     if kind == "local":

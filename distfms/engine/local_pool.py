@@ -92,12 +92,19 @@ class LocalPool(ReplayPool):
         # would wake the wait again and again.
         self._selector = selectors.DefaultSelector()
 
+    def close(self) -> None:
+        """End the processes; safe to call twice."""
+        super().close()
+        self._selector.close()
+
     @property
     def pids(self) -> dict[int, int | None]:
         """Process of each actor."""
         return {actor: process.pid for actor, process in self._processes.items()}
 
     def _spawn(self, actor: int) -> None:
+        if self._selector.get_map() is None:  # closed before
+            self._selector = selectors.DefaultSelector()
         context = multiprocessing.get_context("spawn")
         here, there = context.Pipe()
         process = context.Process(

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from distfms.errors import SpecError
 
-# Interpreter with numpy, scipy, pyarrow and dask loaded, measured on Linux, rounded up.
-PROCESS_BYTES = 200 * 2**20
+# Interpreter with all that a driver on Ray comes to load, matplotlib and scikit-learn included,
+# measured on Linux, rounded up; a local worker takes half of it.
+PROCESS_BYTES = 300 * 2**20
 # Footers, schema and what Arrow keeps of a column beside its values; measured on 10,000 columns.
 COLUMN_BYTES = 10 * 2**10
 # Above this a cgroup limit means "none" (v1 writes the largest page-aligned number).
@@ -55,7 +56,7 @@ class MemoryProjection:
     def lines(self) -> list[str]:
         """Give the projection as lines for people."""
         return [
-            f"{self.n_units:,} units on {self.workers} workers",
+            f"{counted(self.n_units, 'unit')} on {counted(self.workers, 'worker')}",
             f"units being read       {format_bytes(self.units_bytes)}",
             f"partial statistics     {format_bytes(self.values_bytes)} "
             f"({format_bytes(self.value_bytes)} each)",
@@ -164,6 +165,11 @@ def available_bytes(root: str | Path = "/") -> int | None:
     found = [_system_available(base), *_cgroup2_left(base), *_cgroup1_left(base)]
     known = [value for value in found if value is not None]
     return max(0, min(known)) if known else None
+
+
+def counted(n: int, noun: str) -> str:
+    """Write a number of things, such as ``1 file`` or ``1,200 files``."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def format_bytes(n_bytes: int) -> str:

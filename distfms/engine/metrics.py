@@ -213,7 +213,8 @@ class Metrics:
                 call(exporter)
             except Exception as error:
                 self._exporters.remove(exporter)
-                self._on_problem(f"{exporter.place}: {type(error).__name__}: {error}")
+                reason = (isinstance(error, OSError) and error.strerror) or error
+                self._on_problem(f"{exporter.place} cannot be written to ({reason})")
 
     # --- passes ---
 
@@ -340,8 +341,8 @@ class FileExporter:
     Parameters
     ----------
     path : path
-        Its name has to end in ``.prom``, or the collector does not read it. It is replaced as a
-        whole, so one file is for one run at a time.
+        In a folder that is there. Its name has to end in ``.prom``, or the collector does not read
+        it. It is replaced as a whole, so one file is for one run at a time.
     interval_s : float
         Least time between two writes.
     clock : callable
@@ -394,7 +395,6 @@ class FileExporter:
 
         registry = CollectorRegistry()
         registry.register(self)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         write_to_textfile(str(self._path), registry)
 
 

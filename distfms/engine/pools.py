@@ -252,6 +252,11 @@ def make_pool(
         No such kind, not a number of actors, or too little memory for one.
     EngineError
         No usable cluster.
+
+    Notes
+    -----
+    With a Ray cluster that was there before, the whole process ends if the head is out of reach
+    for a minute; see :class:`~distfms.engine.ray_cluster.RayExecutor`.
     """
     if kind not in ("serial", "local", "dask", "ray"):
         raise SpecError(f"engine: unknown kind of pool {kind!r}; one of: serial, local, dask, ray.")

@@ -53,6 +53,10 @@ class RayExecutor:
 
     Notes
     -----
+    If the head of a cluster that was there before is out of reach for a minute, the whole process
+    ends with code 1 and words on standard error, without clean-up: Ray's calls may hang where no
+    exception reaches (`HeadWatch`). In a notebook or a service that is the kernel or the service.
+
     Graphs run through ``ray.util.dask.ray_dask_get``. Values stay on the nodes; the driver
     receives the root of the graph only, and small reports. Batches are handed out as others
     finish, two for each processor, so that merges are not queued behind all units and few

@@ -41,8 +41,17 @@ _S3_LIMITS = {
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/+)(.*)", re.DOTALL)
 _CHAIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+::")
 
-_filesystems: dict[Any, Any] = {}
-_lock = threading.Lock()
+
+class _OfThread(threading.local):
+    """File systems that only one thread uses: those that are not async may not be shared."""
+
+    def __init__(self) -> None:
+        self.systems: dict[Any, Any] = {}
+
+
+# By process, class, place and options.
+_shared: dict[Any, Any] = {}
+_own = _OfThread()
 
 
 def is_url(path: str) -> bool:
@@ -198,6 +207,8 @@ class RemotePath:
     def read_each(self, name: str) -> list[tuple[str, bytes]]:
         """Read the file of one name in each sub-folder: (sub-folder's name, content).
 
+        What is removed meanwhile, or may not be read, is left out.
+
         Raises
         ------
         OSError
@@ -212,7 +223,7 @@ class RemotePath:
         found = self._ask(cat, 10 * REQUEST_S)
         contents = []
         for inside, content in found.items():
-            if isinstance(content, FileNotFoundError | NotADirectoryError):
+            if isinstance(content, FileNotFoundError | NotADirectoryError | PermissionError):
                 continue
             if isinstance(content, BaseException):
                 raise self._as_os_error(content) from content
@@ -314,32 +325,46 @@ class RemotePath:
     def _open(self) -> tuple[Any, str]:
         """Return the file system and the path inside it."""
         self.require_driver()
-        from fsspec.core import url_to_fs
+        from fsspec import get_filesystem_class
 
         options = _with_limits(self.protocol, self.storage_options)
-        marker = repr((os.getpid(), self._url.split("/")[:3], options))
-        with _lock:
-            system = _filesystems.get(marker)
-            try:
-                if system is None:
-                    system, _ = url_to_fs(self._url, **options)
-                    # One session for all threads; others may not be fit to be shared.
-                    if getattr(system, "async_impl", False):
-                        _filesystems[marker] = system
-            except Exception as error:
-                raise SpecError(
-                    f"{self} cannot be opened ({type(error).__name__}: "
-                    f"{self._without_secrets(str(error))}). Check the URL and its storage options."
-                ) from error
+        kind = get_filesystem_class(self.protocol)
+        key = (os.getpid(), kind, *self._url.split("/")[:3], repr(options))
+        # One session for all threads, where they can share it.
+        known = _shared if getattr(kind, "async_impl", False) else _own.systems
+        system = known.get(key)
+        if system is None:
+            # Two threads may connect at once; both go on with the first connection.
+            system = known.setdefault(key, self._connect(options))
         # What fsspec remembers of earlier listings may be old: others write there too.
         system.invalidate_cache()
         return system, system._strip_protocol(self._url)
+
+    def _connect(self, options: Mapping[str, Any]) -> Any:
+        """Make the file system; many connect to their server at once, and have no time limit."""
+        from fsspec.core import url_to_fs
+
+        # fsspec's own instances go by thread, and this is made in a passing one.
+        own = {**options, "skip_instance_cache": True}
+        try:
+            return _within(partial(url_to_fs, self._url, **own), REQUEST_S)[0]
+        except Exception as error:
+            # A file that is not there is one of this machine, such as a key.
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                raise self._as_os_error(error) from error
+            raise SpecError(
+                f"{self} cannot be opened ({type(error).__name__}: "
+                f"{self._without_secrets(str(error))}). Check the URL and its storage options."
+            ) from error
 
     def _ask(self, call: Callable[[], Any], limit_s: float | None = None) -> Any:
         """Make a request; whatever goes wrong is an OSError, after a bounded time."""
         try:
             return _within(call, REQUEST_S if limit_s is None else limit_s)
         except Exception as error:
+            if not isinstance(error, FileNotFoundError):
+                # The connection may be gone, or still busy with what was given up.
+                _own.systems.clear()
             raise self._as_os_error(error) from error
 
     def _as_os_error(self, error: BaseException) -> OSError:
@@ -370,6 +395,8 @@ def _strings(value: Any) -> Iterator[str]:
             # Where a server is may be said: it is what a user looks for first.
             if key != "endpoint_url":
                 yield from _strings(item)
+            elif password := re.search(r"//[^/@]*:([^/@]+)@", str(item)):
+                yield password[1]
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _strings(item)

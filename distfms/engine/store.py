@@ -188,16 +188,30 @@ def _local_entries(folder: Path) -> Iterator[Entry]:
                 yield Entry(name, status.st_size, status.st_mtime, path)
 
 
-def read_each(folder: Location, name: str) -> dict[Location, bytes]:
-    """Read the file of one name in each sub-folder: sub-folder → content, in the order of names.
+def read_each(folder: Location, name: str) -> Iterator[tuple[Location, bytes]]:
+    """Read the file of one name in each sub-folder: (sub-folder, content), the last name first.
+
+    What is removed meanwhile, or may not be read, is passed over. Of a folder of this machine a
+    file is read when it is asked for.
 
     Raises
     ------
     OSError
+        If storage does not answer.
     """
     if isinstance(folder, RemotePath):
-        return {folder / below: content for below, content in folder.read_each(name)}
-    return {path.parent: path.read_bytes() for path in sorted(folder.glob(f"*/{name}"))}
+        yield from ((folder / below, text) for below, text in reversed(folder.read_each(name)))
+        return
+    try:
+        below = sorted(folder.iterdir(), reverse=True)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return
+    for path in below:
+        try:
+            content = (path / name).read_bytes()
+        except OSError:
+            continue
+        yield path, content
 
 
 def missing_folders(folder: Location) -> list[Location]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.executors import Executor, make_executor
+from distfms.engine.memory import counted
 from distfms.engine.remote import RemotePath
 from distfms.engine.retry import RetryPolicy
 from distfms.engine.store import Location, missing_folders, read_each, remove_tree
@@ -248,13 +249,9 @@ def choose_folder(prepared: Prepared, out: str | Path | None) -> Location:
 
 def _unfinished_or_new(base: Location, identity: str) -> Location:
     """Return the latest unfinished run of an identity below a folder, or the place of a new one."""
-    unfinished = [
-        path
-        for path, content in read_each(base, MANIFEST).items()
-        if _goes_on(path, content, identity)
-    ]
-    if unfinished:
-        return unfinished[-1]
+    for path, content in read_each(base, MANIFEST):
+        if _goes_on(path, content, identity):
+            return path
     stamp = now().replace(":", "-")
     path = base / f"{stamp}-{identity[:8]}"
     counter = 2
@@ -373,4 +370,4 @@ def _counted(counts: Mapping[str, int]) -> str:
     if "n_read" not in counts:
         return ""
     cached = f", {counts['n_cached']} from the cache" if counts.get("n_cached") else ""
-    return f" ({counts['n_read']} partitions read{cached})"
+    return f" ({counted(counts['n_read'], 'partition')} read{cached})"

@@ -95,12 +95,14 @@ def _run(spec: str, sets: Sequence[str], kind: str) -> int:
     from distfms.runs.driver import run_job
     from distfms.runs.finished import headline
     from distfms.runs.interrupts import orderly_end
-    from distfms.runs.job_spec import load_spec
+    from distfms.runs.job_spec import load_spec, require_lasting
 
     try:
         with orderly_end(_complain), open_log(kind, _say) as (say, progress):
             say(_greeting())
-            result = run_job(load_spec(spec, sets), say=say, progress=progress)
+            loaded = load_spec(spec, sets)
+            require_lasting(loaded.place())
+            result = run_job(loaded, say=say, progress=progress)
         say(headline(result.folder))
     except DistfmsError as error:
         print(f"Error: {error}", file=sys.stderr, flush=True)

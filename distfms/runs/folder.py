@@ -6,12 +6,14 @@ wrote, so that a run that was killed goes on where it stopped.
 
 One writer: a lock keeps a second driver on the same machine out, and dies with its process. Shared
 and object storage may know no locks, so every driver also enters an attempt number and a random
-token in the manifest, and looks whether they still stand there before each write (the fence): a
-driver that was taken for dead, and comes back, finds another's token and stops. Looking and writing
-are two steps. What could slip in between is one file, whose bytes are the same whoever writes them,
-or one manifest, which then holds the token of the one or of the other: so one of two drivers stops
-at its next write, never both, and no stage that the manifest names lacks its files. At worst the
-manifest forgets a stage, which is then done again.
+token in the manifest, and looks whether they still stand there before it writes what a stage
+returns or the manifest (the fence): a driver that was taken for dead, and comes back, finds
+another's token and stops. What a stage itself writes on the way (the files of a plan, saved states
+of a pool) has no fence: its bytes are the same whoever writes them. Looking and writing are two
+steps. What could slip in between is one file, whose bytes are the same too, or one manifest, which
+then holds the token of the one or of the other: so one of two drivers stops at its next write,
+never both, and no stage that the manifest names lacks its files. At worst the manifest forgets a
+stage, which is then done again.
 """
 
 from __future__ import annotations

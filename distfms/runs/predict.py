@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,12 +15,13 @@ from distfms.data.dataset import ParquetDataset, open_dataset
 from distfms.data.row_groups import parquet_options
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.executors import make_executor
+from distfms.engine.memory import counted
 from distfms.engine.remote import RemotePath, is_url
 from distfms.engine.store import Location, locate, upload
 from distfms.errors import SpecError
 from distfms.methods.contract import Predictor
 from distfms.runs.finished import Run, open_run
-from distfms.runs.storage_errors import reading, storage_error
+from distfms.runs.storage_errors import reading, unwritable_file
 from distfms.runs.storage_options import expanded
 
 #: Partitions in memory at once, per worker.
@@ -77,9 +79,10 @@ def predict_file(
     Raises
     ------
     SpecError, DataError
-        If the run or the data cannot be used.
+        If the run or the data cannot be used, or the file cannot be where it should; nothing is
+        left behind then.
     EngineError
-        If the file cannot be written; nothing is left behind then.
+        If the disk is full or remote storage does not answer; nothing is left behind either.
     """
     for name, value in (("--budget", budget), ("--deadline", deadline_s)):
         if value is not None and not (math.isfinite(value) and value >= 0):
@@ -87,7 +90,9 @@ def predict_file(
     options = expanded(storage_options or {})
     target = locate(out, options)
     job, finished = open_run(locate(run, options))
-    dataset = open_dataset(data, storage_options=options or None)
+    dataset = open_dataset(
+        data, storage_options=options or None, without_rows="there is nothing to predict"
+    )
     predictor = job.predictor(finished, dataset, budget)
     _refuse_place(target, data, dataset)
     n_rows, remarks = 0, dict[str, int]()
@@ -105,7 +110,9 @@ def predict_file(
                 n_rows += table.num_rows
                 for label, count in predictor.remarks(table).items():
                     remarks[label] = remarks.get(label, 0) + count
-    lines = [f"{n_rows:,} predictions in {out} (columns read: {', '.join(predictor.columns)})"]
+    lines = [
+        f"{counted(n_rows, 'prediction')} in {out} (columns read: {', '.join(predictor.columns)})"
+    ]
     if isinstance(predictor, SpendsBudget):
         lines.append(predictor.spending())
     lines += [f"{label}: {count:,}" for label, count in remarks.items() if count]
@@ -168,7 +175,7 @@ def _atomic_parquet(out: Location) -> Iterator[Any]:
             try:
                 upload(made, out)
             except OSError as error:
-                raise storage_error(out, error) from error
+                raise unwritable_file(out, error) from error
 
 
 @contextmanager
@@ -176,7 +183,8 @@ def _parquet_here(out: Path) -> Iterator[Any]:
     """Yield a function that appends a table to a local file which appears whole at the end."""
     import pyarrow.parquet as pq
 
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    # Not the process id alone: on shared storage another machine may have the same.
+    temporary = out.with_name(f".{out.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     writer: Any = None
 
     def write(table: Any) -> None:
@@ -192,7 +200,10 @@ def _parquet_here(out: Path) -> Iterator[Any]:
             writer.close()
             temporary.replace(out)
     except OSError as error:
-        raise storage_error(out, error) from error
+        raise unwritable_file(out, error) from error
     finally:
+        if writer is not None:
+            with suppress(Exception):  # after an error, which is the one to tell
+                writer.close()
         with suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 from distfms.engine.batches import batch_size
 from distfms.engine.executors import n_processors
-from distfms.engine.memory import COLUMN_BYTES, MemoryProjection, format_bytes, project, require
+from distfms.engine.memory import (
+    COLUMN_BYTES,
+    MemoryProjection,
+    counted,
+    format_bytes,
+    project,
+    require,
+)
 from distfms.methods.contract import Inputs, Job
 from distfms.runs.job_spec import JobSpec
 from distfms.spec import parse_bytes
@@ -48,9 +55,10 @@ class Projection:
             Where the run writes.
         """
         return [
-            f"Reads {self.n_rows:,} rows, {self.n_partitions:,} partitions of {self.n_files:,} "
-            f"files, up to {format_bytes(self.read_bytes)} decoded",
-            f"Holds up to {format_bytes(self.memory.total_bytes)} on {self.memory.workers} workers",
+            f"Reads {counted(self.n_rows, 'row')}, {counted(self.n_partitions, 'partition')} of "
+            f"{counted(self.n_files, 'file')}, up to {format_bytes(self.read_bytes)} decoded",
+            f"Holds up to {format_bytes(self.memory.total_bytes)} on "
+            f"{counted(self.memory.workers, 'worker')}",
             f"Writes up to {format_bytes(self.written_bytes)} of statistics to {place}",
         ]
 

@@ -11,12 +11,14 @@ from distfms.engine.remote import RemotePath
 from distfms.engine.store import Location
 from distfms.errors import DistfmsError, EngineError, SpecError
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 def storage_error(path: Location, error: OSError, done: str = "written") -> DistfmsError:
     """Explain a failed write, or a failed reading from remote storage."""
     if isinstance(path, RemotePath):
         return remote_error(path, error, done)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in _FULL:
         return EngineError(
             f"The disk is full, or a quota reached: {path} could not be {done}. What was "
             "finished is kept; free some space, then run the same command again and it goes on "
@@ -67,12 +69,30 @@ def reading(path: Location) -> Iterator[None]:
 
 def unwritable(path: Location, error: OSError) -> DistfmsError:
     """Explain why a run folder cannot be; a storage that does not answer may do so later."""
-    if isinstance(path, Path):
-        advice = "Choose another with --out or `output:`, or mend its permissions"
-    elif isinstance(error, TimeoutError | ConnectionError) or error.errno == errno.EIO:
+    places = "--out or `output:`"
+    if _may_pass(path, error):
         return storage_error(path, error)
-    else:
-        advice = f"{_advice(error)}, or choose another place with --out or `output:`"
-    return SpecError(
-        f"The output folder {path} cannot be written ({error.strerror or error}). {advice}."
-    )
+    advice = f"{_advice(error)}, or choose another place with {places}"
+    if isinstance(path, Path):
+        advice = f"Choose another with {places}, or mend its permissions"
+    return _refused(f"The output folder {path}", error, advice)
+
+
+def unwritable_file(path: Location, error: OSError) -> DistfmsError:
+    """Explain why a file named by ``--out`` cannot be."""
+    if _may_pass(path, error) or error.errno in _FULL:
+        return storage_error(path, error)
+    advice = f"{_advice(error)}, or name another place"
+    if isinstance(path, Path):
+        advice = "Name another file, or mend the permissions of its folder"
+    return _refused(f"--out {path}", error, advice)
+
+
+def _may_pass(path: Location, error: OSError) -> bool:
+    """Whether remote storage only does not answer now."""
+    silent = isinstance(error, TimeoutError | ConnectionError) or error.errno == errno.EIO
+    return silent and not isinstance(path, Path)
+
+
+def _refused(what: str, error: OSError, advice: str) -> SpecError:
+    return SpecError(f"{what} cannot be written ({error.strerror or error}). {advice}.")

@@ -14,6 +14,9 @@ HIDDEN = "(not written down)"
 
 _SECRET = re.compile(r"key|secret|token|passw|passphrase|credential|sas|connection_?string", re.I)
 
+# As in http://name:password@host; the name of a variable may stand there.
+_PASSWORD_IN_URL = re.compile(r"//[^/@\s]*:(?!\$\{\w+\}@)[^/@\s]+@")
+
 #: Words that gcsfs takes for a token and that give nothing away.
 _WORDS = ("anon", "cache", "cloud", "browser", "google_default")
 
@@ -79,6 +82,8 @@ def refuse_clear_secrets(options: Mapping[str, Any], where: str) -> None:
 
 
 def _is_secret(key: str, text: str) -> bool:
+    if _PASSWORD_IN_URL.search(text):
+        return True
     plain = text in _WORDS or re.fullmatch(r"\$\{\w+\}", text) is not None
     return _SECRET.search(key) is not None and not plain
 

@@ -348,6 +348,16 @@ def test_script_without_a_cluster(tmp_path):
     assert local("stop", "--dir", folder).returncode == 0
 
 
+def test_script_says_where_the_head_and_its_token_are(tmp_path):
+    (tmp_path / "address").write_text("127.0.0.1:6379\n")
+    (tmp_path / "dashboard").write_text("http://127.0.0.1:8265\n")
+    said = local("env", "--dir", tmp_path).stdout
+    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_API_SERVER_ADDRESS")
+    script = said + "".join(f'echo "${name}"\n' for name in names)
+    found = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["token", f"{tmp_path}/token", "http://127.0.0.1:8265"]
+
+
 def test_script_ends_only_its_own(tmp_path):
     """An id that another process has by now is left alone."""
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:

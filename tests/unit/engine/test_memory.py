@@ -7,6 +7,7 @@ import pytest
 from distfms.engine.memory import (
     PROCESS_BYTES,
     available_bytes,
+    counted,
     format_bytes,
     project,
     require,
@@ -71,7 +72,7 @@ def test_lines_give_the_numbers() -> None:
 def test_require_refuses_with_numbers() -> None:
     p = project(1000, GIB, GIB, 2)
     require(p, p.total_bytes)
-    with pytest.raises(SpecError, match=r"about 18\.2 GiB .* 18\.0 GiB is available .*workers"):
+    with pytest.raises(SpecError, match=r"about 18\.3 GiB .* 18\.0 GiB is available .*workers"):
         require(p, 18 * GIB)
 
 
@@ -122,6 +123,13 @@ def test_this_machine() -> None:
 )
 def test_format_bytes(n_bytes: int, text: str) -> None:
     assert format_bytes(n_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("n", "text"), [(0, "0 files"), (1, "1 file"), (2, "2 files"), (1200, "1,200 files")]
+)
+def test_counted(n: int, text: str) -> None:
+    assert counted(n, "file") == text
 
 
 def test_refusal_is_one_paragraph() -> None:

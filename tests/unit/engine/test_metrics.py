@@ -147,9 +147,19 @@ def test_a_failing_exporter_is_told_of_once_and_left_out(tmp_path: Path) -> None
     metrics({"event": "done"})
     metrics.close()
     metrics.close()
-    assert told == ["a broken place: ConnectionError: nobody there"]
+    assert told == ["a broken place cannot be written to (nobody there)"]
     assert broken.n_calls == 1
     assert 'status="done"' in (tmp_path / "m.prom").read_text()
+
+
+def test_a_file_without_a_folder_is_told_plainly(tmp_path: Path) -> None:
+    told: list[str] = []
+    path = tmp_path / "nowhere" / "m.prom"
+    metrics = open_metrics(LABELS, file=str(path), on_problem=told.append)
+    metrics({"event": "done"})
+    metrics.close()
+    assert told == [f"the file {path} cannot be written to (No such file or directory)"]
+    assert not path.parent.exists()
 
 
 def samples(path: Path) -> dict[tuple[str, str], float]:
@@ -158,7 +168,7 @@ def samples(path: Path) -> dict[tuple[str, str], float]:
 
 
 def test_the_file_is_what_prometheus_reads(tmp_path: Path) -> None:
-    path, now_s = tmp_path / "new" / "m.prom", [0.0]
+    path, now_s = tmp_path / "m.prom", [0.0]
     file = FileExporter(path, interval_s=5.0, clock=lambda: now_s[0])
     metrics = Metrics(LABELS | {"name": 'a "b"\\n'}, [file], clock=lambda: now_s[0])
     metrics({"event": "pass_started", "total": 4})

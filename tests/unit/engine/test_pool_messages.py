@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distfms.engine.local_pool import LocalPool
 from distfms.engine.pool_host import Outcome, Reply, dump, dump_reply
 from distfms.errors import DataError
 
@@ -19,6 +21,20 @@ def test_what_modules_define_travels_by_name() -> None:
     function, copy = pickle.loads(raw)
     assert function is np.add
     assert copy["outcome"] == message["outcome"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+def test_a_closed_pool_leaves_no_descriptor() -> None:
+    def count() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = count()
+    pools = [LocalPool(1) for _ in range(3)]
+    assert count() > before
+    for pool in pools:
+        pool.close()
+        pool.close()
+    assert count() == before
 
 
 def test_local_functions_travel_by_value() -> None:

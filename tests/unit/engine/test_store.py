@@ -2,6 +2,7 @@
 
 import errno
 import pickle
+import threading
 import time
 from collections import Counter
 from datetime import UTC, datetime
@@ -55,7 +56,7 @@ def test_a_file_is_what_was_last_written(place):
 
 def test_listing(place):
     assert files_below(place) == []
-    assert read_each(place, "m.json") == {}
+    assert list(read_each(place, "m.json")) == []
     before = time.time()
     for name in ("b/m.json", "a/m.json", "a/other", "c/d/m.json", "m.json", ".hidden"):
         write_whole(place / name, name.encode())
@@ -67,14 +68,42 @@ def test_listing(place):
         e.n_bytes == len(e.name) and e.place.read_bytes() == e.name.encode() for e in entries
     )
     assert all(abs(e.modified_s - before) < 60 for e in entries)
-    found = read_each(place, "m.json")
-    assert found == {place / "a": b"a/m.json", place / "b": b"b/m.json"}
+    found = list(read_each(place, "m.json"))
+    assert found == [(place / "b", b"b/m.json"), (place / "a", b"a/m.json")]
     assert [p.name for p in place.iterdir() if p.name != ".hidden"].count("a") == 1
     # What another process writes is seen.
     RemoteOrLocal = pickle.loads(pickle.dumps(place))
     write_whole(RemoteOrLocal / "e" / "m.json", b"e")
     assert (place / "e" / "m.json").exists()
-    assert len(read_each(place, "m.json")) == 3
+    assert len(list(read_each(place, "m.json"))) == 3
+
+
+def test_what_goes_or_cannot_be_read_is_passed_over(tmp_path):
+    for name in ("a", "b", "c"):
+        write_whole(tmp_path / name / "m.json", name.encode())
+    (tmp_path / "b2" / "m.json").mkdir(parents=True)
+    found = read_each(tmp_path, "m.json")
+    assert next(found) == (tmp_path / "c", b"c")
+    remove_tree(tmp_path / "b")
+    assert list(found) == [(tmp_path / "a", b"a")]
+    assert list(read_each(tmp_path / "a" / "m.json", "m.json")) == []
+
+
+def test_objects_that_may_not_be_read_are_passed_over():
+    class Guarded(fsspec.get_filesystem_class("memory")):
+        cachable = False
+
+        def cat_file(self, path, **options):
+            if "/b/" in path:
+                raise PermissionError(path)
+            return super().cat_file(path, **options)
+
+    with registered("memory", Guarded):
+        place = locate("memory://guarded")
+        for name in ("a", "b"):
+            write_whole(place / name / "m.json", name.encode())
+        assert list(read_each(place, "m.json")) == [(place / "a", b"a")]
+        place.remove_all()
 
 
 def test_deletion(place):
@@ -186,6 +215,11 @@ def test_secrets_are_never_shown(monkeypatch):
     assert "hush" not in repr(place) + str(place)
     failed = place._as_os_error(ValueError("bad hush-hush and quiet at http://host"))
     assert str(failed) == "[Errno 5] ValueError: bad *** and *** at http://host"
+    options = {"client_kwargs": {"endpoint_url": "http://me:hush-hush@host:9000"}}
+    failed = RemotePath("memory://x", options)._as_os_error(
+        OSError(5, "http://me:hush-hush@host:9000 is down")
+    )
+    assert failed.strerror == "http://me:***@host:9000 is down"
     again = pickle.loads(pickle.dumps(place))
     assert again == place
     assert again.storage_options == place.storage_options
@@ -214,6 +248,79 @@ def test_storage_that_hangs_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(remote, "REQUEST_S", 0.005)
     with registered("memory", Hanging), pytest.raises(TimeoutError, match="no answer within"):
         locate("memory://x").read_bytes()
+
+
+class Opened(ShelfFileSystem):
+    """Counts its connections, which may be refused."""
+
+    n_opened = 0
+    error: BaseException | None = None
+
+    def __init__(self, **options):
+        if self.error is not None:
+            raise self.error
+        type(self).n_opened += 1
+        super().__init__(**options)
+
+
+def test_a_server_that_does_not_let_in_holds_nobody_up(tmp_path, monkeypatch):
+    let_in = threading.Event()
+
+    class Silent(Opened):
+        def __init__(self, **options):
+            let_in.wait(10)
+            super().__init__(**options)
+
+    with registered("shelf", Silent):
+        place = locate(f"shelf://{tmp_path}")
+        waiting = threading.Thread(target=place.exists)
+        waiting.start()
+        assert not locate("memory://elsewhere").exists()
+        assert waiting.is_alive()
+        monkeypatch.setattr(remote, "REQUEST_S", 0.01)
+        with pytest.raises(TimeoutError, match="no answer within"):
+            place.exists()
+        monkeypatch.undo()
+        let_in.set()
+        waiting.join()
+        assert place.exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "refused"), ConnectionRefusedError),
+        (TypeError("no such option"), SpecError),
+        (FileNotFoundError(errno.ENOENT, "no key file"), SpecError),
+    ],
+)
+def test_connections_that_fail(tmp_path, error, kind):
+    class Failing(Opened):
+        pass
+
+    Failing.error = error
+    with registered("shelf", Failing), pytest.raises(kind):
+        locate(f"shelf://{tmp_path}").exists()
+
+
+def test_a_thread_connects_once_and_again_after_an_error(tmp_path):
+    class Counting(Opened):
+        def cat_file(self, path, **options):
+            raise OSError(errno.EIO, "broken")
+
+    with registered("shelf", Counting):
+        place = locate(f"shelf://{tmp_path}")
+        for _ in range(3):
+            assert place.exists()
+        assert Counting.n_opened == 1
+        other = threading.Thread(target=place.exists)
+        other.start()
+        other.join()
+        assert Counting.n_opened == 2
+        with pytest.raises(OSError, match="broken"):
+            place.read_bytes()
+        assert place.exists()
+        assert Counting.n_opened == 3
 
 
 def test_times_of_every_kind():

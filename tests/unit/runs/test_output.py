@@ -114,6 +114,23 @@ def test_variables_are_filled_in_when_they_are_used(monkeypatch):
     assert hidden({"secret": "a${SECRET}"}) == {"secret": HIDDEN}
 
 
+@pytest.mark.parametrize(
+    ("url", "secret"),
+    [
+        ("http://me:hush@host:9000", True),
+        ("https://:hush@host/x", True),
+        ("http://me:${SECRET}@host:9000", False),
+        ("http://me:a${SECRET}@host:9000", True),
+        ("http://me@host:9000", False),
+        ("http://host:9000/a@b", False),
+    ],
+)
+def test_password_in_the_url_of_a_server(url, secret):
+    options = {"client_kwargs": {"endpoint_url": url}}
+    kept = HIDDEN if secret else url
+    assert hidden(options) == {"client_kwargs": {"endpoint_url": kept}}
+
+
 def test_the_way_to_storage_is_no_part_of_a_job():
     plain, other = (
         spec(),

@@ -1,0 +1,53 @@
+"""The file of predictions: whole or not there."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distfms.errors import DistfmsError
+from distfms.runs.predict import _parquet_here
+
+TABLE = pa.table({"x": [1.0, 2.0]})
+
+
+def test_the_file_appears_at_the_end(tmp_path):
+    out = tmp_path / "deep" / "p.parquet"
+    with _parquet_here(out) as write:
+        write(TABLE)
+        write(TABLE)
+        assert not out.exists()
+        (temporary,) = out.parent.iterdir()
+        assert temporary.name.startswith(".p.parquet.")
+    assert list(out.parent.iterdir()) == [out]
+    assert pq.read_table(out).num_rows == 4
+
+
+def test_two_writers_of_one_file_do_not_meet(tmp_path):
+    out = tmp_path / "p.parquet"
+    with _parquet_here(out) as write, _parquet_here(out) as other:
+        write(TABLE)
+        other(TABLE)
+        assert len(list(tmp_path.iterdir())) == 2
+    assert pq.read_table(out).num_rows == 2
+
+
+@pytest.mark.parametrize("error", [OSError("disk"), ValueError("bad"), KeyboardInterrupt()])
+def test_after_an_error_the_writer_is_closed_and_nothing_is_left(tmp_path, monkeypatch, error):
+    made, writer = [], pq.ParquetWriter
+
+    def opened(*args, **options):
+        made.append(writer(*args, **options))
+        return made[0]
+
+    monkeypatch.setattr(pq, "ParquetWriter", opened)
+    expected = DistfmsError if isinstance(error, OSError) else type(error)
+
+    def fail():
+        with _parquet_here(tmp_path / "p.parquet") as write:
+            write(TABLE)
+            raise error
+
+    with pytest.raises(expected):
+        fail()
+    assert [w.is_open for w in made] == [False]
+    assert list(tmp_path.iterdir()) == []
