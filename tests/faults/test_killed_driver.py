@@ -29,10 +29,10 @@ STAGES = {
         *("select", "chosen", "averages", "model", "evaluate", "report"),
     ),
 }
-#: Stages with a pass over all partitions whose result is not in the cache.
-UNCACHED = {"averages", "chosen", *STAGES["blocks"][:3]}
+#: Stages with a pass over all partitions whose partials are not kept in the cache.
+UNCACHED = set(STAGES["blocks"][:3])
 #: Stages with a pass at all.
-PASSES = UNCACHED | {"statistics", "categories"}
+PASSES = UNCACHED | {"categories", "statistics", "chosen", "averages"}
 SLOW = pytest.mark.slow
 
 
