@@ -31,7 +31,8 @@ import numpy as np
 
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.pools import ActorPool, make_pool
-from distfms.methods.fold_pool import Evaluated, FoldWork, evaluate_on_folds
+from distfms.methods.fold_pool import Evaluated, evaluate_on_folds
+from distfms.methods.fold_work import FoldWork
 from distfms.methods.sequence.costs import GroupCosts
 from distfms.methods.sequence.evaluate import Settings
 from distfms.methods.sequence.groups import FeatureGroups

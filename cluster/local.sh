@@ -196,13 +196,15 @@ start() {
     cp "$here/prometheus.yaml" "$folder/prometheus.yaml"
     echo "$nodes nodes with $cpus CPU each: $address, dashboard $dashboard"
     echo "Metrics: prometheus --config.file=$folder/prometheus.yaml"
-    echo "Next: eval \"\$($0 env --dir $folder)\" && distfms submit SPEC --address $dashboard"
+    echo "Next: eval \"\$($0 env --dir $folder)\" && distfms submit SPEC"
 }
 
 print_env() {
     [ -f "$folder/address" ] || fail "no cluster of $folder is running."
     # Where the token is, not the token: what is exported shows up in many places.
     echo "export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$folder/token"
+    # `distfms submit` and `distfms jobs` take it for --address.
+    echo "export RAY_API_SERVER_ADDRESS=$(cat "$folder/dashboard")"
 }
 
 status() {
