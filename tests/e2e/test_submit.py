@@ -178,6 +178,7 @@ def test_wrong_or_missing_token(cluster, tmp_path):
     assert "asks for a token" in none.stderr
 
 
+@pytest.mark.slow
 def test_data_and_run_on_object_storage(cluster, s3, tmp_path):
     """What the cluster writes is what is written here."""
     url = s3.bucket("submitted")

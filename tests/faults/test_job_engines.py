@@ -20,8 +20,8 @@ from tests.ray_here import run_script
 Expected = Callable[[str], dict[str, bytes]]
 Data = Callable[[str], Path]
 
-#: What no test with a mishap covers.
-USUAL = {("ray", "glm"), ("dask", "glm"), ("dask", "blocks"), ("processes", "blocks")}
+#: What no quick test with a mishap covers.
+USUAL = {("ray", "glm"), ("dask", "glm"), ("processes", "blocks")}
 
 
 @pytest.mark.parametrize(

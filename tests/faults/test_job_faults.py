@@ -30,7 +30,7 @@ MISHAPS = ("kill", "raise", "hang")
 def marks_of(engine: str, mishap: str) -> Any:
     """Errors that tasks raise are retried by the tasks themselves, on every engine alike."""
     usual = {("ray", "kill"), ("ray", "hang"), ("dask", "kill")}
-    usual |= {("processes", "kill"), ("dask", "raise")}
+    usual |= {("processes", "kill")}
     return () if (engine, mishap) in usual else pytest.mark.slow
 
 
@@ -47,7 +47,7 @@ def settings(mishap: str) -> dict[str, Any]:
             for mishap in MISHAPS
         ),
         ("ray", "sequence", "kill"),
-        ("dask", "sequence", "kill"),
+        pytest.param("dask", "sequence", "kill", marks=pytest.mark.slow),
         pytest.param("ray", "glm", "kill", marks=pytest.mark.slow),
     ],
     indirect=["engine"],
@@ -74,7 +74,12 @@ def test_worker_of_a_job(
 
 @pytest.mark.parametrize(
     ("engine", "mishap"),
-    [("ray", "kill"), ("ray", "hang"), ("threads", "kill"), ("threads", "raise")],
+    [
+        ("ray", "kill"),
+        pytest.param("ray", "hang", marks=pytest.mark.slow),
+        ("threads", "kill"),
+        ("threads", "raise"),
+    ],
     indirect=["engine"],
 )
 def test_actor_of_a_job(

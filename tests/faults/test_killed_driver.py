@@ -52,7 +52,6 @@ def cases() -> list[Any]:
     usual = {
         ("ray", "multiselect", "before", "statistics"),
         ("dask", "multiselect", "before", "statistics"),
-        ("ray", "blocks", "step", "5"),
     }
     every = [
         (engine, kind, "before", stage)

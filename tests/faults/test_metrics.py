@@ -89,7 +89,16 @@ def expected(job_data: Data, tmp_path_factory: pytest.TempPathFactory) -> Callab
     return numbers
 
 
-@pytest.mark.parametrize("engine", ["threads", "processes", "dask", "ray"], indirect=True)
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "threads",
+        pytest.param("processes", marks=pytest.mark.slow),
+        pytest.param("dask", marks=pytest.mark.slow),
+        "ray",
+    ],
+    indirect=True,
+)
 def test_same_counts_on_every_engine(
     engine: Any, job_data: Data, expected: Callable[[str], Numbers], tmp_path: Path
 ) -> None:

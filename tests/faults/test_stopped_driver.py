@@ -96,7 +96,7 @@ def write_spec(spec: Any, path: Path) -> Path:
         ("processes", "SIGKILL"),
         ("processes", "SIGTERM"),
         ("ray", "SIGTERM"),
-        ("ray", "SIGKILL"),
+        pytest.param("ray", "SIGKILL", marks=pytest.mark.slow),
         pytest.param("threads", "SIGINT", marks=pytest.mark.slow),
         pytest.param("processes", "SIGINT", marks=pytest.mark.slow),
         pytest.param("ray", "SIGINT", marks=pytest.mark.slow),
