@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distfms.errors import NumericalError
-from distfms.linalg import BorderedInverse, nearest_psd, pinv_solve
+from distfms.linalg import nearest_psd, pinv_solve
 
 
 def symmetric(rng: np.random.Generator, d: int) -> np.ndarray:
@@ -70,48 +70,3 @@ def test_non_finite_matrices_are_refused() -> None:
         nearest_psd(A)
     with pytest.raises(NumericalError, match="finite"):
         pinv_solve(A, np.ones(2))
-
-
-def test_bordered_inverse_follows_the_matrix() -> None:
-    rng = np.random.default_rng(3)
-    M = spd(rng, 20)
-    inverse = BorderedInverse(capacity=1)
-    for n in range(20):
-        assert inverse.append(M[n, :n], M[n, n])
-        np.testing.assert_allclose(inverse.P @ M[: n + 1, : n + 1], np.eye(n + 1), atol=1e-8)
-        i = int(rng.integers(n + 1))
-        delta = float(rng.normal()) * 0.5
-        if inverse.update_diagonal(i, delta):
-            M[i, i] += delta
-    assert len(inverse) == 20
-    np.testing.assert_allclose(inverse.P @ M, np.eye(20), atol=1e-7)
-    np.testing.assert_allclose(inverse.P, inverse.P.T, atol=1e-10)
-    assert inverse.refactor(M)
-    np.testing.assert_allclose(inverse.P @ M, np.eye(20), atol=1e-10)
-    np.testing.assert_array_equal(inverse.P, inverse.P.T)
-
-
-@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
-def test_bordered_inverse_refuses_a_singular_step_at_any_scale(scale: float) -> None:
-    M = scale * np.array([[2.0, 1.0], [1.0, 3.0]])
-    inverse = BorderedInverse()
-    assert inverse.refactor(M)
-    before = inverse.P.copy()
-    duplicate = M[0]
-    assert not inverse.append(duplicate, M[0, 0])
-    assert not inverse.append(duplicate, M[0, 0] * (1 + 1e-12))
-    assert not inverse.update_diagonal(0, -1.0 / before[0, 0])
-    assert not inverse.update_diagonal(0, -2.0 / before[0, 0])
-    assert not inverse.refactor(scale * np.ones((2, 2)))
-    assert not inverse.refactor(-M)
-    assert not BorderedInverse().append(np.empty(0), 0.0)
-    np.testing.assert_array_equal(inverse.P, before)
-    assert inverse.append(duplicate, M[0, 0] * 1.01)
-
-
-def test_bordered_inverse_can_be_emptied() -> None:
-    inverse = BorderedInverse(capacity=0)
-    assert inverse.append(np.empty(0), 4.0)
-    assert inverse.P.tolist() == [[0.25]]
-    assert inverse.refactor(np.empty((0, 0)))
-    assert len(inverse) == 0
