@@ -302,7 +302,7 @@ class SequenceJob(Job):
         bundle = self._bundle(context)
         moments: Folded[CoMoments] = bundle["moments"]
         rules = [self.rule, *(r for r in self.baselines if r.criterion != "oracle")]
-        if Rule("sparse") in rules and self.options.baselines is None and not _has_celer():
+        if Rule("sparse") in rules and not _has_celer():
             rules.remove(Rule("sparse"))
             context.note(
                 "The baseline `sparse` was left out: the package celer is not installed "
@@ -438,11 +438,6 @@ def _has_celer() -> bool:
 def _baselines(options: SequenceOptions, chosen: Rule) -> tuple[Rule, ...]:
     """Baselines, each once and without the chosen rule itself."""
     rules = [parse_rule(name) for name in options.wanted_baselines]
-    if Rule("sparse") in rules and options.baselines is not None and not _has_celer():
-        raise SpecError(
-            "`sequence.baselines` names sparse, which needs the package celer: "
-            "pip install 'distfms[sparse]', or leave it out."
-        )
     return tuple(rule for rule in dict.fromkeys(rules) if rule != chosen)
 
 

@@ -63,8 +63,8 @@ class SequenceOptions(Section):
         Generalised linear models only: refit at most so often along the sequence.
     baselines : list of str, optional
         A criterion with the endings ``-blind`` (costs play no part) and ``-doubling``, or
-        ``oracle``, ``sparse``, ``random``. Left out: ``omp, fr-blind, oracle, sparse``, the last
-        where the package celer is installed.
+        ``oracle``, ``sparse``, ``random``. Left out: ``omp, fr-blind, oracle, sparse``. Without
+        the package celer, ``sparse`` is left out of the comparison, and a note says so.
     alpha : float, optional
         Share of the final objective where α-timeliness is cut. Left out: by the plateau rule.
     max_groups : int, optional
