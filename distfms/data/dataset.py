@@ -53,7 +53,7 @@ class Partition:
     path : str
         Path of the file inside the dataset's file system.
     name : str
-        Path of the file relative to the root of the dataset.
+        Name of the file in the dataset; see :class:`~distfms.data.storage.StoredFile`.
     row_groups : tuple of int
         Consecutive row groups of the file.
     n_rows : int
@@ -64,8 +64,8 @@ class Partition:
     file_row_offset : int
         Number of rows of the same file before the first row of the partition.
     fingerprint : str
-        Hexadecimal digest of file name (relative to the root, so a moved folder keeps its cached
-        statistics), size, modification time or etag, footer, row groups and schema.
+        Hexadecimal digest of file name (so a folder that was moved without another name keeps its
+        cached statistics), size, modification time or etag, footer, row groups and schema.
     """
 
     index: int

@@ -84,8 +84,8 @@ def assign_parts(
     keys : array-like, shape (n,), or None
         Values of the id or query column (numpy or Arrow; integers, floats, strings, bytes,
         dates): rows of equal key go together, whatever file or position they are in. Without
-        keys the file name (relative to the dataset) and the row number in the file decide, which
-        stay the same when files are added or taken away.
+        keys the file's name in the dataset and the row number in the file decide, which stay the
+        same when files or folders are added or taken away.
     partition : Partition, optional
         Needed without keys; `n_rows` rows counted from 0 are taken where it is missing.
     n_folds : int

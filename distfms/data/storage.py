@@ -26,7 +26,8 @@ class StoredFile:
     path : str
         Path inside the file system, absolute for local files.
     name : str
-        Path relative to the root of the dataset, with ``/`` between folders.
+        Name of the listed folder and the path below it, with ``/`` between folders, as
+        ``2024/a.parquet``. It stays the same when further folders join the dataset.
     n_bytes : int
         Size of the file.
     stamp : str
@@ -77,10 +78,28 @@ def list_parquet_files(
             f"The data paths {', '.join(map(str, items))} lie on several file systems: "
             "copy them to one, or run one job for each."
         )
-    paths = [file for _, _, files in resolved for file in files]
-    _refuse_repeats(paths)
-    root = resolved[0][1] if len(items) == 1 else posixpath.commonpath([r for _, r, _ in resolved])
-    return filesystem, tuple(_describe(filesystem, paths, root))
+    _refuse_repeats([file for _, _, files in resolved for file in files])
+    own_names = _own_names([root for _, root, _ in resolved])
+    names = {
+        file: f"{own_names[root]}/{posixpath.relpath(file, root)}"
+        for _, root, files in resolved
+        for file in files
+    }
+    return filesystem, tuple(_describe(filesystem, names))
+
+
+def _own_names(roots: Iterable[str]) -> dict[str, str]:
+    """Return the last part of each folder's path; a second folder of one name is numbered.
+
+    The slash after the number keeps it from a folder that is really called so.
+    """
+    own_names: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    for root in dict.fromkeys(roots):
+        name = posixpath.basename(posixpath.normpath(root))
+        counts[name] = counts.get(name, 0) + 1
+        own_names[root] = name if counts[name] == 1 else f"{name}#{counts[name]}/"
+    return own_names
 
 
 def _resolve(item: str, storage_options: Mapping[str, Any] | None) -> tuple[Any, str, list[str]]:
@@ -205,15 +224,15 @@ def _refuse_repeats(paths: Sequence[str]) -> None:
         seen.add(path)
 
 
-def _describe(filesystem: Any, paths: Sequence[str], root: str) -> Iterable[StoredFile]:
+def _describe(filesystem: Any, names: Mapping[str, str]) -> Iterable[StoredFile]:
     """Ask the file system for size and stamp of each file."""
-    for info in filesystem.get_file_info(list(paths)):
+    infos = filesystem.get_file_info(list(names))
+    for info, name in zip(infos, names.values(), strict=True):
         if info.size == 0:
             raise DataError(
                 f"The file {info.path} is empty (0 bytes), so it is no Parquet file: "
                 "write it again or take it out of the dataset."
             )
-        name = posixpath.relpath(info.path, root)
         yield StoredFile(info.path, name, info.size, file_stamp(filesystem, info))
 
 

@@ -326,9 +326,19 @@ def _describe_inputs(inputs: Inputs) -> dict[str, Any]:
     datasets = [d for d in (inputs.train, inputs.test) if d is not None]
     files: dict[str, dict[str, Any]] = {}
     for dataset in datasets:
+        # Name and footer tell a folder that was moved or renamed from other data.
+        footers = {file.path: file.footer for file in dataset.files}
         for part in dataset.partitions:
             entry = files.setdefault(
-                part.path, {"path": part.path, "n_rows": 0, "n_bytes": 0, "fingerprints": []}
+                part.path,
+                {
+                    "path": part.path,
+                    "name": part.name,
+                    "footer": footers[part.path],
+                    "n_rows": 0,
+                    "n_bytes": 0,
+                    "fingerprints": [],
+                },
             )
             entry["n_rows"] += part.n_rows
             entry["n_bytes"] += part.n_bytes

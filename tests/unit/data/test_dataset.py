@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.data.dataset import open_dataset
+from distfms.data.folds import assign_parts
 from distfms.data.footers import readable
 from distfms.errors import DataError, SpecError
 
@@ -33,13 +34,13 @@ def all_values(dataset):
 
 
 def test_row_groups_are_packed_up_to_the_row_limit(tmp_path):
-    write(tmp_path / "a.parquet", n_rows=25, row_group_size=10)
-    write(tmp_path / "b.parquet", n_rows=7, row_group_size=3, start=25)
-    dataset = open_dataset(tmp_path, max_rows=20)
+    write(tmp_path / "rows" / "a.parquet", n_rows=25, row_group_size=10)
+    write(tmp_path / "rows" / "b.parquet", n_rows=7, row_group_size=3, start=25)
+    dataset = open_dataset(tmp_path / "rows", max_rows=20)
     assert layout(dataset) == [
-        ("a.parquet", (0, 1), 20, 0),
-        ("a.parquet", (2,), 5, 20),
-        ("b.parquet", (0, 1, 2), 7, 25),
+        ("rows/a.parquet", (0, 1), 20, 0),
+        ("rows/a.parquet", (2,), 5, 20),
+        ("rows/b.parquet", (0, 1, 2), 7, 25),
     ]
     assert [p.index for p in dataset.partitions] == [0, 1, 2]
     assert [p.file_row_offset for p in dataset.partitions] == [0, 20, 0]
@@ -65,26 +66,55 @@ def test_a_row_group_beyond_the_limits_is_one_partition(tmp_path):
 
 def test_a_folder_is_searched_in_name_order_without_hidden_names(tmp_path):
     for name in ("b/2.parquet", "b/10.parquet", "a.parquet", "_tmp/x.parquet", ".y.parquet"):
-        write(tmp_path / name)
-    write(tmp_path / "_metadata.parquet")
-    (tmp_path / "notes.txt").write_text("no Parquet")
-    names = [file.name for file in open_dataset(tmp_path).files]
-    assert names == ["a.parquet", "b/10.parquet", "b/2.parquet"]
+        write(tmp_path / "d" / name)
+    write(tmp_path / "d" / "_metadata.parquet")
+    (tmp_path / "d" / "notes.txt").write_text("no Parquet")
+    names = [file.name for file in open_dataset(tmp_path / "d").files]
+    assert names == ["d/a.parquet", "d/b/10.parquet", "d/b/2.parquet"]
 
 
 def test_a_glob_gives_files_in_name_order(tmp_path):
     for name in ("z/2.pq", "z/1.pq", "y/1.pq", "1.pq"):
-        write(tmp_path / name)
-    assert [f.name for f in open_dataset(tmp_path / "z" / "*.pq").files] == ["1.pq", "2.pq"]
-    recursive = open_dataset(f"{tmp_path}/**/1.pq")
-    assert [f.name for f in recursive.files] == ["1.pq", "y/1.pq", "z/1.pq"]
+        write(tmp_path / "d" / name)
+    names = [f.name for f in open_dataset(tmp_path / "d" / "z" / "*.pq").files]
+    assert names == ["z/1.pq", "z/2.pq"]
+    recursive = open_dataset(f"{tmp_path}/d/**/1.pq")
+    assert [f.name for f in recursive.files] == ["d/1.pq", "d/y/1.pq", "d/z/1.pq"]
 
 
 def test_a_list_keeps_its_order(tmp_path):
-    first, second = write(tmp_path / "b.parquet"), write(tmp_path / "a.parquet", start=10)
+    first, second = write(tmp_path / "d/b.parquet"), write(tmp_path / "d/a.parquet", start=10)
     dataset = open_dataset([first, str(second)])
     assert all_values(dataset) == list(range(20))
-    assert [f.name for f in dataset.files] == ["b.parquet", "a.parquet"]
+    assert [f.name for f in dataset.files] == ["d/b.parquet", "d/a.parquet"]
+
+
+def test_rows_keep_fingerprint_and_fold_however_their_folder_is_listed(tmp_path):
+    file = write(tmp_path / "2024" / "a.parquet", n_rows=500)
+    write(tmp_path / "2025" / "a.parquet", n_rows=500)
+
+    def first(path):
+        partition = open_dataset(path).partitions[0]
+        parts = assign_parts(None, partition=partition, n_folds=5, test=0.2, seed=3)
+        return partition.name, partition.fingerprint, parts.tolist()
+
+    alone = first(file.parent)
+    assert alone[0] == "2024/a.parquet"
+    assert first([file.parent, tmp_path / "2025"]) == alone
+    assert first([file.parent, tmp_path / "2025" / "*.parquet"]) == alone
+    assert first(file) == first(tmp_path / "2024" / "*.parquet") == alone
+    assert first(tmp_path / "2025" / ".." / "2024") == alone
+
+
+def test_listed_folders_of_one_name_are_told_apart(tmp_path):
+    folders = [tmp_path / parent / "2024" for parent in ("b", "a", "c")]
+    for folder in folders:
+        write(folder / "x.parquet")
+    write(tmp_path / "2024#2" / "x.parquet")
+    names = [file.name for file in open_dataset([*folders, tmp_path / "2024#2"]).files]
+    assert names == ["2024/x.parquet", "2024#2//x.parquet", "2024#3//x.parquet", "2024#2/x.parquet"]
+    both = open_dataset([folders[0] / "x.parquet", write(folders[0] / "y.parquet")])
+    assert [file.name for file in both.files] == ["2024/x.parquet", "2024/y.parquet"]
 
 
 def test_a_path_with_glob_characters_that_exists_is_taken_literally(tmp_path):
@@ -93,19 +123,19 @@ def test_a_path_with_glob_characters_that_exists_is_taken_literally(tmp_path):
 
 
 def test_empty_shards_beside_others_give_no_partition(tmp_path):
-    write(tmp_path / "a.parquet", n_rows=0)
-    write(tmp_path / "b.parquet", n_rows=5)
-    dataset = open_dataset(tmp_path)
-    assert layout(dataset) == [("b.parquet", (0,), 5, 0)]
+    write(tmp_path / "d" / "a.parquet", n_rows=0)
+    write(tmp_path / "d" / "b.parquet", n_rows=5)
+    dataset = open_dataset(tmp_path / "d")
+    assert layout(dataset) == [("d/b.parquet", (0,), 5, 0)]
 
 
 def test_the_fingerprint_survives_moving_the_folder(tmp_path):
-    file = write(tmp_path / "here" / "part" / "a.parquet")
-    before = open_dataset(tmp_path / "here").fingerprint
+    file = write(tmp_path / "here" / "rows" / "part" / "a.parquet")
+    before = open_dataset(tmp_path / "here" / "rows").fingerprint
     os.rename(tmp_path / "here", tmp_path / "there")
-    assert open_dataset(tmp_path / "there").fingerprint == before
-    os.utime(tmp_path / "there" / "part" / file.name, ns=(1, 1))
-    assert open_dataset(tmp_path / "there").fingerprint != before
+    assert open_dataset(tmp_path / "there" / "rows").fingerprint == before
+    os.utime(tmp_path / "there" / "rows" / "part" / file.name, ns=(1, 1))
+    assert open_dataset(tmp_path / "there" / "rows").fingerprint != before
 
 
 @pytest.mark.parametrize("n_columns", [2, 1500])
@@ -171,11 +201,14 @@ def test_an_fsspec_url_is_read(tmp_path):
         memory.pipe(f"/distfms-test/{name}.parquet", local.read_bytes())
     try:
         folder = open_dataset("memory://distfms-test")
-        assert [f.name for f in folder.files] == ["a.parquet", "deep/b.parquet"]
+        assert [f.name for f in folder.files] == [
+            "distfms-test/a.parquet",
+            "distfms-test/deep/b.parquet",
+        ]
         assert folder.files[0].stamp
         assert all_values(folder) == [*range(10), *range(10)]
         matched = open_dataset("memory://distfms-test/*/*.parquet")
-        assert [f.name for f in matched.files] == ["deep/b.parquet"]
+        assert [f.name for f in matched.files] == ["distfms-test/deep/b.parquet"]
         again = pickle.loads(pickle.dumps(folder))
         assert all_values(again) == all_values(folder)
         with pytest.raises(DataError, match="no file or folder memory://distfms-test/none"):
@@ -205,11 +238,11 @@ def test_a_url_without_client_says_so():
 
 
 def test_rows_are_named_by_file_and_row(tmp_path):
-    write(tmp_path / "a.parquet", n_rows=3)
-    write(tmp_path / "b.parquet", n_rows=0)
-    write(tmp_path / "c.parquet", n_rows=3)
-    names = open_dataset(tmp_path).row_names(np.array([0, 2, 3, 5]))
-    assert names == ["a.parquet:0", "a.parquet:2", "c.parquet:0", "c.parquet:2"]
+    write(tmp_path / "d" / "a.parquet", n_rows=3)
+    write(tmp_path / "d" / "b.parquet", n_rows=0)
+    write(tmp_path / "d" / "c.parquet", n_rows=3)
+    names = open_dataset(tmp_path / "d").row_names(np.array([0, 2, 3, 5]))
+    assert names == ["d/a.parquet:0", "d/a.parquet:2", "d/c.parquet:0", "d/c.parquet:2"]
 
 
 @pytest.mark.parametrize("path", ["nothing.parquet", "nothing/*.parquet"])
