@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.blocks import ColumnPlan, read_rows
+from distfms.data.batches import ColumnPlan, read_rows
 from distfms.data.dataset import ParquetDataset, PartitionReader, open_dataset
 from distfms.data.roles import resolve_roles
 from distfms.data.synthetic import make

@@ -48,7 +48,7 @@ def summarise(
 
 def decode(dataset: ParquetDataset, layout: JudgmentLayout) -> None:
     for partition in dataset.partitions:
-        for _ in dataset.reader.batches(partition, layout.columns):
+        for _ in dataset.reader.column_tables(partition, layout.columns):
             pass
 
 

@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 from engine_overhead import COLUMNS, WORKERS, Single, add, moments, nothing, opened
 
-from distfms.data.blocks import ColumnPlan
+from distfms.data.batches import ColumnPlan
 from distfms.data.dataset import ParquetDataset, open_dataset
 from distfms.data.roles import resolve_roles
 from distfms.data.synthetic import make

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.blocks import ColumnPlan, RowBlock, read_rows
+from distfms.data.batches import ColumnPlan, RowBatch, read_rows
 from distfms.data.dataset import ParquetDataset, Partition, open_dataset
 from distfms.data.folds import FoldPlan
 from distfms.data.roles import resolve_roles
@@ -56,7 +56,7 @@ def plan_of(dataset: ParquetDataset) -> ColumnPlan:
     return ColumnPlan.from_schema(dataset.schema, resolve_roles(dataset.schema, target="target"))
 
 
-def summarise(block: RowBlock, part: int) -> CoMoments:
+def summarise(block: RowBatch, part: int) -> CoMoments:
     """Co-moments of one part of a block, whose memory is used as scratch."""
     sums = None if block.part_sums is None else block.part_sums[part]
     rows = block.part_slices[part]
@@ -80,7 +80,7 @@ def decode(dataset: ParquetDataset, partition: Partition) -> None:
 
 
 def decode_batches(dataset: ParquetDataset, partition: Partition) -> None:
-    for _ in dataset.reader.batches(partition, dataset.schema.names):
+    for _ in dataset.reader.column_tables(partition, dataset.schema.names):
         pass
 
 

@@ -1,7 +1,7 @@
-"""Parquet in: datasets and their partitions, column roles, folds, row and judgment blocks.
+"""Parquet in: datasets and their partitions, column roles, folds, row and judgment batches.
 
 Nothing here knows a method. A dataset is a fixed list of partitions (:mod:`.dataset`); roles say
-what its columns are for (:mod:`.roles`); a block (:mod:`.blocks`, :mod:`.judgments`) is one
+what its columns are for (:mod:`.roles`); a batch (:mod:`.batches`, :mod:`.judgments`) is one
 partition as arrays, rows ordered by cross-validation part (:mod:`.folds`). pyarrow is imported
 when first needed, not with this package.
 """

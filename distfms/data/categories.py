@@ -121,7 +121,7 @@ def scan_categories(
         If a column has more than `max_levels` levels.
     """
     levels: dict[str, tuple[str, ...]] = {}
-    for table in source.reader.batches(partition, columns):
+    for table in source.reader.column_tables(partition, columns):
         for name in table.column_names:
             found = _distinct(table.column(name))
             check_levels(name, len(found), max_levels)

@@ -1,4 +1,4 @@
-"""Arrow columns as float64 rows of a block, without pandas and with as few copies as can be."""
+"""Arrow columns as float64 rows of a batch, without pandas and with as few copies as can be."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _thread = threading.local()
 
 
-def block_buffer(n_columns: int, n_rows: int) -> np.ndarray:
-    """Return this thread's block buffer, grown to the largest block it has held.
+def batch_buffer(n_columns: int, n_rows: int) -> np.ndarray:
+    """Return this thread's batch buffer, grown to the largest batch it has held.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def block_buffer(n_columns: int, n_rows: int) -> np.ndarray:
     ndarray of float64, shape (n_columns, n_rows)
         C-ordered, uninitialised; valid until the next call on the same thread.
     """
-    return _buffer("block", n_columns * n_rows).reshape(n_columns, n_rows)
+    return _buffer("batch", n_columns * n_rows).reshape(n_columns, n_rows)
 
 
 def _buffer(name: str, size: int) -> np.ndarray:
@@ -49,7 +49,7 @@ def release_buffers() -> None:
 
 
 def fill_numbers(column: Any, out: np.ndarray, order: np.ndarray | None = None) -> bool:
-    """Copy a numeric column into a row of a block; null becomes NaN.
+    """Copy a numeric column into a row of a batch; null becomes NaN.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def fill_numbers(column: Any, out: np.ndarray, order: np.ndarray | None = None) 
 def fill_columns(
     table: Any, out: np.ndarray, order: np.ndarray | None, step: int
 ) -> Iterator[slice]:
-    """Copy numeric columns into consecutive rows of a block; null becomes NaN.
+    """Copy numeric columns into consecutive rows of a batch; null becomes NaN.
 
     Parameters
     ----------
@@ -254,14 +254,14 @@ def describe_rows(
 
 
 def in_file_order(mask: np.ndarray, order: np.ndarray | None) -> np.ndarray:
-    """Undo the row order of a block for a mask.
+    """Undo the row order of a batch for a mask.
 
     Parameters
     ----------
     mask : ndarray of bool, shape (n,)
-        In the order of the block.
+        In the order of the batch.
     order : ndarray of intp, shape (n,), or None
-        File row of each block row; None for the order of the file.
+        File row of each batch row; None for the order of the file.
 
     Returns
     -------

@@ -37,9 +37,9 @@ MAX_ROWS = 131_072
 MAX_BYTES = 64 * 2**20
 """Default limit of uncompressed bytes in a partition."""
 
-# Columns are decoded in batches of about this size: small enough to be copied out of the cache,
+# Columns are decoded in tables of about this size: small enough to be copied out of the cache,
 # large enough that the cost of a call does not show.
-_BATCH_BYTES = 4 * 2**20
+_TABLE_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Partition:
 
 
 class PartitionSource(Protocol):
-    """What blocks are read from: a :class:`ParquetDataset` or its :class:`PartitionReader`."""
+    """What batches are read from: a :class:`ParquetDataset` or its :class:`PartitionReader`."""
 
     @property
     def reader(self) -> PartitionReader:
@@ -152,7 +152,7 @@ class PartitionReader:
         with self.open(partition) as file:
             return _read(file, partition, columns)
 
-    def batches(self, partition: Partition, columns: Sequence[str]) -> Iterator[pa.Table]:
+    def column_tables(self, partition: Partition, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Read columns of a partition a few at a time, to keep decoded data in the cache.
 
         Parameters
@@ -165,7 +165,7 @@ class PartitionReader:
         pyarrow.Table
             The next columns, in the order given; about 4 MiB, at least one column.
         """
-        step = max(1, _BATCH_BYTES // (8 * max(partition.n_rows, 1)))
+        step = max(1, _TABLE_BYTES // (8 * max(partition.n_rows, 1)))
         with self.open(partition) as file:
             for start in range(0, len(columns), step):
                 yield _read(file, partition, columns[start : start + step])
@@ -232,7 +232,7 @@ class ParquetDataset:
         Parameters
         ----------
         row_ids : ndarray of int64, shape (n,)
-            Dataset-wide row numbers, from 0, as blocks carry them.
+            Dataset-wide row numbers, from 0, as batches carry them.
 
         Returns
         -------

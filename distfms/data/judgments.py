@@ -156,7 +156,7 @@ def _attribute(
 
 
 @dataclass(frozen=True)
-class JudgmentBlock:
+class JudgmentBatch:
     """The judgments of one partition's objects, ordered by part.
 
     Attributes
@@ -236,7 +236,7 @@ def read_judgments(
     *,
     folds: FoldPlan | None = None,
     missing: Literal["error", "drop", "mean"] = "error",
-) -> JudgmentBlock:
+) -> JudgmentBatch:
     """Read the judgments of one partition, objects ordered by part.
 
     Parameters
@@ -254,7 +254,7 @@ def read_judgments(
 
     Returns
     -------
-    JudgmentBlock
+    JudgmentBatch
         Owns its arrays, or shares them with immutable Arrow buffers.
 
     Raises
@@ -280,23 +280,23 @@ def read_judgments(
         for ragged in _read_attributes(reader, partition, layout)
     )
     n_dropped = partition.n_rows - rows.n_rows
-    return JudgmentBlock(attributes, layout.names, label, rows, n_dropped)
+    return JudgmentBatch(attributes, layout.names, label, rows, n_dropped)
 
 
-def first_judgments(block: JudgmentBlock, repeats: Sequence[int]) -> JudgmentBlock:
+def first_judgments(batch: JudgmentBatch, repeats: Sequence[int]) -> JudgmentBatch:
     """Keep each attribute's first `repeats` judgments; the rest is as if never collected.
 
     Parameters
     ----------
-    block : JudgmentBlock
+    batch : JudgmentBatch
     repeats : sequence of int, length d
 
     Returns
     -------
-    JudgmentBlock
+    JudgmentBatch
     """
-    pairs = zip(block.attributes, repeats, strict=True)
-    return replace(block, attributes=tuple(ragged.first(k) for ragged, k in pairs))
+    pairs = zip(batch.attributes, repeats, strict=True)
+    return replace(batch, attributes=tuple(ragged.first(k) for ragged, k in pairs))
 
 
 def _read_label(
@@ -328,7 +328,7 @@ def _read_attributes(
     """Decode the attributes a few columns at a time, in the order of the layout."""
     columns = (
         (name, table.column(name))
-        for table in reader.batches(partition, layout.columns)
+        for table in reader.column_tables(partition, layout.columns)
         for name in table.column_names
     )
     for attribute in layout.attributes:

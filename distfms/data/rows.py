@@ -1,4 +1,4 @@
-"""Which rows of a partition a block holds, in which order, and what goes with each of them."""
+"""Which rows of a partition a batch holds, in which order, and what goes with each of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RowIndex:
-    """The rows of a block, ordered by part, and within a part as in the file.
+    """The rows of a batch, ordered by part, and within a part as in the file.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class RowIndex:
         Dataset-wide row numbers, from 0;
         :meth:`~distfms.data.dataset.ParquetDataset.row_names` turns them into file and row.
     order : ndarray of intp, shape (n,), or None
-        Row of the partition for each row of the block; None for the order of the file.
+        Row of the partition for each row of the batch; None for the order of the file.
     weight : ndarray of float64, shape (n,), or None
         Sample weight.
     id, query, time : ndarray, shape (n,), or None
@@ -170,7 +170,7 @@ def _weights(
     table: Any,
     order: np.ndarray | None,
 ) -> np.ndarray | None:
-    """Return the sample weights in block order, refusing what is no weight."""
+    """Return the sample weights in batch order, refusing what is no weight."""
     if name is None:
         return None
     weight = np.empty(partition.n_rows)
@@ -191,7 +191,7 @@ def _weights(
 
 
 def _values(table: Any, name: str | None, order: np.ndarray | None) -> np.ndarray | None:
-    """Return the values of a column in block order."""
+    """Return the values of a column in batch order."""
     if name is None:
         return None
     values = table.column(name).to_numpy()

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from distfms.data.blocks import ColumnPlan, read_rows
+from distfms.data.batches import ColumnPlan, read_rows
 from distfms.data.dataset import Partition, PartitionReader, open_dataset
 from distfms.data.roles import resolve_roles
 from distfms.engine.executors import LocalExecutor

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from distfms.data.blocks import ColumnPlan, read_rows
+from distfms.data.batches import ColumnPlan, read_rows
 from distfms.data.categories import categorical_columns, discover_categories
 from distfms.data.dataset import ParquetDataset, Partition, PartitionReader, open_dataset
 from distfms.data.roles import resolve_roles

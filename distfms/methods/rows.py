@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from distfms.data.blocks import ColumnPlan, RowBlock, read_rows
+from distfms.data.batches import ColumnPlan, RowBatch, read_rows
 from distfms.data.categories import MAX_LEVELS, Categories, scan_categories
 from distfms.data.columns import probably_finite
 from distfms.data.dataset import ParquetDataset, Partition, PartitionReader
@@ -84,12 +84,12 @@ class RowCounts:
     plus_minus: np.ndarray
 
     @classmethod
-    def from_block(cls, block: RowBlock, part: int, *, count_missing: bool = True) -> RowCounts:
+    def from_block(cls, block: RowBatch, part: int, *, count_missing: bool = True) -> RowCounts:
         """Count the rows of one part of a block.
 
         Parameters
         ----------
-        block : RowBlock
+        block : RowBatch
         part : int
         count_missing : bool
             False where the policy leaves no missing value in a block.
@@ -213,7 +213,7 @@ class RowSource(FoldedSource):
 
     plan: ColumnPlan
 
-    def read(self, partition: Partition) -> RowBlock:
+    def read(self, partition: Partition) -> RowBatch:
         """Read a partition; where all rows are held out they are part 0 of the block."""
         return read_rows(
             self.reader,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from distfms.data.dataset import Partition
-from distfms.data.judgments import JudgmentBlock, JudgmentLayout, read_judgments
+from distfms.data.judgments import JudgmentBatch, JudgmentLayout, read_judgments
 from distfms.data.roles import Roles
 from distfms.methods.contract import PartialReader
 from distfms.methods.multiselect.model import RefitStatistics, refit_statistics
@@ -35,7 +35,7 @@ class JudgmentSource(FoldedSource):
     layout: JudgmentLayout
     roles: Roles
 
-    def read(self, partition: Partition) -> JudgmentBlock:
+    def read(self, partition: Partition) -> JudgmentBatch:
         """Read the judgments of a partition, its objects ordered by part."""
         return read_judgments(
             self.reader,
@@ -67,7 +67,7 @@ class JudgmentSource(FoldedSource):
         }
 
 
-def _no_rows(block: JudgmentBlock) -> tuple[tuple[Ragged, ...], Any, Any]:
+def _no_rows(block: JudgmentBatch) -> tuple[tuple[Ragged, ...], Any, Any]:
     weight = None if block.weight is None else block.weight[:0]
     label = None if block.label is None else block.label[:0]
     return tuple(ragged.rows(0, 0) for ragged in block.attributes), label, weight

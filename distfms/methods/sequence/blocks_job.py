@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from distfms.data.blocks import ColumnPlan, require_observed
+from distfms.data.batches import ColumnPlan, require_observed
 from distfms.data.dataset import ParquetDataset
 from distfms.engine.memory import format_bytes
 from distfms.engine.store import Location

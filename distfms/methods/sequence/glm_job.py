@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.blocks import ColumnPlan
+from distfms.data.batches import ColumnPlan
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import SpecError
 from distfms.methods.contract import Content, Context, Inputs, Stage
@@ -305,7 +305,7 @@ def _glm_rule(name: str) -> Rule | None:
 
 def _steps(plan: ColumnPlan, glm: GlmProblem, path: GlmPath) -> list[dict[str, Any]]:
     """Entries of ``selection.json`` for the steps of a path."""
-    sources = [column.name for column in plan.columns for _ in column.block_names]
+    sources = [column.name for column in plan.columns for _ in column.value_names]
     names, columns = glm.problem.groups.names, glm.columns
     at, explained, spent = path.model_of_prefix, path.explained_deviance, path.spent
     loss = path.loss[at]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.blocks import RowBlock
+from distfms.data.batches import RowBatch
 from distfms.data.dataset import Partition
 from distfms.errors import DataError
 from distfms.methods.contract import PartialReader
@@ -160,14 +160,14 @@ class GlmSource:
     design: GlmDesign
     classes: tuple[float, ...] | None
 
-    def slices(self, block: RowBlock) -> tuple[slice, slice]:
+    def slices(self, block: RowBatch) -> tuple[slice, slice]:
         """Training rows (of all folds, they follow one another) and held-out rows of a block."""
         if self.rows.held_out:
             return slice(0, 0), slice(0, block.n_rows)
         start = block.part_slices[-1].start
         return slice(0, start), slice(start, block.n_rows)
 
-    def response(self, block: RowBlock, rows: slice) -> np.ndarray:
+    def response(self, block: RowBatch, rows: slice) -> np.ndarray:
         """Responses of rows: class numbers (n,), or values (P, n)."""
         target = block.target[:, rows]
         if self.classes is None:
@@ -286,7 +286,7 @@ class GlmLossReader(PartialReader):
             members["accuracy"] = Folded(tuple(self._accuracy(block, rows) for rows in parts))
         return Bundle(members)
 
-    def _losses(self, block: RowBlock, rows: slice) -> GlmLosses:
+    def _losses(self, block: RowBatch, rows: slice) -> GlmLosses:
         weight = None if block.weight is None else block.weight[rows]
         return GlmLosses.from_block(
             block.features[:, rows],
@@ -296,7 +296,7 @@ class GlmLossReader(PartialReader):
             design=self.source.design,
         )
 
-    def _accuracy(self, block: RowBlock, rows: slice) -> AccuracyCounts:
+    def _accuracy(self, block: RowBatch, rows: slice) -> AccuracyCounts:
         softmax = self.source.design.family.name == "softmax"
         n_outputs = 1 if softmax else self.weights.shape[2]
         result = AccuracyCounts.empty(len(self.weights), n_outputs)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from distfms.data.blocks import ColumnPlan, require_observed
+from distfms.data.batches import ColumnPlan, require_observed
 from distfms.data.categories import categorical_columns
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import DataError, SpecError
@@ -452,7 +452,7 @@ def _block_groups(groups: FeatureGroups, plan: ColumnPlan) -> FeatureGroups:
 
 def _steps(plan: ColumnPlan, path: SequencePath) -> list[dict[str, Any]]:
     """Entries of ``selection.json`` for the steps of a path."""
-    source = {name: column.name for column in plan.columns for name in column.block_names}
+    source = {name: column.name for column in plan.columns for name in column.value_names}
     ranks = np.diff(path.ranks, prepend=0)
     return [
         {

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.blocks import ColumnPlan, SourceColumn, read_rows
+from distfms.data.batches import ColumnPlan, SourceColumn, read_rows
 from distfms.data.dataset import ParquetDataset, Partition, PartitionReader
 from distfms.data.roles import Roles, is_categorical, resolve_roles
 from distfms.errors import DataError

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.blocks import ColumnPlan, RowBlock
+from distfms.data.batches import ColumnPlan, RowBatch
 from distfms.data.dataset import Partition
 from distfms.data.folds import hash_keys
 from distfms.methods.contract import PartialReader
@@ -67,7 +67,7 @@ class ComomentBlockReader(PartialReader):
             train = ComomentBlock.from_block(values, own, weight, overwrite=True, sums=sums)
         return Bundle({"block": Folded((train, nothing)), **members})
 
-    def _totals(self, block: RowBlock) -> dict[str, Folded[Any]]:
+    def _totals(self, block: RowBatch) -> dict[str, Folded[Any]]:
         n_features, n_targets = block.n_features, len(block.target)
         has_gaps = self.source.section.missing == "mean"
 
@@ -103,7 +103,7 @@ class NarrowedSource(RowSource):
 
     everything: ColumnPlan
 
-    def read(self, partition: Partition) -> RowBlock:
+    def read(self, partition: Partition) -> RowBatch:
         """Read a partition; what is left out depends on all columns."""
         block = RowSource(
             self.reader, self.section, self.seed, self.held_out, self.everything
@@ -206,7 +206,7 @@ class ScoreReader(PartialReader):
     def _test_only(self, nothing: Any, test: Any) -> Folded[Any]:
         return Folded((nothing,) * (self.source.n_parts - 1) + (test,))
 
-    def _accuracy(self, block: RowBlock, rows: slice) -> AccuracyCounts:
+    def _accuracy(self, block: RowBatch, rows: slice) -> AccuracyCounts:
         n_models, _, n_targets = self.scorers.coefficients.shape
         result = AccuracyCounts.empty(n_models, n_targets)
         for chunk in self._chunks(rows):
@@ -218,7 +218,7 @@ class ScoreReader(PartialReader):
             )
         return result
 
-    def _ranking(self, block: RowBlock, rows: slice) -> RankingScores:
+    def _ranking(self, block: RowBatch, rows: slice) -> RankingScores:
         result = RankingScores.empty(len(self.scorers.coefficients))
         for chunk in self._chunks(rows):
             assert block.rows.query is not None

@@ -378,7 +378,7 @@ def test_limits_below_one(tmp_path, limits):
 
 def test_importing_the_package_does_not_load_pyarrow():
     code = (
-        "import sys, distfms.data.blocks, distfms.data.judgments, distfms.data.dataset; "
+        "import sys, distfms.data.batches, distfms.data.judgments, distfms.data.dataset; "
         "sys.exit('pyarrow' in sys.modules or 'fsspec' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -91,24 +91,24 @@ def test_two_forms_of_one_attribute(columns, message):
 def test_lists_of_any_length(tmp_path, dtype, row_group_size):
     lists = [[1, 2, 3], [], None, [4], [None, 5]]
     columns = {"a": pa.array(lists, dtype), "y": np.arange(5.0)}
-    block = read(open_table(tmp_path, columns, row_group_size))
-    assert as_lists(block.attributes[0]) == [[1, 2, 3], [], [], [4], [5]]
-    assert block.attributes[0].values.dtype == np.float64
-    assert block.attributes[0].offsets.dtype == np.int64
-    assert (block.names, block.label.tolist()) == (("a",), [0, 1, 2, 3, 4])
+    batch = read(open_table(tmp_path, columns, row_group_size))
+    assert as_lists(batch.attributes[0]) == [[1, 2, 3], [], [], [4], [5]]
+    assert batch.attributes[0].values.dtype == np.float64
+    assert batch.attributes[0].offsets.dtype == np.int64
+    assert (batch.names, batch.label.tolist()) == (("a",), [0, 1, 2, 3, 4])
 
 
 def test_lists_of_fixed_size(tmp_path):
     lists = [[1.0, 2.0], None, [3.0, None], [4.0, NAN]]
     columns = {"a": pa.array(lists, pa.list_(pa.float64(), 2)), "y": np.arange(4.0)}
-    block = read(open_table(tmp_path, columns))
-    assert as_lists(block.attributes[0]) == [[1, 2], [], [3], [4]]
+    batch = read(open_table(tmp_path, columns))
+    assert as_lists(batch.attributes[0]) == [[1, 2], [], [3], [4]]
 
 
 def test_nan_and_null_inside_lists_are_absent_judgments(tmp_path):
     lists = [[NAN, 1.0], [NAN], [2.0, None, 3.0, NAN]]
-    block = read(open_table(tmp_path, {"a": lists, "y": np.arange(3.0)}))
-    assert as_lists(block.attributes[0]) == [[1], [], [2, 3]]
+    batch = read(open_table(tmp_path, {"a": lists, "y": np.arange(3.0)}))
+    assert as_lists(batch.attributes[0]) == [[1], [], [2, 3]]
 
 
 def test_values_hidden_under_null_lists_are_no_judgments():
@@ -136,17 +136,17 @@ def test_values_are_shared_with_arrow():
 @pytest.mark.parametrize("hole", [None, NAN])
 def test_numbered_columns(tmp_path, hole):
     columns = {"a__2": [4.0, hole, 6.0], "a__1": [1, 2, 3], "y": np.arange(3.0), "b": [7, 8, None]}
-    block = read(open_table(tmp_path, columns))
-    assert block.names == ("a", "b")
-    assert as_lists(block.attributes[0]) == [[1, 4], [2], [3, 6]]
-    assert as_lists(block.attributes[1]) == [[7], [8], []]
+    batch = read(open_table(tmp_path, columns))
+    assert batch.names == ("a", "b")
+    assert as_lists(batch.attributes[0]) == [[1, 4], [2], [3, 6]]
+    assert as_lists(batch.attributes[1]) == [[7], [8], []]
 
 
 def test_numbered_columns_without_holes_share_one_length(tmp_path):
     columns = {"a__1": [1.0, 2.0], "a__2": [3.0, 4.0], "y": [0.0, 1.0]}
-    block = read(open_table(tmp_path, columns))
-    assert block.attributes[0].values.tolist() == [1, 3, 2, 4]
-    assert block.attributes[0].offsets.tolist() == [0, 2, 4]
+    batch = read(open_table(tmp_path, columns))
+    assert batch.attributes[0].values.tolist() == [1, 3, 2, 4]
+    assert batch.attributes[0].offsets.tolist() == [0, 2, 4]
 
 
 @pytest.mark.parametrize("row_group_size", [None, 7])
@@ -161,35 +161,35 @@ def test_objects_are_ordered_by_part(tmp_path, row_group_size):
         "id": [f"face {i}" for i in range(n)],
     }
     dataset = open_table(tmp_path, columns, row_group_size)
-    block = read(dataset, id="id", weight="w", folds=FoldPlan(3, 0.25, 2))
+    batch = read(dataset, id="id", weight="w", folds=FoldPlan(3, 0.25, 2))
     parts = assign_parts(columns["id"], n_folds=3, test=0.25, seed=2)
     order = np.argsort(parts, kind="stable").tolist()
     assert order != list(range(n))
-    even, uneven, number = block.attributes
+    even, uneven, number = batch.attributes
     assert as_lists(even) == [columns["even"][i] for i in order]
     assert as_lists(uneven) == [columns["any"][i] for i in order]
     assert as_lists(number) == [[i] for i in order]
-    assert block.label.tolist() == block.weight.tolist() == block.row_ids.tolist() == order
-    assert block.keys.tolist() == [f"face {i}" for i in order]
+    assert batch.label.tolist() == batch.weight.tolist() == batch.row_ids.tolist() == order
+    assert batch.keys.tolist() == [f"face {i}" for i in order]
     for part in range(4):
-        attributes, label, weight = block.part_view(part)
+        attributes, label, weight = batch.part_view(part)
         expected = [i for i in order if parts[i] == part]
         assert label.tolist() == weight.tolist() == expected
         assert as_lists(attributes[0]) == [columns["even"][i] for i in expected]
 
 
 def test_no_target_no_label(tmp_path):
-    block = read(open_table(tmp_path, {"a": [[1.0]]}), target=None)
-    assert block.label is None
-    assert block.part_view(0)[1:] == (None, None)
-    assert block.n_rows == 1
+    batch = read(open_table(tmp_path, {"a": [[1.0]]}), target=None)
+    assert batch.label is None
+    assert batch.part_view(0)[1:] == (None, None)
+    assert batch.n_rows == 1
 
 
 def test_only_the_first_judgments_are_kept(tmp_path):
     columns = {"a": [[1.0, 2.0], [3.0]], "b": [[4.0], [5.0, 6.0]], "y": [0.0, 1.0]}
-    block = first_judgments(read(open_table(tmp_path, columns)), [1, 0])
-    assert as_lists(block.attributes[0]) == [[1], [3]]
-    assert as_lists(block.attributes[1]) == [[], []]
+    batch = first_judgments(read(open_table(tmp_path, columns)), [1, 0])
+    assert as_lists(batch.attributes[0]) == [[1], [3]]
+    assert as_lists(batch.attributes[1]) == [[], []]
 
 
 @pytest.mark.parametrize("folds", [None, FoldPlan(2, 0.3)])
@@ -214,9 +214,9 @@ def test_missing_and_infinite_labels(tmp_path):
     for missing in ("error", "mean"):
         with pytest.raises(DataError, match=message):
             read(dataset, missing=missing)
-    block = read(dataset, missing="drop")
-    assert (block.label.tolist(), block.n_dropped, block.row_ids.tolist()) == ([0.0], 2, [0])
-    assert as_lists(block.attributes[0]) == [[1.0]]
+    batch = read(dataset, missing="drop")
+    assert (batch.label.tolist(), batch.n_dropped, batch.row_ids.tolist()) == ([0.0], 2, [0])
+    assert as_lists(batch.attributes[0]) == [[1.0]]
     columns["y"] = [0.0, float("inf"), 1.0]
     with pytest.raises(DataError, match=r"'y' of .* has 1 infinite value"):
         read(open_table(tmp_path, columns), missing="drop")

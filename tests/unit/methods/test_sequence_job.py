@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
 
-from distfms.data.blocks import ColumnPlan
+from distfms.data.batches import ColumnPlan
 from distfms.data.dataset import open_dataset
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Inputs

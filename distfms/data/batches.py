@@ -1,6 +1,6 @@
-"""Row blocks: one partition as a C-ordered ``(columns, rows)`` array of float64.
+"""Row batches: one partition as a C-ordered ``(columns, rows)`` array of float64.
 
-``block @ block.T`` of such an array is one BLAS rank-k update, and each part of the rows is a
+``batch @ batch.T`` of such an array is one BLAS rank-k update, and each part of the rows is a
 contiguous run of columns, so per-fold statistics are slices.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from distfms.data.categories import Categories, categorical_columns, level_codes
 from distfms.data.columns import (
-    block_buffer,
+    batch_buffer,
     fill_columns,
     in_file_order,
     refuse_infinite,
@@ -35,20 +35,20 @@ MissingPolicy = Literal["error", "drop", "mean"]
 """What to do about missing features: refuse, leave the row out, or leave NaN for the mean."""
 
 
-#: Bytes of a block that are filled before they are summed: the sum finds them in the cache.
+#: Bytes of a batch that are filled before they are summed: the sum finds them in the cache.
 _RUN_BYTES = 2**19
 
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """A Parquet column and the block rows it becomes.
+    """A Parquet column and the rows of the batch it becomes.
 
     Attributes
     ----------
     name : str
         Column name.
     start, stop : int
-        Block rows ``[start, stop)``: one for a number, one for each level of a category.
+        Batch rows ``[start, stop)``: one for a number, one for each level of a category.
     levels : tuple of str or None
         Levels of a category, ascending; None for a number.
     """
@@ -59,8 +59,8 @@ class SourceColumn:
     levels: tuple[str, ...] | None = None
 
     @property
-    def block_names(self) -> tuple[str, ...]:
-        """Names of the block rows: ``column`` or ``column=level``."""
+    def value_names(self) -> tuple[str, ...]:
+        """Names of the rows of the batch: ``column`` or ``column=level``."""
         if self.levels is None:
             return (self.name,)
         return tuple(f"{self.name}={level}" for level in self.levels)
@@ -68,12 +68,12 @@ class SourceColumn:
 
 @dataclass(frozen=True)
 class ColumnPlan:
-    """How the columns of a dataset become rows of a block: features first, then targets.
+    """How the columns of a dataset become rows of a batch: features first, then targets.
 
     Attributes
     ----------
     columns : tuple of SourceColumn
-        In the order of the block rows.
+        In the order of the rows of the batch.
     roles : Roles
     unknown : {'error', 'zero'}
         What to do about a category that is no level: refuse (while learning, where all levels
@@ -93,7 +93,7 @@ class ColumnPlan:
         *,
         unknown: Literal["error", "zero"] = "error",
     ) -> ColumnPlan:
-        """Plan the block of all features and targets.
+        """Plan the batch of all features and targets.
 
         Parameters
         ----------
@@ -129,27 +129,27 @@ class ColumnPlan:
 
     @property
     def n_columns(self) -> int:
-        """Number of block rows."""
+        """Number of rows of the batch."""
         return self.columns[-1].stop if self.columns else 0
 
     @property
     def n_features(self) -> int:
-        """Number of block rows that are features; the targets follow."""
+        """Number of rows of the batch that are features; the targets follow."""
         return self.n_columns - len(self.roles.target)
 
     @property
-    def block_names(self) -> tuple[str, ...]:
-        """Names of the block rows."""
-        return tuple(name for column in self.columns for name in column.block_names)
+    def value_names(self) -> tuple[str, ...]:
+        """Names of the rows of the batch."""
+        return tuple(name for column in self.columns for name in column.value_names)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """Names of the block rows that are features."""
-        return self.block_names[: self.n_features]
+        """Names of the rows of the batch that are features."""
+        return self.value_names[: self.n_features]
 
     @property
     def column_groups(self) -> dict[str, tuple[int, ...]]:
-        """Block rows of each source feature; those of a category belong together."""
+        """Batch rows of each source feature; those of a category belong together."""
         features = self.columns[: len(self.roles.features)]
         return {column.name: tuple(range(column.start, column.stop)) for column in features}
 
@@ -182,14 +182,14 @@ class ColumnPlan:
 
 
 @dataclass(frozen=True)
-class RowBlock:
+class RowBatch:
     """One partition as numbers.
 
     Attributes
     ----------
     values : ndarray of float64, shape (n_columns, n_rows)
         C-ordered; features, then targets. NaN where a feature is missing (policy ``mean``).
-        A view of the thread's buffer: valid until the next block is read on the same thread.
+        A view of the thread's buffer: valid until the next batch is read on the same thread.
         :meth:`copy` keeps it.
     names : tuple of str
         Names of the rows of `values`.
@@ -258,8 +258,8 @@ class RowBlock:
         """Ids of the rows, or their queries where there is no id column."""
         return self.rows.query if self.rows.id is None else self.rows.id
 
-    def restricted(self, columns: Sequence[int], n_features: int) -> RowBlock:
-        """Return a block of some of the columns, which owns its values.
+    def restricted(self, columns: Sequence[int], n_features: int) -> RowBatch:
+        """Return a batch of some of the columns, which owns its values.
 
         Parameters
         ----------
@@ -277,8 +277,8 @@ class RowBlock:
             part_sums=None if self.part_sums is None else self.part_sums[:, own],
         )
 
-    def copy(self) -> RowBlock:
-        """Return a block that owns its values."""
+    def copy(self) -> RowBatch:
+        """Return a batch that owns its values."""
         return replace(self, values=self.values.copy())
 
 
@@ -289,8 +289,8 @@ def read_rows(
     *,
     folds: FoldPlan | None = None,
     missing: MissingPolicy = "error",
-) -> RowBlock:
-    """Read one partition as a block, rows ordered by part.
+) -> RowBatch:
+    """Read one partition as a batch, rows ordered by part.
 
     Parameters
     ----------
@@ -305,8 +305,8 @@ def read_rows(
 
     Returns
     -------
-    RowBlock
-        Its values are valid until the next block is read on the same thread.
+    RowBatch
+        Its values are valid until the next batch is read on the same thread.
 
     Raises
     ------
@@ -317,22 +317,22 @@ def read_rows(
     Notes
     -----
     Columns are decoded about 4 MiB at a time on the calling thread and copied straight into a
-    buffer that the thread reuses, so memory is one block plus one batch.
+    buffer that the thread reuses, so memory is one batch plus these.
     """
     reader = source.reader
     rows = read_row_index(reader, partition, plan.roles, folds)
-    values = block_buffer(plan.n_columns, partition.n_rows)
+    values = batch_buffer(plan.n_columns, partition.n_rows)
     filler = _Filler(reader, partition, plan, rows, missing, values)
     by_name = {column.name: column for column in plan.columns}
-    for table in reader.batches(partition, list(by_name)):
+    for table in reader.column_tables(partition, list(by_name)):
         filler.fill([by_name[name] for name in table.column_names], table)
     incomplete = filler.incomplete
     if incomplete is None or not incomplete.any():
         sums = filler.part_sums
-        return RowBlock(values, plan.block_names, plan.n_features, rows, part_sums=sums)
+        return RowBatch(values, plan.value_names, plan.n_features, rows, part_sums=sums)
     dropped = tuple(int(np.count_nonzero(incomplete[part])) for part in rows.part_slices)
     kept = _compact(values, ~incomplete)
-    return RowBlock(kept, plan.block_names, plan.n_features, rows.keep(~incomplete), dropped)
+    return RowBatch(kept, plan.value_names, plan.n_features, rows.keep(~incomplete), dropped)
 
 
 def require_observed(names: Sequence[str], n_observed: np.ndarray) -> None:
@@ -360,7 +360,7 @@ def require_observed(names: Sequence[str], n_observed: np.ndarray) -> None:
 
 
 class _Filler:
-    """Fills a block some columns at a time and applies the policy on what is not finite."""
+    """Fills a batch some columns at a time and applies the policy on what is not finite."""
 
     def __init__(
         self,
@@ -383,7 +383,7 @@ class _Filler:
         self.incomplete: np.ndarray | None = None
 
     def fill(self, columns: Sequence[SourceColumn], table: pa.Table) -> None:
-        """Fill the block rows of some source columns that follow one another."""
+        """Fill the rows of the batch of some source columns that follow one another."""
         for is_category, found in groupby(columns, lambda column: column.levels is not None):
             run = list(found)
             if not is_category:
@@ -393,7 +393,7 @@ class _Filler:
                 self._fill_category(column, table)
 
     def _fill_numbers(self, columns: Sequence[SourceColumn], table: pa.Table) -> None:
-        """Fill the block rows of consecutive numeric columns."""
+        """Fill the rows of the batch of consecutive numeric columns."""
         if len(columns) < table.num_columns:
             table = table.select([column.name for column in columns])
         start, stop = columns[0].start, columns[-1].stop
@@ -405,7 +405,7 @@ class _Filler:
             self._look_at(columns[int(index)])
 
     def _sum(self, rows: slice) -> None:
-        """Sum block rows by part."""
+        """Sum rows of the batch by part."""
         with np.errstate(over="ignore", invalid="ignore"):
             for part, columns in self.parts:
                 self.part_sums[part, rows] = self.values[rows, columns].sum(axis=1)
@@ -454,7 +454,7 @@ class _Filler:
 
 
 def _compact(values: np.ndarray, keep: np.ndarray) -> np.ndarray:
-    """Drop columns of a block in place, giving a C-ordered view of the same memory."""
+    """Drop columns of a batch in place, giving a C-ordered view of the same memory."""
     n_kept = int(np.count_nonzero(keep))
     flat = values.reshape(-1)
     for row in range(len(values)):  # ascending, so a row is read before it is overwritten

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distfms.data.blocks import ColumnPlan, read_rows
+from distfms.data.batches import ColumnPlan, read_rows
 from distfms.data.dataset import open_dataset
 from distfms.data.folds import FoldPlan
 from distfms.data.judgments import detect_layout, read_judgments
@@ -47,7 +47,7 @@ def test_partitions_cover_the_rows_once_and_in_order(sizes, row_group_size, limi
 
 @lean
 @given(data=st.data(), sizes=shards, row_group_size=st.integers(1, 5))
-def test_keyed_blocks_hold_the_same_rows_in_each_part_however_they_are_sharded(
+def test_keyed_batches_hold_the_same_rows_in_each_part_however_they_are_sharded(
     data, sizes, row_group_size
 ):
     n = sum(sizes)
@@ -91,9 +91,9 @@ def rows_by_part(dataset, policy):
     plan = ColumnPlan.from_schema(dataset.schema, roles, {"c": ("u", "v")})
     parts = [[] for _ in range(4)]
     for partition in dataset.partitions:
-        block = read_rows(dataset, partition, plan, folds=FoldPlan(3, 0.25, 1), missing=policy)
-        for part, rows in zip(parts, block.part_slices, strict=True):
-            part += [tuple(map(shown, row)) for row in block.values[:, rows].T.tolist()]
+        batch = read_rows(dataset, partition, plan, folds=FoldPlan(3, 0.25, 1), missing=policy)
+        for part, rows in zip(parts, batch.part_slices, strict=True):
+            part += [tuple(map(shown, row)) for row in batch.values[:, rows].T.tolist()]
     return parts
 
 
@@ -118,10 +118,10 @@ def test_judgments_are_what_was_written_in_every_form(data, sizes, row_group_siz
         roles = resolve_roles(dataset.schema, target="y", judgments=True)
         layout = detect_layout(dataset.schema, roles)
         for partition in dataset.partitions:
-            block = read_judgments(dataset, partition, layout, roles, folds=FoldPlan(2, 0.3))
-            for row, label in enumerate(block.label.astype(int).tolist()):
+            batch = read_judgments(dataset, partition, layout, roles, folds=FoldPlan(2, 0.3))
+            for row, label in enumerate(batch.label.astype(int).tolist()):
                 seen.append(label)
-                a, b, f = (r.rows(row, row + 1).content().tolist() for r in block.attributes)
+                a, b, f = (r.rows(row, row + 1).content().tolist() for r in batch.attributes)
                 assert a == [v for v in lists[label] or [] if shown(v) is not None]
                 assert b == f == [v for v in fixed[label] if shown(v) is not None]
     assert sorted(seen) == list(range(n))

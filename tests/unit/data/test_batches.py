@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import distfms.data.blocks as blocks_module
+import distfms.data.batches as batches_module
 import distfms.data.dataset as dataset_module
-from distfms.data.blocks import ColumnPlan, read_rows, require_observed
+from distfms.data.batches import ColumnPlan, read_rows, require_observed
 from distfms.data.columns import release_buffers
 from distfms.data.dataset import open_dataset
 from distfms.data.folds import FoldPlan, assign_parts
@@ -33,16 +33,16 @@ def read(dataset, *, folds=None, missing="error", levels=None, unknown="error", 
 
 def test_features_then_target_as_rows_of_a_contiguous_array(tmp_path):
     dataset = open_table(tmp_path, {"y": [1.0, 2.0], "b": [3.0, 4.0], "a": [5.0, 6.0]})
-    block = read(dataset, features=["a", "b"])
-    assert block.names == ("a", "b", "y")
-    assert block.values.tolist() == [[5, 6], [3, 4], [1, 2]]
-    assert block.values.flags.c_contiguous
-    assert block.values.dtype == np.float64
-    assert block.features.tolist() == [[5, 6], [3, 4]]
-    assert block.target.tolist() == [[1, 2]]
-    assert block.part_slices == (slice(0, 2), slice(2, 2))
-    assert block.row_ids.tolist() == [0, 1]
-    assert (block.weight, block.keys) == (None, None)
+    batch = read(dataset, features=["a", "b"])
+    assert batch.names == ("a", "b", "y")
+    assert batch.values.tolist() == [[5, 6], [3, 4], [1, 2]]
+    assert batch.values.flags.c_contiguous
+    assert batch.values.dtype == np.float64
+    assert batch.features.tolist() == [[5, 6], [3, 4]]
+    assert batch.target.tolist() == [[1, 2]]
+    assert batch.part_slices == (slice(0, 2), slice(2, 2))
+    assert batch.row_ids.tolist() == [0, 1]
+    assert (batch.weight, batch.keys) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_booleans_and_nulls(tmp_path):
         "real": [0.5, None, float("nan")],
         "y": [0.0, 0.0, 0.0],
     }
-    block = read(open_table(tmp_path, columns), missing="mean")
+    batch = read(open_table(tmp_path, columns), missing="mean")
     expected = [[1, np.nan, 0], [2.0**60, np.nan, 1], [0.5, np.nan, np.nan], [0, 0, 0]]
-    np.testing.assert_array_equal(block.values, expected)
+    np.testing.assert_array_equal(batch.values, expected)
 
 
 def test_rows_are_ordered_by_part_and_everything_goes_with_them(tmp_path):
@@ -85,18 +85,18 @@ def test_rows_are_ordered_by_part_and_everything_goes_with_them(tmp_path):
     # 8 row groups in one partition: the columns come in several chunks.
     dataset = open_table(tmp_path, columns, row_group_size=25)
     folds = FoldPlan(3, 0.2, seed=4)
-    block = read(dataset, folds=folds, weight="w", id="key")
+    batch = read(dataset, folds=folds, weight="w", id="key")
     parts = assign_parts(columns["key"], n_folds=3, test=0.2, seed=4)
     order = np.argsort(parts, kind="stable")
     assert set(parts.tolist()) == {0, 1, 2, 3}
-    assert block.part.tolist() == parts[order].tolist()
-    assert block.values.tolist() == [order.tolist(), order.tolist(), (-order).tolist()]
-    assert block.weight.tolist() == (order / 7).tolist()
-    assert block.keys.tolist() == [columns["key"][i] for i in order]
-    assert block.row_ids.tolist() == order.tolist()
-    for p, rows in enumerate(block.part_slices):
-        assert set(block.part[rows].tolist()) <= {p}
-    assert sum(rows.stop - rows.start for rows in block.part_slices) == n
+    assert batch.part.tolist() == parts[order].tolist()
+    assert batch.values.tolist() == [order.tolist(), order.tolist(), (-order).tolist()]
+    assert batch.weight.tolist() == (order / 7).tolist()
+    assert batch.keys.tolist() == [columns["key"][i] for i in order]
+    assert batch.row_ids.tolist() == order.tolist()
+    for p, rows in enumerate(batch.part_slices):
+        assert set(batch.part[rows].tolist()) <= {p}
+    assert sum(rows.stop - rows.start for rows in batch.part_slices) == n
 
 
 def test_row_ids_count_through_the_dataset(tmp_path):
@@ -110,10 +110,10 @@ def test_row_ids_count_through_the_dataset(tmp_path):
 
 def test_several_targets_query_and_time(tmp_path):
     columns = {"x": [1.0, 2.0], "y": [3.0, 4.0], "z": [5.0, 6.0], "q": ["m", "n"], "t": [8, 9]}
-    block = read(open_table(tmp_path, columns), target=["z", "y"], query="q", time="t")
-    assert block.target.tolist() == [[5, 6], [3, 4]]
-    assert block.keys.tolist() == ["m", "n"]
-    assert block.rows.time.tolist() == [8, 9]
+    batch = read(open_table(tmp_path, columns), target=["z", "y"], query="q", time="t")
+    assert batch.target.tolist() == [[5, 6], [3, 4]]
+    assert batch.keys.tolist() == ["m", "n"]
+    assert batch.rows.time.tolist() == [8, 9]
 
 
 def test_columns_are_the_same_however_they_are_batched(tmp_path, monkeypatch):
@@ -130,13 +130,13 @@ def test_columns_are_the_same_however_they_are_batched(tmp_path, monkeypatch):
 @pytest.mark.parametrize("folds", [None, FoldPlan(3, 0.3, 1)])
 @pytest.mark.parametrize("row_group_size", [None, 30])
 def test_part_sums_are_those_of_the_values(tmp_path, monkeypatch, run_bytes, folds, row_group_size):
-    monkeypatch.setattr(blocks_module, "_RUN_BYTES", run_bytes)
+    monkeypatch.setattr(batches_module, "_RUN_BYTES", run_bytes)
     rng = np.random.default_rng(3)
     table = {name: rng.normal(size=100) for name in ("a", "b", "y")}
     table |= {"c": pa.array(["u", "v"] * 50).dictionary_encode(), "i": rng.integers(0, 9, 100)}
-    block = read(open_table(tmp_path, table, row_group_size), folds=folds, levels=LEVELS)
-    sums = [block.values[:, part].sum(axis=1) for part in block.part_slices]
-    np.testing.assert_array_equal(block.part_sums, sums)
+    batch = read(open_table(tmp_path, table, row_group_size), folds=folds, levels=LEVELS)
+    sums = [batch.values[:, part].sum(axis=1) for part in batch.part_slices]
+    np.testing.assert_array_equal(batch.part_sums, sums)
 
 
 def test_part_sums_where_values_are_missing(tmp_path):
@@ -176,32 +176,32 @@ def test_the_buffer_is_reused_in_a_thread_and_a_copy_is_kept(tmp_path):
     assert read(small).values.tolist() == [[2.0], [2.0]]
 
 
-def test_some_columns_of_a_block(tmp_path):
+def test_some_columns_of_a_batch(tmp_path):
     columns = {name: np.arange(4.0) + 10 * k for k, name in enumerate("abcy")}
     columns["b"][2] = np.nan
     for missing in ("mean", "drop"):
         dataset = open_table(tmp_path, columns)
-        block = read(dataset, target="y", missing=missing, folds=FoldPlan(2, 0.0, 0))
-        some = block.restricted([2, 0, 3], 2)
+        batch = read(dataset, target="y", missing=missing, folds=FoldPlan(2, 0.0, 0))
+        some = batch.restricted([2, 0, 3], 2)
         assert some.names == ("c", "a", "y")
-        np.testing.assert_array_equal(some.features, block.values[[2, 0]])
-        np.testing.assert_array_equal(some.target, block.target)
-        assert some.rows is block.rows
-        assert not np.shares_memory(some.values, block.values)
+        np.testing.assert_array_equal(some.features, batch.values[[2, 0]])
+        np.testing.assert_array_equal(some.target, batch.target)
+        assert some.rows is batch.rows
+        assert not np.shares_memory(some.values, batch.values)
         if missing == "mean":
-            np.testing.assert_array_equal(some.part_sums, block.part_sums[:, [2, 0, 3]])
+            np.testing.assert_array_equal(some.part_sums, batch.part_sums[:, [2, 0, 3]])
         else:
             assert some.part_sums is None
-            assert some.dropped == block.dropped
+            assert some.dropped == batch.dropped
 
 
 def test_categories_become_indicator_rows(tmp_path):
     columns = {"x": [1.0, 2.0, 3.0], "c": ["v", None, "u"], "y": [0.0, 0.0, 0.0]}
     dataset = open_table(tmp_path, columns)
-    block = read(dataset, levels=LEVELS, missing="mean")
-    assert block.names == ("x", "c=u", "c=v", "y")
+    batch = read(dataset, levels=LEVELS, missing="mean")
+    assert batch.names == ("x", "c=u", "c=v", "y")
     expected = [[1, 2, 3], [0, np.nan, 1], [1, np.nan, 0], [0, 0, 0]]
-    np.testing.assert_array_equal(block.values, expected)
+    np.testing.assert_array_equal(batch.values, expected)
 
 
 def test_the_plan_tells_which_rows_belong_to_a_category(tmp_path):
@@ -211,20 +211,20 @@ def test_the_plan_tells_which_rows_belong_to_a_category(tmp_path):
     assert plan.column_groups == {"c": (0, 1), "x": (2,)}
     assert (plan.n_columns, plan.n_features) == (4, 3)
     assert plan.feature_names == ("c=u", "c=v", "x")
-    assert plan.without_target().block_names == ("c=u", "c=v", "x")
+    assert plan.without_target().value_names == ("c=u", "c=v", "x")
     assert plan.without_target().roles.weight is None
     fewer = plan.restricted(["x"])
-    assert fewer.block_names == ("x", "y")
-    block = read_rows(dataset, dataset.partitions[0], plan.restricted(["x", "c"]))
-    assert block.values.tolist() == [[1.0], [0.0], [1.0], [0.0]]
+    assert fewer.value_names == ("x", "y")
+    batch = read_rows(dataset, dataset.partitions[0], plan.restricted(["x", "c"]))
+    assert batch.values.tolist() == [[1.0], [0.0], [1.0], [0.0]]
 
 
 def test_unknown_categories(tmp_path):
     dataset = open_table(tmp_path, {"c": ["v", "new", None], "y": [0.0, 0.0, 0.0]})
     with pytest.raises(DataError, match=r"'c' of .*a\.parquet holds 'new'"):
         read(dataset, levels=LEVELS, missing="mean")
-    block = read(dataset, levels=LEVELS, missing="mean", unknown="zero")
-    np.testing.assert_array_equal(block.features, [[0, 0, np.nan], [1, 0, np.nan]])
+    batch = read(dataset, levels=LEVELS, missing="mean", unknown="zero")
+    np.testing.assert_array_equal(batch.features, [[0, 0, np.nan], [1, 0, np.nan]])
     with pytest.raises(DataError, match="levels of the categorical column 'c' are unknown"):
         read(dataset)
 
@@ -248,29 +248,29 @@ def test_missing_values_are_refused_with_column_file_row_group_and_count(tmp_pat
 
 
 def test_rows_with_missing_values_are_dropped(tmp_path):
-    block = read(missing_table(tmp_path), levels=LEVELS, missing="drop", weight="w")
+    batch = read(missing_table(tmp_path), levels=LEVELS, missing="drop", weight="w")
     kept = [0, 1, 2, 3, 5, 6, 8]
-    assert block.values.tolist() == [kept, [1] * 7, [0] * 7, kept]
-    assert block.values.flags.c_contiguous
-    assert (block.row_ids.tolist(), block.weight.tolist()) == (kept, kept)
-    assert (block.n_rows, block.n_dropped) == (7, 3)
-    assert block.part_slices == (slice(0, 7), slice(7, 7))
+    assert batch.values.tolist() == [kept, [1] * 7, [0] * 7, kept]
+    assert batch.values.flags.c_contiguous
+    assert (batch.row_ids.tolist(), batch.weight.tolist()) == (kept, kept)
+    assert (batch.n_rows, batch.n_dropped) == (7, 3)
+    assert batch.part_slices == (slice(0, 7), slice(7, 7))
 
 
 def test_dropping_keeps_parts_together(tmp_path):
     dataset = missing_table(tmp_path)
     folds = FoldPlan(2, 0.3, 5)
-    block = read(dataset, levels=LEVELS, missing="drop", folds=folds).copy()
+    batch = read(dataset, levels=LEVELS, missing="drop", folds=folds).copy()
     full = read(dataset, levels=LEVELS, missing="mean", folds=folds).copy()
     part_of = dict(zip(full.row_ids.tolist(), full.part.tolist(), strict=True))
-    assert [part_of[row] for row in block.row_ids.tolist()] == block.part.tolist()
-    assert block.values[0].tolist() == block.row_ids.tolist()
+    assert [part_of[row] for row in batch.row_ids.tolist()] == batch.part.tolist()
+    assert batch.values[0].tolist() == batch.row_ids.tolist()
 
 
 def test_all_rows_may_be_dropped(tmp_path):
     dataset = open_table(tmp_path, {"x": pa.array([None, None], pa.float64()), "y": [1.0, 2.0]})
-    block = read(dataset, missing="drop")
-    assert block.values.shape == (2, 0)
+    batch = read(dataset, missing="drop")
+    assert batch.values.shape == (2, 0)
     with pytest.raises(DataError, match=r"'x' of .* has all 2 values missing"):
         read(dataset)
 
@@ -280,19 +280,19 @@ def test_a_missing_target_is_refused_or_drops_its_row(tmp_path):
     with pytest.raises(DataError, match=r"'y' of .* has 1 missing value .*`missing: drop` in"):
         read(dataset, features=["z"])
     assert read(dataset, features=["x"], missing="drop").values.tolist() == [[1.0], [1.0]]
-    block = read(dataset, features=["x"], missing="mean")
-    np.testing.assert_array_equal(block.values, [[1.0, np.nan], [1.0, 3.0]])
-    assert (block.dropped, block.row_ids.tolist()) == ((1, 0), [0, 2])
+    batch = read(dataset, features=["x"], missing="mean")
+    np.testing.assert_array_equal(batch.values, [[1.0, np.nan], [1.0, 3.0]])
+    assert (batch.dropped, batch.row_ids.tolist()) == ((1, 0), [0, 2])
 
 
 def test_dropped_rows_are_counted_by_part(tmp_path):
     dataset = open_table(tmp_path, {"x": np.arange(60.0), "y": [None, 1.0] * 30})
     folds = FoldPlan(3, 0.25, 1)
     every = read(dataset, missing="mean", folds=folds, target="x", features=["y"]).copy()
-    block = read(dataset, missing="mean", folds=folds)
+    batch = read(dataset, missing="mean", folds=folds)
     gone = every.part[every.row_ids % 2 == 0]
-    assert block.dropped == tuple(np.bincount(gone, minlength=4).tolist())
-    assert block.n_dropped == 30
+    assert batch.dropped == tuple(np.bincount(gone, minlength=4).tolist())
+    assert batch.n_dropped == 30
 
 
 @pytest.mark.parametrize("missing", ["error", "drop", "mean"])
