@@ -122,7 +122,7 @@ def test_columns_are_the_same_however_they_are_batched(tmp_path, monkeypatch):
     dataset = open_table(tmp_path, columns)
     whole = read(dataset).copy()
     for size in (1, 3 * 8 * 50):
-        monkeypatch.setattr(dataset_module, "_BATCH_BYTES", size)
+        monkeypatch.setattr(dataset_module, "_TABLE_BYTES", size)
         np.testing.assert_array_equal(read(dataset).values, whole.values)
 
 
