@@ -52,20 +52,22 @@ def nearest_psd(matrix: np.ndarray) -> np.ndarray:
     return (result + result.T) / 2
 
 
-def pinv_solve(matrix: np.ndarray, rhs: np.ndarray, rtol: float | None = None) -> np.ndarray:
-    """Minimum-norm least-squares solution ``matrix⁺ rhs`` of a symmetric system.
+def symmetric_pinv(matrix: np.ndarray, rtol: float | None = None) -> np.ndarray:
+    """Symmetric generalised inverse of a positive semi-definite matrix, whatever its units.
 
     Parameters
     ----------
-    matrix : ndarray of shape (d, d)
+    matrix : ndarray of shape (n, n)
         Symmetric, finite.
-    rhs : ndarray of shape (d,) or (d, m)
     rtol : float, optional
-        Eigenvalues of magnitude at most `rtol` times the largest count as zero. Default: d·ε.
+        Eigenvalues of the matrix scaled to a unit diagonal count as zero up to `rtol` times the
+        largest. Default: 10·n·ε.
 
     Returns
     -------
-    ndarray of the shape of `rhs`
+    ndarray of shape (n, n)
+        The inverse where there is one; otherwise the pseudo-inverse of the scaled matrix, scaled
+        back, so that the rank does not depend on the units of the columns.
 
     Raises
     ------
@@ -73,16 +75,15 @@ def pinv_solve(matrix: np.ndarray, rhs: np.ndarray, rtol: float | None = None) -
         If `matrix` is not finite.
     """
     symmetric = _symmetric(matrix)
-    rhs = np.asarray(rhs, dtype=np.float64)
     if not symmetric.size:
-        return rhs.copy()
-    values, vectors = scipy.linalg.eigh(symmetric)
-    size = np.abs(values)
-    limit = size.max() * (values.size * np.finfo(np.float64).eps if rtol is None else rtol)
-    kept = size > limit
-    basis = vectors[:, kept]
-    coordinates = basis.T @ rhs
-    return basis @ (coordinates.T / values[kept]).T
+        return symmetric
+    diagonal = np.diagonal(symmetric)
+    scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    values, vectors = scipy.linalg.eigh(symmetric / scale / scale[:, None])
+    relative = 10 * values.size * np.finfo(np.float64).eps if rtol is None else rtol
+    kept = values > relative * max(values[-1], 0.0)
+    basis = vectors[:, kept] / scale[:, None]
+    return (basis / values[kept]) @ basis.T
 
 
 def _symmetric(matrix: np.ndarray) -> np.ndarray:

@@ -60,9 +60,11 @@ def estimates(judgments: np.ndarray, label: np.ndarray) -> LiteralEstimates:
     )
 
 
-def make_psd(matrix: np.ndarray) -> np.ndarray:
-    values, vectors = np.linalg.eigh(matrix)
-    return vectors @ np.diag(np.maximum(values, 0)) @ vectors.T
+def make_psd(matrix: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Nearest PSD matrix, judgments in units of their standard deviation."""
+    unit = np.diag(np.sqrt(np.maximum(np.diag(matrix), 0) + v))
+    values, vectors = np.linalg.eigh(np.linalg.inv(unit) @ matrix @ np.linalg.inv(unit))
+    return unit @ vectors @ np.diag(np.maximum(values, 0)) @ vectors.T @ unit
 
 
 def scoring_objective(b, v, external_variance, repeats, ridge=0.0) -> float:
@@ -81,7 +83,10 @@ def full_objective(b, v, external_psd, repeats, ridge=0.0) -> float:
         return 0.0
     repeats = np.asarray(repeats, dtype=float)
     matrix = external_psd[np.ix_(index, index)] + np.diag(v[index] / repeats[index] + ridge)
-    return float(b[index] @ np.linalg.pinv(matrix, rcond=1e-12, hermitian=True) @ b[index])
+    unit = np.sqrt(np.where(np.diag(matrix) > 0, np.diag(matrix), 1.0))
+    correlation = b[index] / unit
+    inverse = np.linalg.pinv(matrix / np.outer(unit, unit), rcond=1e-12, hermitian=True)
+    return float(correlation @ inverse @ correlation)
 
 
 def greedy(objective, d: int, budget: int) -> list[int]:

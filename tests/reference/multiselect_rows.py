@@ -30,7 +30,7 @@ class Independent:
 
     def problem(self, mask):
         e = self.estimates(mask)
-        return e, literal.make_psd(e.external)
+        return e, literal.make_psd(e.external, e.v)
 
     def model(self, mask, r):
         """Weights and intercept of the projected model."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distfms.errors import NumericalError
-from distfms.linalg import nearest_psd, pinv_solve
+from distfms.linalg import nearest_psd, symmetric_pinv
 
 
 def symmetric(rng: np.random.Generator, d: int) -> np.ndarray:
@@ -46,22 +46,26 @@ def test_nearest_psd_is_nearer_than_other_psd_matrices() -> None:
         assert np.linalg.norm(A - other) >= best - 1e-12
 
 
-@pytest.mark.parametrize("shape", [(6,), (6, 2)])
-def test_pinv_solve_of_a_singular_system(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("factor", [1e-70, 1e-9, 1.0, 1e9])
+def test_symmetric_pinv_inverts_what_can_be_inverted_in_any_units(factor: float) -> None:
     rng = np.random.default_rng(2)
+    units = np.array([1.0, factor, 1.0, 1.0, 1.0, factor])
     half = rng.normal(size=(6, 3))
-    M, rhs = half @ half.T, rng.normal(size=shape)
-    want = np.linalg.pinv(M, rcond=1e-10, hermitian=True) @ rhs
-    np.testing.assert_allclose(pinv_solve(M, rhs), want, atol=1e-10)
-    np.testing.assert_allclose(pinv_solve(1e-200 * M, rhs * 1e-200), want, atol=1e-10)
-    assert not pinv_solve(np.zeros((6, 6)), rhs).any()
-    assert pinv_solve(np.empty((0, 0)), np.empty(0)).shape == (0,)
+    singular, regular = (units * (m * units).T for m in (half @ half.T, spd(rng, 6)))
+    for matrix in (singular, regular):
+        again = matrix @ symmetric_pinv(matrix) @ matrix
+        np.testing.assert_allclose(again, matrix, rtol=1e-8)
+    inverse = np.linalg.inv(regular / np.outer(units, units)) / np.outer(units, units)
+    np.testing.assert_allclose(symmetric_pinv(regular), inverse, rtol=1e-9)
 
 
-def test_pinv_solve_cuts_at_rtol() -> None:
-    M = np.diag([1.0, 1e-6])
-    np.testing.assert_allclose(pinv_solve(M, np.ones(2)), [1.0, 1e6])
-    np.testing.assert_allclose(pinv_solve(M, np.ones(2), rtol=1e-5), [1.0, 0.0])
+def test_symmetric_pinv_cuts_at_rtol_of_the_correlations() -> None:
+    M = np.array([[1.0, 1.0 - 1e-6], [1.0 - 1e-6, 1.0]])
+    np.testing.assert_allclose(symmetric_pinv(M) @ M, np.eye(2), atol=1e-9)
+    np.testing.assert_allclose(symmetric_pinv(M, rtol=1e-5), np.full((2, 2), 0.25), rtol=1e-5)
+    np.testing.assert_allclose(symmetric_pinv(np.diag([1.0, 1e-20])), np.diag([1.0, 1e20]))
+    assert not symmetric_pinv(np.zeros((6, 6))).any()
+    assert symmetric_pinv(np.empty((0, 0))).shape == (0, 0)
 
 
 def test_non_finite_matrices_are_refused() -> None:
@@ -69,4 +73,4 @@ def test_non_finite_matrices_are_refused() -> None:
     with pytest.raises(NumericalError, match="finite"):
         nearest_psd(A)
     with pytest.raises(NumericalError, match="finite"):
-        pinv_solve(A, np.ones(2))
+        symmetric_pinv(A)

@@ -80,6 +80,7 @@ def averages(
         label_variance=estimates.label_variance,
         costs=single * k,
         ridge=ridge,
+        means=estimates.means,
         names=names_,
         semidefinite=not estimates.n_missing.any(),
     )
@@ -132,6 +133,7 @@ def copies(
         label_variance=float(covariance[-1, -1]),
         costs=np.repeat(single, n_copies),
         ridge=ridge,
+        means=statistics.comoments.mean[:-1],
         semidefinite=statistics.comoments.pair_weight is None,
     )
     state = _CopiesState(FullState(problem), n_copies)

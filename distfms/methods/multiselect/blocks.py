@@ -392,7 +392,8 @@ class _Tile:
     def _fill_dependent(self, gains: np.ndarray, attributes: np.ndarray, support: Support) -> None:
         """Gains of linearly dependent attributes by the pseudo-inverse.
 
-        With p = PΣ[S,a] and e = num[a] the explained part becomes uᵀPu, u = b + p e/(1 + pᵀp).
+        With p = PΣ[S,a], e = num[a] and attributes in units of their standard deviation the
+        explained part becomes uᵀPu, u = b + p e/(1 + pᵀp).
         A numerator that the tolerated share of unexplained variance can account for is no
         inconsistency of b with Σ and gains nothing.
         """
@@ -400,11 +401,15 @@ class _Tile:
         bound = RANK_TOLERANCE * self._diagonal[attributes] * scale
         m, n = support.n_waiting, support.size
         q, kappa = support.q[:m, :n], support.kappa[:m]
+        # Only attributes without v are in p, so that their repeats do not matter.
+        units = np.diagonal(support.covariance)[:n] + support.v + support.ridge
         for a in attributes[self._num[attributes] ** 2 > bound].tolist():
             p = self.projected_column(support, a)
-            inverse_p = support.inverse[:n, :n] @ p + (kappa * (q @ p)) @ q
-            shift = float(self._num[a]) / (1.0 + float(p @ p))
-            gains[a] = 2.0 * shift * float(support.w @ p) + shift**2 * float(p @ inverse_p)
+            change = units * p
+            inverse_change = support.inverse[:n, :n] @ change + (kappa * (q @ change)) @ q
+            shift = float(self._num[a]) / (float(self._diagonal[a]) + float(change @ p))
+            gain = 2.0 * float(support.w @ change) + shift * float(change @ inverse_change)
+            gains[a] = shift * gain
 
 
 def _copied(value: Any) -> Any:

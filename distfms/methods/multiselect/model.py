@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from distfms.errors import DataError, SpecError
-from distfms.linalg import pinv_solve
+from distfms.linalg import symmetric_pinv
 from distfms.methods.multiselect.greedy import SelectionPath
 from distfms.methods.multiselect.objective import Problem, check_repeats, full_weights
 from distfms.methods.multiselect.state import FullState
@@ -373,7 +373,7 @@ def refit(
     Returns
     -------
     LinearModel
-        With the smallest weights where averages are linearly dependent.
+        With the smallest weights on standardised averages where these are linearly dependent.
 
     Raises
     ------
@@ -397,10 +397,10 @@ def refit(
             f"`plan: true` the run then lists the judgments to collect for a refit."
         )
     covariance = comoments.covariance(pairwise=False)
-    gram = covariance[:-1, :-1] + ridge * np.eye(support.size)
+    varying = np.flatnonzero(~comoments.constant_columns()[:-1])
+    gram = covariance[np.ix_(varying, varying)] + ridge * np.eye(varying.size)
     weights, means = np.zeros(len(names)), np.zeros(len(names))
-    if support.size:
-        weights[support] = pinv_solve(gram, covariance[:-1, -1], RANK_RTOL)
+    weights[support[varying]] = symmetric_pinv(gram, RANK_RTOL) @ covariance[varying, -1]
     means[support] = comoments.mean[:-1]
     intercept = float(comoments.mean[-1] - weights @ means)
     return LinearModel(tuple(names), r, weights, intercept, means)

@@ -11,16 +11,16 @@ References
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import ArrayLike
 
 from distfms.errors import DataError, SpecError
-from distfms.linalg import nearest_psd
+from distfms.linalg import nearest_psd, symmetric_pinv
 from distfms.methods.multiselect.costs import Costs, resolve_costs
+from distfms.stats.comoments import CONSTANT_RTOL
 
 if TYPE_CHECKING:
     from distfms.stats.judgments import JudgmentEstimates
@@ -62,7 +62,9 @@ class Problem:
         Which Σ the Full objective works with.
 
         - ``nearest``: the nearest positive semi-definite matrix to the estimate ("MakePSD" of
-          the paper). Needs all of Σ̂ in one place and O(d³) operations.
+          the paper), each attribute in units of the standard deviation of one judgment of it, so
+          that nothing depends on the units of the data. Needs all of Σ̂ in one place and O(d³)
+          operations.
         - ``none``: the estimate as it is, for numbers of attributes where that is too much. Taking
           the noise u off the diagonal may leave it indefinite, the more the fewer objects there
           are. A judgment that would make the covariance of the selected averages singular or
@@ -143,15 +145,12 @@ class Problem:
             external_ = (external_ + external_.T) / 2
         if not (np.isfinite(ridge) and ridge >= 0):
             raise SpecError(f"ridge is {ridge}; it must be a number that is at least 0.")
-        external_variance = np.maximum(np.diagonal(external_), 0.0)
-        return cls(
+        problem = cls(
             names_,
             b_,
             v_,
-            _psd_where(external_, (external_variance > 0) | (v_ > 0))
-            if psd == "nearest" and not semidefinite
-            else external_,
-            external_variance,
+            external_,
+            np.maximum(np.diagonal(external_), 0.0),
             resolve_costs(costs, names_),
             float(ridge),
             float(label_variance),
@@ -159,6 +158,9 @@ class Problem:
             means_,
             psd,
         )
+        if psd == "none" or semidefinite:
+            return problem
+        return replace(problem, external=_make_psd(problem))
 
     @classmethod
     def from_estimates(
@@ -209,18 +211,30 @@ class Problem:
         return self.b.size
 
     @property
+    def deviation(self) -> np.ndarray:
+        """Standard deviation of a single judgment of each attribute, shape (d,)."""
+        return np.sqrt(self.external_variance + self.v)
+
+    @property
     def candidates(self) -> np.ndarray:
-        """Which attributes may be chosen, bool of shape (d,): those that are not constant."""
-        return (self.external_variance > 0) | (self.v > 0)
+        """Which attributes may be chosen, bool of shape (d,): those that are not constant.
+
+        A constant such as 0.1 may have a variance from rounding.
+        """
+        return self.deviation > CONSTANT_RTOL * np.abs(self.means)
 
 
-def _psd_where(external: np.ndarray, varies: np.ndarray) -> np.ndarray:
-    """Nearest PSD matrix on the attributes that vary; exact zeros for the constant ones."""
-    result = np.zeros_like(external)
-    index = np.flatnonzero(varies)
+def _make_psd(problem: Problem) -> np.ndarray:
+    """Nearest PSD matrix in units of single judgments; exact zeros for constant attributes."""
+    result = np.zeros_like(problem.external)
+    index = np.flatnonzero(problem.candidates)
     if index.size:
-        grid = np.ix_(index, index)
-        result[grid] = nearest_psd(external[grid])
+        grid, deviation = np.ix_(index, index), problem.deviation[index]
+        unit = np.outer(deviation, deviation)
+        scaled = problem.external[grid] / unit
+        nearest = nearest_psd(scaled)
+        semidefinite = np.array_equal(nearest, scaled)
+        result[grid] = problem.external[grid] if semidefinite else nearest * unit
     return result
 
 
@@ -272,25 +286,6 @@ def check_repeats(repeats: ArrayLike, n_attributes: int) -> np.ndarray:
             f"A repeat vector needs {n_attributes} whole numbers that are at least 0; got {array}."
         )
     return as_int
-
-
-def symmetric_pinv(matrix: np.ndarray) -> np.ndarray:
-    """Pseudo-inverse of a symmetric positive semi-definite matrix.
-
-    Parameters
-    ----------
-    matrix : ndarray of shape (n, n)
-
-    Returns
-    -------
-    ndarray of shape (n, n)
-        Eigenvalues up to 10·n·ε times the largest count as zero.
-    """
-    eigenvalues, vectors = scipy.linalg.eigh(matrix)
-    cutoff = 10 * eigenvalues.size * np.finfo(float).eps * max(eigenvalues[-1], 0.0)
-    keep = eigenvalues > cutoff
-    kept = vectors[:, keep]
-    return (kept / eigenvalues[keep]) @ kept.T
 
 
 def covariance_of_averages(

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from distfms.methods.multiselect.objective import RANK_TOLERANCE, symmetric_pinv
+from distfms.linalg import symmetric_pinv
+from distfms.methods.multiselect.objective import RANK_TOLERANCE
 
 #: Updates after which everything is computed afresh, to bound the drift of rank-one updates.
 REFACTOR_EVERY = 512
