@@ -49,6 +49,13 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Call:
+    """Call ``function(state, item)`` on the first state that the actor has."""
+
+    call: bytes
+
+
+@dataclass(frozen=True)
 class Save:
     """Give the snapshots of the given shards, None for all."""
 
@@ -100,6 +107,9 @@ class Host:
                 self._build(task, reply)
             elif isinstance(task, Step):
                 self._step(task, reply)
+            elif isinstance(task, Call):
+                index = min(self._states)
+                reply.outcomes[index] = _guarded(partial(self._call, index, task))
             else:
                 self._save(task, reply)
         except Exception as error:
@@ -167,6 +177,10 @@ class Host:
         self._done[index] = task.number
         self._last[index] = Outcome(answer, changed is not None)
         return self._last[index]
+
+    def _call(self, index: int, task: Call) -> Outcome:
+        function, item = pickle.loads(task.call)
+        return Outcome(_dumps(function(self._states[index], item)))
 
     def _save(self, task: Save, reply: Reply) -> None:
         save = pickle.loads(task.function)

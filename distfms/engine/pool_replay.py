@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from distfms.engine.checkpoints import CheckpointFolder
-from distfms.engine.pool_host import Build, Outcome, Reply, Save, Step, dump
+from distfms.engine.pool_host import Build, Call, Outcome, Reply, Save, Step, dump
 from distfms.engine.pools import EventHandler, PoolCounts, Snapshots, StepFunction
 from distfms.engine.retry import RetryPolicy, is_transient
 from distfms.errors import EngineError
@@ -35,6 +35,7 @@ class _Work:
 
     # (whether to build first, shards); one entry is out at a time, the first.
     queue: deque[tuple[bool, _Indices]]
+    what: str = ""
     deadline_s: float = 0.0
     n_failures: int = 0
     outcomes: dict[int, Outcome] = field(default_factory=dict)
@@ -150,6 +151,58 @@ class ReplayPool(ABC):
         self._on_event({"event": "pool_step", "step": number, "seconds": seconds})
         return _loaded(self._answers)
 
+    def map(
+        self,
+        function: Callable[[Any, Any], Any],
+        items: Sequence[Any],
+        *,
+        on_answer: Callable[[int, Any], None] | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Any]:
+        """Call ``function(state, item)`` for every item; see `ActorPool.map`."""
+        self._require_ready()
+        self._ready = False
+        todo = deque(enumerate(items))
+        answers: dict[int, Any] = {}
+        errors: dict[int, BaseException] = {}
+        works: dict[int, _Work] = {}
+        at: dict[int, tuple[int, _Request]] = {}
+
+        def hand_out(actor: int) -> None:
+            works.pop(actor, None)
+            if todo and not errors:
+                index, item = todo.popleft()
+                call = dump(Call(dump((function, item))))
+                at[actor] = index, _Request(lambda some: call, timeout_s, f"item {index}")
+                works[actor] = _Work(deque([(False, self._shards_of(actor))]))
+                self._post(actor, works[actor], at[actor][1], None)
+
+        try:
+            for actor in range(min(self.n_actors, len(self._shards))):
+                hand_out(actor)
+            while works:
+                for actor, news in self._next(set(works), works).items():
+                    index, request = at[actor]
+                    self._take(actor, works[actor], request, news)
+                    if works[actor].queue:
+                        self._post(actor, works[actor], request, None)
+                        continue
+                    (outcome,) = works[actor].outcomes.values()
+                    if outcome.error is not None:
+                        errors[index] = _explained(outcome.error)
+                    else:
+                        answers[index] = _loaded([outcome.answer])[0]
+                        if on_answer is not None:
+                            on_answer(index, answers[index])
+                    hand_out(actor)
+        except BaseException:
+            self._abandon(set(works))
+            raise
+        if errors:
+            raise errors[min(errors)]
+        self._ready = True
+        return [answers[index] for index in range(len(answers))]
+
     def checkpoint(self) -> None:
         """Save what has become of the states; see `ActorPool.checkpoint`."""
         self._require_ready()
@@ -226,17 +279,14 @@ class ReplayPool(ABC):
             for actor, work in works.items():
                 self._post(actor, work, request, shared)
             while waiting:
-                for actor, news in self._next(waiting, works, request).items():
+                for actor, news in self._next(waiting, works).items():
                     self._take(actor, works[actor], request, news)
                     if works[actor].queue:
                         self._post(actor, works[actor], request, None)
                     else:
                         waiting.discard(actor)
         except BaseException:
-            # What these would still answer belongs to no request any more.
-            for actor in waiting & self._up:
-                self._end(actor)
-            self._up -= waiting
+            self._abandon(waiting)
             raise
         outcomes = [works[i % self.n_actors].outcomes[i] for i in range(len(self._shards))]
         for outcome in outcomes:
@@ -245,12 +295,19 @@ class ReplayPool(ABC):
         self._ready = True
         return outcomes
 
+    def _abandon(self, waiting: set[int]) -> None:
+        """End actors whose answers belong to no request any more."""
+        for actor in waiting & self._up:
+            self._end(actor)
+        self._up -= waiting
+
     def _post(self, actor: int, work: _Work, request: _Request, shared: Any) -> None:
         building, shards = work.queue[0]
         limit_s = self._timeout_s if request.timeout_s is None else request.timeout_s
         if limit_s is not None and building:
             # A new process, every state, and every step that is replayed.
             limit_s = _START_S + limit_s * (1 + len(self._log))
+        work.what = request.what
         work.deadline_s = float("inf") if limit_s is None else time.monotonic() + limit_s
         if building:
             # At the start there is nothing whose loss would have to be made good.
@@ -263,9 +320,7 @@ class ReplayPool(ABC):
             message = self._share(request.make(shards))
         self._send(actor, message)
 
-    def _next(
-        self, waiting: set[int], works: Mapping[int, _Work], request: _Request
-    ) -> dict[int, Reply | Loss]:
+    def _next(self, waiting: set[int], works: Mapping[int, _Work]) -> dict[int, Reply | Loss]:
         """Wait for replies; actors beyond their deadline count as lost."""
         soonest_s = min(works[actor].deadline_s for actor in waiting)
         wait_s = min(_POLL_S, max(0.0, soonest_s - time.monotonic()))
@@ -274,7 +329,7 @@ class ReplayPool(ABC):
         now_s = time.monotonic()
         for actor in waiting - set(news):
             if now_s >= works[actor].deadline_s:
-                news[actor] = Loss(f"it did not answer in time ({request.what})")
+                news[actor] = Loss(f"it did not answer in time ({works[actor].what})")
         return news
 
     def _take(self, actor: int, work: _Work, request: _Request, news: Reply | Loss) -> None:

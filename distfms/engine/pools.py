@@ -181,6 +181,46 @@ class ActorPool(Protocol):
             What ``fn`` raised, for the first shard in order. The pool must be started again.
         """
 
+    def map(
+        self,
+        function: Callable[[Any, Any], Any],
+        items: Sequence[Any],
+        *,
+        on_answer: Callable[[int, Any], None] | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Any]:
+        """Call ``function(state, item)`` for every item, each on the next actor that is free.
+
+        The state is that of the actor's first shard, so states have to be interchangeable (what
+        was loaded from one file; one shard for each actor is enough), and stay as they are.
+
+        Parameters
+        ----------
+        function : callable
+            ``(state, item) → answer``. Picklable; deterministic.
+        items : sequence
+            Picklable.
+        on_answer : callable, optional
+            Called in the calling thread with the number of an item and its answer as they come,
+            in any order, each item once.
+        timeout_s : float, optional
+            Longest time for one item; default: the pool's.
+
+        Returns
+        -------
+        list
+            Answers in the order of items.
+
+        Raises
+        ------
+        EngineError
+            An item was lost with its actor again and again, or the pool has not been started, or
+            failed before.
+        Exception
+            What ``function`` raised, for the first item in order; items under way are finished
+            and told before. The pool must be started again.
+        """
+
     def checkpoint(self) -> None:
         """Save what has become of the states, so that fewer messages need replaying.
 

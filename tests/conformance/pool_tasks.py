@@ -145,3 +145,19 @@ def walked(folder: Path, n_steps: int, n_shards: int = 4) -> list[bytes]:
         for _ in range(n_steps):
             answers = pool.step(walk, (2, None))
     return [answer.tobytes() for answer in answers]
+
+
+def evaluate(rows: Rows, item: tuple[int, Mishap | None]) -> tuple[int, float]:
+    """An answer that depends on the item alone, from a state that all shards have alike."""
+    number, mishap = item
+    rows.shard.count(f"item-{number}")
+    if mishap is not None:
+        mishap.befall(rows.shard)
+    return number, float(rows.X[0, 0]) * number
+
+
+def alike(shard: Shard) -> Rows:
+    """Every shard the same rows."""
+    shard.count("built")
+    rows = build(Shard(0, shard.folder))
+    return Rows(shard, rows.X, rows.y)

@@ -165,6 +165,49 @@ def test_a_step_asked_for_twice_is_done_once(pool: ActorPool, tmp_path: Path) ->
         pool.step(tasks.walk, (2, None), number=3)
 
 
+def test_items_go_to_free_actors(pool: ActorPool, tmp_path: Path) -> None:
+    pool.start(tasks.alike, tasks.shards(tmp_path, pool.n_actors))
+    told: dict[int, Any] = {}
+
+    def keep(index: int, answer: Any) -> None:
+        assert index not in told
+        told[index] = answer
+
+    unit = float(tasks.build(tasks.Shard(0, str(tmp_path))).X[0, 0])
+    answers = pool.map(tasks.evaluate, [(n, None) for n in range(9)], on_answer=keep)
+    assert answers == [(n, unit * n) for n in range(9)]
+    assert [told[n] for n in range(9)] == answers
+    assert pool.map(tasks.evaluate, []) == []
+    assert pool.step(lambda rows, message: (None, message), 1) == [1] * pool.n_actors
+
+
+def test_item_of_a_lost_actor_is_done_again(pool: ActorPool, tmp_path: Path) -> None:
+    shards = tasks.shards(tmp_path, pool.n_actors)
+    before = counts_of(pool)
+    pool.start(tasks.alike, shards)
+    pool.step(tasks.walk, (2, None))  # replayed to the new actor
+    mishap = tasks.Mishap(0, "kill") if pool.name != "serial" else None
+    told: list[int] = []
+    items = [(n, mishap) for n in range(8)]
+    answers = pool.map(tasks.evaluate, items, on_answer=lambda index, answer: told.append(index))
+    assert [number for number, _ in answers] == list(range(8))
+    assert sorted(told) == list(range(8))
+    done = change(pool, before)
+    if pool.name != "serial":
+        assert (done["n_lost"], done["n_replayed"]) == (1, 1)
+        assert done["n_built"] == pool.n_actors + 1
+
+
+def test_error_of_an_item(pool: ActorPool) -> None:
+    pool.start(int, [0] * pool.n_actors)
+    told: dict[int, Any] = {}
+    with pytest.raises(ZeroDivisionError):
+        pool.map(lambda state, item: 12 // item, [3, 4, 0, 6], on_answer=told.__setitem__)
+    assert told.items() >= {0: 4, 1: 3}.items()
+    with pytest.raises(EngineError, match="start it again"):
+        pool.map(lambda state, item: item, [1])
+
+
 def test_nobody_shares_memory(pool: ActorPool, tmp_path: Path) -> None:
     pool.start(tasks.build, tasks.shards(tmp_path, 3))
     message = np.zeros(tasks.N_COLUMNS)
