@@ -6,22 +6,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from distfms.methods.contract import Job
+    from distfms.methods.contract import Method
 
-#: Method name → where its job class lives.
+#: Method name → where its :class:`~distfms.methods.contract.Method` lives.
 METHODS = {
-    "multiselect": "distfms.methods.multiselect.job:MultiselectJob",
-    "sequence": "distfms.methods.sequence.job:SequenceJob",
+    "multiselect": "distfms.methods.multiselect.method:METHOD",
+    "sequence": "distfms.methods.sequence.method:METHOD",
 }
 
 
-def method_job(name: str) -> type[Job]:
-    """Job class of a method.
-
-    Parameters
-    ----------
-    name : str
-        A key of ``METHODS``.
-    """
+def load_method(name: str) -> Method:
+    """Return the method with a name, a key of ``METHODS``."""
     module, _, attribute = METHODS[name].partition(":")
     return getattr(import_module(module), attribute)

@@ -16,16 +16,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from distfms.data.dataset import ParquetDataset
 from distfms.engine.memory import COLUMN_BYTES, format_bytes
 from distfms.engine.store import Location, absolute, open_binary
 from distfms.errors import SpecError
 from distfms.methods.contract import (
     Content,
     Context,
-    FinishedRun,
     Job,
-    Predictor,
     Stage,
     run_stage,
 )
@@ -85,11 +82,10 @@ class BlocksJob(Job):
 
     #: What a column is called in this method.
     columns_are: ClassVar[str]
-    #: Class of the job in one process.
-    Whole: ClassVar[type[Job]]
 
     def __init__(self, whole: Job) -> None:
         self.whole = whole
+        self.options, self.inputs, self.seed = whole.options, whole.inputs, whole.seed
 
     # --- what a method says of its blocks ---
 
@@ -197,25 +193,6 @@ class BlocksJob(Job):
             f"`tune` compares by cross-validation, which `{self.name}` does not do in blocks. Set "
             f"`{self.name}.blocks: never` if the machine has the memory, or leave `tune` out."
         )
-
-    # --- finished runs are as any ---
-
-    @classmethod
-    def predictor(
-        cls, run: FinishedRun, dataset: ParquetDataset, budget: float | None
-    ) -> Predictor:
-        """Apply a finished run's model to a dataset."""
-        return cls.Whole.predictor(run, dataset, budget)
-
-    @classmethod
-    def page(cls, run: FinishedRun) -> str:
-        """Render the report."""
-        return cls.Whole.page(run)
-
-    @classmethod
-    def headline(cls, run: FinishedRun) -> str:
-        """Say the result in one sentence."""
-        return cls.Whole.headline(run)
 
 
 def n_blocks_said(n_blocks: int) -> str:

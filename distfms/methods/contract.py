@@ -10,8 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from distfms.errors import SpecError
 from distfms.methods.fold_work import TuneWork
 from distfms.spec import DataSection, Section
 from distfms.stats.bundle import Bundle
+
+if TYPE_CHECKING:
+    from distfms.report import page as report
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -196,10 +199,12 @@ class Stage:
 
 
 class Job(ABC):
-    """A method applied to one spec.
+    """A method applied to one spec: an ordered list of stages.
 
-    Parameters
+    Attributes
     ----------
+    name : str
+        Name of the method, its folder and its section.
     options : Section
         The method's section of the spec.
     inputs : Inputs
@@ -207,46 +212,27 @@ class Job(ABC):
     seed : int
     """
 
-    #: Name of the method, its folder and its section.
     name: ClassVar[str]
-    #: Model of the section.
-    Options: ClassVar[type[Section]]
-    #: Options that `tune` may try values of: neither statistics nor stages depend on them.
-    tunable: ClassVar[tuple[str, ...]] = ()
-    #: Why others cannot be tried, for the message.
-    not_tunable: ClassVar[Mapping[str, str]] = {}
-    #: What `tune` may compare by, the default first: name → whether more is better.
-    tune_measures: ClassVar[Mapping[str, bool]] = {}
     #: Stage that `tune` follows: it and those before it do not depend on what can be tuned.
     tuned_after: ClassVar[str] = "statistics"
-
-    @abstractmethod
-    def __init__(self, options: Any, inputs: Inputs, seed: int) -> None: ...
-
-    @classmethod
-    def of(cls, options: Any, inputs: Inputs, seed: int) -> Job:
-        """Make the job; a method that comes in several forms chooses here.
-
-        Parameters
-        ----------
-        options, inputs, seed : see the class
-        """
-        return cls(options, inputs, seed)
+    options: Any
+    inputs: Inputs
+    seed: int
 
     @abstractmethod
     def stages(self) -> Sequence[Stage]:
-        """Return the stages in order."""
+        """Return the stages in order, without the report."""
 
     @abstractmethod
     def describe(self) -> Mapping[str, str]:
-        """Say what the job will do, for `check` and before a run: label → text."""
+        """Return what the job will do, for `check` and before a run: label → text."""
 
     @abstractmethod
     def statistics_bytes(self) -> int:
-        """Size of one partial statistic in memory, for the projection before the start."""
+        """Return the size of one partial statistic in memory, for the projection."""
 
     def kept_bytes(self) -> int:
-        """Size of the statistics that stay in the run folder."""
+        """Return the size of the statistics that stay in the run folder."""
         return self.statistics_bytes()
 
     @abstractmethod
@@ -282,15 +268,15 @@ class Job(ABC):
     def tune_work(
         self, context: Context, points: Sequence[Mapping[str, Any]], measure: str
     ) -> TuneWork:
-        """Say how points of a grid are evaluated on folds, after the statistics.
+        """Return how points of a grid are evaluated on folds, after the statistics.
 
         Parameters
         ----------
         context : Context
         points : sequence of mapping
-            Values of options among `tunable`.
+            Values of options among the method's `tunable`.
         measure : str
-            Of `tune_measures`.
+            Of the method's `measures`.
 
         Raises
         ------
@@ -299,47 +285,69 @@ class Job(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} passes check_tuning")
 
-    @classmethod
-    @abstractmethod
-    def predictor(
-        cls, run: FinishedRun, dataset: ParquetDataset, budget: float | None
-    ) -> Predictor:
-        """Apply a finished run's model to a dataset.
 
-        Parameters
-        ----------
-        run : FinishedRun
-        dataset : ParquetDataset
-            Needs the model's columns only.
-        budget : float or None
-            Predict with what this budget buys, for methods whose model has prefixes.
+@dataclass(frozen=True)
+class Method:
+    """What the driver knows of a method before there are data, and of its finished runs.
 
-        Raises
-        ------
-        DataError
-            If a column that the model needs is missing.
-        """
+    Attributes
+    ----------
+    name : str
+        Of the method, its folder and its section of the spec.
+    Options : type
+        Model of the section.
+    make_job : callable
+        ``(options, inputs, seed) → Job``; raises SpecError or DataError if the options do not
+        fit the data.
+    predictor : callable
+        ``(run, dataset, budget) → Predictor``: a finished run's model applied to a dataset that
+        has the model's columns. With a budget, what that budget buys of the model. Raises
+        DataError if a column is missing.
+    sections : callable
+        From a finished run to the sections of its report.
+    headline : callable
+        From a finished run to its result in one sentence.
+    subtitle : str
+        Of the report.
+    tunable : tuple of str
+        Options that `tune` may try values of: neither statistics nor stages depend on them.
+    not_tunable : mapping of str to str
+        Why others cannot be tried, for the message.
+    measures : mapping of str to bool
+        What `tune` may compare by, the default first: name → whether more is better.
+    """
 
-    def report(self, context: Context) -> Mapping[str, Content]:
-        """Draw the report from what the earlier stages wrote: the last stage of every job."""
-        run = FinishedRun(
-            selection=context.read_json("selection.json"),
-            metrics=context.read_json("metrics.json"),
-            model=context.read_json("model.json"),
-            manifest=context.manifest(),
-            weights=context.read_arrays("weights.npz"),
-        )
-        return {"report.html": self.page(run)}
+    name: str
+    Options: type[Section]
+    make_job: Callable[[Any, Inputs, int], Job]
+    predictor: Callable[[FinishedRun, ParquetDataset, float | None], Predictor]
+    sections: Callable[[FinishedRun], Sequence[report.Section]]
+    headline: Callable[[FinishedRun], str]
+    subtitle: str
+    tunable: tuple[str, ...] = ()
+    not_tunable: Mapping[str, str] = field(default_factory=dict)
+    measures: Mapping[str, bool] = field(default_factory=dict)
 
-    @classmethod
-    @abstractmethod
-    def page(cls, run: FinishedRun) -> str:
-        """Render the report, one self-contained HTML page."""
+    def page(self, run: FinishedRun) -> str:
+        """Return the report of a finished run, one self-contained HTML page."""
+        from distfms.report.provenance import build_page
 
-    @classmethod
-    @abstractmethod
-    def headline(cls, run: FinishedRun) -> str:
-        """Say the result in one sentence."""
+        page = build_page(self.headline(run), self.sections(run), run.manifest, self.subtitle)
+        return page.render()
+
+    def report_stage(self) -> Stage:
+        """Return the last stage of every run, which draws the report."""
+
+        def draw(context: Context) -> Mapping[str, Content]:
+            names = ("selection", "metrics", "model")
+            run = FinishedRun(
+                **{name: context.read_json(f"{name}.json") for name in names},
+                manifest=context.manifest(),
+                weights=context.read_arrays("weights.npz"),
+            )
+            return {"report.html": self.page(run)}
+
+        return Stage("report", draw)
 
 
 def run_stage(job: Job, name: str, context: Context) -> Mapping[str, Content]:

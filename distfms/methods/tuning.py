@@ -1,7 +1,7 @@
 """Options chosen by cross-validation: the grid, its checks, the rules of the choice.
 
-It knows no method: what may be tried, and by which measures, a job's class says
-(:class:`distfms.methods.contract.Job`).
+It knows no method: what may be tried, and by which measures, a method says
+(:class:`distfms.methods.contract.Method`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from distfms.spec import Section, TuneSection, parse_section
 from distfms.stats.fold_means import over_folds
 
 if TYPE_CHECKING:
-    from distfms.methods.contract import Job
+    from distfms.methods.contract import Method
 
 Rule = Literal["best", "one_standard_error"]
 Point = dict[str, Any]
@@ -44,7 +44,7 @@ def grid_points(grid: Mapping[str, Sequence[Any]]) -> list[Point]:
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
 
-def options_to_tune(job: type[Job], content: Any, tune: TuneSection) -> Section:
+def options_to_tune(method: Method, content: Any, tune: TuneSection) -> Section:
     """Read a method's section whose options are to be tuned.
 
     An option that has to be given and is tuned instead has the first of its values, until one is
@@ -52,8 +52,7 @@ def options_to_tune(job: type[Job], content: Any, tune: TuneSection) -> Section:
 
     Parameters
     ----------
-    job : type
-        The method's class.
+    method : Method
     content : mapping or None
         The section as the spec has it.
     tune : TuneSection
@@ -64,26 +63,26 @@ def options_to_tune(job: type[Job], content: Any, tune: TuneSection) -> Section:
         As :func:`distfms.spec.parse_section`.
     """
     if content is not None and not isinstance(content, Mapping):
-        return parse_section(job.Options, content, job.name)
-    fields = job.Options.model_fields
+        return parse_section(method.Options, content, method.name)
+    fields = method.Options.model_fields
     added = {
         name: values[0]
         for name, values in tune.grid.items()
         if name in fields and fields[name].is_required() and name not in (content or {})
     }
     try:
-        return parse_section(job.Options, {**(content or {}), **added}, job.name)
+        return parse_section(method.Options, {**(content or {}), **added}, method.name)
     except SpecError as error:
-        named = [name for name in added if f"`{job.name}.{name}`" in str(error)]
-        raise renamed(error, job.name, named[0], 0) if named else error from error
+        named = [name for name in added if f"`{method.name}.{name}`" in str(error)]
+        raise renamed(error, method.name, named[0], 0) if named else error from error
 
 
-def checked_grid(job: type[Job], options: Section, tune: TuneSection, n_folds: int) -> TuneSection:
+def checked_grid(method: Method, options: Section, tune: TuneSection, n_folds: int) -> TuneSection:
     """Check a grid against the method's section, value by value and combination by combination.
 
     Parameters
     ----------
-    job : type
+    method : Method
     options : Section
         The method's section.
     tune : TuneSection
@@ -106,7 +105,7 @@ def checked_grid(job: type[Job], options: Section, tune: TuneSection, n_folds: i
             f"{n_folds}."
         )
     for name in tune.grid:
-        _require_tunable(job, name)
+        _require_tunable(method, name)
     n_points = math.prod(len(values) for values in tune.grid.values())
     if n_points * n_folds > MOST_EVALUATIONS:
         raise SpecError(
@@ -116,40 +115,40 @@ def checked_grid(job: type[Job], options: Section, tune: TuneSection, n_folds: i
         )
     content = options.model_dump(mode="json")
     grid = {
-        name: tuple(_read(job, content, name, i, value) for i, value in enumerate(values))
+        name: tuple(_read(method, content, name, i, value) for i, value in enumerate(values))
         for name, values in tune.grid.items()
     }
     for name, values in grid.items():
         _refuse_repeated(name, values)
     for point in grid_points(grid):
-        _read_point(job, content, point)
-    measure = _measure(job, tune.measure)
+        _read_point(method, content, point)
+    measure = _measure(method, tune.measure)
     return tune.model_copy(update={"grid": grid, "measure": measure})
 
 
-def _require_tunable(job: type[Job], name: str) -> None:
-    if name in job.tunable:
+def _require_tunable(method: Method, name: str) -> None:
+    if name in method.tunable:
         return
-    if name not in job.Options.model_fields:
+    if name not in method.Options.model_fields:
         raise SpecError(
-            f"`tune.grid.{name}` is no option of `{job.name}`.{nearest(name, job.tunable)}"
+            f"`tune.grid.{name}` is no option of `{method.name}`.{nearest(name, method.tunable)}"
         )
-    reason = job.not_tunable.get(name, "the cross-validation does not depend on it")
+    reason = method.not_tunable.get(name, "the cross-validation does not depend on it")
     raise SpecError(
-        f"`tune.grid.{name}` cannot be tuned: {reason}. What can: {', '.join(job.tunable)}."
-        if job.tunable
-        else f"`tune`: the method {job.name} has no options to tune."
+        f"`tune.grid.{name}` cannot be tuned: {reason}. What can: {', '.join(method.tunable)}."
+        if method.tunable
+        else f"`tune`: the method {method.name} has no options to tune."
     )
 
 
-def _read(job: type[Job], content: Mapping[str, Any], name: str, place: int, value: Any) -> Any:
+def _read(method: Method, content: Mapping[str, Any], name: str, place: int, value: Any) -> Any:
     where = f"tune.grid.{name}[{place}]"
     if isinstance(value, bool) != isinstance(content[name], bool):
         raise SpecError(f"In the job spec, `{where}` is {value!r}, which `{name}` cannot be.")
     try:
-        options = parse_section(job.Options, {**content, name: value}, job.name)
+        options = parse_section(method.Options, {**content, name: value}, method.name)
     except SpecError as error:
-        raise renamed(error, job.name, name, place) from error
+        raise renamed(error, method.name, name, place) from error
     return getattr(options, name)
 
 
@@ -162,9 +161,9 @@ def renamed(error: SpecError, method: str, name: str, place: int) -> SpecError:
     return SpecError(f"With `{where}`: {text}")
 
 
-def _read_point(job: type[Job], content: Mapping[str, Any], point: Point) -> None:
+def _read_point(method: Method, content: Mapping[str, Any], point: Point) -> None:
     try:
-        parse_section(job.Options, {**content, **point}, job.name)
+        parse_section(method.Options, {**content, **point}, method.name)
     except SpecError as error:
         raise SpecError(f"With `tune` at {said(point)}: {error}") from error
 
@@ -178,13 +177,13 @@ def _refuse_repeated(name: str, values: Sequence[Any]) -> None:
             )
 
 
-def _measure(job: type[Job], wanted: str | None) -> str:
-    known = list(job.tune_measures)
+def _measure(method: Method, wanted: str | None) -> str:
+    known = list(method.measures)
     if wanted is None:
         return known[0]
     if wanted not in known:
         raise SpecError(
-            f"`tune.measure` is {wanted!r}, which {job.name} has not.{nearest(wanted, known)}"
+            f"`tune.measure` is {wanted!r}, which {method.name} has not.{nearest(wanted, known)}"
         )
     return wanted
 

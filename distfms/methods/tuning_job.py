@@ -15,7 +15,7 @@ import numpy as np
 
 from distfms.engine.store import remove_tree
 from distfms.errors import DataError, SpecError
-from distfms.methods.contract import Content, Context, Inputs, Job, Stage, run_stage
+from distfms.methods.contract import Content, Context, Inputs, Job, Method, Stage, run_stage
 from distfms.methods.fold_pool import evaluate_on_folds
 from distfms.methods.tuning import Choice, Point, choose, grid_points, renamed, said
 from distfms.spec import Section, TuneSection
@@ -31,8 +31,7 @@ class Tuning:
 
     Attributes
     ----------
-    kind : type
-        The method's class.
+    method : Method
     job : Job
         With the options as the section has them; does all that comes before the choice.
     options : Section
@@ -43,7 +42,7 @@ class Tuning:
         The grid, in order.
     """
 
-    kind: type[Job]
+    method: Method
     job: Job
     options: Section
     inputs: Inputs
@@ -53,13 +52,13 @@ class Tuning:
 
     @classmethod
     def of(
-        cls, kind: type[Job], options: Section, inputs: Inputs, seed: int, tune: TuneSection
+        cls, method: Method, options: Section, inputs: Inputs, seed: int, tune: TuneSection
     ) -> Tuning:
         """Check the values to try against the data.
 
         Parameters
         ----------
-        kind, options, inputs, seed : see the class
+        method, options, inputs, seed : see the class
         tune : TuneSection
             As :func:`~distfms.methods.tuning.checked_grid` returned it.
 
@@ -68,13 +67,13 @@ class Tuning:
         SpecError
             If a value does not suit the data, or such a job cannot be cross-validated.
         """
-        job = kind.of(options, inputs, seed)
-        tuning = cls(kind, job, options, inputs, seed, tune, grid_points(tune.grid))
+        job = method.make_job(options, inputs, seed)
+        tuning = cls(method, job, options, inputs, seed, tune, grid_points(tune.grid))
         job.check_tuning()
         for name, values in tune.grid.items():
             for place, value in enumerate(values):
                 try:
-                    changed = kind.of(tuning._changed({name: value}), inputs, seed)
+                    changed = method.make_job(tuning._changed({name: value}), inputs, seed)
                     changed.check_tuning()
                     changed.check_tried(name)
                 except SpecError as error:
@@ -82,12 +81,8 @@ class Tuning:
         return tuning
 
     def with_options(self, point: Mapping[str, Any]) -> Job:
-        """Return the job with some options changed, in the form that the statistics are for.
-
-        Values that ask for another form each on their own are refused before the run; several of
-        them together do not change it.
-        """
-        return type(self.job)(self._changed(point), self.inputs, self.seed)
+        """Return the job with some options changed."""
+        return self.method.make_job(self._changed(point), self.inputs, self.seed)
 
     def _changed(self, point: Mapping[str, Any]) -> Section:
         return type(self.options).model_validate({**self.options.model_dump(), **point})
@@ -134,7 +129,7 @@ class Tuning:
         )
         some = done.answers[0]
         weights = [float(some[f]["weight"]) for f in usable]
-        better = self.job.tune_measures[measure]
+        better = self.method.measures[measure]
         choice = choose(values, weights, self.tune.rule, better)
         chosen = self.points[choice.chosen]
         context.note(
@@ -149,7 +144,7 @@ class Tuning:
         measure = str(self.tune.measure)
         return {
             "measure": measure,
-            "higher_is_better": self.job.tune_measures[measure],
+            "higher_is_better": self.method.measures[measure],
             "rule": self.tune.rule,
             "chosen": self.points[choice.chosen],
             "folds": folds,

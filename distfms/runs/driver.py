@@ -21,8 +21,8 @@ from distfms.engine.remote import RemotePath
 from distfms.engine.retry import RetryPolicy
 from distfms.engine.store import Location, missing_folders, read_each, remove_tree
 from distfms.errors import DistfmsError, SpecError
-from distfms.methods import method_job
-from distfms.methods.contract import Inputs, Job, Stage
+from distfms.methods import load_method
+from distfms.methods.contract import Inputs, Job, Method, Stage
 from distfms.methods.tuning_job import Tuning
 from distfms.runs.context import RunContext
 from distfms.runs.folder import (
@@ -58,6 +58,7 @@ class Prepared:
     ----------
     spec : JobSpec
     opened : Opened
+    method : Method
     job : Job
     identity : str
         Hash of all that the result depends on.
@@ -67,13 +68,14 @@ class Prepared:
 
     spec: JobSpec
     opened: Opened
+    method: Method
     job: Job
     identity: str
     tuning: Tuning | None = None
 
     def stages(self) -> Sequence[Stage]:
         """Return the stages of the run."""
-        return (self.tuning or self.job).stages()
+        return [*(self.tuning or self.job).stages(), self.method.report_stage()]
 
     def describe(self) -> Mapping[str, str]:
         """Say what the run will do: label → text."""
@@ -99,12 +101,12 @@ def prepare(spec: JobSpec, say: Callable[[str], None] = _silent) -> Prepared:
     SpecError, DataError
     """
     opened = open_inputs(spec, say)
-    kind, identity = method_job(spec.method), spec.identity(opened.fingerprints)
+    method, identity = load_method(spec.method), spec.identity(opened.fingerprints)
     if spec.tune is None:
-        job = kind.of(spec.options, opened.inputs, spec.seed)
-        return Prepared(spec, opened, job, identity)
-    tuning = Tuning.of(kind, spec.options, opened.inputs, spec.seed, spec.tune)
-    return Prepared(spec, opened, tuning.job, identity, tuning)
+        job = method.make_job(spec.options, opened.inputs, spec.seed)
+        return Prepared(spec, opened, method, job, identity)
+    tuning = Tuning.of(method, spec.options, opened.inputs, spec.seed, spec.tune)
+    return Prepared(spec, opened, method, tuning.job, identity, tuning)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any
 from distfms.engine.remote import RemotePath
 from distfms.engine.store import Location, locate
 from distfms.errors import SpecError
-from distfms.methods import METHODS, method_job
-from distfms.methods.contract import FinishedRun, Job
+from distfms.methods import METHODS, load_method
+from distfms.methods.contract import FinishedRun, Method
 from distfms.runs.folder import (
     RunFolder,
     parse_json,
@@ -28,7 +28,7 @@ Run = str | os.PathLike[str] | RemotePath
 
 def open_run(
     run: Run, storage_options: Mapping[str, Any] | None = None
-) -> tuple[type[Job], FinishedRun]:
+) -> tuple[Method, FinishedRun]:
     """Read a finished run.
 
     Parameters
@@ -40,8 +40,7 @@ def open_run(
 
     Returns
     -------
-    job : type
-        The method's job class.
+    method : Method
     run : FinishedRun
 
     Raises
@@ -66,7 +65,7 @@ def open_run(
         for name in ("selection", "metrics", "model")
     }
     weights = dict(from_bytes(payloads["weights.npz"]))
-    return method_job(manifest["method"]), FinishedRun(
+    return load_method(manifest["method"]), FinishedRun(
         **content, manifest=manifest, weights=weights
     )
 
@@ -101,8 +100,8 @@ def _read(path: Location) -> bytes:
 
 def headline(run: Run) -> str:
     """Say a run's result in one sentence."""
-    job, found = open_run(run)
-    return job.headline(found)
+    method, found = open_run(run)
+    return method.headline(found)
 
 
 def redraw(run: Run, storage_options: Mapping[str, Any] | None = None) -> Location:
@@ -126,8 +125,8 @@ def redraw(run: Run, storage_options: Mapping[str, Any] | None = None) -> Locati
         If another process is writing the run, or the report cannot be written.
     """
     path = locate(run, expanded(storage_options or {}))
-    job, found = open_run(path)
-    target, page = path / "report.html", job.page(found).encode()
+    method, found = open_run(path)
+    target, page = path / "report.html", method.page(found).encode()
     folder = RunFolder(path)
     # A driver may be at the last stages; what it enters in the manifest must not be lost.
     with folder.locked():

@@ -16,7 +16,7 @@ from pydantic import Field, field_validator, model_validator
 from distfms.engine.remote import RemotePath, is_url, local_part
 from distfms.engine.store import Location, locate
 from distfms.errors import SpecError, nearest
-from distfms.methods import METHODS, method_job
+from distfms.methods import METHODS, load_method
 from distfms.methods.tuning import checked_grid, options_to_tune
 from distfms.runs.storage_options import expanded, hidden
 from distfms.spec import (
@@ -234,14 +234,17 @@ def build_spec(content: Mapping[str, Any]) -> JobSpec:
         OutputSection, {"path": output} if isinstance(output, str) else output, "output"
     )
     top = parse_section(TopKeys, {k: v for k, v in content.items() if k not in sections}, "")
-    job, data = method_job(method), parse_section(DataSection, content.get("data"), "data")
+    known_method, data = (
+        load_method(method),
+        parse_section(DataSection, content.get("data"), "data"),
+    )
     own = content.get(method)
     if "tune" in content:
         tune = parse_section(TuneSection, content["tune"], "tune")
-        options = options_to_tune(job, own, tune)
-        tune = checked_grid(job, options, tune, data.folds)
+        options = options_to_tune(known_method, own, tune)
+        tune = checked_grid(known_method, options, tune, data.folds)
     else:
-        tune, options = None, parse_section(job.Options, own, method)
+        tune, options = None, parse_section(known_method.Options, own, method)
     return JobSpec(
         name=top.name,
         method=top.method,

@@ -18,7 +18,7 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 from distfms.errors import SpecError, nearest
-from distfms.methods import METHODS, method_job
+from distfms.methods import METHODS, load_method
 from distfms.runs.job_spec import OutputSection, TopKeys
 from distfms.spec import DataSection, EngineSection, Section, TuneSection
 
@@ -58,7 +58,7 @@ def section_models() -> dict[str, type[Section]]:
     """Return the models of all sections by their dotted names, sections in sections after them."""
     models: dict[str, type[Section]] = {
         "data": DataSection,
-        **{method: method_job(method).Options for method in METHODS},
+        **{method: load_method(method).Options for method in METHODS},
         "tune": TuneSection,
         "engine": EngineSection,
         "output": OutputSection,

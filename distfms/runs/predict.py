@@ -89,11 +89,11 @@ def predict_file(
             raise SpecError(f"{name} is {value:g}; it must be a finite number of at least 0.")
     options = expanded(storage_options or {})
     target = locate(out, options)
-    job, finished = open_run(locate(run, options))
+    method, finished = open_run(locate(run, options))
     dataset = open_dataset(
         data, storage_options=options or None, without_rows="there is nothing to predict"
     )
-    predictor = job.predictor(finished, dataset, budget)
+    predictor = method.predictor(finished, dataset, budget)
     _refuse_place(target, data, dataset)
     n_rows, remarks = 0, dict[str, int]()
     with (

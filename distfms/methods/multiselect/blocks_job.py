@@ -135,8 +135,6 @@ class BlocksJob(blocks.BlocksJob):
 
     name: ClassVar[str] = "multiselect"
     columns_are = "attributes"
-    Options = MultiselectOptions
-    Whole = MultiselectJob
     whole: MultiselectJob
 
     def __init__(self, whole: MultiselectJob) -> None:

@@ -14,9 +14,8 @@ from distfms.data.judgments import JudgmentLayout, detect_layout
 from distfms.data.roles import Roles, require_same_kinds
 from distfms.engine.store import absolute
 from distfms.errors import DataError, SpecError, nearest
-from distfms.methods.contract import Content, Context, FinishedRun, Inputs, Job, Stage
+from distfms.methods.contract import Content, Context, Inputs, Job, Stage
 from distfms.methods.fold_work import TuneWork
-from distfms.methods.multiselect import figures
 from distfms.methods.multiselect.costs import resolve_costs
 from distfms.methods.multiselect.curves import (
     CrossValidate,
@@ -47,20 +46,14 @@ from distfms.methods.multiselect.objective import (
     scoring_objective,
 )
 from distfms.methods.multiselect.options import MultiselectOptions
-from distfms.methods.multiselect.predictor import (
-    JudgmentPredictor,
-    make_predictor,
-    stored_model,
-)
+from distfms.methods.multiselect.predictor import stored_model
 from distfms.methods.multiselect.read import AveragesReader, JudgmentReader, JudgmentSource
 from distfms.methods.multiselect.read_columns import TrainedColumns
 from distfms.methods.multiselect.remarks import evaluation_remarks, selection_remarks
 from distfms.methods.multiselect.training import Sample, Settings, Training
-from distfms.methods.multiselect.tuning import MEASURES
-from distfms.methods.multiselect.tuning_job import NOT_TUNABLE, TUNABLE, tune_work
+from distfms.methods.multiselect.tuning_job import tune_work
 from distfms.methods.multiselect.write_plan import WritePlan
 from distfms.methods.rows import section_roles
-from distfms.report.provenance import build_page
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.judgments import JudgmentStatistics
@@ -86,10 +79,7 @@ class MultiselectJob(Job):
     """
 
     name: ClassVar[str] = "multiselect"
-    Options = MultiselectOptions
-    tunable = TUNABLE
-    not_tunable = NOT_TUNABLE
-    tune_measures = MEASURES
+    options: MultiselectOptions
 
     def __init__(self, options: MultiselectOptions, inputs: Inputs, seed: int) -> None:
         self.options = options
@@ -119,15 +109,6 @@ class MultiselectJob(Job):
         )
         _check_price(options.budget, self.settings.costs, self.layout.names)
 
-    @classmethod
-    def of(cls, options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
-        """Make the job, in blocks of attributes where they are too many for one process."""
-        from distfms.methods.multiselect.blocks_job import BlocksJob, wants_blocks
-
-        job = cls(options, inputs, seed)
-        blocks = wants_blocks(options, len(job.layout.names), inputs.section.folds)
-        return BlocksJob(job) if blocks else job
-
     # --- what the driver asks ---
 
     def stages(self) -> Sequence[Stage]:
@@ -141,7 +122,7 @@ class MultiselectJob(Job):
         ]
         if self.options.plan:
             stages.append(Stage("plan", self._plan))
-        return [*stages, Stage("report", self.report)]
+        return stages
 
     def describe(self) -> Mapping[str, str]:
         """Say what the job will do: label → text."""
@@ -394,32 +375,6 @@ class MultiselectJob(Job):
             f"are to be collected (cost {cost:,.10g}); the folder {PLAN} lists them."
         )
         return {PLAN: None}
-
-    # --- finished runs ---
-
-    @classmethod
-    def page(cls, run: FinishedRun) -> str:
-        """Render the report, one self-contained HTML page."""
-        sections = figures.sections(run.selection, run.metrics, run.manifest)
-        page = build_page(cls.headline(run), sections, run.manifest, figures.SUBTITLE)
-        return page.render()
-
-    @classmethod
-    def headline(cls, run: FinishedRun) -> str:
-        """Say the result in one sentence."""
-        return figures.headline(run.selection, run.metrics)
-
-    @classmethod
-    def predictor(
-        cls, run: FinishedRun, dataset: ParquetDataset, budget: float | None
-    ) -> JudgmentPredictor:
-        """Apply a finished run's model to a dataset; see :class:`distfms.methods.contract.Job`."""
-        if budget is not None:
-            raise SpecError(
-                "A multi-selection model is made for one budget; run the job again with "
-                f"--set multiselect.budget={budget:g} to predict with another."
-            )
-        return make_predictor(run, dataset)
 
 
 # --- small parts --------------------------------------------------------------------------------

@@ -34,7 +34,6 @@ from distfms.methods.sequence.job_sizes import (
     too_long,
     without_folds,
 )
-from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.path import SequencePath
 from distfms.methods.sequence.problem import (
     SequenceOutline,
@@ -131,8 +130,6 @@ class SequenceBlocksJob(blocks.BlocksJob):
 
     name: ClassVar[str] = "sequence"
     columns_are = "columns"
-    Options = SequenceOptions
-    Whole = SequenceJob
     whole: GroupsJob
 
     def __init__(self, whole: SequenceJob) -> None:

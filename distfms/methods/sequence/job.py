@@ -12,7 +12,7 @@ from distfms.data.batches import ColumnPlan, require_observed
 from distfms.data.categories import categorical_columns
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import DataError, SpecError
-from distfms.methods.contract import Content, Context, FinishedRun, Inputs, Job, Stage
+from distfms.methods.contract import Content, Context, Inputs, Job, Stage
 from distfms.methods.fold_work import TuneWork
 from distfms.methods.rows import (
     CategoryReader,
@@ -25,7 +25,6 @@ from distfms.methods.rows import (
     require_levels,
     section_roles,
 )
-from distfms.methods.sequence import figures
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.costs import resolve_costs
 from distfms.methods.sequence.evaluate import (
@@ -39,13 +38,10 @@ from distfms.methods.sequence.evaluate import (
 from distfms.methods.sequence.groups import FeatureGroups, resolve_groups
 from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.path import SequencePath
-from distfms.methods.sequence.predictor import PrefixPredictor, make_predictor
 from distfms.methods.sequence.read import ScoreReader, Scorers
 from distfms.methods.sequence.rules import Rule, parse_rule
 from distfms.methods.sequence.timeliness import timeliness
-from distfms.methods.sequence.tuning import MEASURES
-from distfms.methods.sequence.tuning_job import NOT_TUNABLE, TUNABLE, tune_work
-from distfms.report.provenance import build_page
+from distfms.methods.sequence.tuning_job import tune_work
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments
@@ -75,10 +71,7 @@ class SequenceJob(Job):
     """
 
     name: ClassVar[str] = "sequence"
-    Options = SequenceOptions
-    tunable = TUNABLE
-    not_tunable = NOT_TUNABLE
-    tune_measures = MEASURES
+    options: SequenceOptions
     #: Where the job is done, if that is worth saying before it starts.
     advice: str | None = None
 
@@ -99,15 +92,6 @@ class SequenceJob(Job):
         self.rule = Rule(options.criterion, options.cost_aware, options.doubling)
         self.baselines = _baselines(options, self.rule)
 
-    @classmethod
-    def of(cls, options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
-        """Make the job of the family, in blocks of groups where one process is too small."""
-        from distfms.methods.sequence.blocks_job import choose_form
-        from distfms.methods.sequence.glm_job import GlmSequenceJob
-
-        made = cls if options.family == "gaussian" else GlmSequenceJob
-        return choose_form(made(options, inputs, seed))
-
     # --- what the driver asks ---
 
     def stages(self) -> Sequence[Stage]:
@@ -119,7 +103,6 @@ class SequenceJob(Job):
             Stage("select", self._select),
             Stage("model", self._model),
             Stage("evaluate", self._evaluate),
-            Stage("report", self.report),
         ]
 
     def describe(self) -> Mapping[str, str]:
@@ -389,27 +372,6 @@ class SequenceJob(Job):
         if ranks:
             found["ndcg@5"] = result["ranking"].test.mean
         return found
-
-    # --- report and finished runs ---
-
-    @classmethod
-    def page(cls, run: FinishedRun) -> str:
-        """Render the report, one self-contained HTML page."""
-        sections = figures.sections(run.selection, run.metrics, run.manifest)
-        page = build_page(cls.headline(run), sections, run.manifest, figures.SUBTITLE)
-        return page.render()
-
-    @classmethod
-    def headline(cls, run: FinishedRun) -> str:
-        """Say the result in one sentence."""
-        return figures.headline(run.selection, run.metrics)
-
-    @classmethod
-    def predictor(
-        cls, run: FinishedRun, dataset: ParquetDataset, budget: float | None
-    ) -> PrefixPredictor:
-        """Apply a finished run's model to a dataset; see :class:`distfms.methods.contract.Job`."""
-        return make_predictor(run, dataset, budget)
 
 
 # --- small parts --------------------------------------------------------------------------------
