@@ -382,7 +382,7 @@ def test_the_job_says_what_it_will_do(tmp_path):
     assert said["groups"] == "2 (1 to 3 each)"
     assert said["baselines"] == "omp"  # each once, and not the rule itself
     assert [stage.name for stage in job.stages()] == [
-        "categories", "statistics", "select", "model", "evaluate", "report",
+        "categories", "statistics", "select", "model", "evaluate",
     ]  # fmt: skip
     assert job.columns() == ["a", "c", "b", "y"]
     numbers = make_job(tmp_path, {}, exclude="c")
