@@ -81,8 +81,8 @@ class Tuning:
         return tuning
 
     def with_options(self, point: Mapping[str, Any]) -> Job:
-        """Return the job with some options changed."""
-        return self.method.make_job(self._changed(point), self.inputs, self.seed)
+        """Return the job with some options changed, in the form that the statistics are for."""
+        return type(self.job)(self._changed(point), self.inputs, self.seed)
 
     def _changed(self, point: Mapping[str, Any]) -> Section:
         return type(self.options).model_validate({**self.options.model_dump(), **point})
