@@ -135,8 +135,8 @@ def run(
     set_: Sets = None,
 ) -> None:
     """Run a job. The same command goes on where a killed run stopped."""
-    from distfms.engine.event_log import open_log
     from distfms.runs.driver import run_job
+    from distfms.runs.events import open_log
     from distfms.runs.finished import headline
     from distfms.runs.interrupts import orderly_end
     from distfms.runs.job_spec import require_lasting

@@ -1,8 +1,8 @@
 """Where work runs; knows nothing of statistics or methods, it receives picklable callables.
 
 Map-reduce as explicit Dask graphs with a fixed merge tree, executors for this machine and for Dask
-and Ray clusters, pools of actors that hold state, the cache of partial results, retry rules, memory
-projection and progress. Importing it loads neither dask nor ray.
+and Ray clusters, pools of actors that hold state, the cache of partial results, retry rules and
+memory projection. Importing it loads neither dask nor ray.
 """
 
 from distfms.engine.blas import single_threaded_blas
@@ -12,7 +12,6 @@ from distfms.engine.graph import Unit
 from distfms.engine.mapreduce import Reduction, map_reduce
 from distfms.engine.memory import MemoryProjection, available_bytes, project, require
 from distfms.engine.pools import ActorPool, PoolCounts, Snapshots, make_pool
-from distfms.engine.progress import open_progress, tee
 from distfms.engine.retry import RetryPolicy
 
 __all__ = [
@@ -30,9 +29,7 @@ __all__ = [
     "make_executor",
     "make_pool",
     "map_reduce",
-    "open_progress",
     "project",
     "require",
     "single_threaded_blas",
-    "tee",
 ]

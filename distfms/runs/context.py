@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,12 +17,11 @@ from distfms.engine.executors import Executor
 from distfms.engine.graph import Unit
 from distfms.engine.mapreduce import map_reduce
 from distfms.engine.pools import ActorPool, make_pool
-from distfms.engine.progress import tee
 from distfms.engine.retry import RetryPolicy
 from distfms.engine.store import Location
 from distfms.methods.contract import Inputs, PartialReader
+from distfms.runs.events import Recorder
 from distfms.runs.folder import RunFolder
-from distfms.runs.recorder import Recorder
 from distfms.stats.base import from_bytes, to_bytes
 from distfms.stats.bundle import Bundle
 
@@ -34,23 +31,6 @@ ACTORS_PAY_OPERATIONS = 2e10
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-@dataclass
-class _Iteration:
-    """Hands on the events of passes that follow one another; the ends of passes now and then."""
-
-    progress: Callable[[Mapping[str, Any]], None]
-    interval_s: float = 5.0
-    last_s: float = -math.inf
-
-    def __call__(self, event: Mapping[str, Any]) -> None:
-        if event["event"] == "unit" and event["done"] == event["total"]:
-            now_s = time.monotonic()
-            if now_s - self.last_s < self.interval_s:
-                return
-            self.last_s = now_s
-        self.progress(event)
 
 
 @dataclass
@@ -85,9 +65,6 @@ class RunContext:
     value_bytes: int = 0
     counts: dict[str, int] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self._iteration = tee(self.record.count, _Iteration(self.record.show))
-
     @property
     def folder(self) -> Location:
         """Folder of the run."""
@@ -119,7 +96,7 @@ class RunContext:
             self.executor,
             cache=cache,
             retry=self.retry,
-            on_event=self.record if use_cache else self._iteration,
+            on_event=self.record if use_cache else self.record.iteration,
             value_bytes=self.value_bytes,
         )
         self.count(

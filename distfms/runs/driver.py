@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -25,6 +25,7 @@ from distfms.methods import load_method
 from distfms.methods.contract import Inputs, Job, Method, Stage
 from distfms.methods.tuning_job import Tuning
 from distfms.runs.context import RunContext
+from distfms.runs.events import Display, Recorder, Say
 from distfms.runs.folder import (
     MANIFEST,
     SCHEMA_VERSION,
@@ -37,7 +38,6 @@ from distfms.runs.folder import (
 from distfms.runs.inputs import Opened, open_inputs
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.projection import Projection, project_job
-from distfms.runs.recorder import Recorder
 from distfms.runs.storage_errors import hangs, reading
 
 _PACKAGES = ("numpy", "scipy", "pyarrow", "dask", "scikit-learn")
@@ -93,7 +93,7 @@ class Prepared:
         return [path for path in paths if Path(path).exists()]
 
 
-def prepare(spec: JobSpec, say: Callable[[str], None] = _silent) -> Prepared:
+def prepare(spec: JobSpec, say: Say = _silent) -> Prepared:
     """Open the data and check the whole spec against it, without reading rows.
 
     Raises
@@ -132,8 +132,8 @@ def run_job(
     spec: JobSpec,
     *,
     out: str | Path | None = None,
-    say: Callable[[str], None] = _silent,
-    progress: Callable[[Mapping[str, Any]], None] = lambda event: None,
+    say: Say = _silent,
+    progress: Display = lambda event: None,
 ) -> RunResult:
     """Run a job to the end, going on where an earlier attempt stopped.
 
@@ -175,7 +175,7 @@ def run_job(
         with reading(path):
             made = missing_folders(path)
         run = RunFolder(path)
-        with run.locked(), closing(Recorder(run, say, progress)) as record:
+        with run.locked(), Recorder(run, say, progress) as record:
             try:
                 resumed = _begin(run, prepared, record, executor)
                 cache = spec.place() / ".partials" if projection.cached else None
@@ -192,41 +192,41 @@ def run_job(
                 skipped = _run_stages(prepared.stages(), context)
                 run.update(status="done", finished=now())
             except Exception as error:
-                _end_badly(run, error, made)
-                record.fail(error)
+                record.fail(error, keep=_end_badly(run, error, made))
                 raise
             record.event("done")
-            run.flush()
     return RunResult(path, resumed, tuple(skipped))
 
 
-def _end_badly(run: RunFolder, error: Exception, made: Sequence[Location]) -> None:
-    """Note the failure; leave nothing behind where nothing was achieved."""
+def _end_badly(run: RunFolder, error: Exception, made: Sequence[Location]) -> bool:
+    """Note the failure; leave nothing behind where nothing was achieved.
+
+    Returns whether the folder stays and is this driver's.
+    """
     if isinstance(run.path, RemotePath):
         # The storage itself may be what failed.
         with suppress(DistfmsError):
-            if not hangs(error):
-                _note_failure(run, error, made)
-    else:
-        _note_failure(run, error, made)
+            return not hangs(error) and _note_failure(run, error, made)
+        return False
+    return _note_failure(run, error, made)
 
 
-def _note_failure(run: RunFolder, error: Exception, made: Sequence[Location]) -> None:
+def _note_failure(run: RunFolder, error: Exception, made: Sequence[Location]) -> bool:
     found = run.manifest()
     if found and not run.holds_claim():
-        return
+        return False
     refused = isinstance(error, DistfmsError) and error.exit_code == 2
     if found and (found.get("stages") or run.path not in made or not refused):
         text = str(error) or type(error).__name__
         with suppress(DistfmsError):
             run.update(status="failed", error=text)
-        run.event("failed", error=text)
-        run.flush()
-    elif run.path in made:
+        return True
+    if run.path in made:
         remove_tree(run.path)
         for folder in made[1:]:
             with suppress(OSError):
                 Path(str(folder)).rmdir()
+    return False
 
 
 def choose_folder(prepared: Prepared, out: str | Path | None) -> Location:
@@ -313,8 +313,9 @@ def _begin(run: RunFolder, prepared: Prepared, record: Recorder, executor: Execu
         notes=manifest.get("notes", list(prepared.opened.notes)),
     )
     record.begin(
-        executor,
         f"{'Resuming' if resumed else 'Writing'} {run.path}",
+        ray_address=getattr(executor, "address", None) if executor.name == "ray" else None,
+        engine=executor.name,
         run=run.path.name,
         name=prepared.spec.name,
         method=prepared.spec.method,
@@ -374,7 +375,7 @@ def _run_stages(stages: Sequence[Stage], context: RunContext) -> list[str]:
         line = f"  {stage.name}: {seconds:.1f} s{_counted(context.counts)}"
         entries = {"stage": stage.name, "seconds": seconds, **context.counts}
         context.record.event("stage_done", line, **entries)
-        run.flush()
+        context.record.flush()
     return skipped
 
 

@@ -90,9 +90,9 @@ def _engine(kind: str, address: "str | None") -> list:
 
 
 def _run(spec: str, sets: Sequence[str], kind: str) -> int:
-    from distfms.engine.event_log import open_log
     from distfms.errors import DistfmsError
     from distfms.runs.driver import run_job
+    from distfms.runs.events import open_log
     from distfms.runs.finished import headline
     from distfms.runs.interrupts import orderly_end
     from distfms.runs.job_spec import load_spec, require_lasting

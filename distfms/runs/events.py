@@ -1,54 +1,408 @@
-"""The lines of ``events.jsonl``: what a run has done, and when."""
+"""Events of a run: how they are shown, kept and counted.
+
+The engine and the driver emit mappings with the key ``event``; ``cluster/README.md`` lists them
+with their fields. A :class:`Recorder` hands each one to the display of the command, to the file
+``events.jsonl`` in the run folder, and to the metrics.
+"""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self, TextIO
 
-from distfms.engine.store import Location, write_whole
+from distfms.engine.memory import format_bytes
+from distfms.engine.store import write_whole
+from distfms.errors import SpecError
+from distfms.runs.folder import RunFolder, plain
+from distfms.runs.metrics import FILE_VARIABLE, RUN_LABELS, Metrics
+from distfms.runs.storage_errors import hangs
+
+Event = Mapping[str, Any]
+Say = Callable[[str], None]
+
+#: Variable that names the kind of log where a command has no option for it.
+LOG_VARIABLE = "DISTFMS_LOG"
+
+#: Seconds between two lines, or two writings of a file, about the same thing.
+_INTERVAL_S = 5.0
 
 
-class EventLog:
-    """A text file of one line an event.
+#: Levels of the events that are more than news.
+LEVELS = {
+    "failed": "error",
+    "interrupted": "warning",
+    "retry": "warning",
+    "cache_corrupt": "warning",
+    "cache_unwritable": "warning",
+    "worker_lost": "warning",
+    "actor_lost": "warning",
+    "checkpoint_damaged": "warning",
+    "metrics_unavailable": "warning",
+}
 
-    A line is appended at once where files can be. On remote storage, where most cannot, lines wait
-    in memory and the file is put whole by `flush`; what a killed driver had not flushed is lost.
-    That lines cannot be written stops nothing.
+#: What people should read at once.
+_NOTICES = {
+    "retry": "{key} succeeded after {n_retries} further attempts",
+    "cache_corrupt": "cached partial of {key} was damaged, computed again",
+    "cache_unwritable": "cannot write the cache, going on without it ({error})",
+    "worker_lost": "worker processes died, doing their work again",
+    "metrics_unavailable": "no metrics: {reason}",
+}
+
+#: Events of which there are too many to keep each.
+FREQUENT = frozenset({"unit", "pool_step"})
+
+
+class _Throttle:
+    """Whether it is time for another line of a kind."""
+
+    def __init__(self, interval_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._interval_s = interval_s
+        self._clock = clock
+        self._last_s: dict[str, float] = {}
+
+    def due(self, kind: str, *, in_any_case: bool = False, first: bool = True) -> bool:
+        now_s = self._clock()
+        last_s = self._last_s.setdefault(kind, -math.inf if first else now_s)
+        if in_any_case or now_s - last_s >= self._interval_s:
+            self._last_s[kind] = now_s
+            return True
+        return False
+
+
+def _ends_pass(event: Event) -> bool:
+    return event["event"] == "unit" and event["done"] == event["total"]
+
+
+# --- displays -----------------------------------------------------------------------------------
+
+
+class Display(Protocol):
+    """Shows the events of a command; a function will do where nothing is to be told twice."""
+
+    def __call__(self, event: Event) -> None:
+        """Take one event; unknown kinds are ignored."""
+
+
+class TextLog:
+    """Shows progress to people: a bar on a terminal, a line every few seconds elsewhere.
 
     Parameters
     ----------
-    path : Path or RemotePath
+    stream : file, optional
+        Default: standard error.
+    interval_s : float
+        Least seconds between plain lines.
+    clock : callable
+        Replaces ``time.monotonic`` in tests.
     """
 
-    def __init__(self, path: Location) -> None:
-        self._path = path
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        interval_s: float = _INTERVAL_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stream = stream or sys.stderr
+        self._throttle = _Throttle(interval_s, clock)
+        self._bar: Any = _bar(self._stream) if self._stream.isatty() else None
+
+    def __call__(self, event: Event) -> None:
+        """Take one event."""
+        if notice := _NOTICES.get(event["event"]):
+            self._tell(notice.format(**event))
+        if event["event"] == "unit":
+            self._show(event)
+
+    def close(self) -> None:
+        """Finish the display; safe to call twice."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _tell(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            print(f"Reading: {text}", file=self._stream, flush=True)
+
+    def _show(self, event: Event) -> None:
+        cached = f", {event['cached']} cached" if event["cached"] else ""
+        text = f"{event['done']}/{event['total']}{cached}, {format_bytes(event['bytes'])} read"
+        if self._bar is not None:
+            (task,) = self._bar.task_ids
+            self._bar.update(task, completed=event["done"], total=event["total"], counts=text)
+        elif self._throttle.due("unit", in_any_case=_ends_pass(event), first=False):
+            self._tell(text)
+
+
+def _bar(stream: TextIO) -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[counts]}"),
+        TimeRemainingColumn(),
+    )
+    bar = Progress(*columns, console=Console(file=stream))
+    bar.add_task("Reading", total=None, counts="")
+    bar.start()
+    return bar
+
+
+class JsonLog:
+    """Writes events, and lines for people, as JSON, one object a line, for collectors of logs.
+
+    Every line has the same keys: ``time`` (UTC, RFC 3339, milliseconds), ``level``, ``event`` (its
+    kind), ``run`` (name of the run folder, null before there is one), ``stage`` (null
+    outside of stages) and ``fields`` (the event's own). Used as a context manager it also tells of
+    an interrupt, and of an error that nobody has told of.
+
+    Parameters
+    ----------
+    stream : file
+    interval_s : float
+        Least seconds between two events of the same frequent kind.
+    clock : callable
+        Replaces ``time.monotonic`` in tests.
+    """
+
+    #: Events stand for the lines that people would read, which need not be said as well.
+    tells_events = True
+
+    def __init__(
+        self,
+        stream: TextIO,
+        interval_s: float = _INTERVAL_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stream = stream
+        self._throttle = _Throttle(interval_s, clock)
+        self._run: str | None = None
+        self._stage: str | None = None
+        self._told_failure = False
+
+    def __call__(self, event: Event) -> None:
+        """Take one event."""
+        kind = event["event"]
+        self._run = event["run"] if kind == "begin" else self._run
+        self._stage = event["stage"] if kind == "stage" else self._stage
+        if kind not in FREQUENT or self._throttle.due(kind, in_any_case=_ends_pass(event)):
+            self._write(kind, {key: value for key, value in event.items() if key != "event"})
+        self._stage = None if kind == "stage_done" else self._stage
+        self._told_failure |= kind == "failed"
+
+    def say(self, line: str) -> None:
+        """Take a line for people."""
+        self._write("message", {"text": line.strip()})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            self({"event": "interrupted"})
+        elif error is not None and not self._told_failure:
+            self(_failure(error))
+
+    def _write(self, kind: str, fields: Event) -> None:
+        line = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": LEVELS.get(kind, "info"),
+            "event": kind,
+            "run": self._run,
+            "stage": self._stage,
+            "fields": fields,
+        }
+        # One write for each line: others may write to the same stream.
+        self._stream.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
+        self._stream.flush()
+
+
+@contextmanager
+def open_log(kind: str, say: Say, stream: TextIO | None = None) -> Iterator[tuple[Say, Display]]:
+    """Make the log of a command.
+
+    Parameters
+    ----------
+    kind : {"text", "json"}
+        Lines for people, with progress on standard error; or JSON.
+    say : callable
+        Takes lines for people.
+    stream : file, optional
+        For JSON; default: standard output.
+
+    Yields
+    ------
+    say : callable
+        Takes lines for people; may be used afterwards.
+    display : Display
+        Takes events.
+
+    Raises
+    ------
+    SpecError
+        There is no such kind.
+    """
+    if kind not in ("text", "json"):
+        raise SpecError(
+            f"There is no log of kind {kind!r}; `--log` (or the variable {LOG_VARIABLE}) is one "
+            "of: text, json."
+        )
+    if kind == "json":
+        with JsonLog(stream or sys.stdout) as log:
+            yield log.say, log
+        return
+    shown = TextLog()
+    try:
+        yield say, shown
+    finally:
+        shown.close()
+
+
+# --- the run ------------------------------------------------------------------------------------
+
+
+class Recorder:
+    """Hands every event of a run to the display, the run folder and the metrics.
+
+    Used as a context manager, around all that happens once the folder is locked.
+
+    Parameters
+    ----------
+    run : RunFolder
+        Keeps events in ``events.jsonl``, but for the many of single units and steps.
+    say : callable
+        Takes lines for people.
+    display : callable
+        Shows events. Where its `tells_events` is true, lines that only repeat an event are not
+        said.
+    """
+
+    def __init__(self, run: RunFolder, say: Say, display: Display) -> None:
+        self._run = run
+        self._say = say
+        self._display = display
+        self._metrics: Metrics | None = None
+        self._path = run.path / "events.jsonl"
+        # On remote storage, where files cannot be appended to: what is there, and what waits.
         self._written: bytes | None = None
-        self._lines: list[str] = []
+        self._waiting: list[str] = []
+        self._ends = _Throttle(_INTERVAL_S)
 
-    @property
-    def waiting(self) -> bool:
-        """Whether there are lines that only memory has."""
-        return bool(self._lines)
+    def begin(self, line: str, *, ray_address: str | None, **fields: Any) -> None:
+        """Record that a driver has taken the run, and count from now on.
 
-    def add(self, line: str) -> None:
-        """Add a line."""
-        if not isinstance(self._path, Path):
-            self._lines.append(line)
-            return
-        with suppress(OSError), self._path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        Parameters
+        ----------
+        line : str
+            What to say.
+        ray_address : str or None
+            See `Metrics`.
+        **fields
+            Of the event; they hold the labels of the metrics.
+        """
+        self.show({"event": "begin", **fields})
+        self._say_unless_told(line)
+        self._metrics = Metrics(
+            {label: fields[label] for label in RUN_LABELS},
+            ray_address=ray_address,
+            file=os.environ.get(FILE_VARIABLE),
+            on_problem=lambda text: self.event("metrics_unavailable", reason=text),
+        )
+        self.count({"event": "begin"})
+
+    def __call__(self, event: Event) -> None:
+        """Count, show and keep an event."""
+        self.count(event)
+        self.show(event)
+
+    def iteration(self, event: Event) -> None:
+        """Count and keep an event of one of many passes; show the ends of passes now and then."""
+        self.count(event)
+        if not _ends_pass(event) or self._ends.due("unit"):
+            self.show(event)
+
+    def event(self, kind: str, line: str = "", /, **fields: Any) -> None:
+        """Record an event made of these fields, with the line that says the same to people."""
+        self({"event": kind, **fields})
+        if line:
+            self._say_unless_told(line)
+
+    def fail(self, error: Exception, *, keep: bool) -> None:
+        """Record that the run has ended with an error; kept in the folder only where asked."""
+        event = _failure(error)
+        if self._metrics is not None:
+            self.count(event)
+            self._display(event)
+        if keep:
+            self._keep(event)
+
+    def count(self, event: Event) -> None:
+        """Count an event, without showing or keeping it."""
+        if self._metrics is not None:
+            self._metrics(event)
+
+    def show(self, event: Event) -> None:
+        """Show and keep an event, without counting it."""
+        self._display(event)
+        if event["event"] not in FREQUENT:
+            self._keep(event)
 
     def flush(self) -> None:
-        """Put what waits, after what earlier drivers have left."""
+        """Write down events that wait in memory; that they cannot be written stops nothing."""
+        if not self._waiting or not self._run.holds_claim():
+            return
         with suppress(OSError):
             if self._written is None:
-                self._written = self._left()
-            content = self._written + "".join(f"{line}\n" for line in self._lines).encode()
+                with suppress(FileNotFoundError):
+                    self._written = self._path.read_bytes()
+            lines = "".join(self._waiting).encode()
+            content = (self._written or b"") + lines
             write_whole(self._path, content)
-            self._written, self._lines = content, []
+            self._written, self._waiting = content, []
 
-    def _left(self) -> bytes:
-        try:
-            return self._path.read_bytes()
-        except FileNotFoundError:
-            return b""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._metrics is not None:
+            self._metrics.close()
+        if error is None or not hangs(error):
+            self.flush()
+
+    def _keep(self, event: Event) -> None:
+        line = json.dumps(plain({"time": round(time.time(), 3), **event})) + "\n"
+        if not isinstance(self._path, Path):
+            self._waiting.append(line)
+            return
+        with suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+            file.write(line)
+
+    def _say_unless_told(self, line: str) -> None:
+        if not getattr(self._display, "tells_events", False):
+            self._say(line)
+
+
+def _failure(error: BaseException) -> Event:
+    return {"event": "failed", "error": str(error) or type(error).__name__}

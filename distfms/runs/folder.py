@@ -22,7 +22,6 @@ import errno
 import hashlib
 import json
 import secrets
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -40,8 +39,7 @@ from distfms.engine.store import (
     write_whole,
 )
 from distfms.errors import DistfmsError, EngineError, SpecError
-from distfms.runs.events import EventLog
-from distfms.runs.storage_errors import hangs, reading, storage_error, unwritable
+from distfms.runs.storage_errors import reading, storage_error, unwritable
 from distfms.stats.base import load_npz, to_bytes
 
 MANIFEST = "manifest.json"
@@ -158,7 +156,6 @@ class RunFolder:
     def __init__(self, path: Location) -> None:
         self.path = path
         self._claim: dict[str, Any] | None = None
-        self._events = EventLog(path / "events.jsonl")
         try:
             check_writable(path)
         except OSError as error:
@@ -180,7 +177,7 @@ class RunFolder:
             If another process is writing this run.
         """
         if isinstance(self.path, RemotePath):
-            yield from self._flushed_at_the_end()
+            yield
             return
         # A lock of the soft kind, the library's way out, would outlive a killed driver.
         lock = FileLock(self.path / ".lock", timeout=0, fallback_to_soft=False)
@@ -198,15 +195,6 @@ class RunFolder:
             yield
         finally:
             lock.release()
-
-    def _flushed_at_the_end(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as error:
-            if not hangs(error):
-                self.flush()
-            raise
-        self.flush()
 
     def claim(self, **entries: Any) -> dict[str, Any]:
         """Take the run over: enter this driver's attempt and token, with other entries.
@@ -358,16 +346,6 @@ class RunFolder:
         """Arrays of a file of the run."""
         with reading(self.path / name), open_binary(self.path / name) as stream:
             return load_npz(stream)
-
-    def event(self, event: str, **fields: Any) -> None:
-        """Add one line to ``events.jsonl``; a full disk here stops nothing."""
-        line = json.dumps(plain({"time": round(time.time(), 3), "event": event, **fields}))
-        self._events.add(line)
-
-    def flush(self) -> None:
-        """Write down events that wait in memory, where files cannot be appended to."""
-        if self._events.waiting and self.holds_claim():
-            self._events.flush()
 
 
 def read_json(path: Location) -> dict[str, Any]:

@@ -21,10 +21,10 @@ from typing import Any
 
 import yaml
 
-from distfms.engine.event_log import LOG_VARIABLE
 from distfms.engine.remote import is_url
 from distfms.errors import EngineError
 from distfms.runs import entry
+from distfms.runs.events import LOG_VARIABLE
 from distfms.runs.job_spec import JobSpec, build_spec
 from distfms.runs.ray_jobs import JobState, RayJobs
 from distfms.runs.storage_options import refuse_clear_secrets

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from distfms.engine.metrics import FILE_VARIABLE
 from distfms.errors import EngineError
 from distfms.runs import context
 from distfms.runs.driver import run_job
 from distfms.runs.folder import RunFolder
+from distfms.runs.metrics import FILE_VARIABLE
 from tests.e2e.jobs import judgments_job, results, write_judgments
 from tests.faults.cases import manifest
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from distfms.engine.metrics import FILE_VARIABLE, METRICS, RUN_LABELS
 from distfms.runs.driver import run_job
+from distfms.runs.metrics import FILE_VARIABLE, METRICS, RUN_LABELS
 from tests.faults.cases import CASES, manifest, small_blocks
 from tests.faults.disturbance import Plan, disturbed
 

@@ -206,7 +206,7 @@ def test_pods_say_where_their_metrics_are():
 
 
 def test_prometheus_keeps_what_distfms_counts(tmp_path):
-    from distfms.engine.metrics import METRICS
+    from distfms.runs.metrics import METRICS
 
     (config,) = documents("prometheus.yaml")
     (job,) = config["scrape_configs"]

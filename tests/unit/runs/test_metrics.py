@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import distfms
 from distfms.engine import LocalExecutor, Unit, map_reduce
-from distfms.engine.metrics import METRICS, FileExporter, Metric, Metrics, open_metrics
 from distfms.engine.pools import make_pool
+from distfms.runs.metrics import METRICS, Metrics
 from tests.conformance import pool_tasks
 
 LABELS = {"name": "small", "run": "r1", "method": "sequence", "engine": "local"}
@@ -120,45 +121,27 @@ def test_events_of_the_engine_itself(tmp_path: Path) -> None:
     assert metrics.value("distfms_pool_step_seconds_total", "") > 0
 
 
-# --- exporters
+# --- where the numbers go
 
 
-class Broken:
-    place = "a broken place"
-
-    def __init__(self) -> None:
-        self.n_calls = 0
-
-    def record(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
-        self.n_calls += 1
+def test_a_receiver_that_fails_is_told_of_once_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: object, **options: object) -> None:
         raise ConnectionError("nobody there")
 
-    def flush(self) -> None:
-        raise AssertionError("is left out by now")
-
-    close = flush
-
-
-def test_a_failing_exporter_is_told_of_once_and_left_out(tmp_path: Path) -> None:
+    monkeypatch.setattr("ray.util.metrics.Counter", broken)
     told: list[str] = []
-    broken, file = Broken(), FileExporter(tmp_path / "m.prom")
-    metrics = Metrics(LABELS, [broken, file], told.append)
+    path = tmp_path / "nowhere" / "m.prom"
+    metrics = Metrics(LABELS, ray_address="here:6379", file=path, on_problem=told.append)
     metrics({"event": "begin"})
     metrics({"event": "done"})
     metrics.close()
     metrics.close()
-    assert told == ["a broken place cannot be written to (nobody there)"]
-    assert broken.n_calls == 1
-    assert 'status="done"' in (tmp_path / "m.prom").read_text()
-
-
-def test_a_file_without_a_folder_is_told_plainly(tmp_path: Path) -> None:
-    told: list[str] = []
-    path = tmp_path / "nowhere" / "m.prom"
-    metrics = open_metrics(LABELS, file=str(path), on_problem=told.append)
-    metrics({"event": "done"})
-    metrics.close()
-    assert told == [f"the file {path} cannot be written to (No such file or directory)"]
+    assert told == [
+        "the metrics agent of Ray cannot be written to (nobody there)",
+        f"the file {path} cannot be written to (No such file or directory)",
+    ]
     assert not path.parent.exists()
 
 
@@ -168,9 +151,8 @@ def samples(path: Path) -> dict[tuple[str, str], float]:
 
 
 def test_the_file_is_what_prometheus_reads(tmp_path: Path) -> None:
-    path, now_s = tmp_path / "m.prom", [0.0]
-    file = FileExporter(path, interval_s=5.0, clock=lambda: now_s[0])
-    metrics = Metrics(LABELS | {"name": 'a "b"\\n'}, [file], clock=lambda: now_s[0])
+    path, now_s, labels = tmp_path / "m.prom", [0.0], LABELS | {"name": 'a "b"\\n'}
+    metrics = Metrics(labels, file=path, clock=lambda: now_s[0])
     metrics({"event": "pass_started", "total": 4})
     metrics(unit(1, 0, 2**40 + 1))
     assert not path.exists()
@@ -189,12 +171,12 @@ def test_the_file_is_what_prometheus_reads(tmp_path: Path) -> None:
     }
     (family,) = [f for f in text_string_to_metric_families(path.read_text()) if "bytes" in f.name]
     assert family.type == "counter"
-    assert family.samples[0].labels == LABELS | {"name": 'a "b"\\n', "stage": ""}
+    assert family.samples[0].labels == labels | {"stage": ""}
 
 
 def test_a_driver_that_is_no_part_of_the_cluster_says_so() -> None:
     told: list[str] = []
-    metrics = open_metrics(LABELS, ray_address="ray://head:10001", on_problem=told.append)
+    metrics = Metrics(LABELS, ray_address="ray://head:10001", on_problem=told.append)
     metrics({"event": "begin"})
     assert metrics.value("distfms_runs_total", "begun") == 1
     (text,) = told
@@ -206,39 +188,3 @@ def test_the_table_for_people_is_the_table() -> None:
     for metric in METRICS:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         assert f"| `{metric.name}` | {metric.text} | {labels} |\n" in text
-
-
-class Heard:
-    place = "here"
-
-    def __init__(self) -> None:
-        self.numbers: list[tuple[str, float]] = []
-
-    def record(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
-        assert metric.is_counter <= (value > 0)
-        self.numbers.append((metric.name, value))
-
-    def flush(self) -> None:
-        self.numbers.append(("", 0))
-
-    def close(self) -> None:
-        self.numbers.append(("closed", 0))
-
-
-def test_many_small_changes_are_handed_on_together() -> None:
-    now_s, heard = [0.0], Heard()
-    metrics = Metrics(LABELS, [heard], clock=lambda: now_s[0])
-    for step in range(10):
-        metrics({"event": "pool_step", "step": step, "seconds": 0.5})
-    assert heard.numbers == []
-    now_s[0] = 1.0
-    metrics({"event": "pool_step", "step": 10, "seconds": 0.5})
-    steps = [("distfms_pool_steps_total", 11), ("distfms_pool_step_seconds_total", 5.5), ("", 0)]
-    assert heard.numbers == steps
-    metrics({"event": "pool_step", "step": 11, "seconds": 0.5})
-    metrics({"event": "retry", "key": "u", "n_retries": 1})
-    assert len(heard.numbers) == 3 + 4
-    metrics({"event": "pool_step", "step": 12, "seconds": 0.5})
-    metrics.close()
-    assert sum(value for name, value in heard.numbers if "steps" in name) == 13
-    assert heard.numbers[-1] == ("closed", 0)

@@ -1,0 +1,254 @@
+"""What a run has done so far, as counters and gauges for Prometheus."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+#: Variable that names a file for all metrics, for the node exporter's textfile collector.
+FILE_VARIABLE = "DISTFMS_METRICS_FILE"
+
+# Least seconds between two writings of the file.
+_INTERVAL_S = 5.0
+
+#: Labels of every metric: name in the spec, name of the run folder, method, kind of engine.
+RUN_LABELS = ("name", "run", "method", "engine")
+
+# "statistics 3 of 12" and the like are one stage for a label, whose values should be few.
+_NUMBERED = re.compile(r" \d+ of \d+$")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric for Prometheus: a counter if its name ends in ``_total``, else a gauge.
+
+    Attributes
+    ----------
+    name, text : str
+    adds : mapping of str to str
+        Events that add to it: name of the event → field with the amount, empty for 1.
+    labels : tuple of str
+        Its own, besides those of every metric.
+    """
+
+    name: str
+    text: str
+    adds: Mapping[str, str] = field(default_factory=dict, hash=False)
+    labels: tuple[str, ...] = ("stage",)
+
+    @property
+    def is_counter(self) -> bool:
+        """Whether it only grows."""
+        return self.name.endswith("_total")
+
+
+#: All metrics. Sums and counts only: a histogram of Ray's forgets the sum of what it observed.
+METRICS = (
+    Metric(
+        "distfms_partitions_done_total",
+        "Partitions done, each once in a pass: read, or their statistics taken from the cache",
+        labels=("stage", "source"),
+    ),
+    Metric("distfms_bytes_read_total", "Bytes of the partitions read"),
+    Metric("distfms_passes_done_total", "Passes over the data", {"pass_finished": ""}),
+    Metric("distfms_pass_partitions", "Partitions of the latest pass"),
+    Metric("distfms_pass_partitions_done", "Partitions done of the latest pass"),
+    Metric(
+        "distfms_candidates_evaluated_total",
+        "Gains of attributes or groups that the search for the selection computed and compared",
+        {"stage_done": "n_candidates"},
+    ),
+    Metric(
+        "distfms_pool_steps_total", "Steps that all shards of a pool answered", {"pool_step": ""}
+    ),
+    Metric("distfms_pool_step_seconds_total", "Time these steps took", {"pool_step": "seconds"}),
+    Metric(
+        "distfms_actors_lost_total",
+        "Actors that died or hung, and were replaced",
+        {"actor_lost": ""},
+    ),
+    Metric(
+        "distfms_states_rebuilt_total",
+        "States of shards built again after that",
+        {"actor_replayed": "shards"},
+    ),
+    Metric(
+        "distfms_steps_replayed_total",
+        "Steps of shards done again after that",
+        {"actor_replayed": "steps"},
+    ),
+    Metric("distfms_workers_lost_total", "Times local worker processes died", {"worker_lost": ""}),
+    Metric(
+        "distfms_retries_total", "Attempts repeated after a transient error", {"retry": "n_retries"}
+    ),
+    Metric("distfms_stages_done_total", "Stages finished", {"stage_done": ""}),
+    Metric(
+        "distfms_stage_seconds_total", "Time the finished stages took", {"stage_done": "seconds"}
+    ),
+    Metric("distfms_runs_total", "Runs begun (or resumed), done and failed", labels=("status",)),
+    Metric("distfms_run_active", "1 while the run is going on", labels=()),
+)
+
+_BY_NAME = {metric.name: metric for metric in METRICS}
+
+
+class Metrics:
+    """Follows the events of one run, and hands its numbers on for Prometheus.
+
+    The driver hears of each unit of work once: attempts that failed, work that is done again after
+    a loss and deliveries that come twice are not counted twice, and after a stage its numbers are
+    those of the manifest. On Ray the numbers go to the metrics agent of the driver's node, on any
+    engine to a file, if one is named. A receiver that fails is told of once and then left out:
+    metrics never break a run.
+
+    Parameters
+    ----------
+    labels : mapping of str to str
+        Values of `RUN_LABELS`.
+    ray_address : str, optional
+        Of the Ray cluster that this process is connected to.
+    file : str or path, optional
+        In a folder that is there. It is replaced as a whole, so one file is for one run at a time;
+        the collector wants the ending ``.prom``.
+    on_problem : callable, optional
+        Told, once for each receiver, why there will be no metrics.
+    clock : callable
+        Replaces ``time.monotonic`` in tests.
+
+    Attributes
+    ----------
+    values : dict
+        (name, values of the metric's own labels) → number so far.
+    """
+
+    def __init__(
+        self,
+        labels: Mapping[str, str],
+        *,
+        ray_address: str | None = None,
+        file: str | Path | None = None,
+        on_problem: Callable[[str], None] = lambda text: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.values: dict[tuple[str, tuple[str, ...]], float] = {}
+        self._labels = {name: str(labels[name]) for name in RUN_LABELS}
+        self._file = file or None
+        self._ray: dict[str, Any] | None = None
+        if ray_address is not None and ray_address.startswith("ray://"):
+            on_problem("a driver connected through ray:// is no part of the cluster; submit it")
+        elif ray_address is not None:
+            self._ray = {}
+        self._on_problem = on_problem
+        self._clock = clock
+        self._written_s = clock()
+        self._stage = ""
+        self._read = self._cached = self._bytes = 0  # of the present pass
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        """Take one event; kinds that count nothing are ignored."""
+        kind = event["event"]
+        if kind == "stage":
+            self._stage = _NUMBERED.sub("", event["stage"])
+        elif kind in ("pass_started", "unit", "pass_finished"):
+            self._follow_pass(event)
+        elif kind in ("begin", "done", "failed"):
+            self._add("distfms_runs_total", 1, "begun" if kind == "begin" else kind)
+            self._set("distfms_run_active", float(kind == "begin"))
+        for metric in METRICS:
+            if kind in metric.adds:
+                amount = metric.adds[kind]
+                self._add(metric.name, event.get(amount, 0) if amount else 1, self._stage)
+        if self._clock() - self._written_s >= _INTERVAL_S:
+            self._write()
+
+    def value(self, name: str, *labels: str) -> float:
+        """Return a number so far, 0 if there was nothing to count."""
+        return self.values.get((name, labels), 0.0)
+
+    def close(self) -> None:
+        """Hand on what has not been; safe to call twice."""
+        # A run that was interrupted has neither been done nor failed, but it goes on no longer.
+        if self.value("distfms_run_active"):
+            self._set("distfms_run_active", 0)
+        self._write()
+
+    def _follow_pass(self, event: Mapping[str, Any]) -> None:
+        before = (self._read, self._cached, self._bytes)
+        if event["event"] == "pass_started":
+            self._set("distfms_pass_partitions", event["total"], self._stage)
+            before = (0, 0, 0)
+            self._read = self._cached = self._bytes = 0
+        elif event["event"] == "unit":
+            self._cached, self._bytes = event["cached"], event["bytes"]
+            self._read = event["done"] - event["cached"]
+        else:
+            # News of a unit may have been lost with its worker; these counts are complete.
+            self._cached = max(self._cached, min(event["cached"], event["total"] - self._read))
+            self._read = event["total"] - self._cached
+            self._bytes = max(self._bytes, event["bytes"])
+        name = "distfms_partitions_done_total"
+        self._add(name, self._read - before[0], self._stage, "read")
+        self._add(name, self._cached - before[1], self._stage, "cache")
+        self._add("distfms_bytes_read_total", self._bytes - before[2], self._stage)
+        self._set("distfms_pass_partitions_done", self._read + self._cached, self._stage)
+
+    def _add(self, name: str, amount: float, *labels: str) -> None:
+        if amount > 0:
+            self.values[name, labels] = self.value(name, *labels) + amount
+            self._hand_to_ray(name, amount, labels)
+
+    def _set(self, name: str, value: float, *labels: str) -> None:
+        self.values[name, labels] = value
+        self._hand_to_ray(name, value, labels)
+
+    def _hand_to_ray(self, name: str, amount: float, labels: tuple[str, ...]) -> None:
+        """Hand a number to the agent, which keeps counters, and gets the rest when Ray leaves."""
+        if self._ray is None:
+            return
+        metric = _BY_NAME[name]
+        try:
+            from ray.util import metrics
+
+            if name not in self._ray:
+                kind = metrics.Counter if metric.is_counter else metrics.Gauge
+                tag_keys = (*RUN_LABELS, *metric.labels)
+                self._ray[name] = kind(name, metric.text, tag_keys=tag_keys)
+            made = self._ray[name]
+            tags = self._labels | dict(zip(metric.labels, labels, strict=True))
+            (made.inc if metric.is_counter else made.set)(float(amount), tags)
+        except Exception as error:
+            self._ray = None
+            self._on_problem(f"the metrics agent of Ray cannot be written to ({error})")
+
+    def collect(self) -> Iterator[Any]:
+        """Yield all numbers as prometheus_client wants them."""
+        from prometheus_client import core
+
+        for metric in METRICS:
+            kind = core.CounterMetricFamily if metric.is_counter else core.GaugeMetricFamily
+            family = kind(metric.name, metric.text, labels=(*RUN_LABELS, *metric.labels))
+            for (name, labels), value in self.values.items():
+                if name == metric.name:
+                    family.add_metric((*self._labels.values(), *labels), value)
+            if family.samples:
+                yield family
+
+    def _write(self) -> None:
+        if self._file is None:
+            return
+        from prometheus_client import CollectorRegistry, write_to_textfile
+
+        self._written_s = self._clock()
+        registry = CollectorRegistry()
+        try:
+            registry.register(self)
+            write_to_textfile(str(self._file), registry)
+        except Exception as error:
+            reason = (isinstance(error, OSError) and error.strerror) or error
+            text = f"the file {self._file} cannot be written to ({reason})"
+            self._file = None
+            self._on_problem(text)

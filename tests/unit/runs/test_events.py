@@ -1,0 +1,160 @@
+"""Events as they are shown: a bar, lines for people, JSON for collectors of logs."""
+
+import ast
+import io
+import json
+import re
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+import distfms
+from distfms.errors import DataError, SpecError
+from distfms.runs.events import LEVELS, JsonLog, TextLog, open_log
+
+KEYS = ["time", "level", "event", "run", "stage", "fields"]
+ROOT = Path(distfms.__file__).parents[1]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def unit(done, cached=0, total=9):
+    n_bytes = done * 1024
+    return {"event": "unit", "done": done, "total": total, "cached": cached, "bytes": n_bytes}
+
+
+def parsed(stream):
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+# --- for people ---------------------------------------------------------------------------------
+
+
+def test_a_line_every_few_seconds_and_the_last_one():
+    stream, now = io.StringIO(), iter([0.0, 1.0, 4.9, 5.0, 6.0, 11.0])
+    log = TextLog(stream, interval_s=5.0, clock=lambda: next(now))
+    for done in (1, 2, 3, 4, 5):
+        log(unit(done, cached=done // 3))
+    log(unit(9, cached=1))
+    assert stream.getvalue().splitlines() == [
+        "Reading: 4/9, 1 cached, 4.0 KiB read",
+        "Reading: 9/9, 1 cached, 9.0 KiB read",
+    ]
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()], ids=["plain", "terminal"])
+def test_what_went_wrong_is_said_at_once(stream):
+    log = TextLog(stream)
+    log({"event": "cache_unwritable", "error": "disk [full]"})
+    log({"event": "retry", "key": "u2", "n_retries": 2})
+    log({"event": "pass_finished", "total": 9, "computed": 9, "cached": 0, "bytes": 1})
+    log(unit(9))
+    log.close()
+    text = stream.getvalue()
+    assert "disk [full]" in text
+    assert "u2 succeeded after 2" in text
+    assert "9/9, 9.0 KiB read" in text
+
+
+# --- JSON ---------------------------------------------------------------------------------------
+
+
+def test_every_line_has_the_same_keys():
+    stream = io.StringIO()
+    with JsonLog(stream) as log:
+        log.say("  Reads 5 rows\n")
+        log({"event": "begin", "run": "r1", "attempt": 1})
+        log({"event": "stage", "stage": "select"})
+        log({"event": "retry", "key": "u", "n_retries": 2})
+        log({"event": "stage_done", "stage": "select", "seconds": 1.5})
+        log({"event": "not known yet", "path": Path("a"), "text": "zwölf\n"})
+    found = parsed(stream)
+    assert all(list(line) == KEYS for line in found)
+    assert [(line["level"], line["event"], line["run"], line["stage"]) for line in found] == [
+        ("info", "message", None, None),
+        ("info", "begin", "r1", None),
+        ("info", "stage", "r1", "select"),
+        ("warning", "retry", "r1", "select"),
+        ("info", "stage_done", "r1", "select"),
+        ("info", "not known yet", "r1", None),
+    ]
+    assert found[0]["fields"] == {"text": "Reads 5 rows"}
+    assert found[5]["fields"] == {"path": "a", "text": "zwölf\n"}
+    assert datetime.fromisoformat(found[0]["time"]).tzinfo is not None
+
+
+def test_frequent_events_now_and_then_and_the_last():
+    stream, now = io.StringIO(), iter([0.0, 1.0, 4.9, 5.0, 6.0, 7.0, 13.0])
+    log = JsonLog(stream, interval_s=5.0, clock=lambda: next(now))
+    for done in (1, 2, 3, 4, 9):
+        log(unit(done))
+    for step in (1, 2):
+        log({"event": "pool_step", "step": step, "seconds": 0.1})
+    shown = [line["fields"].get("done") or line["fields"]["step"] for line in parsed(stream)]
+    assert shown == [1, 4, 9, 1, 2]
+
+
+def test_an_error_is_told_once():
+    stream = io.StringIO()
+    with pytest.raises(DataError), JsonLog(stream):
+        raise DataError("no such column")
+    log = JsonLog(stream)
+    log({"event": "failed", "error": "told"})
+    with pytest.raises(DataError), log:
+        raise DataError("told")
+    with pytest.raises(KeyboardInterrupt), JsonLog(stream):
+        raise KeyboardInterrupt
+    assert [(line["level"], line["event"], line["fields"]) for line in parsed(stream)] == [
+        ("error", "failed", {"error": "no such column"}),
+        ("error", "failed", {"error": "told"}),
+        ("warning", "interrupted", {}),
+    ]
+
+
+def test_kinds_of_logs(capsys):
+    said = []
+    for kind in ("text", "json"):
+        with open_log(kind, said.append) as (say, display):
+            say("hello")
+            display(unit(9))
+    assert said == ["hello"]
+    out, err = capsys.readouterr()
+    assert [json.loads(line)["event"] for line in out.splitlines()] == ["message", "unit"]
+    assert err == "Reading: 9/9, 9.0 KiB read\n"
+    with pytest.raises(SpecError, match=r"'xml'.*DISTFMS_LOG.*text, json"), open_log("xml", print):
+        pass
+
+
+# --- the table for people -----------------------------------------------------------------------
+
+
+def _emitted():
+    """Kinds of events in the sources, with the fields that are written out there."""
+    for path in (ROOT / "distfms").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Dict):
+                fields = {getattr(key, "value", None): value for key, value in
+                          zip(node.keys, node.values, strict=True)}  # fmt: skip
+                kind = fields.pop("event", None)
+            elif isinstance(node, ast.Call):
+                fields = {word.arg: word.value for word in node.keywords if word.arg}
+                method = getattr(node.func, "attr", None)
+                kind = fields.pop("event", None) if method == "emit" else None
+                kind = node.args[0] if method == "event" and node.args else kind
+            else:
+                continue
+            if isinstance(kind, ast.Constant) and isinstance(kind.value, str):
+                yield kind.value, {name for name in fields if name}
+
+
+def test_the_table_of_events_is_true():
+    text = (ROOT / "cluster" / "README.md").read_text().partition("## Metrics")[0]
+    found = re.findall(r"^\| `(\w+)` \| (\w+) \| .* \|(.*)\|$", text, re.MULTILINE)
+    rows = {kind: (level, set(re.findall(r"\w+", fields))) for kind, level, fields in found}
+    for kind, fields in _emitted():
+        assert fields <= rows[kind][1], kind
+    assert {kind: level for kind, (level, _) in rows.items() if level != "info"} == LEVELS
