@@ -363,8 +363,8 @@ def data_show(path: Annotated[str, typer.Argument(help="Folder, file, glob or UR
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code.
 
-    Exit codes: 0 done, 1 failed while running, 2 bad spec, data or use; 130 and 143 for a run
-    that was stopped by SIGINT or SIGTERM and goes on when it is started again.
+    Exit codes: 0 done, 1 failed while running, 2 bad spec, data or use; 128 and the number of the
+    signal for a run that was stopped by one and goes on when it is started again.
     """
     global _debug
     _debug = False

@@ -5,18 +5,23 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 _SAID = (
     "Stopped. What was finished is kept: give the same command again and the run goes on from "
     "there."
 )
+#: What ends Python at once, so that worker processes are cut off instead of ended.
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def orderly_end(tell: Callable[[str], None]) -> Iterator[None]:
-    """Stop what was started on SIGINT and SIGTERM, then say that the run can go on.
+    """Stop what was started on SIGINT, SIGTERM and SIGHUP, then say that the run can go on.
+
+    A signal that is ignored, as SIGHUP under nohup, stays ignored. Outside the main thread, where
+    signals cannot be received, nothing is changed.
 
     Parameters
     ----------
@@ -26,29 +31,27 @@ def orderly_end(tell: Callable[[str], None]) -> Iterator[None]:
     Raises
     ------
     SystemExit
-        With 130 after SIGINT and 143 after SIGTERM, as shells have it.
-
-    Notes
-    -----
-    Python itself ends at once on SIGTERM, and worker processes would be cut off instead of ended.
-    Outside the main thread, where signals cannot be received, nothing is changed.
+        With 128 and the number of the signal, as shells have it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    received = signal.SIGINT
+    received: int = signal.SIGINT
 
-    def terminate(number: int, frame: FrameType | None) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
         nonlocal received
-        received = signal.SIGTERM  # noted, as Ray raises an interrupt of its own for this one
+        received = number  # noted, as Ray raises an interrupt of its own for SIGTERM
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, terminate)
+    heard = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in heard}
     try:
         yield
     except KeyboardInterrupt:
-        tell(_SAID)
+        with suppress(OSError):  # after SIGHUP the terminal is gone
+            tell(_SAID)
         raise SystemExit(128 + received) from None
     finally:
-        # None stands for a handler that was not set from Python, and cannot be set again.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+        for number, handler in before.items():
+            # None stands for a handler that was not set from Python, and cannot be set again.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

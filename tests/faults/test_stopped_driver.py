@@ -26,7 +26,7 @@ Expected = Callable[[str], dict[str, bytes]]
 Data = Callable[[str], Path]
 
 STRUCK = 2
-CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGKILL": -9}
+CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143, "SIGKILL": -9}
 ENGINES = {
     "threads": {"kind": "local", "workers": 1},
     "processes": {"kind": "local", "workers": 1, "processes": True},
@@ -92,7 +92,8 @@ def write_spec(spec: Any, path: Path) -> Path:
 @pytest.mark.parametrize(
     ("engine", "signals"),
     [
-        ("threads", "SIGTERM"),
+        ("threads", "SIGHUP"),
+        pytest.param("threads", "SIGTERM", marks=pytest.mark.slow),
         ("processes", "SIGKILL"),
         ("processes", "SIGTERM"),
         ("ray", "SIGTERM"),

@@ -10,20 +10,31 @@ from distfms.runs.interrupts import orderly_end
 
 def stopped(number, tell):
     with orderly_end(tell):
-        if number == signal.SIGTERM:
-            signal.getsignal(signal.SIGTERM)(number, None)
+        if number != signal.SIGINT:
+            signal.getsignal(number)(number, None)
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_codes_and_words(number, code):
-    before, said = signal.getsignal(signal.SIGTERM), []
+    before, said = signal.getsignal(number), []
     with pytest.raises(SystemExit) as ended:
         stopped(number, said.append)
     assert ended.value.code == code
     assert len(said) == 1
     assert "goes on from" in said[0]
-    assert signal.getsignal(signal.SIGTERM) == before
+    assert signal.getsignal(number) == before
+
+
+def test_a_signal_that_is_ignored_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with orderly_end(print):
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_handler_that_was_not_set_from_python(monkeypatch):
@@ -44,9 +55,7 @@ def test_other_threads_are_left_alone():
         except BaseException as error:
             errors.append(type(error))
 
-    before = signal.getsignal(signal.SIGTERM)
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
     assert (errors, said) == ([KeyboardInterrupt], [])
-    assert signal.getsignal(signal.SIGTERM) == before
