@@ -282,6 +282,24 @@ def test_budget_is_checked_before_rows_are_read(tmp_path):
         prepare(job(path, tmp_path, multiselect={"costs": {"default": 8, "b": 7}}))
 
 
+def test_steps_of_a_large_budget_are_told_before_and_bounded(tmp_path):
+    path = write(tmp_path, objects())
+    options = {"budget": 150, "costs": {"default": 2, "b": 1}}
+    prepared = prepare(job(path, tmp_path, multiselect=options))
+    assert prepared.job.describe()["search"] == "at most 150 steps of one judgment each"
+    with pytest.raises(SpecError, match=r"buys 1,000,000 judgments of 'a'.*at most 200,000 steps"):
+        prepare(job(path, tmp_path, multiselect={"budget": 1e6}))
+
+
+def test_equal_steps_in_a_row_are_one_entry_of_the_path(tmp_path):
+    columns = objects(b=[[1.0, 1.0]] * N, c=[[2.0, 2.0]] * N)
+    _, selection, *_ = run(write(tmp_path, columns), tmp_path, multiselect={"budget": 3000})
+    (entry,) = selection["path"]
+    assert (entry["attribute"], entry["count"], entry["repeats"]) == ("a", 3000, 3000)
+    assert entry["spent"] == entry["cost"] == 3000
+    assert entry["projected_loss"] == pytest.approx(selection["projected_loss"])
+
+
 def test_one_baseline_may_stand_alone(tmp_path):
     spec = job(write(tmp_path, objects()), tmp_path, multiselect={"baselines": "averages"})
     assert spec.options.baselines == ("averages",)

@@ -309,31 +309,28 @@ def scoring_yardstick(problem: Problem, algorithm: str, budget: float) -> dict[s
 
 
 def path_entries(problem: Problem, path: SelectionPath) -> list[dict[str, Any]]:
-    """Entries of ``selection.json`` for the steps of a path.
+    """Entries of ``selection.json`` for a path: one for each run of steps with one attribute.
 
-    The projected loss is that of the best weights after each step, whatever the algorithm
+    The projected loss is that of the best weights after the run, whatever the algorithm
     maximises: Scoring's own objective takes no account of correlations.
     """
     losses = problem.label_variance - path_objective(problem, path)
-    columns = zip(
-        path.attributes.tolist(),
-        path.repeats.tolist(),
-        path.cost.tolist(),
-        path.spent.tolist(),
-        path.objective.tolist(),
-        losses.tolist(),
-        strict=True,
-    )
+    last = np.append(np.flatnonzero(np.diff(path.attributes)), path.n_steps - 1)
+    last = last if path.n_steps else last[:0]
+    counts = np.diff(np.cumsum(path.counts)[last], prepend=0)
+    columns = {
+        "repeats": path.repeats[last],
+        "count": counts,
+        "cost": path.costs[path.attributes[last]] * counts,
+        "spent": path.spent[last],
+        "objective": path.objective[last],
+        "projected_loss": losses[last],
+    }
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    names = [path.names[a] for a in path.attributes[last].tolist()]
     return [
-        {
-            "attribute": path.names[a],
-            "repeats": r,
-            "cost": cost,
-            "spent": spent,
-            "objective": objective,
-            "projected_loss": loss,
-        }
-        for a, r, cost, spent, objective, loss in columns
+        {"attribute": name, **dict(zip(columns, row, strict=True))}
+        for name, row in zip(names, rows, strict=True)
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -62,6 +63,9 @@ STATISTICS = "statistics/judgments.npz"
 AVERAGES = "statistics/averages.npz"
 PLAN = "plan"
 
+#: Most judgments a search may have to buy one at a time; so many take a minute or two.
+MOST_STEPS = 200_000
+
 
 class MultiselectJob(Job):
     """Feature multi-selection (Sabato & Kalai 2013) as a job.
@@ -107,7 +111,7 @@ class MultiselectJob(Job):
             algorithms=tuple(dict.fromkeys((options.algorithm, *options.baselines))),
             refine=options.refine,
         )
-        _check_price(options.budget, self.settings.costs, self.layout.names)
+        self.most_steps = _most_steps(options.budget, self.settings.costs, self.layout.names)
 
     # --- what the driver asks ---
 
@@ -133,6 +137,7 @@ class MultiselectJob(Job):
             "label": self.roles.target[0],
             "attributes": f"{len(self.layout.names)} ({price} a judgment)",
             "budget": f"{self.options.budget:g} an object",
+            "search": f"at most {self.most_steps:,} steps of one judgment each",
             "baselines": ", ".join(self.settings.algorithms[1:]) or "none",
         }
 
@@ -420,8 +425,8 @@ def _check_objects(train: JudgmentStatistics, test: JudgmentStatistics, inputs: 
         )
 
 
-def _check_price(budget: float, costs: np.ndarray, names: Sequence[str]) -> None:
-    """Refuse a budget that no attribute's cost allows, before any row is read."""
+def _most_steps(budget: float, costs: np.ndarray, names: Sequence[str]) -> int:
+    """Count the steps a search may take; refuse none and too many before any row is read."""
     cheapest = int(np.argmin(costs))
     if costs[cheapest] > budget * (1.0 + BUDGET_TOLERANCE):
         raise SpecError(
@@ -429,6 +434,16 @@ def _check_price(budget: float, costs: np.ndarray, names: Sequence[str]) -> None
             f"attribute, {names[cheapest]!r}, costs {costs[cheapest]:g}. Raise the budget or lower "
             "`multiselect.costs`."
         )
+    most = math.floor(budget / costs[cheapest] * (1.0 + BUDGET_TOLERANCE))
+    if most > MOST_STEPS:
+        raise SpecError(
+            f"`multiselect.budget` is {budget:g}, which buys {most:,} judgments of "
+            f"{names[cheapest]!r} at {costs[cheapest]:g} each. The search buys one at a time and "
+            f"takes at most {MOST_STEPS:,} steps. Lower the budget (the shares of the attributes "
+            "hardly change any more with so many judgments), or let `multiselect.costs` be those "
+            "of a dozen or a hundred judgments."
+        )
+    return most
 
 
 def _all_rows(inputs: Inputs) -> int:

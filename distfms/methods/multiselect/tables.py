@@ -231,12 +231,12 @@ def path_tables(selection: Mapping[str, Any]) -> list[Table]:
         return []
     variance = as_number(selection.get("label_variance"))
     rows = []
-    for i, step in enumerate(path[:_PATH_SHOWN], start=1):
+    for step in path[:_PATH_SHOWN]:
         loss = as_number(step.get("projected_loss"))
         rows.append(
             [
-                i,
                 str(step.get("attribute")),
+                as_number(step.get("count")),
                 as_number(step.get("repeats")),
                 as_number(step.get("cost")),
                 as_number(step.get("spent")),
@@ -253,8 +253,8 @@ def path_tables(selection: Mapping[str, Any]) -> list[Table]:
     return [
         Table(
             [
-                "Step",
-                Column("Judgment of", "text"),
+                Column("Judgments of", "text"),
+                Column("Number", "number"),
                 Column("Its judgments so far", "number"),
                 Column("Cost", "number"),
                 Column("Spent", "number"),
@@ -262,9 +262,9 @@ def path_tables(selection: Mapping[str, Any]) -> list[Table]:
                 Column("Variance explained", "percent"),
             ],
             rows,
-            "The order of purchase. Stopping after any step gives the selection for that smaller "
+            "The order of purchase. Stopping anywhere gives the selection for that smaller "
             f"budget.{refined}"
-            + (f" The first {len(rows)} steps; {more} more are in selection.json." if more else ""),
+            + (f" The first {len(rows)} lines; {more} more are in selection.json." if more else ""),
         )
     ]
 

@@ -179,7 +179,9 @@ def test_numbers_of_a_job(options, tmp_path):
     )
     for name in ("spent", "objective", "projected_loss", "label_variance", "status"):
         assert getattr(selector, f"{name}_") == selection[name], name
-    assert selector.path_.objective.tolist() == [step["objective"] for step in selection["path"]]
+    ends = np.cumsum([entry["count"] for entry in selection["path"]]) - 1
+    objectives = [entry["objective"] for entry in selection["path"]]
+    assert selector.path_.objective[ends].tolist() == objectives
     assert model["attributes"] == names[support].tolist()
     np.testing.assert_array_equal(selector.coef_[support], weights["weights"])
     np.testing.assert_array_equal(selector.estimates_.means[support], weights["means"])

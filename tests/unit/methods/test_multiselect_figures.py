@@ -21,6 +21,7 @@ def selection() -> dict[str, Any]:
         steps.append(
             {
                 "attribute": attribute,
+                "count": 1,
                 "repeats": repeats,
                 "cost": cost,
                 "spent": spent,
@@ -213,9 +214,9 @@ def test_attribute_table_ranks_by_judgments_then_correlation() -> None:
 def test_path_table_gives_every_smaller_budget() -> None:
     table = tables(figures.sections(selection(), metrics(), MANIFEST))["The order of"]
     assert [list(row) for row in table.rows] == [
-        [1, "calm", 1, 1, 1, 95.0, pytest.approx(0.05)],
-        [2, "age", 1, 4, 5, 75.0, pytest.approx(0.25)],
-        [3, "calm", 2, 1, 6, 70.0, pytest.approx(0.30)],
+        ["calm", 1, 1, 1, 1, 95.0, pytest.approx(0.05)],
+        ["age", 1, 1, 4, 5, 75.0, pytest.approx(0.25)],
+        ["calm", 1, 2, 1, 6, 70.0, pytest.approx(0.30)],
     ]
 
 
