@@ -28,7 +28,7 @@ from distfms.stats.comoments import CoMoments
 S = TypeVar("S", bound=Statistic)
 
 #: Raised whenever a partial's content changes meaning, so that cached ones are not used again.
-FORMAT = 1
+FORMAT = 2
 
 
 def section_roles(

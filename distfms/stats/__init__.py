@@ -6,7 +6,6 @@ quantities, and ``to_arrays``/``from_arrays`` for storage without pickle.
 
 from distfms.stats.base import Folded, Statistic, merge_tree
 from distfms.stats.bundle import Bundle
-from distfms.stats.comoment_block import ComomentBlock, assemble
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates, JudgmentStatistics
 from distfms.stats.moments import Moments
@@ -15,7 +14,6 @@ from distfms.stats.ragged import Ragged
 __all__ = [
     "Bundle",
     "CoMoments",
-    "ComomentBlock",
     "CopiesStatistics",
     "Folded",
     "JudgmentEstimates",
@@ -23,6 +21,5 @@ __all__ = [
     "Moments",
     "Ragged",
     "Statistic",
-    "assemble",
     "merge_tree",
 ]

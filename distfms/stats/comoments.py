@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from distfms.errors import DataError, NumericalError
 from distfms.stats.base import pack
-from distfms.stats.blocks import Block, mean_is_small
+from distfms.stats.batch import Batch, mean_is_small
 
 #: A column counts as constant if its standard deviation is at most this part of its mean.
 CONSTANT_RTOL = 1e-12
@@ -27,30 +28,40 @@ _OUTER_ROWS = 32
 
 @dataclass(frozen=True, eq=False)
 class CoMoments:
-    """Weighted means and centred co-moments of `d` columns.
+    """Weighted means and centred co-moments of `d` columns, or some rows of their matrix.
 
     Attributes
     ----------
     n_samples : int
-        Rows of positive weight.
+        Rows of data of positive weight.
     weight, weight_sq : float
         Σ w and Σ w² over them.
     mean : ndarray of shape (d,)
         Weighted mean of each column's observed values, 0 where there are none.
-    comoment : ndarray of shape (d, d)
-        Σ w (x_i − mean_i)(x_j − mean_j) over the rows where both are observed. Also the
-        co-moments of the mean-imputed data.
-    pair_weight : ndarray of shape (d, d) or None
-        Σ w over the rows where both are observed; None where nothing is missing.
-    cross : ndarray of shape (d, d) or None
-        Σ w (x_i − mean_i) over the rows where both i and j are observed: what re-centring needs.
-        None where nothing is missing.
+    comoment : ndarray of shape (r, d)
+        Σ w (x_i − mean_i)(x_j − mean_j) over the rows of data where both are observed, for i in
+        ``[start, start + r)``: all columns by default. Also the co-moments of the mean-imputed
+        data.
+    pair_weight : ndarray of shape (r, d) or None
+        Σ w over the rows of data where both are observed; None where nothing is missing.
+    cross : ndarray of shape (r, d) or None
+        Σ w (x_i − mean_i) over the rows of data where both i and j are observed: what re-centring
+        needs. None where nothing is missing.
+    start : int
+        First row of the matrix that is held.
+    cross_columns : ndarray of shape (r, d) or None
+        Σ w (x_j − mean_j) over the same rows of data; None where it is the transpose of `cross`.
+    observed : ndarray of shape (d,) or None
+        Σ w over the rows of data where each column is observed; None where `pair_weight` tells.
 
     Notes
     -----
     Arrays are shared between values and must not be written to. Two values merge without loss by
     the pairwise formula of [1]_, generalised to missing values by `cross`. A column of mean 1e8
     and unit variance keeps about 8 digits of its variance, which is what float64 data hold.
+
+    Rows of the matrix computed by themselves agree with those of the whole to rounding: a general
+    product adds in another order than a symmetric one.
     """
 
     n_samples: int
@@ -60,11 +71,16 @@ class CoMoments:
     comoment: np.ndarray
     pair_weight: np.ndarray | None = None
     cross: np.ndarray | None = None
+    start: int = 0
+    cross_columns: np.ndarray | None = None
+    observed: np.ndarray | None = None
 
     @classmethod
-    def empty(cls, n_columns: int) -> CoMoments:
-        """Co-moments of no rows: the identity of `merge`."""
-        return cls(0, 0.0, 0.0, np.zeros(n_columns), np.zeros((n_columns, n_columns)))
+    def empty(cls, n_columns: int, rows: slice | None = None) -> CoMoments:
+        """Co-moments of no rows of data: the identity of `merge`."""
+        start, stop = _bounds(rows, n_columns)
+        matrix = np.zeros((stop - start, n_columns))
+        return cls(0, 0.0, 0.0, np.zeros(n_columns), matrix, start=start)
 
     @classmethod
     def from_block(
@@ -72,10 +88,11 @@ class CoMoments:
         block: np.ndarray,
         weight: np.ndarray | None = None,
         *,
+        rows: slice | None = None,
         overwrite: bool = False,
         sums: np.ndarray | None = None,
     ) -> CoMoments:
-        """Co-moments of one block of rows.
+        """Co-moments of one batch of rows of data.
 
         Parameters
         ----------
@@ -84,6 +101,8 @@ class CoMoments:
             or a slice ``buffer[:, start:stop]`` of it. NaN is missing.
         weight : ndarray of shape (n,), optional
             At least 0. Rows of weight 0 count for nothing.
+        rows : slice, optional
+            Rows of the matrix to compute, a run of them (step 1); by default all.
         overwrite : bool, default=False
             Whether `block` may be used as scratch, which saves a copy.
         sums : ndarray of shape (d,), optional
@@ -101,16 +120,18 @@ class CoMoments:
 
         Notes
         -----
-        Costs n·d² multiply-adds, three to four times that where something is missing. The heavy
+        Costs n·r·d multiply-adds, three to four times that where something is missing. The heavy
         parts release the GIL. The result depends on the content alone, not on its place in
         memory, for a given number of BLAS threads.
         """
-        rows = Block.of(block, weight, overwrite, sums)
-        if not rows.n_samples:
-            return cls.empty(rows.mean.size)
-        product = _raw_product(rows) or _centred_product(rows)
-        refuse_overflow(np.diagonal(product.comoment))
-        return product
+        batch = Batch.of(block, weight, overwrite, sums)
+        start, stop = _bounds(rows, batch.mean.size)
+        if not batch.n_samples:
+            return cls.empty(batch.mean.size, rows)
+        matrices = _raw_product(batch, start, stop) or _centred_product(batch, start, stop)
+        _refuse_overflow(np.diagonal(matrices["comoment"], start), start)
+        totals = (batch.n_samples, batch.total_weight, batch.total_weight_sq)
+        return cls(*totals, batch.mean, start=start, **matrices)
 
     @property
     def n_columns(self) -> int:
@@ -118,24 +139,24 @@ class CoMoments:
         return self.mean.size
 
     @property
-    def observed_weight(self) -> np.ndarray:
-        """Σ w over the rows where each column is observed, of shape (d,)."""
-        if self.pair_weight is None:
-            return np.full(self.n_columns, self.weight)
-        return np.diagonal(self.pair_weight).copy()
+    def rows(self) -> slice:
+        """Rows of the matrix that are held."""
+        return slice(self.start, self.start + len(self.comoment))
 
     @property
-    def effective_samples(self) -> float:
-        """(Σ w)² / Σ w²: how many equally weighted rows weigh as much (Kish)."""
-        return self.weight**2 / self.weight_sq if self.weight_sq > 0 else 0.0
+    def observed_weight(self) -> np.ndarray:
+        """Σ w over the rows of data where each column is observed, of shape (d,)."""
+        if self.pair_weight is None:
+            return np.full(self.n_columns, self.weight)
+        return np.diagonal(self.pair_weight).copy() if self.observed is None else self.observed
 
     def merge(self, other: CoMoments) -> CoMoments:
-        """Co-moments of the rows of both.
+        """Co-moments of the rows of data of both.
 
         Raises
         ------
         ValueError
-            If the numbers of columns differ.
+            If the numbers of columns, or the rows of the matrix, differ.
         """
         self._check_columns(other)
         if not other.n_samples:
@@ -144,18 +165,20 @@ class CoMoments:
             return other
         total = (self.n_samples + other.n_samples, self.weight + other.weight)
         weight_sq = self.weight_sq + other.weight_sq
-        delta = other.mean - self.mean
         if self.pair_weight is None and other.pair_weight is None:
-            share = other.weight / total[1]
+            delta, share = other.mean - self.mean, other.weight / total[1]
             comoment = self.comoment + other.comoment
-            add_outer(comoment, delta, delta, self.weight * share)
-            return CoMoments(*total, weight_sq, self.mean + delta * share, comoment)
-        mean = merged_mean(self.mean, self.observed_weight, other.mean, other.observed_weight)
+            add_outer(comoment, delta[self.rows], delta, self.weight * share)
+            mean = self.mean + delta * share
+            return CoMoments(*total, weight_sq, mean, comoment, start=self.start)
+        ours, theirs = self.observed_weight, other.observed_weight
+        mean = merged_mean(self.mean, ours, other.mean, theirs)
         a, b = self._recentred(mean), other._recentred(mean)
-        return CoMoments(*total, weight_sq, mean, *(x + y for x, y in zip(a, b, strict=True)))
+        matrices = {name: a[name] + b[name] for name in a}
+        return CoMoments(*total, weight_sq, mean, start=self.start, **matrices)
 
     def subtract(self, other: CoMoments) -> CoMoments:
-        """Co-moments of the rows of this value that are not in `other`, a part of it.
+        """Co-moments of the rows of data of this value that are not in `other`, a part of it.
 
         Parameters
         ----------
@@ -184,24 +207,32 @@ class CoMoments:
             return self
         n, weight = self.n_samples - other.n_samples, self.weight - other.weight
         if n == 0 and abs(weight) <= _GONE_RTOL * self.weight:
-            return CoMoments.empty(self.n_columns)
-        short = self.observed_weight < other.observed_weight * (1 - _GONE_RTOL)
-        if n <= 0 or weight <= 0 or short.any():
+            return CoMoments.empty(self.n_columns, self.rows)
+        held, gone = self.observed_weight, other.observed_weight
+        if n <= 0 or weight <= 0 or (held < gone * (1 - _GONE_RTOL)).any():
             raise ValueError(
                 f"{other.n_samples} rows of weight {other.weight} are no part of "
                 f"{self.n_samples} rows of weight {self.weight}"
             )
-        weight_sq = max(self.weight_sq - other.weight_sq, 0.0)
+        totals = (n, weight, max(self.weight_sq - other.weight_sq, 0.0))
+        seen = held - gone > _GONE_RTOL * held
+        ratio = np.divide(gone, held - gone, out=np.zeros_like(held), where=seen)
+        mean = np.where(seen, self.mean + (self.mean - other.mean) * ratio, 0.0)
+        a, b = self._recentred(mean), other._recentred(mean)
         if self.pair_weight is None and other.pair_weight is None:
-            delta = self.mean - other.mean
-            mean = self.mean + delta * (other.weight / weight)
-            comoment = self.comoment - other.comoment
-            comoment -= np.outer(delta, delta) * (self.weight * (other.weight / weight))
-            return CoMoments(n, weight, weight_sq, mean, _clipped(comoment))
-        return CoMoments(n, weight, weight_sq, *self._without(other))
+            a = {"comoment": a["comoment"]}
+        # What only `other` has observed is forgotten.
+        both = np.outer(seen[self.rows], seen)
+        matrices: dict[str, Any] = {
+            n: np.where(seen if n == "observed" else both, a[n] - b[n], 0.0) for n in a
+        }
+        own = np.arange(len(both))
+        diagonal = matrices["comoment"][own, self.start + own]
+        matrices["comoment"][own, self.start + own] = np.maximum(diagonal, 0.0)
+        return CoMoments(*totals, mean, start=self.start, **matrices)
 
     def scaled(self, factor: float) -> CoMoments:
-        """Multiply every row's weight by `factor` > 0 (decay).
+        """Multiply the weight of every row of data by `factor` > 0 (decay).
 
         Raises
         ------
@@ -210,17 +241,23 @@ class CoMoments:
         """
         if not (np.isfinite(factor) and factor > 0):
             raise ValueError(f"weights can be scaled by a positive number, not by {factor}")
-        return replace(
-            self,
-            weight=self.weight * factor,
-            weight_sq=self.weight_sq * factor**2,
-            comoment=self.comoment * factor,
-            pair_weight=None if self.pair_weight is None else self.pair_weight * factor,
-            cross=None if self.cross is None else self.cross * factor,
-        )
+        names = ("comoment", *_OPTIONAL)
+        arrays: dict[str, Any] = {
+            n: getattr(self, n) * factor for n in names if getattr(self, n) is not None
+        }
+        weight, weight_sq = self.weight * factor, self.weight_sq * factor**2
+        return replace(self, weight=weight, weight_sq=weight_sq, **arrays)
 
     def take(self, indices: np.ndarray | list[int]) -> CoMoments:
-        """Co-moments of some columns, in the order given."""
+        """Co-moments of some columns, in the order given.
+
+        Raises
+        ------
+        ValueError
+            If some rows of the matrix are not held.
+        """
+        if len(self.comoment) != self.n_columns:
+            raise ValueError("columns can be taken of the whole matrix only")
         index = np.asarray(indices)
         if index.dtype == np.bool_:
             index = np.flatnonzero(index)
@@ -244,42 +281,27 @@ class CoMoments:
 
         Returns
         -------
-        ndarray of shape (d, d)
+        ndarray of shape (r, d)
 
         Raises
         ------
         NumericalError
-            If there are no rows.
+            If there are no rows of data.
         """
-        self._check_rows()
+        if not self.n_samples:
+            raise NumericalError("there are no rows to take a covariance of")
         if not pairwise or self.pair_weight is None:
             return self.comoment / self.weight
         weight = self.pair_weight
         return np.divide(self.comoment, weight, out=np.zeros_like(weight), where=weight > 0)
 
     def variance(self) -> np.ndarray:
-        """Weighted variance of each column's observed values, 0 where there are none."""
-        weight, squares = self.observed_weight, np.diagonal(self.comoment)
+        """Weighted variance of the observed values of each of the r columns, 0 without any."""
+        weight, squares = self.observed_weight[self.rows], np.diagonal(self.comoment, self.start)
         return np.divide(squares, weight, out=np.zeros_like(weight), where=weight > 0)
 
-    def correlation(self, pairwise: bool = False) -> np.ndarray:
-        """Correlation matrix; 0 against a constant column, 1 on the diagonal.
-
-        Parameters
-        ----------
-        pairwise : bool
-            As in :meth:`covariance`.
-        """
-        covariance = self.covariance(pairwise)
-        std = np.sqrt(np.diagonal(covariance))
-        varies = ~self.constant_columns()
-        inverse = np.divide(1.0, std, out=np.zeros_like(std), where=varies & (std > 0))
-        correlation = covariance * inverse[:, None] * inverse[None, :]
-        np.fill_diagonal(correlation, 1.0)
-        return correlation
-
     def constant_columns(self, rtol: float = CONSTANT_RTOL) -> np.ndarray:
-        """Columns that do not vary, or are never observed.
+        """Which of the r columns do not vary, or are never observed.
 
         Parameters
         ----------
@@ -290,72 +312,72 @@ class CoMoments:
 
         Returns
         -------
-        ndarray of bool of shape (d,)
+        ndarray of bool of shape (r,)
         """
-        return np.sqrt(self.variance()) <= rtol * np.abs(self.mean)
+        return np.sqrt(self.variance()) <= rtol * np.abs(self.mean[self.rows])
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Content as named arrays; the optional ones only where something is missing."""
         return pack(
             {
                 "n_samples": np.int64(self.n_samples),
-                "weight": self.weight,
-                "weight_sq": self.weight_sq,
-                "mean": self.mean,
-                "comoment": self.comoment,
+                "start": np.int64(self.start),
+                **{name: getattr(self, name) for name in _REQUIRED},
             },
-            pair_weight=self.pair_weight,
-            cross=self.cross,
+            **{name: getattr(self, name) for name in _OPTIONAL},
         )
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> CoMoments:
         """Inverse of :meth:`to_arrays`."""
         return cls(
-            int(arrays["n_samples"]),
-            float(arrays["weight"]),
-            float(arrays["weight_sq"]),
-            arrays["mean"],
-            arrays["comoment"],
-            arrays.get("pair_weight"),
-            arrays.get("cross"),
+            n_samples=int(arrays["n_samples"]),
+            weight=float(arrays["weight"]),
+            weight_sq=float(arrays["weight_sq"]),
+            mean=arrays["mean"],
+            comoment=arrays["comoment"],
+            start=int(arrays["start"]),
+            **{name: arrays.get(name) for name in _OPTIONAL},
         )
 
-    def _recentred(self, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return `comoment`, `pair_weight`, `cross` about other means. New arrays."""
+    def _recentred(self, mean: np.ndarray) -> dict[str, Any]:
+        """Return all arrays but `mean` as they are about other means; exact but for rounding."""
+        weight: np.ndarray | float = self.weight
+        cross: np.ndarray | float = 0.0
+        columns: np.ndarray | float = 0.0
+        if self.pair_weight is not None and self.cross is not None:
+            weight, cross = self.pair_weight, self.cross
+            columns = cross.T if self.cross_columns is None else self.cross_columns
         shift = self.mean - mean
-        if self.pair_weight is None or self.cross is None:
-            pair_weight = np.full(self.comoment.shape, self.weight)
-            comoment = self.comoment + np.outer(shift, shift) * self.weight
-            return comoment, pair_weight, shift[:, None] * pair_weight
-        return recentre(self.comoment, self.pair_weight, self.cross, self.cross.T, shift, shift)[:3]
-
-    def _without(self, other: CoMoments) -> tuple[np.ndarray, ...]:
-        """Mean and matrices of what is left without `other`, where something is missing."""
-        held, gone = self.observed_weight, other.observed_weight
-        seen = held - gone > _GONE_RTOL * held
-        ratio = np.divide(gone, held - gone, out=np.zeros_like(held), where=seen)
-        mean = np.where(seen, self.mean + (self.mean - other.mean) * ratio, 0.0)
-        both = np.outer(seen, seen)
-        matrices = zip(self._recentred(mean), other._recentred(mean), strict=True)
-        comoment, pair_weight, cross = (np.where(both, x - y, 0.0) for x, y in matrices)
-        return mean, _clipped(comoment), pair_weight, cross
+        s, t = shift[self.rows, None], shift[None, :]
+        moved = {
+            "comoment": self.comoment + (t * cross + s * columns) + s * t * weight,
+            "pair_weight": np.broadcast_to(weight, self.comoment.shape),
+            "cross": np.broadcast_to(cross + s * weight, self.comoment.shape),
+        }
+        if len(self.comoment) == self.n_columns:
+            return moved
+        moved["cross_columns"] = np.broadcast_to(columns + t * weight, self.comoment.shape)
+        return moved | {"observed": self.observed_weight}
 
     def _check_columns(self, other: CoMoments) -> None:
         """Refuse values of other columns."""
         if self.n_columns != other.n_columns:
             raise ValueError(f"co-moments of {self.n_columns} and {other.n_columns} columns")
-
-    def _check_rows(self) -> None:
-        """Refuse to divide by a weight of zero."""
-        if not self.n_samples:
-            raise NumericalError("there are no rows to take a covariance of")
+        if self.rows != other.rows:
+            raise ValueError(f"{self.rows} and {other.rows} of the matrix cannot be merged")
 
 
-def _clipped(comoment: np.ndarray) -> np.ndarray:
-    """Set negative diagonal entries to 0, in place."""
-    np.fill_diagonal(comoment, np.maximum(np.diagonal(comoment), 0.0))
-    return comoment
+_REQUIRED = ("weight", "weight_sq", "mean", "comoment")
+_OPTIONAL = ("pair_weight", "cross", "cross_columns", "observed")
+
+
+def _bounds(rows: slice | None, n_columns: int) -> tuple[int, int]:
+    """First and past-the-last of a run of rows of the matrix."""
+    start, stop, step = (rows or slice(None)).indices(n_columns)
+    if step != 1 or stop < start:
+        raise ValueError(f"{rows} is not a run of columns")
+    return start, stop
 
 
 def add_outer(matrix: np.ndarray, rows: np.ndarray, columns: np.ndarray, factor: float) -> None:
@@ -387,35 +409,7 @@ def merged_mean(
     return np.where(weight > 0, mean + (other - mean) * share, other)
 
 
-def recentre(
-    comoment: np.ndarray,
-    pair_weight: np.ndarray,
-    cross_rows: np.ndarray,
-    cross_columns: np.ndarray,
-    row_shift: np.ndarray,
-    column_shift: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Move the means that co-moments are centred at; exact but for rounding.
-
-    Parameters
-    ----------
-    comoment, pair_weight : ndarray of shape (r, d)
-        Σ w z_i z_j and Σ w over the rows where columns i and j are observed, z = x − mean.
-    cross_rows, cross_columns : ndarray of shape (r, d)
-        Σ w z_i and Σ w z_j over the same rows.
-    row_shift, column_shift : ndarray of shape (r,) and (d,)
-        Old mean minus new mean of the columns i and j.
-
-    Returns
-    -------
-    comoment, pair_weight, cross_rows, cross_columns : ndarray of shape (r, d)
-    """
-    s, t = row_shift[:, None], column_shift[None, :]
-    moved = comoment + (t * cross_rows + s * cross_columns) + s * t * pair_weight
-    return moved, pair_weight, cross_rows + s * pair_weight, cross_columns + t * pair_weight
-
-
-def refuse_overflow(squares: np.ndarray, first: int = 0) -> None:
+def _refuse_overflow(squares: np.ndarray, first: int) -> None:
     """Raise `DataError` naming the first column whose sum of squares is not finite."""
     bad = np.flatnonzero(~np.isfinite(squares))
     if bad.size:
@@ -425,37 +419,45 @@ def refuse_overflow(squares: np.ndarray, first: int = 0) -> None:
         )
 
 
-def _raw_product(rows: Block) -> CoMoments | None:
+def _raw_product(batch: Batch, start: int, stop: int) -> dict[str, Any] | None:
     """Co-moments by one uncentred product, None where that would cost digits."""
-    if not rows.nearly_centred():
+    if not batch.nearly_centred():
         return None
-    n, mean = rows.n_samples, rows.mean
+    n, mean = batch.n_samples, batch.mean
     with np.errstate(over="ignore", invalid="ignore"):
-        comoment = rows.values @ rows.values.T
-        add_outer(comoment, mean, mean, -n)
-        good = mean_is_small(mean, np.diagonal(comoment) / n)
-    return CoMoments(n, float(n), float(n), mean, comoment) if good else None
+        comoment = batch.values[start:stop] @ batch.values.T
+        add_outer(comoment, mean[start:stop], mean, -n)
+        variance = np.diagonal(comoment, start) / n
+        return {"comoment": comoment} if mean_is_small(mean[start:stop], variance) else None
 
 
-def _centred_product(rows: Block) -> CoMoments:
-    """Co-moments from centred chunks."""
-    d, some = rows.mean.size, rows.incomplete
-    comoment, out = np.zeros((d, d)), np.empty((d, d))
-    both, cross = np.zeros((some.size, some.size)), np.zeros((d, some.size))
+def _centred_product(batch: Batch, start: int, stop: int) -> dict[str, Any]:
+    """Co-moments from centred chunks, with what re-centring needs where something is missing."""
+    d, rows, some = batch.mean.size, slice(start, stop), batch.incomplete
+    shape, whole = (stop - start, d), stop - start == d
+    own = slice(*np.searchsorted(some, (start, stop)))
+    comoment, out = np.zeros(shape), np.empty(shape)
+    both = np.zeros((len(some[own]), some.size))
+    by_row, by_column = np.zeros((shape[0], some.size)), np.zeros((len(some[own]), d))
     with np.errstate(over="ignore", invalid="ignore"):
-        for values, present in rows.chunks():
-            comoment += np.matmul(values, values.T, out=out)
+        for values, present in batch.chunks():
+            comoment += np.matmul(values[rows], values.T, out=out)
             if some.size:
-                both += present @ present.T
-                cross += values @ present.T
-    totals = (rows.n_samples, rows.total_weight, rows.total_weight_sq, rows.mean, comoment)
+                both += present[own] @ present.T
+                by_row += values[rows] @ present.T
+                if not whole:
+                    by_column += present[own] @ values.T
     if not some.size:
-        return CoMoments(*totals)
+        return {"comoment": comoment}
     # Only pairs of incomplete columns need a product for their weight; and deviations from the
     # mean add up to 0 against a complete column.
-    observed = rows.observed_weight
-    pair_weight = np.minimum.outer(observed, observed)
-    pair_weight[np.ix_(some, some)] = both
-    full_cross = np.zeros((d, d))
-    full_cross[:, some] = cross
-    return CoMoments(*totals, pair_weight, full_cross)
+    observed = batch.observed_weight
+    pair_weight, cross = np.minimum.outer(observed[rows], observed), np.zeros(shape)
+    pair_weight[np.ix_(some[own] - start, some)] = both
+    cross[:, some] = by_row
+    found = {"comoment": comoment, "pair_weight": pair_weight, "cross": cross}
+    if whole:
+        return found
+    cross_columns = np.zeros(shape)
+    cross_columns[some[own] - start] = by_column
+    return found | {"cross_columns": cross_columns, "observed": observed}

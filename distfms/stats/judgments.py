@@ -14,47 +14,45 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from distfms.errors import DataError, SpecError
-from distfms.stats.blocks import checked_weight
+from distfms.stats.batch import checked_weight
 from distfms.stats.comoments import CoMoments
 from distfms.stats.ragged import Ragged, check_rows
 
-#: Fields of `JudgmentStatistics` that merge by addition.
-SUMS = ("variance_sum", "variance_weight", "noise_sum", "single_weight")
+#: Fields of `JudgmentStatistics` that merge by addition: sums and counts.
+_SUMS = ("variance_sum", "variance_weight", "noise_sum", "single_weight")
 _COUNTS = ("n_judgments", "n_judged", "n_repeated")
-
-#: Its counts, the largest last.
-WITHIN_COUNTS = (*_COUNTS, "max_judgments")
+#: All of its fields that have a number for each attribute, in order.
+_WITHIN = (*_SUMS, *_COUNTS, "max_judgments")
 
 
 @dataclass(frozen=True, eq=False)
 class JudgmentEstimates:
-    """Estimates that the search for repeats works on, of `d` attributes.
+    """Estimates that the search for repeats works on, of `n` attributes out of `d`.
 
     Attributes
     ----------
-    b : ndarray of shape (d,)
+    b : ndarray of shape (n,)
         Covariance of the mean judgment with the label, over the objects that have one.
-    v : ndarray of shape (d,)
+    v : ndarray of shape (n,)
         Internal variance: mean over objects with two judgments or more of their variance (n − 1
         in the denominator), or the value given.
-    second_moment : ndarray of shape (d, d)
+    second_moment : ndarray of shape (n, d)
         S: mean of (x̄_i − x̄)(x̄_i − x̄)ᵀ over the objects that have both attributes.
-    noise : ndarray of shape (d,)
+    noise : ndarray of shape (n,)
         u: mean over objects of the variance of their mean judgment, VarEst/k, or v where k = 1.
-    external : ndarray of shape (d, d)
+    external : ndarray of shape (n, d)
         Σ̂ = S − Diag(u). Not made positive semi-definite.
-    sigma : ndarray of shape (d,)
-        External standard deviation, √max(0, Σ̂[a, a]).
+    external_variance : ndarray of shape (n,)
+        σ̂² = max(0, Σ̂[a, a]).
     label_variance, label_mean : float
         Population variance and mean of the label.
-    means : ndarray of shape (d,)
+    means : ndarray of shape (n,)
         x̄: mean over objects of the mean judgment.
     n_objects : int
-    n_judgments : int
-        Of all attributes together.
-    n_missing : ndarray of shape (d,), int
+    n_judgments : ndarray of shape (n,), int
+    n_missing : ndarray of shape (n,), int
         Objects without a judgment of the attribute.
-    mean_judgments : ndarray of shape (d,)
+    mean_judgments : ndarray of shape (n,)
         Mean number of judgments of the objects that have any.
     """
 
@@ -63,36 +61,44 @@ class JudgmentEstimates:
     second_moment: np.ndarray
     noise: np.ndarray
     external: np.ndarray
-    sigma: np.ndarray
+    external_variance: np.ndarray
     label_variance: float
     label_mean: float
     means: np.ndarray
     n_objects: int
-    n_judgments: int
+    n_judgments: np.ndarray
     n_missing: np.ndarray
     mean_judgments: np.ndarray
+
+    @property
+    def sigma(self) -> np.ndarray:
+        """External standard deviation σ̂, shape (n,)."""
+        return np.sqrt(self.external_variance)
 
 
 @dataclass(frozen=True, eq=False)
 class JudgmentStatistics:
-    """Mergeable summary of the judgments of `d` attributes and of the labels.
+    """Mergeable summary of the labels and of the judgments of `n` attributes out of `d`.
 
     Attributes
     ----------
     means : CoMoments
         Of d + 1 columns: each object's mean judgment of each attribute (missing where it has
-        none), then the label.
-    variance_sum : ndarray of shape (d,)
+        none), then the label. Of its matrix the rows of the n attributes where these are a run of
+        them, and all rows by default.
+    label : CoMoments
+        Of the label alone.
+    variance_sum : ndarray of shape (n,)
         Σ w VarEst over objects with two judgments or more; VarEst has n − 1 in the denominator.
-    variance_weight : ndarray of shape (d,)
+    variance_weight : ndarray of shape (n,)
         Σ w over those objects.
-    noise_sum : ndarray of shape (d,)
+    noise_sum : ndarray of shape (n,)
         Σ w VarEst/k over those objects.
-    single_weight : ndarray of shape (d,)
+    single_weight : ndarray of shape (n,)
         Σ w over objects with one judgment.
-    n_judgments, n_judged, n_repeated : ndarray of shape (d,), int64
+    n_judgments, n_judged, n_repeated : ndarray of shape (n,), int64
         Judgments; objects with any; objects with two or more.
-    max_judgments : ndarray of shape (d,), int64
+    max_judgments : ndarray of shape (n,), int64
         Most judgments of one object.
 
     Notes
@@ -101,6 +107,7 @@ class JudgmentStatistics:
     """
 
     means: CoMoments
+    label: CoMoments
     variance_sum: np.ndarray
     variance_weight: np.ndarray
     noise_sum: np.ndarray
@@ -111,17 +118,24 @@ class JudgmentStatistics:
     max_judgments: np.ndarray
 
     @classmethod
-    def empty(cls, n_attributes: int) -> JudgmentStatistics:
+    def empty(cls, n_attributes: int, attributes: slice | None = None) -> JudgmentStatistics:
         """Summary of no objects: the identity of `merge`."""
-        sums = [np.zeros(n_attributes) for _ in SUMS]
-        counts = [np.zeros(n_attributes, dtype=np.int64) for _ in (*_COUNTS, "max_judgments")]
-        return cls(CoMoments.empty(n_attributes + 1), *sums, *counts)
+        n = len(range(*(attributes or slice(None)).indices(n_attributes)))
+        sums = [np.zeros(n) for _ in _SUMS]
+        counts = [np.zeros(n, dtype=np.int64) for _ in (*_COUNTS, "max_judgments")]
+        means = CoMoments.empty(n_attributes + 1, attributes)
+        return cls(means, CoMoments.empty(1), *sums, *counts)
 
     @classmethod
     def from_block(
-        cls, judgments: Sequence[Ragged], label: np.ndarray, weight: np.ndarray | None = None
+        cls,
+        judgments: Sequence[Ragged],
+        label: np.ndarray,
+        weight: np.ndarray | None = None,
+        *,
+        attributes: slice | None = None,
     ) -> JudgmentStatistics:
-        """Summarise one block of objects.
+        """Summarise one batch of objects.
 
         Parameters
         ----------
@@ -130,6 +144,8 @@ class JudgmentStatistics:
         label : ndarray of shape (n,)
         weight : ndarray of shape (n,), optional
             At least 0.
+        attributes : slice, optional
+            The run of attributes to summarise, paired with all; by default all.
 
         Returns
         -------
@@ -144,18 +160,26 @@ class JudgmentStatistics:
         judgments, label, weight = checked_judgments(judgments, label, weight)
         block = np.empty((len(judgments) + 1, label.size))
         block[-1] = label
-        rows = []
+        own, rows = range(*(attributes or slice(None)).indices(len(judgments))), []
         for attribute, ragged in enumerate(judgments):
             block[attribute], squares = ragged.means_and_squares()
-            rows.append(within_objects(ragged.counts(), squares, weight))
-        table = np.array(rows, dtype=np.float64).reshape(len(rows), 8)
-        means = CoMoments.from_block(block, weight, overwrite=True)
-        return cls(means, *table[:, :4].T.copy(), *table[:, 4:].T.astype(np.int64))
+            if attribute in own:
+                rows.append(_within_objects(ragged.counts(), squares, weight))
+        table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_WITHIN))
+        sums, counts = table[:, :4].T.copy(), table[:, 4:].T.astype(np.int64)
+        label_moments = CoMoments.from_block(label[None], weight)
+        means = CoMoments.from_block(block, weight, rows=attributes, overwrite=True)
+        return cls(means, label_moments, *sums, *counts)
 
     @property
     def n_attributes(self) -> int:
-        """Number of attributes d."""
-        return self.variance_sum.size
+        """Number d of all attributes."""
+        return self.means.n_columns - 1
+
+    @property
+    def attributes(self) -> slice:
+        """The n attributes that are summarised."""
+        return slice(self.means.start, self.means.start + self.variance_sum.size)
 
     @property
     def n_objects(self) -> int:
@@ -168,11 +192,12 @@ class JudgmentStatistics:
         Raises
         ------
         ValueError
-            If the numbers of attributes differ.
+            If the attributes differ.
         """
-        added = {name: getattr(self, name) + getattr(other, name) for name in SUMS + _COUNTS}
+        added = {name: getattr(self, name) + getattr(other, name) for name in _SUMS + _COUNTS}
         return JudgmentStatistics(
             means=self.means.merge(other.means),
+            label=self.label.merge(other.label),
             max_judgments=np.maximum(self.max_judgments, other.max_judgments),
             **added,
         )
@@ -200,9 +225,10 @@ class JudgmentStatistics:
                 np.maximum(getattr(self, name) - getattr(other, name), 0.0),
                 0.0,
             )
-            for name in SUMS
+            for name in _SUMS
         }
-        return replace(self, means=means, **counts, **sums)
+        label = self.label.subtract(other.label)
+        return replace(self, means=means, label=label, **counts, **sums)
 
     def scaled(self, factor: float) -> JudgmentStatistics:
         """Multiply every object's weight by `factor` > 0 (decay); counts stay.
@@ -212,29 +238,35 @@ class JudgmentStatistics:
         ValueError
             If `factor` is not positive and finite.
         """
-        sums = {name: getattr(self, name) * factor for name in SUMS}
-        return replace(self, means=self.means.scaled(factor), **sums)
+        sums = {name: getattr(self, name) * factor for name in _SUMS}
+        means, label = self.means.scaled(factor), self.label.scaled(factor)
+        return replace(self, means=means, label=label, **sums)
 
     def take(self, attributes: np.ndarray | Sequence[int]) -> JudgmentStatistics:
         """Summary of some attributes, in the order given, and of the label."""
         index = np.arange(self.n_attributes)[np.asarray(attributes)]
-        own = {n: getattr(self, n)[index] for n in (*SUMS, *_COUNTS, "max_judgments")}
+        own = {name: getattr(self, name)[index] for name in _WITHIN}
         return replace(self, means=self.means.take(np.append(index, self.n_attributes)), **own)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Content as named arrays."""
-        own = {name: getattr(self, name) for name in (*SUMS, *_COUNTS, "max_judgments")}
-        return own | {f"means_{key}": array for key, array in self.means.to_arrays().items()}
+        parts = (("means_", self.means), ("label_", self.label))
+        own = {name: getattr(self, name) for name in _WITHIN}
+        return own | {p + key: array for p, c in parts for key, array in c.to_arrays().items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> JudgmentStatistics:
         """Inverse of :meth:`to_arrays`."""
-        own = {name: arrays[name] for name in (*SUMS, *_COUNTS, "max_judgments")}
-        return cls(means=CoMoments.from_arrays(with_prefix("means_", arrays)), **own)
+        means, label = (
+            {k.removeprefix(p): array for k, array in arrays.items() if k.startswith(p)}
+            for p in ("means_", "label_")
+        )
+        own = {name: arrays[name] for name in _WITHIN}
+        return cls(CoMoments.from_arrays(means), CoMoments.from_arrays(label), **own)
 
     def internal_variance(self) -> np.ndarray:
-        """Return v̂ of each attribute, NaN where no object has two judgments; shape (d,)."""
-        out = np.full(self.n_attributes, np.nan)
+        """Return v̂ of each attribute, NaN where no object has two judgments; shape (n,)."""
+        out = np.full(self.variance_sum.size, np.nan)
         np.divide(self.variance_sum, self.variance_weight, out=out, where=self.n_repeated > 0)
         return out
 
@@ -247,11 +279,11 @@ class JudgmentStatistics:
 
         Parameters
         ----------
-        internal_variance : ndarray of shape (d,), optional
+        internal_variance : ndarray of shape (n,), optional
             v of each attribute where it is known, NaN where it is to be estimated. A value given
             replaces the mean over objects, also where an object has a single judgment; it does
             not replace the variances of objects with more.
-        names : sequence of str, length d, optional
+        names : sequence of str, length n, optional
             Names of the attributes for messages.
 
         Returns
@@ -266,27 +298,30 @@ class JudgmentStatistics:
         SpecError
             If a given internal variance is negative or infinite.
         """
-        labels = [f"number {a}" for a in range(self.n_attributes)] if names is None else names
+        if names is None:
+            names = [f"number {a}" for a in range(self.attributes.start, self.attributes.stop)]
         if not self.n_objects:
             raise DataError("There is no object to estimate from.")
-        refuse(self.n_judged == 0, labels, "no object has a judgment; exclude what is named")
-        v = given_or_estimated(self.internal_variance(), internal_variance, labels)
-        d, covariance = self.n_attributes, self.means.covariance(pairwise=True)
-        second_moment = covariance[:d, :d].copy()
-        noise = (self.noise_sum + v * self.single_weight) / self.means.observed_weight[:d]
-        external = second_moment - np.diag(noise)
+        _refuse(self.n_judged == 0, names, "no object has a judgment; exclude what is named")
+        v = _given_or_estimated(self.internal_variance(), internal_variance, names)
+        d, own = self.n_attributes, self.attributes
+        noise = (self.noise_sum + v * self.single_weight) / self.means.observed_weight[own]
+        covariance = self.means.covariance(pairwise=True)[: v.size]
+        second_moment = covariance[:, :d].copy()
+        external = second_moment.copy()
+        external[np.arange(v.size), own.start + np.arange(v.size)] -= noise
         return JudgmentEstimates(
-            b=covariance[:d, d].copy(),
+            b=covariance[:, d].copy(),
             v=v,
             second_moment=second_moment,
             noise=noise,
             external=external,
-            sigma=np.sqrt(np.maximum(np.diagonal(external), 0.0)),
-            label_variance=float(covariance[d, d]),
+            external_variance=np.maximum(np.diagonal(external, own.start), 0.0),
+            label_variance=float(self.label.variance()[0]),
             label_mean=float(self.means.mean[d]),
-            means=self.means.mean[:d].copy(),
+            means=self.means.mean[own].copy(),
             n_objects=self.n_objects,
-            n_judgments=int(self.n_judgments.sum()),
+            n_judgments=self.n_judgments,
             n_missing=self.n_objects - self.n_judged,
             mean_judgments=self.n_judgments / self.n_judged,
         )
@@ -370,7 +405,9 @@ class CopiesStatistics:
         return cls(CoMoments.from_arrays(arrays), int(arrays["copies"]))
 
 
-def given_or_estimated(v: np.ndarray, given: np.ndarray | None, names: Sequence[str]) -> np.ndarray:
+def _given_or_estimated(
+    v: np.ndarray, given: np.ndarray | None, names: Sequence[str]
+) -> np.ndarray:
     """Replace internal variances, NaN where they cannot be estimated, by those given."""
     if given is not None:
         given = np.broadcast_to(np.asarray(given, dtype=np.float64), v.shape)
@@ -381,7 +418,7 @@ def given_or_estimated(v: np.ndarray, given: np.ndarray | None, names: Sequence[
                 "it must be finite and at least 0."
             )
         v = np.where(np.isnan(given), v, given)
-    refuse(
+    _refuse(
         np.isnan(v),
         names,
         "no object has two judgments, so that the internal variance cannot be estimated; collect "
@@ -390,7 +427,7 @@ def given_or_estimated(v: np.ndarray, given: np.ndarray | None, names: Sequence[
     return v
 
 
-def refuse(bad: np.ndarray, names: Sequence[str], what: str) -> None:
+def _refuse(bad: np.ndarray, names: Sequence[str], what: str) -> None:
     """Raise `DataError` naming the attributes for which `bad` holds."""
     found = [str(names[int(a)]) for a in np.flatnonzero(bad)]
     if found:
@@ -413,7 +450,7 @@ def checked_judgments(
     return judgments, label, weight
 
 
-def within_objects(
+def _within_objects(
     counts: np.ndarray, squares: np.ndarray, weight: np.ndarray | None
 ) -> list[float]:
     """Return the sums of `JudgmentStatistics`, in its order, for one attribute."""
@@ -433,8 +470,3 @@ def within_objects(
         n_repeated,
         int(counts.max(initial=0)),
     ]
-
-
-def with_prefix(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Arrays whose name starts with `prefix`, without it."""
-    return {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}

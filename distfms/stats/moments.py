@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from distfms.stats.blocks import checked_weight, refuse_infinite
+from distfms.stats.batch import checked_weight, refuse_infinite
 from distfms.stats.comoments import CONSTANT_RTOL, merged_mean
 
 

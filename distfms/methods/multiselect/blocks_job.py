@@ -7,8 +7,8 @@ blocks of attributes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,14 +29,16 @@ from distfms.methods.multiselect.read import JudgmentBlockReader
 from distfms.methods.multiselect.support import Support
 from distfms.methods.multiselect.training import Settings, Training
 from distfms.stats.base import Folded
-from distfms.stats.judgment_block import AttributeEstimates, JudgmentBlockStatistics
-from distfms.stats.judgments import JudgmentStatistics
+from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 #: Attributes of a block of the covariance: whole tiles of the search. It decides about the last
 #: bits of the result, and so depends on nothing.
 BLOCK_ATTRIBUTES = 2 * TILE_COLUMNS
 
 PATHS = "statistics/paths.npz"
+
+#: Estimates that are not one number for each attribute, or for all of them.
+_MATRICES = ("second_moment", "external")
 
 
 def wants_blocks(options: MultiselectOptions, n_attributes: int, n_folds: int) -> bool:
@@ -91,8 +93,6 @@ class StoredBlock:
     ----------
     path : Path or RemotePath
         See :func:`distfms.methods.blocks.block_location`.
-    noise : ndarray of shape (n,)
-        u of its attributes.
     b, v : ndarray of shape (n,)
     candidates : ndarray of bool, shape (n,)
     costs : ndarray of shape (n,)
@@ -100,7 +100,6 @@ class StoredBlock:
     """
 
     path: Location
-    noise: np.ndarray
     b: np.ndarray
     v: np.ndarray
     candidates: np.ndarray
@@ -110,10 +109,10 @@ class StoredBlock:
 
     def load(self) -> CandidateStatistics:
         """Read the file."""
-        statistics = JudgmentBlockStatistics.from_arrays(blocks.load_block(self.path))
+        stored = blocks.load_block(self.path)
         return CandidateStatistics(
-            statistics.start,
-            statistics.external(self.noise),
+            int(stored["start"]),
+            stored["external"],
             self.b,
             self.v,
             self.candidates,
@@ -204,7 +203,7 @@ class BlocksJob(blocks.BlocksJob):
             return JudgmentBlockReader(source, start, stop)
 
         # Partials of all blocks together are d × d numbers for each partition: not for the cache.
-        block: JudgmentBlockStatistics = context.reduce(reader, cache=False)["block"].train()
+        block: JudgmentStatistics = context.reduce(reader, cache=False)["block"].train()
         if block.means.n_samples < 2:
             raise DataError(
                 f"There are {block.means.n_samples} objects to train on in "
@@ -215,15 +214,26 @@ class BlocksJob(blocks.BlocksJob):
             settings.known_variance()[start:stop], settings.names[start:stop]
         )
         return {
-            blocks.block_file("block", number): block.to_arrays(),
-            blocks.block_file("attributes", number): estimates.to_arrays(),
+            blocks.block_file("block", number): {
+                "start": np.asarray(start),
+                "external": estimates.external,
+            },
+            blocks.block_file("attributes", number): {
+                field.name: np.asarray(getattr(estimates, field.name))
+                for field in fields(estimates)
+                if field.name not in _MATRICES
+            },
         }
 
-    def _attributes(self, context: Context) -> AttributeEstimates:
+    def _attributes(self, context: Context) -> JudgmentEstimates:
         """Put together what is known of each attribute."""
         names = [blocks.block_file("attributes", k) for k in range(self.n_blocks)]
         parts = [context.read_arrays(name) for name in names]
-        return AttributeEstimates.concatenate([AttributeEstimates.from_arrays(p) for p in parts])
+        joined: dict[str, Any] = {
+            name: np.concatenate([part[name] for part in parts]) if first.ndim else first.item()
+            for name, first in parts[0].items()
+        }
+        return JudgmentEstimates(**joined | dict.fromkeys(_MATRICES, np.zeros((0, 0))))
 
     # --- selection ---
 
@@ -232,7 +242,7 @@ class BlocksJob(blocks.BlocksJob):
         estimates, settings = self._attributes(context), self.whole.settings
         vectors = _without_matrix(estimates, settings)
         check_budget(settings.budget, vectors)
-        path, support = self._search(context, vectors, estimates)
+        path, support = self._search(context, vectors)
         context.count(n_candidates=path.n_candidates)
         paths = {"full": path}
         if "scoring" in self.algorithms:
@@ -250,12 +260,8 @@ class BlocksJob(blocks.BlocksJob):
         )
         return {"selection.json": selection, PATHS: _path_arrays(paths)}
 
-    def _search(
-        self, context: Context, vectors: Problem, estimates: AttributeEstimates
-    ) -> tuple[SelectionPath, Support]:
-        shards = [
-            self._shard(context, k, vectors, estimates.noise) for k in range(len(self.bounds))
-        ]
+    def _search(self, context: Context, vectors: Problem) -> tuple[SelectionPath, Support]:
+        shards = [self._shard(context, k, vectors) for k in range(len(self.bounds))]
         with context.pool(len(shards), self.shard_bytes()) as pool:
             return select_distributed(
                 pool,
@@ -268,13 +274,10 @@ class BlocksJob(blocks.BlocksJob):
                 criterion=self.whole.settings.criterion,
             )
 
-    def _shard(
-        self, context: Context, number: int, vectors: Problem, noise: np.ndarray
-    ) -> StoredBlock:
+    def _shard(self, context: Context, number: int, vectors: Problem) -> StoredBlock:
         own = slice(*self.bounds[number])
         return StoredBlock(
             blocks.block_location(context, "block", number),
-            noise[own],
             vectors.b[own],
             vectors.v[own],
             vectors.candidates[own],
@@ -350,7 +353,7 @@ class ChosenJob(MultiselectJob):
         return []
 
 
-def _without_matrix(estimates: AttributeEstimates, settings: Settings) -> Problem:
+def _without_matrix(estimates: JudgmentEstimates, settings: Settings) -> Problem:
     """Problem of all attributes without their covariance, which Scoring does not need."""
     return Problem(
         settings.names,

@@ -26,7 +26,6 @@ from distfms.methods.multiselect.optimum import scoring_optimum
 from distfms.methods.multiselect.training import Settings, Training
 from distfms.stats.base import Folded
 from distfms.stats.fold_means import FoldMeans, over_folds
-from distfms.stats.judgment_block import AttributeEstimates
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 
@@ -337,7 +336,7 @@ def path_entries(problem: Problem, path: SelectionPath) -> list[dict[str, Any]]:
 def attribute_entries(
     names: Sequence[str],
     costs: np.ndarray,
-    estimates: JudgmentEstimates | AttributeEstimates,
+    estimates: JudgmentEstimates,
     n_judgments: np.ndarray,
 ) -> list[dict[str, Any]]:
     """Entries of ``selection.json`` for the attributes."""

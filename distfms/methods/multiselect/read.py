@@ -16,7 +16,6 @@ from distfms.methods.multiselect.model import RefitStatistics, refit_statistics
 from distfms.methods.rows import FoldedSource
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
-from distfms.stats.judgment_block import JudgmentBlockStatistics
 from distfms.stats.judgments import CopiesStatistics, JudgmentStatistics
 from distfms.stats.ragged import Ragged
 
@@ -137,17 +136,17 @@ class JudgmentBlockReader(PartialReader):
     @property
     def part_types(self) -> Mapping[str, type[Any]]:
         """Class of each member's parts."""
-        return {"block": JudgmentBlockStatistics}
+        return {"block": JudgmentStatistics}
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and summarise its training objects."""
         own = slice(self.start, self.stop)
         n_attributes = len(self.source.layout.attributes)
-        nothing = JudgmentBlockStatistics.empty(n_attributes, own)
+        nothing = JudgmentStatistics.empty(n_attributes, own)
         train = nothing
         if not self.source.held_out:
             judgments, label, weight = self.source.read(partition).part_view(0)
-            train = JudgmentBlockStatistics.from_block(judgments, label, own, weight)
+            train = JudgmentStatistics.from_block(judgments, label, weight, attributes=own)
         return Bundle({"block": Folded((train, nothing))})
 
     def key(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from distfms.methods.sequence.criteria import make_criterion
 from distfms.methods.sequence.groups import FeatureGroups
 from distfms.methods.sequence.problem import SequenceOutline, SequenceProblem
 from distfms.methods.sequence.residual import Pivot, ResidualGram
-from distfms.stats.comoment_block import ComomentBlock
+from distfms.stats.comoments import CoMoments
 
 #: Columns up to which groups share a tile; a larger group is a tile of its own.
 TILE_COLUMNS = 1024
@@ -85,13 +85,13 @@ class GroupStatistics:
 
     @classmethod
     def from_comoments(
-        cls, block: ComomentBlock, outline: SequenceOutline, first: int, last: int
+        cls, block: CoMoments, outline: SequenceOutline, first: int, last: int
     ) -> GroupStatistics:
         """Standardise rows of co-moments, in their memory, which are lost.
 
         Parameters
         ----------
-        block : ComomentBlock
+        block : CoMoments
             Of data whose columns are the features, then the targets; holds the columns of the
             groups, and as rows nothing but them and constant ones. Missing values count as the
             mean.

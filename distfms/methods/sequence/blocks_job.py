@@ -43,7 +43,6 @@ from distfms.methods.sequence.problem import (
 from distfms.methods.sequence.read import ComomentBlockReader, NarrowedSource
 from distfms.methods.sequence.rules import Rule
 from distfms.stats.base import Folded
-from distfms.stats.comoment_block import ComomentBlock
 from distfms.stats.comoments import CoMoments
 
 #: Columns up to which groups share a block, a category taken for `LEVELS_GUESSED` of them; a
@@ -115,7 +114,7 @@ class StoredGroups:
 
     def load(self) -> GroupStatistics:
         """Read the file."""
-        block = ComomentBlock.from_arrays(blocks.load_block(self.location))
+        block = CoMoments.from_arrays(blocks.load_block(self.location))
         return GroupStatistics.from_comoments(block, self.outline, self.first, self.last)
 
 
@@ -197,7 +196,7 @@ class SequenceBlocksJob(blocks.BlocksJob):
 
         # Partials of all blocks together are D × D numbers for each partition: not for the cache.
         bundle = context.reduce(reader, cache=False)
-        block: ComomentBlock = bundle["block"].train()
+        block: CoMoments = bundle["block"].train()
         files: dict[str, Content] = {}
         if number == 0:
             files[TARGETS] = self.whole.target_columns(bundle["targets"])
@@ -208,8 +207,10 @@ class SequenceBlocksJob(blocks.BlocksJob):
             "variance": np.diagonal(block.comoment, start) / block.weight,
             "constant": block.constant_columns(),
         }
+        # Missing values count as the mean: what only a merge needs is not kept.
+        imputed = replace(block, pair_weight=None, cross=None, cross_columns=None, observed=None)
         return {
-            blocks.block_file("block", number): block.imputed().to_arrays(),
+            blocks.block_file("block", number): imputed.to_arrays(),
             blocks.block_file("columns", number): columns,
             **files,
         }

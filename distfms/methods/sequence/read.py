@@ -17,7 +17,6 @@ from distfms.methods.rows import RowCounts, RowSource
 from distfms.methods.sequence.scores import AccuracyCounts, RankingScores
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
-from distfms.stats.comoment_block import ComomentBlock
 from distfms.stats.comoments import CoMoments
 
 _CHUNK_VALUES = 1 << 20
@@ -47,12 +46,12 @@ class ComomentBlockReader(PartialReader):
     def part_types(self) -> Mapping[str, type[Any]]:
         """Class of each member's parts."""
         totals = {"counts": RowCounts, "targets": CoMoments} if self.totals else {}
-        return {"block": ComomentBlock, **totals}
+        return {"block": CoMoments, **totals}
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and summarise its training rows."""
         source, own = self.source, slice(self.start, self.stop)
-        nothing = ComomentBlock.empty(source.plan.n_columns, own)
+        nothing = CoMoments.empty(source.plan.n_columns, own)
         if source.held_out and not self.totals:
             return Bundle({"block": Folded((nothing, nothing))})
         block = source.read(partition)
@@ -64,7 +63,7 @@ class ComomentBlockReader(PartialReader):
             weight = None if block.weight is None else block.weight[rows]
             sums = None if block.part_sums is None else block.part_sums[0]
             values = block.values[:, rows]
-            train = ComomentBlock.from_block(values, own, weight, overwrite=True, sums=sums)
+            train = CoMoments.from_block(values, weight, rows=own, overwrite=True, sums=sums)
         return Bundle({"block": Folded((train, nothing)), **members})
 
     def _totals(self, block: RowBatch) -> dict[str, Folded[Any]]:

@@ -20,7 +20,7 @@ from distfms.methods.sequence.distributed import BlockState, Turn, best_offers
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.groups import FeatureGroups
 from distfms.methods.sequence.trail import Cap
-from distfms.stats.comoment_block import ComomentBlock
+from distfms.stats.comoments import CoMoments
 from tests.reference.distributed_cases import (
     awkward_sequence_problem,
     distributed_sequence,
@@ -161,7 +161,7 @@ def test_standardised_blocks_are_rows_of_the_problem(n_constant, share):
     first = 0
     for low, high in ((0, 2), (2, 5)):
         columns = slice(int(before[low]), int(before[high]))
-        block = ComomentBlock.from_block(data, columns).imputed()
+        block = CoMoments.from_block(data, rows=columns)
         names = {f"g{g}" for g in range(low, high)} & set(outline.groups.names)
         last = first + len(names)
         found = GroupStatistics.from_comoments(block, outline, first, last)

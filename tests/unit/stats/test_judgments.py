@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distfms.errors import DataError, SpecError
-from distfms.stats import CopiesStatistics, JudgmentStatistics, Ragged
+from distfms.stats import CopiesStatistics, JudgmentStatistics, Ragged, merge_tree
 from distfms.stats.base import from_bytes, to_bytes
 from distfms.stats.judgments import JudgmentEstimates
 from tests.reference import statistics as literal
@@ -62,7 +62,7 @@ def test_one_k_for_all_is_the_paper() -> None:
     np.testing.assert_allclose(got.v, v, rtol=1e-12)
     np.testing.assert_allclose(got.external, S - np.diag(v) / 3, rtol=1e-11, atol=1e-12)
     np.testing.assert_allclose(got.b, np.cov(means, label, bias=True)[:4, 4], atol=1e-13)
-    assert got.n_judgments == 360
+    assert got.n_judgments.tolist() == [90] * 4
     assert got.mean_judgments.tolist() == [3.0] * 4
     assert not got.n_missing.any()
 
@@ -188,3 +188,41 @@ def test_copies_are_columns_in_attribute_major_order() -> None:
     assert to_bytes(merged.to_arrays()) == to_bytes(got.to_arrays())
     with pytest.raises(ValueError, match="copies"):
         got.merge(CopiesStatistics.empty(2, 3))
+
+
+@pytest.mark.parametrize("attributes", [slice(0, 2), slice(2, 3), slice(3, 5), slice(0, 5)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_some_attributes_have_the_estimates_of_all(attributes: slice, weighted: bool) -> None:
+    def merged(own: slice | None) -> list[JudgmentStatistics]:
+        data = [draw(seed, n=30, d=5, offset=1e3) for seed in range(5)]
+        parts = [
+            JudgmentStatistics.from_block(
+                ragged(lists), label, weight if weighted else None, attributes=own
+            )
+            for lists, label, weight in data
+        ]
+        both = merge_tree(parts)
+        return [both, both.subtract(parts[2]), both.scaled(0.5)]
+
+    known = np.where(np.arange(5) == 3, 0.25, np.nan)
+    for part, whole in zip(merged(attributes), merged(None), strict=True):
+        assert (part.n_attributes, part.attributes) == (5, attributes)
+        content = to_bytes(part.to_arrays())
+        assert to_bytes(JudgmentStatistics.from_arrays(from_bytes(content)).to_arrays()) == content
+        empty = JudgmentStatistics.empty(5, attributes)
+        assert to_bytes(empty.merge(part).to_arrays()) == content
+        got, want = part.estimates(known[attributes]), whole.estimates(known)
+        for name in ("b", "v", "noise", "external_variance", "sigma", "means", "n_judgments",
+                     "n_missing", "mean_judgments", "second_moment", "external"):  # fmt: skip
+            expected = getattr(want, name)[attributes]
+            np.testing.assert_allclose(getattr(got, name), expected, rtol=1e-9, atol=1e-9)
+        assert got.label_variance == pytest.approx(want.label_variance, rel=1e-12)
+        assert (got.label_mean, got.n_objects) == (want.label_mean, want.n_objects)
+
+
+def test_attributes_of_a_run_are_named_by_their_number() -> None:
+    once = Ragged(np.arange(4.0), np.arange(5))
+    some = JudgmentStatistics.from_block([once] * 3, np.arange(4.0), attributes=slice(1, 3))
+    with pytest.raises(DataError, match=r"Attributes number 1, number 2: no object has two"):
+        some.estimates()
+    assert some.estimates(np.array([1.0, 2.0])).v.tolist() == [1.0, 2.0]

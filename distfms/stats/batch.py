@@ -1,8 +1,8 @@
-"""One block of rows, column-major, looked at in the way every second-moment statistic needs.
+"""One batch of rows, column-major, seen as every second-moment statistic needs it.
 
-A `Block` knows its weights, its column means and whether anything is missing, and hands out
+A `Batch` knows its weights, its column means and whether anything is missing, and hands out
 centred, weighted chunks for matrix products. Chunks are what keeps the pass near the speed of the
-bare product: they are centred while in cache and never stored for the whole block.
+bare product: they are centred while in cache and never stored for the whole batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from distfms.errors import DataError
 _CHUNK_VALUES = 2**21
 _CHUNK_ROWS = (512, 4096)
 
-#: A block is not centred before the product where every column's squared mean is at most this
+#: A batch is not centred before the product where every column's squared mean is at most this
 #: multiple of its variance: the uncentred sum then loses about one decimal digit.
 _RAW_MEAN_SQUARED = 16.0
 #: Rows looked at to guess whether that holds; the guess is verified afterwards.
@@ -29,14 +29,14 @@ _PROBE_ROWS = 256
 
 
 class Chunk(NamedTuple):
-    """Some rows of a block.
+    """Some rows of a batch.
 
     Attributes
     ----------
     values : ndarray of shape (d, rows)
         √w (x − mean), 0 where missing. Overwritten by the next chunk.
     present : ndarray of shape (m, rows)
-        √w where observed, 0 where missing, of the m columns of `Block.incomplete`.
+        √w where observed, 0 where missing, of the m columns of `Batch.incomplete`.
     """
 
     values: np.ndarray
@@ -44,8 +44,8 @@ class Chunk(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
-    """Checked rows with their weights and column means; build it with `Block.of`.
+class Batch:
+    """Checked rows with their weights and column means; build it with `Batch.of`.
 
     Attributes
     ----------
@@ -77,8 +77,8 @@ class Block:
         weight: np.ndarray | None,
         overwrite: bool = False,
         sums: np.ndarray | None = None,
-    ) -> Block:
-        """Check a block and compute its means.
+    ) -> Batch:
+        """Check a batch and compute its means.
 
         Parameters
         ----------
@@ -99,7 +99,7 @@ class Block:
         """
         values = np.asarray(values, dtype=np.float64)
         if values.ndim != 2:
-            raise ValueError(f"a block is (columns, rows), not of shape {values.shape}")
+            raise ValueError(f"a batch is (columns, rows), not of shape {values.shape}")
         keep, weight = checked_weight(weight, values.shape[1])
         if keep is not None:
             # Indexing with a mask would give Fortran order.
@@ -224,7 +224,7 @@ def refuse_infinite(values: np.ndarray, columns: np.ndarray) -> None:
             raise DataError(f"column {column} holds values too large to be summed in float64")
 
 
-#: Smallest normal float: a divisor that leaves 0/0 out of a block without rows.
+#: Smallest normal float: a divisor that leaves 0/0 out of a batch without rows.
 _TINY = float(np.finfo(np.float64).tiny)
 
 
