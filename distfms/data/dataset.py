@@ -23,6 +23,7 @@ from distfms.data.footers import (
     read_footers,
     readable,
     refuse_duplicate_columns,
+    stored_version,
 )
 from distfms.data.storage import list_parquet_files
 from distfms.errors import DataError, SpecError
@@ -59,13 +60,13 @@ class Partition:
     n_rows : int
     n_bytes : int
         Uncompressed bytes of the row groups, all columns.
-    row_offset : int
-        Number of dataset rows before the first row of the partition.
-    file_row_offset : int
-        Number of rows of the same file before the first row of the partition.
+    row_offset, file_row_offset : int
+        Number of rows of the dataset, and of the file, before the first row of the partition.
     fingerprint : str
         Hexadecimal digest of file name (so a folder that was moved without another name keeps its
-        cached statistics), size, modification time or etag, footer, row groups and schema.
+        cached statistics), file version, row groups and schema.
+    file_version : str
+        :attr:`DataFile.version` of the file when it was listed.
     """
 
     index: int
@@ -77,6 +78,7 @@ class Partition:
     row_offset: int
     file_row_offset: int
     fingerprint: str
+    file_version: str
 
 
 class PartitionSource(Protocol):
@@ -91,6 +93,9 @@ class PartitionSource(Protocol):
 @dataclass(frozen=True)
 class PartitionReader:
     """Opens partitions; small, so that it can travel with every task.
+
+    Whatever it reads is compared with the listing after reading, so that no result mixes two
+    versions of a file.
 
     Attributes
     ----------
@@ -123,62 +128,45 @@ class PartitionReader:
         groups = file.metadata.num_row_groups
         known = [file.metadata.row_group(g).num_rows for g in partition.row_groups if g < groups]
         if len(known) < len(partition.row_groups) or sum(known) != partition.n_rows:
-            raise DataError(
-                f"The file {partition.path} changed after the job had listed it (row groups "
-                f"{_span(partition.row_groups)} no longer hold {partition.n_rows} rows): run the "
-                "job again once nothing writes to its data."
-            )
+            raise _changed(partition)
         return file
 
     def read(self, partition: Partition, columns: Sequence[str]) -> pa.Table:
-        """Read columns of a partition.
-
-        Parameters
-        ----------
-        partition : Partition
-        columns : sequence of str
-            Top-level columns, in the order wanted.
-
-        Returns
-        -------
-        pyarrow.Table
-            Decoded on the calling thread alone.
+        """Read top-level columns of a partition, in the order given, on the calling thread.
 
         Raises
         ------
         DataError
-            If the file cannot be read or lacks a column.
+            If the file cannot be read, lacks a column or is not the one that was listed.
         """
         with self.open(partition) as file:
-            return _read(file, partition, columns)
+            table = _read(file, partition, columns)
+        self._verify(partition)
+        return table
 
     def column_tables(self, partition: Partition, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Read columns of a partition a few at a time, to keep decoded data in the cache.
-
-        Parameters
-        ----------
-        partition : Partition
-        columns : sequence of str
 
         Yields
         ------
         pyarrow.Table
             The next columns, in the order given; about 4 MiB, at least one column.
+
+        Raises
+        ------
+        DataError
+            As :meth:`read`, before the last table is given out.
         """
         step = max(1, _TABLE_BYTES // (8 * max(partition.n_rows, 1)))
         with self.open(partition) as file:
             for start in range(0, len(columns), step):
-                yield _read(file, partition, columns[start : start + step])
+                table = _read(file, partition, columns[start : start + step])
+                if start + step >= len(columns):
+                    self._verify(partition)
+                yield table
 
     def locate_row(self, partition: Partition, position: int) -> tuple[int, int]:
-        """Return the row group and the row inside it of a row of a partition.
-
-        Parameters
-        ----------
-        partition : Partition
-        position : int
-            Row number inside the partition.
-        """
+        """Return the row group, and the row inside it, of a row of a partition."""
         with self.open(partition) as file:
             for group in partition.row_groups:
                 rows = file.metadata.row_group(group).num_rows
@@ -186,6 +174,17 @@ class PartitionReader:
                     return group, position
                 position -= rows
         raise IndexError(position)
+
+    def _verify(self, partition: Partition) -> None:
+        if stored_version(self.filesystem, partition.path) != partition.file_version:
+            raise _changed(partition)
+
+
+def _changed(partition: Partition) -> DataError:
+    return DataError(
+        f"The file {partition.path} changed after the job had listed it: run the job again once "
+        "nothing writes to its data."
+    )
 
 
 @dataclass(frozen=True)
@@ -343,14 +342,8 @@ def _layout(
                         n_bytes=sum(file.row_group_bytes[g] for g in groups),
                         row_offset=row_offset + file_row_offset,
                         file_row_offset=file_row_offset,
-                        fingerprint=_digest(
-                            file.name,
-                            str(file.n_bytes),
-                            file.stamp,
-                            file.footer,
-                            repr(groups),
-                            schema,
-                        ),
+                        fingerprint=_digest(file.name, file.version, repr(groups), schema),
+                        file_version=file.version,
                     )
                 )
             file_row_offset += n_rows
@@ -375,11 +368,6 @@ def _pack(file: DataFile, max_rows: int, max_bytes: int) -> Iterator[tuple[int, 
 def _digest(*texts: str) -> str:
     """Return a hexadecimal digest of texts; the separator keeps ('ab','c') from ('a','bc')."""
     return hashlib.sha256("\x1f".join(texts).encode()).hexdigest()[:32]
-
-
-def _span(groups: Sequence[int]) -> str:
-    """Write consecutive row groups as ``3`` or ``3-7``."""
-    return str(groups[0]) if len(groups) == 1 else f"{groups[0]}-{groups[-1]}"
 
 
 __all__ = [

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distfms.data.storage import StoredFile
+from distfms.data.storage import StoredFile, current_info, file_stamp
 from distfms.errors import DataError
 
 if TYPE_CHECKING:
@@ -51,6 +51,11 @@ class DataFile:
     def n_rows(self) -> int:
         """Number of rows of the file."""
         return sum(self.row_group_rows)
+
+    @property
+    def version(self) -> str:
+        """Text that changes when the content does: size, stamp and footer."""
+        return _version(self.n_bytes, self.stamp, self.footer)
 
 
 def read_footers(filesystem: Any, stored: Sequence[StoredFile]) -> list[tuple[DataFile, pa.Schema]]:
@@ -96,9 +101,32 @@ def _read_footer(filesystem: Any, stored: StoredFile) -> tuple[DataFile, pa.Sche
         stamp=stored.stamp,
         row_group_rows=tuple(group.num_rows for group in groups),
         row_group_bytes=tuple(group.total_byte_size for group in groups),
-        footer=hashlib.sha256(footer).hexdigest()[:32],
+        footer=_footer_digest(footer),
     )
     return file, schema
+
+
+def stored_version(filesystem: Any, path: str) -> str:
+    """Return :attr:`DataFile.version` of a file as it is stored now.
+
+    Raises
+    ------
+    DataError
+        If the file is gone or cannot be read.
+    """
+    with readable(path):
+        info = current_info(filesystem, path)
+        with filesystem.open_input_file(path) as source:
+            footer = _footer_bytes(source)
+        return _version(info.size, file_stamp(filesystem, info), _footer_digest(footer))
+
+
+def _version(n_bytes: int, stamp: str, footer: str) -> str:
+    return f"{n_bytes}:{stamp}:{footer}"
+
+
+def _footer_digest(footer: bytes) -> str:
+    return hashlib.sha256(footer).hexdigest()[:32]
 
 
 def _footer_bytes(source: Any) -> bytes:

@@ -236,6 +236,14 @@ def _describe(filesystem: Any, names: Mapping[str, str]) -> Iterable[StoredFile]
         yield StoredFile(info.path, name, info.size, file_stamp(filesystem, info))
 
 
+def current_info(filesystem: Any, path: str) -> Any:
+    """Return the ``pyarrow.fs.FileInfo`` of a file as it is now, not as a listing remembers it."""
+    handler = getattr(filesystem, "handler", None)
+    if handler is not None:
+        handler.fs.invalidate_cache(path)
+    return filesystem.get_file_info(path)
+
+
 def file_stamp(filesystem: Any, info: Any) -> str:
     """Return what tells this content of a file from another one of the same size.
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import distfms.data.dataset as dataset_module
 from distfms.data.dataset import open_dataset
 from distfms.data.folds import assign_parts
 from distfms.data.footers import readable
@@ -361,6 +362,30 @@ def test_a_file_that_is_gone_or_changed(tmp_path):
     file.unlink()
     with pytest.raises(DataError, match="is gone"):
         dataset.read(dataset.partitions[0], ["x"])
+
+
+@pytest.mark.parametrize("kept_time", [False, True])
+def test_a_file_of_the_same_shape_put_in_place_of_another_is_refused(tmp_path, kept_time):
+    file = write(tmp_path / "a.parquet")
+    dataset = open_dataset(file)
+    time = file.stat().st_mtime_ns
+    write(file, start=1)
+    if kept_time:
+        os.utime(file, ns=(time, time))
+    with pytest.raises(DataError, match=r"a\.parquet changed after the job had listed it"):
+        dataset.read(dataset.partitions[0], ["x"])
+
+
+def test_a_file_replaced_between_two_of_its_columns_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(dataset_module, "_TABLE_BYTES", 1)
+    file = write(tmp_path / "a.parquet", y=np.arange(10.0))
+    other = write(tmp_path / "b.parquet", y=np.ones(10))
+    dataset = open_dataset(file)
+    tables = dataset.reader.column_tables(dataset.partitions[0], ["x", "y"])
+    assert next(tables).column_names == ["x"]
+    other.replace(file)
+    with pytest.raises(DataError, match=r"a\.parquet changed after the job had listed it"):
+        next(tables)
 
 
 def test_trouble_with_the_store_is_left_to_the_retries():

@@ -10,7 +10,7 @@ from distfms.data.folds import FoldPlan, assign_parts, hash_keys
 from distfms.errors import DataError, SpecError
 
 MASK = 2**64 - 1
-PARTITION = Partition(0, "/data/a", "a", (0,), 50, 0, 0, 0, "")
+PARTITION = Partition(0, "/data/a", "a", (0,), 50, 0, 0, 0, "", "")
 
 
 def mix(value):
