@@ -52,6 +52,7 @@ def resolve_roles(
     *,
     target: str | Sequence[str] | None,
     features: str | Sequence[str] = ("*",),
+    globs: bool = True,
     exclude: str | Sequence[str] = (),
     weight: str | None = None,
     query: str | None = None,
@@ -67,9 +68,12 @@ def resolve_roles(
     target : str, sequence of str or None
         Names of numeric columns; None or empty where there is nothing to predict.
     features, exclude : str or sequence of str
-        Names or globs (``*``, ``?``, ``[…]``; case counts). Features keep the order of the
+        Names or globs (``*``, ``?``, ``[…]``; case counts). A name wins over a glob, but ``*`` is
+        always every column; one of that name alone is ``[*]``. Features keep the order of the
         patterns, and the order of the schema within a pattern. A glob passes over columns that
         have another role.
+    globs : bool, default=True
+        False where `features` are names alone, as those of a trained model.
     weight, query, id, time : str, optional
         Column names.
     judgments : bool, default=False
@@ -95,7 +99,9 @@ def resolve_roles(
     taken = {name: role for role, name in named}
     patterns = (features,) if isinstance(features, str) else tuple(features)
     excluded = (exclude,) if isinstance(exclude, str) else tuple(exclude)
-    chosen = _choose_features(schema.names, patterns, excluded, taken)
+    if not globs:
+        require_columns(schema, patterns, "a feature")
+    chosen = _choose_features(schema.names, patterns, excluded, taken, globs)
     for name in targets:
         _require_number(schema, name, "target")
     if weight is not None:
@@ -235,25 +241,37 @@ def _choose_features(
     patterns: Sequence[str],
     excluded: Sequence[str],
     taken: dict[str, str],
+    globs: bool,
 ) -> tuple[str, ...]:
     """Resolve the feature patterns, in their order."""
-    out = {name for name in names if any(_matches(name, p) for p in excluded)}
     _check_excluded(names, excluded)
+    out = {name for pattern in excluded for name in _matching(names, pattern)}
     chosen: dict[str, None] = {}
     for pattern in patterns:
-        if pattern in names:
+        if not globs or _is_literal(names, pattern):
             _add_literal(pattern, patterns, out, taken, chosen)
             continue
-        matched = [n for n in names if fnmatchcase(n, pattern) and n not in taken and n not in out]
-        if not any(fnmatchcase(name, pattern) for name in names):
+        matched = _matching(names, pattern)
+        if not matched:
             _refuse_pattern(pattern, names)
-        chosen.update(dict.fromkeys(matched))
+        chosen.update(dict.fromkeys(n for n in matched if n not in taken and n not in out))
     if not chosen:
         raise SpecError(
             "No feature column is left once target, id, weight and excluded columns are taken "
             "out: check `features` and `exclude`."
         )
     return tuple(chosen)
+
+
+def _is_literal(names: Sequence[str], pattern: str) -> bool:
+    """Return whether a pattern is a column's name, which may hold brackets; ``*`` is always all."""
+    return pattern in names and pattern != "*"
+
+
+def _matching(names: Sequence[str], pattern: str) -> list[str]:
+    if _is_literal(names, pattern):
+        return [pattern]
+    return [name for name in names if fnmatchcase(name, pattern)]
 
 
 def _add_literal(
@@ -278,16 +296,11 @@ def _add_literal(
 def _check_excluded(names: Sequence[str], excluded: Sequence[str]) -> None:
     """Refuse an excluded name that does not exist: it would silently exclude nothing."""
     for pattern in excluded:
-        if not any(_matches(name, pattern) for name in names):
+        if not _matching(names, pattern):
             raise DataError(
                 f"`exclude` names {pattern!r}, which matches no column"
                 f"{nearest_name(pattern, names)}. Columns: {_abridged(names)}."
             )
-
-
-def _matches(name: str, pattern: str) -> bool:
-    """Match a literal name or a glob; a literal wins, so that names may hold brackets."""
-    return name == pattern or fnmatchcase(name, pattern)
 
 
 def _refuse_pattern(pattern: str, names: Sequence[str]) -> None:

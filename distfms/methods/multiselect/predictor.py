@@ -98,7 +98,9 @@ def make_predictor(run: FinishedRun, dataset: ParquetDataset) -> JudgmentPredict
             dataset.reader, layout, roles, model, f"predicted_{run.model['target']}"
         )
     columns = TrainedColumns.from_json(run.model).find(model.names, dataset.schema.names)
-    roles = resolve_roles(dataset.schema, target=None, features=columns, id=id_, judgments=True)
+    roles = resolve_roles(
+        dataset.schema, target=None, features=columns, globs=False, id=id_, judgments=True
+    )
     layout = detect_layout(dataset.schema, roles).restricted(model.names)
     return JudgmentPredictor(
         dataset.reader, layout, roles, model, f"predicted_{run.model['target']}"

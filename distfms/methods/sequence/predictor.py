@@ -204,7 +204,7 @@ def make_predictor(
     id_ = run.model["id"] if run.model["id"] in dataset.schema.names else None
     roles = Roles((), (), id=id_)
     if needed:
-        roles = resolve_roles(dataset.schema, target=None, features=needed, id=id_)
+        roles = resolve_roles(dataset.schema, target=None, features=needed, globs=False, id=id_)
     for name in needed:
         _require_kind(dataset, name, levels[name] is not None)
     categories = {name: known for name in needed if (known := levels[name]) is not None}

@@ -51,6 +51,21 @@ def test_a_single_name_may_stand_for_a_list():
 def test_a_name_with_brackets_is_taken_literally():
     schema = pa.schema({"a[1]": pa.float64(), "a1": pa.float64(), "y": pa.float64()})
     assert resolve_roles(schema, target="y", features=["a[1]"]).features == ("a[1]",)
+    assert resolve_roles(schema, target="y", exclude=["a[1]"]).features == ("a1",)
+
+
+def test_an_asterisk_is_every_column_also_where_one_is_called_so():
+    schema = pa.schema({"*": pa.float64(), "x": pa.float64(), "y": pa.float64()})
+    assert resolve_roles(schema, target="y").features == ("*", "x")
+    assert resolve_roles(schema, target="y", exclude="[*]").features == ("x",)
+    assert resolve_roles(schema, target="y", features="[*]").features == ("*",)
+
+
+def test_columns_of_a_model_are_no_globs():
+    schema = pa.schema({"x": pa.float64(), "*": pa.float64(), "a1": pa.float64()})
+    assert resolve_roles(schema, target=None, features=["*"], globs=False).features == ("*",)
+    with pytest.raises(DataError, match=r"no column 'a\[1\]', named as a feature"):
+        resolve_roles(schema, target=None, features=["a[1]"], globs=False)
 
 
 def test_no_target_is_needed_for_prediction():
