@@ -24,13 +24,13 @@ ROOT = Path(__file__).resolve().parents[2]
 def read_columns(monkeypatch):
     """Names of all columns that any task reads."""
     seen = set()
-    read = PartitionReader.batches
+    read = PartitionReader.column_tables
 
     def watched(self, partition, names):
         seen.update(names)
         return read(self, partition, names)
 
-    monkeypatch.setattr(PartitionReader, "batches", watched)
+    monkeypatch.setattr(PartitionReader, "column_tables", watched)
     return seen
 
 
