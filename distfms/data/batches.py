@@ -17,7 +17,6 @@ from distfms.data.categories import Categories, categorical_columns, level_codes
 from distfms.data.columns import (
     batch_buffer,
     fill_columns,
-    in_file_order,
     refuse_infinite,
     refuse_missing,
 )
@@ -415,8 +414,7 @@ class _Filler:
         values = self.values[column.start]
         infinite = np.isinf(values)
         if infinite.any():
-            in_file = in_file_order(infinite, self.order)
-            raise refuse_infinite(self.reader, self.partition, column.name, in_file)
+            raise refuse_infinite(self.reader, self.partition, column.name, infinite, self.order)
         self._apply_policy(column.name, np.isnan(values))
 
     def _fill_category(self, column: SourceColumn, table: pa.Table) -> None:
@@ -449,8 +447,7 @@ class _Filler:
             return
         choices = "`missing: drop`" if is_target else "`missing: drop` or `mean`"
         advice = f"fill them, or choose {choices} in the data section."
-        in_file = in_file_order(absent, self.order)
-        raise refuse_missing(self.reader, self.partition, name, in_file, advice)
+        raise refuse_missing(self.reader, self.partition, name, absent, self.order, advice)
 
 
 def _compact(values: np.ndarray, keep: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distfms.data.columns import as_floats
 from distfms.data.roles import Roles, is_categorical, require_columns
 from distfms.errors import DataError
 
@@ -234,7 +235,7 @@ def _encode(chunk: Any) -> tuple[list[str | None], np.ndarray]:
 
     encoded = chunk if pat.is_dictionary(chunk.type) else chunk.dictionary_encode()
     texts = encoded.dictionary.cast(pa.string()).to_pylist()
-    indices = encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+    indices = np.nan_to_num(as_floats(encoded.indices), nan=-1.0).astype(np.int64)
     return texts, indices
 
 

@@ -14,6 +14,8 @@ from distfms.errors import DataError
 if TYPE_CHECKING:
     from distfms.data.dataset import Partition, PartitionReader
 
+_NUMPY_NAMES = {"double": "float64", "float": "float32", "halffloat": "float16"}
+
 _thread = threading.local()
 
 
@@ -104,16 +106,7 @@ def fill_columns(
     slice
         The rows of `out` that were filled just now.
     """
-    import pyarrow as pa
-
-    double = pa.float64()
-    batches = [
-        [
-            a.to_numpy() if a.type == double and not a.null_count else as_floats(a)
-            for a in batch.columns
-        ]
-        for batch in table.to_batches()
-    ]
+    batches = [[as_floats(a) for a in batch.columns] for batch in table.to_batches()]
     for start in range(0, len(out), step):
         rows = slice(start, min(start + step, len(out)))
         pieces = [columns[rows] for columns in batches]
@@ -141,22 +134,31 @@ def _join(pieces: Sequence[Sequence[np.ndarray]], out: np.ndarray) -> None:
 
 
 def as_floats(array: Any) -> np.ndarray:
-    """Return an Arrow array of numbers as float64, nulls as NaN; float64 without nulls as a view.
+    """Return an Arrow array of numbers as float64 of shape (n,), nulls as NaN.
 
-    Parameters
-    ----------
-    array : pyarrow.Array
-
-    Returns
-    -------
-    ndarray of float64, shape (n,)
-        May be read-only.
+    Float64 without nulls is a read-only view.
     """
     import pyarrow as pa
 
-    if array.type != pa.float64() or array.null_count:
+    if array.type != pa.float64():
         array = array.cast(pa.float64(), safe=False)
-    return array.to_numpy(zero_copy_only=False)
+    values = number_view(array)
+    if array.null_count:
+        valid = number_view(array.is_valid().cast(pa.uint8()))
+        values = np.where(valid, values, np.nan)
+    return values
+
+
+def number_view(array: Any) -> np.ndarray:
+    """Return integers or floats of an Arrow array as a read-only view, what is at nulls included.
+
+    Unlike ``to_numpy`` it does not import pandas.
+    """
+    dtype = np.dtype(_NUMPY_NAMES.get(str(array.type), str(array.type)))
+    buffer = array.buffers()[1]
+    if not len(array) or buffer is None:
+        return np.empty(len(array), dtype)
+    return np.frombuffer(buffer, dtype, len(array), array.offset * dtype.itemsize)
 
 
 def probably_finite(values: np.ndarray) -> bool:
@@ -176,7 +178,11 @@ def probably_finite(values: np.ndarray) -> bool:
 
 
 def refuse_infinite(
-    reader: PartitionReader, partition: Partition, column: str, infinite: np.ndarray
+    reader: PartitionReader,
+    partition: Partition,
+    column: str,
+    infinite: np.ndarray,
+    order: np.ndarray | None = None,
 ) -> DataError:
     """Return the error for infinite values of a column.
 
@@ -186,13 +192,11 @@ def refuse_infinite(
     partition : Partition
     column : str
     infinite : ndarray of bool, shape (n,)
-        In the order of the file.
-
-    Returns
-    -------
-    DataError
+        Which rows, in the order of the batch.
+    order : ndarray of intp, shape (n,), optional
+        File row of each row of the batch; None for the order of the file.
     """
-    where, count = describe_rows(reader, partition, infinite)
+    where, count = describe_rows(reader, partition, infinite, order)
     return DataError(
         f"The column {column!r} of {partition.path} has {count} infinite "
         f"{'value' if count == 1 else 'values'} ({where}): replace them by finite numbers or by "
@@ -205,25 +209,11 @@ def refuse_missing(
     partition: Partition,
     column: str,
     missing: np.ndarray,
+    order: np.ndarray | None,
     advice: str,
 ) -> DataError:
-    """Return the error for missing values of a column.
-
-    Parameters
-    ----------
-    reader : PartitionReader
-    partition : Partition
-    column : str
-    missing : ndarray of bool, shape (n,)
-        In the order of the file.
-    advice : str
-        What to do about it.
-
-    Returns
-    -------
-    DataError
-    """
-    where, count = describe_rows(reader, partition, missing)
+    """Return the error for missing values of a column; parameters as :func:`refuse_infinite`."""
+    where, count = describe_rows(reader, partition, missing, order)
     quantity = f"all {count} values missing" if count == len(missing) else f"{count} missing"
     noun = "" if count == len(missing) else " value" if count == 1 else " values"
     return DataError(
@@ -232,43 +222,10 @@ def refuse_missing(
 
 
 def describe_rows(
-    reader: PartitionReader, partition: Partition, mask: np.ndarray
+    reader: PartitionReader, partition: Partition, mask: np.ndarray, order: np.ndarray | None
 ) -> tuple[str, int]:
-    """Say in which row group and row the first marked row is, and how many are marked.
-
-    Parameters
-    ----------
-    reader : PartitionReader
-    partition : Partition
-    mask : ndarray of bool, shape (n,)
-        In the order of the file.
-
-    Returns
-    -------
-    where : str
-    count : int
-    """
-    first = int(np.argmax(mask))
+    """Return the row group and row of the first marked row as text, and how many are marked."""
+    marked = np.flatnonzero(mask)
+    first = int(marked[0] if order is None else order[marked].min())
     group, row = reader.locate_row(partition, first)
-    return f"row group {group}, first at its row {row}", int(np.count_nonzero(mask))
-
-
-def in_file_order(mask: np.ndarray, order: np.ndarray | None) -> np.ndarray:
-    """Undo the row order of a batch for a mask.
-
-    Parameters
-    ----------
-    mask : ndarray of bool, shape (n,)
-        In the order of the batch.
-    order : ndarray of intp, shape (n,), or None
-        File row of each batch row; None for the order of the file.
-
-    Returns
-    -------
-    ndarray of bool, shape (n,)
-    """
-    if order is None:
-        return mask
-    original = np.empty_like(mask)
-    original[order] = mask
-    return original
+    return f"row group {group}, first at its row {row}", len(marked)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distfms.data.columns import number_view
 from distfms.errors import DataError, SpecError
 
 if TYPE_CHECKING:
@@ -170,24 +171,30 @@ def _hash_arrow(keys: Any) -> np.ndarray:
         raise _missing_key()
     dtype = keys.type
     if pat.is_dictionary(dtype):
-        return hash_keys(keys.dictionary)[keys.indices.to_numpy().astype(np.int64)]
-    if pat.is_temporal(dtype):
-        width = pa.int64() if dtype.bit_width == 64 else pa.int32()
-        return hash_keys(keys.view(width).to_numpy())
-    if pat.is_integer(dtype) or pat.is_floating(dtype):
-        return hash_keys(keys.to_numpy())
+        return hash_keys(keys.dictionary)[number_view(keys.indices.cast(pa.int64()))]
     if pat.is_boolean(dtype):
-        return hash_keys(keys.to_numpy(zero_copy_only=False))
+        return _hash_integers(number_view(keys.cast(pa.uint8())))
+    if pat.is_temporal(dtype):
+        keys = keys.view(pa.int64() if dtype.bit_width == 64 else pa.int32())
+    if pat.is_integer(keys.type):
+        return _hash_integers(number_view(keys))
+    if pat.is_floating(dtype):
+        return _hash_floats(number_view(keys))
     if pat.is_decimal(dtype):
-        return _hash_bytes(keys.cast(pa.string()).cast(pa.large_binary()))
-    if pat.is_string_view(dtype) or pat.is_string(dtype) or pat.is_large_string(dtype):
-        return _hash_bytes(keys.cast(pa.large_string()).cast(pa.large_binary()))
-    if pat.is_binary(dtype) or pat.is_large_binary(dtype) or pat.is_fixed_size_binary(dtype):
-        return _hash_bytes(keys.cast(pa.large_binary()))
-    raise DataError(
-        f"The column that decides the folds holds {dtype}, which has no hash: name an id or query "
-        "column of integers, strings or dates."
-    )
+        keys = keys.cast(pa.string())
+    if pat.is_string_view(dtype) or pat.is_string(keys.type) or pat.is_large_string(dtype):
+        keys = keys.cast(pa.large_string())
+    elif not (
+        pat.is_binary(dtype) or pat.is_large_binary(dtype) or pat.is_fixed_size_binary(dtype)
+    ):
+        raise DataError(
+            f"The column that decides the folds holds {dtype}, which has no hash: name an id or "
+            "query column of integers, strings or dates."
+        )
+    keys = keys.cast(pa.large_binary())
+    _, offsets, data = keys.buffers()
+    offsets = np.frombuffer(offsets, np.int64, len(keys) + 1, 8 * keys.offset)
+    return _hash_bytes(np.frombuffer(data or b"", np.uint8), offsets)
 
 
 def _missing_key() -> DataError:
@@ -215,18 +222,17 @@ def _hash_floats(keys: np.ndarray) -> np.ndarray:
     return hashes
 
 
-def _hash_bytes(keys: Any) -> np.ndarray:
-    """Hash byte strings by Horner's rule, one byte of all strings at a time."""
-    n = len(keys)
-    _, offset_buffer, data_buffer = keys.buffers()
-    offsets = np.frombuffer(offset_buffer, dtype=np.int64)[keys.offset : keys.offset + n + 1]
-    data = np.frombuffer(data_buffer or b"", dtype=np.uint8)
+def _hash_bytes(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Hash byte strings by Horner's rule, one byte of all strings at a time.
+
+    String `i` is ``data[offsets[i]:offsets[i + 1]]``.
+    """
     starts, lengths = offsets[:-1], np.diff(offsets)
     # Longest first: the strings that still have a byte are then a leading slice.
     order = np.argsort(-lengths, kind="stable")
     starts, sorted_lengths = starts[order], lengths[order]
-    hashes = np.zeros(n, dtype=np.uint64)
-    longest = int(sorted_lengths[0]) if n else 0
+    hashes = np.zeros(len(lengths), dtype=np.uint64)
+    longest = int(sorted_lengths[0]) if len(lengths) else 0
     active_at = np.searchsorted(-sorted_lengths, -np.arange(longest), side="left")
     for position, active in enumerate(active_at.tolist()):
         head = hashes[:active]
@@ -244,7 +250,8 @@ def _row_hashes(partition: Partition | None, n_rows: int | None) -> np.ndarray:
     rows = _mix(np.arange(first, first + count, dtype=np.uint64) + _ROW_TAG)
     if partition is None:
         return rows
-    return _mix(rows ^ hash_keys([partition.name]))
+    name = np.frombuffer(partition.name.encode(), np.uint8)
+    return _mix(rows ^ _hash_bytes(name, np.array([0, len(name)])))
 
 
 def _mix(values: Any) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 from distfms.data.columns import (
     as_floats,
     fill_numbers,
-    in_file_order,
+    number_view,
     probably_finite,
     refuse_infinite,
     refuse_missing,
@@ -315,10 +315,10 @@ def _read_label(
         return label, None
     infinite, absent = np.isinf(label), np.isnan(label)
     if infinite.any():
-        raise refuse_infinite(reader, partition, name, in_file_order(infinite, order))
+        raise refuse_infinite(reader, partition, name, infinite, order)
     if missing != "drop":
         advice = "give every object a label, or choose `missing: drop` in the data section."
-        raise refuse_missing(reader, partition, name, in_file_order(absent, order), advice)
+        raise refuse_missing(reader, partition, name, absent, order, advice)
     return label, absent
 
 
@@ -373,25 +373,17 @@ def lists_as_ragged(column: Any) -> Ragged:
 
 def _list_chunk(chunk: Any) -> Ragged:
     """Return one Arrow array of lists; its buffers are shared where it has no null."""
+    import pyarrow.compute as pc
     import pyarrow.types as pat
 
     if pat.is_fixed_size_list(chunk.type) or chunk.null_count:
         # A null list may cover values, which flatten leaves out; lengths say how many are left.
-        lengths = _list_lengths(chunk)
-        offsets = np.zeros(len(chunk) + 1, dtype=np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        return Ragged(as_floats(chunk.flatten()), offsets)
-    offsets = chunk.offsets.to_numpy().astype(np.int64)
+        lengths = np.nan_to_num(as_floats(pc.list_value_length(chunk))).astype(np.int64)
+        return Ragged(as_floats(chunk.flatten()), np.concatenate([[0], np.cumsum(lengths)]))
+    offsets = number_view(chunk.offsets).astype(np.int64)
     first, last = int(offsets[0]), int(offsets[-1])
     offsets -= first
     return Ragged(as_floats(chunk.values.slice(first, last - first)), offsets)
-
-
-def _list_lengths(chunk: Any) -> np.ndarray:
-    """Return the length of each list, 0 for null."""
-    import pyarrow.compute as pc
-
-    return pc.list_value_length(chunk).fill_null(0).to_numpy(zero_copy_only=False)
 
 
 def _concatenate(chunks: Sequence[Ragged]) -> Ragged:

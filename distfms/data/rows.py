@@ -11,7 +11,7 @@ import numpy as np
 from distfms.data.columns import (
     describe_rows,
     fill_numbers,
-    in_file_order,
+    number_view,
     refuse_infinite,
     refuse_missing,
 )
@@ -21,6 +21,10 @@ from distfms.errors import DataError
 if TYPE_CHECKING:
     from distfms.data.dataset import Partition, PartitionReader
     from distfms.data.roles import Roles
+
+
+# Types whose values need not go through pyarrow's ``to_numpy``, which imports pandas.
+_PLAIN = {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "double"}
 
 
 @dataclass(frozen=True)
@@ -177,12 +181,12 @@ def _weights(
     if not fill_numbers(table.column(name), weight, order):
         missing, infinite = np.isnan(weight), np.isinf(weight)
         if infinite.any():
-            raise refuse_infinite(reader, partition, name, in_file_order(infinite, order))
+            raise refuse_infinite(reader, partition, name, infinite, order)
         advice = "give every row a weight (0 takes a row out)."
-        raise refuse_missing(reader, partition, name, in_file_order(missing, order), advice)
+        raise refuse_missing(reader, partition, name, missing, order, advice)
     negative = weight < 0
     if negative.any():
-        where, count = describe_rows(reader, partition, in_file_order(negative, order))
+        where, count = describe_rows(reader, partition, negative, order)
         raise DataError(
             f"The weight column {name!r} of {partition.path} has {count} negative "
             f"{'value' if count == 1 else 'values'} ({where}): weights must be 0 or more."
@@ -194,5 +198,9 @@ def _values(table: Any, name: str | None, order: np.ndarray | None) -> np.ndarra
     """Return the values of a column in batch order."""
     if name is None:
         return None
-    values = table.column(name).to_numpy()
+    column = table.column(name)
+    if str(column.type) in _PLAIN and not column.null_count:
+        values = np.concatenate([number_view(chunk) for chunk in column.chunks])
+    else:
+        values = column.to_numpy()
     return values if order is None else values[order]

@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from distfms.data.columns import as_floats, fill_numbers, in_file_order, probably_finite
+from distfms.data.columns import as_floats, fill_numbers, probably_finite
 
 
 @pytest.mark.parametrize("cut", [0, 1, 3])
@@ -36,7 +36,7 @@ def test_the_quick_check_only_errs_on_the_safe_side():
     assert fill_numbers(pa.chunked_array([[1e200]]), np.empty(1))
 
 
-def test_a_mask_goes_back_to_the_order_of_the_file():
-    mask = np.array([True, False, False])
-    assert in_file_order(mask, np.array([2, 0, 1])).tolist() == [False, False, True]
-    assert in_file_order(mask, None) is mask
+def test_values_before_an_offset_and_under_a_null_are_left_out():
+    array = pa.array([9.0, 1.0, None, 3.0])[1:]
+    np.testing.assert_array_equal(as_floats(array), [1.0, np.nan, 3.0])
+    assert as_floats(pa.array([], pa.int8())).tolist() == []

@@ -407,3 +407,33 @@ def test_importing_the_package_does_not_load_pyarrow():
         "sys.exit('pyarrow' in sys.modules or 'fsspec' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_reading_numbers_needs_no_pandas(tmp_path):
+    columns = {
+        "i": np.arange(9),
+        "y": np.ones(9),
+        "c": ["u", None, "v"] * 3,
+        "l": [[1.0, None]] * 9,
+    }
+    write(tmp_path / "a.parquet", n_rows=9, **columns)
+    code = f"""
+import sys
+from distfms.data.batches import ColumnPlan, read_rows
+from distfms.data.categories import discover_categories
+from distfms.data.dataset import open_dataset
+from distfms.data.folds import FoldPlan
+from distfms.data.judgments import detect_layout, read_judgments
+from distfms.data.roles import resolve_roles
+data = open_dataset({str(tmp_path)!r})
+for id in (None, "i"):
+    roles = resolve_roles(data.schema, target="y", exclude="l", id=id)
+    plan = ColumnPlan.from_schema(data.schema, roles, discover_categories(data, ["c"]))
+    read_rows(data, data.partitions[0], plan, folds=FoldPlan(2, 0.2), missing="mean")
+    roles = resolve_roles(data.schema, target="y", features=["x", "l"], judgments=True, id=id)
+    layout = detect_layout(data.schema, roles)
+    read_judgments(data, data.partitions[0], layout, roles, folds=FoldPlan(2, 0.2))
+sys.exit(", ".join({{"pandas", "sklearn", "scipy.stats"}} & set(sys.modules)) or 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
