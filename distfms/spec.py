@@ -7,13 +7,14 @@ found there and what is expected.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -36,7 +37,7 @@ NonNegative = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 class Section(BaseModel):
     """Base of all spec sections: frozen, unknown keys refused, no silent conversions."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 # A password in a URL that is not the name of an environment variable.
@@ -48,94 +49,78 @@ def _as_tuple(value: Any) -> Any:
 
 
 class LongForm(Section):
-    """Columns of judgments in long form: one row per (object, attribute, worker).
-
-    Attributes
-    ----------
-    object, attribute, value : str
-        Column names in the judgment files.
-    worker : str, optional
-        Column that tells the workers apart; with it, a worker's second judgment of one cell is
-        an error.
-    labels : str, optional
-        Path of a table with one row per object that holds the label. Without it ``label`` names
-        an attribute whose mean judgment is the label.
-    label : str
-        Name of the label: a column of ``labels``, or an attribute.
-    label_from : str
-        Without ``labels``: ``mean`` of the attribute's judgments (the attribute is then no longer
-        among those to buy), ``column`` if ``label`` is a column of the long table, or the name of
-        a column that holds the label where the attribute is ``label``.
-    duplicates : {"error", "keep", "first"}
-        What to do with a worker's second judgment of one cell.
-    max_judgments : int, optional
-        At most so many judgments of a cell are kept, drawn at random by the job's seed.
-    """
+    """Columns of judgments in long form: one row per (object, attribute, worker)."""
 
     object: str
+    """Column of the object."""
     attribute: str
+    """Column of the attribute."""
     value: str
+    """Column of the judgment."""
     label: str
+    """Name of the label: a column of `labels`, or an attribute."""
     worker: str | None = None
+    """Column that tells the workers apart; with it, a worker's second judgment of one cell is an
+    error.
+    """
     labels: str | None = None
+    """Path of a table with one row per object that holds the label. Without it `label` names an
+    attribute whose mean judgment is the label.
+    """
     label_from: str = "mean"
+    """Without `labels`: `mean` of the attribute's judgments (the attribute is then no longer among
+    those to buy), `column` if `label` is a column of the long table, or the name of a column that
+    holds the label where the attribute is `label`.
+    """
     duplicates: Literal["error", "keep", "first"] = "error"
+    """What to do with a worker's second judgment of one cell."""
     max_judgments: Annotated[int, Strict(), Field(ge=1)] | None = None
+    """At most so many judgments of a cell are kept, drawn at random by the job's seed."""
 
 
 class DataSection(Section):
-    """Where the data are and what their columns mean.
-
-    Attributes
-    ----------
-    path : str or list of str, optional
-        Folder, file, glob, list of these, or fsspec URL. ``${NAME}`` stands for an environment
-        variable. Relative paths start at the current directory.
-    builtin : str, optional
-        Name of an embedded dataset instead of a path.
-    options : dict
-        Parameters of the embedded dataset.
-    long : LongForm, optional
-        Says that the files hold judgments in long form; they are converted once.
-    target : str or list of str
-        Column(s) to predict. Not needed with ``long`` or ``builtin`` data, which know their own.
-    id, weight, query, time : str, optional
-        Columns with these roles. Rows of one query, or else of one id, stay in one fold.
-    features, exclude : list of str
-        Names or globs; by default every column without another role.
-    missing : {"error", "drop", "mean"}
-        What to do with missing values.
-    folds : int
-        Cross-validation folds, 0 for none.
-    test : float
-        Share of rows held out by hash, in [0, 1).
-    test_path : str or list of str, optional
-        Held-out rows from elsewhere; excludes ``test`` and ``long``.
-    storage_options : dict
-        Passed to fsspec. ``${NAME}`` in a text stands for an environment variable.
-    max_partition_rows, max_partition_bytes : int
-        Upper bounds of a partition. They decide about the order of sums, so changing them changes
-        the last bits of the result.
-    """
+    """Where the data are and what their columns mean."""
 
     path: str | tuple[str, ...] | None = None
+    """Folder, file, glob, list of these, or fsspec URL. `${NAME}` stands for an environment
+    variable. Relative paths start at the current directory.
+    """
     builtin: str | None = None
+    """Name of an embedded dataset instead of a path."""
     options: dict[str, Any] = Field(default_factory=dict)
+    """Parameters of the embedded dataset."""
     long: LongForm | None = None
+    """Says that the files hold judgments in long form; they are converted once."""
     target: tuple[str, ...] = ()
+    """Column(s) to predict. Not needed with `long` or `builtin` data, which know their own."""
     id: str | None = None
+    """Column that identifies a row's object; rows of one id stay in one fold."""
     weight: str | None = None
+    """Column with the weights of rows."""
     query: str | None = None
+    """Column of the query that a row belongs to; rows of one query stay in one fold."""
     time: str | None = None
+    """Column with the time of a row."""
     features: tuple[str, ...] = ("*",)
+    """Names or globs of the columns to use, in this order; by default all without another role."""
     exclude: tuple[str, ...] = ()
+    """Names or globs of columns not to use."""
     missing: Literal["error", "drop", "mean"] = "error"
+    """What to do with missing values."""
     folds: Annotated[int, Strict(), Field(ge=0, le=200)] = 0
+    """Cross-validation folds, 0 for none."""
     test: Annotated[float, Strict(), Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
+    """Share of rows held out by hash, in [0, 1)."""
     test_path: str | tuple[str, ...] | None = None
+    """Held-out rows from elsewhere; excludes `test` and `long`."""
     storage_options: dict[str, Any] = Field(default_factory=dict)
+    """Passed to fsspec. `${NAME}` in a text stands for an environment variable."""
     max_partition_rows: Annotated[int, Strict(), Field(ge=1)] = 131_072
+    """Most rows of a partition. It decides about the order of sums, so changing it changes the last
+    bits of the result.
+    """
     max_partition_bytes: Annotated[int, Strict(), Field(ge=1)] = 64 * 2**20
+    """Most decoded bytes of a partition; changing it changes the last bits of the result, too."""
 
     @field_validator("target", "features", "exclude", mode="before")
     @classmethod
@@ -180,39 +165,31 @@ class DataSection(Section):
 
 
 class EngineSection(Section):
-    """Where the work runs. Never changes a result.
-
-    Attributes
-    ----------
-    kind : {"local", "dask", "ray"}
-        ``local`` needs no cluster; ``dask`` joins the scheduler at ``address``; ``ray`` joins the
-        cluster at ``address``, or starts one here when there is none.
-    workers : int, optional
-        Tasks side by side; by default the number of usable cores (for ``dask``: what is there).
-    address : str, optional
-        Of the Dask scheduler, such as ``tcp://host:8786``, or of the Ray cluster, such as
-        ``host:6379``, ``ray://host:10001`` or ``auto``.
-    processes : bool
-        Local tasks in processes instead of threads.
-    retries : int
-        How often a task that failed for a passing reason is tried again.
-    timeout_s : float, optional
-        A task or an actor's step that takes longer is taken for hung: its process is ended and
-        the work is done again. Not for threads, which cannot be ended. By default never.
-    cache : bool
-        Keep partial statistics on disk, so that a later job reads only partitions it has not seen.
-    memory : str or int, optional
-        Bytes the job may use, such as ``4GiB``; by default what the machine has.
-    """
+    """Where the work runs. Never changes a result."""
 
     kind: Literal["local", "dask", "ray"] = "local"
+    """`local` needs no cluster; `dask` joins the scheduler at `address`; `ray` joins the cluster at
+    `address`, or starts one here when there is none.
+    """
     workers: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Tasks side by side; by default the number of usable cores (for `dask`: what is there)."""
     address: str | None = None
+    """Of the Dask scheduler, such as `tcp://host:8786`, or of the Ray cluster, such as `host:6379`,
+    `ray://host:10001` or `auto`.
+    """
     processes: bool = False
+    """Local tasks in processes instead of threads."""
     retries: Annotated[int, Field(ge=0, le=100)] = 2
+    """How often a task that failed for a passing reason is tried again."""
     timeout_s: Annotated[float, Field(gt=0)] | None = None
+    """A task or an actor's step that takes longer is taken for hung: its process is ended and the
+    work is done again. Not for threads, which cannot be ended. By default never.
+    """
     cache: bool = True
+    """Keep partial statistics on disk, so that a later job reads only partitions it has not seen.
+    """
     memory: int | str | None = None
+    """Bytes the job may use, such as `4GiB`; by default what the machine has."""
 
     @model_validator(mode="after")
     def _address_where_needed(self) -> EngineSection:
@@ -234,103 +211,110 @@ class EngineSection(Section):
 
 
 class TuneSection(Section):
-    """Options of the method to try by cross-validation, before the selection.
-
-    Attributes
-    ----------
-    grid : dict
-        For each option of the method's section the list of values to try; every combination is
-        one point of the grid.
-    rule : {"best", "one_standard_error"}
-        Take the point with the best mean over the folds, or the simplest point whose mean is
-        within one standard error of the best. Points are as simple as they come early: the
-        values of an option stand from the simplest to the least simple, and an option that stands
-        before another weighs more.
-    measure : str, optional
-        What is compared, by default the method's first measure.
-    """
+    """Options of the method to try by cross-validation, before the selection."""
 
     grid: Annotated[dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]], Field(min_length=1)]
+    """For each option of the method's section the list of values to try; every combination is one
+    point of the grid.
+    """
     rule: Literal["best", "one_standard_error"] = "best"
+    """Take the point with the best mean over the folds, or the simplest point whose mean is within
+    one standard error of the best. Points are as simple as they come early: the values of an option
+    stand from the simplest to the least simple, and an option that stands before another weighs
+    more.
+    """
     measure: str | None = None
+    """What is compared, by default the method's first measure."""
 
 
 # --- reading ------------------------------------------------------------------------------------
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML 1.2's numbers (``1e-5`` is one) and truth values, and no key given twice."""
+#: Far above what a job needs; YAML can nest, and refer to itself, without end.
+_MOST_DEPTH, _MOST_ALIASES = 30, 100
 
 
-_Loader.yaml_implicit_resolvers = {
-    first: [
-        (tag, pattern)
-        for tag, pattern in resolvers
-        if tag not in ("tag:yaml.org,2002:float", "tag:yaml.org,2002:bool")
-    ]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-# A column may be called `No` or `on`; only YAML 1.2's words are truth values.
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(
-        r"""^(?:[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+]?[0-9]+)?
-            |[-+]?(?:[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)
-            |[-+]?\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?
-            |[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$""",
-        re.VERBOSE,
-    ),
-    list("-+0123456789."),
-)
+def _yaml() -> Any:
+    """Return a reader and writer of YAML 1.2's core schema (and of merge keys)."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.constructor import SafeConstructor
+
+    class Constructor(SafeConstructor):
+        """Dates stay texts."""
+
+    Constructor.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.value)
+    made = YAML(typ="safe", pure=True)
+    made.Constructor = Constructor
+    made.default_flow_style = False
+    made.allow_unicode = True
+    made.sort_base_mapping_type_on_output = False
+    return made
 
 
-def _mapping_without_duplicates(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen: set[Any] = set()
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node)
-        if key in seen:
-            raise SpecError(
-                f"The key `{key}` stands twice in one section (line {key_node.start_mark.line + 1})"
-                ". Keep one of the two."
-            )
-        seen.add(key)
-    return yaml.SafeLoader.construct_mapping(loader, node, deep=True)
+def _load(text: str) -> Any:
+    """Parse YAML, after a look at whether it stays small: aliases in aliases multiply."""
+    from ruamel.yaml.error import MarkedYAMLError
+
+    depth, n_aliases, anchored = 0, 0, [math.inf]
+    for event in _yaml().parse(text):
+        kind = type(event).__name__
+        starts = kind in ("MappingStartEvent", "SequenceStartEvent")
+        depth += starts - (kind in ("MappingEndEvent", "SequenceEndEvent"))
+        n_aliases += kind == "AliasEvent"
+        while depth < anchored[-1] < math.inf:
+            anchored.pop()
+        problem = None
+        if depth > _MOST_DEPTH:
+            problem = f"it is nested more than {_MOST_DEPTH} deep"
+        elif kind == "AliasEvent" and (len(anchored) > 1 or n_aliases > _MOST_ALIASES):
+            problem = f"aliases within anchored values, or more than {_MOST_ALIASES}, are refused"
+        elif getattr(event, "tag", None) is not None:
+            problem = f"a spec has no tags such as {event.tag}"
+        if problem is not None:
+            raise MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+        if starts and event.anchor is not None:
+            anchored.append(depth)
+        if kind == "ScalarEvent":
+            event.value.encode()  # half of a surrogate pair could not be written down
+    return _yaml().load(text)
 
 
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_without_duplicates)
+def write_yaml(content: Mapping[str, Any]) -> str:
+    """Return YAML that :func:`parse_yaml` reads back."""
+    stream = StringIO()
+    _yaml().dump(dict(content), stream)
+    return stream.getvalue()
+
+
+def _parse(text: str, where: str) -> Any:
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        return _load(text)
+    except (YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = str(getattr(error, "problem", None) or error).removesuffix(".")
+        raise SpecError(f"{where}{at}: this cannot be read as YAML: {problem}.") from error
 
 
 def parse_yaml(text: str, where: str) -> dict[str, Any]:
-    """Parse the text of a spec.
+    """Parse the text of a spec, YAML or JSON.
 
     Parameters
     ----------
     text : str
-        YAML or JSON.
     where : str
         What to call the text in messages.
-
-    Returns
-    -------
-    dict
 
     Raises
     ------
     SpecError
-        If the text is no YAML mapping.
+        If the text is not a YAML mapping, or nests or multiplies beyond what a job needs.
     """
-    try:
-        content = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        at = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error)
-        raise SpecError(f"{where}{at}: this is not valid YAML: {problem}.") from error
+    content = _parse(text, where)
     if not isinstance(content, dict):
-        found = "nothing" if content is None else f"a {type(content).__name__}"
+        found = "nothing" if content is None else type(content).__name__
         raise SpecError(f"{where}: a job spec is a mapping of keys to values; found {found}.")
     return content
 
@@ -378,10 +362,7 @@ def set_dotted(content: Mapping[str, Any], assignments: Sequence[str]) -> dict[s
         keys = [key.strip() for key in dotted.split(".")]
         if not equals or not all(keys):
             raise SpecError(f"--set takes section.key=value; found `{assignment}`.")
-        try:
-            value = yaml.load(text, Loader=_Loader)
-        except yaml.YAMLError as error:
-            raise SpecError(f"--set {dotted}: `{text}` is not valid YAML.") from error
+        value = _parse(text, f"--set {dotted}")
         result = _assigned(result, keys, value, dotted)
     return result
 

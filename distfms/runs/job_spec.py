@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import Field, field_validator, model_validator
 
 from distfms.engine.remote import RemotePath, is_url, local_part
@@ -28,23 +27,19 @@ from distfms.spec import (
     parse_section,
     read_yaml,
     set_dotted,
+    write_yaml,
 )
 
 
 class OutputSection(Section):
-    """Where runs are kept; a text is its path.
-
-    Attributes
-    ----------
-    path : str
-        Folder or fsspec URL of all runs. ``${NAME}`` stands for an environment variable.
-    storage_options : dict
-        Passed to fsspec, for a URL. ``${NAME}`` in a text stands for an environment variable;
-        secrets given in clear are not written down.
-    """
+    """Where runs are kept; a text is its path."""
 
     path: Annotated[str, Field(min_length=1)] = "runs"
+    """Folder or fsspec URL of all runs. `${NAME}` stands for an environment variable."""
     storage_options: dict[str, Any] = Field(default_factory=dict)
+    """Passed to fsspec, for a URL. `${NAME}` in a text stands for an environment variable; secrets
+    given in clear are not written down.
+    """
 
     @field_validator("path")
     @classmethod
@@ -61,21 +56,14 @@ class OutputSection(Section):
 
 
 class TopKeys(Section):
-    """The keys at the top of a spec, without the sections.
-
-    Attributes
-    ----------
-    name : str
-        Names the folder of the runs: letters, digits, ``.``, ``_`` and ``-``.
-    method : str
-        What decides: ``multiselect`` or ``sequence``. The method's section has the same name.
-    seed : int
-        Every random stream of the job derives from it.
-    """
+    """The keys at the top of a spec, without the sections."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+    """Names the folder of the runs: letters, digits, `.`, `_` and `-`."""
     method: str
+    """What decides: `multiselect` or `sequence`. The method's section has the same name."""
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0
+    """Every random stream of the job derives from it."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +142,7 @@ class JobSpec:
         content["data"]["storage_options"] = hidden(self.data.storage_options)
         if self.output_options:
             content["output"]["storage_options"] = hidden(self.output_options)
-        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        return write_yaml(content)
 
     def identity(self, inputs: Sequence[str]) -> str:
         """Hash of all that the result depends on.
@@ -219,7 +207,7 @@ def load_spec(path: str | Path, assignments: Sequence[str] = ()) -> JobSpec:
 def build_spec(content: Mapping[str, Any]) -> JobSpec:
     """Check the content of a spec; see :func:`load_spec`."""
     method = content.get("method")
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         found = "is missing" if method is None else f"is {method!r}, which is no known method"
         raise SpecError(f"In the job spec, `method` {found}.{nearest(str(method), list(METHODS))}")
     sections = {"data", "engine", "output", "tune", method}

@@ -1,18 +1,10 @@
-"""The keys of a job spec as a user can look them up: kind, default and meaning of each.
-
-Kinds and defaults come from the sections' models, meanings from the ``Attributes`` of their
-docstrings, so there is nothing to keep in step.
-"""
+"""The keys of a job spec as a user can look them up: kind, default and meaning of each."""
 
 from __future__ import annotations
 
-import inspect
 import json
-import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
@@ -24,34 +16,7 @@ from distfms.spec import DataSection, EngineSection, Section, TuneSection
 
 _TYPES = {"string": "text", "integer": "integer", "number": "number", "boolean": "true | false"}
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
-_INDENT = " " * 6
 _EMPTY = ("minItems", "minLength", "minProperties")
-
-
-@dataclass(frozen=True)
-class Option:
-    """One key of a section.
-
-    Attributes
-    ----------
-    name : str
-    kind : str
-        Allowed values, or the type with its range.
-    default : str or None
-        As YAML; empty for an optional key without a value, None for one that has to be given.
-    text : str
-        What it means.
-    """
-
-    name: str
-    kind: str
-    default: str | None
-    text: str
-
-    def line(self) -> str:
-        """Say it without its meaning, for the user."""
-        given = {None: "required", "": "optional"}.get(self.default, f"default {self.default}")
-        return f"  {self.name}: {self.kind}; {given}"
 
 
 def section_models() -> dict[str, type[Section]]:
@@ -71,64 +36,13 @@ def section_models() -> dict[str, type[Section]]:
     return found
 
 
-def section_options(model: type[Section], name: str = "") -> list[Option]:
-    """Return the keys of a section.
-
-    Parameters
-    ----------
-    model : type
-        The section's model.
-    name : str
-        Dotted name of the section, to refer to sections in it.
-
-    Returns
-    -------
-    list of Option
-        In the order of the model.
-    """
-    texts = attribute_texts(model)
-    schemas = model.model_json_schema()["properties"]
-    return [
-        Option(key, _kind(schemas[key], f"{name}.{key}"), _default(field), texts.get(key, ""))
-        for key, field in model.model_fields.items()
-    ]
-
-
-def attribute_texts(documented: type) -> dict[str, str]:
-    """Read the ``Attributes`` of a numpydoc docstring.
-
-    Parameters
-    ----------
-    documented : type
-
-    Returns
-    -------
-    dict of str to str
-        Description by name, on one line; empty where there is none.
-    """
-    doc = inspect.cleandoc(documented.__doc__ or "")
-    _, _, rest = doc.partition("\nAttributes\n----------\n")
-    # Another section would begin with a line of its own and dashes below it.
-    body = re.split(r"\n[^\n]+\n-{3,}\n", rest)[0]
-    texts: dict[str, str] = {}
-    names: list[str] = []
-    for line in body.splitlines():
-        if line and not line[0].isspace():
-            names = [name.strip() for name in line.partition(" : ")[0].split(",")]
-            texts.update(dict.fromkeys(names, ""))
-        else:
-            texts.update({name: f"{texts[name]} {line.strip()}".strip() for name in names})
-    return {name: _plain(text) for name, text in texts.items()}
-
-
 def options_lines(section: str | None = None, width: int = 100) -> list[str]:
-    """List the keys of a section, or what sections there are.
+    """List the keys of a section, or those at the top of a spec and all sections.
 
     Parameters
     ----------
     section : str, optional
-        Dotted name, as ``multiselect`` or ``data.long``. Default: the keys at the top of a spec
-        and all sections, a line each.
+        Dotted name, as ``multiselect`` or ``data.long``.
     width : int
         Characters that a line may have.
 
@@ -143,43 +57,37 @@ def options_lines(section: str | None = None, width: int = 100) -> list[str]:
     """
     models = section_models()
     if section is None:
-        return _overview(models, width)
+        column = max(map(len, models))
+        return [
+            "Keys at the top of a job spec:",
+            *_keys(TopKeys, "", width),
+            "",
+            "Sections (`distfms options SECTION` lists the keys of one):",
+            *(f"  {name:{column}}  {_summary(model)}" for name, model in models.items()),
+        ]
     if section not in models:
         raise SpecError(f"A job spec has no section `{section}`.{nearest(section, models)}")
-    options = section_options(models[section], section)
-    return [f"{section}: {_summary(models[section])}", *_listed(options, width)]
+    model = models[section]
+    return [f"{section}: {_summary(model)}", *_keys(model, section, width)]
 
 
-def _overview(models: Mapping[str, type[Section]], width: int) -> list[str]:
-    column = max(map(len, models))
-    return [
-        "Keys at the top of a job spec:",
-        *_listed(section_options(TopKeys), width),
-        "",
-        "Sections (`distfms options SECTION` lists the keys of one):",
-        *(f"  {name:{column}}  {_summary(model)}" for name, model in models.items()),
-    ]
-
-
-def _listed(options: Sequence[Option], width: int) -> list[str]:
-    """Give keys a line each; those that one text explains stand together above it."""
-    lines = []
-    for text, some in groupby(options, key=lambda option: option.text):
-        lines += [option.line() for option in some]
-        lines += textwrap.wrap(
-            text, width, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
+def _keys(model: type[Section], section: str, width: int) -> Iterator[str]:
+    """Yield a line for each key, and its meaning below."""
+    schemas = model.model_json_schema()["properties"]
+    for key, field in model.model_fields.items():
+        yield f"  {key}: {_kind(schemas[key], f'{section}.{key}')}; {_default(field)}"
+        indent = " " * 6
+        yield from textwrap.wrap(
+            field.description or "",
+            width,
+            initial_indent=indent,
+            subsequent_indent=indent,
+            break_on_hyphens=False,
         )
-    return lines
 
 
 def _summary(model: type[Section]) -> str:
-    return _plain(inspect.cleandoc(model.__doc__ or "").partition("\n")[0])
-
-
-def _plain(text: str) -> str:
-    """Write a text of a docstring without its markup."""
-    text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"\1", text)
-    return text.replace("``", "`")
+    return (model.__doc__ or "").partition("\n")[0]
 
 
 def _sections_in(annotation: Any) -> Iterator[type[Section]]:
@@ -190,13 +98,13 @@ def _sections_in(annotation: Any) -> Iterator[type[Section]]:
         yield from _sections_in(inner)
 
 
-def _default(field: FieldInfo) -> str | None:
+def _default(field: FieldInfo) -> str:
     if field.is_required():
-        return None
+        return "required"
     value = field.get_default(call_default_factory=True)
     if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value)
+        return "optional"
+    return f"default {value if isinstance(value, str) else json.dumps(value)}"
 
 
 def _kind(schema: Mapping[str, Any], dotted: str) -> str:
@@ -214,13 +122,9 @@ def _kind(schema: Mapping[str, Any], dotted: str) -> str:
 
 
 def _type(schema: Mapping[str, Any], dotted: str) -> str:
-    kind = schema.get("type")
-    if kind in _TYPES:
-        return _TYPES[kind]
+    kind, inner = schema.get("type"), schema.get("additionalProperties")
     if kind == "array":
-        inner = schema.get("items") or {}
-        return f"list of {_kind(inner, dotted)}"
+        return f"list of {_kind(schema.get('items') or {}, dotted)}"
     if kind == "object":
-        inner = schema.get("additionalProperties")
         return f"mapping of names to {_kind(inner if isinstance(inner, dict) else {}, dotted)}"
-    return "any value"
+    return _TYPES.get(str(kind), "any value")

@@ -19,8 +19,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from distfms.engine.remote import is_url
 from distfms.errors import EngineError
 from distfms.runs import entry
@@ -28,7 +26,7 @@ from distfms.runs.events import LOG_VARIABLE
 from distfms.runs.job_spec import JobSpec, build_spec
 from distfms.runs.ray_jobs import JobState, RayJobs
 from distfms.runs.storage_options import refuse_clear_secrets
-from distfms.spec import expand_variables
+from distfms.spec import expand_variables, write_yaml
 
 #: Seconds between two looks at a job's status, and before a broken log stream is opened again.
 _POLL_S = 1.0
@@ -180,8 +178,7 @@ def _staged(content: Mapping[str, Any]) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="distfms-submit-") as name:
         folder = Path(name)
         stage_package(folder)
-        text = yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True)
-        (folder / "spec.yaml").write_text(text, encoding="utf-8")
+        (folder / "spec.yaml").write_text(write_yaml(content), encoding="utf-8")
         yield folder
 
 

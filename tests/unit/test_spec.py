@@ -9,6 +9,7 @@ from distfms.spec import (
     parse_section,
     parse_yaml,
     set_dotted,
+    write_yaml,
 )
 
 MINIMAL = {
@@ -23,41 +24,90 @@ def spec(**changes):
     return build_spec({**MINIMAL, **changes})
 
 
+# --- YAML ---------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("1e-5", 1e-5), ("1E3", 1e3), (".5", 0.5), ("2.", 2.0), ("-3e+2", -300.0), ("7", 7)],
+    [
+        ("1e-5", 1e-5),
+        ("1E3", 1e3),
+        (".5", 0.5),
+        ("2.", 2.0),
+        ("-3e+2", -300.0),
+        ("7", 7),
+        ("010", 10),
+        ("1:30", "1:30"),
+        ("2026-99-99", "2026-99-99"),
+        ("e5", "e5"),
+        ("1.2.3", "1.2.3"),
+        ("No", "No"),
+        ("on", "on"),
+        ("true", True),
+    ],
 )
-def test_yaml_numbers(text, value):
+def test_yaml_is_of_version_1_2(text, value):
     parsed = parse_yaml(f"x: {text}", "here")["x"]
     assert parsed == value
     assert type(parsed) is type(value)
 
 
-@pytest.mark.parametrize("text", ["e5", "1e", "version-1e5", "1.2.3"])
-def test_yaml_words_stay_words(text):
-    assert parse_yaml(f"x: {text}", "here")["x"] == text
+LAUGHS = "a0: &a0 [x, x]\n" + "".join(
+    f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(9)
+)
 
 
-@pytest.mark.parametrize("word", ["No", "on", "yes", "y"])
-def test_yaml_columns_may_be_called_yes_or_no(word):
-    assert parse_yaml(f"x: {word}", "here")["x"] == word
-    assert parse_yaml("x: true", "here")["x"] is True
-
-
-def test_yaml_key_given_twice_is_refused():
-    with pytest.raises(SpecError, match=r"`a` stands twice.*line 2"):
-        parse_yaml("a: 1\na: 2", "here")
-
-
-def test_yaml_error_says_where():
-    with pytest.raises(SpecError, match=r"job\.yaml, line 2"):
-        parse_yaml("a: 1\nb: [", "job.yaml")
-
-
-@pytest.mark.parametrize("text", ["", "- 1", "word"])
-def test_spec_must_be_a_mapping(text):
-    with pytest.raises(SpecError, match="mapping"):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\na: 2", r'job\.yaml, line 2.*duplicate key "a"'),
+        ("a: 1\nb: [", r"job\.yaml, line 2"),
+        ("", "mapping of keys to values; found nothing"),
+        ("- 1", "found list"),
+        ("word", "found str"),
+        (LAUGHS, "aliases within anchored values"),
+        ("a: &a {b: *a}", "aliases within anchored values"),
+        (f"a: &a [1]\nb: [{', '.join(['*a'] * 101)}]", "more than 100"),
+        ("[" * 10_000, "nested more than 30 deep"),
+        ("{a: " * 40 + "1" + "}" * 40, "nested more than 30 deep"),
+        ("? {a: 1}\n: 1", "unhashable key"),
+        ("a: !!set {x}", "no tags"),
+        ("a: " + "1" * 5000, "digits"),
+        ('a: "\\ud800"', "surrogates"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_yaml_that_is_refused(text, message):
+    with pytest.raises(SpecError, match=message):
         parse_yaml(text, "job.yaml")
+
+
+def test_yaml_may_refer_to_itself():
+    text = "a: &a {x: 1}\nb: [*a, *a]\nc: {<<: *a, y: 2}"
+    assert parse_yaml(text, "here") == {"a": {"x": 1}, "b": [{"x": 1}] * 2, "c": {"x": 1, "y": 2}}
+
+
+def test_yaml_reads_back():
+    texts = ["010", "1:30", "No", "1e5", "x: y", "2026-01-01", "", "~", "<<", "zwölf", "a" * 200]
+    content = {"z": texts, "a": [1e-5, float("inf"), None, True, {}, []]}
+    assert parse_yaml(write_yaml(content), "here") == content
+    assert list(parse_yaml(write_yaml(content), "here")) == ["z", "a"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"method": ["x"]}, "`method` is \\['x'\\], which is no known method"),
+        ({"seed": "2026-99-99"}, "`seed` is '2026-99-99'"),
+        ({("a",): 1}, "Unknown key"),
+        ({"data": {"path": "x", "target": "y", ("a",): 1}}, "Keys should be strings"),
+        ({"multiselect": {"budget": 1, "costs": {("a",): 1}}}, "should be a valid string"),
+    ],
+    ids=str,
+)
+def test_values_of_other_kinds(change, message):
+    with pytest.raises(SpecError, match=message):
+        build_spec({**MINIMAL, **change})
 
 
 def test_set_dotted_overrides_without_changing_the_original():

@@ -13,64 +13,50 @@ BASELINES = (*ALGORITHMS, "averages", "copies")
 
 
 class MultiselectOptions(Section):
-    """How many judgments to buy, of what, and how to find out.
-
-    Attributes
-    ----------
-    budget : float
-        Total cost of the judgments of one object.
-    algorithm : {"full", "scoring"}
-        ``full`` takes account of what attributes tell of one another; ``scoring`` takes them for
-        uncorrelated, which is faster and
-        may do better with few objects.
-    criterion : {"best", "gain_per_cost", "gain"}
-        What the greedy step maximises. ``best`` runs both where costs differ and keeps the end
-        point with the larger objective.
-    costs : dict
-        Cost of one judgment by attribute name or glob; ``default`` for the rest (1).
-    internal_variance : dict
-        Known rater variance by attribute name, instead of its estimate.
-    ridge : float
-        Added to the diagonal of the covariance.
-    psd : {"nearest", "none"}
-        Whether Full works with the positive semi-definite matrix nearest to the estimated
-        covariance, as in the paper, or with the estimate as it is, which does not need the whole
-        matrix in one place.
-    blocks : {"auto", "never", "always"}
-        Whether the covariance is computed, kept and searched in blocks of attributes, on actors,
-        so that no process holds all of it. Only for Full with ``psd: none``. ``auto`` does so
-        where one process would take more than 4 GiB (whatever this machine has, as it decides
-        about the result: there is then no cross-validation and no baseline but ``scoring``).
-    model : {"projected", "refit"}
-        Weights from the statistics, or least squares on the means of the first r judgments.
-    refine : bool
-        Try to improve the greedy choice by exchanging judgments, in every fold too. Curves stay
-        those of the greedy pass; the report sets the refined selection off. One look for an
-        exchange takes about as long as as many greedy passes as attributes are selected.
-    baselines : list of str
-        Among ``full``, ``scoring``, ``averages``, ``copies`` and ``single:ATTRIBUTE``.
-    baseline_judgments : int
-        Judgments per attribute that Averages and Copies work with (k of the paper).
-    confidence : float
-        Level of the intervals, in (0, 1).
-    plan : bool
-        Write the acquisition plan: which training object needs how many more judgments.
-    """
+    """How many judgments to buy, of what, and how to find out."""
 
     budget: Positive
+    """Total cost of the judgments of one object."""
     algorithm: Literal["full", "scoring"] = "full"
+    """`full` takes account of what attributes tell of one another; `scoring` takes them for
+    uncorrelated, which is faster and may do better with few objects.
+    """
     criterion: Literal["best", "gain_per_cost", "gain"] = "best"
+    """What the greedy step maximises. `best` runs both where costs differ and keeps the end point
+    with the larger objective.
+    """
     costs: dict[str, Positive] = Field(default_factory=dict)
+    """Cost of one judgment by attribute name or glob; `default` for the rest (1)."""
     internal_variance: dict[str, NonNegative] = Field(default_factory=dict)
+    """Known rater variance by attribute name, instead of its estimate."""
     ridge: NonNegative = 0.0
+    """Added to the diagonal of the covariance."""
     psd: Literal["nearest", "none"] = "nearest"
+    """Whether Full works with the positive semi-definite matrix nearest to the estimated
+    covariance, as in the paper, or with the estimate as it is, which does not need the whole matrix
+    in one place.
+    """
     blocks: Literal["auto", "never", "always"] = "auto"
+    """Whether the covariance is computed, kept and searched in blocks of attributes, on actors, so
+    that no process holds all of it. Only for Full with `psd: none`. `auto` does so where one
+    process would take more than 4 GiB (whatever this machine has, as it decides about the result:
+    there is then no cross-validation and no baseline but `scoring`).
+    """
     model: Literal["projected", "refit"] = "projected"
+    """Weights from the statistics, or least squares on the means of the first r judgments."""
     refine: bool = False
+    """Try to improve the greedy choice by exchanging judgments, in every fold too. Curves stay
+    those of the greedy pass; the report sets the refined selection off. One look for an exchange
+    takes about as long as as many greedy passes as attributes are selected.
+    """
     baselines: tuple[str, ...] = ("scoring", "averages", "copies")
+    """Among `full`, `scoring`, `averages`, `copies` and `single:ATTRIBUTE`."""
     baseline_judgments: Annotated[int, Strict(), Field(ge=1, le=1000)] = 2
+    """Judgments per attribute that Averages and Copies work with (k of the paper)."""
     confidence: Annotated[float, Strict(), Field(gt=0, lt=1)] = 0.95
+    """Level of the intervals, in (0, 1)."""
     plan: bool = False
+    """Write the acquisition plan: which training object needs how many more judgments."""
 
     @field_validator("baselines", mode="before")
     @classmethod

@@ -16,83 +16,62 @@ Family = Literal["gaussian", "logistic", "softmax", "poisson"]
 
 
 class SharedCostSection(Section):
-    """A cost that the first computed group of a set pays for all of the set.
-
-    Attributes
-    ----------
-    groups : list of str
-        Names or globs of groups.
-    cost : float
-        Paid once, beside the groups' own costs.
-    """
+    """A cost that the first computed group of a set pays for all of the set."""
 
     groups: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Names or globs of groups."""
     cost: NonNegative
+    """Paid once, beside the groups' own costs."""
 
 
 class SequenceOptions(Section):
-    """Which groups there are, what they cost, and by which rule they are put in order.
-
-    Attributes
-    ----------
-    groups : dict
-        For each group the names or globs of its columns. Every other column is its own group.
-    prefix_separator : str, optional
-        Put the other columns together by the part of their name before it instead.
-    costs : dict
-        Cost by group name or glob; ``default`` for the rest (1).
-    cost_file : str, optional
-        CSV or Parquet with the columns ``group`` and ``cost``. Its content is taken into
-        ``costs``, whose own entries go before those of the file, so that the resolved spec says
-        all that the result depends on.
-    shared_costs : dict
-        Costs by a name of their own that several groups share: ``{groups: [...], cost: 5}``.
-    criterion : {"fr", "omp", "omp-single", "omp-no-whiten"}
-        What a step maximises: with ``fr`` the gain in explained variance, with the others a
-        function of the gradient at the present model, which is faster: whitened within the group
-        (``omp``), its largest entry (``omp-single``) or its length (``omp-no-whiten``).
-    cost_aware : bool
-        Maximise the criterion per cost.
-    doubling : bool
-        Choose only among groups that cost at most what was spent so far.
-    ridge : float
-        λ, in units of the standardised columns.
-    family : {"gaussian", "logistic", "softmax", "poisson"}
-        Kind of label: a number, one of two classes, one of several, or a count.
-    max_refits : int, optional
-        Generalised linear models only: refit at most so often along the sequence.
-    baselines : list of str, optional
-        A criterion with the endings ``-blind`` (costs play no part) and ``-doubling``, or
-        ``oracle``, ``sparse``, ``random``. Left out: ``omp, fr-blind, oracle, sparse``. Without
-        the package celer, ``sparse`` is left out of the comparison, and a note says so.
-    alpha : float, optional
-        Share of the final objective where α-timeliness is cut. Left out: by the plateau rule.
-    max_groups : int, optional
-        End the sequence after so many groups.
-    blocks : {"auto", "never", "always"}
-        Whether the Gram matrix is computed, kept and searched in blocks of groups, on actors, so
-        that no process holds all of it. Only for the family ``gaussian`` and a sequence that ends
-        (`max_groups`) where its columns still fit one process, as the model and its evaluation
-        need all of their products. ``auto`` does so where one process would take more than 4 GiB
-        (whatever this machine has, as it decides about the result: there is then no
-        cross-validation and no baseline ``sparse``).
-    """
+    """Which groups there are, what they cost, and by which rule they are put in order."""
 
     groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """For each group the names or globs of its columns. Every other column is its own group."""
     prefix_separator: Annotated[str, Field(min_length=1)] | None = None
+    """Put the other columns together by the part of their name before it instead."""
     costs: dict[str, Positive] = Field(default_factory=dict)
+    """Cost by group name or glob; `default` for the rest (1)."""
     cost_file: str | None = None
+    """CSV or Parquet with the columns `group` and `cost`. Its content is taken into `costs`, whose
+    own entries go before those of the file, so that the resolved spec says all that the result
+    depends on.
+    """
     shared_costs: dict[str, SharedCostSection] = Field(default_factory=dict)
+    """Costs by a name of their own that several groups share: `{groups: [...], cost: 5}`."""
     criterion: Literal["fr", "omp", "omp-single", "omp-no-whiten"] = "fr"
+    """What a step maximises: with `fr` the gain in explained variance, with the others a function
+    of the gradient at the present model, which is faster: whitened within the group (`omp`), its
+    largest entry (`omp-single`) or its length (`omp-no-whiten`).
+    """
     cost_aware: bool = True
+    """Maximise the criterion per cost."""
     doubling: bool = False
+    """Choose only among groups that cost at most what was spent so far."""
     ridge: NonNegative = 1e-5
+    """λ, in units of the standardised columns."""
     family: Family = "gaussian"
+    """Kind of label: a number, one of two classes, one of several, or a count."""
     max_refits: Annotated[int, Field(ge=1)] | None = None
+    """Generalised linear models only: refit at most so often along the sequence."""
     baselines: tuple[str, ...] | None = None
+    """A criterion with the endings `-blind` (costs play no part) and `-doubling`, or `oracle`,
+    `sparse`, `random`. Left out: `omp, fr-blind, oracle, sparse`. Without the package celer,
+    `sparse` is left out of the comparison, and a note says so.
+    """
     alpha: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share of the final objective where α-timeliness is cut. Left out: by the plateau rule."""
     max_groups: Annotated[int, Field(ge=1)] | None = None
+    """End the sequence after so many groups."""
     blocks: Literal["auto", "never", "always"] = "auto"
+    """Whether the Gram matrix is computed, kept and searched in blocks of groups, on actors, so
+    that no process holds all of it. Only for the family `gaussian` and a sequence that ends
+    (`max_groups`) where its columns still fit one process, as the model and its evaluation need all
+    of their products. `auto` does so where one process would take more than 4 GiB (whatever this
+    machine has, as it decides about the result: there is then no cross-validation and no baseline
+    `sparse`).
+    """
 
     @model_validator(mode="before")
     @classmethod
