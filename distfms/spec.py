@@ -243,10 +243,9 @@ def _yaml() -> Any:
         """Dates stay texts."""
 
     Constructor.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.value)
-    made = YAML(typ="safe", pure=True)
+    made: Any = YAML(typ="safe", pure=True)
     made.Constructor = Constructor
     made.default_flow_style = False
-    made.allow_unicode = True
     made.sort_base_mapping_type_on_output = False
     return made
 

@@ -5,33 +5,17 @@ library: it can then say what the cluster lacks.
 """
 
 import argparse
-import importlib.util
 import os
 import platform
+import re
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 
 _PYTHON = (3, 11)
 
-#: Modules that a job needs, and the packages that bring them.
-_NEEDED = {
-    "ray": "ray[default]",
-    "dask": "dask[distributed]",
-    "numpy": "numpy",
-    "scipy": "scipy",
-    "pyarrow": "pyarrow",
-    "sklearn": "scikit-learn",
-    "threadpoolctl": "threadpoolctl",
-    "fsspec": "fsspec",
-    "cloudpickle": "cloudpickle",
-    "filelock": "filelock",
-    "prometheus_client": "prometheus-client",
-    "pydantic": "pydantic",
-    "yaml": "PyYAML",
-    "rich": "rich",
-    "jinja2": "jinja2",
-    "matplotlib": "matplotlib",
-}
+#: Dependencies that a job does without: those of comparisons, estimators and the command line.
+_NOT_NEEDED = {"dask-ml", "pandas", "typer"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,13 +58,24 @@ def lacking() -> str:
             f"the cluster runs Python {platform.python_version()}; distfms needs "
             f"{_PYTHON[0]}.{_PYTHON[1]} or later. Use an image with a later Python."
         )
-    missing = [p for module, p in _NEEDED.items() if importlib.util.find_spec(module) is None]
+    missing = []
+    for requirement in metadata.requires("distfms") or ():
+        name = re.split(r"[^\w.-]", requirement)[0]
+        if "extra ==" not in requirement and name not in _NOT_NEEDED and not _is_here(name):
+            missing.append(name)
     if missing:
         return (
             f"the cluster's Python ({sys.executable}) lacks {', '.join(missing)}. Use an image "
             "that has distfms installed (cluster/Dockerfile makes one), or install them there."
         )
     return ""
+
+
+def _is_here(name: str) -> bool:
+    try:
+        return bool(metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return False
 
 
 def _engine(kind: str, address: "str | None") -> list:
