@@ -19,11 +19,11 @@ from distfms.data.dataset import ParquetDataset, Partition
 from distfms.engine.pools import ActorPool
 from distfms.engine.store import Location
 from distfms.errors import SpecError
-from distfms.methods.fold_work import TuneWork
 from distfms.spec import DataSection, Section
 from distfms.stats.bundle import Bundle
 
 if TYPE_CHECKING:
+    from distfms.methods.cross_validation import FoldAnswers
     from distfms.report import page as report
 
 T = TypeVar("T")
@@ -220,6 +220,9 @@ class Job(ABC):
     seed: int
 
     @abstractmethod
+    def __init__(self, options: Any, inputs: Inputs, seed: int) -> None: ...
+
+    @abstractmethod
     def stages(self) -> Sequence[Stage]:
         """Return the stages in order, without the report."""
 
@@ -265,10 +268,10 @@ class Job(ABC):
         """
         return
 
-    def tune_work(
-        self, context: Context, points: Sequence[Mapping[str, Any]], measure: str
-    ) -> TuneWork:
-        """Return how points of a grid are evaluated on folds, after the statistics.
+    def tune_answers(
+        self, context: Context, points: Sequence[Mapping[str, Any]], measure: str, saved: str
+    ) -> tuple[FoldAnswers, np.ndarray]:
+        """Evaluate points of a grid on folds, after the stage `tuned_after`.
 
         Parameters
         ----------
@@ -277,6 +280,15 @@ class Job(ABC):
             Values of options among the method's `tunable`.
         measure : str
             Of the method's `measures`.
+        saved : str
+            File within the run folder for the answers so far.
+
+        Returns
+        -------
+        found : FoldAnswers
+            Folds, their rows, and how many evaluations were done.
+        values : ndarray of shape (n_points, n_folds)
+            The measure; NaN where it does not exist.
 
         Raises
         ------

@@ -25,7 +25,8 @@ from distfms.engine.pools import ActorPool, Snapshots
 from distfms.engine.store import Location, absolute, open_binary
 from distfms.errors import EngineError
 from distfms.methods.contract import Context
-from distfms.methods.fold_work import Answer, FoldWork
+from distfms.methods.cross_validation import FoldAnswers
+from distfms.methods.fold_work import Answer, FoldWork, TuneWork
 from distfms.stats.base import from_bytes, load_npz, to_bytes
 
 Units = tuple[int, ...]
@@ -181,6 +182,25 @@ def evaluate_on_folds(context: Context, work: FoldWork, saved: str | None = None
         )
     with opened(alone=True) as pool:
         return _run(context, pool, work, n_lanes, saved)
+
+
+def tuned_answers(context: Context, plan: TuneWork, saved: str) -> tuple[FoldAnswers, np.ndarray]:
+    """Evaluate points of a grid; see :meth:`distfms.methods.contract.Job.tune_answers`."""
+    done = evaluate_on_folds(context, plan.work, saved)
+    first = done.answers[0]
+    usable = [f for f, answer in enumerate(first) if answer]
+    values = np.array(
+        [[done.answers[item][f]["values"][at] for f in usable] for item, at in plan.places]
+    )
+    found = FoldAnswers(
+        folds=tuple(usable),
+        n_rows=tuple(int(first[f]["n_rows"]) for f in usable),
+        weight=tuple(float(first[f]["weight"]) for f in usable),
+        answers=(),
+        n_done=done.n_done,
+        n_kept=done.n_kept,
+    )
+    return found, values
 
 
 def _run(

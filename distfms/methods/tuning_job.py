@@ -16,12 +16,11 @@ import numpy as np
 from distfms.engine.store import remove_tree
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Content, Context, Inputs, Job, Method, Stage, run_stage
-from distfms.methods.fold_pool import evaluate_on_folds
 from distfms.methods.tuning import Choice, Point, choose, grid_points, renamed, said
 from distfms.spec import Section, TuneSection
 
 TUNING = "tuning.json"
-#: Folder of the answers so far, while the stage runs.
+#: File of the answers so far, while the stage runs.
 SAVED = ".tuning"
 
 
@@ -109,33 +108,30 @@ class Tuning:
         return [*stages[:first], Stage("tune", self._tune), *later]
 
     def _tune(self, context: Context) -> Mapping[str, Content]:
-        measure = str(self.tune.measure)
-        plan = self.job.tune_work(context, self.points, measure)
-        done = evaluate_on_folds(context, plan.work, SAVED)
-        context.account(tuning={"fits": done.n_done, "kept": done.n_kept})
-        usable = [f for f, answer in enumerate(done.answers[0]) if answer]
-        if len(usable) < plan.work.n_folds:
+        measure, n_folds = str(self.tune.measure), self.inputs.section.folds
+        found, values = self.job.tune_answers(context, self.points, measure, SAVED)
+        context.account(tuning={"fits": found.n_done, "kept": found.n_kept})
+        n_usable = len(found.folds)
+        if n_usable < n_folds:
             context.note(
-                f"{plan.work.n_folds - len(usable)} of {plan.work.n_folds} folds hold fewer than "
-                "two rows and play no part in tuning; choose fewer folds."
+                f"{n_folds - n_usable} of {n_folds} folds hold fewer than two rows and play no "
+                "part in tuning; choose fewer folds."
             )
-        if len(usable) < 2:
+        if n_usable < 2:
             raise DataError(
-                f"Only {len(usable)} of {plan.work.n_folds} folds hold two rows or more, so there "
-                "is nothing to tune by. Choose fewer folds (`data.folds`) or add rows."
+                f"Only {n_usable} of {n_folds} folds hold two rows or more, so there is nothing "
+                "to tune by. Choose fewer folds (`data.folds`) or add rows."
             )
-        values = np.array(
-            [[done.answers[item][f]["values"][at] for f in usable] for item, at in plan.places]
-        )
-        some = done.answers[0]
-        weights = [float(some[f]["weight"]) for f in usable]
         better = self.method.measures[measure]
-        choice = choose(values, weights, self.tune.rule, better)
+        choice = choose(values, found.weight, self.tune.rule, better)
         chosen = self.points[choice.chosen]
         context.note(
             f"Chosen by cross-validation among {len(self.points):,} points: {said(chosen)}."
         )
-        folds = [{"fold": f, "n_rows": int(some[f]["n_rows"])} for f in usable]
+        folds = [
+            {"fold": fold, "n_rows": n_rows}
+            for fold, n_rows in zip(found.folds, found.n_rows, strict=True)
+        ]
         return {TUNING: self._content(choice, values, folds)}
 
     def _content(

@@ -273,20 +273,6 @@ def test_values_that_only_together_ask_for_blocks_leave_the_job_in_one_process(
     assert len(read(folder, "metrics.json")["folds"]) == 3
 
 
-def test_statistics_of_copies_count_as_memory_of_an_actor(tmp_path):
-    data = write_judgments(tmp_path / "judgments")
-    tune = {"grid": {"budget": [5, 10]}}
-    held = {}
-    for baseline in ("averages", "copies"):
-        options = {"baselines": [baseline]}
-        spec = judgments_job(data, tmp_path / "runs", multiselect=options, tune=tune)
-        tuning = prepare(spec).tuning
-        work = tuning.job.tune_work(None, tuning.points, "projected_loss").work
-        held[baseline] = work.held_bytes
-        assert held[baseline] > tuning.job.statistics_bytes()
-    assert held["copies"] > 1.5 * held["averages"]
-
-
 def test_budget_that_buys_nothing_is_named(tmp_path):
     data = write_judgments(tmp_path / "judgments")
     tune = {"grid": {"budget": [5, 0.5]}}

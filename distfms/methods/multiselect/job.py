@@ -16,7 +16,8 @@ from distfms.data.roles import Roles, require_same_kinds
 from distfms.engine.store import absolute
 from distfms.errors import DataError, SpecError, nearest
 from distfms.methods.contract import Content, Context, Inputs, Job, Stage
-from distfms.methods.fold_work import TuneWork
+from distfms.methods.cross_validation import FoldAnswers
+from distfms.methods.fold_pool import tuned_answers
 from distfms.methods.multiselect.costs import resolve_costs
 from distfms.methods.multiselect.curves import (
     CrossValidate,
@@ -203,12 +204,13 @@ class MultiselectJob(Job):
     def check_tuning(self) -> None:
         """Let `tune` compare options on folds."""
 
-    def tune_work(
-        self, context: Context, points: Sequence[Mapping[str, Any]], measure: str
-    ) -> TuneWork:
-        """Say how points of a grid are evaluated; see :class:`distfms.methods.contract.Job`."""
+    def tune_answers(
+        self, context: Context, points: Sequence[Mapping[str, Any]], measure: str, saved: str
+    ) -> tuple[FoldAnswers, np.ndarray]:
+        """Evaluate points of a grid; see :class:`distfms.methods.contract.Job`."""
         folds, stored = self.inputs.section.folds, self.statistics_bytes()
-        return tune_work(self.settings, self.options, points, STATISTICS, folds, stored)
+        work = tune_work(self.settings, self.options, points, STATISTICS, folds, stored)
+        return tuned_answers(context, work, saved)
 
     def _select(self, context: Context) -> Mapping[str, Content]:
         """Search, and exchange judgments if asked to; baselines wait for the evaluation."""

@@ -13,7 +13,8 @@ from distfms.data.categories import categorical_columns
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Content, Context, Inputs, Job, Stage
-from distfms.methods.fold_work import TuneWork
+from distfms.methods.cross_validation import FoldAnswers
+from distfms.methods.fold_pool import tuned_answers
 from distfms.methods.rows import (
     CategoryReader,
     MomentReader,
@@ -225,15 +226,16 @@ class SequenceJob(Job):
                 "value beyond that is the same point. Leave it out, or write `null` for all groups."
             )
 
-    def tune_work(
-        self, context: Context, points: Sequence[Mapping[str, Any]], measure: str
-    ) -> TuneWork:
-        """Say how points of a grid are evaluated; see :class:`distfms.methods.contract.Job`."""
+    def tune_answers(
+        self, context: Context, points: Sequence[Mapping[str, Any]], measure: str, saved: str
+    ) -> tuple[FoldAnswers, np.ndarray]:
+        """Evaluate points of a grid; see :class:`distfms.methods.contract.Job`."""
         plan, section = self._plan(context), self.inputs.section
         settings = self._settings(plan)
         n_columns = len(plan.feature_names) + len(settings.target_names)
         held = moments_bytes(n_columns, section)
-        return tune_work(settings, self.options, points, measure, MOMENTS, section.folds, held)
+        work = tune_work(settings, self.options, points, measure, MOMENTS, section.folds, held)
+        return tuned_answers(context, work, saved)
 
     def _select(self, context: Context) -> Mapping[str, Content]:
         plan = self._plan(context)

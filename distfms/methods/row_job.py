@@ -1,0 +1,128 @@
+"""The job of a method whose statistics are the co-moments of rows of numbers and categories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from distfms.data.batches import ColumnPlan, require_observed
+from distfms.data.categories import categorical_columns
+from distfms.data.dataset import ParquetDataset
+from distfms.errors import DataError, SpecError
+from distfms.methods.contract import Content, Context, Inputs, PartialReader, Stage
+from distfms.methods.rows import (
+    CategoryReader,
+    MomentReader,
+    RowCounts,
+    RowSource,
+    identifier_remarks,
+    missing_by_source,
+    moments_bytes,
+    require_levels,
+    section_roles,
+)
+from distfms.methods.statistics_job import StatisticsJob
+from distfms.spec import Section
+from distfms.stats.base import Folded
+from distfms.stats.bundle import Bundle
+from distfms.stats.comoments import CoMoments
+
+CATEGORIES = "statistics/categories.json"
+#: Levels that a category is taken to have when a job's size is projected.
+LEVELS_GUESSED = 32
+
+
+class RowJob(StatisticsJob):
+    """A method on co-moments of rows, features first and then targets.
+
+    Parameters
+    ----------
+    options : Section
+    inputs : Inputs
+    seed : int
+
+    Attributes
+    ----------
+    roles : Roles
+        Columns by role.
+    categorical : tuple of str
+        Features that are categories; their levels are read before the statistics.
+    """
+
+    def __init__(self, options: Section, inputs: Inputs, seed: int) -> None:
+        self.options, self.inputs, self.seed = options, inputs, seed
+        self.roles = section_roles(inputs.train, inputs.section)
+        if not self.roles.target:
+            raise SpecError("`data.target` is missing: name the column to predict.")
+        self.categorical = categorical_columns(inputs.train.schema, self.roles)
+
+    # --- what the driver asks ---
+
+    def columns(self) -> Sequence[str]:
+        """Return the columns the job reads."""
+        others = (*self.roles.target, self.roles.weight, self.roles.id, self.roles.query)
+        return [*self.roles.features, *dict.fromkeys(c for c in others if c is not None)]
+
+    def statistics_bytes(self) -> int:
+        """Return the size of one partial statistic in memory."""
+        n_numbers = len(self.roles.features) - len(self.categorical) + len(self.roles.target)
+        n_columns = n_numbers + LEVELS_GUESSED * len(self.categorical)
+        return moments_bytes(n_columns, self.inputs.section)
+
+    # --- reading ---
+
+    def first_stages(self) -> Sequence[Stage]:
+        """Return the stage that reads the levels of categories, where there are any."""
+        return [Stage("categories", self._categories)] if self.categorical else []
+
+    def _categories(self, context: Context) -> Mapping[str, Content]:
+        bundle = context.reduce(
+            lambda dataset, held_out: CategoryReader(dataset.reader, self.categorical)
+        )
+        levels = require_levels(bundle["categories"].train())
+        datasets = [d for d in (self.inputs.train, self.inputs.test) if d is not None]
+        for text in identifier_remarks(levels, sum(d.n_rows for d in datasets)):
+            context.note(text)
+        return {CATEGORIES: {"levels": levels}}
+
+    def plan(self, context: Context) -> ColumnPlan:
+        """Return which columns are read and which rows of a batch they become."""
+        levels = context.read_json(CATEGORIES)["levels"] if self.categorical else {}
+        return ColumnPlan.from_schema(self.inputs.train.schema, self.roles, levels)
+
+    def source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> RowSource:
+        """Return all that is needed to read a partition of a dataset."""
+        return RowSource(dataset.reader, self.inputs.section, self.seed, held_out, plan)
+
+    def reader(self, context: Context, dataset: ParquetDataset, held_out: bool) -> PartialReader:
+        """Return the reader of co-moments and counts."""
+        return MomentReader(self.source(self.plan(context), dataset, held_out))
+
+    def check(self, context: Context, statistics: Bundle) -> None:
+        """Refuse too few rows and columns without values; count and note what was left out."""
+        plan = self.plan(context)
+        moments: Folded[CoMoments] = statistics["moments"]
+        train = moments.train()
+        if train.n_samples < 2:
+            raise DataError(
+                f"There are {train.n_samples} rows to train on in "
+                f"{self.inputs.train.files[0].path} (held out: {moments.test.n_samples}); at "
+                "least 2 are needed. Add rows, or lower `data.test`."
+            )
+        require_observed(plan.feature_names, train.observed_weight[: plan.n_features])
+        self._tell_counts(context, plan, statistics["counts"])
+
+    def _tell_counts(self, context: Context, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:
+        """Account for rows left out and values filled in."""
+        everything = counts.train().merge(counts.test)
+        missing = missing_by_source(plan, everything.n_missing)
+        context.account(
+            objects={"train": counts.train().n_rows, "test": counts.test.n_rows},
+            dropped={"rows": everything.n_dropped} if everything.n_dropped else {},
+            imputed=missing,
+        )
+        if everything.n_dropped:
+            what = "the target" if self.inputs.section.missing == "mean" else "a value"
+            context.note(f"{everything.n_dropped:,} rows were left out because {what} is missing.")
+        if missing:
+            listed = ", ".join(f"{name} {count:,}" for name, count in missing.items())
+            context.note(f"Missing values that count as the mean of their column: {listed}.")

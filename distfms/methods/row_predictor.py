@@ -1,0 +1,138 @@
+"""Predicting rows with a finished run's model, partition by partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distfms.data.batches import ColumnPlan, SourceColumn, read_rows
+from distfms.data.dataset import ParquetDataset, Partition, PartitionReader
+from distfms.data.roles import Roles, is_categorical, resolve_roles
+from distfms.errors import DataError
+
+MISSING = "values_missing"
+
+
+@dataclass(frozen=True, eq=False)
+class RowPredictor:
+    """Picklable function from a partition to a table of its predictions.
+
+    A category that was in no training row counts as missing.
+
+    Attributes
+    ----------
+    reader : PartitionReader
+    plan : ColumnPlan
+        Of the columns that the model reads.
+    outputs : tuple of str
+        Names of the columns of predictions.
+    predict : callable
+        ``(values by name of a batch's row, n_rows) → array of shape (n_rows, n_outputs)``;
+        missing values are NaN. Picklable.
+    spending : str
+        What the predictions cost, for the user; empty where that is not a question.
+    """
+
+    reader: PartitionReader
+    plan: ColumnPlan
+    outputs: tuple[str, ...]
+    predict: Callable[[Mapping[str, np.ndarray], int], np.ndarray]
+    spending: str = ""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Columns that are read."""
+        roles = self.plan.roles
+        return [*roles.features, *([roles.id] if roles.id else [])]
+
+    def __call__(self, partition: Partition) -> Any:
+        """Return a table: id (or row number), predictions, values that were missing."""
+        import pyarrow as pa
+
+        id_, n_rows = self.plan.roles.id, partition.n_rows
+        n_missing = np.zeros(n_rows, dtype=np.int32)
+        values: dict[str, np.ndarray] = {}
+        if self.plan.columns:
+            batch = read_rows(self.reader, partition, self.plan, missing="mean")
+            for column in self.plan.columns:
+                n_missing += _set_missing(batch.values, column)
+            values = dict(zip(batch.names, batch.values, strict=True))
+        columns: dict[str, Any] = {}
+        if id_:
+            columns[id_] = self.reader.read(partition, [id_]).column(id_)
+        else:
+            columns["row"] = np.arange(n_rows) + partition.row_offset
+        found = self.predict(values, n_rows).reshape(n_rows, len(self.outputs))
+        columns |= dict(zip(self.outputs, found.T.copy(), strict=True))
+        columns[MISSING] = n_missing
+        return pa.table(columns)
+
+    def remarks(self, table: Any) -> Mapping[str, int]:
+        """Count the rows that lack a value."""
+        lacking = int(np.count_nonzero(table.column(MISSING).to_numpy()))
+        return {
+            "Rows with missing values or unknown categories, taken for the training mean": lacking
+        }
+
+
+def _set_missing(values: np.ndarray, column: SourceColumn) -> np.ndarray:
+    """Mark unknown categories as missing; return which rows lack the column, shape (n,)."""
+    rows = values[column.start : column.stop]
+    if column.levels is not None:
+        rows[:, ~rows.any(axis=0)] = np.nan  # NaN counts as true
+    return np.isnan(rows[0])
+
+
+def sources_of(plan: ColumnPlan) -> dict[str, list[str] | None]:
+    """Return the levels of each feature, None for a number, for ``model.json``."""
+    features = plan.columns[: len(plan.roles.features)]
+    return {c.name: None if c.levels is None else list(c.levels) for c in features}
+
+
+def plan_of_model(
+    dataset: ParquetDataset,
+    needed: Sequence[str],
+    sources: Mapping[str, Sequence[str] | None],
+    id: str | None,
+) -> ColumnPlan:
+    """Find the columns of a model in a dataset.
+
+    Parameters
+    ----------
+    dataset : ParquetDataset
+        Needs no target.
+    needed : sequence of str
+        Features that the model reads.
+    sources : mapping of str to (sequence of str or None)
+        As :func:`sources_of` returned it.
+    id : str or None
+        Column that names the rows; left out where the dataset does not have it.
+
+    Raises
+    ------
+    DataError
+        If a column is missing, or is a category where it was a number.
+    """
+    schema = dataset.schema
+    id = id if id in schema.names else None
+    roles = Roles((), (), id=id)
+    if needed:
+        roles = resolve_roles(schema, target=None, features=needed, globs=False, id=id)
+    for name in needed:
+        _require_kind(dataset, name, sources[name] is not None)
+    levels = {name: list(known) for name in needed if (known := sources[name]) is not None}
+    return ColumnPlan.from_schema(schema, roles, levels, unknown="zero")
+
+
+def _require_kind(dataset: ParquetDataset, name: str, categorical: bool) -> None:
+    """Refuse a number where the model knows categories, and the other way round."""
+    dtype = dataset.schema.field(name).type
+    if is_categorical(dtype) != categorical:
+        kinds = ("categories", "numbers") if categorical else ("numbers", "categories")
+        raise DataError(
+            f"The column {name!r} of {dataset.files[0].path} holds {kinds[1]} ({dtype}), but the "
+            f"model was made with {kinds[0]}. Convert it."
+        )

@@ -1,0 +1,458 @@
+"""The job of a method whose selection works on mergeable statistics alone.
+
+The stages are: what comes first (such as the levels of categories), statistics, [tune], select,
+model, evaluate, what comes last (such as a plan), report. A method gives the reader of its
+statistics, its pure procedure, and the content of the files; everything else is here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from distfms.data.dataset import ParquetDataset
+from distfms.methods.contract import Content, Context, Job, PartialReader, Stage
+from distfms.methods.cross_validation import (
+    Answer,
+    Fold,
+    FoldAnswers,
+    FoldWork,
+    Members,
+    evaluate_on_folds,
+)
+from distfms.stats.base import Statistic
+from distfms.stats.bundle import Bundle
+from distfms.stats.fold_means import over_folds
+
+STATISTICS = "statistics/statistics.npz"
+PATHS = "statistics/paths.npz"
+
+
+class Rule(Protocol):
+    """A way to choose: the one of the spec, or a baseline. Hashable."""
+
+    @property
+    def name(self) -> str:
+        """Name in specs and results."""
+
+
+class Procedure(ABC):
+    """The pure part of a method: from merged statistics to a path of choices and its scores.
+
+    A frozen, picklable value without data or files, which travels to actors.
+
+    Attributes
+    ----------
+    rules : sequence of Rule
+        The chosen one first, then the baselines.
+    """
+
+    part_types: ClassVar[Mapping[str, type[Statistic]]]
+    rules: Sequence[Any]
+
+    @abstractmethod
+    def size(self, members: Members) -> tuple[int, float]:
+        """Return the number of rows that statistics sum up, and their weight."""
+
+    @abstractmethod
+    def problem(self, train: Members) -> Any:
+        """Return the selection problem of some rows.
+
+        Raises
+        ------
+        DataError
+            If nothing can be learned from them.
+        """
+
+    def problem_on(self, fold: Fold) -> Any:
+        """Return the problem of all rows but a fold's; items with equal problems share it."""
+        return fold.once("problem", lambda: self.problem(fold.train))
+
+    @abstractmethod
+    def search(self, problem: Any, rule: Any) -> Any:
+        """Return the path of choices of a rule; one path answers every budget."""
+
+    @abstractmethod
+    def grid(self, path: Any) -> np.ndarray:
+        """Return the budgets, ascending, at which the path's curve has its points."""
+
+    @abstractmethod
+    def score(self, problem: Any, path: Any, held_out: Members, budgets: np.ndarray) -> Answer:
+        """Score what each budget affords of a path on other rows, or on the same.
+
+        Parameters
+        ----------
+        problem, path : what `problem` and `search` returned
+        held_out : mapping of str to Statistic
+        budgets : ndarray of shape (n,)
+
+        Returns
+        -------
+        mapping of str to ndarray of shape (n,)
+            Measures by name; NaN where one does not exist.
+        """
+
+    def evaluate(self, fold: Fold, rule: Any, budgets: np.ndarray) -> Answer:
+        """Search without a fold by a rule, and score the path on the fold."""
+        problem = self.problem_on(fold)
+        return self.score(problem, self.search(problem, rule), fold.held_out, budgets)
+
+    def tuned_values(self, fold: Fold, ends: Sequence[Any], measure: str) -> np.ndarray:
+        """Return a measure on a fold for several values of the job's `nested` option.
+
+        Parameters
+        ----------
+        fold : Fold
+        ends : sequence
+            The procedure's own options have the greatest of them.
+        measure : str
+
+        Returns
+        -------
+        ndarray of shape (n_ends,)
+        """
+        return self.evaluate(fold, self.rules[0], np.array(ends))[measure]
+
+    @abstractmethod
+    def store(self, problem: Any, paths: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Return the paths by rule, and what is dear of the problem, as named arrays."""
+
+    @abstractmethod
+    def restore(self, train: Members, arrays: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
+        """Return problem and paths; inverse of `store`."""
+
+    def n_operations(self) -> float:
+        """Return about how many multiplications a search by one rule takes."""
+        return 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """What `select` found on all training rows.
+
+    Attributes
+    ----------
+    procedure : Procedure
+    statistics : Bundle
+        By fold.
+    train : mapping of str to Statistic
+        Of all training rows.
+    problem : Any
+    paths : mapping of str to Any
+        By the names of the rules, the chosen one first.
+    """
+
+    procedure: Any
+    statistics: Bundle
+    train: Members
+    problem: Any
+    paths: Mapping[str, Any]
+
+    @property
+    def path(self) -> Any:
+        """Path of the chosen rule."""
+        return next(iter(self.paths.values()))
+
+    @property
+    def test(self) -> Members | None:
+        """Statistics of the held-out rows; None if there are fewer than two."""
+        members = {name: part.test for name, part in self.statistics.members.items()}
+        return members if self.procedure.size(members)[0] > 1 else None
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredOn:
+    """Picklable function from a fold and a rule with its budgets to their scores."""
+
+    procedure: Procedure
+
+    def __call__(self, fold: Fold, item: tuple[Any, np.ndarray]) -> Answer:
+        """Score a rule at its budgets."""
+        return self.procedure.evaluate(fold, *item)
+
+
+@dataclass(frozen=True, eq=False)
+class TunedItem:
+    """Points of a grid that one path answers, as they differ in the nested option only."""
+
+    procedure: Procedure
+    ends: tuple[Any, ...]
+
+    def __repr__(self) -> str:
+        return f"{self.procedure!r} at {self.ends!r}"
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """Picklable function from a fold and a `TunedItem` to the measure at its ends."""
+
+    measure: str
+
+    def __call__(self, fold: Fold, item: TunedItem) -> Answer:
+        """Measure the points of an item."""
+        return {"values": item.procedure.tuned_values(fold, item.ends, self.measure)}
+
+
+class StatisticsJob(Job):
+    """A method on statistics, applied to one spec.
+
+    Attributes
+    ----------
+    nested : str or None
+        Option of which a path for a greater value answers the smaller ones, such as a budget.
+    rows : str
+        What a row is called in messages.
+    """
+
+    nested: ClassVar[str | None] = None
+    rows: ClassVar[str] = "rows"
+
+    # --- what a method gives ---
+
+    @abstractmethod
+    def reader(self, context: Context, dataset: ParquetDataset, held_out: bool) -> PartialReader:
+        """Return the reader of a dataset's partitions; `held_out` if all its rows are."""
+
+    @abstractmethod
+    def check(self, context: Context, statistics: Bundle) -> None:
+        """Refuse what nothing can be learned from; count and note what was read.
+
+        Raises
+        ------
+        DataError
+        """
+
+    @abstractmethod
+    def procedure(self, context: Context) -> Any:
+        """Return the method's pure part."""
+
+    @abstractmethod
+    def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
+        """Return the content of ``selection.json``."""
+
+    @abstractmethod
+    def model(self, context: Context, solved: Solved) -> Mapping[str, Content]:
+        """Return ``model.json`` and ``weights.npz``."""
+
+    def first_stages(self) -> Sequence[Stage]:
+        """Return the stages before the statistics."""
+        return ()
+
+    def last_stages(self) -> Sequence[Stage]:
+        """Return the stages after the evaluation."""
+        return ()
+
+    def on_folds(self, context: Context, solved: Solved) -> Any:
+        """Return the procedure that the cross-validation evaluates."""
+        return solved.procedure
+
+    # --- stages ---
+
+    def stages(self) -> Sequence[Stage]:
+        """Return the stages in order, without the report."""
+        return [
+            *self.first_stages(),
+            Stage("statistics", self._statistics),
+            Stage("select", self._select),
+            Stage("model", self._model),
+            Stage("evaluate", self._evaluate),
+            *self.last_stages(),
+        ]
+
+    def _statistics(self, context: Context) -> Mapping[str, Content]:
+        statistics = context.reduce(partial(self.reader, context))
+        self.check(context, statistics)
+        # What else can be wrong with the data shows here, before anything is written.
+        self.procedure(context).problem(_train(statistics))
+        return {STATISTICS: statistics.to_arrays()}
+
+    def _select(self, context: Context) -> Mapping[str, Content]:
+        procedure, statistics = self.procedure(context), self.statistics(context)
+        train = _train(statistics)
+        problem = procedure.problem(train)
+        found = context.map(partial(procedure.search, problem), procedure.rules)
+        paths = {rule.name: path for rule, path in zip(procedure.rules, found, strict=True)}
+        solved = Solved(procedure, statistics, train, problem, paths)
+        selection = self.selection(context, solved)
+        return {PATHS: procedure.store(problem, paths), "selection.json": selection}
+
+    def _model(self, context: Context) -> Mapping[str, Content]:
+        return self.model(context, self.solved(context))
+
+    def _evaluate(self, context: Context) -> Mapping[str, Content]:
+        solved = self.solved(context)
+        return {"metrics.json": self.metrics(context, solved, self._validated(context, solved))}
+
+    # --- what earlier stages wrote ---
+
+    def statistics(self, context: Context) -> Bundle:
+        """Return the statistics by fold."""
+        return Bundle.from_arrays(context.read_arrays(STATISTICS), self.part_types(context))
+
+    def part_types(self, context: Context) -> Mapping[str, type[Statistic]]:
+        """Return the class of each statistic that the readers make."""
+        return self.reader(context, self.inputs.train, False).part_types
+
+    def solved(self, context: Context) -> Solved:
+        """Return what `select` found."""
+        procedure, statistics = self.procedure(context), self.statistics(context)
+        train = _train(statistics)
+        problem, paths = procedure.restore(train, context.read_arrays(PATHS))
+        return Solved(procedure, statistics, train, problem, paths)
+
+    # --- cross-validation ---
+
+    def _validated(self, context: Context, solved: Solved) -> FoldAnswers | None:
+        """Evaluate all rules on the folds; None without two folds of two rows or more."""
+        n_folds = self.inputs.section.folds
+        if n_folds < 2:
+            return None
+        procedure = self.on_folds(context, solved)
+        items = [(rule, procedure.grid(solved.paths[rule.name])) for rule in procedure.rules]
+        work = self._fold_work(context, ScoredOn(procedure), items, [procedure] * len(items))
+        found = evaluate_on_folds(context, work)
+        if len(found.folds) < n_folds:
+            context.note(
+                f"{n_folds - len(found.folds)} of {n_folds} folds hold fewer than two {self.rows} "
+                "and are left out of the cross-validation; choose fewer folds."
+            )
+        return found if len(found.folds) > 1 else None
+
+    def _fold_work(
+        self, context: Context, evaluate: Any, items: Sequence[Any], procedures: Sequence[Procedure]
+    ) -> FoldWork:
+        n_folds = self.inputs.section.folds
+        return FoldWork(
+            file=STATISTICS,
+            part_types=self.part_types(context),
+            size=procedures[0].size,
+            evaluate=evaluate,
+            items=items,
+            n_folds=n_folds,
+            held_bytes=self.fold_bytes(),
+            n_operations=n_folds * sum(procedure.n_operations() for procedure in procedures),
+        )
+
+    def fold_bytes(self) -> int:
+        """Return what an actor of the cross-validation holds: all folds, and one merged."""
+        return 2 * self.statistics_bytes()
+
+    def check_tuning(self) -> None:
+        """Let `tune` compare options on folds."""
+
+    def tune_answers(
+        self, context: Context, points: Sequence[Mapping[str, Any]], measure: str, saved: str
+    ) -> tuple[FoldAnswers, np.ndarray]:
+        """Evaluate the points of a grid on folds; see :class:`distfms.methods.contract.Job`."""
+        groups: dict[tuple[Any, ...], list[int]] = {}
+        for number, point in enumerate(points):
+            key = tuple((name, value) for name, value in point.items() if name != self.nested)
+            groups.setdefault(key, []).append(number)
+        items = [self._tuned_item(context, [points[n] for n in own]) for own in groups.values()]
+        work = self._fold_work(context, Tuned(measure), items, [item.procedure for item in items])
+        found = evaluate_on_folds(context, work, saved)
+        values = np.empty((len(points), len(found.folds)))
+        for own, answers in zip(groups.values(), found.answers, strict=True):
+            for f, answer in enumerate(answers):
+                values[own, f] = answer["values"]
+        return found, values
+
+    def _tuned_item(self, context: Context, points: Sequence[Mapping[str, Any]]) -> TunedItem:
+        options = {**self.options.model_dump(), **points[0]}
+        ends: tuple[Any, ...] = ()
+        if self.nested is not None:
+            ends = tuple(point.get(self.nested, options[self.nested]) for point in points)
+            options[self.nested] = max(ends, key=lambda end: np.inf if end is None else end)
+        changed = type(self.options).model_validate(options)
+        procedure = type(self)(changed, self.inputs, self.seed).procedure(context)
+        return TunedItem(procedure, ends)
+
+    # --- metrics ---
+
+    def metrics(
+        self, context: Context, solved: Solved, validated: FoldAnswers | None
+    ) -> dict[str, Any]:
+        """Return the content of ``metrics.json``: scores of every rule's path.
+
+        Parameters
+        ----------
+        context : Context
+        solved : Solved
+        validated : FoldAnswers or None
+            By rule, the scores at the points of the rule's grid.
+        """
+        curves = [
+            self._curve(solved, number, name, validated) for number, name in enumerate(solved.paths)
+        ]
+        last = {curve["name"]: curve["points"][-1] for curve in curves}
+        chosen, *baselines = solved.paths
+        n_train, _ = solved.procedure.size(solved.train)
+        n_test, _ = (0, 0.0) if solved.test is None else solved.procedure.size(solved.test)
+        return {
+            "train": {**last[chosen]["train"], "n_rows": n_train},
+            "test": None if solved.test is None else {**last[chosen]["test"], "n_rows": n_test},
+            "folds": [] if validated is None else _fold_entries(validated),
+            "curves": curves,
+            "baselines": {name: last[name] for name in baselines},
+        }
+
+    def _curve(
+        self, solved: Solved, number: int, name: str, validated: FoldAnswers | None
+    ) -> dict[str, Any]:
+        """Return the points of a rule's path: its scores on each set of rows."""
+        procedure, path = solved.procedure, solved.paths[name]
+        grid = procedure.grid(path)
+        columns = {"train": procedure.score(solved.problem, path, solved.train, grid)}
+        if validated is not None:
+            answers = validated.answers[number]
+            columns["validation"] = {
+                measure: over_folds(
+                    np.stack([a[measure] for a in answers], axis=-1), validated.weight
+                ).mean
+                for measure in columns["train"]
+            }
+        if solved.test is not None:
+            columns["test"] = procedure.score(solved.problem, path, solved.test, grid)
+        points = [
+            {
+                "budget": float(budget),
+                **{
+                    rows: {measure: number_or_none(values[i]) for measure, values in found.items()}
+                    for rows, found in columns.items()
+                },
+            }
+            for i, budget in enumerate(grid)
+        ]
+        return {"name": name, "points": points}
+
+
+def _train(statistics: Bundle) -> Members:
+    """Return the statistics of all training rows."""
+    return {name: part.train() for name, part in statistics.members.items()}
+
+
+def _fold_entries(validated: FoldAnswers) -> list[dict[str, Any]]:
+    """Return for each fold the scores of all that the chosen rule's path affords."""
+    return [
+        {
+            "fold": fold,
+            **{
+                name: number_or_none(values[-1])
+                for name, values in answer.items()
+                if not name.startswith("fold/")
+            },
+            "n_rows": validated.n_rows[f],
+            "weight": validated.weight[f],
+        }
+        for f, (fold, answer) in enumerate(zip(validated.folds, validated.answers[0], strict=True))
+    ]
+
+
+def number_or_none(value: Any) -> float | None:
+    """Return a number as JSON has it: None for one that does not exist."""
+    return float(value) if np.isfinite(value) else None
