@@ -13,6 +13,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from distfms.errors import DataError, SpecError
+from distfms.methods import passes
+from distfms.runs import context as contexts
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
@@ -222,24 +224,23 @@ def test_held_out_measures_are_those_of_the_predictions(tmp_path, family, target
     assert point["test"] == pytest.approx(1 - point["test_deviance"] / first["test_deviance"])
 
 
-def test_bits_do_not_depend_on_workers_and_newton_steps_stay_out_of_the_cache(tmp_path):
+def test_bits_depend_neither_on_workers_nor_on_where_rows_are_kept(tmp_path, monkeypatch):
     write_rows(tmp_path / "data", labels)
-    found = []
-    for workers in (1, 2):
-        output = tmp_path / f"out-{workers}"
-        spec = job(
-            tmp_path / "data",
-            output,
-            "logistic",
-            data={"test": 0.25, "folds": 2},
-            engine={"workers": workers},
-        )
+    found, reads = [], []
+    for workers, actors_pay, kept in ((1, 1e12, True), (2, 0.0, True), (2, 1e12, False)):
+        monkeypatch.setattr(contexts, "ACTORS_PAY_OPERATIONS", actors_pay)
+        monkeypatch.setattr(passes, "keeps_rows", lambda n_bytes, kept=kept: kept)
+        output = tmp_path / f"out-{len(found)}"
+        data = {"test": 0.25, "folds": 2}
+        spec = job(tmp_path / "data", output, "logistic", data=data, engine={"workers": workers})
         folder, selection, _ = finished(spec, "run")
         found.append(results(folder))
+        stages = json.loads((folder / "manifest.json").read_text())["stages"]
+        reads.append(next(s["n_read"] for s in stages if s["name"] == "select"))
         cached = [path for path in (output / ".partials").rglob("*") if path.is_file()]
-        # Classes, moments and losses of three partitions; no Newton step.
-        assert len(cached) == 9 < selection["n_passes"] * 3
-    assert found[0] == found[1]
+        assert len(cached) == 6  # classes and moments of three partitions, and of no pass
+    assert found[0] == found[1] == found[2]
+    assert reads == [3, 3, 3 * selection["n_passes"]]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.sequence.families import get_family
+from distfms.methods.sequence.families import mean_response, require_family
 from distfms.methods.sequence.path import PrefixModels, SequencePath, longest_affordable
 
 
@@ -50,7 +50,7 @@ class AnytimePredictor:
     family: str = "gaussian"
 
     def __post_init__(self) -> None:
-        get_family(self.family)
+        require_family(self.family)
 
     @classmethod
     def from_path(
@@ -207,7 +207,7 @@ class AnytimePredictor:
 
     def _mean(self, score: np.ndarray) -> np.ndarray:
         """Prediction from the score, a vector when there is one target."""
-        mean = get_family(self.family).mean(np.ascontiguousarray(score.T)).T
+        mean = mean_response(self.family, score)
         return mean[:, 0] if mean.shape[1] == 1 else mean
 
 

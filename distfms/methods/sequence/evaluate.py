@@ -5,9 +5,8 @@ Pure: from statistics per fold to the entries of ``metrics.json``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from distfms.methods.sequence.problem import SequenceProblem, problem_from_comom
 from distfms.methods.sequence.rules import Rule
 from distfms.methods.sequence.timeliness import oracle_curve, plateau, stopping_cost, timeliness
 from distfms.stats.comoments import CoMoments
-from distfms.stats.fold_means import over_folds
 
 MAX_POINTS = 200
 """Most points of a curve in ``metrics.json``."""
@@ -154,174 +152,103 @@ def thinned(n: int, limit: int) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
-    """All that the evaluation of sequences rests on.
+class Curve:
+    """How well the prefixes 0..K of a rule's sequence do.
 
     Attributes
     ----------
-    paths : mapping of str to SequencePath
-        On all training rows, by the name of the rule; the chosen one first.
-    omp : SequencePath
-        CS-G-OMP's, whose curve decides where α-timeliness is cut.
-    with_oracle : bool
-    train, test : CoMoments, CoMoments or None
-    per_fold : tuple of (int, CoMoments, FoldResult)
-        Fold number, its rows, its result.
-    alpha : float or None
-        Share of the final objective where α-timeliness is cut; None for the plateau rule.
-    scores : mapping of str to ndarray
-        Further measures (``accuracy``, ``ndcg@5``) on held-out rows, at `score_prefixes`.
-    score_prefixes : ndarray of int
-        Prefixes of the chosen sequence.
+    groups : tuple of str
+        In the order of the sequence.
+    cost, value : numpy.ndarray of shape (K + 1,)
+        Cost, and share explained on the training rows.
+    test : numpy.ndarray of shape (K + 1,), optional
+        Share explained on the held-out rows.
+    more : mapping of str to numpy.ndarray of shape (K + 1,)
+        Further numbers of each prefix; NaN where one is not known.
+    validation : numpy.ndarray, optional
+        Share explained in cross-validation, of the prefixes that `thinned` keeps.
     """
 
-    paths: Mapping[str, SequencePath]
-    omp: SequencePath
-    with_oracle: bool
-    train: CoMoments
-    test: CoMoments | None
-    per_fold: tuple[tuple[int, CoMoments, FoldResult], ...] = ()
-    alpha: float | None = None
-    scores: Mapping[str, np.ndarray] = field(default_factory=dict)
-    score_prefixes: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    groups: tuple[str, ...]
+    cost: np.ndarray
+    value: np.ndarray
+    test: np.ndarray | None = None
+    more: Mapping[str, np.ndarray] = field(default_factory=dict)
+    validation: np.ndarray | None = None
 
-    @property
-    def chosen(self) -> str:
-        """Name of the chosen rule."""
-        return next(iter(self.paths))
+    def points(self) -> list[dict[str, Any]]:
+        """Return the entries of ``metrics.json``, thinned."""
+        found = []
+        for i, prefix in enumerate(thinned(len(self.cost), MAX_POINTS).tolist()):
+            more = {name: float(values[prefix]) for name, values in self.more.items()}
+            point = {
+                "n_groups": prefix,
+                "spent": float(self.cost[prefix]),
+                "explained_variance": float(self.value[prefix]),
+                "validation": None if self.validation is None else float(self.validation[i]),
+                "test": None if self.test is None else float(self.test[prefix]),
+            }
+            found.append(point | {name: v for name, v in more.items() if not np.isnan(v)})
+        return found
 
-    @cached_property
-    def _held_out(self) -> dict[str, HeldOutCurve]:
-        """Errors of every path's prefixes on the held-out rows."""
-        if self.test is None:
-            return {}
-        return {name: path.held_out(self.test) for name, path in self.paths.items()}
 
-    def metrics(self) -> dict[str, Any]:
-        """Return the content of ``metrics.json``."""
-        path = self.paths[self.chosen]
-        curves = [self._curve(name) for name in self.paths]
-        if self.with_oracle:
-            curves.append({"name": "oracle", "points": self._oracle_points()})
-        omp = (self.omp.curve_cost, self.omp.curve_value)
-        alpha = plateau(*omp) if self.alpha is None else self.alpha
-        cut = stopping_cost(*omp, alpha)
-        return {
-            "train": {**measures(path.held_out(self.train)), "n_rows": self.train.n_samples},
-            "test": self._test(),
-            "folds": [
-                {
-                    "fold": number,
-                    **result.model,
-                    "n_rows": rows.n_samples,
-                    "weight": float(rows.weight),
-                }
-                for number, rows, result in self.per_fold
-            ],
-            "curves": curves,
-            "timeliness": self.timeliness(alpha, cut),
-            "alpha": {"alpha": alpha, "stopping_cost": cut, "by_plateau": self.alpha is None},
-            "baselines": self._baselines(curves),
+def compared(
+    curves: Mapping[str, Curve], reference: Curve, alpha: float | None, with_oracle: bool
+) -> dict[str, Any]:
+    """Compare the sequences of rules: ``curves``, ``timeliness``, ``alpha``, ``baselines``.
+
+    Parameters
+    ----------
+    curves : mapping of str to Curve
+        By the name of the rule; the chosen one first.
+    reference : Curve
+        Where it reaches `alpha`, α-timeliness of all rules is cut, while `stopping_cost` is each
+        rule's own.
+    alpha : float or None
+        Share of the final objective; None for the plateau rule.
+    with_oracle : bool
+        Compare with the steps of the chosen sequence in the order of their gain per cost.
+    """
+    if with_oracle:
+        own = next(iter(curves.values()))
+        oracle = oracle_curve(own.cost, own.value)
+        more = {name: oracle.value for name in own.more if name == "explained_deviance"}
+        curves = {**curves, "oracle": Curve((), oracle.cost, oracle.value, more=more)}
+    share = plateau(reference.cost, reference.value) if alpha is None else alpha
+    cut = stopping_cost(reference.cost, reference.value, share)
+    drawn: list[dict[str, Any]] = [
+        {"name": name, "points": curve.points()} for name, curve in curves.items()
+    ]
+    return {
+        "curves": drawn,
+        "timeliness": _timeliness(curves, share, cut),
+        "alpha": {"alpha": share, "stopping_cost": cut, "by_plateau": alpha is None},
+        "baselines": {
+            entry["name"]: {
+                "groups": list(curves[entry["name"]].groups) or None,
+                **entry["points"][-1],
+            }
+            for entry in drawn[1:]
+        },
+    }
+
+
+def _timeliness(
+    curves: Mapping[str, Curve], alpha: float, cut: float
+) -> dict[str, dict[str, float | None]]:
+    """Timeliness of every rule, on a scale that all share."""
+    end = max(float(curve.cost[-1]) for curve in curves.values())
+    final = max(float(curve.value[-1]) for curve in curves.values())
+    tests = [float(curve.test[-1]) for curve in curves.values() if curve.test is not None]
+    return {
+        name: {
+            "timeliness": timeliness(curve.cost, curve.value, stop=end, final=final),
+            "alpha": alpha,
+            "stopping_cost": stopping_cost(curve.cost, curve.value, alpha),
+            "alpha_timeliness": timeliness(curve.cost, curve.value, stop=cut, final=final),
+            "test_alpha_timeliness": None
+            if curve.test is None
+            else timeliness(curve.cost, curve.test, stop=cut, final=max(tests)),
         }
-
-    def _test(self) -> dict[str, Any] | None:
-        if self.test is None:
-            return None
-        last = {name: float(values[-1]) for name, values in self.scores.items()}
-        return {**measures(self._held_out[self.chosen]), **last, "n_rows": self.test.n_samples}
-
-    def _baselines(self, curves: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Each baseline's order and its last point."""
-        return {
-            curve["name"]: {
-                "groups": list(self.paths[curve["name"]].groups)
-                if curve["name"] in self.paths
-                else None,
-                **curve["points"][-1],
-            }
-            for curve in curves[1:]
-        }
-
-    # --- curves ---
-
-    def _curve(self, name: str) -> dict[str, Any]:
-        path = self.paths[name]
-        kept = thinned(len(path) + 1, MAX_POINTS)
-        columns: dict[str, np.ndarray] = {"explained_variance": path.curve_value[kept]}
-        if self.per_fold:
-            columns["validation"] = self._validated(name)
-        if self.test is not None:
-            held_out = self._held_out[name]
-            columns["test"] = held_out.explained_variance[kept]
-            columns["test_mse"] = held_out.mse.mean(axis=1)[kept]
-        points: list[dict[str, Any]] = [
-            {
-                "n_groups": int(prefix),
-                "spent": float(path.curve_cost[prefix]),
-                "validation": None,
-                "test": None,
-                **{key: float(values[i]) for key, values in columns.items()},
-            }
-            for i, prefix in enumerate(kept)
-        ]
-        if name == self.chosen:
-            self._add_scores(points)
-        return {"name": name, "points": points}
-
-    def _add_scores(self, points: Sequence[dict[str, Any]]) -> None:
-        by_prefix = {point["n_groups"]: point for point in points}
-        for name, values in self.scores.items():
-            for prefix, value in zip(self.score_prefixes.tolist(), values, strict=True):
-                by_prefix[prefix][name] = float(value)
-
-    def _validated(self, name: str) -> np.ndarray:
-        """Mean over folds of the explained variance, weighted by their rows."""
-        values = np.stack([result.validation[name] for _, _, result in self.per_fold], axis=-1)
-        return over_folds(values, [rows.weight for _, rows, _ in self.per_fold]).mean
-
-    def _oracle_points(self) -> list[dict[str, Any]]:
-        path = self.paths[self.chosen]
-        curve = oracle_curve(path.curve_cost, path.curve_value)
-        return [
-            {
-                "n_groups": int(prefix),
-                "spent": float(curve.cost[prefix]),
-                "explained_variance": float(curve.value[prefix]),
-                "validation": None,
-                "test": None,
-            }
-            for prefix in thinned(len(curve.cost), MAX_POINTS)
-        ]
-
-    # --- timeliness ---
-
-    def timeliness(self, alpha: float, cut: float) -> dict[str, dict[str, float | None]]:
-        """Timeliness of every rule.
-
-        Parameters
-        ----------
-        alpha : float
-        cut : float
-            Cost at which CS-G-OMP reaches `alpha`: where α-timeliness of all rules is cut, while
-            `stopping_cost` is each rule's own.
-        """
-        curves = {name: (p.curve_cost, p.curve_value) for name, p in self.paths.items()}
-        if self.with_oracle:
-            oracle = oracle_curve(*curves[self.chosen])
-            curves["oracle"] = (oracle.cost, oracle.value)
-        end = max(float(cost[-1]) for cost, _ in curves.values())
-        final = max(float(value[-1]) for _, value in curves.values())
-        held_out = {name: c.explained_variance for name, c in self._held_out.items()}
-        last = max((float(value[-1]) for value in held_out.values()), default=0.0)
-        return {
-            name: {
-                "timeliness": timeliness(cost, value, stop=end, final=final),
-                "alpha": alpha,
-                "stopping_cost": stopping_cost(cost, value, alpha),
-                "alpha_timeliness": timeliness(cost, value, stop=cut, final=final),
-                "test_alpha_timeliness": timeliness(cost, held_out[name], stop=cut, final=last)
-                if name in held_out
-                else None,
-            }
-            for name, (cost, value) in curves.items()
-        }
+        for name, curve in curves.items()
+    }

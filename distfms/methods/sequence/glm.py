@@ -1,416 +1,434 @@
 """Feature-group sequencing for generalised linear models (Algorithm 3 of the paper).
 
-The groups are chosen by the whitened gradient per cost; after each choice the model is refitted by
-damped Newton, started from the last one. Data are seen only through a callable that makes one pass
-at given coefficients, see :mod:`distfms.methods.sequence.glm_fit`.
+The group that comes next is the one with the largest ‖∇r(W)_g‖² / c(g), with the gradient
+whitened by the Gram matrix of the group; then the model is fitted again on the groups so far.
+
+References
+----------
+Hu, Grubb, Bagnell, Hebert, "Efficient Feature Group Sequencing for Anytime Linear Prediction",
+Appendix B.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import eigh
+from scipy.linalg import block_diag, cholesky
 
-from distfms.errors import NumericalError, SpecError
-from distfms.methods.sequence.families import (
-    FAMILIES,
-    Array,
-    Family,
-    Gaussian,
-    Logistic,
-    Poisson,
-    Softmax,
-    get_family,
-    predict_glm,
-)
-from distfms.methods.sequence.glm_fit import (
-    GlmFit,
-    GlmStatus,
-    PassFunction,
-    fit_glm,
-    gradient_scale,
-)
-from distfms.methods.sequence.glm_statistics import GlmDesign, GlmLosses, GlmStatistics
+from distfms.errors import DataError, SpecError
+from distfms.methods.passes import Minimum, Sums, minimise
+from distfms.methods.sequence.anytime import AnytimePredictor
+from distfms.methods.sequence.families import FAMILIES, Family
+from distfms.methods.sequence.path import PrefixModels
+from distfms.methods.sequence.problem import Scaling, SequenceProblem
 
-__all__ = [
-    "FAMILIES",
-    "Family",
-    "Gaussian",
-    "GlmDesign",
-    "GlmFit",
-    "GlmLosses",
-    "GlmRefit",
-    "GlmSequence",
-    "GlmStatistics",
-    "GlmStatus",
-    "Logistic",
-    "PassFunction",
-    "Poisson",
-    "Softmax",
-    "fit_glm",
-    "get_family",
-    "predict_glm",
-    "sequence_glm",
-]
+GLM_CRITERIA = ("omp", "omp-no-whiten")
+"""Rules of Appendix B: the squared norm of the gradient, whitened or as it is."""
 
-_TIE_TOLERANCE = 1e-12  # relative; scores this close are equal
-_RANK_TOLERANCE = 1e-10  # of the Gram of a group with unit diagonal
+TOLERANCE = 1e-8
+"""Norm of the gradient, in units of the response's deviation, at which a fit has converged."""
 
-#: Marginal costs (J,) of all groups, given the groups bought so far in order.
-CostFunction = Callable[[Sequence[int]], ArrayLike]
+_TIE_RTOL = 1e-12  # scores this close are equal
+_RANK_RTOL = 1e-10  # of the Gram matrix of a group, which has a unit diagonal
+_CHUNK_VALUES = (
+    1 << 17
+)  # one mebibyte of float64, so that a chunk is in the cache for both products
 
 
 @dataclass(frozen=True, eq=False)
-class GlmRefit:
-    """A model on the first groups of a sequence.
+class GlmRows:
+    """Rows as a generalised linear model sees them.
 
     Attributes
     ----------
-    n_groups : int
-        How many groups of the sequence it uses; 0 for the null model.
-    columns : (s,) int
-        Their columns, in the order of the groups.
-    weights : (s + 1, P)
-        Coefficients of these standardised columns, intercept last.
-    loss : float
-        Mean training loss, half the deviance.
-    status : str
-        See :class:`GlmFit`; the null model of a response without variation counts as converged.
-    rank_deficient : bool
-        Some of the columns are redundant.
-    n_passes : int
-        Passes over the data until this model was there, from the first one on.
+    values : numpy.ndarray of shape (d, n)
+        Standardised columns, without the constant ones; 0 where a value is missing.
+    response : numpy.ndarray of shape (P, n), or (n,) for class numbers
+    weight : numpy.ndarray of shape (n,)
     """
 
-    n_groups: int
-    columns: NDArray[np.int64]
-    weights: Array
-    loss: float
-    status: GlmStatus
-    rank_deficient: bool
-    n_passes: int
+    values: np.ndarray
+    response: np.ndarray
+    weight: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class GlmSequence:
-    """An order of groups and a model for each of its prefixes.
+class GlmDesign:
+    """What stays the same over all passes.
 
     Attributes
     ----------
-    groups : tuple of int
-        The groups in the order found, by index.
-    costs : (J',)
-        Cost of each when it was bought.
-    scores : (J',)
-        What it was chosen by: (whitened) squared gradient norm, divided by its cost when the
-        sequence is cost-aware. Groups of one refit share the gradient of the refit before.
-    explained_deviance : (J' + 1,)
-        1 − deviance / null deviance on the training rows, for 0, 1, … groups (R² for gaussian).
-    refit_at : tuple of int
-        Prefix lengths that were refitted. A prefix in between has the model of the longest
-        refitted one that it contains.
-    refits : tuple of GlmRefit
-        The null model, then one for each of ``refit_at``.
-    n_passes : int
-        Passes over the data in all.
-    null_loss : float
-        Mean loss of the null model.
-    design : GlmDesign
-        Family and standardisation.
+    family : str
+    n_outputs : int
+        P.
+    scaling : Scaling
+        Of the D features; the d that are not constant take part.
     """
 
-    groups: tuple[int, ...]
-    costs: Array
-    scores: Array
-    explained_deviance: Array
-    refit_at: tuple[int, ...]
-    refits: tuple[GlmRefit, ...]
-    n_passes: int
-    null_loss: float
-    design: GlmDesign
-
-    def model_at(self, n_groups: int) -> GlmRefit:
-        """Return the model that a prefix of ``n_groups`` groups predicts with.
-
-        Raises
-        ------
-        SpecError
-            When the sequence is shorter, or ``n_groups`` negative.
-        """
-        if not 0 <= n_groups <= len(self.groups):
-            raise SpecError(f"The sequence has prefixes of 0 to {len(self.groups)} groups.")
-        return self.refits[int(np.searchsorted(self.refit_at, n_groups, side="right"))]
-
-    def weights_at(self, n_groups: int) -> Array:
-        """Coefficients (d + 1, P) of the standardised columns for a prefix, intercept last."""
-        model = self.model_at(n_groups)
-        weights = np.zeros((self.design.n_columns + 1, model.weights.shape[1]))
-        weights[model.columns] = model.weights[:-1]
-        weights[-1] = model.weights[-1]
-        return weights
-
-    def coefficients(self, n_groups: int) -> tuple[Array, Array]:
-        """Coefficients (d, P) and intercept (P,) for a prefix, in the units of the data."""
-        return self.design.original_units(self.weights_at(n_groups))
+    family: str
+    n_outputs: int
+    scaling: Scaling
 
     @property
-    def statuses(self) -> tuple[GlmStatus, ...]:
-        """Status of the model of each prefix, from the null model on."""
-        return tuple(self.model_at(k).status for k in range(len(self.groups) + 1))
+    def _family(self) -> Family:
+        return FAMILIES[self.family]
+
+    def rows(
+        self, features: np.ndarray, response: np.ndarray, weight: np.ndarray | None
+    ) -> GlmRows:
+        """Standardise features (D, n) into memory of their own, and check the response."""
+        kept = self.scaling.kept
+        values = features[kept]
+        values -= self.scaling.mean[kept][:, np.newaxis]
+        values /= self.scaling.scale[kept][:, np.newaxis]
+        if np.isinf(values).any():
+            raise DataError("A column holds infinite values; mend or exclude it.")
+        np.nan_to_num(values, copy=False)
+        if not np.isfinite(response).all():
+            raise DataError(
+                "The target holds missing or infinite values; drop these rows or mend the column."
+            )
+        self._family.require(response)
+        weight = np.ones(features.shape[1]) if weight is None else np.array(weight)
+        return GlmRows(values, np.array(response, dtype=np.float64), weight)
+
+    def sums(self, rows: GlmRows, weights: np.ndarray) -> Sums:
+        """Add up ``weight``, ``loss`` and ``gradient`` at weights (d + 1, P), intercept last."""
+        gradient, loss = np.zeros_like(weights), 0.0
+        for part, y, eta in self._scores(rows, weights[np.newaxis]):
+            weight = rows.weight[part]
+            loss += float(weight @ self._family.loss(eta[0], y))
+            residual = weight * (self._family.mean(eta[0]) - y)
+            gradient[:-1] += rows.values[:, part] @ residual.T
+            gradient[-1] += residual.sum(axis=1)
+        total = np.array(rows.weight.sum())
+        return Sums({"weight": total, "loss": np.array(loss), "gradient": gradient})
+
+    def losses(self, rows: GlmRows, weights: np.ndarray) -> Sums:
+        """Add up ``loss`` (K,), and ``correct`` (K,) of classes, of models (K, d + 1, P)."""
+        loss, correct = np.zeros(len(weights)), np.zeros(len(weights))
+        for part, y, eta in self._scores(rows, weights):
+            for k, scores in enumerate(eta):
+                loss[k] += rows.weight[part] @ self._family.loss(scores, y)
+                correct[k] += rows.weight[part] @ self._correct(scores, y)
+        counts = {"n_rows": np.array(len(rows.weight)), "weight": np.array(rows.weight.sum())}
+        classified = {} if self.family == "poisson" else {"correct": correct}
+        return Sums({**counts, "loss": loss, **classified})
+
+    def _correct(self, scores: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Share of the outputs of each row that are classified correctly, shape (n,)."""
+        if self.family == "softmax":
+            return np.asarray(scores.argmax(axis=0) == y.argmax(axis=0), dtype=np.float64)
+        return np.asarray(((scores > 0) == (y > 0.5)).mean(axis=0))
+
+    def _scores(self, rows: GlmRows, weights: np.ndarray) -> Any:
+        """Yield runs of rows: where they are, their responses, scores (K, P, n) of models."""
+        n_models, n_values, n_outputs = weights.shape
+        flat = weights.transpose(0, 2, 1).reshape(n_models * n_outputs, n_values)
+        # Other chunks would mean other bits, so they depend on the columns and models alone.
+        size = max(256, _CHUNK_VALUES // max(n_values, n_models * n_outputs))
+        for start in range(0, len(rows.weight), size):
+            part = slice(start, start + size)
+            scores = flat[:, :-1] @ rows.values[:, part] + flat[:, -1:]
+            y = self._family.responses(rows.response[..., part], n_outputs)
+            yield part, y, scores.reshape(n_models, n_outputs, -1)
+
+    def models(self, weights: np.ndarray) -> PrefixModels:
+        """Coefficients (K, D, P) and intercepts (K, P) in the units of the data."""
+        scaling = self.scaling
+        coefficients = np.zeros((len(weights), len(scaling.feature_names), self.n_outputs))
+        scaled = weights[:, :-1] / scaling.scale[scaling.kept][:, np.newaxis]
+        coefficients[:, scaling.kept] = scaled
+        moved = np.einsum("kdp,d->kp", scaled, scaling.mean[scaling.kept])
+        return PrefixModels(coefficients, weights[:, -1] - moved)
 
 
-def sequence_glm(
-    pass_fn: PassFunction,
-    design: GlmDesign,
-    gram: Array,
-    groups: Sequence[ArrayLike],
-    costs: ArrayLike | CostFunction,
-    *,
-    n_outputs: int = 1,
-    cost_aware: bool = True,
-    whiten: bool = True,
-    ridge: float = 0.0,
-    max_refits: int | None = None,
-    max_groups: int | None = None,
-    max_iter: int = 50,
-    tol: float = 1e-8,
-) -> GlmSequence:
-    """Order groups of columns for anytime prediction with a generalised linear model.
+@dataclass(frozen=True, eq=False)
+class GlmPath:
+    """Groups in the order in which to compute them, K of them, and the models of R refits.
 
-    Parameters
+    Attributes
     ----------
-    pass_fn : callable
-        ``pass_fn(weights (d + 1, P), support (s,)) -> GlmStatistics`` of all training rows, made
-        with the same ``design``.
-    design : GlmDesign
-        Family and standardisation of the columns.
-    gram : (d, d)
-        X̃ᵀX̃/n of the standardised columns (their correlations); whitening uses the blocks of the
-        groups. Not read when ``whiten`` is false.
-    groups : sequence of (s_g,) int
-        Columns of each group, disjoint.
-    costs : (J,) or callable
-        Positive costs, or a function of the groups bought so far that returns the (J,) costs of
-        buying each group next (costs shared between groups).
-    n_outputs : int
-        P: responses, or classes for softmax.
-    cost_aware : bool
-        Divide the scores by the costs.
-    whiten : bool
-        Score tr(∇_gᵀ C_gg⁺ ∇_g); otherwise ‖∇_g‖²_F, right for groups that are white already.
-    ridge : float
-        λ of the risk, on standardised coefficients.
-    max_refits : int or None
-        Most refits. With fewer than groups, they are spread evenly over the sequence (the last
-        prefix is always refitted) and the groups between two refits are taken in the order of
-        their scores at the earlier one.
-    max_groups : int or None
-        Stop after that many groups.
-    max_iter, tol
-        Of each refit, see :func:`fit_glm`.
+    order : numpy.ndarray of int, shape (K,)
+        Group indices of the problem.
+    cost, score : numpy.ndarray of shape (K,)
+        Cost of each step, given what was paid before; squared gradient (per cost).
+    refit_at : numpy.ndarray of int, shape (R,)
+        Prefixes that were fitted; a prefix in between has the model of the last one before it.
+    weights : numpy.ndarray of shape (R + 1, d + 1, P)
+        Of the null model and the refits, on standardised columns, intercept last.
+    loss : numpy.ndarray of shape (R + 1,)
+        Mean loss on the training rows, half the mean deviance.
+    status : numpy.ndarray of str, shape (R + 1,)
+        See :class:`~distfms.methods.passes.Minimum`.
+    gradient_norm : numpy.ndarray of shape (R + 1,)
+        Where the fit ended, in units of the tolerance: at most 1 if it has converged.
+    n_iterations, n_passes : numpy.ndarray of int, shape (R + 1,)
+        Of the fits; passes since the beginning.
+    """
 
-    Returns
-    -------
-    GlmSequence
+    order: np.ndarray
+    cost: np.ndarray
+    score: np.ndarray
+    refit_at: np.ndarray
+    weights: np.ndarray
+    loss: np.ndarray
+    status: np.ndarray
+    gradient_norm: np.ndarray
+    n_iterations: np.ndarray
+    n_passes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @property
+    def spent(self) -> np.ndarray:
+        """Cost of the prefixes 1..K."""
+        return np.cumsum(self.cost)
+
+    @property
+    def curve_cost(self) -> np.ndarray:
+        """Cost of the prefixes 0..K."""
+        return np.concatenate(([0.0], self.spent))
+
+    @property
+    def curve_value(self) -> np.ndarray:
+        """Explained deviance of the prefixes 0..K on the training rows."""
+        if not self.loss[0] > 0.0:
+            return np.zeros(len(self) + 1)
+        return 1.0 - self.loss[self.model_of_prefix] / self.loss[0]
+
+    @property
+    def model_of_prefix(self) -> np.ndarray:
+        """Position of the model of each prefix 0..K: of the longest refitted one in it."""
+        return np.searchsorted(self.refit_at, np.arange(len(self) + 1), side="right")
+
+    def n_candidates(self, n_groups: int) -> int:
+        """Count candidates evaluated: before each refit all groups not taken are scored."""
+        return sum(n_groups - int(taken) for taken in (0, *self.refit_at[:-1]))
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Content as named arrays."""
+        return {member.name: getattr(self, member.name) for member in fields(self)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> GlmPath:
+        """Inverse of `to_arrays`."""
+        return cls(**arrays)
+
+
+def glm_criterion(criterion: str, doubling: bool = False) -> str:
+    """Rule that a generalised linear sequence is found by when another is asked for.
 
     Raises
     ------
     SpecError
-        For costs that are not positive, overlapping groups, or caps below one.
-    NumericalError
-        When there are no rows.
+        For rules that have no form beyond squared loss.
+    """
+    if doubling:
+        raise SpecError("`doubling` is for the gaussian family only.")
+    chosen = "omp" if criterion == "fr" else criterion
+    if chosen not in GLM_CRITERIA:
+        raise SpecError(
+            f"criterion {criterion!r} is for the gaussian family only; the others have "
+            f"{', '.join(GLM_CRITERIA)} (and take fr for omp)."
+        )
+    return chosen
+
+
+def sequence_glm(
+    make_pass: Callable[[np.ndarray], Sums],
+    problem: SequenceProblem,
+    design: GlmDesign,
+    *,
+    criterion: str = "omp",
+    cost_aware: bool = True,
+    max_refits: int | None = None,
+    max_groups: int | None = None,
+    max_iter: int = 200,
+    tol: float = TOLERANCE,
+) -> GlmPath:
+    """Put the groups of a problem in order for anytime prediction.
+
+    Parameters
+    ----------
+    make_pass : callable
+        Weights (d + 1, P) → `GlmDesign.sums` over all training rows.
+    problem : SequenceProblem
+        Gram matrix, groups, costs and ridge.
+    design : GlmDesign
+    criterion : {"omp", "omp-no-whiten"}
+    cost_aware : bool
+        Divide by the cost of the group (given the shared costs paid so far).
+    max_refits : int, optional
+        Fit at so many prefixes, spread evenly, the last among them. Default: at all.
+    max_groups : int, optional
+        Stop after so many groups. Default: all.
+    max_iter : int
+        Iterations of one fit.
+    tol : float
+        See `TOLERANCE`.
 
     Notes
     -----
-    Two passes for the null model, then one pass to open each refit and one for each of its Newton
-    steps; none when the new columns' gradient already vanishes. Scores below the convergence
-    tolerance count as zero (redundant groups), ties go to the lowest index.
-
-    Several Gaussian responses are taken as they come: a response of larger variance weighs more in
-    scores and explained deviance. Standardise them before, if they should count alike.
-
-    References
-    ----------
-    Hu et al., Appendix B, Algorithm 3, equations 21 and 22.
+    Ties go to the lowest index. A group whose gradient is below the tolerance costs no pass.
     """
-    columns = _disjoint(groups, design.n_columns)
-    n_wanted = len(columns) if max_groups is None else min(max_groups, len(columns))
-    schedule = _refit_schedule(n_wanted, max_refits)
-    price = _cost_function(costs, len(columns))
-    scorer = _Scorer(columns, gram if whiten else None)
-    null = _null_fit(pass_fn, design, n_outputs)
-    walk = _Walk(fit=null, refits=[_refit(null, 0, null.n_passes)], n_passes=null.n_passes)
-    for length in schedule:
-        walk.choose(length, scorer, price, cost_aware, tol)
-        support = np.concatenate([columns[g] for g in walk.groups])
-        walk.refit(pass_fn, design.family, support, ridge, max_iter, tol)
-    return GlmSequence(
-        groups=tuple(walk.groups),
-        costs=np.array(walk.costs),
-        scores=np.array(walk.scores),
-        explained_deviance=_explained(walk.refits, schedule, n_wanted),
-        refit_at=tuple(schedule),
-        refits=tuple(walk.refits),
-        n_passes=walk.n_passes,
-        null_loss=null.loss,
-        design=design,
+    n_groups = len(problem.groups)
+    n_wanted = n_groups if max_groups is None else min(max_groups, n_groups)
+    n_refits = n_wanted if max_refits is None else min(max_refits, n_wanted)
+    refit_at = [-(-n_wanted * k // n_refits) for k in range(1, n_refits + 1)]
+    walk = _Walk(make_pass, problem, design, max_iter, tol)
+    score = _Scorer(problem, criterion == "omp")
+    for length in refit_at:
+        walk.choose(score(walk.gradient, walk.threshold), length, cost_aware)
+        walk.fit()
+    return GlmPath(
+        order=np.array(walk.order, dtype=np.intp),
+        cost=np.array(walk.cost),
+        score=np.array(walk.score),
+        refit_at=np.array(refit_at, dtype=np.intp),
+        weights=np.stack(walk.models),
+        loss=np.array(walk.loss),
+        status=np.array([fit.status for fit in walk.fits], dtype=np.str_),
+        gradient_norm=np.array([fit.gradient_norm for fit in walk.fits]) / walk.threshold,
+        n_iterations=np.array([fit.n_iterations for fit in walk.fits]),
+        n_passes=np.array(walk.passes),
     )
 
 
-@dataclass(frozen=True, eq=False)
+def glm_predictor(
+    path: GlmPath,
+    problem: SequenceProblem,
+    design: GlmDesign,
+    target_names: tuple[str, ...] | None = None,
+) -> AnytimePredictor:
+    """Make the predictor of all prefixes of a path."""
+    scaling, groups = problem.scaling, problem.groups
+    models, at = design.models(path.weights), path.model_of_prefix
+    return AnytimePredictor(
+        groups=tuple(groups.names[g] for g in path.order),
+        columns=tuple(tuple(scaling.kept[list(groups.columns[g])].tolist()) for g in path.order),
+        feature_names=scaling.feature_names,
+        target_names=scaling.target_names if target_names is None else target_names,
+        spent=path.spent,
+        coefficients=models.coefficients[at],
+        intercept=models.intercept[at],
+        fill=scaling.mean,
+        family=design.family,
+    )
+
+
 class _Scorer:
-    """Squared norm of each group's gradient, whitened by its Gram when there is one."""
+    """Squared norm of each group's gradient, whitened by its Gram block or not."""
 
-    columns: list[NDArray[np.int64]]
-    gram: Array | None
+    def __init__(self, problem: SequenceProblem, whiten: bool) -> None:
+        self._columns = [list(group) for group in problem.groups.columns]
+        blocks = [problem.gram[np.ix_(own, own)] for own in self._columns]
+        self._whiteners = [_whitener(b) if whiten else np.eye(len(b)) for b in blocks]
 
-    def scores(self, gradient: Array, floor: float) -> Array:
-        """Scores (J,); gradients below ``floor`` for each entry count as zero."""
-        return np.array([self._score(gradient, own, floor) for own in self.columns])
-
-    def _score(self, gradient: Array, own: NDArray[np.int64], floor: float) -> float:
-        part = gradient[own]
-        squared = float(np.square(part).sum())
-        if squared <= floor**2:
-            return 0.0
-        if self.gram is None:
-            return squared
-        values, vectors = eigh(self.gram[np.ix_(own, own)])
-        kept = values > _RANK_TOLERANCE * max(values[-1], 0.0)
-        rotated = np.square(vectors[:, kept].T @ part).sum(axis=1)
-        return float((rotated / values[kept]).sum())
+    def __call__(self, gradient: np.ndarray, floor: float) -> np.ndarray:
+        """Score all groups, shape (J,); a gradient below the floor counts as zero."""
+        parts = [gradient[own] for own in self._columns]
+        white = [whitener @ part for whitener, part in zip(self._whiteners, parts, strict=True)]
+        norms = np.array([np.linalg.norm(part) for part in parts])
+        return np.where(norms > floor, [np.square(part).sum() for part in white], 0.0)
 
 
-@dataclass
+def _whitener(block: np.ndarray) -> np.ndarray:
+    """Return Λ^{-1/2}Uᵀ without the negligible eigenvalues."""
+    values, vectors = np.linalg.eigh(block)
+    kept = values > _RANK_RTOL * values[-1]
+    return (vectors[:, kept] / np.sqrt(values[kept])).T
+
+
+@dataclass(eq=False)
 class _Walk:
-    """The sequence while it grows."""
+    """The sequence while it grows, and the present model."""
 
-    fit: GlmFit
-    refits: list[GlmRefit]
-    n_passes: int
+    make_pass: Callable[[np.ndarray], Sums]
+    problem: SequenceProblem
+    design: GlmDesign
+    max_iter: int
+    tol: float
+    order: list[int] = field(default_factory=list)
+    cost: list[float] = field(default_factory=list)
+    score: list[float] = field(default_factory=list)
+    models: list[np.ndarray] = field(default_factory=list)
+    loss: list[float] = field(default_factory=list)
+    fits: list[Minimum] = field(default_factory=list)
+    passes: list[int] = field(default_factory=list)
+    n_passes: int = 0
 
     def __post_init__(self) -> None:
-        self.groups: list[int] = []
-        self.costs: list[float] = []
-        self.scores: list[float] = []
+        """Find the null model: one pass for the mean response, one at the model."""
+        family = FAMILIES[self.design.family]
+        self.weights = np.zeros((len(self.problem.gram) + 1, self.design.n_outputs))
+        self._sums = self._pass(self.weights)
+        if not self._sums["weight"] > 0:
+            raise DataError("There is no row with a positive weight to fit a model on.")
+        mean = family.mean(self.weights[-1:].T)[:, 0] - self.gradient[-1]
+        self.weights[-1] = family.link(mean)
+        self._sums = self._pass(self.weights)
+        variance = family.variance(mean)
+        #: Norm of the gradient at which a fit has converged.
+        self.threshold = self.tol * float(max(np.sqrt(variance.sum()), 1e-8))
+        self._curvature = float(max(variance.mean(), 1e-8))
+        value = float(self._sums["loss"] / self._sums["weight"])
+        self._keep(Minimum(self.weights, value, 0.0, 0, "converged"))
 
-    def choose(
-        self,
-        length: int,
-        scorer: _Scorer,
-        price: Callable[[Sequence[int]], Array],
-        cost_aware: bool,
-        tol: float,
-    ) -> None:
-        """Take groups by the present gradient until there are ``length``."""
-        statistics = self.fit.statistics
-        gradient = statistics.gradient[:-1] / statistics.weight
-        scores = scorer.scores(gradient, tol * gradient_scale(statistics))
-        while len(self.groups) < length:
-            costs = price(self.groups)
-            values = scores / costs if cost_aware else scores.copy()
-            values[self.groups] = -np.inf
-            top = values.max()
-            # Rounding must not decide between groups that are equally good: the lowest index does.
-            best = int(np.flatnonzero(values >= top - _TIE_TOLERANCE * abs(top))[0])
-            self.groups.append(best)
-            self.costs.append(float(costs[best]))
-            self.scores.append(float(values[best]))
+    @property
+    def gradient(self) -> np.ndarray:
+        """Gradient of the mean loss at the present model, without the ridge."""
+        return np.asarray(self._sums["gradient"] / self._sums["weight"])
 
-    def refit(
-        self,
-        pass_fn: PassFunction,
-        family: Family,
-        support: NDArray[np.int64],
-        ridge: float,
-        max_iter: int,
-        tol: float,
-    ) -> None:
-        """Fit the chosen groups, from the last model on, if that can change anything."""
-        statistics = self.fit.statistics
-        gradient = statistics.gradient[support] / statistics.weight
-        gradient += ridge * self.fit.weights[support]
-        done = self.fit.status in ("converged", "separated")
-        if done and np.linalg.norm(gradient) <= tol * gradient_scale(statistics):
-            self.refits.append(_refit(self.fit, len(self.groups), self.n_passes, support))
-            return
-        start = self.fit.weights
-        self.fit = fit_glm(pass_fn, family, support, start, ridge, max_iter, tol)
-        self.n_passes += self.fit.n_passes
-        self.refits.append(_refit(self.fit, len(self.groups), self.n_passes))
+    def choose(self, scores: np.ndarray, length: int, cost_aware: bool) -> None:
+        """Take groups by the present gradient until there are so many."""
+        while len(self.order) < length:
+            costs = self.problem.costs.marginal(self.order)
+            taken = np.isin(np.arange(len(costs)), self.order)
+            values = scores / np.where(taken, 1.0, costs) if cost_aware else scores
+            values = np.where(taken, -1.0, values)
+            best = int(np.argmax(values >= values.max() * (1.0 - _TIE_RTOL)))
+            self.order.append(best)
+            self.cost.append(float(costs[best]))
+            self.score.append(float(values[best]))
 
+    def fit(self) -> None:
+        """Fit the chosen groups, from the last model on."""
+        support = np.concatenate([self.problem.groups.columns[g] for g in self.order])
+        active = np.append(support, len(self.weights) - 1)
+        ridge = self.problem.ridge
 
-def _refit(
-    fit: GlmFit, n_groups: int, n_passes: int, support: NDArray[np.int64] | None = None
-) -> GlmRefit:
-    """Keep what a sequence needs of a fit: neither its Hessian nor its full gradient."""
-    columns = fit.support if support is None else support
-    return GlmRefit(
-        n_groups=n_groups,
-        columns=columns,
-        weights=fit.weights[np.append(columns, len(fit.weights) - 1)],
-        loss=fit.loss,
-        status=fit.status,
-        rank_deficient=fit.rank_deficient,
-        n_passes=n_passes,
-    )
+        def objective(own: np.ndarray) -> tuple[float, np.ndarray]:
+            weights = np.zeros_like(self.weights)
+            weights[active] = own
+            if not np.array_equal(weights, self.weights):
+                self.weights, self._sums = weights, self._pass(weights)
+            gradient = self.gradient[active]
+            gradient[:-1] += ridge * own[:-1]
+            loss = float(self._sums["loss"] / self._sums["weight"])
+            return loss + 0.5 * ridge * float(np.square(own[:-1]).sum()), gradient
 
+        metric = self._curvature * self.problem.gram[np.ix_(support, support)]
+        # A little more than the ridge, so that redundant columns have a Cholesky factor too.
+        metric.flat[:: len(metric) + 1] += ridge + 1e-9 * self._curvature
+        factor = block_diag(cholesky(metric), np.sqrt(self._curvature))
+        found = minimise(
+            objective, self.weights[active], factor=factor, tol=self.threshold,
+            max_iter=self.max_iter,
+        )  # fmt: skip
+        objective(found.weights)  # after a step that failed, the last pass was elsewhere
+        self._keep(found)
 
-def _null_fit(pass_fn: PassFunction, design: GlmDesign, n_outputs: int) -> GlmFit:
-    """Intercept alone, in closed form: one pass for the response mean, one at the model."""
-    nothing = np.empty(0, dtype=np.int64)
-    weights = np.zeros((design.n_columns + 1, n_outputs))
-    first = pass_fn(weights, nothing)
-    if not first.weight > 0.0:
-        raise NumericalError("There is no row with a positive weight to fit a model on.")
-    weights = weights.copy()
-    weights[-1] = design.family.link(first.response_mean)
-    statistics = pass_fn(weights, nothing)
-    loss = statistics.loss / statistics.weight
-    norm = float(np.linalg.norm(statistics.gradient[-1])) / statistics.weight
-    return GlmFit(weights, nothing, "converged", loss, loss, norm, 0, 2, False, (loss,), statistics)
+    def _keep(self, fit: Minimum) -> None:
+        self.models.append(self.weights.copy())
+        self.loss.append(float(self._sums["loss"] / self._sums["weight"]))
+        self.fits.append(fit)
+        self.passes.append(self.n_passes)
 
-
-def _refit_schedule(n_groups: int, max_refits: int | None) -> list[int]:
-    """Prefix lengths to refit at: all, or ``max_refits`` spread evenly with the last among them."""
-    if n_groups < 1 or (max_refits is not None and max_refits < 1):
-        raise SpecError("At least one group and one refit are needed.")
-    n_refits = n_groups if max_refits is None else min(max_refits, n_groups)
-    return [-(-n_groups * k // n_refits) for k in range(1, n_refits + 1)]
-
-
-def _explained(refits: Sequence[GlmRefit], schedule: Sequence[int], n_groups: int) -> Array:
-    """Explained deviance of each prefix; zero when there is nothing to explain."""
-    losses = np.array([refit.loss for refit in refits])
-    shares = 1.0 - losses / losses[0] if losses[0] > 0.0 else np.zeros(len(losses))
-    return shares[np.searchsorted(schedule, np.arange(n_groups + 1), side="right")]
-
-
-def _disjoint(groups: Sequence[ArrayLike], n_columns: int) -> list[NDArray[np.int64]]:
-    """Make groups index arrays; refuse empty, overlapping or unknown columns."""
-    columns = [np.asarray(group, dtype=np.int64).ravel() for group in groups]
-    seen = np.concatenate([np.empty(0, dtype=np.int64), *columns])
-    if any(len(group) == 0 for group in columns) or len(np.unique(seen)) < len(seen):
-        raise SpecError("Every group needs at least one column, and no column two groups.")
-    if len(seen) and (seen.min() < 0 or seen.max() >= n_columns):
-        raise SpecError(f"Groups name columns outside 0 … {n_columns - 1}.")
-    return columns
-
-
-def _cost_function(
-    costs: ArrayLike | CostFunction, n_groups: int
-) -> Callable[[Sequence[int]], Array]:
-    """Costs as a function of what is bought, checked at every use."""
-
-    def price(bought: Sequence[int]) -> Array:
-        values = np.asarray(costs(bought) if callable(costs) else costs, dtype=np.float64)
-        if values.shape != (n_groups,) or not np.isfinite(values).all():
-            raise SpecError(f"Costs must be {n_groups} finite numbers, one for each group.")
-        left = np.setdiff1d(np.arange(n_groups), bought)
-        if (values[left] <= 0.0).any():
-            raise SpecError("Every group needs a positive cost.")
-        # Groups already bought may cost nothing more; they are not candidates.
-        return np.where(values > 0.0, values, 1.0)
-
-    return price
+    def _pass(self, weights: np.ndarray) -> Sums:
+        self.n_passes += 1
+        return self.make_pass(weights)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,29 +12,28 @@ from distfms.data.batches import ColumnPlan
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import SpecError
 from distfms.methods.contract import Content, Context, Inputs, Stage
-from distfms.methods.sequence.glm_evaluate import GlmEvaluation, GlmScores
-from distfms.methods.sequence.glm_problem import GLM_CRITERIA, GlmPath, GlmProblem, glm_criterion
-from distfms.methods.sequence.glm_read import (
-    ClassReader,
-    GlmLossReader,
-    GlmReader,
-    GlmSource,
-    class_labels,
-    find_classes,
+from distfms.methods.passes import Passes, Sums, one_pass, said_rows
+from distfms.methods.sequence.evaluate import Curve, compared
+from distfms.methods.sequence.glm import (
+    GLM_CRITERIA,
+    GlmDesign,
+    GlmPath,
+    glm_criterion,
+    glm_predictor,
+    sequence_glm,
 )
-from distfms.methods.sequence.glm_statistics import GlmLosses, GlmStatistics
+from distfms.methods.sequence.glm_read import ClassReader, GlmReader, class_labels, find_classes
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import SequenceOptions
+from distfms.methods.sequence.problem import SequenceProblem
 from distfms.methods.sequence.rules import Rule, parse_rule
-from distfms.methods.sequence.scores import AccuracyCounts
 from distfms.methods.sequence.timeliness import timeliness
-from distfms.stats.base import Folded
 
 CLASSES = "statistics/classes.json"
 MODELS = "statistics/glm.npz"
 
-#: Classes that a softmax target is taken to have when a job's size is projected.
-_CLASSES_GUESSED = 10
+#: Explained deviance from which classes without a ridge count as separated.
+_SEPARATED = 1 - 1e-6
 _DEFAULT_BASELINES = ("oracle",)
 
 
@@ -86,16 +84,13 @@ class GlmSequenceJob(SequenceJob):
         """Say what the job will do: label → text."""
         refits = self.options.max_refits
         cap = "after every group" if refits is None else f"at most {refits} times"
-        return {**super().describe(), "model": f"{self.options.family}, refitted {cap}"}
+        n_bytes = 8 * self._row_values(self._guessed_columns()) * self.inputs.train.n_rows
+        model = f"{self.options.family}, refitted {cap}"
+        return {**super().describe(), "model": model, "passes": said_rows(n_bytes)}
 
-    def statistics_bytes(self) -> int:
-        """Size of one partial statistic in memory, the larger of moments and Hessian."""
-        n_columns = len(self.roles.features) + 1
-        outputs = len(self.roles.target)
-        if self.options.family == "softmax":
-            side = min(n_columns * (_CLASSES_GUESSED - 1), 2048)
-            return max(super().statistics_bytes(), 8 * side**2)
-        return max(super().statistics_bytes(), 8 * outputs * n_columns**2)
+    def _row_values(self, n_columns: int) -> int:
+        """Numbers that a row takes while a model is fitted: columns, target and weight."""
+        return n_columns + len(self.roles.target) + 1
 
     def check_tuning(self) -> None:
         """Refuse `tune`: these families have no cross-validation."""
@@ -130,55 +125,45 @@ class GlmSequenceJob(SequenceJob):
 
     # --- selection ---
 
-    def _problem(self, context: Context, plan: ColumnPlan) -> GlmProblem:
-        moments = self._bundle(context)["moments"].train()
+    def _problem(self, context: Context, plan: ColumnPlan) -> tuple[SequenceProblem, GlmDesign]:
+        problem = self._settings(plan).problem(self._bundle(context)["moments"].train())
         classes = self._known_classes(context)
         softmax = self.options.family == "softmax" and classes is not None
         n_outputs = len(classes) if softmax and classes else len(self.roles.target)
-        problem = self._settings(plan).problem(moments)
-        return GlmProblem.of(problem, self.options.family, n_outputs)
+        return problem, GlmDesign(self.options.family, n_outputs, problem.scaling)
 
-    def _glm_source(
-        self,
-        plan: ColumnPlan,
-        glm: GlmProblem,
-        classes: tuple[float, ...] | None,
-        dataset: ParquetDataset,
-        held_out: bool,
-    ) -> GlmSource:
-        return GlmSource(self._source(plan, dataset, held_out), glm.design, classes)
+    def _reader(
+        self, context: Context, plan: ColumnPlan, design: GlmDesign, judges: bool
+    ) -> Callable[[ParquetDataset, bool], GlmReader]:
+        classes = self._known_classes(context)
+        return lambda dataset, held_out: GlmReader(
+            self._source(plan, dataset, held_out), design, classes, judges
+        )
 
     def _select(self, context: Context) -> Mapping[str, Content]:
         plan = self._plan(context)
-        glm = self._problem(context, plan)
-        source = partial(self._glm_source, plan, glm, self._known_classes(context))
-
-        def pass_fn(weights: np.ndarray, support: np.ndarray) -> GlmStatistics:
-            bundle = context.reduce(
-                lambda dataset, held_out: GlmReader(source(dataset, held_out), weights, support),
-                cache=False,
-            )
-            return bundle["glm"].train()
-
+        problem, design = self._problem(context, plan)
         rules = [self.rule, *(r for r in self.baselines if r.criterion != "oracle")]
-        paths = {
-            rule.name: GlmPath.of(
-                glm.sequence(
-                    pass_fn,
+        reader = self._reader(context, plan, design, judges=False)
+        with Passes(context, reader, self._row_values(plan.n_features)) as make_pass:
+            paths = {
+                rule.name: sequence_glm(
+                    make_pass,
+                    problem,
+                    design,
                     criterion=rule.criterion,
                     cost_aware=rule.cost_aware,
                     max_refits=self.options.max_refits,
                     max_groups=self.options.max_groups,
                 )
-            )
-            for rule in rules
-        }
+                for rule in rules
+            }
         arrays = {
             f"{name}/{key}": array
             for name, path in paths.items()
             for key, array in path.to_arrays().items()
         }
-        selection = self._glm_selection(context, plan, glm, paths[self.rule.name])
+        selection = self._glm_selection(context, plan, problem, paths[self.rule.name])
         context.count(n_candidates=selection["n_candidates"])
         return {"selection.json": selection, MODELS: arrays}
 
@@ -191,9 +176,9 @@ class GlmSequenceJob(SequenceJob):
         return {name: GlmPath.from_arrays(arrays) for name, arrays in by_name.items()}
 
     def _glm_selection(
-        self, context: Context, plan: ColumnPlan, glm: GlmProblem, path: GlmPath
+        self, context: Context, plan: ColumnPlan, problem: SequenceProblem, path: GlmPath
     ) -> dict[str, Any]:
-        problem, alone = glm.problem, self.costs.alone
+        alone = self.costs.alone
         return {
             "method": self.name,
             "criterion": self.rule.criterion,
@@ -204,21 +189,21 @@ class GlmSequenceJob(SequenceJob):
             "rule": self.rule.name,
             "targets": list(self.roles.target),
             "classes": self._known_classes(context),
-            "sequence": _steps(plan, glm, path),
-            "timeliness": timeliness(path.curve_cost, path.explained_deviance),
+            "sequence": _steps(plan, problem, path),
+            "timeliness": timeliness(path.curve_cost, path.curve_value),
             "doubling_capable": None,
             "constant": list(problem.scaling.dropped),
             "costs": {name: float(alone[g]) for g, name in enumerate(self.groups.names)},
             "shared_costs": self.options.shared(),
             "refit_at": path.refit_at.tolist(),
             "n_candidates": path.n_candidates(len(problem.groups)),
-            "n_passes": path.n_passes,
-            "notes": self._notes(glm, path),
+            "n_passes": int(path.n_passes[-1]),
+            "notes": self._notes(problem, path),
         }
 
-    def _notes(self, glm: GlmProblem, path: GlmPath) -> list[str]:
+    def _notes(self, problem: SequenceProblem, path: GlmPath) -> list[str]:
         """Say what a reader of the result should know."""
-        problem, notes = glm.problem, []
+        notes = []
         notes.append("Explained variance means explained deviance throughout.")
         if self.asked_criterion != self.rule.criterion:
             notes.append(
@@ -235,7 +220,15 @@ class GlmSequenceJob(SequenceJob):
             )
         unfinished = sorted(set(path.status.tolist()) - {"converged"})
         if unfinished:
-            notes.append(f"Some fits ended otherwise than converged: {', '.join(unfinished)}.")
+            notes.append(
+                f"Some fits ended otherwise than converged: {', '.join(unfinished)}. The gradient "
+                f"is up to {path.gradient_norm.max():.3g} times the tolerance."
+            )
+        if problem.ridge == 0 and path.curve_value[-1] > _SEPARATED:
+            notes.append(
+                "The model explains the training rows entirely: classes are separated, and the "
+                "coefficients have no bound. A ridge (`sequence.ridge`) gives them one."
+            )
         if problem.scaling.dropped:
             notes.append(f"Constant columns left out: {', '.join(problem.scaling.dropped)}.")
         return notes
@@ -244,23 +237,13 @@ class GlmSequenceJob(SequenceJob):
 
     def _model(self, context: Context) -> Mapping[str, Content]:
         plan = self._plan(context)
-        glm = self._problem(context, plan)
+        problem, design = self._problem(context, plan)
         classes = self._known_classes(context)
         labels = None
         if classes is not None and self.options.family == "softmax":
             labels = class_labels(self.roles.target[0], classes)
-        predictor = glm.predictor(self._paths(context)[self.rule.name], labels)
-        description = {
-            "method": self.name,
-            "id": self.roles.id,
-            "sources": {
-                column.name: None if column.levels is None else list(column.levels)
-                for column in plan.columns[: len(self.roles.features)]
-            },
-            "classes": classes,
-            **predictor.to_dict(),
-        }
-        return {"model.json": description, "weights.npz": predictor.to_arrays()}
+        predictor = glm_predictor(self._paths(context)[self.rule.name], problem, design, labels)
+        return self._model_files(plan, predictor, classes=classes)
 
     def _evaluate(self, context: Context) -> Mapping[str, Content]:
         if self.inputs.section.folds > 1:
@@ -269,27 +252,64 @@ class GlmSequenceJob(SequenceJob):
                 "many passes again for each. Hold out rows with `data.test` instead."
             )
         plan = self._plan(context)
-        glm = self._problem(context, plan)
-        source = partial(self._glm_source, plan, glm, self._known_classes(context))
+        problem, design = self._problem(context, plan)
         paths = self._paths(context)
         weights = np.concatenate([path.weights for path in paths.values()])
-        result = context.reduce(
-            lambda dataset, held_out: GlmLossReader(source(dataset, held_out), weights)
-        )
-        accuracy = result.members.get("accuracy")
-        scores, start = {}, 0
-        for name, path in paths.items():
-            own = slice(start, start + len(path.weights))
-            scores[name] = _scores_of(result["losses"], accuracy, own)
-            start = own.stop
-        evaluation = GlmEvaluation(
-            paths=paths,
-            scores=scores,
-            groups=glm.problem.groups.names,
-            with_oracle=Rule("oracle") in self.baselines,
-            alpha=self.options.alpha,
-        )
-        return {"metrics.json": evaluation.metrics()}
+        sums = one_pass(context, self._reader(context, plan, design, judges=True), weights)
+        bounds = np.cumsum([len(path.weights) for path in paths.values()])[:-1]
+        scores: dict[str, list[dict[str, np.ndarray]]] = {}
+        for part in ("train", "test"):
+            parts = _measures(sums, part)
+            split = {measure: np.split(values, bounds) for measure, values in parts.items()}
+            scores[part] = [
+                {measure: values[k] for measure, values in split.items()} for k in range(len(paths))
+            ]
+        curves = {
+            name: _curve(problem, path, test)
+            for (name, path), test in zip(paths.items(), scores["test"], strict=True)
+        }
+        own = curves[self.rule.name]
+        metrics = {
+            part: {
+                **{measure: float(values[-1]) for measure, values in scores[part][0].items()},
+                "n_rows": int(sums[f"{part}/n_rows"]),
+            }
+            if scores[part][0]
+            else None
+            for part in ("train", "test")
+        }
+        compare = compared(curves, own, self.options.alpha, Rule("oracle") in self.baselines)
+        return {"metrics.json": {**metrics, "folds": [], **compare}}
+
+
+def _measures(sums: Sums, part: str) -> dict[str, np.ndarray]:
+    """Measures of every model on one part; none where it has no rows."""
+    weight = float(sums[f"{part}/weight"])
+    if not weight > 0:
+        return {}
+    deviance = 2.0 * sums[f"{part}/loss"] / weight
+    whole = deviance[0] if deviance[0] > 0 else np.nan
+    found = {"explained_deviance": 1.0 - deviance / whole, "deviance": deviance}
+    if f"{part}/correct" in sums.arrays:
+        found["accuracy"] = sums[f"{part}/correct"] / weight
+    return found
+
+
+def _curve(problem: SequenceProblem, path: GlmPath, test: Mapping[str, np.ndarray]) -> Curve:
+    """Write a path and its measures on the held-out rows by prefix."""
+    at, value = path.model_of_prefix, path.curve_value
+    more = {"explained_deviance": value}
+    if test:
+        more["test_deviance"] = test["deviance"][at]
+    if "accuracy" in test:
+        more["accuracy"] = test["accuracy"][at]
+    return Curve(
+        groups=tuple(problem.groups.names[g] for g in path.order),
+        cost=path.curve_cost,
+        value=value,
+        test=test["explained_deviance"][at] if test else None,
+        more=more,
+    )
 
 
 def _glm_rule(name: str) -> Rule | None:
@@ -303,16 +323,16 @@ def _glm_rule(name: str) -> Rule | None:
     return replace(rule, criterion=criterion)
 
 
-def _steps(plan: ColumnPlan, glm: GlmProblem, path: GlmPath) -> list[dict[str, Any]]:
+def _steps(plan: ColumnPlan, problem: SequenceProblem, path: GlmPath) -> list[dict[str, Any]]:
     """Entries of ``selection.json`` for the steps of a path."""
     sources = [column.name for column in plan.columns for _ in column.value_names]
-    names, columns = glm.problem.groups.names, glm.columns
-    at, explained, spent = path.model_of_prefix, path.explained_deviance, path.spent
-    loss = path.loss[at]
+    names, columns = problem.groups.names, problem.groups.columns
+    at, explained, spent = path.model_of_prefix, path.curve_value, path.spent
+    kept, loss = problem.scaling.kept, path.loss[path.model_of_prefix]
     return [
         {
             "group": names[group],
-            "columns": list(dict.fromkeys(sources[c] for c in columns[group])),
+            "columns": list(dict.fromkeys(sources[kept[c]] for c in columns[group])),
             "cost": float(path.cost[k]),
             "spent": float(spent[k]),
             "explained_variance": float(explained[k + 1]),
@@ -320,18 +340,8 @@ def _steps(plan: ColumnPlan, glm: GlmProblem, path: GlmPath) -> list[dict[str, A
             "gain": float(loss[k] - loss[k + 1]),
             "score": float(path.score[k]),
             "status": str(path.status[at[k + 1]]),
+            "gradient_norm": float(path.gradient_norm[at[k + 1]]),
+            "n_iterations": int(path.n_iterations[at[k + 1]]),
         }
         for k, group in enumerate(path.order.tolist())
     ]
-
-
-def _scores_of(
-    losses: Folded[GlmLosses], accuracy: Folded[AccuracyCounts] | None, own: slice
-) -> GlmScores:
-    """Take the scores of some of the models."""
-    return GlmScores(
-        Folded(tuple(replace(part, losses=part.losses[own]) for part in losses.parts)),
-        None
-        if accuracy is None
-        else Folded(tuple(replace(part, correct=part.correct[own]) for part in accuracy.parts)),
-    )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -13,17 +12,14 @@ from distfms.data.batches import RowBatch
 from distfms.data.dataset import Partition
 from distfms.errors import DataError
 from distfms.methods.contract import PartialReader
+from distfms.methods.passes import Sums
 from distfms.methods.rows import RowSource
-from distfms.methods.sequence.glm_statistics import GlmDesign, GlmLosses, GlmStatistics
-from distfms.methods.sequence.read import Scorers
-from distfms.methods.sequence.scores import AccuracyCounts
+from distfms.methods.sequence.glm import GlmDesign, GlmRows
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 
 MAX_CLASSES = 1000
 """Most classes that a target is taken to have."""
-
-_CHUNK_VALUES = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,186 +141,59 @@ class ClassReader(PartialReader):
 
 
 @dataclass(frozen=True, eq=False)
-class GlmSource:
-    """Rows as a generalised linear model sees them.
+class GlmReader:
+    """What passes read and add up; a :class:`~distfms.methods.passes.RowReader`.
 
     Attributes
     ----------
-    rows : RowSource
+    source : RowSource
     design : GlmDesign
-    classes : tuple of float, or None
-        Classes of the only target; None where targets are numbers of their own.
+    classes : tuple of float or None
+        Values of the only target that count as classes 0, 1, 2, ….
+    judges : bool
+        Add up the losses of several models, of training and of held-out rows, instead of the
+        loss and gradient of one on the training rows.
     """
 
-    rows: RowSource
+    source: RowSource
     design: GlmDesign
     classes: tuple[float, ...] | None
+    judges: bool = False
 
-    def slices(self, block: RowBatch) -> tuple[slice, slice]:
-        """Training rows (of all folds, they follow one another) and held-out rows of a block."""
-        if self.rows.held_out:
-            return slice(0, 0), slice(0, block.n_rows)
-        start = block.part_slices[-1].start
-        return slice(0, start), slice(start, block.n_rows)
-
-    def response(self, block: RowBatch, rows: slice) -> np.ndarray:
-        """Responses of rows: class numbers (n,), or values (P, n)."""
-        target = block.target[:, rows]
-        if self.classes is None:
-            return target
-        return np.searchsorted(np.array(self.classes), target[0]).astype(np.float64)
-
-    def key(self) -> dict[str, Any]:
-        """Everything but partition and models that a partial depends on."""
-        design = self.design
+    def read(self, partition: Partition) -> dict[str, GlmRows]:
+        """Return standardised rows by part."""
+        if self.source.held_out and not self.judges:
+            return {}
+        batch = self.source.read(partition)
+        # Folds follow one another, and the held-out rows come last.
+        first = 0 if self.source.held_out else batch.part_slices[-1].start
+        parts = {"train": slice(0, first), "test": slice(first, batch.n_rows)}
         return {
-            **self.rows.key(),
-            "family": design.family.name,
-            "classes": self.classes,
-            "standardisation": digest(design.mean, design.scale),
+            name: self._rows(batch, rows)
+            for name, rows in parts.items()
+            if self.judges or name == "train"
         }
 
+    def _rows(self, batch: RowBatch, rows: slice) -> GlmRows:
+        response = batch.target[:, rows]
+        if self.classes is not None:
+            response = np.searchsorted(np.array(self.classes), response[0])
+        if self.design.family != "softmax":
+            response = np.atleast_2d(response)
+        weight = None if batch.weight is None else batch.weight[rows]
+        return self.design.rows(batch.features[:, rows], response, weight)
 
-def digest(*arrays: np.ndarray) -> str:
-    """Hexadecimal digest of arrays."""
-    content = hashlib.sha256()
-    for array in arrays:
-        content.update(np.ascontiguousarray(array).tobytes())
-    return content.hexdigest()
-
-
-@dataclass(frozen=True, eq=False)
-class GlmReader(PartialReader):
-    """Reads ``glm`` (`GlmStatistics` of the training rows at given coefficients): one Newton step.
-
-    Attributes
-    ----------
-    source : GlmSource
-    weights : ndarray of shape (D + 1, P)
-        Coefficients of the standardised columns, intercept last.
-    support : ndarray of int, shape (s,)
-        Columns that the Hessian is wanted for.
-    """
-
-    source: GlmSource
-    weights: np.ndarray
-    support: np.ndarray
-
-    @property
-    def part_types(self) -> Mapping[str, type[Any]]:
-        """Class of each member's parts."""
-        return {"glm": GlmStatistics}
-
-    def __call__(self, partition: Partition) -> Bundle:
-        """Read the partition and summarise its training rows."""
-        design = self.source.design
-        nothing = self._statistics(np.zeros((design.n_columns, 0)), None, None)
-        if self.source.rows.held_out:
-            return Bundle({"glm": Folded((nothing, nothing))})
-        block = self.source.rows.read(partition)
-        train, _ = self.source.slices(block)
-        weight = None if block.weight is None else block.weight[train]
-        response = self.source.response(block, train)
-        statistics = self._statistics(block.features[:, train], response, weight)
-        return Bundle({"glm": Folded((statistics, nothing))})
-
-    def _statistics(
-        self, features: np.ndarray, response: np.ndarray | None, weight: np.ndarray | None
-    ) -> GlmStatistics:
-        if response is None:
-            response = np.zeros((self.weights.shape[1], 0))
-        return GlmStatistics.from_block(
-            features,
-            response,
-            weight,
-            self.weights,
-            design=self.source.design,
-            support=self.support,
+    def sums(self, rows: Mapping[str, GlmRows], weights: np.ndarray) -> Sums:
+        """Add up over rows, at weights (d + 1, P), or of models (K, d + 1, P)."""
+        if not self.judges:
+            return self.design.sums(rows["train"], weights) if rows else Sums({})
+        return Sums(
+            {
+                f"{part}/{name}": array
+                for part, own in rows.items()
+                for name, array in self.design.losses(own, weights).arrays.items()
+            }
         )
-
-    def key(self) -> dict[str, Any]:
-        """Everything but the partition that a partial depends on."""
-        models = digest(self.weights, self.support)
-        return {**self.source.key(), "kind": "glm", "models": models}
-
-
-@dataclass(frozen=True, eq=False)
-class GlmLossReader(PartialReader):
-    """Reads ``losses`` (`GlmLosses`) and, of classes, ``accuracy`` (`AccuracyCounts`) of models.
-
-    Parts are the training rows and the held-out rows.
-
-    Attributes
-    ----------
-    source : GlmSource
-    weights : ndarray of shape (M, D + 1, P)
-        Coefficients of the standardised columns, intercept last.
-    """
-
-    source: GlmSource
-    weights: np.ndarray
-
-    @property
-    def classifies(self) -> bool:
-        """Whether there is an accuracy."""
-        return self.source.design.family.name in ("logistic", "softmax")
-
-    @property
-    def part_types(self) -> Mapping[str, type[Any]]:
-        """Class of each member's parts."""
-        types: dict[str, type[Any]] = {"losses": GlmLosses}
-        return types | ({"accuracy": AccuracyCounts} if self.classifies else {})
-
-    def __call__(self, partition: Partition) -> Bundle:
-        """Read the partition and judge the models on its rows."""
-        block = self.source.rows.read(partition)
-        parts = self.source.slices(block)
-        members: dict[str, Folded[Any]] = {
-            "losses": Folded(tuple(self._losses(block, rows) for rows in parts))
-        }
-        if self.classifies:
-            members["accuracy"] = Folded(tuple(self._accuracy(block, rows) for rows in parts))
-        return Bundle(members)
-
-    def _losses(self, block: RowBatch, rows: slice) -> GlmLosses:
-        weight = None if block.weight is None else block.weight[rows]
-        return GlmLosses.from_block(
-            block.features[:, rows],
-            self.source.response(block, rows),
-            weight,
-            self.weights,
-            design=self.source.design,
-        )
-
-    def _accuracy(self, block: RowBatch, rows: slice) -> AccuracyCounts:
-        softmax = self.source.design.family.name == "softmax"
-        n_outputs = 1 if softmax else self.weights.shape[2]
-        result = AccuracyCounts.empty(len(self.weights), n_outputs)
-        pairs = [self.source.design.original_units(weights) for weights in self.weights]
-        coefficients, intercept = (np.stack(arrays) for arrays in zip(*pairs, strict=True))
-        scorers = Scorers(coefficients, intercept, self.source.design.mean)
-        for chunk in _chunks(rows, self.weights.size):
-            weight = None if block.weight is None else block.weight[chunk]
-            scores = scorers(block.features[:, chunk])
-            response = self.source.response(block, chunk)
-            if softmax:
-                right = scores.argmax(axis=2) == response[:, np.newaxis]
-                scores = np.where(right, 1.0, -1.0)[:, :, np.newaxis]
-                response = np.ones((1, len(response)))
-            found = AccuracyCounts.from_scores(scores, np.atleast_2d(response).T, 0.0, weight)
-            result = result.merge(found)
-        return result
-
-    def key(self) -> dict[str, Any]:
-        """Everything but the partition that a partial depends on."""
-        return {**self.source.key(), "kind": "glm-losses", "models": digest(self.weights)}
-
-
-def _chunks(rows: slice, values_per_row: int) -> Iterator[slice]:
-    """Yield runs of rows whose scores fit the cache."""
-    step = max(64, _CHUNK_VALUES // max(values_per_row, 1))
-    for start in range(rows.start, rows.stop, step):
-        yield slice(start, min(start + step, rows.stop))
 
 
 def class_labels(target: str, classes: Sequence[float]) -> tuple[str, ...]:

@@ -31,9 +31,11 @@ from distfms.methods.sequence.costs import resolve_costs
 from distfms.methods.sequence.evaluate import (
     MAX_POINTS,
     CrossValidate,
-    Evaluation,
+    Curve,
     FoldTask,
     Settings,
+    compared,
+    measures,
     thinned,
 )
 from distfms.methods.sequence.groups import FeatureGroups, resolve_groups
@@ -46,6 +48,7 @@ from distfms.methods.sequence.tuning_job import tune_work
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments
+from distfms.stats.fold_means import over_folds
 
 CATEGORIES = "statistics/categories.json"
 MOMENTS = "statistics/moments.npz"
@@ -124,9 +127,12 @@ class SequenceJob(Job):
 
     def statistics_bytes(self) -> int:
         """Size of one partial statistic in memory."""
-        n_numbers = len(self.roles.features) - len(self.categorical) + len(self.roles.target)
-        n_columns = n_numbers + LEVELS_GUESSED * len(self.categorical)
-        return moments_bytes(n_columns, self.inputs.section)
+        return moments_bytes(self._guessed_columns() + len(self.roles.target), self.inputs.section)
+
+    def _guessed_columns(self) -> int:
+        """Count the feature columns before the levels of categories are known."""
+        n_categories = len(self.categorical)
+        return len(self.roles.features) + (LEVELS_GUESSED - 1) * n_categories
 
     def columns(self) -> Sequence[str]:
         """Return the columns the job reads."""
@@ -267,7 +273,11 @@ class SequenceJob(Job):
 
     def _model(self, context: Context) -> Mapping[str, Content]:
         plan = self._plan(context)
-        predictor = AnytimePredictor.from_path(self._path(context))
+        return self._model_files(plan, AnytimePredictor.from_path(self._path(context)))
+
+    def _model_files(
+        self, plan: ColumnPlan, predictor: AnytimePredictor, **more: Any
+    ) -> Mapping[str, Content]:
         description = {
             "method": self.name,
             "id": self.roles.id,
@@ -275,6 +285,7 @@ class SequenceJob(Job):
                 column.name: None if column.levels is None else list(column.levels)
                 for column in plan.columns[: len(self.roles.features)]
             },
+            **more,
             **predictor.to_dict(),
         }
         return {"model.json": description, "weights.npz": predictor.to_arrays()}
@@ -295,19 +306,43 @@ class SequenceJob(Job):
             )
         found = self._sequences(context, settings, moments, with_omp(rules))
         paths = {rule.name: found[rule.name] for rule in rules}
-        prefixes = thinned(len(paths[self.rule.name]) + 1, MAX_POINTS)
-        evaluation = Evaluation(
-            paths=paths,
-            omp=found["omp"],
-            with_oracle=Rule("oracle") in self.baselines,
-            train=moments.train(),
-            test=moments.test if moments.test.n_samples else None,
-            per_fold=self._cross_validated(context, settings, moments, rules, paths),
-            alpha=self.options.alpha,
-            scores=self._scores(context, plan, bundle, prefixes),
-            score_prefixes=prefixes,
-        )
-        return {"metrics.json": evaluation.metrics()}
+        train, test = moments.train(), moments.test
+        folds = self._cross_validated(context, settings, moments, rules, paths)
+        held_out = {name: path.held_out(test) for name, path in paths.items() if test.n_samples}
+        scores = self._scores(context, plan, bundle, len(paths[self.rule.name]))
+        curves = {}
+        for name, path in paths.items():
+            errors = held_out.get(name)
+            curves[name] = Curve(
+                path.groups,
+                path.curve_cost,
+                path.curve_value,
+                test=None if errors is None else errors.explained_variance,
+                more=({} if errors is None else {"test_mse": errors.mse.mean(axis=1)})
+                | (scores if name == self.rule.name else {}),
+                validation=_validated(folds, name) if folds else None,
+            )
+        omp = found["omp"]
+        own = held_out.get(self.rule.name)
+        last = {name: float(values[-1]) for name, values in scores.items()}
+        metrics = {
+            "train": {
+                **measures(paths[self.rule.name].held_out(train)),
+                "n_rows": train.n_samples,
+            },
+            "test": None if own is None else {**measures(own), **last, "n_rows": test.n_samples},
+            "folds": [
+                {"fold": f, **result.model, "n_rows": rows.n_samples, "weight": float(rows.weight)}
+                for f, rows, result in folds
+            ],
+            **compared(
+                curves,
+                Curve(omp.groups, omp.curve_cost, omp.curve_value),
+                self.options.alpha,
+                Rule("oracle") in self.baselines,
+            ),
+        }
+        return {"metrics.json": metrics}
 
     def _sequences(
         self,
@@ -351,9 +386,10 @@ class SequenceJob(Job):
         )
 
     def _scores(
-        self, context: Context, plan: ColumnPlan, bundle: Bundle, prefixes: np.ndarray
+        self, context: Context, plan: ColumnPlan, bundle: Bundle, n_groups: int
     ) -> dict[str, np.ndarray]:
-        """Accuracy and NDCG of the prefixes, by another pass over the held-out rows."""
+        """Accuracy and NDCG of prefixes, NaN for others, by a pass over the held-out rows."""
+        prefixes = thinned(n_groups + 1, MAX_POINTS)
         counts: Folded[RowCounts] = bundle["counts"]
         threshold = _threshold(counts.train().merge(counts.test))
         ranks = self.roles.query is not None and len(self.roles.target) == 1
@@ -373,7 +409,10 @@ class SequenceJob(Job):
             found["accuracy"] = result["accuracy"].test.accuracy
         if ranks:
             found["ndcg@5"] = result["ranking"].test.mean
-        return found
+        scores = {name: np.full(n_groups + 1, np.nan) for name in found}
+        for name, values in found.items():
+            scores[name][prefixes] = values
+        return scores
 
 
 # --- small parts --------------------------------------------------------------------------------
@@ -430,6 +469,12 @@ def _steps(plan: ColumnPlan, path: SequencePath) -> list[dict[str, Any]]:
         }
         for k in range(len(path))
     ]
+
+
+def _validated(folds: Sequence[Any], name: str) -> np.ndarray:
+    """Mean over folds of the explained variance, weighted by their rows."""
+    values = np.stack([result.validation[name] for _, _, result in folds], axis=-1)
+    return over_folds(values, [rows.weight for _, rows, _ in folds]).mean
 
 
 def _threshold(counts: RowCounts) -> float | None:

@@ -187,7 +187,31 @@ class SequencePath:
         DataError
             If there are no held-out rows or a target is missing in some.
         """
-        return held_out_curve(self.models().coefficients, self.scaling, statistics)
+        scaling, rank = self.scaling, len(self.support)
+        if not statistics.weight > 0:
+            raise DataError("There are no held-out rows.")
+        check_targets_observed(statistics, scaling.target_columns, scaling.target_names)
+        features = scaling.kept[self.support]
+        columns = [*np.array(scaling.feature_columns)[features], *scaling.target_columns]
+        means = np.concatenate((scaling.mean[features], scaling.target_mean))
+        scales = np.concatenate((scaling.scale[features], scaling.target_scale))
+        moments, sums = _moments_about(means, columns, statistics)
+        # On the scale of the training data, so that columns of any unit lose no digits.
+        moments = moments / np.outer(scales, scales) / float(statistics.weight)
+        offset = sums[rank:] / scales[rank:] / float(statistics.weight)
+        total = np.diagonal(moments)[rank:]
+        A = _whitened(self.upper, _whitened(self.upper, moments[:rank, :rank]).T)
+        q = _whitened(self.upper, moments[:rank, rank:])
+        # wᵀMw of k columns is rᵀAr over the first k entries of r: each entry adds a border.
+        border = 2 * (np.tril(A, -1) @ self.response) + np.diagonal(A)[:, None] * self.response
+        fall = np.cumsum(self.response * (2 * q - border), axis=0)
+        fall = np.concatenate((np.zeros((1, len(total))), fall))[np.concatenate(([0], self.ranks))]
+        risk = np.maximum(total - fall, 0.0)
+        return HeldOutCurve(
+            mse=risk * scaling.target_scale**2,
+            explained_variance=_mean_share(risk, risk[0]),
+            r2=_mean_share(risk, np.maximum(total - offset**2, 0.0)),
+        )
 
     def restricted(self, features: np.ndarray) -> SequencePath:
         """Write the path as one on data with some of the features only.
@@ -253,49 +277,12 @@ _STORED = (
 """Members of a path that `SequencePath.to_arrays` gives as they are."""
 
 
-def held_out_curve(
-    coefficients: np.ndarray, scaling: Scaling, statistics: CoMoments
-) -> HeldOutCurve:
-    """Errors of linear models, centred at the training means, from held-out statistics.
-
-    Parameters
-    ----------
-    coefficients : numpy.ndarray of shape (M, D, P)
-        In original units; the intercept is the one that maps training means to training means.
-        The first model is what `explained_variance` compares with: pass zeros.
-    scaling : Scaling
-        Training means and column positions.
-    statistics : CoMoments
-        Of the held-out rows.
-
-    Notes
-    -----
-    With x̃ = x − training mean (0 where missing), the mean squared error is
-    (M_yy − 2 wᵀM_xy + wᵀM_xx w) / n of the second moments M of x̃ and ỹ, which follow from the
-    co-moments, cross sums and pairwise weights of the held-out rows. Cost O(M P D²).
-    """
-    if not statistics.weight > 0:
-        raise DataError("There are no held-out rows.")
-    check_targets_observed(statistics, scaling.target_columns, scaling.target_names)
-    n = len(scaling.feature_names)
-    moments, sums = _moments_about_training_mean(scaling, statistics)
-    weight = float(statistics.weight)
-    # On the scale of the training data, so that columns of any unit lose no digits.
-    scale = np.where(scaling.scale > 0, scaling.scale, 1.0)
-    second = moments[:n, :n] / np.outer(scale, scale)
-    cross = moments[:n, n:] / np.outer(scale, scaling.target_scale)
-    total = np.diagonal(moments)[n:] / scaling.target_scale**2
-    w = coefficients * scale[:, None] / scaling.target_scale
-    flat = w.transpose(0, 2, 1).reshape(-1, n)  # one row per model and target
-    quadratic = np.einsum("md,md->m", flat @ second, flat).reshape(len(w), -1)
-    risk = np.maximum(total - 2 * np.einsum("kdp,dp->kp", w, cross) + quadratic, 0.0) / weight
-    offset = sums[n:] / weight / scaling.target_scale
-    variance = np.maximum(total / weight - offset**2, 0.0)
-    return HeldOutCurve(
-        mse=risk * scaling.target_scale**2,
-        explained_variance=_mean_share(risk, risk[0]),
-        r2=_mean_share(risk, variance),
-    )
+def _whitened(upper: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """U⁻ᵀ right."""
+    if not len(upper):
+        return right
+    solved: np.ndarray = solve_triangular(upper, right, trans=1, check_finite=False)
+    return solved
 
 
 def _mean_share(risk: np.ndarray, whole: np.ndarray) -> np.ndarray:
@@ -305,14 +292,12 @@ def _mean_share(risk: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return 1.0 - np.mean(risk / whole, axis=1)
 
 
-def _moments_about_training_mean(
-    scaling: Scaling, statistics: CoMoments
+def _moments_about(
+    means: np.ndarray, columns: Sequence[int], statistics: CoMoments
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Σ w x̃ᵢx̃ⱼ and Σ w x̃ᵢ about the training means, missing entries counting as 0."""
-    columns = [*scaling.feature_columns, *scaling.target_columns]
+    """Σ w x̃ᵢx̃ⱼ and Σ w x̃ᵢ of some columns about given means, missing entries counting as 0."""
     pick = np.ix_(columns, columns)
-    mean = np.concatenate((scaling.mean, scaling.target_mean))
-    shift = np.asarray(statistics.mean)[columns] - mean
+    shift = np.asarray(statistics.mean)[columns] - means
     moments = np.asarray(statistics.comoment)[pick].copy()
     if statistics.pair_weight is None or statistics.cross is None:
         moments += statistics.weight * np.outer(shift, shift)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from distfms.engine.pools import make_pool
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.state import FullState, ScoringState
 from distfms.methods.sequence.blocks import GroupBlock
-from distfms.methods.sequence.glm_problem import GlmPath
 from distfms.methods.sequence.greedy import sequence
 from tests.reference.distributed_cases import (
     awkward_problem,
@@ -97,10 +95,3 @@ def test_a_stored_sequence_keeps_its_count() -> None:
     stored = type(path).from_arrays(path.to_arrays(), problem.outline)
     require_same_sequence(stored, path)
     assert replace(path, n_candidates=0).n_candidates != stored.n_candidates
-
-
-def test_generalised_linear_sequence() -> None:
-    """Before refits at 2, 3 and 5 groups all groups not taken are scored: 6, 4, 3 of them."""
-    none = np.empty(0)
-    path = GlmPath(none, none, none, np.array([2, 3, 5]), none, none, none, 9)
-    assert path.n_candidates(6) == 6 + 4 + 3

@@ -1,16 +1,81 @@
+"""Generalised linear sequences against the literal formulas, scikit-learn and dask-ml."""
+
+import warnings
+from itertools import pairwise
+
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression, PoissonRegressor
 
-from distfms.errors import SpecError
+from distfms.errors import DataError, SpecError
+from distfms.methods.passes import Sums
+from distfms.methods.sequence.costs import GroupCosts, SharedCost
+from distfms.methods.sequence.families import FAMILIES, mean_response, require_family
 from distfms.methods.sequence.glm import (
-    predict_glm,
+    GlmDesign,
+    GlmPath,
+    glm_criterion,
+    glm_predictor,
     sequence_glm,
 )
+from distfms.methods.sequence.glm_read import MAX_CLASSES, ClassCounts, find_classes
+from distfms.stats.base import Folded
 from tests.reference import glm as literal
-from tests.unit.methods.sequence_glm_rows import ALL, Rows, one_hot, outputs_of
+from tests.reference.sequence import make_problem
 
+ALL = tuple(FAMILIES)
 GROUPS = [[0, 1], [2], [3, 4, 5], [6], [7, 8]]
 COSTS = np.array([2.0, 0.7, 3.0, 1.1, 1.6])
+
+
+def responses(family, n=60, seed=2):
+    rng = np.random.default_rng(seed)
+    P = 3 if family == "softmax" else 1
+    own = FAMILIES[family]
+    y = own.mean(rng.normal(size=(P, n)))
+    return own, rng.normal(size=(P, n)), np.eye(P)[y.argmax(axis=0)].T if P > 1 else y
+
+
+# --- families -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_loss_and_mean_are_those_of_the_literal_formulas(family):
+    own, eta, y = responses(family)
+    for p in range(len(eta)):
+        h = np.zeros((len(eta), 1))
+        h[p] = 1e-5
+        slope = (own.loss(eta + h, y) - own.loss(eta - h, y)) / 2e-5
+        np.testing.assert_allclose(own.mean(eta)[p] - y[p], slope, atol=1e-9)
+    expected = [literal.phi(e, family) - t @ e for e, t in zip(eta.T, y.T, strict=True)]
+    link = own.link(y)
+    best = [literal.phi(e, family) - t @ e for e, t in zip(link.T, y.T, strict=True)]
+    np.testing.assert_allclose(own.loss(eta, y), np.subtract(expected, best), atol=1e-12)
+    np.testing.assert_allclose(own.loss(link, y), 0.0, atol=1e-12)
+    np.testing.assert_allclose(mean_response(family, eta.T), own.mean(eta).T)
+
+
+def test_losses_survive_large_numbers():
+    poisson, logistic, softmax = (FAMILIES[f] for f in ("poisson", "logistic", "softmax"))
+    big = np.array([[1e9]])
+    assert poisson.loss(np.log(big) + 1e-6, big)[0] == pytest.approx(1e9 * 0.5e-12, rel=1e-5)
+    far = poisson.loss(np.array([[50.0, 51.0, 52.0, 1e6]]), np.ones((1, 4)))
+    np.testing.assert_allclose(np.diff(far)[:2], np.exp(50), rtol=1e-12)
+    assert np.isfinite(far).all()
+    assert logistic.loss(np.array([[-800.0]]), np.array([[1.0]]))[0] == 800.0
+    assert softmax.loss(np.array([[900.0], [0.0]]), np.array([[0.0], [1.0]]))[0] == 900.0
+
+
+def test_responses_outside_the_family_and_unknown_families_are_refused():
+    for family, y in (("logistic", [[0.0, 2.0]]), ("poisson", [[1.0, -1.0]])):
+        with pytest.raises(DataError, match=family):
+            FAMILIES[family].require(np.array(y))
+    with pytest.raises(SpecError, match="poisson"):
+        require_family("gamma")
+    require_family("gaussian")
+
+
+# --- sums ---------------------------------------------------------------------------------------
 
 
 def grouped(family, n=150, seed=12):
@@ -18,184 +83,265 @@ def grouped(family, n=150, seed=12):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 9))
     X[:, 7] = 0.7 * X[:, 3] + 0.7 * X[:, 7]
-    P = {"gaussian": 2, "softmax": 3}.get(family, 1)
+    P = 3 if family == "softmax" else 1
     B = np.zeros((9, P))
     B[[3, 4, 6]] = rng.choice([-1.0, 1.0], size=(3, P)) * rng.uniform(0.7, 1.2, size=(3, P))
     eta = (X @ B).T
     X = X * rng.uniform(0.1, 9.0, 9) + 5.0
-    if family == "gaussian":
-        return X, eta + rng.normal(size=eta.shape)
     if family == "logistic":
         return X, (rng.random(eta.shape) < 1 / (1 + np.exp(-eta))).astype(float)
     if family == "poisson":
         return X, rng.poisson(np.exp(0.5 * eta)).astype(float)
-    return X, (eta + rng.gumbel(size=eta.shape)).argmax(axis=0)
+    return X, (eta + rng.gumbel(size=eta.shape)).argmax(axis=0).astype(float)
 
 
-def run(family, X, y, **options):
-    rows = Rows(X, y, family, cuts=(40,))
-    gram = np.corrcoef(X.T)
-    options = {"n_outputs": outputs_of(y, family), "ridge": 1e-3} | options
-    costs = options.pop("costs", COSTS)
-    return sequence_glm(rows, rows.design, gram, GROUPS, costs, **options), rows
+class Case:
+    """Rows in memory behind a pass function that counts its calls."""
+
+    def __init__(self, family, X, y, *, ridge=1e-3, costs=COSTS, weight=None, cuts=(40,)):
+        self.n_outputs = int(y.max()) + 1 if family == "softmax" else len(y)
+        targets = np.atleast_2d(y)
+        costs = costs if isinstance(costs, GroupCosts) else GroupCosts(np.asarray(costs))
+        self.problem = make_problem(X, targets.T, GROUPS, costs, ridge)
+        self.design = GlmDesign(family, self.n_outputs, self.problem.scaling)
+        edges = [0, *cuts, len(X)]
+        self.parts = [
+            self.design.rows(
+                np.ascontiguousarray(X[low:high].T),
+                y[..., low:high],
+                None if weight is None else weight[low:high],
+            )
+            for low, high in pairwise(edges)
+        ]
+        self.n_passes = 0
+
+    def __call__(self, weights):
+        self.n_passes += 1
+        total = Sums({})
+        for rows in self.parts:
+            total = total.merge(self.design.sums(rows, weights))
+        return total
+
+    def sequence(self, **options):
+        return sequence_glm(self, self.problem, self.design, **options)
+
+
+def literal_rows(family, X, y):
+    return literal.standardise(X), np.eye(3)[y.astype(int)] if family == "softmax" else y.T
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_sums_are_those_of_the_literal_risk(family):
+    X, y = grouped(family, n=40)
+    weight = np.random.default_rng(1).uniform(0.1, 2.0, 40)
+    case = Case(family, X, y, weight=weight, cuts=(7, 30))
+    W = np.random.default_rng(3).normal(size=(10, case.n_outputs)) * 0.3
+    sums = case(W)
+    Z, Y = literal_rows(family, X, y)
+    expected = literal.gradient(W, Z, Y, family, sample_weight=weight)
+    np.testing.assert_allclose(sums["gradient"] / sums["weight"], expected, atol=1e-12)
+    judged = [case.design.losses(rows, np.stack([W, 0 * W])) for rows in case.parts]
+    both = judged[0].merge(judged[1]).merge(judged[2])
+    assert both["loss"][0] == pytest.approx(float(sums["loss"]), rel=1e-12)
+    risks = [literal.risk(w, Z, Y, family, sample_weight=weight) for w in (W, 0 * W)]
+    assert (both["loss"][0] - both["loss"][1]) / weight.sum() == pytest.approx(
+        risks[0] - risks[1], rel=1e-9
+    )
+    assert int(both["n_rows"]) == 40
+    if family == "softmax":
+        right = (Z @ W[:-1] + W[-1]).argmax(axis=1) == y
+        assert both["correct"][0] == pytest.approx(weight @ right)
+
+
+def test_missing_values_count_as_the_mean_and_infinite_ones_are_refused():
+    X, y = grouped("logistic")
+    case = Case("logistic", X, y)
+    gaps = np.ascontiguousarray(X.T)
+    gaps[3, ::7] = np.nan
+    assert (case.design.rows(gaps, y, None).values[3, ::7] == 0).all()
+    gaps[3, 0] = np.inf
+    with pytest.raises(DataError, match="infinite"):
+        case.design.rows(gaps, y, None)
+    with pytest.raises(DataError, match="target holds missing"):
+        case.design.rows(np.ascontiguousarray(X.T), y * np.nan, None)
+
+
+# --- sequences ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", ALL)
 @pytest.mark.parametrize(("whiten", "cost_aware"), [(True, True), (False, True), (True, False)])
 def test_sequence_equals_the_literal_refit_from_rows(family, whiten, cost_aware):
     X, y = grouped(family, n=80)
-    own, _ = run(family, X, y, whiten=whiten, cost_aware=cost_aware)
-    P = outputs_of(y, family)
-    Z, Y = literal.standardise(X), one_hot(y, family, P)
+    case = Case(family, X, y)
+    path = case.sequence(criterion="omp" if whiten else "omp-no-whiten", cost_aware=cost_aware)
+    Z, Y = literal_rows(family, X, y)
     chosen, weights = literal.sequence(
         Z, Y, GROUPS, COSTS, family, 1e-3, whiten=whiten, cost_aware=cost_aware
     )
-    assert list(own.groups) == chosen
-    np.testing.assert_array_equal(own.costs, COSTS[chosen])
+    assert path.order.tolist() == chosen
+    np.testing.assert_array_equal(path.cost, COSTS[chosen])
     for k, expected in enumerate(weights):
-        np.testing.assert_allclose(own.weights_at(k), expected, atol=1e-5)
+        np.testing.assert_allclose(path.weights[k], expected, atol=1e-5)
+    predictor = glm_predictor(path, case.problem, case.design, tuple("abc"[: case.n_outputs]))
+    eta = Z @ weights[3][:-1] + weights[3][-1]
+    expected = np.array([literal.mean(e, family) for e in eta])
+    found = predictor.predict(X, budget=float(path.spent[2])).reshape(len(X), -1)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ALL)
-def test_relevant_groups_come_first(family):
+def test_relevant_groups_come_first_and_few_passes_reach_every_model(family):
     X, y = grouped(family, n=1500)
-    own, rows = run(family, X, y, costs=np.ones(5))
-    assert set(own.groups[:2]) == {2, 3}
-    assert own.n_passes == rows.n_passes
-    assert own.refits[-1].n_passes == own.n_passes
-    assert own.explained_deviance[0] == pytest.approx(0.0, abs=1e-12)
-    assert (np.diff(own.explained_deviance) > -1e-6).all()
-    assert own.explained_deviance[2] > 0.95 * own.explained_deviance[-1] > 0.1
-    assert own.statuses == ("converged",) * 6
+    case = Case(family, X, y, costs=np.ones(5))
+    path = case.sequence()
+    assert set(path.order[:2]) == {2, 3}
+    assert path.n_passes[-1] == case.n_passes < 80
+    assert path.curve_value[0] == pytest.approx(0.0, abs=1e-12)
+    assert (np.diff(path.curve_value) > -1e-6).all()
+    assert path.curve_value[2] > 0.95 * path.curve_value[-1] > 0.1
+    assert path.status.tolist() == ["converged"] * 6
+    assert (path.gradient_norm <= 1.0).all()
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.02])
+@pytest.mark.parametrize("family", ALL)
+def test_the_whole_model_is_scikit_learns(family, ridge):
+    X, y = grouped(family, n=800)
+    Z, target = literal.standardise(X), y if family == "softmax" else y[0]
+    if family == "poisson":
+        peer = PoissonRegressor(alpha=ridge, solver="newton-cholesky", tol=1e-11, max_iter=500)
+    else:
+        C = 1 / (ridge * len(X)) if ridge else np.inf
+        peer = LogisticRegression(C=C, solver="newton-cg", tol=1e-11, max_iter=500)
+    peer.fit(Z, target)
+    expected = np.vstack([np.atleast_2d(peer.coef_).T, np.atleast_1d(peer.intercept_)])
+    path = Case(family, X, y, ridge=ridge).sequence(max_refits=1)
+    np.testing.assert_allclose(path.weights[-1], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["logistic", "poisson"])
+def test_the_whole_model_is_dask_mls(family):
+    X, y = grouped(family, n=600)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # dask-ml uses names that dask has deprecated
+        import dask.array as da
+        from dask_ml.linear_model import LogisticRegression as DaskLogistic
+        from dask_ml.linear_model import PoissonRegression as DaskPoisson
+
+        # dask-ml penalises the intercept; its Newton solver takes no penalty: compare without.
+        peer = {"logistic": DaskLogistic, "poisson": DaskPoisson}[family](
+            solver="newton", tol=1e-10, max_iter=100
+        )
+        Z = literal.standardise(X)
+        peer.fit(da.from_array(Z, chunks=(200, 9)), da.from_array(y[0], chunks=200))
+    path = Case(family, X, y, ridge=0.0).sequence(max_refits=1)
+    np.testing.assert_allclose(path.weights[-1, :, 0], [*peer.coef_, peer.intercept_], atol=1e-6)
 
 
 @pytest.mark.parametrize("family", ALL)
-def test_coefficients_in_original_units_predict_the_same(family):
-    X, y = grouped(family)
-    own, rows = run(family, X, y)
-    models = np.stack([own.weights_at(k) for k in range(6)])
-    losses = rows.losses(models)
-    shares = 1.0 - losses.losses / losses.losses[0]
-    np.testing.assert_allclose(own.explained_deviance, shares, atol=1e-12)
-    assert losses.losses[0] / losses.weight == pytest.approx(own.null_loss, rel=1e-12)
-    Z = literal.standardise(X)
-    for k, W in enumerate(models):
-        slopes, intercept = own.coefficients(k)
-        np.testing.assert_allclose(X @ slopes + intercept, Z @ W[:-1] + W[-1], atol=1e-10)
-
-
-def test_gaussian_explained_deviance_is_r2():
-    X, y = grouped("gaussian")
-    own, _ = run("gaussian", X, y, ridge=0.0)
-    slopes, intercept = own.coefficients(3)
-    residual = y.T - X @ slopes - intercept
-    r2 = 1.0 - (residual**2).sum() / ((y.T - y.T.mean(axis=0)) ** 2).sum()
-    assert own.explained_deviance[3] == pytest.approx(r2, rel=1e-11)
-
-
-def test_null_model_is_the_intercept_alone_after_two_passes():
-    X, y = grouped("softmax")
-    own, _ = run("softmax", X, y)
-    shares = predict_glm(own.weights_at(0)[-1:], "softmax")[0]
-    np.testing.assert_allclose(shares, np.bincount(y) / len(y), rtol=1e-12)
-    assert own.refits[0].n_passes == 2
+def test_redundant_columns_without_ridge_converge(family):
+    X, y = grouped(family, n=300)
+    thin = Case(family, X, y, ridge=0.0).sequence()
+    X[:, 1] = 3.0 * X[:, 0] - 1.0
+    path = Case(family, X, y, ridge=0.0).sequence()
+    assert path.status.tolist() == ["converged"] * 6
+    assert path.loss[-1] == pytest.approx(thin.loss[-1], rel=0.02)
 
 
 def test_fewer_refits_take_several_groups_from_one_gradient():
     X, y = grouped("logistic", n=600)
-    full, _ = run("logistic", X, y)
-    own, rows = run("logistic", X, y, max_refits=2)
-    assert own.refit_at == (3, 5)
-    assert full.refit_at == (1, 2, 3, 4, 5)
-    assert own.n_passes == rows.n_passes < full.n_passes
-    start = literal.gradient(own.weights_at(0), literal.standardise(X), y.T, "logistic")
+    full = Case("logistic", X, y).sequence()
+    case = Case("logistic", X, y)
+    path = case.sequence(max_refits=2)
+    assert path.refit_at.tolist() == [3, 5]
+    assert path.model_of_prefix.tolist() == [0, 0, 0, 1, 1, 2]
+    assert path.n_candidates(5) == 5 + 2
+    assert case.n_passes < full.n_passes[-1]
+    start = literal.gradient(path.weights[0], literal.standardise(X), y.T, "logistic")
     corr = np.corrcoef(X.T)
     scores = [
         (start[g].T @ np.linalg.solve(corr[np.ix_(g, g)], start[g])).item() / c
         for g, c in zip(GROUPS, COSTS, strict=True)
     ]
-    assert list(own.groups[:3]) == list(np.argsort(scores)[::-1][:3])
-    np.testing.assert_allclose(own.scores[:3], np.sort(scores)[::-1][:3], rtol=1e-10)
-    np.testing.assert_array_equal(own.explained_deviance[:3], 0.0)
-    assert own.explained_deviance[3] == own.explained_deviance[4] > 0.0
-    np.testing.assert_allclose(own.weights_at(5), full.weights_at(5), atol=1e-6)
-    single, _ = run("logistic", X, y, max_refits=1)
-    assert single.refit_at == (5,)
+    assert path.order[:3].tolist() == np.argsort(scores)[::-1][:3].tolist()
+    np.testing.assert_allclose(path.score[:3], np.sort(scores)[::-1][:3], rtol=1e-10)
+    np.testing.assert_allclose(path.weights[-1], full.weights[-1], atol=1e-6)
+    again = GlmPath.from_arrays(path.to_arrays())
+    np.testing.assert_array_equal(again.curve_value, path.curve_value)
 
 
-def test_costs_that_depend_on_what_is_bought_and_a_cap_on_groups():
+def test_shared_costs_and_a_cap_on_groups():
     X, y = grouped("poisson", n=600)
-
-    def costs(bought):
-        return np.where(np.arange(5) == 0, 1e-6 if 3 in bought else 1e6, COSTS)
-
-    own, _ = run("poisson", X, y, costs=costs, max_groups=3)
-    assert len(own.groups) == 3
-    after = own.groups.index(3) + 1
-    assert own.groups[after] == 0
-    assert own.costs[after] == 1e-6
-    assert len(own.explained_deviance) == 4
+    costs = GroupCosts(COSTS, (SharedCost("visit", (2, 3), 5.0),))
+    path = Case("poisson", X, y, costs=costs).sequence(max_groups=3)
+    assert len(path) == 3
+    paid = [COSTS[g] + (5.0 if g in (2, 3) else 0.0) for g in path.order]
+    both = [k for k, g in enumerate(path.order) if g in (2, 3)]
+    if len(both) == 2:
+        paid[both[1]] -= 5.0
+    np.testing.assert_allclose(path.cost, paid)
 
 
 def test_duplicated_group_scores_zero_and_costs_no_pass():
     X, y = grouped("logistic", n=400)
     X[:, 6] = 2.0 * X[:, 2] + 1.0
-    own, _ = run("logistic", X, y, costs=np.ones(5), ridge=0.0)
-    twin = max(own.groups.index(1), own.groups.index(3))
-    assert own.scores[twin] == 0.0
-    assert own.refits[twin + 1].n_passes == own.refits[twin].n_passes
-    assert own.explained_deviance[twin + 1] == own.explained_deviance[twin]
-    assert own.refits[twin + 1].columns.size > own.refits[twin].columns.size
-
-
-def test_a_group_without_effect_costs_no_pass_under_a_ridge():
-    X, y = grouped("logistic")
-    X[:, 2] = 4.0
-    rows = Rows(X, y, "logistic", mean=X.mean(axis=0), scale=X.std(axis=0))
-    own = sequence_glm(rows, rows.design, np.eye(9), GROUPS, COSTS, ridge=0.1)
-    assert own.groups[-1] == 1
-    assert own.refits[-1].n_passes == own.refits[-2].n_passes
-    np.testing.assert_array_equal(own.weights_at(5)[2], 0.0)
+    path = Case("logistic", X, y, costs=np.ones(5), ridge=0.0).sequence()
+    twin = max(path.order.tolist().index(1), path.order.tolist().index(3))
+    assert path.score[twin] == 0.0
+    assert path.n_passes[twin + 1] == path.n_passes[twin]
+    assert path.curve_value[twin + 1] == path.curve_value[twin]
 
 
 def test_separable_data_run_to_the_end():
     X, _ = grouped("logistic")
     y = (X[:, 6] > np.median(X[:, 6])).astype(float)
-    own, _ = run("logistic", X, y[np.newaxis], ridge=0.0)
-    assert sorted(own.groups) == [0, 1, 2, 3, 4]
-    assert "separated" in own.statuses
-    assert own.explained_deviance[-1] > 0.9999
+    path = Case("logistic", X, y[np.newaxis], ridge=0.0).sequence()
+    assert sorted(path.order.tolist()) == [0, 1, 2, 3, 4]
+    assert path.curve_value[-1] > 0.9999
+    assert np.isfinite(path.weights).all()
 
 
-def test_constant_response_explains_nothing():
-    X, _ = grouped("poisson")
-    own, _ = run("poisson", X, np.full((1, len(X)), 3.0), ridge=0.0)
-    np.testing.assert_array_equal(own.groups, [0, 1, 2, 3, 4])
-    np.testing.assert_allclose(own.explained_deviance, 0.0, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("groups", "costs", "options"),
-    [
-        ([[0, 1], [1]], [1.0, 1.0], {}),
-        ([[0], []], [1.0, 1.0], {}),
-        ([[0], [9]], [1.0, 1.0], {}),
-        ([[0], [1]], [1.0, 0.0], {}),
-        ([[0], [1]], [1.0], {}),
-        ([[0], [1]], [1.0, np.nan], {}),
-        ([[0], [1]], [1.0, 1.0], {"max_refits": 0}),
-        ([], [], {}),
-    ],
-)
-def test_misuse_is_refused(groups, costs, options):
+def test_rows_without_weight_are_refused():
     X, y = grouped("logistic")
-    rows = Rows(X, y, "logistic")
-    with pytest.raises(SpecError):
-        sequence_glm(rows, rows.design, np.eye(9), groups, costs, **options)
+    with pytest.raises(DataError, match="positive weight"):
+        Case("logistic", X, y, weight=np.zeros(150)).sequence()
 
 
-def test_prefixes_that_do_not_exist_are_refused():
-    X, y = grouped("logistic")
-    own, _ = run("logistic", X, y, max_groups=1)
-    with pytest.raises(SpecError, match="prefixes"):
-        own.model_at(2)
+def test_criteria_that_need_squared_loss_are_refused():
+    assert glm_criterion("fr") == glm_criterion("omp") == "omp"
+    assert glm_criterion("omp-no-whiten") == "omp-no-whiten"
+    with pytest.raises(SpecError, match="gaussian family only"):
+        glm_criterion("omp-single")
+    with pytest.raises(SpecError, match="doubling"):
+        glm_criterion("omp", True)
+
+
+# --- classes ------------------------------------------------------------------------------------
+
+
+def counts(*values, weight=None):
+    return ClassCounts.from_rows(np.array(values, dtype=float), weight)
+
+
+def test_class_counts_merge_to_those_of_all_rows():
+    whole = counts(3, 1, 3, 7, 1, weight=np.array([1.0, 2.0, 3.0, 0.5, 0.25]))
+    parts = counts(3, 1, weight=np.array([1.0, 2.0])).merge(
+        counts(3, 7, 1, weight=np.array([3.0, 0.5, 0.25]))
+    )
+    assert whole.values.tolist() == parts.values.tolist() == [1, 3, 7]
+    assert whole.weight.tolist() == parts.weight.tolist() == [2.25, 4.0, 0.5]
+    again = ClassCounts.from_arrays(parts.to_arrays())
+    assert again.weight.tolist() == parts.weight.tolist()
+    assert counts().merge(counts(2)).values.tolist() == [2]
+
+
+def test_classes_are_those_of_training_rows_that_weigh_something():
+    train = counts(1, 2, 4, weight=np.array([1.0, 2.0, 0.0]))
+    assert find_classes(Folded((train, counts(1))), "y", "logistic").tolist() == [1, 2]
+    with pytest.raises(DataError, match=r"value 4 .* held-out"):
+        find_classes(Folded((train, counts(4))), "y", "logistic")
+    many = counts(*range(800)).merge(counts(*range(700, 1500)))
+    assert len(many.values) == MAX_CLASSES + 1
+    with pytest.raises(DataError, match="more than 1000 values"):
+        find_classes(Folded((many, counts())), "y", "softmax")

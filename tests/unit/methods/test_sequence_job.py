@@ -25,7 +25,7 @@ from distfms.methods.rows import (
     section_roles,
 )
 from distfms.methods.sequence import job as job_module
-from distfms.methods.sequence.evaluate import Evaluation, thinned
+from distfms.methods.sequence.evaluate import Curve, compared, thinned
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import SequenceOptions, read_cost_file
@@ -316,51 +316,41 @@ def test_thinned(n, limit):
     assert (np.diff(kept) > 0).all()
 
 
-def evaluation(alpha):
+def compare(alpha):
     X, Y, groups = correlated(np.random.default_rng(4), 300, [2, 1, 3, 1])
-    costs = [4.0, 1.0, 2.0, 9.0]
-    train = make_problem(X[:200], Y[:200], groups, costs)
+    train = make_problem(X[:200], Y[:200], groups, [4.0, 1.0, 2.0, 9.0])
     paths = {name: parse_rule(name).path(train) for name in ("fr-blind", "omp")}
-    return Evaluation(
-        paths=paths,
-        omp=paths["omp"],
-        with_oracle=True,
-        train=comoments(X[:200], Y[:200]),
-        test=comoments(X[200:], Y[200:]),
-        alpha=alpha,
-    )
+    test = comoments(X[200:], Y[200:])
+    curves = {
+        name: Curve(p.groups, p.curve_cost, p.curve_value, p.held_out(test).explained_variance)
+        for name, p in paths.items()
+    }
+    return curves, compared(curves, curves["omp"], alpha, with_oracle=True)
 
 
 def test_alpha_timeliness_is_cut_where_omp_reaches_alpha():
-    found = evaluation(0.9)
-    metrics = found.metrics()
-    omp, blind = found.omp, found.paths["fr-blind"]
-    reached = omp.curve_value >= 0.9 * omp.curve_value[-1]
-    cut = omp.curve_cost[np.argmax(reached)]
+    curves, metrics = compare(0.9)
+    omp = curves["omp"]
+    cut = omp.cost[np.argmax(omp.value >= 0.9 * omp.value[-1])]
     assert metrics["alpha"] == {"alpha": 0.9, "stopping_cost": cut, "by_plateau": False}
     x = np.linspace(0, cut, 200_001)
-    for name, path in (("omp", omp), ("fr-blind", blind)):
-        y = np.interp(x, path.curve_cost, path.curve_value)
-        share = y.mean() / path.curve_value[-1]
+    for name, curve in curves.items():
         entry = metrics["timeliness"][name]
+        share = np.interp(x, curve.cost, curve.value).mean() / curve.value[-1]
         assert entry["alpha_timeliness"] == pytest.approx(share, rel=1e-4)
-        held_out = path.held_out(found.test).explained_variance
-        share = np.interp(x, path.curve_cost, held_out).mean() / held_out[-1]
+        share = np.interp(x, curve.cost, curve.test).mean() / curve.test[-1]
         assert entry["test_alpha_timeliness"] == pytest.approx(share, rel=1e-4)
     assert metrics["timeliness"]["oracle"]["test_alpha_timeliness"] is None
 
 
 def test_without_alpha_the_plateau_decides():
-    metrics = evaluation(None).metrics()
+    _, metrics = compare(None)
     assert metrics["alpha"]["by_plateau"]
     assert metrics["alpha"]["alpha"] in (0.95, 0.96, 0.97, 0.98, 0.99, 1.0)
-    names = [c["name"] for c in metrics["curves"]]
-    assert names == ["fr-blind", "omp", "oracle"]
-    oracle = metrics["curves"][2]["points"]
-    assert oracle[-1]["test"] is None
-    assert oracle[-1]["explained_variance"] == pytest.approx(
-        metrics["curves"][0]["points"][-1]["explained_variance"]
-    )
+    assert [c["name"] for c in metrics["curves"]] == ["fr-blind", "omp", "oracle"]
+    last = [c["points"][-1] for c in metrics["curves"]]
+    assert last[2]["test"] is None
+    assert last[2]["explained_variance"] == pytest.approx(last[0]["explained_variance"])
 
 
 # --- the job without a run ----------------------------------------------------------------------

@@ -1,0 +1,311 @@
+"""Fits by passes over rows: sums of a loss and its gradient, and L-BFGS on them.
+
+The weights go out, one set of sums comes back from each partition, and the sums are added along
+the fixed tree of the partitions, so that a fit has the same bits wherever its rows are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from distfms.data.dataset import ParquetDataset, Partition
+from distfms.engine.memory import available_bytes, format_bytes
+from distfms.methods.contract import Context, PartialReader
+from distfms.stats.base import Folded, merge_tree
+from distfms.stats.bundle import Bundle
+
+#: Passes that a job is taken to make, for the question whether actors pay.
+_PASSES_GUESSED = 100
+#: Partitions of one shard, a power of two: their sums are added before they travel.
+_SHARD_PARTITIONS = 16
+_MEMORY = 10  # steps that L-BFGS remembers
+_ARMIJO = 1e-4
+_ROUNDING = 1e-12  # relative rise of a value that may be rounding
+_MAX_TRIALS = 25  # lengths of one step
+
+Status = Literal["converged", "max_iter", "stalled"]
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Named sums over rows; a mergeable statistic."""
+
+    arrays: Mapping[str, np.ndarray]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.arrays[name]
+
+    def merge(self, other: Sums) -> Sums:
+        """Add the sums of other rows; a name that one side lacks counts as nothing there."""
+        merged = dict(self.arrays)
+        for name, array in other.arrays.items():
+            merged[name] = merged[name] + array if name in merged else array
+        return Sums(merged)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return the sums as named arrays."""
+        return dict(self.arrays)
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Sums:
+        """Inverse of `to_arrays`."""
+        return cls(dict(arrays))
+
+
+class RowReader(Protocol):
+    """Picklable: what passes read of a partition, and what they add up over its rows."""
+
+    def read(self, partition: Partition) -> Any:
+        """Return the rows of a partition, in memory of their own; a worker keeps them."""
+
+    def sums(self, rows: Any, message: Any) -> Sums:
+        """Return sums over rows at what the message says, such as the weights of a model."""
+
+
+@dataclass(frozen=True)
+class PassReader(PartialReader):
+    """Reads the sums of one pass."""
+
+    reader: RowReader
+    message: Any
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        return {"sums": Sums}
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and add up."""
+        sums = self.reader.sums(self.reader.read(partition), self.message)
+        return Bundle({"sums": Folded((sums, Sums({})))})
+
+    def key(self) -> dict[str, Any]:
+        """Return nothing: the sums of a pass are not cached."""
+        return {"kind": "pass"}
+
+
+def one_pass(
+    context: Context, reader: Callable[[ParquetDataset, bool], RowReader], message: Any
+) -> Sums:
+    """Add up over all rows, of the training and of the separate test data, reading them anew."""
+    bundle = context.reduce(lambda *of: PassReader(reader(*of), message), cache=False)
+    sums: Sums = bundle["sums"].parts[0]
+    return sums
+
+
+class Passes:
+    """Passes over the rows of the training data, kept on actors where they fit.
+
+    Parameters
+    ----------
+    context : Context
+    reader : callable
+        ``(dataset, held_out) → RowReader``; for held-out data its sums are without entries.
+    row_values : int
+        Numbers that a row takes as `RowReader.read` returns it.
+
+    Notes
+    -----
+    A context manager; calling it with a message makes a pass. The sums have the same bits whether
+    rows are kept or read again.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        reader: Callable[[ParquetDataset, bool], RowReader],
+        row_values: int,
+    ) -> None:
+        self._context, self._reader = context, reader
+        self._dataset = context.inputs.train
+        self._n_values = row_values * self._dataset.n_rows
+        self._pool: Any = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        if not keeps_rows(8 * self._n_values):
+            return self
+        partitions = self._dataset.partitions
+        shards = [
+            partitions[first : first + _SHARD_PARTITIONS]
+            for first in range(0, len(partitions), _SHARD_PARTITIONS)
+        ]
+        largest = max(sum(p.n_rows for p in shard) for shard in shards)
+        pool = self._context.pool(
+            len(shards),
+            8 * largest * self._n_values // self._dataset.n_rows,
+            n_operations=4.0 * _PASSES_GUESSED * self._n_values,
+        )
+        self._pool = self._stack.enter_context(pool)
+        self._pool.start(partial(_read_shard, self._reader(self._dataset, False)), shards)
+        n_bytes = sum(partition.n_bytes for partition in partitions)
+        self._context.count(n_read=len(partitions), bytes_read=n_bytes)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def __call__(self, message: Any) -> Sums:
+        """Make one pass."""
+        if self._pool is None:
+            return one_pass(self._context, self._reader, message)
+        return merge_tree(self._pool.step(_shard_sums, message))
+
+
+@dataclass(frozen=True, eq=False)
+class _Shard:
+    """Rows of some partitions that follow one another."""
+
+    reader: RowReader
+    rows: list[Any]
+
+
+def _read_shard(reader: RowReader, partitions: Sequence[Partition]) -> _Shard:
+    return _Shard(reader, [reader.read(partition) for partition in partitions])
+
+
+def _shard_sums(shard: _Shard, message: Any) -> tuple[None, Sums]:
+    return None, merge_tree([shard.reader.sums(rows, message) for rows in shard.rows])
+
+
+def keeps_rows(n_bytes: int) -> bool:
+    """Tell whether workers keep rows of this size: half of the memory that there is."""
+    available = available_bytes()
+    return available is None or n_bytes <= available // 2
+
+
+def said_rows(n_bytes: int) -> str:
+    """Write what becomes of the rows between passes, for the lines before a run."""
+    size = format_bytes(n_bytes)
+    if keeps_rows(n_bytes):
+        return f"rows stay in memory between passes, about {size}"
+    return f"rows are read again for every pass: about {size} do not fit into memory"
+
+
+# --- the minimum --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Minimum:
+    """Where a search for a minimum ended, and how far it came.
+
+    Attributes
+    ----------
+    weights : numpy.ndarray
+        In the shape of the start.
+    value : float
+    gradient_norm : float
+        Euclidean norm of the gradient.
+    n_iterations : int
+    status : {"converged", "max_iter", "stalled"}
+        ``stalled``: no step along the last direction lowered the value.
+    """
+
+    weights: np.ndarray
+    value: float
+    gradient_norm: float
+    n_iterations: int
+    status: Status
+
+
+def minimise(
+    function: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    start: np.ndarray,
+    *,
+    factor: np.ndarray | None = None,
+    tol: float,
+    max_iter: int = 200,
+) -> Minimum:
+    """Minimise a smooth convex function by L-BFGS.
+
+    Parameters
+    ----------
+    function : callable
+        Weights → value and gradient.
+    start : numpy.ndarray of shape (m, P)
+    factor : numpy.ndarray of shape (m, m), optional
+        Upper Cholesky factor U of a guess UᵀU of the Hessian of each of the P columns, such as the
+        Gram matrix. The search is done on U · weights, where the Hessian is near the identity, so
+        that the number of passes does not grow with the condition of the columns.
+    tol : float
+        Norm of the gradient at which the search has converged.
+    max_iter : int
+
+    References
+    ----------
+    Nocedal, Wright, "Numerical Optimization", Algorithms 7.4 and 7.5.
+    """
+    factor = np.eye(len(start)) if factor is None else factor
+    weights = np.array(start, dtype=np.float64)
+    value, gradient = function(weights)
+    steps: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=_MEMORY)
+    status: Status = "max_iter"
+    n_iterations = 0
+    while True:
+        norm = float(np.linalg.norm(gradient))
+        if norm <= tol:
+            status = "converged"
+        if norm <= tol or n_iterations == max_iter:
+            break
+        white = solve_triangular(factor, gradient, trans=1)
+        direction = solve_triangular(factor, _direction(white, steps))
+        found = _along(function, weights, value, direction, float(np.sum(gradient * direction)))
+        if found is None:
+            status = "stalled"
+            break
+        moved = factor @ (found[0] - weights)
+        turned = solve_triangular(factor, found[2] - gradient, trans=1)
+        if np.sum(moved * turned) > 0:
+            steps.append((moved, turned))
+        weights, value, gradient = found
+        n_iterations += 1
+    return Minimum(weights, value, norm, n_iterations, status)
+
+
+def _direction(gradient: np.ndarray, steps: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Return −H⁻¹ gradient, with the inverse Hessian that the last steps suggest."""
+    direction, shares = -gradient, []
+    for moved, turned in reversed(steps):
+        shares.append(np.sum(moved * direction) / np.sum(moved * turned))
+        direction = direction - shares[-1] * turned
+    if steps:
+        moved, turned = steps[-1]
+        direction = direction * (np.sum(moved * turned) / np.sum(turned * turned))
+    for (moved, turned), share in zip(steps, reversed(shares), strict=True):
+        direction += (share - np.sum(turned * direction) / np.sum(moved * turned)) * moved
+    return direction
+
+
+def _along(
+    function: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    weights: np.ndarray,
+    value: float,
+    direction: np.ndarray,
+    slope: float,
+) -> tuple[np.ndarray, float, np.ndarray] | None:
+    """Shorten a step until the value falls enough; None if no length will do."""
+    size = 1.0
+    for _ in range(_MAX_TRIALS):
+        trial = weights + size * direction
+        found, gradient = function(trial)
+        if found <= value + _ARMIJO * size * slope + _ROUNDING * abs(value):
+            return trial, found, gradient
+        # Where the parabola through the trial is least, between 1/16 and 1/2 of its length.
+        rise, fall = found - value, -size * slope
+        share = 0.5 * fall / (rise + fall) if np.isfinite(rise) else 0.0
+        size *= min(max(share, 1.0 / 16.0), 0.5)
+    return None
