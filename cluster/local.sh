@@ -203,7 +203,7 @@ print_env() {
     [ -f "$folder/address" ] || fail "no cluster of $folder is running."
     # Where the token is, not the token: what is exported shows up in many places.
     echo "export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$folder/token"
-    # `distfms submit` and `distfms jobs` take it for --address.
+    # `distfms submit` and `ray job` take it for --address.
     echo "export RAY_API_SERVER_ADDRESS=$(cat "$folder/dashboard")"
 }
 

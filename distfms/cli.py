@@ -22,8 +22,6 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Prepare data: convert, generate, inspect.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-jobs_app = typer.Typer(help="Jobs submitted to a Ray cluster.", no_args_is_help=True)
-app.add_typer(jobs_app, name="jobs")
 
 Spec = Annotated[Path, typer.Argument(help="Job spec (YAML or JSON).")]
 Sets = Annotated[
@@ -39,18 +37,6 @@ Storage = Annotated[
         help="A storage option for URLs, as `endpoint_url=http://host:9000` or `secret=${NAME}`.",
     ),
 ]
-Head = Annotated[
-    str,
-    typer.Option(
-        "--address",
-        envvar="RAY_API_SERVER_ADDRESS",
-        help="Dashboard of the Ray head, as http://head:8265.",
-    ),
-]
-Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Accept a remote head that asks for no token.")
-]
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id that `submit` named.")]
 
 
 _debug = False
@@ -194,73 +180,41 @@ def options(
         _say(line)
 
 
-# --- jobs on a cluster --------------------------------------------------------------------------
+@app.command()
+def submit(
+    spec: Spec,
+    address: Annotated[
+        str,
+        typer.Option(
+            envvar="RAY_API_SERVER_ADDRESS",
+            help="Dashboard of the Ray head, as http://head:8265.",
+        ),
+    ],
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Show the job's output; end when and as it ends.")
+    ] = False,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Accept a remote head that asks for no token.")
+    ] = False,
+    set_: Sets = None,
+) -> None:
+    """Submit a job to a Ray cluster. The same command goes on where a killed job stopped."""
+    from distfms.runs import ray_head
+    from distfms.runs.job_spec import require_lasting
+    from distfms.runs.submit import follow, submit
 
-
-def _jobs(address: str, insecure: bool) -> Any:
-    from distfms.runs.ray_jobs import connect
-
-    return connect(address, insecure=insecure, say=_say)
+    loaded = _load(spec, set_, None, None)
+    require_lasting(loaded.place())
+    url = ray_head.dashboard_url(address)
+    client = ray_head.connect(url, insecure=insecure, say=_say)
+    id = submit(client, url, loaded, local=ray_head.is_loopback(url), say=_say)
+    if wait:
+        follow(client, url, id, _write, _say)
 
 
 def _write(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
-
-
-@app.command()
-def submit(
-    spec: Spec,
-    address: Head,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Show the job's output; end when and as it ends.")
-    ] = False,
-    insecure: Insecure = False,
-    set_: Sets = None,
-) -> None:
-    """Submit a job to a Ray cluster. The same command goes on where a killed job stopped."""
-    from distfms.runs.job_spec import require_lasting
-    from distfms.runs.ray_jobs import is_loopback
-    from distfms.runs.submit import follow, submit
-
-    loaded = _load(spec, set_, None, None)
-    require_lasting(loaded.place())
-    jobs = _jobs(address, insecure)
-    submission = submit(jobs, loaded, local=is_loopback(jobs.address), say=_say)
-    if wait:
-        follow(jobs, submission.id, _write, _say)
-
-
-@jobs_app.command("list")
-def jobs_list(address: Head, insecure: Insecure = False) -> None:
-    """List the jobs that were submitted to a cluster."""
-    table = Table(box=None, header_style="bold")
-    for name in ("job", "status", "started", "seconds"):
-        table.add_column(name, no_wrap=True)
-    for state in _jobs(address, insecure).list():
-        table.add_row(state.id, state.status, state.started, state.seconds)
-    # Ids are there to be copied: rather too wide for the terminal than cut.
-    Console(width=250).print(table)
-
-
-@jobs_app.command("status")
-def jobs_status(job: JobId, address: Head, insecure: Insecure = False) -> None:
-    """Say how a job stands."""
-    state = _jobs(address, insecure).state(job)
-    _say(f"{state.id}: {state.status}. {state.message}")
-
-
-@jobs_app.command("logs")
-def jobs_logs(job: JobId, address: Head, insecure: Insecure = False) -> None:
-    """Show what a job has printed."""
-    _write(_jobs(address, insecure).logs(job))
-
-
-@jobs_app.command("stop")
-def jobs_stop(job: JobId, address: Head, insecure: Insecure = False) -> None:
-    """End a job. Submitting its spec again goes on with what it has finished."""
-    stopped = _jobs(address, insecure).stop(job)
-    _say(f"Stopping {job}" if stopped else f"{job} had ended already")
 
 
 # --- data ---------------------------------------------------------------------------------------

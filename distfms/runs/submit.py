@@ -1,20 +1,18 @@
-"""Submitting a job to a Ray cluster, and following it to its end.
+"""Submitting a job to a Ray cluster through Ray's own client, and following it to its end.
 
 The package and the resolved spec travel; data and results stay on storage that the cluster sees.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -24,43 +22,31 @@ from distfms.errors import EngineError
 from distfms.runs import entry
 from distfms.runs.events import LOG_VARIABLE
 from distfms.runs.job_spec import JobSpec, build_spec
-from distfms.runs.ray_jobs import JobState, RayJobs
+from distfms.runs.ray_head import explained
 from distfms.runs.storage_options import refuse_clear_secrets
 from distfms.spec import expand_variables, write_yaml
 
-#: Seconds between two looks at a job's status, and before a broken log stream is opened again.
-_POLL_S = 1.0
+#: Status values after which nothing more happens to a job.
+_ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 
-#: Seconds for which a head may be silent before waiting for a job is given up.
-_PATIENCE_S = 120.0
+#: Seconds between two looks at a job, and for which a head may be silent before they end.
+_POLL_S, _PATIENCE_S = 1.0, 120.0
 
-
-@dataclass(frozen=True)
-class Submission:
-    """A job handed in.
-
-    Attributes
-    ----------
-    id : str
-        The submission id, ``distfms-NAME-HASH-ATTEMPT``.
-    joined : bool
-        Whether the job was there already, pending or running.
-    """
-
-    id: str
-    joined: bool
+Say = Callable[[str], None]
 
 
-def submit(jobs: RayJobs, spec: JobSpec, *, local: bool, say: Callable[[str], None]) -> Submission:
+def submit(client: Any, address: str, spec: JobSpec, *, local: bool, say: Say) -> str:
     """Hand a job in, unless the same job is pending or running.
 
-    The id is made of the job's name, a hash of its resolved spec and the number of the attempt:
-    submitting the same spec again goes on with what an attempt that ended badly has left in the
-    run folder.
+    The id, ``distfms-NAME-HASH-ATTEMPT``, is made of the job's name, a hash of its resolved spec
+    and the number of the attempt: submitting the same spec again goes on with what an attempt that
+    ended badly has left in the run folder.
 
     Parameters
     ----------
-    jobs : RayJobs
+    client : ray.job_submission.JobSubmissionClient
+    address : str
+        Of the head, for messages.
     spec : JobSpec
     local : bool
         Whether the cluster is on this machine, so that relative paths mean the same there.
@@ -69,7 +55,8 @@ def submit(jobs: RayJobs, spec: JobSpec, *, local: bool, say: Callable[[str], No
 
     Returns
     -------
-    Submission
+    str
+        The id of the job handed in, or of the same job that was there already.
 
     Raises
     ------
@@ -79,39 +66,47 @@ def submit(jobs: RayJobs, spec: JobSpec, *, local: bool, say: Callable[[str], No
         If the head does not take the job.
     """
     travelling = resolved(spec, local=local, say=say)
-    prefix = submission_prefix(travelling)
-    earlier = jobs.list(prefix)
-    if earlier and not earlier[-1].ended:
-        say(f"The same job is {earlier[-1].status.lower()} already: {earlier[-1].id}")
-        return Submission(earlier[-1].id, joined=True)
-    attempt = 1 + max((_attempt(state.id) for state in earlier), default=0)
+    prefix = _submission_prefix(travelling)
+    earlier = _jobs(client, address, prefix)
+    if earlier and earlier[-1].status.value not in _ENDED:
+        id = str(earlier[-1].submission_id)
+        say(f"The same job is {earlier[-1].status.value.lower()} already: {id}")
+        return id
+    attempt = 1 + (int(earlier[-1].submission_id.removeprefix(prefix)) if earlier else 0)
     id = f"{prefix}{attempt}"
-    about = {"distfms": metadata.version("distfms"), "name": spec.name, "method": spec.method}
-    with _staged(travelling) as folder:
+    kind = os.environ.get(LOG_VARIABLE)
+    with tempfile.TemporaryDirectory(prefix="distfms-submit-") as folder:
+        stage_package(Path(folder))
+        (Path(folder) / "spec.yaml").write_text(write_yaml(travelling), encoding="utf-8")
+        surroundings = {"working_dir": folder, "env_vars": {LOG_VARIABLE: kind} if kind else {}}
         try:
-            jobs.submit("python entry.py spec.yaml", id, _surroundings(folder), about)
+            with explained(address):
+                client.submit_job(
+                    entrypoint="python entry.py spec.yaml",
+                    submission_id=id,
+                    runtime_env=surroundings,
+                    metadata={"distfms": metadata.version("distfms"), "method": spec.method},
+                )
         except EngineError:
             # Somebody else may have submitted the same attempt at the same moment.
-            if id not in [state.id for state in jobs.list(prefix)]:
+            if id not in [job.submission_id for job in _jobs(client, address, prefix)]:
                 raise
             say(f"The same job has just been submitted: {id}")
-            return Submission(id, joined=True)
+            return id
     say(f"Submitted {id}" + (f" (attempt {attempt})" if attempt > 1 else ""))
-    return Submission(id, joined=False)
+    return id
 
 
-def _surroundings(folder: Path) -> dict[str, Any]:
-    """Say with what the job is to run: the package, and the kind of log that is wished here."""
-    kind = os.environ.get(LOG_VARIABLE)
-    return {"working_dir": str(folder), **({"env_vars": {LOG_VARIABLE: kind}} if kind else {})}
+def _jobs(client: Any, address: str, prefix: str) -> list[Any]:
+    """Details of a job's attempts, the latest last."""
+    with explained(address):
+        jobs = client.list_jobs()
+    pattern = re.compile(re.escape(prefix) + r"\d+")
+    found = [job for job in jobs if pattern.fullmatch(job.submission_id or "")]
+    return sorted(found, key=lambda job: int(job.submission_id.removeprefix(prefix)))
 
 
-def _attempt(id: str) -> int:
-    number = id.rpartition("-")[2]
-    return int(number) if number.isdigit() else 0
-
-
-def submission_prefix(content: Mapping[str, Any]) -> str:
+def _submission_prefix(content: Mapping[str, Any]) -> str:
     """Id of a job without the number of the attempt; the engine does not count."""
     counted = {key: value for key, value in content.items() if key != "engine"}
     text = json.dumps(counted, sort_keys=True, separators=(",", ":"))
@@ -121,7 +116,7 @@ def submission_prefix(content: Mapping[str, Any]) -> str:
 # --- what travels -------------------------------------------------------------------------------
 
 
-def resolved(spec: JobSpec, *, local: bool, say: Callable[[str], None]) -> dict[str, Any]:
+def resolved(spec: JobSpec, *, local: bool, say: Say) -> dict[str, Any]:
     """Return the spec as the cluster is to read it: absolute paths, engine ray.
 
     Raises
@@ -134,7 +129,9 @@ def resolved(spec: JobSpec, *, local: bool, say: Callable[[str], None]) -> dict[
     refuse_clear_secrets(spec.output_options, "output.storage_options")
     made_absolute: list[str] = []
 
-    def absolute(path: str) -> str:
+    def absolute(path: Any) -> Any:
+        if path is None or isinstance(path, list):
+            return path and [absolute(one) for one in path]
         expanded = expand_variables(path)
         if is_url(expanded):
             return expanded
@@ -144,16 +141,17 @@ def resolved(spec: JobSpec, *, local: bool, say: Callable[[str], None]) -> dict[
         return str(full.absolute())
 
     content = spec.to_mapping()
-    data = content["data"]
-    for section, key in ((data, "path"), (data, "test_path"), (data.get("long") or {}, "labels")):
-        value = section.get(key)
-        if value is not None:
-            section[key] = absolute(value) if isinstance(value, str) else [*map(absolute, value)]
-    if isinstance(content["output"], str):
-        content["output"] = absolute(content["output"])
+    data, output, engine = content["data"], content["output"], content["engine"]
+    data |= {key: absolute(data[key]) for key in ("path", "test_path")}
+    if data["long"]:
+        data["long"]["labels"] = absolute(data["long"]["labels"])
+    if isinstance(output, str):
+        content["output"] = absolute(output)
     else:
-        content["output"]["path"] = absolute(content["output"]["path"])
-    content["engine"] = _on_ray(content["engine"])
+        output["path"] = absolute(output["path"])
+    if engine["kind"] != "ray":  # what was said of another engine is dropped
+        engine |= {"workers": None, "processes": False}
+    engine |= {"kind": "ray", "address": "auto"}
     build_spec(content)
     if made_absolute and not local:
         say(
@@ -163,32 +161,8 @@ def resolved(spec: JobSpec, *, local: bool, say: Callable[[str], None]) -> dict[
     return content
 
 
-def _on_ray(engine: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the engine section for the cluster; what was said of another engine is dropped."""
-    kept = dict(engine)
-    if kept.pop("kind") != "ray":
-        for key in ("workers", "processes", "address"):
-            kept.pop(key, None)
-    return {**kept, "kind": "ray", "address": "auto"}
-
-
-@contextmanager
-def _staged(content: Mapping[str, Any]) -> Iterator[Path]:
-    """Make a folder with all that travels, for as long as it is uploaded."""
-    with tempfile.TemporaryDirectory(prefix="distfms-submit-") as name:
-        folder = Path(name)
-        stage_package(folder)
-        (folder / "spec.yaml").write_text(write_yaml(content), encoding="utf-8")
-        yield folder
-
-
 def stage_package(folder: Path) -> None:
-    """Copy this distfms into a folder, so that Python started there finds it.
-
-    Parameters
-    ----------
-    folder : Path
-    """
+    """Copy this distfms into a folder, so that Python started there finds it."""
     package = Path(entry.__file__).resolve().parents[1]
     ignored = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
     shutil.copytree(package, folder / package.name, ignore=ignored)
@@ -203,134 +177,60 @@ def stage_package(folder: Path) -> None:
 # --- following ----------------------------------------------------------------------------------
 
 
-def wait(jobs: RayJobs, id: str, write: Callable[[str], None], poll_s: float = _POLL_S) -> JobState:
-    """Show what a job prints until it has ended.
-
-    Only the status counts: a log stream that ends is opened again, one that broke off too.
-
-    Parameters
-    ----------
-    jobs : RayJobs
-    id : str
-    write : callable
-        Receives the log's text piece by piece, each once.
-    poll_s : float
-        Seconds between two looks at the status.
-
-    Returns
-    -------
-    JobState
-        Of the ended job.
-
-    Raises
-    ------
-    EngineError
-        If the head stays silent. The job may go on.
-    """
-    return asyncio.run(_wait(jobs, id, _Log(write), poll_s))
-
-
-def follow(
-    jobs: RayJobs, id: str, write: Callable[[str], None], say: Callable[[str], None]
-) -> None:
+def follow(client: Any, address: str, id: str, write: Say, say: Say) -> None:
     """Show what a job prints, and return when it has succeeded.
 
     Raises
     ------
     EngineError
-        If the job failed or was stopped, with its own error, or if the head stays silent.
+        If the job failed or was stopped, with its own error, or if the head stays silent, when the
+        job may go on.
     """
     try:
-        state = wait(jobs, id, write)
+        job, log = _ended(client, address, id, write)
     except KeyboardInterrupt:
         say(
-            f"The job goes on. To end it: distfms jobs stop {id} --address {jobs.address}; to "
-            "follow it again, submit the same spec with --wait."
+            f"The job goes on. To end it: ray job stop {id} --address {address}; to follow it "
+            "again, submit the same spec with --wait."
         )
         raise
-    require_success(jobs, state)
-    say(f"{id}: {state.status}")
-
-
-def require_success(jobs: RayJobs, state: JobState) -> None:
-    """Raise unless a job has succeeded.
-
-    Raises
-    ------
-    EngineError
-        With the job's own error.
-    """
-    if state.status == "SUCCEEDED":
-        return
-    if state.status == "STOPPED":
+    status = job.status.value
+    if status == "STOPPED":
         raise EngineError(
-            f"The job {state.id} was stopped. Submit the same spec again; it goes on from the "
-            "stages that were finished."
+            f"The job {id} was stopped. Submit the same spec again; it goes on from the stages "
+            "that were finished."
         )
-    raise EngineError(f"The job {state.id} {state.status.lower()}: {_own_error(jobs, state)}")
+    if status != "SUCCEEDED":
+        raise EngineError(f"The job {id} {status.lower()}: {_own_error(job, log, address)}")
+    say(f"{id}: {status}")
 
 
-def _own_error(jobs: RayJobs, state: JobState) -> str:
+def _ended(client: Any, address: str, id: str, write: Say) -> tuple[Any, str]:
+    """Write what a job prints until it has ended; return its details and all it has printed."""
+    log, heard_s = "", time.monotonic()
+    while True:
+        try:
+            with explained(address):
+                job = client.get_job_info(id)
+                now = client.get_job_logs(id)
+            heard_s = time.monotonic()
+            write(now[len(log) :])
+            log = max(log, now, key=len)
+            if job.status.value in _ENDED:
+                return job, log
+        except EngineError:
+            if time.monotonic() - heard_s > _PATIENCE_S:
+                raise
+        # The whole log comes each time: a long one more seldom.
+        time.sleep(_POLL_S * min(1 + len(log) / 1e5, 30))
+
+
+def _own_error(job: Any, log: str, address: str) -> str:
     """Find the error that the job printed; else what Ray says about its end."""
-    lines = [line for line in jobs.logs(state.id).splitlines() if line.strip()]
+    lines = [line for line in log.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("Error: ")]
     if errors:
         return errors[-1].removeprefix("Error: ")
     started = any(line.startswith("Running entrypoint") for line in lines)
-    told = lines[-1].strip() if started else " ".join(state.message.split())[:1000]
-    return f"{told} (all of its output: distfms jobs logs {state.id} --address {jobs.address})"
-
-
-class _Log:
-    """Writes each piece of a log once, however often its beginning is sent."""
-
-    def __init__(self, write: Callable[[str], None]) -> None:
-        self._write = write
-        self._n_written = 0
-
-    def take(self, text: str, start: int) -> None:
-        """Take text that begins ``start`` characters after the log's beginning."""
-        fresh = text[max(self._n_written - start, 0) :]
-        if fresh:
-            self._write(fresh)
-            self._n_written = start + len(text)
-
-
-async def _wait(jobs: RayJobs, id: str, log: _Log, poll_s: float) -> JobState:
-    tail = asyncio.create_task(_tail(jobs, id, log, poll_s))
-    try:
-        state = await _ended(jobs, id, poll_s)
-    finally:
-        tail.cancel()
-        with suppress(asyncio.CancelledError):
-            await tail
-    # What the stream had not yet brought.
-    with suppress(EngineError):
-        log.take(await asyncio.to_thread(jobs.logs, id), 0)
-    return state
-
-
-async def _tail(jobs: RayJobs, id: str, log: _Log, pause_s: float) -> None:
-    while True:
-        position = 0
-        # Whatever the stream breaks with: whether the job lives is for its status to say.
-        with suppress(Exception):
-            async for text in jobs.tail(id):
-                log.take(text, position)
-                position += len(text)
-        await asyncio.sleep(pause_s)
-
-
-async def _ended(jobs: RayJobs, id: str, poll_s: float) -> JobState:
-    heard = time.monotonic()
-    while True:
-        try:
-            state = await asyncio.to_thread(jobs.state, id)
-            heard = time.monotonic()
-        except EngineError:
-            if time.monotonic() - heard > _PATIENCE_S:
-                raise
-        else:
-            if state.ended:
-                return state
-        await asyncio.sleep(poll_s)
+    told = lines[-1].strip() if started else " ".join((job.message or "").split())[:1000]
+    return f"{told} (all of its output: ray job logs {job.submission_id} --address {address})"

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from distfms.engine.store import locate
-from distfms.runs import ray_jobs
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
+from distfms.runs.ray_head import connect
 from distfms.runs.submit import submit
 from tests.e2e.jobs import judgments_job, results, stage, write_judgments
 from tests.faults.test_resume import killed
@@ -90,7 +90,7 @@ def jobs(cluster, monkeypatch):
     for name, value in cluster.variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
-    return ray_jobs.connect(cluster.address)
+    return connect(cluster.address)
 
 
 @pytest.fixture(scope="module")
@@ -142,19 +142,13 @@ def _scraped(target: str) -> list[str]:
         return []  # of a part of Ray that is not there on one machine
 
 
-def test_asking_about_jobs(cluster, digits):
+def test_ray_knows_the_job(jobs, digits):
     (id,) = [word for word in digits[1].stdout.split() if word.endswith("-1")][:1]
-    listed = cluster.distfms("jobs", "list", COLUMNS="30")
-    assert id in listed.stdout
-    assert "SUCCEEDED" in listed.stdout
-    assert cluster.distfms("jobs", "status", id).stdout.startswith(f"{id}: SUCCEEDED")
-    logs = cluster.distfms("jobs", "logs", id).stdout
+    (job,) = [job for job in jobs.list_jobs() if job.submission_id == id]
+    assert job.status.value == "SUCCEEDED"
+    logs = jobs.get_job_logs(id)
     assert logs in digits[1].stdout
     assert "Report: " in logs
-    assert "ended already" in cluster.distfms("jobs", "stop", id).stdout
-    unknown = cluster.distfms("jobs", "status", "distfms-nothing-1")
-    assert unknown.returncode == 2
-    assert "knows no job" in unknown.stderr
 
 
 def test_token_shows_nowhere(cluster, digits, jobs):
@@ -162,7 +156,7 @@ def test_token_shows_nowhere(cluster, digits, jobs):
     assert cluster.token not in result.stdout + result.stderr
     for path in output.rglob("*"):
         assert not path.is_file() or cluster.token.encode() not in path.read_bytes(), path
-    assert cluster.token not in str(jobs._client.list_jobs())
+    assert cluster.token not in str(jobs.list_jobs())
     assert not [line for line in cluster.processes() if cluster.token in line]
     assert (cluster.folder / "token").stat().st_mode & 0o077 == 0
 
@@ -173,7 +167,7 @@ def test_wrong_or_missing_token(cluster, tmp_path):
     assert wrong.returncode == 1
     assert "does not accept the token" in wrong.stderr
     assert wrong.stderr.count("\n") == 1
-    none = cluster.distfms("jobs", "list", RAY_AUTH_MODE="disabled")
+    none = cluster.distfms("submit", DIGITS, RAY_AUTH_MODE="disabled")
     assert none.returncode == 1
     assert "asks for a token" in none.stderr
 
@@ -232,17 +226,16 @@ def test_killed_run_goes_on_on_the_cluster(cluster, tmp_path):
 @pytest.mark.slow
 def test_stopped_job_is_submitted_again(cluster, jobs, tmp_path):
     spec = judgments_job(write_judgments(tmp_path / "data"), tmp_path / "runs")
-    first = submit(jobs, spec, local=True, say=lambda line: None)
-    again = submit(jobs, spec, local=True, say=lambda line: None)
-    assert (again.id, again.joined) == (first.id, True)
-    _until(lambda: jobs.state(first.id).status != "PENDING")
-    assert jobs.stop(first.id)
-    _until(lambda: jobs.state(first.id).ended)
-    assert jobs.state(first.id).status == "STOPPED"
+    first, again = (submit(jobs, "", spec, local=True, say=lambda line: None) for _ in range(2))
+    assert again == first
+    _until(lambda: jobs.get_job_status(first).value != "PENDING")
+    assert jobs.stop_job(first)
+    _until(lambda: jobs.get_job_status(first).is_terminal())
+    assert jobs.get_job_status(first).value == "STOPPED"
     (tmp_path / "job.yaml").write_text(spec.to_yaml())
     result = cluster.distfms("submit", tmp_path / "job.yaml", "--wait")
     assert result.returncode == 0, result.stdout + result.stderr
-    assert f"{first.id[:-1]}2: SUCCEEDED" in result.stdout
+    assert f"{first[:-1]}2: SUCCEEDED" in result.stdout
 
 
 def _until(condition, seconds=60.0):
@@ -263,6 +256,6 @@ def test_zz_stop_ends_the_cluster_and_nothing_else(cluster):
         other.kill()
     _until(lambda: not _command_lines(temp))
     assert cluster.script("status", check=False).returncode == 3
-    gone = cluster.distfms("jobs", "list")
+    gone = cluster.distfms("submit", DIGITS)
     assert gone.returncode == 1
     assert "There is no Ray dashboard" in gone.stderr

@@ -4,13 +4,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from distfms.errors import EngineError, SpecError
 from distfms.runs import entry, submit
 from distfms.runs.job_spec import build_spec, load_spec
-from distfms.runs.ray_jobs import JobState
+
+ADDRESS = "http://127.0.0.1:8265"
 
 
 def spec(**changes):
@@ -25,40 +27,35 @@ def spec(**changes):
 
 
 def state(id, status, message=""):
-    return JobState(id, status, message, {}, None, None)
+    return SimpleNamespace(submission_id=id, status=SimpleNamespace(value=status), message=message)
 
 
 class Head:
-    """Jobs of a head that exists in memory."""
+    """Jobs of a head that exists in memory, behind the methods of Ray's client."""
 
-    address = "http://127.0.0.1:8265"
-
-    def __init__(self, *states, logs=""):
-        self.states = {s.id: s for s in states}
-        self.text = logs
+    def __init__(self):
+        self.states = {}
         self.submitted = []
 
-    def list(self, prefix=""):
-        return [s for s in self.states.values() if s.id.startswith(prefix)]
+    def list_jobs(self):
+        # Drivers that were not submitted have no id.
+        return [state(None, "RUNNING"), *self.states.values()]
 
-    def submit(self, entrypoint, id, runtime_env, metadata):
-        if id in self.states:
-            raise EngineError(f"Job with submission_id {id} already exists.")
+    def submit_job(self, entrypoint, submission_id, runtime_env, metadata):
+        if submission_id in self.states:
+            raise RuntimeError(f"Job with submission_id {submission_id} already exists.")
         folder = Path(runtime_env["working_dir"])
         files = {str(p.relative_to(folder)): p for p in folder.rglob("*") if p.is_file()}
         self.submitted.append(
             {
                 "entrypoint": entrypoint,
-                "id": id,
+                "id": submission_id,
                 "files": {name: path.read_bytes() for name, path in files.items()},
                 "metadata": metadata,
-                "env_vars": runtime_env.get("env_vars", {}),
+                "env_vars": runtime_env["env_vars"],
             }
         )
-        self.states[id] = state(id, "PENDING")
-
-    def logs(self, id):
-        return self.text
+        self.states[submission_id] = state(submission_id, "PENDING")
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +64,8 @@ def ray_engine(monkeypatch):
 
 
 def hand_in(head, job, said=None):
-    return submit.submit(head, job, local=True, say=(said if said is not None else []).append)
+    say = (said if said is not None else []).append
+    return submit.submit(head, ADDRESS, job, local=True, say=say)
 
 
 # --- what travels -------------------------------------------------------------------------------
@@ -164,148 +162,106 @@ def test_output_on_object_storage_travels_without_secrets():
 
 
 def test_name_is_made_of_spec_and_attempt():
-    head = Head()
-    first = hand_in(head, spec())
-    assert first.id.startswith("distfms-small-")
-    assert first.id.endswith("-1")
-    assert hand_in(Head(), spec(engine={"workers": 5, "retries": 1})).id == first.id
+    first = hand_in(Head(), spec())
+    assert first.startswith("distfms-small-")
+    assert first.endswith("-1")
+    assert hand_in(Head(), spec(engine={"workers": 5, "retries": 1})) == first
     others = [spec(seed=1), spec(output="/data/other"), spec(multiselect={"budget": 13})]
-    assert len({hand_in(Head(), other).id for other in others} | {first.id}) == 4
+    assert len({hand_in(Head(), other) for other in others} | {first}) == 4
 
 
 @pytest.mark.parametrize("status", ["FAILED", "STOPPED", "SUCCEEDED"])
 def test_next_attempt(status):
     head = Head()
-    first = hand_in(head, spec()).id
-    head.states[first] = state(first, status)
-    second = hand_in(head, spec())
-    assert second.id == first[:-1] + "2"
-    head.states[second.id] = state(second.id, status)
-    assert hand_in(head, spec()).id == first[:-1] + "3"
-    assert len(head.submitted) == 3
+    first = hand_in(head, spec())
+    for attempt in range(2, 12):
+        head.states[next(reversed(head.states))] = state(next(reversed(head.states)), status)
+        assert hand_in(head, spec()) == f"{first[:-1]}{attempt}"
+    assert len(head.submitted) == 11
 
 
 @pytest.mark.parametrize("status", ["PENDING", "RUNNING"])
 def test_job_under_way_is_joined(status):
     head, said = Head(), []
-    first = hand_in(head, spec()).id
+    first = hand_in(head, spec())
     head.states[first] = state(first, status)
-    again = hand_in(head, spec(), said)
-    assert (again.id, again.joined) == (first, True)
+    assert hand_in(head, spec(), said) == first
     assert len(head.submitted) == 1
     assert status.lower() in said[0]
 
 
 def test_two_submit_at_the_same_moment():
-    head = Head()
-    known = head.list
-    first = hand_in(head, spec()).id
-    answers = [[], None]
-
-    def late(prefix=""):
-        answer = answers.pop(0)
-        return known(prefix) if answer is None else answer
-
-    head.list = late
-    second = hand_in(head, spec())
-    assert (second.id, second.joined) == (first, True)
+    head, said = Head(), []
+    known, answers = head.list_jobs, [list]
+    first = hand_in(head, spec())
+    head.list_jobs = lambda: (answers.pop() if answers else known)()
+    assert hand_in(head, spec(), said) == first
+    assert said == [f"The same job has just been submitted: {first}"]
 
 
 # --- following ----------------------------------------------------------------------------------
 
-LOG = "one\ntwo\nthree\nfour\n"
+
+class Followed:
+    """A job whose looks go through some statuses (or errors) and logs."""
+
+    def __init__(self, *looks, message=""):
+        self.looks = list(looks)
+        self.message = message
+
+    def get_job_info(self, id):
+        status, self.text = self.looks.pop(0)
+        if isinstance(status, BaseException):
+            raise status
+        return state(id, status, self.message)
+
+    def get_job_logs(self, id):
+        return self.text
 
 
-class Followed(Head):
-    """A job whose log stream and status come from scripts."""
-
-    def __init__(self, streams, states, logs=LOG):
-        super().__init__(logs=logs)
-        self.streams, self.script = list(streams), list(states)
-
-    async def tail(self, id):
-        if not self.streams:
-            return
-        for piece in self.streams.pop(0):
-            if isinstance(piece, Exception):
-                raise piece
-            yield piece
-
-    def state(self, id):
-        found = self.script.pop(0) if len(self.script) > 1 else self.script[0]
-        if isinstance(found, Exception):
-            raise found
-        return found if isinstance(found, JobState) else state(id, found)
-
-
-def followed(head):
+def follow(head, monkeypatch, said=None):
+    """Follow a job without waiting; what was written."""
     written = []
-    return submit.wait(head, "job", written.append, poll_s=0.02), "".join(written)
+    monkeypatch.setattr(submit.time, "sleep", lambda seconds: None)
+    submit.follow(head, ADDRESS, "job", written.append, (said if said is not None else []).append)
+    return "".join(written)
 
 
-def test_ended_stream_is_no_end():
-    head = Followed([["one\n"], ["one\n", "two\n"]], ["PENDING", *["RUNNING"] * 5, "SUCCEEDED"])
-    end, text = followed(head)
-    assert end.status == "SUCCEEDED"
-    assert text == LOG
-    assert head.streams == []
-
-
-def test_broken_stream_is_opened_again():
-    broken = [["one\n", RuntimeError("WebSocket closed")], [OSError("gone")], ["one\ntwo\n"]]
-    head = Followed(broken, [*["RUNNING"] * 8, "FAILED"])
-    end, text = followed(head)
-    assert end.status == "FAILED"
-    assert text == LOG
-    assert head.streams == []
-
-
-def test_stream_that_brings_all_is_written_once():
-    assert followed(Followed([[LOG]], [*["RUNNING"] * 2, "SUCCEEDED"]))[1] == LOG
-
-
-def test_head_that_is_silent_for_a_while():
-    silent = EngineError("The head does not answer")
-    head = Followed([], ["RUNNING", silent, silent, "RUNNING", "SUCCEEDED"])
-    assert followed(head)[0].status == "SUCCEEDED"
+def test_a_log_is_written_once(monkeypatch):
+    said = []
+    lost = ConnectionError("nobody there")
+    looks = [("PENDING", ""), ("RUNNING", "one\n"), (lost, ""), ("RUNNING", "one\nt")]
+    head = Followed(*looks, ("RUNNING", ""), ("SUCCEEDED", "one\ntwo\n"))
+    assert follow(head, monkeypatch, said) == "one\ntwo\n"
+    assert said == ["job: SUCCEEDED"]
 
 
 def test_head_that_stays_silent(monkeypatch):
-    monkeypatch.setattr(submit, "_PATIENCE_S", 0.1)
-    head = Followed([], ["RUNNING", EngineError("The head does not answer")])
-    with pytest.raises(EngineError, match="does not answer"):
-        followed(head)
+    monkeypatch.setattr(submit, "_PATIENCE_S", -1.0)
+    with pytest.raises(EngineError, match=r"does not answer any more.*ray job list"):
+        follow(Followed(("RUNNING", ""), (ConnectionError(), "")), monkeypatch)
 
 
-def follow(head, said=None):
-    submit.follow(head, "job", lambda text: None, (said if said is not None else []).append)
-
-
-def test_outcomes():
-    said = []
-    follow(Followed([], ["SUCCEEDED"]), said)
-    assert said == ["job: SUCCEEDED"]
-    logs = "Reading\nError: the column y is missing\nmore\n"
-    with pytest.raises(EngineError, match="job failed: the column y is missing") as error:
-        follow(Followed([], ["FAILED"], logs))
+@pytest.mark.parametrize(
+    ("status", "log", "told"),
+    [
+        ("FAILED", "Reading\nError: the column y is missing\nmore\n", "failed: the column y is m"),
+        ("FAILED", "Running entrypoint\nTraceback\nZeroDivisionError: 1/0\n", "ZeroDivisionError"),
+        ("FAILED", "setting up\n", r"failed: no space for the package .*ray job logs job"),
+        ("STOPPED", "", "was stopped"),
+    ],
+)
+def test_outcomes(status, log, told, monkeypatch):
+    with pytest.raises(EngineError, match=told) as error:
+        follow(Followed((status, log), message="no space for\nthe package"), monkeypatch)
     assert error.value.exit_code == 1
-    with pytest.raises(EngineError, match=r"failed: .*ZeroDivisionError"):
-        follow(Followed([], ["FAILED"], "Running entrypoint\nTraceback\nZeroDivisionError: 1/0\n"))
-    with pytest.raises(EngineError, match=r"failed: no space for the package .*jobs logs job"):
-        follow(Followed([], [state("job", "FAILED", "no space for\nthe package")], "setting up\n"))
-    with pytest.raises(EngineError, match="was stopped"):
-        follow(Followed([], ["STOPPED"]))
 
 
 def test_interrupt_says_that_the_job_goes_on(monkeypatch):
-    def interrupted(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(submit, "wait", interrupted)
     said = []
     with pytest.raises(KeyboardInterrupt):
-        follow(Head(), said)
-    assert "distfms jobs stop job" in said[0]
+        follow(Followed(("RUNNING", ""), (KeyboardInterrupt(), "")), monkeypatch, said)
+    assert "ray job stop job --address" in said[0]
 
 
 # --- the entry point ----------------------------------------------------------------------------
