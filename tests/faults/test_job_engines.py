@@ -44,7 +44,9 @@ def test_same_bits(
     assert all(passed == [1] * case.n_partitions for passed in plan.reads())
     assert len(plan.reads()) >= 2
     stages = manifest(folder)["stages"]
-    assert sum(stage.get("n_read", 0) for stage in stages) == case.n_partitions * len(plan.reads())
+    # A generalised linear model is fitted to rows that actors read, where no mishap is looked for.
+    n_reads = len(plan.reads()) + (kind == "glm")
+    assert sum(stage.get("n_read", 0) for stage in stages) == case.n_partitions * n_reads
     nothing_half_written(tmp_path / "runs", folder)
 
 
