@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.stats
+import scipy.special
 
 from distfms.errors import SpecError
 from distfms.methods.multiselect.curves import FoldResult, losses_along
@@ -96,7 +96,7 @@ def half_width(found: FoldMeans, level: float) -> np.ndarray:
     ndarray of shape (n,)
         NaN where fewer than two folds have a number.
     """
-    quantile = scipy.stats.t.ppf(0.5 + level / 2, np.maximum(found.n_known - 1, 1))
+    quantile = scipy.special.stdtrit(np.maximum(found.n_known - 1, 1), 0.5 + level / 2)
     return quantile * found.standard_error
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.stats
+import scipy.special
 from numpy.typing import ArrayLike
 
 from distfms.errors import DataError, SpecError
@@ -104,7 +104,7 @@ def delete_m_jackknife(
     centre = g * estimate - np.sum((1.0 - share) * parts, axis=0)
     pseudo = h * estimate - (h - 1.0) * parts
     standard_error = np.sqrt(np.mean((pseudo - centre) ** 2 / (h - 1.0), axis=0))
-    half = scipy.stats.t.ppf(0.5 + level / 2, g - 1) * standard_error
+    half = scipy.special.stdtrit(g - 1, 0.5 + level / 2) * standard_error
     return Interval(
         estimate=estimate,
         standard_error=standard_error,

@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 
 from distfms.errors import DataError
 
@@ -111,6 +110,8 @@ def ndcg(scores: np.ndarray, relevance: np.ndarray, cutoff: int = CUTOFF) -> np.
         return None
     cumulated = np.concatenate(([0.0], np.cumsum(discount)))
     cumulated = np.append(cumulated, np.full(len(gain) - len(discount), cumulated[-1]))
+    from scipy.stats import rankdata
+
     first = rankdata(-scores, "min", axis=0).astype(np.intp)
     last = rankdata(-scores, "max", axis=0).astype(np.intp)
     share = (cumulated[last] - cumulated[first - 1]) / (last - first + 1)
