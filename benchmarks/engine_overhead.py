@@ -29,11 +29,12 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from generators import GRAM
 
 from distfms.data.batches import ColumnPlan, read_rows
 from distfms.data.dataset import ParquetDataset, PartitionReader, open_dataset
 from distfms.data.roles import resolve_roles
-from distfms.data.synthetic import make
+from distfms.data.synthetic import generate
 from distfms.engine import Executor, LocalExecutor, Unit, make_executor, map_reduce
 from distfms.engine.graph import UnitRunner, build_graph
 from distfms.engine.retry import RetryPolicy
@@ -177,8 +178,8 @@ def report_pass(
     executors: dict[str, Executor], n_rows: int, data: Path | None, repeats: int
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="distfms-bench-", dir=data) as folder:
-        make(
-            "gram", Path(folder) / "rows", n_rows, rows_per_shard=ROWS_PER_FILE,
+        generate(
+            GRAM, Path(folder) / "rows", n_rows, rows_per_shard=ROWS_PER_FILE,
             n_features=COLUMNS - 1, workers=WORKERS,
         )  # fmt: skip
         dataset = open_dataset(Path(folder) / "rows")

@@ -80,7 +80,14 @@ def main() -> None:
     for form, parameters in FORMS.items():
         with data_folder(args.data) as scratch:
             folder = scratch / "judgments"
-            make("judgments", folder, args.rows, shards=8, n_attributes=N_ATTRIBUTES, **parameters)
+            make(
+                "judgments",
+                folder,
+                args.rows,
+                rows_per_shard=-(-args.rows // 8),
+                n_attributes=N_ATTRIBUTES,
+                **parameters,
+            )
             n_judgments, measured = in_one_blas_thread(partial(measure, folder, args.repeats))
         for name, rounds in measured.items():
             rates = [n_judgments / wall / 1e6 for wall, _ in rounds]

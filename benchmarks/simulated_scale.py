@@ -34,11 +34,12 @@ from typing import Any
 
 import numpy as np
 from engine_overhead import COLUMNS, WORKERS, Single, add, moments, nothing, opened
+from generators import GRAM
 
 from distfms.data.batches import ColumnPlan
 from distfms.data.dataset import ParquetDataset, open_dataset
 from distfms.data.roles import resolve_roles
-from distfms.data.synthetic import make
+from distfms.data.synthetic import generate
 from distfms.engine import Executor, LocalExecutor, Unit, make_pool, map_reduce
 from distfms.engine.batches import batch_size
 from distfms.engine.graph import UnitRunner, build_graph
@@ -395,8 +396,8 @@ def measure_and_validate(args: argparse.Namespace) -> dict[str, Costs]:
     """Costs by engine and workers; prints how far simulated passes are from real ones."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(dir=args.data))
-        make(
-            "gram", Path(folder) / "rows", args.rows, rows_per_shard=max(args.rows // 8, 1),
+        generate(
+            GRAM, Path(folder) / "rows", args.rows, rows_per_shard=max(args.rows // 8, 1),
             n_features=COLUMNS - 1, workers=WORKERS,
         )  # fmt: skip
         dataset = open_dataset(Path(folder) / "rows")

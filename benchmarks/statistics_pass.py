@@ -28,12 +28,13 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from generators import GRAM
 
 from distfms.data.batches import ColumnPlan, RowBatch, read_rows
 from distfms.data.dataset import ParquetDataset, Partition, open_dataset
 from distfms.data.folds import FoldPlan
 from distfms.data.roles import resolve_roles
-from distfms.data.synthetic import make
+from distfms.data.synthetic import generate
 from distfms.engine import LocalExecutor, Unit, map_reduce
 from distfms.stats.base import Folded
 from distfms.stats.comoments import CoMoments
@@ -208,7 +209,14 @@ def main() -> None:
     for n_columns, n_rows in ((TALL, args.rows), (WIDE, max(args.rows // 5, FILES))):
         with data_folder(args.data) as scratch:
             folder = scratch / "gram"
-            make("gram", folder, n_rows, shards=FILES, n_features=n_columns - 1, workers=WORKERS)
+            generate(
+                GRAM,
+                folder,
+                n_rows,
+                rows_per_shard=-(-n_rows // FILES),
+                n_features=n_columns - 1,
+                workers=WORKERS,
+            )
             report(f"{n_rows} × {n_columns}", measure(folder, args.repeats))
             sys.stdout.flush()
 

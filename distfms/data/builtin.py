@@ -10,13 +10,13 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distfms.data.catalog import Entry, by_name, require
 from distfms.data.write import ShardWriter, writing_to
 from distfms.errors import SpecError, nearest
 
@@ -27,83 +27,10 @@ _CACHE_VARIABLE = "DISTFMS_CACHE"
 _N_SHARDS = 4
 
 
-@dataclass(frozen=True)
-class Builtin:
-    """An embedded dataset.
-
-    Parameters
-    ----------
-    name, description : str
-    target, id : str
-        Roles of two of its columns; all others are features.
-    version : int
-        Raised whenever the rows written change.
-    options : mapping
-        Defaults by name.
-    table : callable
-        ``table(**options) -> pyarrow.Table``.
-    """
-
-    name: str
-    description: str
-    target: str
-    id: str
-    version: int
-    options: Mapping[str, Any]
-    table: Callable[..., pa.Table]
-
-    def __call__(
-        self, folder: str | os.PathLike[str], options: Mapping[str, Any] | None = None
-    ) -> Path:
-        """Write the dataset to a folder.
-
-        Parameters
-        ----------
-        folder : path
-            Must not exist, or be empty.
-        options : mapping, optional
-
-        Returns
-        -------
-        Path
-            ``folder``.
-
-        Raises
-        ------
-        SpecError
-            If an option is unknown or impossible.
-        DataError
-            If the folder is taken or cannot be written.
-        """
-        table = self.table(**self.resolve(options))
-        with ShardWriter(folder, table.schema, -(-table.num_rows // _N_SHARDS)) as writer:
-            writer.write(table)
-        return Path(folder)
-
-    def resolve(self, options: Mapping[str, Any] | None) -> dict[str, Any]:
-        """All options, those given in place of the defaults.
-
-        Raises
-        ------
-        SpecError
-            If a name is unknown or a value has the wrong type.
-        """
-        given = dict(options or {})
-        for name, value in given.items():
-            if name not in self.options:
-                raise SpecError(
-                    f"builtin {self.name!r} has no option {name!r}."
-                    + (nearest(name, list(self.options)) if self.options else " It has none.")
-                )
-            kind = type(self.options[name])
-            if type(value) is not kind:
-                raise SpecError(f"option {name!r} is {value!r}; it has to be {kind.__name__}.")
-        return {**self.options, **given}
-
-    def folder_name(self, options: Mapping[str, Any] | None = None) -> str:
-        """Name of its folder in the cache."""
-        content = json.dumps(self.resolve(options), sort_keys=True).encode()
-        return f"{self.name}-v{self.version}-{hashlib.sha256(content).hexdigest()[:8]}"
+def folder_name(entry: Entry, options: Mapping[str, Any] | None = None) -> str:
+    """Return the name of an embedded dataset's folder in the cache."""
+    content = json.dumps(entry.resolve(options or {}), sort_keys=True).encode()
+    return f"{entry.name}-v{entry.version}-{hashlib.sha256(content).hexdigest()[:8]}"
 
 
 def builtin_dataset(
@@ -111,7 +38,7 @@ def builtin_dataset(
     cache_folder: str | os.PathLike[str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Folder of an embedded dataset; written when it is not there yet.
+    """Return the folder of an embedded dataset; it is written when it is not there yet.
 
     Parameters
     ----------
@@ -138,40 +65,35 @@ def builtin_dataset(
 
     if name not in BUILTIN:
         raise SpecError(f"no builtin dataset {name!r}.{nearest(name, list(BUILTIN))}")
-    dataset = BUILTIN[name]
+    entry = BUILTIN[name]
     parent = Path(cache_folder) if cache_folder is not None else default_cache_folder()
-    folder = parent / "builtin" / dataset.folder_name(options)
+    folder = parent / "builtin" / folder_name(entry, options)
     if folder.is_dir():
         return folder
     with writing_to(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(folder.with_name(f".{folder.name}.lock")):
             if not folder.is_dir():
-                dataset(folder, options)
+                table = entry.make(**entry.resolve(options or {}))
+                with ShardWriter(folder, table.schema, -(-table.num_rows // _N_SHARDS)) as writer:
+                    writer.write(table)
     return folder
 
 
 def default_cache_folder() -> Path:
-    """Where embedded datasets are kept when nothing else is said.
-
-    Returns
-    -------
-    Path
-    """
+    """Return where embedded datasets are kept when nothing else is said."""
     named = os.environ.get(_CACHE_VARIABLE)
     return Path(named) if named else Path.home() / ".cache" / "distfms"
 
 
-def _digits(*, patch: str, judgments: int, seed: int) -> pa.Table:
+def _digits(*, patch: str = "2x2", judgments: int = 2, seed: int = 0) -> pa.Table:
     """8×8 images as patches of pixels; a judgment is a pixel of its patch, with replacement."""
     import pyarrow as pa
     from sklearn.datasets import load_digits
 
     height, width = _patch_shape(patch)
-    if judgments < 1:
-        raise SpecError(f"option 'judgments' is {judgments}; it has to be at least 1.")
-    if seed < 0:
-        raise SpecError(f"option 'seed' is {seed}; it has to be 0 or more.")
+    require(judgments >= 1, f"option 'judgments' is {judgments}; it has to be at least 1")
+    require(seed >= 0, f"option 'seed' is {seed}; it has to be 0 or more")
     bundled = load_digits()
     n = len(bundled.target)
     patches = bundled.images.reshape(n, 8 // height, height, 8 // width, width)
@@ -260,54 +182,42 @@ def _plain(names: list[str], data: np.ndarray, target: str, labels: np.ndarray) 
     return pa.table(columns)
 
 
-_DATASETS = (
-    Builtin(
+#: Every embedded dataset by name; each is made as one table.
+BUILTIN: dict[str, Entry] = by_name(
+    Entry(
         "digits",
         "1797 images of digits; attributes are patches of neighbouring pixels, a judgment is a "
         "random pixel of the patch",
         target="digit",
         id="image",
-        version=1,
-        options={"patch": "2x2", "judgments": 2, "seed": 0},
-        table=_digits,
+        make=_digits,
     ),
-    Builtin(
+    Entry(
         "breast-cancer",
         "569 tumours: ten measures of cell nuclei × mean, error, worst; malignant or not",
         target="malignant",
         id="sample",
-        version=1,
-        options={},
-        table=_breast_cancer,
+        make=_breast_cancer,
     ),
-    Builtin(
+    Entry(
         "diabetes",
         "442 patients: ten baseline measurements; disease progression after a year",
         target="progression",
         id="sample",
-        version=1,
-        options={},
-        table=_diabetes,
+        make=_diabetes,
     ),
-    Builtin(
+    Entry(
         "wine",
         "178 wines: thirteen chemical measurements; cultivar 0, 1 or 2",
         target="cultivar",
         id="sample",
-        version=1,
-        options={},
-        table=_wine,
+        make=_wine,
     ),
-    Builtin(
+    Entry(
         "iris",
         "150 flowers: four measurements in cm; species 0, 1 or 2",
         target="species",
         id="sample",
-        version=1,
-        options={},
-        table=_iris,
+        make=_iris,
     ),
 )
-
-#: Every embedded dataset by name; calling one with a folder writes it there.
-BUILTIN: dict[str, Builtin] = {dataset.name: dataset for dataset in _DATASETS}

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distfms.data.catalog import Entry, require
 from distfms.data.write import ROWS_PER_SHARD, ShardWriter
-from distfms.errors import SpecError, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,86 +58,36 @@ class Recipe:
         return max(1, min(_CHUNK_ROWS, _CHUNK_NUMBERS // self.numbers_per_row))
 
 
-@dataclass(frozen=True)
-class Generator:
-    """A kind of synthetic data.
-
-    Parameters
-    ----------
-    name, description : str
-    target : str
-        Column to predict.
-    id : str or None
-        Column that names the rows.
-    parameters : mapping
-        Defaults by name; a given value is converted to the default's type.
-    prepare : callable
-        ``prepare(rng, **parameters) -> Recipe``.
-    """
-
-    name: str
-    description: str
-    target: str
-    id: str | None
-    parameters: Mapping[str, Any]
-    prepare: Callable[..., Recipe]
-
-    def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """All parameters, those given in place of the defaults.
-
-        Parameters
-        ----------
-        given : mapping
-            Values, or their text as on a command line.
-
-        Raises
-        ------
-        SpecError
-            If a name is unknown (with the nearest known one) or a value has the wrong type.
-        """
-        for name in given:
-            if name not in self.parameters:
-                raise SpecError(
-                    f"generator {self.name!r} has no parameter {name!r}."
-                    + nearest(name, list(self.parameters))
-                )
-        return {
-            name: _converted(name, given.get(name, default), default)
-            for name, default in self.parameters.items()
-        }
-
-
 def generate(
-    generator: Generator,
+    generator: Entry,
     out: str | os.PathLike[str],
     rows: int,
     *,
     seed: int = 0,
-    shards: int | None = None,
-    rows_per_shard: int | None = None,
+    rows_per_shard: int = ROWS_PER_SHARD,
     workers: int = 1,
     overwrite: bool = False,
-    parameters: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> Path:
     """Write a synthetic dataset.
 
     Parameters
     ----------
-    generator : Generator
+    generator : Entry
+        Its ``make(rng, **options)`` returns a :class:`Recipe`.
     out : path
-        Folder; gets ``part-*.parquet``, ``_metadata.json`` (parameters and truth), and what else
-        the generator has to say.
+        Folder; gets ``part-*.parquet``, ``_metadata.json`` (options and truth), and the further
+        files of the recipe.
     rows : int
         At least 1.
     seed : int
         Non-negative.
-    shards, rows_per_shard : int, optional
-        Number of files, or rows of each; not both.
+    rows_per_shard : int
     workers : int
         Threads that draw rows. Does not change them.
     overwrite : bool
         Replace a dataset at ``out``.
-    parameters : mapping, optional
+    **options
         Of the generator.
 
     Returns
@@ -148,14 +98,14 @@ def generate(
     Raises
     ------
     SpecError
-        On a wrong parameter.
+        On a wrong option.
     DataError
         If the folder is taken or cannot be written.
     """
-    for name, number in {"rows": rows, "workers": workers, "seed": seed + 1}.items():
-        require(number >= 1, f"{name} is too small: {number if name != 'seed' else seed}")
-    resolved = generator.resolve(parameters or {})
-    recipe = generator.prepare(random_stream(seed, _WHOLE), **resolved)
+    for name, number, least in (("rows", rows, 1), ("workers", workers, 1), ("seed", seed, 0)):
+        require(number >= least, f"{name} is too small: {number}")
+    resolved = generator.resolve(options)
+    recipe = generator.make(random_stream(seed, _WHOLE), **resolved)
     metadata = {
         "generator": generator.name,
         "parameters": resolved,
@@ -165,8 +115,7 @@ def generate(
         "id": generator.id,
         "truth": recipe.truth,
     }
-    size = _shard_rows(rows, shards, rows_per_shard)
-    with ShardWriter(out, recipe.schema, size, overwrite=overwrite) as writer:
+    with ShardWriter(out, recipe.schema, rows_per_shard, overwrite=overwrite) as writer:
         for table in _tables(recipe, rows, seed, workers):
             writer.write(table)
         writer.add_file("_metadata.json", (json.dumps(metadata, indent=1) + "\n").encode())
@@ -176,18 +125,7 @@ def generate(
 
 
 def random_stream(seed: int, *key: int) -> np.random.Generator:
-    """Random numbers of one purpose.
-
-    Parameters
-    ----------
-    seed : int
-    *key : int
-        Say what for; streams of different keys are independent.
-
-    Returns
-    -------
-    numpy.random.Generator
-    """
+    """Return random numbers of one purpose; streams of different keys are independent."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
 
 
@@ -212,61 +150,8 @@ def _chunk(recipe: Recipe, seed: int, number: int, start: int, rows: int) -> pa.
     return pa.Table.from_arrays(columns, schema=recipe.schema).slice(0, rows - start)
 
 
-def _shard_rows(rows: int, shards: int | None, rows_per_shard: int | None) -> int:
-    require(shards is None or rows_per_shard is None, "give `shards` or `rows_per_shard`, not both")
-    if shards is not None:
-        require(shards >= 1, f"shards is {shards}, not at least 1")
-        return -(-rows // shards)
-    size = ROWS_PER_SHARD if rows_per_shard is None else rows_per_shard
-    require(size >= 1, f"rows_per_shard is {size}, not at least 1")
-    return size
-
-
-def require(holds: bool, message: str) -> None:
-    """Refuse parameters that make no dataset.
-
-    Parameters
-    ----------
-    holds : bool
-    message : str
-        What is wrong otherwise, without a full stop.
-
-    Raises
-    ------
-    SpecError
-        If it does not hold.
-    """
-    if not holds:
-        raise SpecError(message + ".")
-
-
-def _converted(name: str, value: Any, default: Any) -> Any:
-    kind = type(default)
-    if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
-        return value
-    if isinstance(value, (str, int)) and not isinstance(value, bool) and kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            pass
-    raise SpecError(f"parameter {name!r} is {value!r}; it has to be of type {kind.__name__}.")
-
-
 def list_column(values: np.ndarray, counts: np.ndarray) -> pa.Array:
-    """Judgments of one attribute as Arrow lists.
-
-    Parameters
-    ----------
-    values : ndarray of float64
-        (Σ counts,) object by object.
-    counts : ndarray of int
-        (n_objects,)
-
-    Returns
-    -------
-    pyarrow.ListArray
-        (n_objects,)
-    """
+    """Return the judgments of one attribute as Arrow lists, `counts` of them for each object."""
     import pyarrow as pa
 
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
@@ -274,17 +159,14 @@ def list_column(values: np.ndarray, counts: np.ndarray) -> pa.Array:
 
 
 def column_names(prefix: str, n: int) -> list[str]:
-    """Names that sort in column order.
-
-    Parameters
-    ----------
-    prefix : str
-    n : int
-
-    Returns
-    -------
-    list of str
-        ``x00`` … with as many digits as needed, at least two.
-    """
+    """Return names that sort in column order: ``x00`` … with as many digits as needed."""
     digits = max(2, len(str(n - 1)))
     return [f"{prefix}{j:0{digits}d}" for j in range(n)]
+
+
+def judged_schema(id_name: str, target: str, attributes: list[str]) -> pa.Schema:
+    """Return the schema of objects with a numeric target and lists of judgments."""
+    import pyarrow as pa
+
+    lists = [(name, pa.list_(pa.float64())) for name in attributes]
+    return pa.schema([(id_name, pa.int64()), (target, pa.float64()), *lists])

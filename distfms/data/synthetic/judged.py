@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from distfms.data.synthetic.base import Recipe, column_names, list_column, require
+from distfms.data.catalog import require
+from distfms.data.synthetic.base import Recipe, column_names, judged_schema, list_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
 def judgments(
     rng: np.random.Generator,
     *,
-    n_attributes: int,
-    n_factors: int,
-    judgments: int,
-    min_judgments: int,
-    noise: float,
-    label_noise: float,
+    n_attributes: int = 20,
+    n_factors: int = 4,
+    judgments: int = 2,
+    min_judgments: int = -1,
+    noise: float = 1.0,
+    label_noise: float = 0.3,
 ) -> Recipe:
     """Latent attributes from a factor model, a linear label, and noisy judgments of them.
 
@@ -81,7 +82,7 @@ def judgments(
         return [pa.array(np.arange(first_row, first_row + n)), pa.array(label), *lists]
 
     return Recipe(
-        schema=_schema("object", "label", pa.float64(), names),
+        schema=judged_schema("object", "label", names),
         rows=rows,
         numbers_per_row=d * (judgments + 2) + n_factors,
         truth={
@@ -94,77 +95,3 @@ def judgments(
             "coefficients": coefficients.tolist(),
         },
     )
-
-
-def slices(
-    rng: np.random.Generator,
-    *,
-    n_bins: int,
-    bins_per_attribute: int,
-    judgments: int,
-    n_bumps: int,
-) -> Recipe:
-    """Smooth histograms of slices along an axis, judged by random bins.
-
-    The protocol of the paper's experiment on CT slices: adjacent bins form one attribute, and a
-    judgment is one of its bins drawn at random, with replacement. The histograms are made up:
-    bumps along the bins whose heights wave with the position to be predicted, plus variation.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    n_bins : int
-        A multiple of ``bins_per_attribute``.
-    bins_per_attribute : int
-    judgments : int
-        k of every object and attribute.
-    n_bumps : int
-
-    Returns
-    -------
-    Recipe
-
-    References
-    ----------
-    .. [1] Sabato & Kalai, Feature Multi-Selection among Subjective Features, ICML 2013, section 4.
-    """
-    import pyarrow as pa
-
-    require(bins_per_attribute >= 1 and n_bumps >= 1, "counts have to be at least 1")
-    require(judgments >= 1, f"judgments is {judgments}, not at least 1")
-    require(
-        n_bins >= 1 and n_bins % bins_per_attribute == 0,
-        f"n_bins is {n_bins}, not a multiple of bins_per_attribute ({bins_per_attribute})",
-    )
-    d = n_bins // bins_per_attribute
-    names = column_names("bins", d)
-    centres = rng.uniform(0, n_bins, n_bumps)
-    widths = rng.uniform(0.5, 2.0, n_bumps) * max(bins_per_attribute, 2)
-    profile = np.exp(-0.5 * ((np.arange(n_bins) - centres[:, None]) / widths[:, None]) ** 2)
-    frequency, phase = rng.uniform(0.2, 2.0, n_bumps), rng.uniform(0.0, 1.0, n_bumps)
-    offset = bins_per_attribute * np.arange(d)[:, None]
-
-    def rows(rng: np.random.Generator, first_row: int, n: int) -> list[pa.Array]:
-        position = rng.uniform(0.0, 100.0, n)
-        waves = np.sin(2 * np.pi * (position[:, None] / 100.0 * frequency + phase))
-        heights = np.maximum(0.5 + 0.5 * waves + 0.2 * rng.standard_normal((n, n_bumps)), 0.0)
-        histogram = np.einsum("nm,mj->nj", heights, profile)
-        bins = offset[:, :, None] + rng.integers(bins_per_attribute, size=(d, n, judgments))
-        drawn = histogram[np.arange(n)[:, None], bins]
-        counts = np.full(n, judgments)
-        lists = [list_column(drawn[a].ravel(), counts) for a in range(d)]
-        return [pa.array(np.arange(first_row, first_row + n)), pa.array(position), *lists]
-
-    return Recipe(
-        schema=_schema("slice", "position", pa.float64(), names),
-        rows=rows,
-        numbers_per_row=n_bins + d * judgments + n_bumps,
-        truth={"attributes": names, "bins_per_attribute": bins_per_attribute},
-    )
-
-
-def _schema(id_name: str, target: str, kind: pa.DataType, attributes: list[str]) -> pa.Schema:
-    import pyarrow as pa
-
-    lists = [(name, pa.list_(pa.float64())) for name in attributes]
-    return pa.schema([(id_name, pa.int64()), (target, kind), *lists])

@@ -37,8 +37,8 @@ def test_written_once_in_shards_with_its_roles(tmp_path: Path, name: str) -> Non
 
 @pytest.mark.parametrize("name", BUILTIN)
 def test_same_bytes_every_time(tmp_path: Path, name: str) -> None:
-    first = BUILTIN[name](tmp_path / "a")
-    second = BUILTIN[name](tmp_path / "b")
+    first, second = (builtin_dataset(name, tmp_path / cache) for cache in "ab")
+    assert first.name == second.name
     for path in first.iterdir():
         assert path.read_bytes() == (second / path.name).read_bytes()
 
@@ -133,9 +133,9 @@ def test_several_at_once_write_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     def counted() -> Any:
         n_made.append(1)
-        return real.table()
+        return real.make()
 
-    monkeypatch.setitem(builtin.BUILTIN, "iris", dataclasses.replace(real, table=counted))
+    monkeypatch.setitem(builtin.BUILTIN, "iris", dataclasses.replace(real, make=counted))
     with ThreadPoolExecutor(4) as pool:
         folders = list(pool.map(lambda _: builtin_dataset("iris", tmp_path), range(8)))
     assert len(set(folders)) == 1

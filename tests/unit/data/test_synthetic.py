@@ -17,11 +17,7 @@ from distfms.errors import DataError, SpecError
 
 SMALL: dict[str, dict[str, Any]] = {
     "judgments": {"n_attributes": 5},
-    "slices": {"n_bins": 32, "n_bumps": 6},
     "correlated-groups": {"n_groups": 4, "n_features": 11, "n_relevant": 2},
-    "gram": {"n_features": 7},
-    "attribute-efficient-ridge": {"n_features": 20},
-    "attribute-efficient-lasso": {"n_features": 20},
 }
 
 
@@ -51,7 +47,7 @@ def test_rows_do_not_depend_on_length_shards_or_threads(
     threads = make(name, tmp_path / "b", 950, workers=3, **SMALL[name])
     for path in whole.iterdir():
         assert path.read_bytes() == (threads / path.name).read_bytes()
-    shards = make(name, tmp_path / "c", 330, shards=4, **SMALL[name])
+    shards = make(name, tmp_path / "c", 330, rows_per_shard=100, **SMALL[name])
     assert len(list(shards.glob("*.parquet"))) == 4
     assert pq.read_table(shards).equals(pq.read_table(whole).slice(0, 330))
     other = make(name, tmp_path / "d", 330, seed=1, **SMALL[name])
@@ -63,7 +59,7 @@ def test_metadata_say_what_was_made(tmp_path: Path, name: str) -> None:
     table = pq.read_table(make(name, tmp_path / "a", 50, seed=3, **SMALL[name]))
     said = metadata(tmp_path / "a")
     assert (said["generator"], said["seed"], said["rows"]) == (name, 3, 50)
-    assert said["parameters"] == {**GENERATORS[name].parameters, **SMALL[name]}
+    assert said["parameters"] == {**GENERATORS[name].options, **SMALL[name]}
     assert said["target"] in table.column_names
     if said["id"] is not None:
         assert table[said["id"]].to_pylist() == list(range(50))
@@ -102,26 +98,6 @@ def test_varying_numbers_of_judgments(tmp_path: Path) -> None:
         assert np.all(np.abs(counts - 1000) < 5 * np.sqrt(750))
 
 
-def test_slices_judge_neighbouring_bins(tmp_path: Path) -> None:
-    options = {"n_bins": 48, "bins_per_attribute": 8, "judgments": 40, "n_bumps": 8}
-    table = pq.read_table(make("slices", tmp_path / "a", 200, **options))
-    values = judged(table, metadata(tmp_path / "a")["truth"]["attributes"])
-    assert values.shape == (200, 6, 40)
-    distinct = [len(np.unique(cell)) for cell in values.reshape(-1, 40)]
-    assert max(distinct) == 8
-    # Smooth: bins of a patch differ less than patches of a slice do.
-    assert values.var(axis=2).mean() < 0.5 * values.mean(axis=2).var(axis=1).mean()
-
-
-def test_defaults_are_those_of_the_papers() -> None:
-    defaults = {name: generator.resolve({}) for name, generator in GENERATORS.items()}
-    assert defaults["slices"]["n_bins"] // defaults["slices"]["bins_per_attribute"] == 48
-    assert defaults["slices"]["judgments"] == 2
-    assert defaults["correlated-groups"]["n_groups"] == 57
-    assert defaults["correlated-groups"]["n_features"] == 328
-    assert defaults["attribute-efficient-ridge"]["n_features"] == 500
-
-
 def test_groups_are_correlated_and_have_costs(tmp_path: Path) -> None:
     n = 30_000
     table = pq.read_table(
@@ -147,61 +123,20 @@ def test_groups_are_correlated_and_have_costs(tmp_path: Path) -> None:
     assert correlation[same & off].mean() > correlation[~same].mean() + 0.2
 
 
-def test_gram_is_normal_with_a_linear_target(tmp_path: Path) -> None:
-    table = pq.read_table(make("gram", tmp_path / "a", 20_000, n_features=6, noise=0.5))
-    truth = metadata(tmp_path / "a")["truth"]
-    X, y = matrix(table, truth["features"]), table["target"].to_numpy()
-    assert X.dtype == y.dtype == np.float64
-    np.testing.assert_allclose(np.cov(X), np.eye(6), atol=5 / np.sqrt(20_000))
-    np.testing.assert_allclose((y - truth["coefficients"] @ X).std(), 0.5, rtol=0.03)
-    assert np.sum(np.square(truth["coefficients"])) == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("kind", ["ridge", "lasso"])
-def test_binary_attributes_have_the_papers_expectations(tmp_path: Path, kind: str) -> None:
-    n = 20_000
-    folder = make(f"attribute-efficient-{kind}", tmp_path / "a", n, n_features=100, alpha=-0.7)
-    truth = metadata(folder)["truth"]
-    table = pq.read_table(folder)
-    X, y = matrix(table, truth["features"]), table["target"].to_numpy()
-    assert set(np.unique(X)) == {0, 1}
-    expected = np.arange(1, 101) ** -0.7
-    if kind == "ridge":
-        expected /= np.linalg.norm(expected)
-    assert np.all(np.abs(X.mean(axis=1) - expected) < 5 * np.sqrt(expected / n))
-    weights = np.array(truth["coefficients"])
-    np.testing.assert_array_equal(y, weights @ X)
-    assert set(weights) == ({-1.0, 1.0} if kind == "ridge" else {-1.0, 0.0, 1.0})
-    if kind == "lasso":
-        assert abs(np.count_nonzero(weights) - 30) < 5 * np.sqrt(21)
-
-
-def test_improvement_ratios(tmp_path: Path) -> None:
-    for kind in ("ridge", "lasso"):
-        name = f"attribute-efficient-{kind}"
-        flat = metadata(make(name, tmp_path / f"{kind}0", 1, alpha=0.0))["truth"]
-        steep = metadata(make(name, tmp_path / f"{kind}2", 1, alpha=-2.0))["truth"]
-        assert flat[f"improvement_ratio_{kind}"] == pytest.approx(1.0)
-        assert steep[f"improvement_ratio_{kind}"] < 0.1
-
-
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("gramm", {}, "no generator 'gramm'. Did you mean 'gram'"),
-        ("gram", {"n_feature": 3}, "no parameter 'n_feature'. Did you mean 'n_features'"),
-        ("gram", {"n_features": "many"}, "'n_features' is 'many'; it has to be of type int"),
-        ("gram", {"n_features": 2.5}, "has to be of type int"),
-        ("gram", {"n_features": 0}, "not at least 1"),
-        ("gram", {"noise": -1.0}, "negative"),
-        ("gram", {"rows": 0}, "rows is too small"),
-        ("gram", {"seed": -1}, "seed is too small: -1"),
-        ("gram", {"shards": 0}, "shards is 0"),
-        ("gram", {"shards": 2, "rows_per_shard": 2}, "not both"),
+        ("judgment", {}, "no generator 'judgment'. Did you mean 'judgments'"),
+        ("judgments", {"n_factor": 3}, "no option 'n_factor'. Did you mean 'n_factors'"),
+        ("judgments", {"noise": "much"}, "'noise' is 'much'; it has to be float"),
+        ("judgments", {"n_factors": 2.5}, "has to be int"),
+        ("judgments", {"n_factors": True}, "has to be int"),
+        ("judgments", {"n_attributes": 0}, "have to be at least 1"),
+        ("judgments", {"noise": -1}, "may not be negative"),
+        ("judgments", {"rows": 0}, "rows is too small"),
+        ("judgments", {"seed": -1}, "seed is too small: -1"),
         ("judgments", {"min_judgments": 3}, "min_judgments is greater"),
-        ("slices", {"n_bins": 30}, "not a multiple"),
         ("correlated-groups", {"within": 0.9}, "more than 1"),
-        ("attribute-efficient-ridge", {"alpha": 0.5}, "no probabilities"),
     ],
 )
 def test_wrong_parameters(tmp_path: Path, name: str, options: dict[str, Any], message: str) -> None:
@@ -210,16 +145,11 @@ def test_wrong_parameters(tmp_path: Path, name: str, options: dict[str, Any], me
     assert list(tmp_path.iterdir()) == []
 
 
-def test_text_from_a_command_line_is_converted(tmp_path: Path) -> None:
-    table = pq.read_table(make("gram", tmp_path / "a", 10, n_features="3", noise="0.1"))
-    assert table.num_columns == 4
-
-
-def test_taken_folder(tmp_path: Path) -> None:
-    make("gram", tmp_path / "a", 10, n_features=2)
+def test_a_taken_folder_is_overwritten_where_that_is_asked_for(tmp_path: Path) -> None:
+    make("judgments", tmp_path / "a", 10, n_attributes=2)
     with pytest.raises(DataError, match="not empty"):
-        make("gram", tmp_path / "a", 10, n_features=2)
-    make("gram", tmp_path / "a", 5, n_features=2, overwrite=True)
+        make("judgments", tmp_path / "a", 10, n_attributes=2)
+    make("judgments", tmp_path / "a", 5, n_attributes=2, overwrite=True)
     assert pq.read_table(tmp_path / "a").num_rows == 5
 
 
@@ -227,7 +157,8 @@ def test_memory_does_not_grow_with_rows(tmp_path: Path) -> None:
     script = """
         import resource, sys
         from distfms.data.synthetic import make
-        make("gram", sys.argv[1], int(sys.argv[2]), n_features=10, workers=2)
+        options = {"n_groups": 2, "n_features": 10, "n_relevant": 1, "workers": 2}
+        make("correlated-groups", sys.argv[1], int(sys.argv[2]), **options)
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     """
     peaks = []

@@ -1,4 +1,4 @@
-"""Plain columns with a linear target: for group sequencing and for timing statistics."""
+"""Correlated columns in groups with costs and a linear target, for group sequencing."""
 
 from __future__ import annotations
 
@@ -8,62 +8,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from distfms.data.synthetic.base import Recipe, column_names, require
+from distfms.data.catalog import require
+from distfms.data.synthetic.base import Recipe, column_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def gram(rng: np.random.Generator, *, n_features: int, noise: float) -> Recipe:
-    """Independent standard normals and a linear target, all float64.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    n_features : int
-    noise : float
-        Standard deviation of the target around its linear part, whose variance is 1.
-
-    Returns
-    -------
-    Recipe
-    """
-    import pyarrow as pa
-
-    require(n_features >= 1, f"n_features is {n_features}, not at least 1")
-    require(noise >= 0, f"noise is {noise}, which is negative")
-    names = column_names("x", n_features)
-    coefficients = rng.standard_normal(n_features)
-    coefficients /= np.sqrt(np.sum(coefficients**2))
-
-    def rows(rng: np.random.Generator, first_row: int, n: int) -> list[pa.Array]:
-        target = noise * rng.standard_normal(n)
-        columns = []
-        for coefficient in coefficients:
-            column = rng.standard_normal(n)
-            target += coefficient * column
-            columns.append(pa.array(column))
-        return [*columns, pa.array(target)]
-
-    return Recipe(
-        schema=pa.schema([(name, pa.float64()) for name in [*names, "target"]]),
-        rows=rows,
-        numbers_per_row=n_features + 1,
-        truth={"features": names, "coefficients": coefficients.tolist(), "noise_std": noise},
-    )
-
-
 def correlated_groups(
     rng: np.random.Generator,
     *,
-    n_groups: int,
-    n_features: int,
-    n_factors: int,
-    within: float,
-    between: float,
-    n_relevant: int,
-    noise: float,
-    max_cost: int,
+    n_groups: int = 57,
+    n_features: int = 328,
+    n_factors: int = 5,
+    within: float = 0.5,
+    between: float = 0.3,
+    n_relevant: int = 20,
+    noise: float = 1.0,
+    max_cost: int = 10,
 ) -> Recipe:
     """Correlated columns in groups with costs, some of which make the target.
 
