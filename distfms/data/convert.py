@@ -1,8 +1,8 @@
 """Judgments from long form (object, attribute, worker, value) to one row per object.
 
-The rows may be far more than memory holds: when they are, one pass looks at the objects, a second
-deals the rows out to temporary files by ranges of the object's id, and each file is then turned
-into wide rows by itself. As the ranges ascend, the result is in id order whatever the bound.
+The rows may be far more than memory holds: they are sorted by object by way of files on disk, and
+turned into wide rows one range of objects after the other. As the ranges ascend, the result is in
+the order of the ids whatever the bound.
 """
 
 from __future__ import annotations
@@ -10,27 +10,26 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distfms.data.columns import number_view
 from distfms.data.labels import Labels
-from distfms.data.long_source import Judgments, LongColumns, LongSource, Source
+from distfms.data.long_source import LongColumns, LongSource, Source, whole
 from distfms.data.pivot import (
     Cells,
-    Choose,
-    CodedJudgments,
     Duplicates,
     column_label,
+    draw_judgments,
     drop_duplicates,
-    limit_judgments,
+    list_columns,
     mean_label,
-    wide_columns,
 )
-from distfms.data.spill import Spill, bucket_borders
+from distfms.data.sorted_runs import SortedRuns
 from distfms.data.write import ROWS_PER_SHARD, ShardWriter, check_free, working_folder
 from distfms.errors import DataError, nearest
 
@@ -40,9 +39,10 @@ if TYPE_CHECKING:
 MEMORY_BYTES = 2**30
 #: Bytes a long row takes at the peak of the pivot, and more with a worker: measured, rounded up.
 ROW_BYTES, WORKER_BYTES = 120, 120
-_MAX_BUCKETS = 512
-_MAX_BATCH_ROWS = 2**20
+_MAX_RUN_ROWS = 2**20
 
+#: Raised with every change of what the same judgments are converted to.
+CONVERTER_VERSION = 2
 
 #: File with the counts of a conversion, next to the shards.
 CONVERSION = "_conversion.json"
@@ -52,7 +52,7 @@ CONVERSION = "_conversion.json"
 class ConversionReport:
     """What a conversion read, kept and left out.
 
-    Parameters
+    Attributes
     ----------
     out : Path
         Folder of the wide dataset.
@@ -64,8 +64,6 @@ class ConversionReport:
         Long rows read.
     n_without_value : int
         Rows whose value is missing; left out.
-    n_not_wanted : int
-        Rows of attributes that were not asked for; left out.
     n_duplicates : int
         Second judgments of a worker: dropped with ``duplicates="first"``, kept with ``"keep"``.
     n_judgments : int
@@ -78,8 +76,8 @@ class ConversionReport:
         Labels of objects that nobody judged; left out.
     n_empty_cells : int
         (object, attribute) pairs without any judgment, among the objects written.
-    n_buckets : int
-        Parts the data were dealt out to; 1 when they fit in memory.
+    n_ranges : int
+        Parts the data were divided into; 1 when they fit in memory.
     """
 
     out: Path
@@ -88,20 +86,23 @@ class ConversionReport:
     attributes: tuple[str, ...]
     n_rows: int = 0
     n_without_value: int = 0
-    n_not_wanted: int = 0
     n_duplicates: int = 0
     n_judgments: int = 0
     n_objects: int = 0
     n_unlabelled: int = 0
     n_unjudged_labels: int = 0
     n_empty_cells: int = 0
-    n_buckets: int = 1
+    n_ranges: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """All but where and in how many parts: the same wherever the conversion runs."""
+        """Return all but where and in how many parts: the same wherever the conversion runs."""
         content = asdict(self)
-        del content["out"], content["n_buckets"]
+        del content["out"], content["n_ranges"]
         return content
+
+    def plus(self, **counts: int) -> ConversionReport:
+        """Return the report with some counts raised."""
+        return replace(self, **{name: getattr(self, name) + n for name, n in counts.items()})
 
 
 def convert_long_judgments(
@@ -115,14 +116,13 @@ def convert_long_judgments(
     labels: str | os.PathLike[str] | None = None,
     label: str | None = None,
     label_from: str = "mean",
-    attributes: Sequence[str] | None = None,
     max_judgments: int | None = None,
-    choose: Choose = "random",
     seed: int = 0,
     duplicates: Duplicates = "error",
     rows_per_shard: int = ROWS_PER_SHARD,
     memory_bytes: int = MEMORY_BYTES,
     overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> ConversionReport:
     """Convert judgments in long form to the wide form that jobs read.
 
@@ -133,29 +133,25 @@ def convert_long_judgments(
         its type (a CSV column of digits is read as integers).
     out : path
         Folder to write; has one row per object, ascending by id: the id (named ``object``), the
-        label (float64), and one list of float64 per attribute with its judgments in source order.
-        ``_conversion.json`` there holds the counts of the report.
+        label (float64), and one list of float64 per attribute, by name, with its judgments in
+        source order. ``_conversion.json`` there holds the counts of the report.
     object, attribute, value : str
         Column names.
     worker : str, optional
         Column that tells workers apart; with it, duplicates are looked for.
     labels : path, optional
-        Table (Parquet or CSV) with an ``object`` column and the label; held in memory.
+        Table (Parquet or CSV) with the columns ``object`` and ``label``; held in memory.
     label : str, optional
-        With ``labels`` the column there (may be left out where there is only one more). Without,
-        an attribute, which then is not among the attributes of the result; see ``label_from``.
-        If neither is given the result has no label.
+        Without ``labels``, an attribute, which then is not among the attributes of the result; see
+        ``label_from``. If it is not given the result has no label.
     label_from : str
         ``"mean"``: the label is the mean of all judgments of attribute ``label``. ``"column"``:
         ``label`` is a column of the long table, one value per object. Any other: a column of the
         long table, read where the attribute is ``label`` (an expert's value next to the workers');
         the attribute then stays and the label column is named ``<label>_<label_from>``.
-    attributes : sequence of str, optional
-        Those wanted, in this order; default all, by name.
     max_judgments : int, optional
-        At most so many judgments of a cell are kept. The label's mean takes all of them.
-    choose : {"random", "first"}
-        Which: drawn by ``seed``, or the first ones.
+        At most so many judgments of a cell are kept, drawn by ``seed``. The label's mean takes all
+        of them.
     seed : int
         Non-negative.
     duplicates : {"error", "keep", "first"}
@@ -166,6 +162,8 @@ def convert_long_judgments(
         About what the conversion may hold, apart from ``labels``. Does not change the result.
     overwrite : bool
         Replace a dataset at ``out``.
+    storage_options : mapping, optional
+        Passed to the fsspec file systems of URLs.
 
     Returns
     -------
@@ -178,189 +176,181 @@ def convert_long_judgments(
         a finite number, an object has two labels, a worker judged twice, no object has a label,
         or the folder cannot be written.
     """
+    import pyarrow.compute as pc
+
+    for name, number, least in (
+        ("memory_bytes", memory_bytes, 1),
+        ("max_judgments", max_judgments, 1),
+        ("seed", seed, 0),
+    ):
+        if number is not None and number < least:
+            raise DataError(f"{name} is {number}; it has to be at least {least}.")
+    if duplicates not in ("error", "keep", "first"):
+        raise DataError(f"duplicates is {duplicates!r}; choose error, keep or first.")
     target = Path(out)
-    if memory_bytes < 1:
-        raise DataError(f"memory_bytes is {memory_bytes}; it has to be at least 1.")
-    plan = _Plan.make(labels, label, label_from, max_judgments, choose, seed, duplicates)
-    columns = LongColumns(object, attribute, value, worker, plan.label_column)
-    long = LongSource.open(source, columns)
-    table = None if labels is None else Labels.read(labels, object, label, long.object_type)
-    plan = replace(plan, label=table.name if table is not None else plan.label)
+    rule = _LabelRule.of(label, label_from, labels is not None)
+    columns = LongColumns(object, attribute, value, worker, rule.column)
+    long = LongSource.open(source, columns, storage_options)
+    table = None
+    if labels is not None and label is not None:
+        table = Labels.read(labels, object, label, long.object_type, storage_options)
     check_free(target, overwrite=overwrite)
     row_bytes = ROW_BYTES + (WORKER_BYTES if worker else 0)
-    borders = bucket_borders(long, row_bytes, memory_bytes, _MAX_BUCKETS)
-    working = working_folder(target, "spill")
+    working = working_folder(target, "runs")
     try:
-        reader = _Reader(None if attributes is None else plan.needed(attributes))
-        spill = Spill(working, borders, has_worker=worker is not None, has_label=plan.has_column)
-        batch_rows = int(np.clip(memory_bytes // (4 * row_bytes), 1, _MAX_BATCH_ROWS))
-        for rows in reader.coded(long.batches(batch_rows)):
-            spill.add(rows)
-        names = reader.checked_attributes(attributes, plan)
+        # Sorting a run takes it twice beside what is being read; ranges differ in size.
+        run_rows = int(np.clip(memory_bytes // (4 * row_bytes), 1, _MAX_RUN_ROWS))
+        runs, names = SortedRuns(working, "object", run_rows), _AttributeCodes()
+        n_rows = 0
+        for rows in long.batches(run_rows):
+            n_rows += rows.num_rows
+            runs.add(names.coded(rows).filter(pc.is_valid(rows.column("value"))))
+        if runs.n_rows == 0:
+            raise DataError("the source holds no judgments.")
         report = ConversionReport(
-            target,
-            object,
-            plan.output_label,
-            names,
-            n_rows=reader.n_rows,
-            n_without_value=reader.n_without_value,
-            n_not_wanted=reader.n_not_wanted,
-            n_buckets=spill.n_buckets,
+            out=target,
+            id=object,
+            label=rule.name,
+            attributes=names.besides(rule),
+            n_rows=n_rows,
+            n_without_value=n_rows - runs.n_rows,
         )
-        return _write(report, spill, reader.codes, plan, table, rows_per_shard, overwrite)
+        schema = _schema(report, long.object_type)
+        draw = None if max_judgments is None else (max_judgments, seed)
+        pivot = _Pivot(schema, names.codes, rule, table, duplicates, draw)
+        ranges = runs.ranges(max(1, 2 * memory_bytes // (3 * row_bytes)))
+        return _write(report, pivot, ranges, rows_per_shard, overwrite)
     finally:
         shutil.rmtree(working, ignore_errors=True)
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """Where the label comes from, and what happens within a bucket."""
+class _LabelRule:
+    """Where the label comes from.
 
-    label: str | None
-    label_source: Literal["none", "table", "mean", "column", "attribute_column"]
-    label_column: str | None
-    max_judgments: int | None
-    choose: Choose
-    seed: int
-    duplicates: Duplicates
+    Attributes
+    ----------
+    name : str or None
+        Label column of the result.
+    attribute : str or None
+        The attribute whose rows give the label.
+    column : str or None
+        The column of the long table that gives it.
+    """
+
+    name: str | None
+    attribute: str | None = None
+    column: str | None = None
 
     @classmethod
-    def make(
-        cls,
-        labels: Any,
-        label: str | None,
-        label_from: str,
-        max_judgments: int | None,
-        choose: Choose,
-        seed: int,
-        duplicates: Duplicates,
-    ) -> _Plan:
-        if max_judgments is not None and max_judgments < 1:
-            raise DataError(f"max_judgments is {max_judgments}; it has to be at least 1.")
-        if duplicates not in ("error", "keep", "first"):
-            raise DataError(f"duplicates is {duplicates!r}; choose error, keep or first.")
-        if choose not in ("random", "first"):
-            raise DataError(f"choose is {choose!r}; choose random or first.")
-        if seed < 0:
-            raise DataError(f"seed is {seed}; it has to be 0 or more.")
-        source: Any = "attribute_column"
-        column: str | None = label_from
-        if labels is not None:
-            source, column = "table", None
-        elif label is None:
-            source, column = "none", None
-        elif label_from == "mean":
-            source, column = "mean", None
-        elif label_from == "column":
-            source, column = "column", label
-        return cls(label, source, column, max_judgments, choose, seed, duplicates)
-
-    @property
-    def has_column(self) -> bool:
-        return self.label_column is not None
-
-    @property
-    def output_label(self) -> str | None:
-        if self.label_source == "attribute_column":
-            return f"{self.label}_{self.label_column}"
-        return self.label
-
-    @property
-    def label_attribute(self) -> str | None:
-        """The attribute whose rows give the label."""
-        return self.label if self.label_source in ("mean", "attribute_column") else None
-
-    def needed(self, attributes: Sequence[str]) -> set[str]:
-        extra = {self.label_attribute} if self.label_attribute is not None else set()
-        return set(attributes) | extra
-
-    def labels_of(self, cells: Cells, codes: dict[str, int], table: Labels | None) -> np.ndarray:
-        """Label per object, NaN where there is none."""
-        if table is not None:
-            return table.look_up(cells.ids)
-        code = None if self.label_attribute is None else codes[self.label_attribute]
-        if self.label_source == "mean":
-            assert code is not None
-            return mean_label(cells, code)
-        return column_label(cells, code, str(self.label_column))
+    def of(cls, label: str | None, label_from: str, has_table: bool) -> _LabelRule:
+        if has_table or label is None:
+            return cls(label)
+        if label_from == "mean":
+            return cls(label, attribute=label)
+        if label_from == "column":
+            return cls(label, column=label)
+        return cls(f"{label}_{label_from}", attribute=label, column=label_from)
 
 
-class _Reader:
-    """Give attributes codes in order of appearance, and count what is left out."""
+@dataclass
+class _AttributeCodes:
+    """Numbers for attributes, in order of appearance."""
 
-    def __init__(self, wanted: set[str] | None) -> None:
-        self.wanted = wanted
-        self.codes: dict[str, int] = {}
-        self.others: dict[str, None] = {}
-        self.n_rows = 0
-        self.n_without_value = 0
-        self.n_not_wanted = 0
+    codes: dict[str, int] = field(default_factory=dict)
 
-    def coded(self, batches: Iterator[Judgments]) -> Iterator[CodedJudgments]:
-        for batch in batches:
-            self.n_rows += batch.n_read
-            self.n_without_value += batch.n_without_value
-            codes = np.array([self._code(n) for n in batch.attribute_names], dtype=np.int32)
-            attributes = codes[batch.attributes] if len(codes) else batch.attributes
-            rows = CodedJudgments(
-                batch.objects, attributes, batch.values, batch.workers, batch.labels
+    def coded(self, rows: pa.Table) -> pa.Table:
+        """Replace the names of attributes by their codes."""
+        import pyarrow as pa
+
+        found = whole(rows.column("attribute")).dictionary_encode()
+        own = [self.codes.setdefault(n, len(self.codes)) for n in found.dictionary.to_pylist()]
+        codes = np.array(own, dtype=np.int64)[number_view(found.indices)]
+        return rows.set_column(
+            rows.schema.get_field_index("attribute"), "attribute", pa.array(codes)
+        )
+
+    def besides(self, rule: _LabelRule) -> tuple[str, ...]:
+        """Return the attributes of the result, by name."""
+        names = sorted(self.codes)
+        if rule.attribute is not None and rule.attribute not in names:
+            raise DataError(
+                f"no judgment of attribute {rule.attribute!r}.{nearest(rule.attribute, names)}"
             )
-            kept = attributes >= 0
-            if not kept.all():
-                self.n_not_wanted += int(np.count_nonzero(~kept))
-                rows = rows.where(kept)
-            yield rows
-
-    def checked_attributes(self, attributes: Sequence[str] | None, plan: _Plan) -> tuple[str, ...]:
-        """Attributes of the result; all that were asked for have to be there."""
-        found = sorted([*self.codes, *self.others])
-        if not found or self.n_without_value == self.n_rows:
-            raise DataError("the source holds no judgments.")
-        own = plan.label_attribute
-        for name in [*(attributes or ()), *([own] if own is not None else [])]:
-            if name not in self.codes:
-                raise DataError(f"no judgment of attribute {name!r}.{nearest(name, found)}")
-        names = list(sorted(self.codes) if attributes is None else dict.fromkeys(attributes))
-        if plan.label_source == "mean":
-            names = [name for name in names if name != plan.label]
+        if rule.column is None:
+            names = [name for name in names if name != rule.attribute]
         if not names:
             raise DataError("no attribute is left besides the label.")
         return tuple(names)
 
-    def _code(self, name: str) -> int:
-        if self.wanted is not None and name not in self.wanted:
-            self.others[name] = None
-            return -1
-        return self.codes.setdefault(name, len(self.codes))
+
+@dataclass(frozen=True)
+class _Pivot:
+    """From long rows of whole objects to rows of the result, and what was left out."""
+
+    schema: pa.Schema
+    codes: Mapping[str, int]
+    rule: _LabelRule
+    table: Labels | None
+    duplicates: Duplicates
+    draw: tuple[int, int] | None
+
+    def __call__(self, rows: pa.Table, attributes: tuple[str, ...]) -> tuple[pa.Table, int, int]:
+        """Return the wide rows, the number of objects without label, and that of duplicates."""
+        import pyarrow as pa
+
+        cells, n_duplicates = drop_duplicates(
+            Cells.from_table(rows), list(self.codes), self.duplicates
+        )
+        labels = self._labels(cells)
+        if self.draw is not None:
+            cells = draw_judgments(cells, pa.array(list(self.codes)), *self.draw)
+        columns = list_columns(cells, [self.codes[name] for name in attributes])
+        if labels is None:
+            wide = pa.Table.from_arrays([cells.ids, *columns], schema=self.schema)
+            return wide, 0, n_duplicates
+        wide = pa.Table.from_arrays([cells.ids, pa.array(labels), *columns], schema=self.schema)
+        labelled = ~np.isnan(labels)
+        n_unlabelled = int(np.count_nonzero(~labelled))
+        return wide.filter(pa.array(labelled)), n_unlabelled, n_duplicates
+
+    def _labels(self, cells: Cells) -> np.ndarray | None:
+        if self.table is not None:
+            return self.table.look_up(cells.ids)
+        code = None if self.rule.attribute is None else self.codes[self.rule.attribute]
+        if self.rule.column is not None:
+            return column_label(cells, code, self.rule.column)
+        return None if code is None else mean_label(cells, code)
 
 
 def _write(
     report: ConversionReport,
-    spill: Spill,
-    codes: dict[str, int],
-    plan: _Plan,
-    table: Labels | None,
+    pivot: _Pivot,
+    ranges: Iterator[pa.Table],
     rows_per_shard: int,
     overwrite: bool,
 ) -> ConversionReport:
-    """Pivot one bucket after the other into the shards."""
-    schema = _schema(report, spill.object_type)
-    by_code = list(codes)
-    with ShardWriter(report.out, schema, rows_per_shard, overwrite=overwrite) as writer:
-        for rows in spill.buckets():
-            cells, n_duplicates = drop_duplicates(Cells.from_coded(rows), by_code, plan.duplicates)
-            labels = None
-            if plan.label_source != "none":
-                labels = plan.labels_of(cells, codes, table)
-            if plan.max_judgments is not None:
-                cells = limit_judgments(cells, by_code, plan.max_judgments, plan.choose, plan.seed)
-            wide, n_unlabelled = _wide(cells, labels, [codes[n] for n in report.attributes], schema)
-            report = _counted(report, wide, n_unlabelled, n_duplicates)
+    """Pivot one range after the other into the shards."""
+    with ShardWriter(report.out, pivot.schema, rows_per_shard, overwrite=overwrite) as writer:
+        for rows in ranges:
+            wide, n_unlabelled, n_duplicates = pivot(rows, report.attributes)
+            chunks = (chunk for name in report.attributes for chunk in wide.column(name).chunks)
+            lengths = np.concatenate(
+                [np.empty(0), *(np.diff(number_view(c.offsets)) for c in chunks)]
+            )
+            report = report.plus(
+                n_ranges=1,
+                n_judgments=int(lengths.sum()),
+                n_empty_cells=int(np.count_nonzero(lengths == 0)),
+                n_objects=wide.num_rows,
+                n_unlabelled=n_unlabelled,
+                n_duplicates=n_duplicates,
+            )
             writer.write(wide)
         if report.n_objects == 0:
             raise DataError(f"none of the {report.n_unlabelled} objects has a label.")
-        if table is not None:
-            report = replace(report, n_unjudged_labels=table.n_unused())
+        if pivot.table is not None:
+            report = report.plus(n_unjudged_labels=pivot.table.n_unused())
         content = json.dumps(report.to_dict(), indent=1) + "\n"
         writer.add_file(CONVERSION, content.encode())
     return report
@@ -369,51 +359,15 @@ def _write(
 def _schema(report: ConversionReport, object_type: pa.DataType) -> pa.Schema:
     import pyarrow as pa
 
-    taken = [report.id] + ([report.label] if report.label is not None else [])
-    clash = [name for name in taken if taken.count(name) > 1 or name in report.attributes]
-    if clash:
+    fields = [(report.id, object_type)]
+    if report.label is not None:
+        fields.append((report.label, pa.float64()))
+    fields += [(name, pa.list_(pa.float64())) for name in report.attributes]
+    names = [name for name, _ in fields]
+    clash = next((name for name in names if names.count(name) > 1), None)
+    if clash is not None:
         raise DataError(
-            f"{clash[0]!r} would name two columns of the result (id {report.id!r}, label "
+            f"{clash!r} would name two columns of the result (id {report.id!r}, label "
             f"{report.label!r}, attributes); rename one or leave the attribute out."
         )
-    fields = [pa.field(report.id, object_type)]
-    if report.label is not None:
-        fields.append(pa.field(report.label, pa.float64()))
-    lists = [pa.field(name, pa.list_(pa.float64())) for name in report.attributes]
-    return pa.schema(fields + lists)
-
-
-def _wide(
-    cells: Cells, labels: np.ndarray | None, codes: Sequence[int], schema: pa.Schema
-) -> tuple[pa.Table, int]:
-    """Rows of the result, and how many objects had no label."""
-    import pyarrow as pa
-
-    columns: list[pa.Array] = [cells.ids]
-    if labels is not None:
-        columns.append(pa.array(labels))
-    table = pa.Table.from_arrays([*columns, *wide_columns(cells, codes)], schema=schema)
-    if labels is None or not np.isnan(labels).any():
-        return table, 0
-    labelled = ~np.isnan(labels)
-    return table.filter(pa.array(labelled)), int(np.count_nonzero(~labelled))
-
-
-def _counted(
-    report: ConversionReport, wide: pa.Table, n_unlabelled: int, n_duplicates: int
-) -> ConversionReport:
-    import pyarrow.compute as pc
-
-    n_judgments = n_empty = 0
-    for name in report.attributes:
-        lengths = pc.list_value_length(wide.column(name)).to_numpy()
-        n_judgments += int(lengths.sum())
-        n_empty += int(np.count_nonzero(lengths == 0))
-    return replace(
-        report,
-        n_judgments=report.n_judgments + n_judgments,
-        n_empty_cells=report.n_empty_cells + n_empty,
-        n_objects=report.n_objects + wide.num_rows,
-        n_unlabelled=report.n_unlabelled + n_unlabelled,
-        n_duplicates=report.n_duplicates + n_duplicates,
-    )
+    return pa.schema(fields)

@@ -115,10 +115,10 @@ def assign_parts(
     """
     plan = FoldPlan(n_folds, test, seed)
     hashes = _row_hashes(partition, n_rows) if keys is None else hash_keys(keys)
-    hashes = _mix(hashes ^ _mix(np.uint64((seed + int(_GOLDEN)) % 2**64)))
+    hashes = mix(hashes ^ mix(np.uint64((seed + int(_GOLDEN)) % 2**64)))
     parts = np.zeros(len(hashes), dtype=np.uint8)
     if n_folds:
-        upper = _mix(hashes + _FOLD_TAG) >> np.uint64(32)
+        upper = mix(hashes + _FOLD_TAG) >> np.uint64(32)
         parts = ((upper * np.uint64(n_folds)) >> np.uint64(32)).astype(np.uint8)
     if test > 0:
         share = (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -208,7 +208,7 @@ def _missing_key() -> DataError:
 def _hash_integers(keys: np.ndarray) -> np.ndarray:
     """Hash integers and booleans by their 64-bit two's complement."""
     wide = keys.astype(np.uint64) if keys.dtype.kind in "ub" else keys.astype(np.int64)
-    return _mix(wide.view(np.uint64))
+    return mix(wide.view(np.uint64))
 
 
 def _hash_floats(keys: np.ndarray) -> np.ndarray:
@@ -217,7 +217,7 @@ def _hash_floats(keys: np.ndarray) -> np.ndarray:
     if np.isnan(wide).any():
         raise _missing_key()
     whole = (np.floor(wide) == wide) & (np.abs(wide) < 2.0**63)
-    hashes = _mix(wide.view(np.uint64) ^ _FLOAT_TAG)
+    hashes = mix(wide.view(np.uint64) ^ _FLOAT_TAG)
     hashes[whole] = _hash_integers(wide[whole].astype(np.int64))
     return hashes
 
@@ -240,21 +240,21 @@ def _hash_bytes(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         head += data[starts[:active] + position]
     result = np.empty_like(hashes)
     result[order] = hashes
-    return _mix(result ^ _mix(lengths.astype(np.uint64)))
+    return mix(result ^ mix(lengths.astype(np.uint64)))
 
 
 def _row_hashes(partition: Partition | None, n_rows: int | None) -> np.ndarray:
     """Hash (file name, row number in the file)."""
     first = partition.file_row_offset if partition else 0
     count = n_rows if n_rows is not None else partition.n_rows if partition else 0
-    rows = _mix(np.arange(first, first + count, dtype=np.uint64) + _ROW_TAG)
+    rows = mix(np.arange(first, first + count, dtype=np.uint64) + _ROW_TAG)
     if partition is None:
         return rows
     name = np.frombuffer(partition.name.encode(), np.uint8)
-    return _mix(rows ^ _hash_bytes(name, np.array([0, len(name)])))
+    return mix(rows ^ _hash_bytes(name, np.array([0, len(name)])))
 
 
-def _mix(values: Any) -> Any:
+def mix(values: Any) -> Any:
     """Apply the finaliser of splitmix64 (Steele, Lea and Flood 2014), a bijection of 64 bits."""
     with np.errstate(over="ignore"):
         z = values + _GOLDEN

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distfms.data.long_source import TableFile, as_numbers, list_files, require_column
+from distfms.data.columns import number_view
+from distfms.data.long_source import Source, as_numbers, list_tables, require_column, whole
 from distfms.errors import DataError
 
 if TYPE_CHECKING:
@@ -19,107 +20,82 @@ _BATCH_ROWS = 2**20
 
 @dataclass(frozen=True)
 class Labels:
-    """Label per object.
+    """Label of each object.
 
-    Parameters
+    Attributes
     ----------
-    name : str
-        Column the labels come from.
-    ids : ndarray
-        (n,) ascending.
-    values : ndarray of float64
-        (n,)
-    used : ndarray of bool
-        (n,) which ones have been looked up; the only part that changes.
+    ids : pyarrow.Array, length n
+    values : ndarray of float64, shape (n,)
+    used : ndarray of bool, shape (n,)
+        Which ones have been looked up; the only part that changes.
     """
 
-    name: str
-    ids: np.ndarray
+    ids: pa.Array
     values: np.ndarray
     used: np.ndarray
 
     @classmethod
     def read(
         cls,
-        source: str | os.PathLike[str],
+        source: Source,
         object: str,
-        label: str | None,
+        label: str,
         object_type: pa.DataType,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> Labels:
-        """Read the table; rows without a label are as good as absent.
-
-        Parameters
-        ----------
-        source : path
-            Parquet or CSV.
-        object : str
-            Its id column.
-        label : str or None
-            Its label column; None where it has only one more.
-        object_type : pyarrow.DataType
-            Type of the ids among the judgments.
+        """Read the columns `object` and `label`; rows without a label are as good as absent.
 
         Raises
         ------
         DataError
             If a column is missing or not numeric, an id is null, or an object has two rows.
         """
-        ids, values, name = [], [], label
-        for file in list_files(source):
-            name = _label_column(file, object, name)
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        ids, values = [], []
+        for file in list_tables(source, storage_options):
+            names = file.schema().names
+            require_column(names, object, "object", file.path)
+            require_column(names, label, "label", file.path)
             first_row = 0
-            for table in file.batches([object, name], {object: object_type}, _BATCH_ROWS):
+            for table in file.batches([object, label], {object: object_type}, _BATCH_ROWS):
                 ids.append(_ids(table.column(object), object, object_type, file.path))
-                values.append(as_numbers(table.column(name), name, file.path, first_row))
+                values.append(as_numbers(table.column(label), label, file.path, first_row))
                 first_row += table.num_rows
-        assert name is not None
-        all_ids = np.concatenate(ids) if ids else np.empty(0)
-        all_values = np.concatenate(values) if values else np.empty(0)
-        order = np.argsort(all_ids, kind="stable")
-        all_ids, all_values = all_ids[order], all_values[order]
-        repeated = all_ids[1:] == all_ids[:-1]
-        if repeated.any():
-            first = all_ids[int(np.argmax(repeated))]
-            raise DataError(f"object {first!s} has more than one row in the labels {source}.")
-        known = ~np.isnan(all_values)
-        return cls(name, all_ids[known], all_values[known], np.zeros(known.sum(), dtype=bool))
+        found = pa.chunked_array(ids, object_type)
+        counts = pc.value_counts(found)
+        twice = counts.filter(pc.greater(counts.field("counts"), 1))
+        if len(twice):
+            raise DataError(
+                f"object {twice[0]['values']} has more than one row in the labels {source}."
+            )
+        numbers = np.concatenate([np.empty(0), *values])
+        known = ~np.isnan(numbers)
+        own = whole(found).filter(pa.array(known))
+        return cls(own, numbers[known], np.zeros(len(own), dtype=bool))
 
     def look_up(self, ids: pa.Array) -> np.ndarray:
-        """Labels of the objects ``ids``, (n,) float64, NaN where there is none."""
-        wanted = ids.to_numpy(zero_copy_only=False)
-        if not len(self.ids):
-            return np.full(len(wanted), np.nan)
-        at = np.minimum(np.searchsorted(self.ids, wanted), len(self.ids) - 1)
-        found = self.ids[at] == wanted
-        self.used[at[found]] = True
-        return np.where(found, self.values[at], np.nan)
+        """Return the labels of objects, float64 of shape (n,), NaN where there is none."""
+        import pyarrow.compute as pc
+
+        at = pc.index_in(ids, self.ids).fill_null(-1)
+        found = number_view(at)
+        self.used[found[found >= 0]] = True
+        return np.append(self.values, np.nan)[found]
 
     def n_unused(self) -> int:
-        """Labels that nobody has looked up."""
+        """Return how many labels nobody has looked up."""
         return int(np.count_nonzero(~self.used))
 
 
-def _label_column(file: TableFile, object: str, label: str | None) -> str:
-    names = file.schema().names
-    require_column(names, object, "object", file.path)
-    if label is None:
-        others = [name for name in names if name != object]
-        if len(others) != 1:
-            raise DataError(
-                f"{file.path} has {len(others)} columns besides {object!r}: say which is the label."
-            )
-        return others[0]
-    require_column(names, label, "label", file.path)
-    return label
-
-
-def _ids(column: pa.ChunkedArray, name: str, kind: pa.DataType, path: str) -> np.ndarray:
+def _ids(column: pa.ChunkedArray, name: str, kind: pa.DataType, path: str) -> pa.Array:
     import pyarrow as pa
 
     if column.null_count:
         raise DataError(f"column {name!r} of {path} has {column.null_count} missing values.")
     try:
-        return column.cast(kind).to_numpy()
+        return whole(column).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(
             f"column {name!r} of {path} does not hold {kind} as the judgments do: {error}"

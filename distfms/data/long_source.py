@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distfms.data.columns import as_floats, number_view
 from distfms.errors import DataError, nearest
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 _PARQUET = (".parquet", ".pq")
 _CSV = (".csv", ".csv.gz")
-#: A CSV row of three fields has at least so many bytes.
-_SHORTEST_CSV_ROW = 6
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -84,17 +83,6 @@ class TableFile:
 
             return pq.ParquetFile(handle).schema_arrow
 
-    def rows_bound(self) -> int:
-        """Upper bound of the number of rows without reading them."""
-        if self.path.lower().endswith(".gz"):
-            return 2**62
-        if self.is_csv:
-            return int(self.system.size(self.path)) // _SHORTEST_CSV_ROW + 1
-        import pyarrow.parquet as pq
-
-        with _reading(self.path), self.system.open(self.path, "rb") as handle:
-            return pq.ParquetFile(handle).metadata.num_rows
-
     def batches(
         self, columns: Sequence[str], types: dict[str, pa.DataType], batch_rows: int
     ) -> Iterator[pa.Table]:
@@ -139,7 +127,7 @@ def _reading(path: str) -> Iterator[None]:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 
-def list_files(source: Source) -> tuple[TableFile, ...]:
+def list_tables(source: Source, storage_options: Any = None) -> tuple[TableFile, ...]:
     """Find the files of a source.
 
     Parameters
@@ -177,42 +165,10 @@ def list_files(source: Source) -> tuple[TableFile, ...]:
 
 
 @dataclass(frozen=True)
-class Judgments:
-    """A batch of long rows after checking; rows without a value are left out.
-
-    Parameters
-    ----------
-    objects : pyarrow.Array
-        (n,)
-    attribute_names : tuple of str
-        The batch's attributes.
-    attributes : ndarray of int32
-        (n,) index into ``attribute_names``.
-    values : ndarray of float64
-        (n,), finite.
-    workers : pyarrow.Array, optional
-        (n,)
-    labels : ndarray of float64, optional
-        (n,), NaN where there is none.
-    n_read, n_without_value : int
-        Rows read, and those left out.
-    """
-
-    objects: pa.Array
-    attribute_names: tuple[str, ...]
-    attributes: np.ndarray
-    values: np.ndarray
-    workers: pa.Array | None
-    labels: np.ndarray | None
-    n_read: int
-    n_without_value: int
-
-
-@dataclass(frozen=True)
 class LongSource:
     """Checked access to the files of a long table.
 
-    Parameters
+    Attributes
     ----------
     files : tuple of TableFile
     columns : LongColumns
@@ -225,7 +181,12 @@ class LongSource:
     object_type: pa.DataType
 
     @classmethod
-    def open(cls, source: Source, columns: LongColumns) -> LongSource:
+    def open(
+        cls,
+        source: Source,
+        columns: LongColumns,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> LongSource:
         """Find the files and check that each has the columns.
 
         Raises
@@ -236,7 +197,7 @@ class LongSource:
         roles = columns.named()
         if len(set(roles.values())) < len(roles):
             raise DataError(f"one column is named for two roles: {roles}.")
-        files = list_files(source)
+        files = list_tables(source, storage_options)
         object_type = None
         for file in files:
             schema = file.schema()
@@ -247,19 +208,14 @@ class LongSource:
         assert object_type is not None
         return cls(files, columns, object_type)
 
-    def rows_bound(self) -> int:
-        """Upper bound of the number of rows."""
-        return sum(file.rows_bound() for file in self.files)
-
-    def object_batches(self, batch_rows: int) -> Iterator[pa.Array]:
-        """Yield the object column only."""
-        name = self.columns.object
-        for file in self.files:
-            for table in file.batches([name], {name: self.object_type}, batch_rows):
-                yield self._objects(table.column(name), file.path, 0)
-
-    def batches(self, batch_rows: int) -> Iterator[Judgments]:
+    def batches(self, batch_rows: int) -> Iterator[pa.Table]:
         """Yield the rows in source order, checked.
+
+        Yields
+        ------
+        pyarrow.Table
+            Columns are named by role: object, attribute (strings) and value (float64, null where
+            it is missing), and where they were named worker (strings) and label (float64).
 
         Raises
         ------
@@ -275,47 +231,32 @@ class LongSource:
         for file in self.files:
             first_row = 0
             for table in file.batches(list(roles.values()), types, batch_rows):
-                by_role = {role: table.column(name) for role, name in roles.items()}
-                yield self._checked(by_role, file.path, first_row)
+                yield self._checked(table.rename_columns(list(roles)), file.path, first_row)
                 first_row += table.num_rows
 
-    def _checked(self, columns: dict[str, Any], path: str, first_row: int) -> Judgments:
+    def _checked(self, rows: pa.Table, path: str, first_row: int) -> pa.Table:
         import pyarrow as pa
 
-        objects = self._objects(columns["object"], path, first_row)
-        _refuse_null(columns["attribute"], self.columns.attribute, path, first_row)
-        encoded = _single(columns["attribute"]).cast(pa.string()).dictionary_encode()
-        attributes = encoded.indices.to_numpy().astype(np.int32, copy=False)
-        values = as_numbers(columns["value"], self.columns.value, path, first_row)
-        labels, workers = None, None
-        if "label" in columns:
-            labels = as_numbers(columns["label"], str(self.columns.label), path, first_row)
-        if "worker" in columns:
-            workers = _single(columns["worker"]).cast(pa.string())
-        n_read, missing = len(values), np.isnan(values)
-        if missing.any():
-            kept = ~missing
-            mask = pa.array(kept)
-            objects, attributes, values = objects.filter(mask), attributes[kept], values[kept]
-            workers = None if workers is None else workers.filter(mask)
-            labels = None if labels is None else labels[kept]
-        return Judgments(
-            objects=objects,
-            attribute_names=tuple(encoded.dictionary.to_pylist()),
-            attributes=attributes,
-            values=values,
-            workers=workers,
-            labels=labels,
-            n_read=n_read,
-            n_without_value=n_read - len(values),
-        )
+        columns = {}
+        for role, name in self.columns.named().items():
+            column = whole(rows.column(role))
+            if role in ("object", "attribute"):
+                _refuse_null(column, name, path, first_row)
+            if role == "object":
+                column = self._objects(column, path)
+            elif role in ("value", "label"):
+                numbers = as_numbers(column, name, path, first_row)
+                column = pa.array(numbers, mask=np.isnan(numbers))
+            else:
+                column = column.cast(pa.string())
+            columns[role] = column
+        return pa.table(columns)
 
-    def _objects(self, column: pa.ChunkedArray, path: str, first_row: int) -> pa.Array:
+    def _objects(self, column: pa.Array, path: str) -> pa.Array:
         import pyarrow as pa
 
-        _refuse_null(column, self.columns.object, path, first_row)
         try:
-            return _single(column).cast(self.object_type)
+            return column.cast(self.object_type)
         except pa.ArrowInvalid as error:
             raise DataError(
                 f"column {self.columns.object!r} of {path} does not hold {self.object_type} as the "
@@ -345,35 +286,24 @@ def require_column(names: Sequence[str], name: str, role: str, where: str) -> No
     raise DataError(f"{where} has no column {name!r} ({role}).{nearest(name, names)}")
 
 
-def as_numbers(column: pa.ChunkedArray, name: str, path: str, first_row: int = 0) -> np.ndarray:
-    """Convert a column to float64, missing values to NaN.
-
-    Parameters
-    ----------
-    column : pyarrow.ChunkedArray
-        Numbers, booleans, or text that holds numbers.
-    name, path : str
-        For messages.
-    first_row : int
-        Row number in the file of the first value.
-
-    Returns
-    -------
-    ndarray of float64
+def as_numbers(
+    column: pa.Array | pa.ChunkedArray, name: str, path: str, first_row: int = 0
+) -> np.ndarray:
+    """Convert numbers, booleans, or text that holds numbers to float64, missing values to NaN.
 
     Raises
     ------
     DataError
-        If a value is not a number, or infinite.
+        If a value is not a number, or infinite; names the row, counted from `first_row`.
     """
     import pyarrow as pa
     import pyarrow.types as pt
 
-    array = _single(column)
+    array = whole(column)
     if pt.is_temporal(array.type) or pt.is_nested(array.type):
         raise DataError(f"column {name!r} of {path} holds {array.type}, not numbers.")
     try:
-        numbers = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        numbers = as_floats(array)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         row, text = _first_not_number(array.to_pylist())
         raise DataError(
@@ -399,13 +329,13 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def _refuse_null(column: pa.ChunkedArray, name: str, path: str, first_row: int) -> None:
+def _refuse_null(column: pa.Array, name: str, path: str, first_row: int) -> None:
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    empty = pc.is_null(column, nan_is_null=True)
-    if pc.any(empty).as_py():
-        mask = _single(empty).to_numpy(zero_copy_only=False)
-        _refuse_first(mask, f"column {name!r} of {path} has no value in", first_row)
+    empty = pc.is_null(column, nan_is_null=True).cast(pa.uint8())
+    what = f"column {name!r} of {path} has no value in"
+    _refuse_first(number_view(empty) > 0, what, first_row)
 
 
 def _refuse_first(bad: np.ndarray, what: str, first_row: int) -> None:
@@ -418,13 +348,11 @@ def _refuse_first(bad: np.ndarray, what: str, first_row: int) -> None:
         )
 
 
-def _single(column: pa.ChunkedArray) -> pa.Array:
-    """One plain array, dictionaries decoded."""
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return one plain array, dictionaries decoded."""
     import pyarrow as pa
 
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     decoded = _decoded(array.type)
     return array.cast(decoded) if decoded != array.type else array
 

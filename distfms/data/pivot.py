@@ -2,128 +2,94 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from distfms.data.columns import as_floats, number_view
+from distfms.data.folds import hash_keys, mix
 from distfms.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Duplicates = Literal["error", "keep", "first"]
-Choose = Literal["random", "first"]
-
-
-@dataclass(frozen=True)
-class CodedJudgments:
-    """Long rows with attributes as codes.
-
-    Parameters
-    ----------
-    objects : pyarrow.Array
-        (n,)
-    attributes : ndarray of int32
-        (n,)
-    values : ndarray of float64
-        (n,)
-    workers : pyarrow.Array, optional
-        (n,)
-    labels : ndarray of float64, optional
-        (n,), NaN where there is none.
-    """
-
-    objects: pa.Array
-    attributes: np.ndarray
-    values: np.ndarray
-    workers: pa.Array | None = None
-    labels: np.ndarray | None = None
-
-    def where(self, kept: np.ndarray) -> CodedJudgments:
-        """Rows for which the (n,) boolean ``kept`` holds."""
-        import pyarrow as pa
-
-        mask = pa.array(kept)
-        return CodedJudgments(
-            self.objects.filter(mask),
-            self.attributes[kept],
-            self.values[kept],
-            None if self.workers is None else self.workers.filter(mask),
-            None if self.labels is None else self.labels[kept],
-        )
 
 
 @dataclass(frozen=True)
 class Cells:
     """Judgments ordered by object, then attribute, then place in the source.
 
-    Parameters
+    Attributes
     ----------
-    ids : pyarrow.Array
-        (n_objects,) ascending.
-    objects, attributes : ndarray
-        (n,) position of each judgment's object in ``ids``, and its attribute's code.
-    values : ndarray of float64
-        (n,)
-    workers : pyarrow.Array, optional
-        (n,)
-    labels : ndarray of float64, optional
-        (n,)
+    ids : pyarrow.Array, length n_objects
+        Ascending.
+    objects, attributes : ndarray of int64, shape (n,)
+        Position of each judgment's object in `ids`, and its attribute's code.
+    values : ndarray of float64, shape (n,)
+    labels : ndarray of float64, shape (n,), or None
+        NaN where there is none.
+    workers : ndarray of int64, shape (n,), or None
+        Position of each judgment's worker in `worker_names`, −1 for unknown.
+    worker_names : pyarrow.Array or None
     """
 
     ids: pa.Array
     objects: np.ndarray
     attributes: np.ndarray
     values: np.ndarray
-    workers: pa.Array | None
-    labels: np.ndarray | None
+    labels: np.ndarray | None = None
+    workers: np.ndarray | None = None
+    worker_names: pa.Array | None = None
 
     @classmethod
-    def from_coded(cls, rows: CodedJudgments) -> Cells:
-        """Sort rows, stably."""
-        import pyarrow as pa
+    def from_table(cls, table: pa.Table) -> Cells:
+        """Sort long rows with the columns object, attribute, value and maybe label and worker."""
         import pyarrow.compute as pc
 
-        encoded = rows.objects.dictionary_encode()
-        ascending = pc.sort_indices(encoded.dictionary)
-        rank = np.empty(len(ascending), dtype=np.int64)
-        rank[ascending.to_numpy()] = np.arange(len(ascending))
-        objects = rank[encoded.indices.to_numpy()]
-        order = _stable_order(rows.attributes, objects)
-        workers = None if rows.workers is None else rows.workers.take(pa.array(order))
-        return cls(
-            ids=encoded.dictionary.take(ascending),
-            objects=objects[order],
-            attributes=rows.attributes[order],
-            values=rows.values[order],
-            workers=workers,
-            labels=None if rows.labels is None else rows.labels[order],
+        table = table.combine_chunks()
+        found = table.column("object").chunk(0).dictionary_encode()
+        ascending = pc.sort_indices(found.dictionary)
+        rank = np.argsort(number_view(ascending))
+        cells = cls(
+            ids=found.dictionary.take(ascending),
+            objects=rank[number_view(found.indices)],
+            attributes=number_view(table.column("attribute").chunk(0)),
+            values=number_view(table.column("value").chunk(0)),
         )
+        if "label" in table.column_names:
+            cells = replace(cells, labels=as_floats(table.column("label").chunk(0)))
+        if "worker" in table.column_names:
+            workers = table.column("worker").chunk(0).dictionary_encode()
+            codes = np.nan_to_num(as_floats(workers.indices), nan=-1.0).astype(np.int64)
+            cells = replace(cells, workers=codes, worker_names=workers.dictionary)
+        return cells.take(np.lexsort((cells.attributes, cells.objects)))
 
-    def where(self, kept: np.ndarray) -> Cells:
-        """Judgments for which the (n,) boolean ``kept`` holds; ids stay."""
-        import pyarrow as pa
-
-        return Cells(
-            self.ids,
-            self.objects[kept],
-            self.attributes[kept],
-            self.values[kept],
-            None if self.workers is None else self.workers.filter(pa.array(kept)),
-            None if self.labels is None else self.labels[kept],
+    def take(self, rows: np.ndarray) -> Cells:
+        """Return some judgments, by position or mask; the objects stay."""
+        return replace(
+            self,
+            objects=self.objects[rows],
+            attributes=self.attributes[rows],
+            values=self.values[rows],
+            labels=None if self.labels is None else self.labels[rows],
+            workers=None if self.workers is None else self.workers[rows],
         )
 
     def places(self) -> np.ndarray:
-        """Position of each judgment within its (object, attribute) cell, (n,) from 0."""
-        n = len(self.values)
-        new = np.ones(n, dtype=bool)
-        new[1:] = np.diff(self.objects) != 0
-        new[1:] |= np.diff(self.attributes) != 0
-        starts = np.flatnonzero(new)
-        return np.arange(n) - np.repeat(starts, np.diff(np.append(starts, n)))
+        """Return the position of each judgment within its (object, attribute) cell, from 0."""
+        first = ~_repeats(self.objects, self.attributes)
+        starts = np.flatnonzero(first)
+        return np.arange(len(first)) - starts[np.cumsum(first) - 1]
+
+
+def _repeats(*keys: np.ndarray) -> np.ndarray:
+    """Mark the positions where all keys are those of the position before."""
+    repeated = np.zeros(len(keys[0]), dtype=bool)
+    repeated[1:] = np.logical_and.reduce([key[1:] == key[:-1] for key in keys])
+    return repeated
 
 
 def drop_duplicates(cells: Cells, names: Sequence[str], policy: Duplicates) -> tuple[Cells, int]:
@@ -132,7 +98,7 @@ def drop_duplicates(cells: Cells, names: Sequence[str], policy: Duplicates) -> t
     Parameters
     ----------
     cells : Cells
-        With workers; a missing worker is nobody's second judgment.
+        A missing worker is nobody's second judgment.
     names : sequence of str
         Attribute names by code.
     policy : {"error", "keep", "first"}
@@ -148,54 +114,38 @@ def drop_duplicates(cells: Cells, names: Sequence[str], policy: Duplicates) -> t
     DataError
         If there is one and the policy is ``error``.
     """
-    if cells.workers is None or not len(cells.values):
+    if cells.workers is None or cells.worker_names is None:
         return cells, 0
-    encoded = cells.workers.dictionary_encode().indices
-    workers = encoded.fill_null(-1).to_numpy().astype(np.int64) + 1  # 0 is unknown
-    order = _stable_order(workers, cells.attributes, cells.objects)
-    repeated = np.zeros(len(order), dtype=bool)
-    repeated[1:] = workers[order][1:] > 0
-    for key in (workers, cells.attributes, cells.objects):
-        repeated[1:] &= np.diff(key[order]) == 0
-    n_duplicates = int(np.count_nonzero(repeated))
+    order = np.lexsort((cells.workers, cells.attributes, cells.objects))
+    duplicate = np.zeros(len(order), dtype=bool)
+    duplicate[order] = _repeats(
+        *(k[order] for k in (cells.workers, cells.attributes, cells.objects))
+    )
+    duplicate &= cells.workers >= 0
+    n_duplicates = int(np.count_nonzero(duplicate))
     if n_duplicates == 0 or policy == "keep":
         return cells, n_duplicates
-    duplicate = np.zeros(len(order), dtype=bool)
-    duplicate[order] = repeated
     if policy == "error":
         row = int(np.argmax(duplicate))
         raise DataError(
-            f"worker {cells.workers[row].as_py()!r} judged attribute "
+            f"worker {cells.worker_names[cells.workers[row]].as_py()!r} judged attribute "
             f"{names[cells.attributes[row]]!r} of object {cells.ids[cells.objects[row]].as_py()!r} "
             "more than once: choose `duplicates: first` for the first of them, or `keep` for all."
         )
-    return cells.where(~duplicate), n_duplicates
+    return cells.take(~duplicate), n_duplicates
 
 
 def mean_label(cells: Cells, attribute: int) -> np.ndarray:
-    """Mean judgment of one attribute per object.
-
-    Parameters
-    ----------
-    cells : Cells
-    attribute : int
-        Its code.
-
-    Returns
-    -------
-    ndarray of float64
-        (n_objects,), NaN where the attribute was not judged.
-    """
+    """Return the mean judgment of one attribute of each object, NaN where there is none."""
     own = cells.attributes == attribute
     n_objects = len(cells.ids)
     totals = np.bincount(cells.objects[own], weights=cells.values[own], minlength=n_objects)
     counts = np.bincount(cells.objects[own], minlength=n_objects)
-    with np.errstate(invalid="ignore"):
-        return np.where(counts > 0, totals / np.maximum(counts, 1), np.nan)
+    return np.where(counts > 0, totals / np.maximum(counts, 1), np.nan)
 
 
 def column_label(cells: Cells, attribute: int | None, name: str) -> np.ndarray:
-    """Label that stands next to the judgments.
+    """Return the label of each object that stands next to its judgments, NaN where there is none.
 
     Parameters
     ----------
@@ -205,11 +155,6 @@ def column_label(cells: Cells, attribute: int | None, name: str) -> np.ndarray:
         Only its judgments carry the label.
     name : str
         The column, for the message.
-
-    Returns
-    -------
-    ndarray of float64
-        (n_objects,), NaN where there is none.
 
     Raises
     ------
@@ -233,57 +178,27 @@ def column_label(cells: Cells, attribute: int | None, name: str) -> np.ndarray:
     return found
 
 
-def limit_judgments(
-    cells: Cells, names: Sequence[str], most: int, choose: Choose, seed: int
-) -> Cells:
-    """Keep at most ``most`` judgments of a cell, in source order.
+def draw_judgments(cells: Cells, names: pa.Array, most: int, seed: int) -> Cells:
+    """Keep at most `most` judgments of a cell, drawn at random and left in source order.
 
-    Parameters
-    ----------
-    cells : Cells
-    names : sequence of str
-        Attribute names by code.
-    most : int
-    choose : {"random", "first"}
-        A random choice depends on (seed, object, attribute) and the place in the cell only, so
-        it is the same however the objects are divided.
-    seed : int
-
-    Returns
-    -------
-    Cells
+    The choice depends on seed, object, attribute and place in the cell only, so it is the same
+    however the objects are divided.
     """
     places = cells.places()
-    if choose == "random":
-        with np.errstate(over="ignore"):
-            tickets = _hashes([str(i) for i in cells.ids.to_pylist()], seed)[cells.objects]
-            tickets = tickets ^ _mix(_hashes(names, seed + 1))[cells.attributes]
-            tickets = _mix(tickets + places.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
-        order = _stable_order(tickets, cells.attributes, cells.objects)
-        drawn = np.empty_like(places)
-        # Cells are contiguous in both orders, so the k-th place of a cell is its k-th ticket.
-        drawn[order] = places
-        places = drawn
-    return cells.where(places < most)
+    tickets = hash_keys(cells.ids)[cells.objects] ^ mix(np.uint64(seed))
+    tickets = mix(mix(tickets) ^ hash_keys(names)[cells.attributes])
+    tickets = mix(tickets ^ mix(places.astype(np.uint64)))
+    drawn = np.empty_like(places)
+    # Cells are contiguous in both orders, so the k-th place of a cell is its k-th ticket.
+    drawn[np.lexsort((tickets, cells.attributes, cells.objects))] = places
+    return cells.take(drawn < most)
 
 
-def wide_columns(cells: Cells, attributes: Sequence[int]) -> list[pa.Array]:
-    """One list column per attribute.
-
-    Parameters
-    ----------
-    cells : Cells
-    attributes : sequence of int
-        Codes, in the order wanted.
-
-    Returns
-    -------
-    list of pyarrow.ListArray
-        Each (n_objects,), float64 items; an empty list where nothing was judged.
-    """
+def list_columns(cells: Cells, attributes: Sequence[int]) -> list[pa.Array]:
+    """Return one column of lists for each attribute code; empty where nothing was judged."""
     import pyarrow as pa
 
-    by_attribute = _stable_order(cells.attributes)
+    by_attribute = np.argsort(cells.attributes, kind="stable")
     codes, objects = cells.attributes[by_attribute], cells.objects[by_attribute]
     values = cells.values[by_attribute]
     columns = []
@@ -293,31 +208,3 @@ def wide_columns(cells: Cells, attributes: Sequence[int]) -> list[pa.Array]:
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
         columns.append(pa.ListArray.from_arrays(pa.array(offsets), pa.array(values[start:stop])))
     return columns
-
-
-def _stable_order(*keys: np.ndarray) -> np.ndarray:
-    """Order by non-negative whole numbers, the last key first, as ``numpy.lexsort`` has it.
-
-    Digits of 16 bits, for which numpy has a radix sort: four times as fast as ``lexsort`` here.
-    """
-    order = np.arange(len(keys[0]))
-    for key in keys:
-        n_bits = int(key.max(initial=0)).bit_length()
-        for shift in range(0, max(n_bits, 1), 16):
-            digit = ((key >> shift) & 0xFFFF).astype(np.uint16)
-            order = order[np.argsort(digit[order], kind="stable")]
-    return order
-
-
-def _hashes(names: Sequence[str], seed: int) -> np.ndarray:
-    """Stable 64-bit hash of each name."""
-    key = str(seed).encode()
-    digests = [hashlib.blake2b(n.encode(), digest_size=8, key=key).digest() for n in names]
-    return np.frombuffer(b"".join(digests), dtype="<u8").copy()
-
-
-def _mix(x: np.ndarray) -> np.ndarray:
-    """Finaliser of splitmix64."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))

@@ -17,7 +17,7 @@ from filelock import FileLock
 from distfms.data.builtin import BUILTIN, builtin_dataset
 from distfms.data.convert import CONVERSION, convert_long_judgments
 from distfms.data.dataset import ParquetDataset, open_dataset
-from distfms.data.long_source import TableFile, list_files
+from distfms.data.long_source import TableFile, list_tables
 from distfms.engine.remote import RemotePath
 from distfms.engine.store import files_below, upload
 from distfms.errors import SpecError, nearest
@@ -244,7 +244,7 @@ def _left_out(report: Mapping[str, Any]) -> list[str]:
 
 def _source_fingerprint(path: str | list[str], section: DataSection) -> str:
     """Fingerprint of judgment files, which may also be CSV."""
-    files = list_files(path)
+    files = list_tables(path)
     if not any(file.is_csv for file in files):
         return _open(section, path).fingerprint
     stamps = [[file.path, *_stamp(file)] for file in files]
