@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from distfms.errors import DataError, SpecError, nearest
+from distfms.report.formatting import options_text
 from distfms.spec import Section, TuneSection, parse_section
 from distfms.stats.fold_means import over_folds
 
@@ -165,7 +166,7 @@ def _read_point(method: Method, content: Mapping[str, Any], point: Point) -> Non
     try:
         parse_section(method.Options, {**content, **point}, method.name)
     except SpecError as error:
-        raise SpecError(f"With `tune` at {said(point)}: {error}") from error
+        raise SpecError(f"With `tune` at {options_text(point)}: {error}") from error
 
 
 def _refuse_repeated(name: str, values: Sequence[Any]) -> None:
@@ -186,17 +187,6 @@ def _measure(method: Method, wanted: str | None) -> str:
             f"`tune.measure` is {wanted!r}, which {method.name} has not.{nearest(wanted, known)}"
         )
     return wanted
-
-
-def said(point: Mapping[str, Any]) -> str:
-    """Write a point as ``ridge 0.1, criterion omp``."""
-    return ", ".join(f"{name} {_plain(value)}" for name, value in point.items())
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "none"}[value]
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 # --- the choice ---------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ import numpy as np
 from distfms.engine.store import remove_tree
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Content, Context, Inputs, Job, Method, Stage, run_stage
-from distfms.methods.tuning import Choice, Point, choose, grid_points, renamed, said
+from distfms.methods.tuning import Choice, Point, choose, grid_points, renamed
+from distfms.report.formatting import options_text
 from distfms.spec import Section, TuneSection
 
 TUNING = "tuning.json"
@@ -126,7 +127,7 @@ class Tuning:
         choice = choose(values, found.weight, self.tune.rule, better)
         chosen = self.points[choice.chosen]
         context.note(
-            f"Chosen by cross-validation among {len(self.points):,} points: {said(chosen)}."
+            f"Chosen by cross-validation among {len(self.points):,} points: {options_text(chosen)}."
         )
         folds = [
             {"fold": fold, "n_rows": n_rows}
@@ -173,7 +174,7 @@ class Tuning:
 
 def said_values(name: str, values: Sequence[Any]) -> str:
     """Write the values of an option as ``ridge 0.1, 1 and 10``."""
-    texts = [said({name: value}).removeprefix(f"{name} ") for value in values]
+    texts = [options_text({name: value}).removeprefix(f"{name} ") for value in values]
     if len(texts) > 6:
         texts = [*texts[:3], "…", texts[-1]]
     return f"{name} {', '.join(texts)}"

@@ -7,15 +7,20 @@ the same in every country.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
-
-from distfms.report.content import as_number
 
 #: Stands for a value that is not there.
 MISSING = "–"
 _GROUP = "\u202f"
 _NO_BREAK = "\u00a0"
+
+
+def as_number(value: Any) -> float | None:
+    """Return a finite number, None for anything else; booleans are no numbers."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
 
 
 def integer(value: float) -> str:
@@ -176,3 +181,14 @@ def _cell(value: float, decimals: int) -> str:
     return (
         number(value, 2 if too_small else 4) if too_small or too_large else fixed(value, decimals)
     )
+
+
+def options_text(point: Mapping[str, Any]) -> str:
+    """Write options with their values as ``ridge 0.1, criterion omp``."""
+    return ", ".join(f"{name} {_option(value)}" for name, value in point.items())
+
+
+def _option(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "none"}[value]
+    return f"{value:g}" if isinstance(value, float) else str(value)

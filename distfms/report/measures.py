@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.report.content import as_entries, as_mapping, as_number
+from distfms.report.formatting import as_number
 from distfms.report.page import Column, Table
 from distfms.stats.fold_means import over_folds
 
@@ -18,8 +18,8 @@ def measure_tables(metrics: Mapping[str, Any], caption: str) -> list[Table]:
     Parameters
     ----------
     metrics : mapping
-        With ``train``, ``test`` (each ``{name: value}`` or null) and ``folds`` (a list of such).
-        A fold counts by its ``weight``, where it has one.
+        With ``train``, ``test`` (each ``{name: value}`` or null) and ``folds`` (a list of such,
+        each with its ``weight``).
     caption : str
 
     Returns
@@ -27,9 +27,8 @@ def measure_tables(metrics: Mapping[str, Any], caption: str) -> list[Table]:
     list of Table
         One table without the columns that would be empty, or none if there is no measure.
     """
-    train, test = as_mapping(metrics.get("train")), as_mapping(metrics.get("test"))
-    folds = as_entries(metrics.get("folds"))
-    weights = [as_number(fold.get("weight")) or 1.0 for fold in folds]
+    train, test, folds = metrics["train"], metrics["test"] or {}, metrics["folds"]
+    weights = [fold["weight"] for fold in folds]
     rows: list[list[Any]] = []
     for name in dict.fromkeys([*train, *test, *(key for fold in folds for key in fold)]):
         if name in ("fold", "weight"):

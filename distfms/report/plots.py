@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distfms.report.content import as_number
-from distfms.report.formatting import number, percent, shorten
+from distfms.report.formatting import as_number, number, percent, shorten
 from distfms.report.labels import Spot, draw_names
 from distfms.report.svg import CARD, INK, MUTED, SERIES, drawing, new_figure, to_svg
 

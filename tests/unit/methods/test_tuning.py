@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Job, Stage
 from distfms.methods.grid_paths import grouped_by_path
-from distfms.methods.tuning import choose, grid_points, said
+from distfms.methods.tuning import choose, grid_points
 from distfms.methods.tuning_job import Tuning
+from distfms.report.formatting import options_text
 from distfms.runs.job_spec import build_spec
 
 JOBS = {
@@ -124,9 +125,9 @@ def test_tune_is_a_section_with_a_grid():
 def test_points_are_in_the_order_of_the_grid():
     points = grid_points({"a": [1, 2], "b": ["x", "y"]})
     assert [tuple(p.values()) for p in points] == [(1, "x"), (1, "y"), (2, "x"), (2, "y")]
-    assert said({"ridge": 1e-6, "doubling": True, "max_groups": None, "criterion": "fr"}) == (
-        "ridge 1e-06, doubling true, max_groups none, criterion fr"
-    )
+    assert options_text(
+        {"ridge": 1e-6, "doubling": True, "max_groups": None, "criterion": "fr"}
+    ) == ("ridge 1e-06, doubling true, max_groups none, criterion fr")
 
 
 # --- the choice ---------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from distfms.methods.sequence import tuning as sequences
 from distfms.methods.sequence.costs import GroupCosts, SharedCost
 from distfms.methods.sequence.evaluate import FoldTask, Settings
 from distfms.methods.sequence.groups import FeatureGroups
-from distfms.methods.tuning_figures import tuning_section
 from distfms.report.page import Figure, Table
+from distfms.report.tuning import tuning_section
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 _NAMESPACES = ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink")
 _VOID = {"meta", "link", "br", "path", "use", "rect", "input"}
@@ -62,3 +63,31 @@ def check_page(html: str) -> str:
     assert not re.search(r"https?://|url\((?!#)|@import", bare), "asks the network"
     assert "script" not in reader.tags
     return " ".join(" ".join(reader.text).replace("\u00a0", " ").replace("\u202f", " ").split())
+
+
+def manifest() -> dict[str, Any]:
+    """Content of a manifest.json."""
+    return {
+        "distfms": "0.1.0",
+        "created": "2026-01-02T03:04:05Z",
+        "spec_name": "demo",
+        "inputs": [
+            {"path": f"part-{i}.parquet", "n_rows": 500, "n_bytes": 2**20, "fingerprint": "ab" * 32}
+            for i in range(3)
+        ],
+        "n_partitions": 6,
+        "n_rows": 1500,
+        "n_bytes": 3 * 2**20,
+        "seed": 7,
+        "method": "demo",
+        "identity": "cd" * 32,
+        "packages": {"scipy": "1.2.3", "numpy": "2.0.1"},
+        "stages": [
+            {"name": "statistics", "seconds": 2.5, "n_read": 4, "n_cached": 2, "files": {"s": "x"}},
+            {"name": "selection", "seconds": 0.25, "n_read": 1, "files": {"selection.json": "y"}},
+        ],
+        "objects": {"train": 1200, "test": 300},
+        "judgments": {"total": 1_090_422, "used": {"calm": 3, "kind": 4}},
+        "dropped": {"rows_without_label": 3},
+        "notes": ["One thing.", "One thing."],
+    }

@@ -1,0 +1,162 @@
+"""The section on options that were chosen by cross-validation, for any method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from distfms.report.curves import more
+from distfms.report.formatting import as_number, count, number, options_text
+from distfms.report.page import Column, Figure, Section, Table, Text
+from distfms.report.plots import Bar, Line, bar_chart, line_chart
+
+Point = Mapping[str, Any]
+
+_LINES_SHOWN = 8
+_BARS_SHOWN = 30
+_ROWS_SHOWN = 100
+#: Least values of a number for a line over it.
+_LINE_VALUES = 3
+#: Ratio of the largest to the smallest value from which a scale is logarithmic.
+_WIDE = 50.0
+_RULES = {
+    "best": "The rule takes the best mean.",
+    "one_standard_error": (
+        "The rule takes the first point in the order of the grid, its simplest, whose mean is "
+        "within one standard error of the best."
+    ),
+}
+
+
+def tuning_section(metrics: Mapping[str, Any]) -> Section:
+    """Return the section; without blocks where nothing was tuned."""
+    tuning = metrics.get("tuning")
+    if tuning is None:
+        return Section("", [])
+    points = tuning["points"]
+    better = "more" if tuning["higher_is_better"] else "less"
+    text = (
+        f"Chosen: {options_text(tuning['chosen'])}. {count(len(points), 'point')} of the grid were "
+        f"compared on {count(len(tuning['folds']), 'fold')} of the training rows by "
+        f"{tuning['measure']} ({better} is better). {_RULES[tuning['rule']]} The mean of a point "
+        "that was chosen for it is a little too good; held-out rows tell what to expect."
+    )
+    return Section("Options tried", [Text(text), _figure(tuning, points), _table(tuning, points)])
+
+
+def _figure(tuning: Mapping[str, Any], points: Sequence[Point]) -> Figure:
+    measure = tuning["measure"]
+    title = f"{measure} of the points of the grid"
+    over = _number_option(points)
+    lines = [] if over is None else _lines(points, over)
+    if over is None or len(lines) > _LINES_SHOWN:
+        return _bars(tuning, points, title)
+    values = [v for line in lines for v in line.x]
+    log_x = min(values) > 0 and max(values) >= _WIDE * min(values)
+    return Figure(
+        line_chart(lines, title=title, xlabel=over, ylabel=measure, log_x=log_x),
+        f"Mean of the folds, weighted by their rows, against {over}. The ring is the point that "
+        "was chosen; its line has a band of one standard error.",
+    )
+
+
+def _number_option(points: Sequence[Point]) -> str | None:
+    """Find the option that a line runs over: the number with the most values, the first of them.
+
+    None where no option has three, or where a zero stands beside numbers of several magnitudes.
+    """
+    found = {
+        name: {as_number(point["options"][name]) for point in points}
+        for name in points[0]["options"]
+    }
+    # A point that ends nowhere (`max_groups: null`) has no place on a line.
+    values = {name: {v for v in own if v is not None} for name, own in found.items()}
+    known = [name for name, own in found.items() if None not in own]
+    best = max(known, key=lambda name: len(values[name]), default=None)
+    if best is None or len(values[best]) < _LINE_VALUES:
+        return None
+    positive = sorted(v for v in values[best] if v > 0)
+    mixed = len(positive) < len(values[best]) and positive[-1:] >= [_WIDE * v for v in positive[:1]]
+    return None if mixed else best
+
+
+def _lines(points: Sequence[Point], over: str) -> list[Line]:
+    """Return one line for each combination of the other options."""
+    by_rest: dict[str, list[Point]] = {}
+    for point in points:
+        rest = options_text({k: v for k, v in point["options"].items() if k != over})
+        by_rest.setdefault(rest, []).append(point)
+    return [_line(name or "mean of the folds", own, over) for name, own in by_rest.items()]
+
+
+def _line(name: str, points: Sequence[Point], over: str) -> Line:
+    own = sorted(points, key=lambda p: float(p["options"][over]))
+    x = [float(p["options"][over]) for p in own]
+    pairs = [(as_number(p["mean"]), as_number(p["standard_error"])) for p in own]
+    chosen = any(p["chosen"] for p in own)
+    bands = [[None if m is None or e is None else m + s * e for m, e in pairs] for s in (-1, 1)]
+    return Line(
+        name,
+        x,
+        [mean for mean, _ in pairs],
+        lower=bands[0] if chosen else None,
+        upper=bands[1] if chosen else None,
+        bold=chosen,
+        marks=[
+            (at, mean)
+            for at, (mean, _), p in zip(x, pairs, own, strict=True)
+            if p["chosen"] and mean is not None
+        ],
+    )
+
+
+def _bars(tuning: Mapping[str, Any], points: Sequence[Point], title: str) -> Figure:
+    bars = [
+        Bar(
+            options_text(p["options"]),
+            p["mean"],
+            f"{number(p['mean'])} ± {number(p['standard_error'], 2)}"
+            + (", chosen" if p["chosen"] else ""),
+        )
+        for p in _ranked(tuning, points)[:_BARS_SHOWN]
+    ]
+    chart = bar_chart(bars, title=title, xlabel=tuning["measure"], n_bars=_BARS_SHOWN)
+    rest = more(len(points), len(bars), "in metrics.json")
+    return Figure(chart, f"Mean of the folds ± one standard error, the best first.{rest}")
+
+
+def _ranked(tuning: Mapping[str, Any], points: Sequence[Point]) -> list[Point]:
+    """Return the points with a mean, the best first."""
+    sign = -1.0 if tuning["higher_is_better"] else 1.0
+    known = [p for p in points if as_number(p["mean"]) is not None]
+    return sorted(known, key=lambda p: sign * p["mean"])
+
+
+def _table(tuning: Mapping[str, Any], points: Sequence[Point]) -> Table:
+    shown = list(points)
+    if len(shown) > _ROWS_SHOWN:
+        best = _ranked(tuning, points)[:_ROWS_SHOWN]
+        shown = [p for p in points if p in best or p["chosen"]]
+    names = list(points[0]["options"])
+    rows = [
+        [
+            *(options_text({n: p["options"][n]}).removeprefix(f"{n} ") for n in names),
+            p["mean"],
+            p["standard_error"],
+            "chosen" if p["chosen"] else "best mean" if p["best"] else "",
+        ]
+        for p in shown
+    ]
+    columns = [
+        *(Column(name, "text") for name in names),
+        Column(f"Mean {tuning['measure']}", "measure"),
+        Column("± standard error", "measure"),
+        Column("", "text"),
+    ]
+    rest = more(len(points), len(shown), "in metrics.json", "and the best")
+    return Table(
+        columns,
+        rows,
+        f"The points of the grid in its order, from the simplest on.{rest}",
+        emphasis=[i for i, p in enumerate(shown) if p["chosen"]],
+    )
