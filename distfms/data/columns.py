@@ -224,8 +224,7 @@ def refuse_missing(
 def describe_rows(
     reader: PartitionReader, partition: Partition, mask: np.ndarray, order: np.ndarray | None
 ) -> tuple[str, int]:
-    """Return the row group and row of the first marked row as text, and how many are marked."""
+    """Return where the first marked row is, as text, and how many are marked."""
     marked = np.flatnonzero(mask)
     first = int(marked[0] if order is None else order[marked].min())
-    group, row = reader.locate_row(partition, first)
-    return f"row group {group}, first at its row {row}", len(marked)
+    return reader.locate_row(partition, first), len(marked)

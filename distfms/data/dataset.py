@@ -165,13 +165,13 @@ class PartitionReader:
                     self._verify(partition)
                 yield table
 
-    def locate_row(self, partition: Partition, position: int) -> tuple[int, int]:
-        """Return the row group, and the row inside it, of a row of a partition."""
+    def locate_row(self, partition: Partition, position: int) -> str:
+        """Return where a row of a partition is, as text."""
         with self.open(partition) as file:
             for group in partition.row_groups:
                 rows = file.metadata.row_group(group).num_rows
                 if position < rows:
-                    return group, position
+                    return f"row group {group}, first at its row {position}"
                 position -= rows
         raise IndexError(position)
 

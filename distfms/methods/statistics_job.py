@@ -52,7 +52,6 @@ class Procedure(ABC):
         The chosen one first, then the baselines.
     """
 
-    part_types: ClassVar[Mapping[str, type[Statistic]]]
     rules: Sequence[Any]
 
     @abstractmethod

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.feature_selection import SelectorMixin
-from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
+from distfms.data.dataset import Partition
+from distfms.data.judgments import JudgmentBatch, JudgmentLayout, detect_layout, read_judgments
+from distfms.data.roles import Roles, resolve_roles
+from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
+from distfms.methods.estimator_input import InputRules, Source, check_columns, open_source
 from distfms.methods.multiselect.costs import Costs, resolve_costs
-from distfms.methods.multiselect.estimator_input import (
-    FittedInput,
-    Opener,
-    as_job,
-    known_variance,
-    match_names,
-)
-from distfms.methods.multiselect.estimator_sources import Source, trained_columns
 from distfms.methods.multiselect.greedy import Algorithm, Criterion, check_choice, select
-from distfms.methods.multiselect.model import LinearModel, projected_model, refit
+from distfms.methods.multiselect.model import (
+    LinearModel,
+    RefitStatistics,
+    predict,
+    projected_model,
+    refit,
+    refit_statistics,
+)
 from distfms.methods.multiselect.objective import (
     Problem,
     full_objective,
@@ -31,21 +37,30 @@ from distfms.methods.multiselect.objective import (
     projected_loss,
     scoring_objective,
 )
-from distfms.methods.multiselect.objects import (
-    Averages,
-    AverageStatistics,
-    Plans,
-    Predictions,
-    judgment_statistics,
-)
+from distfms.methods.multiselect.plan import acquisition_plan
 from distfms.methods.multiselect.read_columns import TrainedColumns
 from distfms.methods.multiselect.refine import refine
-from distfms.stats.judgments import JudgmentStatistics
+from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 if TYPE_CHECKING:
     import pandas as pd
 
+RULES = InputRules(allow_nan=True, judgments=True)
 Variances = float | Sequence[float] | np.ndarray | Mapping[str, float] | None
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def as_job(method: F) -> F:
+    """Run a method with one BLAS thread, as a job runs, so that it has the same bits."""
+
+    @wraps(method)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        with single_threaded_blas():
+            return method(*args, **kwargs)
+
+    return wrapped  # type: ignore[return-value]
 
 
 class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
@@ -77,9 +92,6 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         Try to improve the greedy choice by exchanging judgments.
     exclude : sequence of str, default=()
         Names or globs of columns of frames and Parquet files that are no attributes.
-    n_jobs : int or None, default=None
-        Partitions of Parquet files read side by side: None for one, -1 for all processors. Never
-        changes a result.
 
     Attributes
     ----------
@@ -115,20 +127,18 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
 
     - an array of shape (n, d, k), NaN where there is no judgment; or (n, d), one judgment each,
       which can be fitted to only if `internal_variance` is given;
-    - nested lists, objects × attributes × judgments, of any lengths;
-    - a pandas frame with columns of lists, numbered columns ``name__1``, ``name__2``, …, or
-      columns of numbers (one judgment each);
+    - nested lists, objects × attributes × judgments, of any lengths, None for no judgment;
+    - a frame (pandas, pyarrow, …) with columns of lists, numbered columns ``name__1``,
+      ``name__2``, …, or columns of numbers (one judgment each);
     - a Dask array or frame of these forms, which is never computed as a whole; frames with lists
       must be made with Dask's option ``dataframe.convert-string`` off, as Dask otherwise turns
       lists into text;
     - the path of Parquet files with such columns, read partition by partition; the numbers are
-      those of a job, bit for bit;
-    - a sequence of :class:`~distfms.stats.ragged.Ragged`, one per attribute.
+      those of a job, bit for bit.
 
     Labels are an array, or the name of a column of `X`; for a path always the latter. The same
-    holds for weights. To apply a model, files need judgments of the selected attributes only; a
-    frame needs all attributes, but those not selected may be NaN
-    (``frame.reindex(columns=selector.feature_names_in_)``). What is wrong with data is a
+    holds for weights. To apply a model, files and frames need judgments of the selected attributes
+    only. What is wrong with data is a
     `DataError`, with a parameter a `SpecError`; both are ``ValueError``.
 
     References
@@ -177,7 +187,6 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         model: str = "projected",
         refine: bool = False,
         exclude: Sequence[str] = (),
-        n_jobs: int | None = None,
     ) -> None:
         self.budget = budget
         self.algorithm = algorithm
@@ -188,7 +197,6 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         self.model = model
         self.refine = refine
         self.exclude = exclude
-        self.n_jobs = n_jobs
 
     # --- fitting ---
 
@@ -221,15 +229,15 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y "
                 "is None: give labels, or the name of their column."
             )
-        source = self._opener().open(X, y, sample_weight)
-        summary = source.reduce(judgment_statistics)
-        self._select(summary.value, summary.names)
+        source = open_source(self, _framed(X), y, sample_weight, rules=RULES, reset=True)
+        reader = _fitted_reader(source, tuple(self.exclude))
+        statistics = source.reduce(reader.statistics)
+        self._select(statistics, reader.layout.names if source.named else None)
         self._roles = tuple(v for v in (y, sample_weight) if isinstance(v, str))
-        support = self.get_support(indices=True)
-        self._columns = trained_columns(source, support)
-        if self.model == "refit" and support.size:
-            wanted = AverageStatistics(self.repeats_[support])
-            averages = source.reduce(wanted, support).value
+        selected = reader.taken(self.get_support(indices=True))
+        self._columns = TrainedColumns.of(selected.layout, source.schema.names)
+        if self.model == "refit" and selected.layout.names:
+            averages = source.reduce(partial(selected.averages, self.repeats_[self.repeats_ > 0]))
             self._set_model(refit(averages, self._names, self.repeats_, ridge=self.ridge))
         return self
 
@@ -267,14 +275,14 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
 
     def _select(self, statistics: JudgmentStatistics, names: tuple[str, ...] | None) -> None:
         """Do what the stages ``select`` and ``model`` of a job do."""
-        match_names(self, names, statistics.n_attributes, reset=True)
+        check_columns(self, names, statistics.n_attributes, reset=True)
         if statistics.n_objects < 2:
             raise DataError(
                 f"There are too few objects to fit to (n_samples={statistics.n_objects} with a "
                 "weight above zero); at least 2 are needed."
             )
         costs = resolve_costs(self.costs, self._names)
-        known = known_variance(self.internal_variance, self._names)
+        known = _known_variance(self.internal_variance, self._names)
         estimates = statistics.estimates(known, self._names)
         problem = Problem.from_estimates(estimates, costs, self.ridge, names=self._names)
         path = select(problem, self.budget, self.algorithm, self.criterion)
@@ -310,8 +318,16 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         ndarray of shape (n,)
             A lazy Dask array for Dask collections.
         """
-        source, support = self._apply(X)
-        return source.stack(Predictions(self._restricted_model(support)), support, ())
+        source, reader = self._apply(X)
+        support = self.get_support(indices=True)
+        model = LinearModel(
+            reader.layout.names,
+            self.repeats_[support],
+            self.coef_[support],
+            self.intercept_,
+            self.estimates_.means[support],
+        )
+        return source.stack(partial(reader.predictions, model))
 
     @as_job
     def transform(self, X: Any) -> Any:
@@ -327,16 +343,18 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
             The training mean where an object has no judgment; a lazy Dask array for Dask
             collections. ``transform(X) @ coef_[get_support()] + intercept_`` is ``predict(X)``.
         """
-        source, support = self._apply(X)
-        averages = Averages(self.repeats_[support], self.estimates_.means[support])
-        return source.stack(averages, support, (support.size,))
+        source, reader = self._apply(X)
+        support = self.get_support(indices=True)
+        means = partial(reader.means, self.repeats_[support], self.estimates_.means[support])
+        return source.stack(means, (support.size,))
 
     @as_job
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Coefficient of determination R² of the predictions from the judgments at hand.
+        """Share of the label's variance that `repeats_` judgments explain of these objects.
 
-        Where objects hold fewer judgments than `repeats_` this falls short of what the budget
-        gives: ``1 - holdout_loss(X, y) / variance`` does not.
+        They need not hold as many: it is ``1 - holdout_loss(X, y) / variance``, unbiased. How well
+        the judgments at hand predict, whatever their number, is what scikit-learn's
+        ``scoring="neg_mean_squared_error"`` or ``"r2"`` measures.
 
         Parameters
         ----------
@@ -347,12 +365,12 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         Returns
         -------
         float
+            At most 1 but for chance; negative where the mean predicts better.
         """
-        source, support = self._apply(X, y, sample_weight)
-        predictions = Predictions(self._restricted_model(support))
-        parts = source.collect(predictions.beside_labels, support)
-        labels, values, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return float(r2_score(labels, values, sample_weight=weights))
+        estimates, loss = self._holdout(X, y, sample_weight)
+        if estimates.label_variance > 0:
+            return 1.0 - loss / estimates.label_variance
+        return float(loss <= 0)
 
     @as_job
     def holdout_loss(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -371,15 +389,20 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         float
             Unbiased for objects that the model has not seen, so that it may be negative on few.
         """
-        source, support = self._apply(X, y, sample_weight)
-        held_out = source.reduce(judgment_statistics, support).value
+        return self._holdout(X, y, sample_weight)[1]
+
+    def _holdout(self, X: Any, y: Any, sample_weight: Any) -> tuple[JudgmentEstimates, float]:
+        source, reader = self._apply(X, y, sample_weight)
+        support = self.get_support(indices=True)
+        held_out = source.reduce(reader.statistics)
         names = tuple(self._names[a] for a in support)
-        known = known_variance(self.internal_variance, self._names)
+        known = _known_variance(self.internal_variance, self._names)
         given = np.full(support.size, np.nan) if known is None else known[support]
         lacking = np.isnan(given) & (held_out.n_repeated == 0)
         given = np.where(lacking, self.estimates_.v[support], given)
         estimates = held_out.estimates(given, names)
-        return holdout_loss(estimates, self.coef_[support], self.intercept_, self.repeats_[support])
+        coef, repeats = self.coef_[support], self.repeats_[support]
+        return estimates, holdout_loss(estimates, coef, self.intercept_, repeats)
 
     @as_job
     def acquisition_plan(self, X: Any, ids: Any = None) -> pd.DataFrame:
@@ -400,24 +423,19 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         """
         import pandas as pd
 
-        source, support = self._apply(X, id=ids if isinstance(ids, str) else None)
-        names = tuple(self._names[a] for a in support)
-        given = None if ids is None or isinstance(ids, str) else np.asarray(ids)
-        costs = self.problem_.costs[support]
-        wanted = Plans(self.repeats_[support], costs, names, by_position=given is not None)
-        tables, n_before = [], 0
-        for plan, n_objects, by_position in source.collect(wanted, support):
-            table = pd.DataFrame(plan.columns())
-            if by_position:
-                table["object"] += n_before
-            tables.append(table)
-            n_before += n_objects
-        result = pd.concat(tables, ignore_index=True)
-        if given is not None:
-            if given.shape != (n_before,):
-                raise DataError(f"There are {n_before} objects but {given.size} ids.")
-            result["object"] = given[result["object"].to_numpy()]
-        return result
+        source, reader = self._apply(X, id=ids if isinstance(ids, str) else None)
+        found = source.map(reader.counts)
+        counts = np.concatenate([counts for counts, _ in found])
+        if isinstance(ids, str):
+            ids = np.concatenate([own for _, own in found])
+        elif ids is None and hasattr(X, "index") and source.kind == "frame":
+            ids = X.index
+        if ids is not None and len(ids) != len(counts):
+            raise DataError(f"There are {len(counts)} objects but {len(ids)} ids.")
+        support = self.get_support(indices=True)
+        names, costs = [self._names[a] for a in support], self.problem_.costs[support]
+        plan = acquisition_plan(counts, self.repeats_[support], costs, names, ids)
+        return pd.DataFrame(plan.columns())
 
     # --- the path ---
 
@@ -475,25 +493,177 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
             return tuple(self.feature_names_in_)
         return tuple(f"x{a}" for a in range(self.n_features_in_))
 
-    def _restricted_model(self, support: np.ndarray) -> LinearModel:
-        """Model on the selected attributes only."""
-        return LinearModel(
-            tuple(self._names[a] for a in support),
-            self.repeats_[support],
-            self.coef_[support],
-            self.intercept_,
-            self.estimates_.means[support],
-        )
-
     def _apply(
         self, X: Any, y: Any = None, sample_weight: Any = None, id: str | None = None
-    ) -> tuple[Source, np.ndarray]:
-        """Source of objects to apply the model to, and the selected attributes."""
+    ) -> tuple[Source, _ObjectReader]:
+        """Objects to apply the model to, and what reads their selected attributes."""
         check_is_fitted(self)
+        named = hasattr(self, "feature_names_in_")
         support = self.get_support(indices=True)
-        names = self._names if hasattr(self, "feature_names_in_") else None
-        fitted = FittedInput(names, self.n_features_in_, support, self._roles, self._columns)
-        return self._opener(fitted).open(X, y, sample_weight, id), support
+        names = [self._names[a] for a in support]
+        given = {v for v in (y, sample_weight) if isinstance(v, str)}
+        ignored = [name for name in self._roles if name not in given]
+        source = open_source(self, _framed(X), y, sample_weight, rules=RULES, ignored=ignored)
+        left = {*source.target, source.weight, id}
+        columns = [c for c in source.schema.names if c not in left]
+        if source.kind == "parquet" and named:
+            columns = self._columns.find(names, columns) or columns
+            reader = _ObjectReader.of(source, columns, id)
+            return source, reader.named(names)
+        excluded = [c for c in columns if any(fnmatchcase(c, e) or c == e for e in self.exclude)]
+        reader = _ObjectReader.of(source, [c for c in columns if c not in excluded], id)
+        found = reader.layout.names
+        check_columns(self, found if source.named else None, len(found), needed=names)
+        by_name = named and source.named
+        return source, reader.named(names) if by_name else reader.taken(support)
 
-    def _opener(self, fitted: FittedInput | None = None) -> Opener:
-        return Opener(self, tuple(self.exclude), self.n_jobs, fitted)
+
+@dataclass(frozen=True)
+class _ObjectReader:
+    """What is computed of the judgments of a piece of objects, wherever they are; picklable.
+
+    Attributes
+    ----------
+    layout : JudgmentLayout
+    roles : Roles
+    """
+
+    layout: JudgmentLayout
+    roles: Roles
+
+    @classmethod
+    def of(cls, source: Source, columns: Sequence[str], id: str | None = None) -> _ObjectReader:
+        """Read the attributes that some columns hold."""
+        roles = resolve_roles(
+            source.schema,
+            target=source.target,
+            features=columns,
+            weight=source.weight,
+            id=id,
+            judgments=True,
+        )
+        return cls(detect_layout(source.schema, roles), roles)
+
+    def named(self, names: Sequence[str]) -> _ObjectReader:
+        """Read some of the attributes, by name."""
+        return replace(self, layout=self.layout.restricted(names))
+
+    def taken(self, attributes: np.ndarray) -> _ObjectReader:
+        """Read some of the attributes, by position."""
+        chosen = tuple(self.layout.attributes[a] for a in attributes)
+        return replace(self, layout=JudgmentLayout(chosen))
+
+    def statistics(self, reader: Any, partition: Partition) -> JudgmentStatistics:
+        """Summarise judgments and labels."""
+        batch, label = self._labelled(reader, partition)
+        return JudgmentStatistics.from_block(batch.attributes, label, batch.weight)
+
+    def averages(self, repeats: np.ndarray, reader: Any, partition: Partition) -> RefitStatistics:
+        """Summarise averages of the first judgments, and labels."""
+        batch, label = self._labelled(reader, partition)
+        return refit_statistics(batch.attributes, label, repeats, batch.weight)
+
+    def means(
+        self, repeats: np.ndarray, fill: np.ndarray, reader: Any, partition: Partition
+    ) -> np.ndarray:
+        """Average the first judgments, shape (n, d); `fill` where there is none."""
+        batch = self._read(reader, partition)
+        out = np.empty((batch.n_rows, repeats.size))
+        for a, ragged in enumerate(batch.attributes):
+            column = ragged.first(int(repeats[a])).means()
+            out[:, a] = np.where(np.isnan(column), fill[a], column)
+        return out
+
+    def predictions(self, model: LinearModel, reader: Any, partition: Partition) -> np.ndarray:
+        """Predict labels."""
+        batch = self._read(reader, partition)
+        if not batch.attributes:
+            return np.full(batch.n_rows, model.intercept)
+        return predict(model, batch.attributes).values
+
+    def counts(self, reader: Any, partition: Partition) -> tuple[np.ndarray, np.ndarray | None]:
+        """Count the judgments, shape (n, d), and return the ids of the objects."""
+        batch = self._read(reader, partition)
+        counts = np.array([ragged.counts() for ragged in batch.attributes], dtype=np.int64)
+        return counts.reshape(len(batch.attributes), batch.n_rows).T, batch.rows.id
+
+    def _labelled(self, reader: Any, partition: Partition) -> tuple[JudgmentBatch, np.ndarray]:
+        batch = self._read(reader, partition)
+        if batch.label is None:
+            raise DataError("The objects have no labels: give y.")
+        return batch, batch.label
+
+    def _read(self, reader: Any, partition: Partition) -> JudgmentBatch:
+        return read_judgments(reader, partition, self.layout, self.roles)
+
+
+def _fitted_reader(source: Source, exclude: tuple[str, ...]) -> _ObjectReader:
+    """Read all columns without another role."""
+    try:
+        roles = resolve_roles(
+            source.schema,
+            target=source.target,
+            exclude=exclude if source.kind != "array" else (),
+            weight=source.weight,
+            judgments=True,
+        )
+    except DataError as error:
+        if not source.lazy:
+            raise
+        raise DataError(
+            f"{error} (Dask turns lists into text unless a frame is made with its option "
+            "dataframe.convert-string off.)"
+        ) from error
+    return _ObjectReader(detect_layout(source.schema, roles), roles)
+
+
+def _framed(X: Any) -> Any:
+    """Nested lists of judgments as a frame without names; anything else as it is."""
+    lists = (list, tuple, np.ndarray)
+    of_objects = isinstance(X, lists) and getattr(X, "dtype", np.dtype(object)).kind == "O"
+    rows = (row for row in X if isinstance(row, lists)) if of_objects else ()
+    if not any(isinstance(cell, lists) for row in rows for cell in row):
+        return X
+    import pandas as pd
+
+    for i, row in enumerate(X):
+        if len(row) != len(X[0]):
+            raise DataError(f"Object {i} has {len(row)} attributes, but object 0 has {len(X[0])}.")
+    columns = enumerate(zip(*X, strict=True))
+    return pd.DataFrame({a: pd.Series(cells, dtype=object) for a, cells in columns})
+
+
+def _known_variance(given: Any, names: Sequence[str]) -> np.ndarray | None:
+    """Give every attribute its known internal variance.
+
+    Parameters
+    ----------
+    given : float, array-like of shape (d,), mapping, or None
+    names : sequence of str, length d
+
+    Returns
+    -------
+    ndarray of shape (d,), or None
+        NaN where it is to be estimated; None if it is everywhere.
+
+    Raises
+    ------
+    SpecError
+        A name is unknown, or the number of values is not d.
+    """
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        unknown = [name for name in given if name not in names]
+        if unknown:
+            raise SpecError(
+                f"internal_variance names {unknown[0]!r}, which is no attribute of the data: "
+                f"{', '.join(names[:12])}."
+            )
+        return np.array([given.get(name, np.nan) for name in names], dtype=float)
+    values = np.asarray(given, dtype=float)
+    if values.ndim == 0:
+        return np.full(len(names), float(values))
+    if values.shape != (len(names),):
+        raise SpecError(f"There are {len(names)} attributes but {values.size} internal variances.")
+    return values.copy()

@@ -2,18 +2,374 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.feature_selection import SelectorMixin
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from distfms.data.batches import ColumnPlan, RowBatch, read_rows
+from distfms.data.categories import categorical_columns
+from distfms.data.dataset import Partition
+from distfms.data.roles import is_categorical, resolve_roles
+from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
-from distfms.methods.estimator_input import in_memory, kind_of, read_columns
-from distfms.methods.estimator_rows import Rows
-from distfms.methods.sequence.estimator_base import GroupSequenceBase
+from distfms.methods.estimator_input import (
+    InputRules,
+    Source,
+    as_frame,
+    check_columns,
+    in_memory,
+    kind_of,
+    open_source,
+)
+from distfms.methods.passes import Sums
+from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
+from distfms.methods.sequence.costs import GroupCosts, resolve_costs
+from distfms.methods.sequence.glm import (
+    GlmDesign,
+    glm_criterion,
+    glm_predictor,
+    sequence_glm,
+)
+from distfms.methods.sequence.greedy import sequence
+from distfms.methods.sequence.groups import FeatureGroups, resolve_groups
+from distfms.methods.sequence.problem import SequenceProblem, problem_from_comoments
+from distfms.methods.sequence.timeliness import timeliness
 from distfms.stats.comoments import CoMoments
+
+
+class GroupSequenceBase(SelectorMixin, BaseEstimator):
+    """What regression and classification share; see :class:`distfms.GroupSequencer`."""
+
+    def __init__(
+        self,
+        groups: Any = None,
+        costs: Any = None,
+        shared_costs: Any = None,
+        *,
+        criterion: str = "fr",
+        cost_aware: bool = True,
+        doubling: bool = False,
+        ridge: float = 1e-5,
+        family: str = "auto",
+        budget: float | None = None,
+        max_refits: int | None = None,
+        missing: Any = "error",
+        max_iter: int = 200,
+        tol: float = 1e-8,
+    ) -> None:
+        self.groups = groups
+        self.costs = costs
+        self.shared_costs = shared_costs
+        self.criterion = criterion
+        self.cost_aware = cost_aware
+        self.doubling = doubling
+        self.ridge = ridge
+        self.family = family
+        self.budget = budget
+        self.max_refits = max_refits
+        self.missing = missing
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Put the groups in order and fit a model for every prefix.
+
+        Parameters
+        ----------
+        X : array-like, pandas.DataFrame, Dask array or DataFrame, or path, of n rows
+            A frame's strings and categories become indicator columns and are one group. A path
+            names Parquet files, as in a job.
+        y : array-like of shape (n,) or (n, P), Dask collection, or str or list of str
+            Target, divided like `X` where both are Dask collections. With a path, the names of
+            its columns; all other columns are features.
+        sample_weight : array-like of shape (n,), Dask collection, or str, optional
+            Weights ≥ 0; with a path, the name of a column.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If data, groups or costs cannot be used. The message names the column or group.
+        """
+        if self.missing not in ("error", "mean"):
+            raise SpecError(f"missing is {self.missing!r}; choose 'error' or 'mean'.")
+        if y is None:
+            raise DataError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
+                "is None: give values, or the name of their column."
+            )
+        # One BLAS thread, as in a job: the same bits, and no slower on batches of this size.
+        with single_threaded_blas():
+            source = open_source(self, X, y, sample_weight, rules=self._rules, reset=True)
+            roles = resolve_roles(source.schema, target=source.target, weight=source.weight)
+            levels = source.levels(categorical_columns(source.schema, roles))
+            names = roles.features
+            check_columns(self, names if source.named else None, len(names), reset=True)
+            self._learn(source, ColumnPlan.from_schema(source.schema, roles, levels))
+        self._roles = tuple(v for v in (y, sample_weight) if isinstance(v, str))
+        return self
+
+    @property
+    def _rules(self) -> InputRules:
+        numbers = self._numeric_target
+        return InputRules(not numbers, multi_output=numbers, allow_nan=self.missing == "mean")
+
+    def _learn(self, source: Source, plan: ColumnPlan) -> None:
+        """Make all fitted attributes."""
+        family, n_outputs = self._response(source)
+        rows = _RowReader(plan, self.missing, source.codes)
+        moments = source.reduce(rows.comoments)
+        self._check_moments(moments, plan.n_features)
+        groups = _feature_groups(self.groups, plan)
+        costs = _group_costs(self.costs, self.shared_costs, groups)
+        problem = problem_from_comoments(
+            moments,
+            features=range(plan.n_features),
+            targets=range(plan.n_features, moments.n_columns),
+            feature_names=plan.feature_names,
+            target_names=plan.roles.target,
+            groups=groups,
+            costs=costs,
+            ridge=self.ridge,
+        )
+        if family == "gaussian":
+            self.criterion_ = self.criterion
+            path = sequence(
+                problem, self.criterion, cost_aware=self.cost_aware, doubling=self.doubling
+            )
+            self.path_: Any = path
+            self.predictor_ = AnytimePredictor.from_path(path)
+            self.n_iter_ = 1
+            explained = path.curve_value
+        else:
+            explained = self._learn_glm(problem, family, n_outputs, source, rows)
+        self.columns_ = replace(plan.without_target(), unknown="zero")
+        self.family_ = family
+        self.groups_ = {
+            name: tuple(plan.feature_names[c] for c in group)
+            for name, group in zip(groups.names, groups.columns, strict=True)
+        }
+        self.costs_ = dict(zip(groups.names, costs.alone.tolist(), strict=True))
+        self.sequence_ = list(self.predictor_.groups)
+        self.explained_variance_ = explained
+        self.timeliness_ = timeliness(np.append(0.0, self.predictor_.spent), explained)
+        self._target = list(plan.roles.target)
+        self._store_coefficients()
+
+    def _learn_glm(
+        self,
+        problem: SequenceProblem,
+        family: str,
+        n_outputs: int,
+        source: Source,
+        rows: _RowReader,
+    ) -> np.ndarray:
+        """Fit a model that is not gaussian; return the explained deviance by prefix."""
+        self.criterion_ = glm_criterion(self.criterion, self.doubling)
+        design = GlmDesign(family, n_outputs, problem.scaling)
+
+        def make_pass(weights: np.ndarray) -> Sums:
+            return source.reduce(partial(rows.glm_sums, design, weights))
+
+        path = sequence_glm(
+            make_pass,
+            problem,
+            design,
+            criterion=self.criterion_,
+            cost_aware=self.cost_aware,
+            max_refits=self.max_refits,
+            max_iter=self.max_iter,
+            tol=self.tol,
+        )
+        classes = source.classes if n_outputs > 1 else None
+        labels = None if classes is None else tuple(map(str, classes))
+        self.path_ = path
+        self.n_iter_ = 1 + int(path.n_passes[-1])
+        self.predictor_ = glm_predictor(path, problem, design, labels)
+        return path.curve_value
+
+    @property
+    def _numeric_target(self) -> bool:
+        return True
+
+    @abstractmethod
+    def _response(self, source: Source) -> tuple[str, int]:
+        """Family and number of outputs."""
+
+    def _check_moments(self, moments: CoMoments, n_features: int) -> None:
+        if not moments.weight > 0:
+            raise DataError("The sample weights are zero for all rows: there is nothing to learn.")
+        if moments.n_samples < 2:
+            raise DataError(
+                f"At least 2 rows of positive weight are needed; there are n_samples = "
+                f"{moments.n_samples}."
+            )
+
+    def _store_coefficients(self) -> None:
+        """Set the attributes that hold coefficients in original units."""
+        model = self.predictor_
+        prefix = model.affordable(self.budget)
+        coefficients, intercept = model.coefficients.transpose(0, 2, 1), model.intercept
+        if self._flat_coefficients:
+            coefficients, intercept = coefficients[:, 0], intercept[:, 0]
+        self.coef_path_, self.intercept_path_ = coefficients, intercept
+        self.coef_, self.intercept_ = coefficients[prefix], intercept[prefix]
+
+    @property
+    def _flat_coefficients(self) -> bool:
+        return self.predictor_.coefficients.shape[2] == 1
+
+    # --- prediction ---
+
+    def _means(self, X: Any, budget: float | None) -> Any:
+        """Mean response of the longest affordable prefix, (n,) or (n, P)."""
+        check_is_fitted(self)
+        budget = self.budget if budget is None else budget
+        source, rows = self._opened(X, self._sources(budget) or self.columns_.roles.features[:1])
+        n_outputs = self.predictor_.coefficients.shape[2]
+        predict = partial(rows.predictions, self.predictor_, budget)
+        return source.stack(predict, (n_outputs,) if n_outputs > 1 else ())
+
+    def _opened(self, X: Any, needed: Sequence[str]) -> tuple[Source, _RowReader]:
+        """Rows to predict, and what reads some of their columns."""
+        plan = self.columns_
+        source = open_source(self, X, rules=self._rules, like=plan, ignored=self._roles)
+        if source.kind != "parquet":
+            names = source.schema.names
+            check_columns(self, names if source.named else None, len(names), needed=needed)
+        resolve_roles(source.schema, target=None, features=needed)
+        rows = _RowReader(plan.restricted(needed), self.missing)
+        for column in rows.plan.columns:
+            if is_categorical(source.schema.field(column.name).type) == (column.levels is None):
+                kinds = ["a category", "a number"]
+                now, before = kinds if column.levels is None else kinds[::-1]
+                raise DataError(f"Column {column.name!r} is {now}, but was {before} in training.")
+        return source, rows
+
+    def _sources(self, budget: float | None) -> list[str]:
+        """Columns of the data that the affordable prefix reads, in the order of the data."""
+        within = set(self.predictor_.columns_within(budget))
+        columns = self.columns_.columns
+        return [column.name for column in columns if within.intersection(column.value_names)]
+
+    def anytime(self, *, n_samples: int = 1, deadline_s: float | None = None) -> AnytimeSession:
+        """Begin a prediction whose groups come one by one.
+
+        Parameters
+        ----------
+        n_samples : int
+            Rows that are predicted together.
+        deadline_s : float, optional
+            Seconds from now after which nothing is taken any more.
+
+        Returns
+        -------
+        AnytimeSession
+            ``deliver(group, values)`` takes a group, ``prediction`` is always ready. See
+            `group_values` for groups of categories.
+        """
+        check_is_fitted(self)
+        return self.predictor_.start(n_samples=n_samples, deadline_s=deadline_s)
+
+    def group_values(self, group: str, X: Any) -> np.ndarray:
+        """Values of a group as `anytime` takes them.
+
+        Parameters
+        ----------
+        group : str
+            A name of ``sequence_``.
+        X : pandas.DataFrame of n rows, or array-like of shape (n, n_features)
+            A frame needs the columns of the group only.
+
+        Returns
+        -------
+        ndarray of shape (n, s)
+        """
+        check_is_fitted(self)
+        model = self.predictor_
+        if group not in model.groups:
+            raise DataError(f"{group!r} is no group of the sequence.")
+        wanted = {model.feature_names[c]: c for c in model.columns[model.groups.index(group)]}
+        columns = self.columns_.columns
+        needed = [c.name for c in columns if set(wanted).intersection(c.value_names)]
+        source, rows = self._opened(X, needed)
+        return source.stack(partial(rows.values, tuple(wanted)), (len(wanted),))
+
+    def _score(self, measure: Any, X: Any, y: Any, sample_weight: Any) -> float:
+        """Compare predictions with the target, which is that of `fit` where columns have names."""
+        truth = in_memory(X, self._target if y is None and kind_of(X) == "parquet" else y)
+        found = in_memory(X, self.predict(X))
+        return float(measure(truth, found, sample_weight=in_memory(X, sample_weight)))
+
+    # --- selection ---
+
+    def _get_support_mask(self, budget: float | None = None) -> np.ndarray:
+        check_is_fitted(self)
+        chosen = set(self._sources(self.budget if budget is None else budget))
+        return np.array([name in chosen for name in self.columns_.roles.features])
+
+    def get_support(self, indices: bool = False, budget: float | None = None) -> np.ndarray:
+        """Columns of the data that the affordable prefix reads.
+
+        Parameters
+        ----------
+        indices : bool
+            Return positions instead of a mask.
+        budget : float, optional
+            Default: the parameter `budget`.
+
+        Returns
+        -------
+        ndarray of bool of shape (n_features_in_,), or of int
+        """
+        mask = self._get_support_mask(budget)
+        return np.flatnonzero(mask) if indices else mask
+
+    def transform(self, X: Any, budget: float | None = None) -> Any:
+        """Keep the columns that the affordable prefix reads.
+
+        Parameters
+        ----------
+        X : array-like, pandas.DataFrame, Dask array or DataFrame
+        budget : float, optional
+            Default: the parameter `budget`, which also decides about the names that
+            ``set_output`` gives.
+
+        Returns
+        -------
+        The same kind of data with fewer columns.
+        """
+        mask = self._get_support_mask(budget)
+        kind = kind_of(X)
+        if kind == "parquet":
+            raise DataError("Parquet files are not transformed; read the columns of get_support.")
+        if kind in ("frame", "dask-frame"):
+            frame = as_frame(X, self._roles)
+            head = frame if kind == "frame" else frame._meta
+            validate_data(self, head, reset=False, skip_check_array=True)
+            chosen = zip(frame.columns, mask, strict=True)
+            return frame[[label for label, is_chosen in chosen if is_chosen]]
+        if kind == "dask-array":
+            check_columns(self, None, X.shape[1])
+            return X[:, np.flatnonzero(mask)]
+        finite = "allow-nan" if self.missing == "mean" else True
+        return validate_data(self, X, dtype=None, reset=False, ensure_all_finite=finite)[:, mask]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing == "mean"
+        return tags
 
 
 class GroupSequencer(RegressorMixin, GroupSequenceBase):
@@ -62,7 +418,7 @@ class GroupSequencer(RegressorMixin, GroupSequenceBase):
         Columns of each group, after categories became indicators ``column=level``.
     costs_ : dict of str to float
         Cost of each group when it is the first.
-    path_ : SequencePath or GlmSequence
+    path_ : SequencePath or GlmPath
         What the selection returned.
     predictor_ : AnytimePredictor
         Models of all prefixes.
@@ -102,14 +458,13 @@ class GroupSequencer(RegressorMixin, GroupSequenceBase):
     array([ True,  True, False, False])
     """
 
-    def _response(self, rows: Rows) -> tuple[str, int, np.ndarray | None]:
+    def _response(self, source: Source) -> tuple[str, int]:
         if self.family not in ("auto", "gaussian", "poisson"):
             raise SpecError(
                 f"family {self.family!r} is none of 'auto', 'gaussian', 'poisson'; for classes use "
                 f"GroupSequenceClassifier."
             )
-        family = "gaussian" if self.family == "auto" else self.family
-        return family, len(rows.target_names), None
+        return "gaussian" if self.family == "auto" else self.family, len(source.target)
 
     def predict(self, X: Any, budget: float | None = None) -> Any:
         """Predictions of the longest affordable prefix.
@@ -138,8 +493,7 @@ class GroupSequencer(RegressorMixin, GroupSequenceBase):
             With a path it may be left out: the names are those of `fit`.
         sample_weight : array-like of shape (n,), optional
         """
-        truth = _truth(self, X, y)
-        return r2_score(truth, in_memory(self.predict(X)), sample_weight=in_memory(sample_weight))
+        return self._score(r2_score, X, y, sample_weight)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -189,11 +543,10 @@ class GroupSequenceClassifier(ClassifierMixin, GroupSequenceBase):
     def _flat_coefficients(self) -> bool:
         return False
 
-    def _response(self, rows: Rows) -> tuple[str, int, np.ndarray | None]:
+    def _response(self, source: Source) -> tuple[str, int]:
         if self.family not in ("auto", "logistic", "softmax"):
             raise SpecError(f"family {self.family!r} is none of 'auto', 'logistic', 'softmax'.")
-        classes = np.unique(np.concatenate(rows.targets(np.unique)))
-        check_classification_targets(classes)
+        self.classes_ = classes = source.classes
         if len(classes) < 2:
             raise DataError(f"The target holds 1 class, {classes[0]!r}; at least 2 are needed.")
         if self.family == "logistic" and len(classes) > 2:
@@ -201,9 +554,8 @@ class GroupSequenceClassifier(ClassifierMixin, GroupSequenceBase):
                 f"Only binary classification is supported by family 'logistic'. The target holds "
                 f"{len(classes)} classes; use 'auto' or 'softmax'."
             )
-        self.classes_ = classes
         binary = len(classes) == 2 and self.family != "softmax"
-        return ("logistic", 1, classes) if binary else ("softmax", len(classes), classes)
+        return ("logistic", 1) if binary else ("softmax", len(classes))
 
     def _check_moments(self, moments: CoMoments, n_features: int) -> None:
         super()._check_moments(moments, n_features)
@@ -258,9 +610,7 @@ class GroupSequenceClassifier(ClassifierMixin, GroupSequenceBase):
             With a path it may be left out: the name is that of `fit`.
         sample_weight : array-like of shape (n,), optional
         """
-        truth = _truth(self, X, y)
-        weight = in_memory(sample_weight)
-        return accuracy_score(truth, in_memory(self.predict(X)), sample_weight=weight)
+        return self._score(accuracy_score, X, y, sample_weight)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -273,9 +623,105 @@ def _both(share: np.ndarray) -> np.ndarray:
     return np.stack([1.0 - share, share], axis=1)
 
 
-def _truth(estimator: GroupSequenceBase, X: Any, y: Any) -> np.ndarray:
-    """Targets to score against, in memory."""
-    if kind_of(X) != "parquet":
-        return in_memory(y)
-    names = estimator.predictor_.target_names if y is None else y
-    return read_columns(X, names)
+# --- what is read of the rows -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _RowReader:
+    """What is computed of a piece of rows, wherever they are; picklable.
+
+    Attributes
+    ----------
+    plan : ColumnPlan
+    missing : {"error", "mean"}
+    codes : ndarray or None
+        What stands for the classes in the column of the target.
+    """
+
+    plan: ColumnPlan
+    missing: Any
+    codes: np.ndarray | None = None
+
+    def comoments(self, reader: Any, partition: Partition) -> CoMoments:
+        """Co-moments of features and targets."""
+        batch = self._read(reader, partition)
+        return CoMoments.from_block(batch.values, batch.weight, overwrite=True)
+
+    def glm_sums(
+        self, design: GlmDesign, weights: np.ndarray, reader: Any, partition: Partition
+    ) -> Sums:
+        """Loss and gradient at some weights."""
+        batch = self._read(reader, partition)
+        response = batch.target if self.codes is None else batch.target[0]
+        if design.family != "softmax":
+            response = np.atleast_2d(response)
+        return design.sums(design.rows(batch.features, response, batch.weight), weights)
+
+    def predictions(
+        self, model: AnytimePredictor, budget: float | None, reader: Any, partition: Partition
+    ) -> np.ndarray:
+        """Predictions within a budget."""
+        batch = self._read(reader, partition)
+        return model.predict(dict(zip(batch.names, batch.values, strict=True)), budget)
+
+    def values(self, names: Sequence[str], reader: Any, partition: Partition) -> np.ndarray:
+        """Return some columns, shape (n, len(names))."""
+        batch = self._read(reader, partition)
+        return np.ascontiguousarray(batch.values[[batch.names.index(n) for n in names]].T)
+
+    def _read(self, reader: Any, partition: Partition) -> RowBatch:
+        batch = read_rows(reader, partition, self.plan, missing=self.missing)
+        if self.codes is not None:
+            batch.target[0] = np.searchsorted(self.codes, batch.target[0])
+        if self.plan.unknown == "zero":  # an unknown category says nothing: it counts as the mean
+            for column in self.plan.columns:
+                rows = batch.values[column.start : column.stop]
+                if column.levels is not None:
+                    rows[:, ~rows.any(axis=0)] = np.nan
+        return batch
+
+
+# --- groups and costs as parameters -------------------------------------------------------------
+
+
+def _feature_groups(groups: Any, plan: ColumnPlan) -> FeatureGroups:
+    """Resolve the parameter `groups`."""
+    columns = plan.roles.features
+    if groups is None or isinstance(groups, Mapping):
+        named = {str(name): _patterns(value, columns) for name, value in (groups or {}).items()}
+    else:
+        ids = np.asarray(groups)
+        if ids.shape != (len(columns),):
+            raise DataError(
+                f"groups has shape {ids.shape}; one id for each of the {len(columns)} columns is "
+                "wanted."
+            )
+        named = {
+            str(group): [columns[c] for c in np.flatnonzero(ids == group)]
+            for group in np.unique(ids)
+        }
+    sources = [name for name, own in plan.column_groups.items() for _ in own]
+    return resolve_groups(plan.feature_names, named, sources=sources)
+
+
+def _patterns(value: Any, columns: Sequence[str]) -> list[str]:
+    """Names and globs of one group; positions become names."""
+    listed: Sequence[Any] = [value] if isinstance(value, str | int | np.integer) else list(value)
+    for item in listed:
+        if isinstance(item, int | np.integer) and not 0 <= item < len(columns):
+            raise DataError(f"groups names column {item}; there are {len(columns)}, from 0.")
+    return [i if isinstance(i, str) else columns[int(i)] for i in listed]
+
+
+def _group_costs(costs: Any, shared: Any, groups: FeatureGroups) -> GroupCosts:
+    """Costs of the parameters `costs` and `shared_costs`."""
+    if costs is not None and not isinstance(costs, Mapping):
+        values = np.asarray(costs)
+        if values.shape != (len(groups),):
+            raise DataError(
+                f"costs has shape {values.shape}; one for each of the {len(groups)} groups is "
+                f"wanted."
+            )
+        costs = dict(zip(groups.names, values.tolist(), strict=True))
+    named = None if costs is None else {str(name): value for name, value in costs.items()}
+    return resolve_costs(groups.names, named, shared=shared)

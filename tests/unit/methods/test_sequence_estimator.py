@@ -122,7 +122,7 @@ def test_the_form_of_the_data_does_not_matter(kind, tmp_path):
     y = targets(kind, score, rng)
     weight = rng.uniform(0.5, 2.0, len(y))
     reference = estimator_of(kind).fit(frame, y, weight)
-    names = reference.columns_.encoded
+    names = reference.columns_.feature_names
     groups = {**{k: [names.index(c) for c in v] for k, v in reference.groups_.items()}}
     for form in ("numpy", "pandas", "dask-array", "dask-frame", "parquet"):
         unnamed = form in ("numpy", "dask-array")
@@ -200,7 +200,7 @@ def test_every_prefix_is_the_ridge_regression_on_its_columns():
     frame, score, rng = patients()
     y = targets("gaussian", score, rng)
     model = estimator_of("gaussian", ridge=0.01).fit(frame, y)
-    X, names = encoded(frame), model.columns_.encoded
+    X, names = encoded(frame), model.columns_.feature_names
     chosen = []
     for step, group in enumerate(model.sequence_[:3], start=1):
         chosen += [names.index(c) for c in model.groups_[group] if names.index(c) != 4]
@@ -257,12 +257,12 @@ def test_a_budget_needs_and_reads_the_columns_of_its_prefix_only(tmp_path):
 
 
 def test_rows_of_several_chunks_give_what_one_gives(monkeypatch):
-    from distfms.methods import estimator_rows
+    from distfms.methods import estimator_input
 
     frame, score, rng = patients()
     y = targets("logistic", score, rng)
     whole = estimator_of("logistic").fit(frame, y)
-    monkeypatch.setattr(estimator_rows, "CHUNK_ROWS", 64)
+    monkeypatch.setattr(estimator_input, "MAX_ROWS", 64)
     parts = estimator_of("logistic").fit(frame, y)
     np.testing.assert_allclose(parts.coef_path_, whole.coef_path_, rtol=1e-7, atol=1e-12)
 
@@ -287,14 +287,14 @@ def test_missing_values_are_refused_or_taken_for_the_mean(tmp_path):
     gaps = frame.copy()
     gaps.loc[5:40, "image_a"] = np.nan
     gaps.loc[[7, 99], "ward"] = None
-    with pytest.raises(ValueError, match=r"'ward'.*NaN"):
+    with pytest.raises(ValueError, match=r"'ward'.*2 missing"):
         estimator_of("gaussian").fit(gaps, y)
     model = estimator_of("gaussian", missing="mean").fit(gaps, y)
     X = encoded(frame)
     X[[7, 99], 2:5] = np.nan
     X[5:41, 5] = np.nan
     imputed = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
-    names = model.columns_.encoded
+    names = model.columns_.feature_names
     groups = {k: [names.index(c) for c in v] for k, v in model.groups_.items()}
     other = estimator_of("gaussian", groups=groups).fit(imputed, y)
     assert other.sequence_ == model.sequence_

@@ -1,0 +1,143 @@
+"""A method of a few dozen lines runs from spec to report through the public driver: folds,
+tuning, resume, Ray, predict. That is the contract's proof."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distfms import methods
+from distfms.errors import SpecError
+from distfms.runs import context as run_context
+from distfms.runs.driver import run_job
+from distfms.runs.finished import headline
+from distfms.runs.job_spec import build_spec
+from distfms.runs.predict import predict_file
+
+N_ROWS, N_COLUMNS = 600, 6
+
+
+@pytest.fixture(autouse=True)
+def third_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(methods.METHODS, "correlation", "tests.contract.correlation:METHOD")
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(N_ROWS, N_COLUMNS))
+    y = X @ [3.0, 0.0, -2.0, 0.1, 1.0, 0.0] + 0.3 * rng.normal(size=N_ROWS) + 7.0
+    return {**{f"x{j}": X[:, j] for j in range(N_COLUMNS)}, "y": y}
+
+
+@pytest.fixture(scope="module")
+def data(rows: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rows")
+    table = pa.table({**rows, "id": [f"r{i}" for i in range(N_ROWS)]})
+    for number in range(3):
+        pq.write_table(table.slice(number * 200, 200), folder / f"{number}.parquet")
+    return folder
+
+
+def spec(data: Path, output: Path, budget: int | None = 3, **changes: Any) -> Any:
+    content: dict[str, Any] = {
+        "name": "third",
+        "method": "correlation",
+        "data": {"path": str(data), "target": "y", "id": "id", "folds": 4, "test": 0.25},
+        "correlation": {} if budget is None else {"budget": budget},
+        "engine": {"workers": 2},
+        "output": str(output),
+    }
+    return build_spec({**content, **changes})
+
+
+def read(folder: Any, name: str) -> dict[str, Any]:
+    return json.loads((Path(folder) / name).read_text())
+
+
+def contents(folder: Any) -> dict[str, bytes]:
+    names = ("selection.json", "metrics.json", "model.json", "weights.npz")
+    return {name: (Path(folder) / name).read_bytes() for name in names}
+
+
+def test_from_spec_to_report_and_prediction(data: Path, rows: Any, tmp_path: Path) -> None:
+    folder = run_job(spec(data, tmp_path)).folder
+    assert read(folder, "selection.json")["columns"] == ["x0", "x2", "x4"]
+    metrics = read(folder, "metrics.json")
+    assert len(metrics["folds"]) == 4
+    points = metrics["curves"][0]["points"]
+    assert [point["budget"] for point in points] == [0, 1, 2, 3]
+    for rows_of in ("train", "validation", "test"):
+        errors = [point[rows_of]["mse"] for point in points]
+        assert errors == sorted(errors, reverse=True)
+        assert errors[-1] == pytest.approx(0.1, rel=0.3)
+    assert metrics["test"]["mse"] == points[-1]["test"]["mse"]
+    assert "Take x0, x2, x4" in (Path(folder) / "report.html").read_text()
+    assert headline(folder) == "Take x0, x2, x4"
+
+    predict_file(folder, str(data), tmp_path / "all.parquet")
+    found = pq.read_table(tmp_path / "all.parquet").to_pydict()
+    by_id = dict(zip(found["id"], found["predicted_y"], strict=True))
+    errors = np.array([by_id[f"r{i}"] for i in range(N_ROWS)]) - rows["y"]
+    assert np.mean(errors**2) == pytest.approx(0.1, rel=0.3)
+    predict_file(folder, str(data), tmp_path / "one.parquet", budget=1)
+    with_one = pq.read_table(tmp_path / "one.parquet").to_pydict()["predicted_y"]
+    assert with_one != found["predicted_y"]
+
+
+def test_options_are_tuned_on_the_same_statistics(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tune = {"grid": {"budget": [1, 2, 3, 6], "ridge": [10.0, 0.0]}}
+    folder = run_job(spec(data, tmp_path / "a", None, tune=tune)).folder
+    tuning = read(folder, "tuning.json")
+    assert tuning["chosen"] == {"budget": 6, "ridge": 0.0}
+    assert len(tuning["points"]) == 8
+    assert all(len(point["folds"]) == 4 for point in tuning["points"])
+    stages = read(folder, "manifest.json")["stages"]
+    assert [s["name"] for s in stages][:3] == ["statistics", "tune", "select"]
+    assert sum(s.get("n_read", 0) for s in stages) == 3  # one pass over three partitions
+    # The same as an untuned run with what was chosen.
+    same = run_job(spec(data, tmp_path / "b", 6)).folder
+    ours, theirs = read(folder, "metrics.json"), read(same, "metrics.json")
+    assert ours["folds"] == theirs["folds"]
+    # And the same bits on actors, whose answers come as they are done.
+    monkeypatch.setattr(run_context, "ACTORS_PAY_OPERATIONS", -1.0)
+    actors = run_job(spec(data, tmp_path / "c", None, tune=tune)).folder
+    assert contents(actors) == contents(folder)
+
+
+def test_resumed_after_a_fault_in_every_stage(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.contract import correlation
+
+    whole = contents(run_job(spec(data, tmp_path / "whole")).folder)
+    for method in ("procedure", "selection", "model", "metrics"):
+        with monkeypatch.context() as patch:
+            patch.setattr(correlation.CorrelationJob, method, lambda self, *args: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                run_job(spec(data, tmp_path / method))
+        result = run_job(spec(data, tmp_path / method))
+        assert contents(result.folder) == whole
+        assert result.resumed
+        stages = read(result.folder, "manifest.json")["stages"]
+        assert sum(s.get("n_read", 0) for s in stages) == (0 if method == "procedure" else 3)
+
+
+def test_on_ray(ray_session: None, data: Path, tmp_path: Path) -> None:
+    there = run_job(spec(data, tmp_path / "ray", engine={"kind": "ray", "workers": 2})).folder
+    assert contents(there) == contents(run_job(spec(data, tmp_path / "here")).folder)
+
+
+def test_bad_options_are_named(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"correlation\.budget"):
+        spec(data, tmp_path, 0)
+    with pytest.raises(SpecError, match=r"tune\.grid\.seed"):
+        spec(data, tmp_path, tune={"grid": {"seed": [1]}})
