@@ -17,50 +17,27 @@ CLUSTER = ROOT / "cluster"
 
 # Fields of KubeRay's types (RayJobSpec, RayClusterSpec, HeadGroupSpec, WorkerGroupSpec and
 # RayCronJobSpec of ray.io/v1); an unknown one is refused by the API server.
-RAY_JOB = {
-    "activeDeadlineSeconds",
-    "backoffLimit",
-    "clusterSelector",
-    "deletionStrategy",
-    "entrypoint",
-    "entrypointNumCpus",
-    "entrypointNumGpus",
-    "entrypointResources",
-    "jobId",
-    "managedBy",
-    "metadata",
-    "rayClusterSpec",
-    "runtimeEnvYAML",
-    "shutdownAfterJobFinishes",
-    "submissionMode",
-    "submitterConfig",
-    "submitterPodTemplate",
-    "suspend",
-    "ttlSecondsAfterFinished",
-}
-RAY_CLUSTER = {
-    "authOptions",
-    "autoscalerOptions",
-    "enableInTreeAutoscaling",
-    "gcsFaultToleranceOptions",
-    "headGroupSpec",
-    "headServiceAnnotations",
-    "rayVersion",
-    "suspend",
-    "workerGroupSpecs",
-}
-GROUP = {
-    "groupName",
-    "headService",
-    "maxReplicas",
-    "minReplicas",
-    "numOfHosts",
-    "rayStartParams",
-    "replicas",
-    "serviceType",
-    "template",
-}
-CRON_JOB = {"jobTemplate", "schedule", "suspend", "timeZone"}
+RAY_JOB = set(
+    """
+    activeDeadlineSeconds backoffLimit clusterSelector deletionStrategy entrypoint
+    entrypointNumCpus entrypointNumGpus entrypointResources jobId managedBy metadata
+    rayClusterSpec runtimeEnvYAML shutdownAfterJobFinishes submissionMode submitterConfig
+    submitterPodTemplate suspend ttlSecondsAfterFinished
+    """.split()
+)
+RAY_CLUSTER = set(
+    """
+    authOptions autoscalerOptions enableInTreeAutoscaling gcsFaultToleranceOptions headGroupSpec
+    headServiceAnnotations rayVersion suspend workerGroupSpecs
+    """.split()
+)
+GROUP = set(
+    """
+    groupName headService maxReplicas minReplicas numOfHosts rayStartParams replicas serviceType
+    template
+    """.split()
+)
+CRON_JOB = set("jobTemplate schedule suspend timeZone".split())
 
 
 def documents(name):
