@@ -23,7 +23,6 @@ from distfms.spec import DataSection, Section
 from distfms.stats.bundle import Bundle
 
 if TYPE_CHECKING:
-    from distfms.methods.cross_validation import FoldAnswers
     from distfms.report import page as report
 
 T = TypeVar("T")
@@ -32,6 +31,9 @@ R = TypeVar("R")
 #: JSON content for ``*.json``, arrays for ``*.npz``, text for ``*.html``; ``None`` for a folder
 #: that the stage has written itself.
 Content = Mapping[str, Any] | str | None
+
+#: What one evaluation on a fold found: named arrays, few numbers.
+Answer = Mapping[str, np.ndarray]
 
 
 class PartialReader(Protocol):
@@ -181,6 +183,31 @@ class FinishedRun:
     model: dict[str, Any]
     manifest: dict[str, Any]
     weights: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class FoldAnswers:
+    """What the folds answered.
+
+    Attributes
+    ----------
+    folds : tuple of int
+        Folds with two rows or more; the others have no answer.
+    n_rows : tuple of int
+    weight : tuple of float
+        Of the rows of each of them.
+    answers : tuple of tuple of mapping
+        By item, then by fold.
+    n_done, n_kept : int
+        Evaluations done now, and taken from an earlier attempt.
+    """
+
+    folds: tuple[int, ...]
+    n_rows: tuple[int, ...]
+    weight: tuple[float, ...]
+    answers: tuple[tuple[Answer, ...], ...]
+    n_done: int = 0
+    n_kept: int = 0
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,10 @@ import numpy as np
 from distfms.engine.pools import ActorPool
 from distfms.engine.store import Location, absolute, open_binary
 from distfms.errors import EngineError
-from distfms.methods.contract import Context
+from distfms.methods.contract import Answer, Context, FoldAnswers
 from distfms.stats.base import Statistic, load_npz
 from distfms.stats.bundle import Bundle
 
-Answer = Mapping[str, np.ndarray]
 #: Number of a fold and of an item.
 Unit = tuple[int, int]
 Members = Mapping[str, Any]
@@ -90,31 +89,6 @@ class FoldWork:
     n_folds: int
     held_bytes: int
     n_operations: float
-
-
-@dataclass(frozen=True, eq=False)
-class FoldAnswers:
-    """What the folds answered.
-
-    Attributes
-    ----------
-    folds : tuple of int
-        Folds with two rows or more; the others have no answer.
-    n_rows : tuple of int
-    weight : tuple of float
-        Of the rows of each of them.
-    answers : tuple of tuple of mapping
-        By item, then by fold.
-    n_done, n_kept : int
-        Evaluations done now, and taken from an earlier attempt.
-    """
-
-    folds: tuple[int, ...]
-    n_rows: tuple[int, ...]
-    weight: tuple[float, ...]
-    answers: tuple[tuple[Answer, ...], ...]
-    n_done: int = 0
-    n_kept: int = 0
 
 
 class OutOfSightError(EngineError):

@@ -24,8 +24,7 @@ import numpy as np
 from distfms.engine.pools import ActorPool, Snapshots
 from distfms.engine.store import Location, absolute, open_binary
 from distfms.errors import EngineError
-from distfms.methods.contract import Context
-from distfms.methods.cross_validation import FoldAnswers
+from distfms.methods.contract import Context, FoldAnswers
 from distfms.methods.fold_work import Answer, FoldWork, TuneWork
 from distfms.stats.base import from_bytes, load_npz, to_bytes
 

@@ -16,11 +16,17 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from distfms.data.dataset import ParquetDataset
-from distfms.methods.contract import Content, Context, Job, PartialReader, Stage
-from distfms.methods.cross_validation import (
+from distfms.methods.contract import (
     Answer,
-    Fold,
+    Content,
+    Context,
     FoldAnswers,
+    Job,
+    PartialReader,
+    Stage,
+)
+from distfms.methods.cross_validation import (
+    Fold,
     FoldWork,
     Members,
     evaluate_on_folds,

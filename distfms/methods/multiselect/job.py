@@ -15,8 +15,7 @@ from distfms.data.judgments import JudgmentLayout, detect_layout
 from distfms.data.roles import Roles, require_same_kinds
 from distfms.engine.store import absolute
 from distfms.errors import DataError, SpecError, nearest
-from distfms.methods.contract import Content, Context, Inputs, Job, Stage
-from distfms.methods.cross_validation import FoldAnswers
+from distfms.methods.contract import Content, Context, FoldAnswers, Inputs, Job, Stage
 from distfms.methods.fold_pool import tuned_answers
 from distfms.methods.multiselect.costs import resolve_costs
 from distfms.methods.multiselect.curves import (

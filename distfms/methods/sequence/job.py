@@ -12,8 +12,7 @@ from distfms.data.batches import ColumnPlan, require_observed
 from distfms.data.categories import categorical_columns
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import DataError, SpecError
-from distfms.methods.contract import Content, Context, Inputs, Job, Stage
-from distfms.methods.cross_validation import FoldAnswers
+from distfms.methods.contract import Content, Context, FoldAnswers, Inputs, Job, Stage
 from distfms.methods.fold_pool import tuned_answers
 from distfms.methods.rows import (
     CategoryReader,
