@@ -11,14 +11,19 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from distfms.hidden import hidden_in_urls
+
 #: Known names that a message lists when none of them is near.
 _LISTED = 20
 
 
 class DistfmsError(Exception):
-    """Base of every error that distfms raises on purpose."""
+    """Base of every error that distfms raises on purpose; shows no secret of a URL."""
 
     exit_code = 1
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(hidden_in_urls(str(message)))
 
 
 class SpecError(DistfmsError, ValueError):

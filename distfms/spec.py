@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from distfms.errors import SpecError, nearest
+from distfms.hidden import HIDDEN
 
 S = TypeVar("S", bound="Section")
 
@@ -139,8 +140,12 @@ class DataSection(Section):
             raise ValueError("`target` is missing: name the column to predict")
         if "" in (self.path, self.test_path):
             raise ValueError("a path is empty; write `.` for the current folder")
-        places = (self.path, self.test_path, self.long and self.long.labels)
-        if any(_PASSWORD.search(p) for place in places for p in _as_tuple(place) or ()):
+        if any(HIDDEN in place for place in self.places()):
+            raise ValueError(
+                "a URL's password or query was not written down, as it was given in clear; put it "
+                "in an environment variable and write ${NAME}"
+            )
+        if any(_PASSWORD.search(place) for place in self.places()):
             # Paths are written down with the run, and told in messages.
             raise ValueError("a URL holds a password; write `storage_options: {password: ${NAME}}`")
         if self.options and self.builtin is None:
@@ -148,6 +153,11 @@ class DataSection(Section):
         if self.test_path is not None and self.path is None:
             raise ValueError("`test_path` goes with `path`; hold rows out with `test`")
         return self
+
+    def places(self) -> list[str]:
+        """Return all paths and URLs of data."""
+        named = (self.path, self.test_path, self.long and self.long.labels)
+        return [place for places in named for place in _as_tuple(places) or ()]
 
     @model_validator(mode="after")
     def _long_form_alone(self) -> DataSection:

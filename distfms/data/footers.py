@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distfms.data.storage import StoredFile, current_info, file_stamp
-from distfms.errors import DataError
+from distfms.data.storage import StoredFile, current_state
+from distfms.engine.remote import os_error
+from distfms.engine.storage_errors import reading
+from distfms.errors import DataError, DistfmsError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +89,7 @@ def _read_footer(filesystem: Any, stored: StoredFile) -> tuple[DataFile, pa.Sche
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with readable(stored.path):
+    with reading(stored.place), readable(stored.path):
         with filesystem.open_input_file(stored.path) as source:
             footer = _footer_bytes(source)
         with pq.ParquetFile(pa.BufferReader(footer)) as parquet:
@@ -115,10 +117,10 @@ def stored_version(filesystem: Any, path: str) -> str:
         If the file is gone or cannot be read.
     """
     with readable(path):
-        info = current_info(filesystem, path)
+        n_bytes, stamp = current_state(filesystem, path)
         with filesystem.open_input_file(path) as source:
             footer = _footer_bytes(source)
-        return _version(info.size, file_stamp(filesystem, info), _footer_digest(footer))
+        return _version(n_bytes, stamp, _footer_digest(footer))
 
 
 def _version(n_bytes: int, stamp: str, footer: str) -> str:
@@ -157,7 +159,7 @@ def readable(path: str) -> Iterator[None]:
     DataError
         If the file is gone, may not be read, or its content cannot be decoded.
     """
-    from pyarrow import ArrowInvalid, ArrowNotImplementedError
+    from pyarrow import ArrowException, ArrowInvalid, ArrowNotImplementedError
 
     try:
         yield
@@ -177,6 +179,11 @@ def readable(path: str) -> Iterator[None]:
             f"The file {path} cannot be read as Parquet: it is truncated, damaged or of another "
             f"format ({_first_line(error)}). Write it again or take it out of the dataset."
         ) from error
+    except (ArrowException, DistfmsError, MemoryError):
+        raise
+    except Exception as error:
+        # The clients of remote storage have errors of their own.
+        raise os_error(error) from error
 
 
 def _speaks_of_content(message: str) -> bool:

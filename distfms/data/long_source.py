@@ -6,13 +6,17 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from distfms.data.columns import as_floats, number_view
-from distfms.errors import DataError, nearest
+from distfms.data.storage import StoredFile, list_files
+from distfms.engine.remote import os_error
+from distfms.engine.storage import open_stream
+from distfms.engine.storage_errors import storage_error
+from distfms.errors import DataError, DistfmsError, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,13 +63,15 @@ class TableFile:
 
     Parameters
     ----------
-    path : str
-        As messages show it.
-    system : fsspec file system
+    stored : StoredFile
     """
 
-    path: str
-    system: Any
+    stored: StoredFile
+
+    @property
+    def path(self) -> str:
+        """Path as messages show it."""
+        return self.stored.path
 
     @property
     def is_csv(self) -> bool:
@@ -74,7 +80,7 @@ class TableFile:
 
     def schema(self) -> pa.Schema:
         """Column names and types; those of a CSV file as inferred from its beginning."""
-        with _reading(self.path), self.system.open(self.path, "rb") as handle:
+        with self._opened() as handle:
             if self.is_csv:
                 import pyarrow.csv as csv
 
@@ -89,7 +95,7 @@ class TableFile:
         """Yield the rows in file order, at most ``batch_rows`` at a time."""
         import pyarrow as pa
 
-        with _reading(self.path), self.system.open(self.path, "rb") as handle:
+        with self._opened() as handle:
             if self.is_csv:
                 source = self._csv_batches(self._plain(handle), columns, types, batch_rows)
             else:
@@ -110,58 +116,42 @@ class TableFile:
         block = csv.ReadOptions(block_size=min(max(batch_rows * 32, 2**16), 2**26))
         yield from csv.open_csv(handle, read_options=block, convert_options=options)
 
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """Open the file; explain what pyarrow says of a broken one, and failures of storage."""
+        import pyarrow as pa
+
+        place = self.stored.place
+        try:
+            with open_stream(place) as handle:
+                yield handle
+        except DistfmsError:
+            raise
+        except Exception as error:
+            here = isinstance(place, Path)
+            if isinstance(error, pa.ArrowException) or (here and isinstance(error, OSError)):
+                raise DataError(f"{self.path} cannot be read: {error}") from error
+            if here:
+                raise
+            raise storage_error(place, os_error(error), "read") from error
+
     def _plain(self, handle: Any) -> Any:
         import pyarrow as pa
 
         return pa.CompressedInputStream(handle, "gzip") if self.path.endswith(".gz") else handle
 
 
-@contextlib.contextmanager
-def _reading(path: str) -> Iterator[None]:
-    """Turn what pyarrow says of a broken file into a DataError that names it."""
-    import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-
-
-def list_tables(source: Source, storage_options: Any = None) -> tuple[TableFile, ...]:
-    """Find the files of a source.
-
-    Parameters
-    ----------
-    source : path or sequence of paths
-        Files, folders, globs, or fsspec URLs of these.
-
-    Returns
-    -------
-    tuple of TableFile
-        In name order within each folder or glob, else in the order given.
+def list_tables(
+    source: Source, storage_options: Mapping[str, Any] | None = None
+) -> tuple[TableFile, ...]:
+    """Find the files of a source: files, folders, globs or URLs of Parquet and CSV files.
 
     Raises
     ------
     DataError
         If there is nothing to read.
     """
-    import fsspec
-
-    given = [source] if isinstance(source, (str, os.PathLike)) else list(source)
-    files: list[TableFile] = []
-    for item in given:
-        system, path = fsspec.core.url_to_fs(os.fspath(item))
-        if system.isdir(path):
-            names = [n for n in sorted(system.find(path)) if n.lower().endswith(_PARQUET + _CSV)]
-            names = [n for n in names if not PurePath(n).name.startswith((".", "_"))]
-        elif any(character in path for character in "*?["):
-            names = sorted(system.glob(path))
-        else:
-            names = [path] if system.exists(path) else []
-        if not names:
-            raise DataError(f"{item}: no such file, or a folder without Parquet or CSV files.")
-        files += [TableFile(name, system) for name in names]
-    return tuple(files)
+    return tuple(TableFile(file) for file in list_files(source, storage_options, _PARQUET + _CSV))
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,29 @@
-"""Where Parquet files lie: local paths, globs and URLs resolved to a file system and file list."""
+"""Files of data: paths, globs and URLs resolved to a list of files."""
 
 from __future__ import annotations
 
-import glob
 import os
-import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from distfms.engine.remote import is_url
+from distfms.engine.storage import Entry, Location, file_entry, files_below, locate, stamp_of
+from distfms.engine.storage_errors import reading
 from distfms.errors import DataError
 
+PARQUET = (".parquet",)
+
 _GLOB_CHARACTERS = re.compile(r"[*?\[]")
-_URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 @dataclass(frozen=True)
 class StoredFile:
-    """One file as the file system describes it.
+    """One file of a dataset.
 
     Attributes
     ----------
@@ -32,27 +36,26 @@ class StoredFile:
         Size of the file.
     stamp : str
         What changes when the content changes: the etag if the store has one, else the
-        modification time in nanoseconds.
+        modification time.
+    place : Path or RemotePath
     """
 
     path: str
     name: str
     n_bytes: int
     stamp: str
+    place: Location
 
 
 def list_parquet_files(
-    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    storage_options: Mapping[str, Any] | None = None,
+    path: Paths, storage_options: Mapping[str, Any] | None = None
 ) -> tuple[Any, tuple[StoredFile, ...]]:
     """Resolve a file, folder, glob, URL or list of those to Parquet files.
 
     Parameters
     ----------
     path : str, path or sequence of those
-        A folder is searched for ``**/*.parquet``; names (of files or folders) that start with
-        ``_`` or ``.`` are passed over. Files of a folder or glob come in name order, items of a
-        list in the order given.
+        See :func:`list_files`.
     storage_options : mapping, optional
         Passed to the fsspec file system of a URL.
 
@@ -68,151 +71,138 @@ def list_parquet_files(
         If there is no such path, no Parquet file in it, a file is empty or named twice, or the
         items lie on several file systems.
     """
-    items = [path] if isinstance(path, str | os.PathLike) else list(path)
-    if not items:
-        raise DataError("The list of data files is empty: name at least one Parquet file.")
-    resolved = [_resolve(os.fspath(item), storage_options) for item in items]
-    filesystem = resolved[0][0]
-    if any(other != filesystem for other, _, _ in resolved[1:]):
+    files = list_files(path, storage_options, PARQUET)
+    filesystems = [arrow_filesystem(place) for place in _one_by_server(files)]
+    if any(other != filesystems[0] for other in filesystems[1:]):
         raise DataError(
-            f"The data paths {', '.join(map(str, items))} lie on several file systems: "
+            f"The data paths {', '.join(map(str, _items(path)))} lie on several file systems: "
             "copy them to one, or run one job for each."
         )
-    _refuse_repeats([file for _, _, files in resolved for file in files])
-    own_names = _own_names([root for _, root, _ in resolved])
-    names = {
-        file: f"{own_names[root]}/{posixpath.relpath(file, root)}"
-        for _, root, files in resolved
-        for file in files
-    }
-    return filesystem, tuple(_describe(filesystem, names))
+    for file in files:
+        if file.n_bytes == 0:
+            raise DataError(
+                f"The file {file.path} is empty (0 bytes), so it is no Parquet file: "
+                "write it again or take it out of the dataset."
+            )
+    return filesystems[0], files
 
 
-def _own_names(roots: Iterable[str]) -> dict[str, str]:
-    """Return the last part of each folder's path; a second folder of one name is numbered.
+def list_files(
+    path: Paths, storage_options: Mapping[str, Any] | None, suffixes: tuple[str, ...]
+) -> tuple[StoredFile, ...]:
+    """Resolve a file, folder, glob, URL or list of those to files.
 
-    The slash after the number keeps it from a folder that is really called so.
+    Parameters
+    ----------
+    path : str, path or sequence of those
+        A folder is searched, with all below it, for files that end in one of the suffixes; names
+        (of files or folders) that start with ``_`` or ``.`` are passed over. Files of a folder or
+        glob come in name order, items of a list in the order given.
+    storage_options : mapping, optional
+        Passed to the fsspec file system of a URL.
+    suffixes : tuple of str
+
+    Raises
+    ------
+    DataError
+        If there is no such path, no such file in it, or a file is named twice.
+    EngineError
+        If the storage does not answer, or refuses.
     """
-    own_names: dict[str, str] = {}
-    counts: dict[str, int] = {}
-    for root in dict.fromkeys(roots):
-        name = posixpath.basename(posixpath.normpath(root))
-        counts[name] = counts.get(name, 0) + 1
-        own_names[root] = name if counts[name] == 1 else f"{name}#{counts[name]}/"
-    return own_names
+    if not _items(path):
+        raise DataError("The list of data files is empty: name at least one file.")
+    found = []
+    for item in _items(path):
+        text = os.fspath(item)
+        place = locate(
+            text if is_url(text) else Path(text).expanduser().absolute(), storage_options
+        )
+        with reading(place):
+            root, entries = _resolve(text, place, suffixes)
+        found += [(root, entry) for entry in entries]
+    own_names = _own_names(root for root, _ in found)
+    files = tuple(
+        StoredFile(
+            path=entry.place.as_posix() if isinstance(entry.place, Path) else entry.place.inside,
+            name=f"{own_names[root]}/{entry.name}",
+            n_bytes=entry.n_bytes,
+            stamp=entry.stamp,
+            place=entry.place,
+        )
+        for root, entry in found
+    )
+    _refuse_repeats(file.path for file in files)
+    return files
 
 
-def _resolve(item: str, storage_options: Mapping[str, Any] | None) -> tuple[Any, str, list[str]]:
-    """Return the file system, the root folder and the files of one item."""
-    filesystem, location = _filesystem(item, storage_options)
-    kind = filesystem.get_file_info(location).type.name
-    if kind == "File":
-        return filesystem, posixpath.dirname(location), [location]
-    if kind == "Directory":
-        return filesystem, location, _folder(filesystem, location)
-    if _GLOB_CHARACTERS.search(location):
-        return filesystem, *_glob(filesystem, location)
-    raise DataError(f"There is no file or folder {item}: check `data.path`{_hint(item)}.")
+def _items(path: Paths) -> list[str | os.PathLike[str]]:
+    return [path] if isinstance(path, str | os.PathLike) else list(path)
 
 
-def _hint(item: str) -> str:
-    """Say where a relative path was looked for."""
-    if _URL.match(item) or os.path.isabs(item):
-        return ""
-    return f" (a relative path is taken from {os.getcwd()})"
+def _resolve(item: str, place: Location, suffixes: tuple[str, ...]) -> tuple[Location, list[Entry]]:
+    """Return the root folder and the files of one item."""
+    file = file_entry(place)
+    if file is not None:
+        return place.parent, [file]
+    if place.is_dir():
+        return place, _folder(place, suffixes)
+    if _GLOB_CHARACTERS.search(str(place)):
+        return _glob(place)
+    where = (
+        ""
+        if is_url(item) or os.path.isabs(item)
+        else f" (a relative path is taken from {os.getcwd()})"
+    )
+    raise DataError(f"There is no file or folder {item}: check `data.path`{where}.")
 
 
-def _filesystem(item: str, storage_options: Mapping[str, Any] | None) -> tuple[Any, str]:
-    """Return the pyarrow file system of a path or URL and the path inside it."""
-    from pyarrow import fs
-
-    if not _URL.match(item):
-        return fs.LocalFileSystem(), Path(item).expanduser().absolute().as_posix()
-    try:
-        from fsspec.core import url_to_fs
-
-        remote, location = url_to_fs(item, **dict(storage_options or {}))
-    except (ImportError, ValueError) as error:
-        return _native_filesystem(item, error)
-    if "file" in _protocols(remote):
-        return fs.LocalFileSystem(), Path(location).as_posix()
-    return fs.PyFileSystem(fs.FSSpecHandler(remote)), location.rstrip("/") or "/"
-
-
-def _native_filesystem(url: str, reason: Exception) -> tuple[Any, str]:
-    """Fall back on pyarrow's own clients, which need no further package for s3, gs and hdfs."""
-    from pyarrow import ArrowInvalid, fs
-
-    try:
-        filesystem, location = fs.FileSystem.from_uri(url)
-    except (ArrowInvalid, OSError, NotImplementedError) as error:
-        raise DataError(
-            f"The URL {url} cannot be opened: neither fsspec ({reason}) nor pyarrow ({error}) has "
-            "a client for it. Install the fsspec package of that store, or copy the data."
-        ) from error
-    return filesystem, location
-
-
-def _protocols(filesystem: Any) -> tuple[str, ...]:
-    """Return the protocol names of an fsspec file system."""
-    protocol = filesystem.protocol
-    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
-
-
-def _folder(filesystem: Any, root: str) -> list[str]:
-    """List ``**/*.parquet`` under a folder in name order."""
-    found = _walk(filesystem, root)
-    files = [file for file in found if file.endswith(".parquet")]
+def _folder(root: Location, suffixes: tuple[str, ...]) -> list[Entry]:
+    """List the files under a folder in name order."""
+    found = _visible(files_below(root))
+    files = [entry for entry in found if entry.name.lower().endswith(suffixes)]
     if not files:
-        other = f" (it holds {len(found)} other files, for example {found[0]})" if found else ""
+        other = (
+            f" (it holds {len(found)} other files, for example {found[0].name})" if found else ""
+        )
+        kinds = "Parquet" if suffixes == PARQUET else "Parquet or CSV"
         raise DataError(
-            f"There is no Parquet file in the folder {root}{other}: files must end in .parquet, "
-            "and names that start with _ or . are passed over."
+            f"There is no {kinds} file in the folder {root}{other}: files must end in "
+            f"{' or '.join(suffixes)}, and names that start with _ or . are passed over."
         )
     return files
 
 
-def _walk(filesystem: Any, root: str) -> list[str]:
-    """List the visible files under a folder in name order."""
-    from pyarrow import fs
-
-    infos = filesystem.get_file_info(fs.FileSelector(root, recursive=True))
-    files = [info.path for info in infos if info.type.name == "File"]
-    return _visible(files, root)
+def _visible(entries: Iterable[Entry]) -> list[Entry]:
+    """Leave out names that start with ``_`` or ``.``."""
+    return [e for e in entries if not any(part[0] in "_." for part in e.name.split("/"))]
 
 
-def _visible(files: Iterable[str], root: str) -> list[str]:
-    """Leave out names that start with ``_`` or ``.`` below the root, and sort."""
-    names = sorted((posixpath.relpath(file, root), file) for file in files)
-    return [file for name, file in names if not any(p[0] in "_." for p in name.split("/"))]
-
-
-def _glob(filesystem: Any, pattern: str) -> tuple[str, list[str]]:
+def _glob(pattern: Location) -> tuple[Location, list[Entry]]:
     """Return the fixed head of a glob and the files it matches, in name order."""
-    parts = pattern.split("/")
-    first = next(i for i, part in enumerate(parts) if _GLOB_CHARACTERS.search(part))
-    root = "/".join(parts[:first]) or "/"
-    files = _visible(_matches(filesystem, root, pattern), root)
+    root, below = pattern, list[str]()
+    while _GLOB_CHARACTERS.search(str(root)):
+        root, below = root.parent, [root.name, *below]
+    files = _visible(files_below(root, "/".join(below)))
     if not files:
         raise DataError(f"No file matches {pattern}: check the pattern in `data.path`.")
     return root, files
 
 
-def _matches(filesystem: Any, root: str, pattern: str) -> list[str]:
-    """List the files that match a glob; ``**`` stands for any number of folders."""
-    from pyarrow import fs
+def _own_names(roots: Iterable[Location]) -> dict[Location, str]:
+    """Return the last part of each folder's path; a second folder of one name is numbered.
 
-    if isinstance(filesystem, fs.LocalFileSystem):
-        return [Path(f).as_posix() for f in glob.glob(pattern, recursive=True) if os.path.isfile(f)]
-    from fsspec.utils import glob_translate
+    The slash after the number keeps it from a folder that is really called so.
+    """
+    own_names: dict[Location, str] = {}
+    counts: dict[str, int] = {}
+    for root in dict.fromkeys(roots):
+        counts[root.name] = counts.get(root.name, 0) + 1
+        number = counts[root.name]
+        own_names[root] = root.name if number == 1 else f"{root.name}#{number}/"
+    return own_names
 
-    matcher = re.compile(glob_translate(pattern))
-    selector = fs.FileSelector(root, recursive=True, allow_not_found=True)
-    infos = filesystem.get_file_info(selector)
-    return [i.path for i in infos if i.type.name == "File" and matcher.match(i.path)]
 
-
-def _refuse_repeats(paths: Sequence[str]) -> None:
+def _refuse_repeats(paths: Iterable[str]) -> None:
     """Refuse a list that names a file twice: its rows would count twice."""
     seen: set[str] = set()
     for path in paths:
@@ -224,43 +214,38 @@ def _refuse_repeats(paths: Sequence[str]) -> None:
         seen.add(path)
 
 
-def _describe(filesystem: Any, names: Mapping[str, str]) -> Iterable[StoredFile]:
-    """Ask the file system for size and stamp of each file."""
-    infos = filesystem.get_file_info(list(names))
-    for info, name in zip(infos, names.values(), strict=True):
-        if info.size == 0:
-            raise DataError(
-                f"The file {info.path} is empty (0 bytes), so it is no Parquet file: "
-                "write it again or take it out of the dataset."
-            )
-        yield StoredFile(info.path, name, info.size, file_stamp(filesystem, info))
+def _one_by_server(files: Sequence[StoredFile]) -> list[Location]:
+    """Return one place of each server or bucket, and one of this machine."""
+    here = "a place of this machine"
+    servers = (here if isinstance(f.place, Path) else str(f.place).split("/")[:3] for f in files)
+    return list({str(key): file.place for key, file in zip(servers, files, strict=True)}.values())
 
 
-def current_info(filesystem: Any, path: str) -> Any:
-    """Return the ``pyarrow.fs.FileInfo`` of a file as it is now, not as a listing remembers it."""
-    handler = getattr(filesystem, "handler", None)
-    if handler is not None:
-        handler.fs.invalidate_cache(path)
-    return filesystem.get_file_info(path)
+# --- as pyarrow reads them ----------------------------------------------------------------------
 
 
-def file_stamp(filesystem: Any, info: Any) -> str:
-    """Return what tells this content of a file from another one of the same size.
+def arrow_filesystem(place: Location) -> Any:
+    """Return the pyarrow file system of a place."""
+    from pyarrow import fs
 
-    Parameters
-    ----------
-    filesystem : pyarrow.fs.FileSystem
-    info : pyarrow.fs.FileInfo
+    if isinstance(place, Path):
+        return fs.LocalFileSystem()
+    return fs.PyFileSystem(fs.FSSpecHandler(place.system()))
 
-    Returns
-    -------
-    str
-        Etag, version or modification time in nanoseconds; empty when the store tells none.
+
+def current_state(filesystem: Any, path: str) -> tuple[int, str]:
+    """Return size and stamp of a file as it is now, not as a listing remembers it.
+
+    Raises
+    ------
+    FileNotFoundError
     """
     handler = getattr(filesystem, "handler", None)
-    if handler is not None:
-        details = handler.fs.info(info.path)
-        for key in ("ETag", "etag", "md5Hash", "version_id", "mtime", "LastModified", "created"):
-            if details.get(key) is not None:
-                return str(details[key])
-    return "" if info.mtime_ns is None else str(info.mtime_ns)
+    if handler is None:
+        entry = file_entry(Path(path))
+        if entry is None:
+            raise FileNotFoundError(path)
+        return entry.n_bytes, entry.stamp
+    handler.fs.invalidate_cache(path)
+    info = handler.fs.info(path)
+    return int(info.get("size") or 0), stamp_of(info)

@@ -8,7 +8,6 @@ Whatever is written appears under its final name only when it is complete and on
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import socket
@@ -19,6 +18,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from distfms.data.row_groups import GroupedFile
+from distfms.engine.remote import RemotePath
+from distfms.engine.storage import Location, locate, whole_file
+from distfms.engine.storage_errors import unwritable, writing
 from distfms.errors import DataError
 
 if TYPE_CHECKING:
@@ -32,17 +34,17 @@ _OUR_SUFFIXES = (".parquet", ".json", ".csv")
 
 
 def write_table(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | RemotePath,
     table: pa.Table,
     row_group_rows: int = ROW_GROUP_ROWS,
     row_group_bytes: int = ROW_GROUP_BYTES,
-) -> Path:
+) -> Location:
     """Write one Parquet file atomically.
 
     Parameters
     ----------
-    path : path
-        Local file; an existing one is replaced. Its folder is made where needed.
+    path : path, URL or RemotePath
+        An existing file is replaced. Its folder is made where needed.
     table : pyarrow.Table
     row_group_rows : int
         At most so many rows in a row group.
@@ -51,31 +53,23 @@ def write_table(
 
     Returns
     -------
-    Path
+    Path or RemotePath
         Where the table is.
 
     Raises
     ------
-    DataError
+    EngineError
         If the file cannot be written; nothing is left behind then.
     """
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.partial")
-    with writing_to(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+    target = locate(path)
+    with writing(target), whole_file(target) as temporary:
+        file = GroupedFile(temporary, table.schema, row_group_rows, row_group_bytes)
         try:
-            file = GroupedFile(temporary, table.schema, row_group_rows, row_group_bytes)
-            try:
-                file.write(table)
-            except BaseException:
-                file.abandon()
-                raise
-            file.close()
-            _sync(temporary)
-            temporary.replace(target)
-            _sync(target.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
+            file.write(table)
+        except BaseException:
+            file.abandon()
+            raise
+        file.close()
     return target
 
 
@@ -101,7 +95,9 @@ class ShardWriter:
     Raises
     ------
     DataError
-        If the folder is taken or cannot be written, or the disk is full.
+        If the folder is taken.
+    SpecError, EngineError
+        If the folder cannot be written, or the disk is full.
 
     Examples
     --------
@@ -345,20 +341,13 @@ def writing_to(target: Path) -> Iterator[None]:
 
     Raises
     ------
-    DataError
-        In place of any OSError.
+    SpecError, EngineError
+        In place of any OSError: the second if the disk is full.
     """
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        advice = (
-            "Free some space or write to another disk; nothing was kept."
-            if full
-            else "Check that the folder exists and may be written."
-        )
-        reason = error.strerror or str(error)
-        raise DataError(f"{target} cannot be written: {reason}. {advice}") from error
+        raise unwritable(target, error, "The dataset", "name another place") from error
 
 
 def _sync(path: Path) -> None:

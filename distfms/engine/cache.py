@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from distfms.engine.remote import RemotePath
-from distfms.engine.store import Breaker, Entry, Location, files_below, locate, write_whole
+from distfms.engine.storage import Location, files_below, is_temporary, locate, write_whole
 
 T = TypeVar("T")
 
@@ -21,9 +22,11 @@ _DIGEST_BYTES = 32
 _SUFFIX = ".partial"
 _ABANDONED_AFTER_S = 3600.0
 
-#: A cache on remote storage that fails is left alone for a while: a task that waits in vain for
-#: it takes longer than one that goes without.
-_breaker = Breaker(pause_s=120.0)
+#: Seconds for which a cache on remote storage that has failed is left alone: a task that waits in
+#: vain for it takes longer than one that goes without.
+_PAUSE_S = 120.0
+#: When each such place failed, and how.
+_failed: dict[str, tuple[float, str]] = {}
 
 
 @dataclass(frozen=True)
@@ -49,15 +52,14 @@ class Lookup(Generic[T]):
 class PartialCache(Generic[T]):
     """Values by content key, one file each, checked by hash when read.
 
-    Entries are written to a temporary name and renamed, so readers and concurrent writers of one
-    entry never see half of it. They are not fsynced: an fsync per partition costs milliseconds
-    to tens of milliseconds, and all it buys here is not recomputing an entry after a power cut,
-    as a torn entry fails its hash and counts as missing.
+    Entries are written whole, so readers and concurrent writers of one entry never see half of
+    it. They are not fsynced: an fsync per partition costs milliseconds to tens of milliseconds,
+    and all it buys here is not recomputing an entry after a power cut, as a torn entry fails its
+    hash and counts as missing.
 
     Instances are picklable when ``encode`` and ``decode`` are; tasks load and store entries
     where they run. A cluster therefore needs ``folder`` on storage that its workers share to
-    gain anything from the cache; without, each machine keeps its own. On object storage an
-    entry is put whole.
+    gain anything from the cache; without, each machine keeps its own.
 
     Parameters
     ----------
@@ -78,17 +80,12 @@ class PartialCache(Generic[T]):
     spec_key: str = ""
 
     def path(self, key: str) -> Location:
-        """Give the file of an entry: two levels of folders, then the hash of both keys."""
+        """Return the file of an entry: two levels of folders, then the hash of both keys."""
         digest = _digest(self.spec_key.encode(), key.encode()).hex()
         return locate(self.folder) / digest[:2] / digest[2:4] / (digest + _SUFFIX)
 
     def lookup(self, key: str) -> Lookup[T]:
         """Read an entry and check it.
-
-        Parameters
-        ----------
-        key : str
-            Content key of the unit.
 
         Returns
         -------
@@ -104,7 +101,7 @@ class PartialCache(Generic[T]):
             return Lookup()
         head = len(_MAGIC) + _DIGEST_BYTES
         payload = memoryview(raw)[head:]
-        if raw[: len(_MAGIC)] != _MAGIC or raw[len(_MAGIC) : head] != self._seal(path, payload):
+        if raw[: len(_MAGIC)] != _MAGIC or raw[len(_MAGIC) : head] != _seal(path, payload):
             return Lookup(corrupt=True)
         try:
             value = self.decode(bytes(payload))
@@ -116,17 +113,8 @@ class PartialCache(Generic[T]):
                 os.utime(path)  # prune() drops what was used least recently
         return Lookup(found=True, value=value)
 
-    def get(self, key: str) -> T | None:
-        """Give the cached value, or None when there is none that passes its checks."""
-        return self.lookup(key).value
-
     def put(self, key: str, value: T) -> int:
-        """Write an entry, replacing what was there.
-
-        Returns
-        -------
-        int
-            Bytes written.
+        """Write an entry, replacing what was there, and return its bytes.
 
         Raises
         ------
@@ -135,73 +123,70 @@ class PartialCache(Generic[T]):
         """
         path = self.path(key)
         payload = self.encode(value)
-        content = b"".join((_MAGIC, self._seal(path, payload), payload))
+        content = b"".join((_MAGIC, _seal(path, payload), payload))
         with self._watched():
             write_whole(path, content, durable=False)
         return len(content)
 
-    def n_bytes(self) -> int:
-        """Give the bytes of all entries, of every spec, in the folder."""
-        return sum(entry.n_bytes for entry in self._entries())
-
-    def prune(self, max_bytes: int) -> int:
-        """Delete the least recently used entries until the rest fits.
-
-        Remote storage knows only when they were written.
-
-        Parameters
-        ----------
-        max_bytes : int
-            What may stay, in bytes.
-
-        Returns
-        -------
-        int
-            Entries deleted. Temporary files that a killed writer left more than an hour ago are
-            deleted too and not counted.
-        """
-        self._delete_abandoned()
-        entries = sorted(self._entries(), key=lambda entry: (entry.modified_s, entry.n_bytes))
-        excess = sum(entry.n_bytes for entry in entries) - max_bytes
-        n_deleted = 0
-        for entry in entries:
-            if excess <= 0:
-                break
-            entry.place.unlink(missing_ok=True)
-            excess -= entry.n_bytes
-            n_deleted += 1
-        return n_deleted
-
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
         """Leave remote storage alone that has failed; remember it when it fails."""
-        place = locate(self.folder)
-        _breaker.require(place)
+        place = str(locate(self.folder))
+        since, text = _failed.get(place, (None, ""))
+        if since is not None and time.monotonic() - since < _PAUSE_S:
+            raise OSError(errno.EIO, text)
         try:
             yield
         except FileNotFoundError:
             raise
         except OSError as error:
-            if isinstance(place, RemotePath):
-                _breaker.trip(place, error)
+            if isinstance(locate(self.folder), RemotePath):
+                _failed[place] = (time.monotonic(), error.strerror or str(error))
             raise
 
-    def _seal(self, path: Location, payload: bytes | memoryview) -> bytes:
-        # The name is part of what is hashed, so an entry copied to another name is refused.
-        return _digest(path.name.removesuffix(_SUFFIX).encode(), payload)
 
-    def _entries(self) -> list[Entry]:
-        return [entry for entry in files_below(locate(self.folder)) if _is_entry(entry.name)]
+def prune(folder: Location, max_bytes: int) -> int:
+    """Delete the least recently used entries of a cache until the rest fits.
 
-    def _delete_abandoned(self) -> None:
-        limit = time.time() - _ABANDONED_AFTER_S
-        for entry in files_below(locate(self.folder)):
-            if entry.name.endswith(".tmp") and entry.modified_s < limit:
-                entry.place.unlink(missing_ok=True)
+    Remote storage knows only when they were written. Temporary files that a killed writer left
+    more than an hour ago are deleted too.
+
+    Parameters
+    ----------
+    folder : Path or RemotePath
+        Root of the cache, with the entries of every spec.
+    max_bytes : int
+        What may stay.
+
+    Returns
+    -------
+    int
+        Entries deleted.
+
+    Raises
+    ------
+    OSError
+        If the folder cannot be listed, or an entry not be deleted.
+    """
+    found = files_below(folder)
+    for entry in found:
+        if is_temporary(entry.name) and entry.modified_s < time.time() - _ABANDONED_AFTER_S:
+            entry.place.unlink(missing_ok=True)
+    entries = [e for e in found if e.name.endswith(_SUFFIX) and e.name.count("/") == 2]
+    excess = sum(entry.n_bytes for entry in entries) - max_bytes
+    n_deleted = 0
+    for entry in sorted(entries, key=lambda entry: (entry.modified_s, entry.n_bytes)):
+        if excess <= 0:
+            break
+        entry.place.unlink(missing_ok=True)
+        excess -= entry.n_bytes
+        n_deleted += 1
+    return n_deleted
 
 
-def _is_entry(name: str) -> bool:
-    return name.endswith(_SUFFIX) and name.count("/") == 2
+def _seal(path: Location, payload: bytes | memoryview) -> bytes:
+    # The name is part of what is hashed, so an entry copied to another name is refused.
+    return _digest(path.name.removesuffix(_SUFFIX).encode(), payload)
 
 
 def _digest(first: bytes, second: bytes | memoryview) -> bytes:

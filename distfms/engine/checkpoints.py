@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from distfms.engine.remote import RemotePath
-from distfms.engine.store import Entry, Location, files_below, locate, write_whole
+from distfms.engine.storage import Entry, Location, files_below, locate, write_whole
 from distfms.errors import EngineError
 
 _FORMAT = "distfms-checkpoint-1"

@@ -6,15 +6,13 @@ import errno
 import os
 import re
 import secrets
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from distfms.errors import SpecError, nearest
+from distfms.hidden import hidden_in_urls, secrets_of
 
 #: Protocols of object storage: a put replaces an object at once, and there is nothing to rename.
 OBJECT_STORAGE = frozenset(
@@ -30,28 +28,16 @@ _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"} | dict.fromkeys(
 REQUEST_S = 60.0
 SLOWEST_BYTES_PER_S = 2**20
 
-#: boto's own limits, where the user sets none: a server that is not there is given up before
-#: `REQUEST_S`, and one that falls silent soon after it.
+#: The clients' own time limits, where the user sets none.
 _S3_LIMITS = {
     "connect_timeout": 5,
     "read_timeout": 30,
     "retries": {"max_attempts": 4, "mode": "standard"},
 }
+_SFTP_LIMITS = {"timeout": 30, "banner_timeout": 30, "auth_timeout": 30}
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/+)(.*)", re.DOTALL)
 _CHAIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+::")
-
-
-class _OfThread(threading.local):
-    """File systems that only one thread uses: those that are not async may not be shared."""
-
-    def __init__(self) -> None:
-        self.systems: dict[Any, Any] = {}
-
-
-# By process, class, place and options.
-_shared: dict[Any, Any] = {}
-_own = _OfThread()
 
 
 def is_url(path: str) -> bool:
@@ -68,8 +54,11 @@ def local_part(url: str) -> str | None:
     return "/" + match[3]
 
 
+# --- places -------------------------------------------------------------------------------------
+
+
 class RemotePath:
-    """A place on remote storage; used as a `pathlib.Path` is, as far as runs need it.
+    """A place on remote storage; used as a `pathlib.Path` is.
 
     It is picklable, and opens its file system where it is used. Every failure of the storage is
     an `OSError`; one that does not answer in time is a `TimeoutError`.
@@ -91,8 +80,8 @@ class RemotePath:
         match = _URL.match(url)
         if match is None or "::" in url:
             raise SpecError(
-                f"{url} is no URL of one place. It has the form protocol://place/folder; a chain "
-                "of URLs (::) cannot be written to."
+                f"{url} is no URL of one place. It has the form protocol://place/folder; chains "
+                "of URLs (::) are not supported."
             )
         # pathlib makes one slash of two.
         slashes = "//" if len(match[2]) == 1 else match[2]
@@ -106,13 +95,11 @@ class RemotePath:
                 "environment variable: password: ${NAME}."
             )
 
-    # --- names ---
-
     def __str__(self) -> str:
         return self._url
 
     def __repr__(self) -> str:
-        return f"RemotePath({self._url!r})"
+        return f"RemotePath({hidden_in_urls(self._url)!r})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RemotePath):
@@ -138,162 +125,107 @@ class RemotePath:
     @property
     def inside(self) -> str:
         """Path inside the file system, as fsspec lists it."""
-        return str(self._open()[1]).rstrip("/")
+        return str(self.system()._strip_protocol(self._url)).rstrip("/")
 
-    # --- reading ---
+    # --- reading and deleting ---
 
     def read_bytes(self) -> bytes:
-        """Read the whole file.
-
-        Raises
-        ------
-        OSError
-            `FileNotFoundError` if there is none.
-        """
-        system, path = self._open()
+        """Read the whole file."""
         # What is read is of unknown size; a transfer that goes on is the client's to watch.
-        return self._ask(partial(system.cat_file, path), 10 * REQUEST_S)
-
-    def read_text(self, encoding: str = "utf-8") -> str:
-        """Read the whole file as text."""
-        return self.read_bytes().decode(encoding)
+        return self.ask("cat_file", self.inside, limit_s=10 * REQUEST_S)
 
     def exists(self) -> bool:
         """Whether there is such a file, or are files below it."""
-        return self._kind() is not None
+        return bool(self.info())
 
     def is_dir(self) -> bool:
         """Whether there are files below it."""
-        return self._kind() == "directory"
+        return self.info().get("type") == "directory"
 
-    def is_file(self) -> bool:
-        """Whether it is a file."""
-        return self._kind() == "file"
-
-    def _kind(self) -> str | None:
-        system, path = self._open()
+    def info(self) -> Mapping[str, Any]:
+        """Return what fsspec tells of a file or folder, nothing where there is none."""
         try:
-            return self._ask(partial(system.info, path))["type"]
+            return self.ask("info", self.inside)
         except FileNotFoundError:
-            return None
+            return {}
 
     def iterdir(self) -> Iterator[RemotePath]:
-        """Give what is directly in the folder, in the order of names."""
-        system, path = self._open()
+        """Yield what is directly in the folder, in the order of names."""
         with suppress(FileNotFoundError):
-            found = self._ask(partial(system.ls, path, detail=False))
+            found = self.ask("ls", self.inside, detail=False)
             names = {str(name).rstrip("/").rpartition("/")[2] for name in found}
             yield from (self / name for name in sorted(names - {self.name, ""}))
 
-    def walk(self) -> list[tuple[str, int, float]]:
-        """List all files below: (relative name, bytes, modification time in s), by name.
-
-        Raises
-        ------
-        OSError
-        """
-        system, path = self._open()
-        try:
-            found = self._ask(partial(system.find, path, detail=True), 5 * REQUEST_S)
-        except FileNotFoundError:
-            return []
-        start = len(str(path).rstrip("/")) + 1
-        return sorted(
-            (name[start:], int(info.get("size") or 0), _modified_s(info))
-            for name, info in found.items()
-            if info["type"] == "file" and len(name) > start
-        )
-
-    def read_each(self, name: str) -> list[tuple[str, bytes]]:
-        """Read the file of one name in each sub-folder: (sub-folder's name, content).
-
-        What is removed meanwhile, or may not be read, is left out.
-
-        Raises
-        ------
-        OSError
-        """
-        folders = [folder.name for folder in self.iterdir()]
-        system, path = self._open()
-        wanted = {f"{str(path).rstrip('/')}/{folder}/{name}": folder for folder in folders}
-        if not wanted:
-            return []
-        # Side by side where the file system can.
-        cat = partial(system.cat, list(wanted), on_error="return")
-        found = self._ask(cat, 10 * REQUEST_S)
-        contents = []
-        for inside, content in found.items():
-            if isinstance(content, FileNotFoundError | NotADirectoryError | PermissionError):
-                continue
-            if isinstance(content, BaseException):
-                raise self._as_os_error(content) from content
-            contents.append((wanted[inside], content))
-        return sorted(contents)
-
-    # --- writing ---
-
-    def write_whole(self, payload: bytes) -> None:
-        """Write the file whole or not at all; see `distfms.engine.store`.
-
-        Raises
-        ------
-        OSError
-        """
-        limit_s = REQUEST_S + len(payload) / SLOWEST_BYTES_PER_S
-        self._put(lambda system, path: partial(system.pipe_file, path, payload), limit_s)
-
-    def take(self, file: Path) -> None:
-        """Copy a file of this machine here, whole or not at all.
-
-        Raises
-        ------
-        OSError
-        """
-        limit_s = REQUEST_S + file.stat().st_size / SLOWEST_BYTES_PER_S
-        self._put(lambda system, path: partial(system.put_file, str(file), path), limit_s)
-
-    def _put(self, put: Callable[[Any, str], Callable[[], Any]], limit_s: float) -> None:
-        system, path = self._open()
-        if self.protocol in OBJECT_STORAGE:
-            self._ask(put(system, path), limit_s)
-            return
-        folder, _, name = path.rpartition("/")
-        temporary = f"{folder}/.{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
-        try:
-            self._ask(partial(system.makedirs, folder, exist_ok=True))
-            self._ask(put(system, temporary), limit_s)
-            self._ask(partial(system.mv, temporary, path))
-        except BaseException:
-            with suppress(OSError):
-                self._ask(partial(system.rm_file, temporary))
-            raise
-
     def unlink(self, missing_ok: bool = False) -> None:
-        """Delete the file; object storage may not say that there was none.
-
-        Raises
-        ------
-        OSError
-        """
-        system, path = self._open()
+        """Delete the file; object storage may not say that there was none."""
         try:
-            self._ask(partial(system.rm_file, path))
+            self.ask("rm_file", self.inside)
         except FileNotFoundError:
             if not missing_ok:
                 raise
 
-    def remove_all(self) -> None:
-        """Delete all files below.
+    # --- writing ---
+
+    def put(self, content: bytes | Path) -> None:
+        """Write the file, or copy one of this machine here, whole or not at all."""
+        folder, _, name = self.inside.rpartition("/")
+        if self.protocol in OBJECT_STORAGE:
+            self._send(content, self.inside)
+            return
+        temporary = f"{folder}/{temporary_name(name)}"
+        try:
+            self.ask("makedirs", folder, exist_ok=True)
+            self._send(content, temporary)
+            self.ask("mv", temporary, self.inside)
+        except BaseException:
+            with suppress(OSError):
+                self.ask("rm_file", temporary)
+            raise
+
+    def _send(self, content: bytes | Path, inside: str) -> None:
+        if isinstance(content, Path):
+            limit_s = REQUEST_S + content.stat().st_size / SLOWEST_BYTES_PER_S
+            self.ask("put_file", str(content), inside, limit_s=limit_s)
+        else:
+            limit_s = REQUEST_S + len(content) / SLOWEST_BYTES_PER_S
+            self.ask("pipe_file", inside, content, limit_s=limit_s)
+
+    # --- the file system ---
+
+    def system(self) -> Any:
+        """Return the fsspec file system, as the present thread has it.
 
         Raises
         ------
+        SpecError
+            If there is none for the protocol, its package is not installed, or it does not take
+            the storage options.
         OSError
+            If the storage cannot be reached.
         """
-        system, path = self._open()
-        with suppress(FileNotFoundError):
-            self._ask(partial(system.rm, path, recursive=True), 5 * REQUEST_S)
+        from fsspec.core import url_to_fs
 
-    # --- the file system ---
+        self.require_driver()
+        try:
+            system = url_to_fs(self._url, **self._options())[0]
+        except Exception as error:
+            # A file that is not there is one of this machine, such as a key.
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                raise self.os_error(error) from error
+            raise SpecError(
+                f"{self} cannot be opened ({type(error).__name__}: "
+                f"{self._without_secrets(str(error))}). Check the URL and its storage options."
+            ) from error
+        # What fsspec remembers of earlier listings may be old: others write there too.
+        system.invalidate_cache()
+        return system
+
+    def _options(self) -> Mapping[str, Any]:
+        """Return the storage options, with time limits."""
+        given = self.storage_options
+        if self.protocol in ("s3", "s3a"):
+            return {**given, "config_kwargs": {**_S3_LIMITS, **given.get("config_kwargs", {})}}
+        return {**_SFTP_LIMITS, **given} if self.protocol == "sftp" else given
 
     def require_driver(self) -> None:
         """Check that there is a file system for the protocol; nothing is asked of the storage.
@@ -322,122 +254,70 @@ class RemotePath:
                 f"{nearest(self.protocol, sorted(known_implementations))}"
             ) from error
 
-    def _open(self) -> tuple[Any, str]:
-        """Return the file system and the path inside it."""
-        self.require_driver()
-        from fsspec import get_filesystem_class
+    def ask(
+        self, method: str, *arguments: Any, limit_s: float | None = None, **options: Any
+    ) -> Any:
+        """Call a method of the file system.
 
-        options = _with_limits(self.protocol, self.storage_options)
-        kind = get_filesystem_class(self.protocol)
-        key = (os.getpid(), kind, *self._url.split("/")[:3], repr(options))
-        # One session for all threads, where they can share it.
-        known = _shared if getattr(kind, "async_impl", False) else _own.systems
-        system = known.get(key)
-        if system is None:
-            # Two threads may connect at once; both go on with the first connection.
-            system = known.setdefault(key, self._connect(options))
-        # What fsspec remembers of earlier listings may be old: others write there too.
-        system.invalidate_cache()
-        return system, system._strip_protocol(self._url)
+        Raises
+        ------
+        OSError
+            Whatever goes wrong, after a bounded time.
+        """
+        from fsspec.asyn import sync
 
-    def _connect(self, options: Mapping[str, Any]) -> Any:
-        """Make the file system; many connect to their server at once, and have no time limit."""
-        from fsspec.core import url_to_fs
-
-        # fsspec's own instances go by thread, and this is made in a passing one.
-        own = {**options, "skip_instance_cache": True}
+        system = self.system()
+        coroutine = getattr(system, f"_{method}", None) if system.async_impl else None
         try:
-            return _within(partial(url_to_fs, self._url, **own), REQUEST_S)[0]
+            if coroutine is None:
+                return getattr(system, method)(*arguments, **options)
+            limit_s = REQUEST_S if limit_s is None else limit_s
+            return sync(system.loop, coroutine, *arguments, timeout=limit_s, **options)
         except Exception as error:
-            # A file that is not there is one of this machine, such as a key.
-            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-                raise self._as_os_error(error) from error
-            raise SpecError(
-                f"{self} cannot be opened ({type(error).__name__}: "
-                f"{self._without_secrets(str(error))}). Check the URL and its storage options."
-            ) from error
+            if coroutine is None and not isinstance(error, FileNotFoundError):
+                # The connection may be gone: the next request makes another.
+                type(system).clear_instance_cache()
+            raise self.os_error(error) from error
 
-    def _ask(self, call: Callable[[], Any], limit_s: float | None = None) -> Any:
-        """Make a request; whatever goes wrong is an OSError, after a bounded time."""
-        try:
-            return _within(call, REQUEST_S if limit_s is None else limit_s)
-        except Exception as error:
-            if not isinstance(error, FileNotFoundError):
-                # The connection may be gone, or still busy with what was given up.
-                _own.systems.clear()
-            raise self._as_os_error(error) from error
-
-    def _as_os_error(self, error: BaseException) -> OSError:
-        text = self._without_secrets(" ".join(str(error).split()))[:500]
-        if isinstance(error, NotImplementedError):
-            return OSError(errno.EROFS, f"{self.protocol}:// can only be read")
-        if not isinstance(error, OSError):
-            return OSError(errno.EIO, f"{type(error).__name__}: {text}")
-        number = error.errno or {
-            FileNotFoundError: errno.ENOENT,
-            PermissionError: errno.EACCES,
-        }.get(type(error), errno.ETIMEDOUT if isinstance(error, TimeoutError) else errno.EIO)
-        # By its number OSError makes the subclass again.
-        return OSError(number, self._without_secrets(error.strerror or text) or repr(error))
+    def os_error(self, error: BaseException) -> OSError:
+        """Return what a client of remote storage has raised as an error of a disk."""
+        return os_error(error, self._without_secrets)
 
     def _without_secrets(self, text: str) -> str:
-        for value in _strings(self.storage_options):
-            if len(value) > 3:
-                text = text.replace(value, "***") if value not in str(self) else text
-        return text
+        for _, value in secrets_of(self.storage_options):
+            if len(value) > 3 and value not in str(self):
+                text = text.replace(value, "***")
+        return hidden_in_urls(text)
 
 
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            # Where a server is may be said: it is what a user looks for first.
-            if key != "endpoint_url":
-                yield from _strings(item)
-            elif password := re.search(r"//[^/@]*:([^/@]+)@", str(item)):
-                yield password[1]
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _strings(item)
+def os_error(error: BaseException, cleaned: Callable[[str], str] = hidden_in_urls) -> OSError:
+    """Return what a client of remote storage has raised as an error of a disk.
+
+    Parameters
+    ----------
+    error : Exception
+    cleaned : callable
+        Takes secrets out of a text.
+    """
+    text = cleaned(" ".join(str(error).split()))[:500]
+    if isinstance(error, NotImplementedError):
+        return OSError(errno.EROFS, "this storage can only be read")
+    if not isinstance(error, OSError):
+        return OSError(errno.EIO, f"{type(error).__name__}: {text}")
+    if isinstance(error, TimeoutError) and not text:
+        text = f"no answer within {REQUEST_S:.0f} s"
+    kinds = {
+        FileNotFoundError: errno.ENOENT,
+        PermissionError: errno.EACCES,
+        IsADirectoryError: errno.EISDIR,
+    }
+    passed = errno.ETIMEDOUT if isinstance(error, TimeoutError) else errno.EIO
+    # By its number OSError makes the subclass again.
+    number = error.errno or kinds.get(type(error), passed)
+    return OSError(number, cleaned(error.strerror or "") or text or type(error).__name__)
 
 
-def _with_limits(protocol: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    if protocol not in ("s3", "s3a"):
-        return dict(options)
-    limits = {**_S3_LIMITS, **options.get("config_kwargs", {})}
-    return {"use_listings_cache": False, **options, "config_kwargs": limits}
-
-
-def _modified_s(info: Mapping[str, Any]) -> float:
-    for key in ("LastModified", "last_modified", "mtime", "updated", "created"):
-        value = info.get(key)
-        if isinstance(value, datetime):
-            return value.timestamp()
-        if isinstance(value, int | float):
-            return float(value)
-        if isinstance(value, str):
-            with suppress(ValueError):
-                return datetime.fromisoformat(value.replace("Z", "+00:00")).timestamp()
-    return 0.0
-
-
-def _within(call: Callable[[], Any], limit_s: float) -> Any:
-    """Call in a thread, and stop waiting for it after a time."""
-    outcome: list[Any] = []
-
-    def run() -> None:
-        try:
-            outcome.append((call(), None))
-        except BaseException as error:
-            outcome.append((None, error))
-
-    thread = threading.Thread(target=run, name="distfms-storage", daemon=True)
-    thread.start()
-    thread.join(limit_s)
-    if not outcome:
-        raise TimeoutError(errno.ETIMEDOUT, f"no answer within {limit_s:.0f} s")
-    value, error = outcome[0]
-    if error is not None:
-        raise error
-    return value
+def temporary_name(name: str) -> str:
+    """Return a name for a file that is being written, which no other writer takes."""
+    # Not the process id alone: on shared storage another machine may have the same.
+    return f".{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distfms.engine.memory import COLUMN_BYTES, format_bytes
-from distfms.engine.store import Location, absolute, open_binary
+from distfms.engine.storage import Location, absolute, open_binary
 from distfms.errors import SpecError
 from distfms.methods.contract import (
     Content,

@@ -17,7 +17,7 @@ import numpy as np
 
 from distfms.data.dataset import ParquetDataset, Partition
 from distfms.engine.pools import ActorPool
-from distfms.engine.store import Location
+from distfms.engine.storage import Location
 from distfms.errors import SpecError
 from distfms.spec import DataSection, Section
 from distfms.stats.bundle import Bundle

@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from distfms.engine.pools import ActorPool, Snapshots
-from distfms.engine.store import Location, absolute, open_binary
+from distfms.engine.storage import Location, absolute, open_binary
 from distfms.errors import EngineError
 from distfms.methods.contract import Context, FoldAnswers
 from distfms.methods.fold_work import Answer, FoldWork, TuneWork

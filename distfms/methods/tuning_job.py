@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.engine.store import remove_tree
+from distfms.engine.storage import remove_tree
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Content, Context, Inputs, Job, Method, Stage, run_stage
 from distfms.methods.tuning import Choice, Point, choose, grid_points, renamed

@@ -18,7 +18,7 @@ from distfms.engine.graph import Unit
 from distfms.engine.mapreduce import map_reduce
 from distfms.engine.pools import ActorPool, make_pool
 from distfms.engine.retry import RetryPolicy
-from distfms.engine.store import Location
+from distfms.engine.storage import Location
 from distfms.methods.contract import Inputs, PartialReader
 from distfms.runs.events import Recorder
 from distfms.runs.folder import RunFolder

@@ -19,7 +19,8 @@ from distfms.engine.executors import Executor, make_executor
 from distfms.engine.memory import counted
 from distfms.engine.remote import RemotePath
 from distfms.engine.retry import RetryPolicy
-from distfms.engine.store import Location, missing_folders, read_each, remove_tree
+from distfms.engine.storage import Location, missing_folders, read_each, remove_tree
+from distfms.engine.storage_errors import hangs, reading
 from distfms.errors import DistfmsError, SpecError
 from distfms.methods import load_method
 from distfms.methods.contract import Inputs, Job, Method, Stage
@@ -38,7 +39,6 @@ from distfms.runs.folder import (
 from distfms.runs.inputs import Opened, open_inputs
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.projection import Projection, project_job
-from distfms.runs.storage_errors import hangs, reading
 
 _PACKAGES = ("numpy", "scipy", "pyarrow", "dask", "scikit-learn")
 

@@ -20,11 +20,11 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TextIO
 
 from distfms.engine.memory import format_bytes
-from distfms.engine.store import write_whole
+from distfms.engine.storage import write_whole
+from distfms.engine.storage_errors import hangs
 from distfms.errors import SpecError
 from distfms.runs.folder import RunFolder, plain
 from distfms.runs.metrics import FILE_VARIABLE, RUN_LABELS, Metrics
-from distfms.runs.storage_errors import hangs
 
 Event = Mapping[str, Any]
 Say = Callable[[str], None]

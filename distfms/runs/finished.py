@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from distfms.engine.remote import RemotePath
-from distfms.engine.store import Location, locate
+from distfms.engine.storage import Location, locate
+from distfms.engine.storage_errors import reading
 from distfms.errors import SpecError
 from distfms.methods import METHODS, load_method
 from distfms.methods.contract import FinishedRun, Method
@@ -18,7 +19,6 @@ from distfms.runs.folder import (
     read_manifest,
     write_atomic,
 )
-from distfms.runs.storage_errors import reading
 from distfms.runs.storage_options import expanded
 from distfms.stats.base import from_bytes
 

@@ -31,15 +31,15 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from distfms.engine.remote import OBJECT_STORAGE, RemotePath
-from distfms.engine.store import (
+from distfms.engine.storage import (
     Location,
     check_writable,
     files_below,
     open_binary,
     write_whole,
 )
+from distfms.engine.storage_errors import reading, storage_error, unwritable
 from distfms.errors import DistfmsError, EngineError, SpecError
-from distfms.runs.storage_errors import reading, storage_error, unwritable
 from distfms.stats.base import load_npz, to_bytes
 
 MANIFEST = "manifest.json"
@@ -159,7 +159,8 @@ class RunFolder:
         try:
             check_writable(path)
         except OSError as error:
-            raise unwritable(path, error) from error
+            places = "choose another place with --out or `output:`"
+            raise unwritable(path, error, "The output folder", places) from error
 
     # --- one writer ---
 

@@ -15,16 +15,16 @@ from typing import Any
 from filelock import FileLock
 
 from distfms.data.builtin import BUILTIN, builtin_dataset
-from distfms.data.convert import CONVERSION, convert_long_judgments
+from distfms.data.convert import CONVERSION, CONVERTER_VERSION, convert_long_judgments
 from distfms.data.dataset import ParquetDataset, open_dataset
-from distfms.data.long_source import TableFile, list_tables
+from distfms.data.long_source import list_tables
 from distfms.engine.remote import RemotePath
-from distfms.engine.store import files_below, upload
+from distfms.engine.storage import files_below
+from distfms.engine.storage_errors import storage_error, writing
 from distfms.errors import SpecError, nearest
 from distfms.methods.contract import Inputs
 from distfms.runs.folder import NO_LOCKS, read_json
 from distfms.runs.job_spec import JobSpec
-from distfms.runs.storage_errors import storage_error
 from distfms.runs.storage_options import expanded
 from distfms.spec import DataSection, LongForm, expand_variables
 
@@ -124,10 +124,12 @@ def _open_long(spec: JobSpec, long: LongForm, say: Callable[[str], None]) -> Ope
         fingerprints.append(_source_fingerprint(labels, spec.data))
     # The seed only draws judgments.
     seed = 0 if long.max_judgments is None else spec.seed
-    key = json.dumps([fingerprints, long.model_dump(), seed], sort_keys=True)
+    parts = [CONVERTER_VERSION, fingerprints, long.model_dump(), seed]
+    key = json.dumps(parts, sort_keys=True)
     name = "judgments-" + hashlib.sha256(key.encode()).hexdigest()[:16]
     out = spec.place() / ".data" / name
-    convert = partial(_convert, long, source, labels, seed=seed)
+    options = expanded(spec.data.storage_options)
+    convert = partial(_convert, long, source, labels, seed=seed, storage_options=options)
     if isinstance(out, Path):
         _convert_here(out, convert, say)
     else:
@@ -158,18 +160,15 @@ def _convert_there(
 
     Two jobs that do so at once write the same bytes.
     """
-    try:
+    with writing(out):
         if (out / CONVERSION).exists():
             return
         say(f"Converting long judgments to {out} (once)")
         with TemporaryDirectory(prefix="distfms-data-") as scratch:
             made = Path(scratch) / "judgments"
             convert(made)
-            entries = sorted(files_below(made), key=lambda entry: entry.name == CONVERSION)
-            for entry in entries:
-                upload(Path(str(entry.place)), out / entry.name)
-    except OSError as error:
-        raise storage_error(out, error) from error
+            for entry in sorted(files_below(made), key=lambda entry: entry.name == CONVERSION):
+                (out / entry.name).put(made / entry.name)
 
 
 @contextmanager
@@ -188,7 +187,7 @@ def _locked(out: Path) -> Iterator[None]:
         lock.release()
 
 
-def _convert(long: LongForm, source: Any, labels: str | None, out: Path, *, seed: int) -> None:
+def _convert(long: LongForm, source: Any, labels: str | None, out: Path, **options: Any) -> None:
     convert_long_judgments(
         source,
         out,
@@ -201,7 +200,7 @@ def _convert(long: LongForm, source: Any, labels: str | None, out: Path, *, seed
         label_from=long.label_from,
         duplicates=long.duplicates,
         max_judgments=long.max_judgments,
-        seed=seed,
+        **options,
     )
 
 
@@ -244,15 +243,8 @@ def _left_out(report: Mapping[str, Any]) -> list[str]:
 
 def _source_fingerprint(path: str | list[str], section: DataSection) -> str:
     """Fingerprint of judgment files, which may also be CSV."""
-    files = list_tables(path)
+    files = list_tables(path, expanded(section.storage_options))
     if not any(file.is_csv for file in files):
         return _open(section, path).fingerprint
-    stamps = [[file.path, *_stamp(file)] for file in files]
+    stamps = [[f.stored.path, str(f.stored.n_bytes), f.stored.stamp] for f in files]
     return "csv:" + hashlib.sha256(json.dumps(stamps).encode()).hexdigest()
-
-
-def _stamp(file: TableFile) -> list[str]:
-    """Size and whatever tells this content from another of that size."""
-    details = file.system.info(file.path)
-    keys = ("size", "ETag", "etag", "mtime", "LastModified", "created")
-    return [str(details[key]) for key in keys if details.get(key) is not None]

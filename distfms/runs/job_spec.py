@@ -13,11 +13,12 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator, model_validator
 
 from distfms.engine.remote import RemotePath, is_url, local_part
-from distfms.engine.store import Location, locate
+from distfms.engine.storage import Location, locate
 from distfms.errors import SpecError, nearest
+from distfms.hidden import hidden, hidden_in_urls
 from distfms.methods import METHODS, load_method
 from distfms.methods.tuning import checked_grid, options_to_tune
-from distfms.runs.storage_options import expanded, hidden
+from distfms.runs.storage_options import expanded
 from distfms.spec import (
     DataSection,
     EngineSection,
@@ -136,9 +137,10 @@ class JobSpec:
     def to_yaml(self) -> str:
         """Return the resolved spec as YAML that :func:`load_spec` reads back.
 
-        Secrets among the storage options that are given in clear are left out.
+        What may be a secret in storage options and URLs, and is given in clear, is left out.
         """
         content = self.to_mapping()
+        content["data"] = _without_secrets(content["data"])
         content["data"]["storage_options"] = hidden(self.data.storage_options)
         if self.output_options:
             content["output"]["storage_options"] = hidden(self.output_options)
@@ -163,10 +165,20 @@ class JobSpec:
         content = self.to_mapping()
         for key in ("engine", "output", "name"):
             del content[key]
-        content["data"]["storage_options"] = {}
+        # A URL that is signed anew is the same place.
+        content["data"] = {**_without_secrets(content["data"]), "storage_options": {}}
         content["inputs"] = list(inputs)
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _without_secrets(value: Any) -> Any:
+    """Return a section without what may be a secret in its URLs."""
+    if isinstance(value, Mapping):
+        return {key: _without_secrets(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_secrets(item) for item in value]
+    return hidden_in_urls(value) if isinstance(value, str) else value
 
 
 def require_lasting(place: Location | str) -> None:

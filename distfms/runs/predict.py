@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Protocol, runtime_checkable
 
 from distfms.data.dataset import ParquetDataset, open_dataset
@@ -17,11 +15,11 @@ from distfms.engine.blas import single_threaded_blas
 from distfms.engine.executors import make_executor
 from distfms.engine.memory import counted
 from distfms.engine.remote import RemotePath, is_url
-from distfms.engine.store import Location, locate, upload
+from distfms.engine.storage import Location, locate, whole_file
+from distfms.engine.storage_errors import reading, unwritable
 from distfms.errors import SpecError
 from distfms.methods.contract import Predictor
 from distfms.runs.finished import Run, open_run
-from distfms.runs.storage_errors import reading, unwritable_file
 from distfms.runs.storage_options import expanded
 
 #: Partitions in memory at once, per worker.
@@ -99,7 +97,7 @@ def predict_file(
     with (
         single_threaded_blas(),
         make_executor("local", workers) as executor,
-        _atomic_parquet(target) as write,
+        _written(target) as write,
     ):
         step = _AHEAD * executor.workers
         if deadline_s is not None:
@@ -161,49 +159,26 @@ def _with_deadline(
 
 
 @contextmanager
-def _atomic_parquet(out: Location) -> Iterator[Any]:
-    """Yield a function that appends a table to a file which appears whole at the end."""
-    if isinstance(out, Path):
-        with _parquet_here(out) as write:
-            yield write
-        return
-    with TemporaryDirectory(prefix="distfms-predict-") as scratch:
-        made = Path(scratch) / out.name
-        with _parquet_here(made) as write:
-            yield write
-        if made.exists():
-            try:
-                upload(made, out)
-            except OSError as error:
-                raise unwritable_file(out, error) from error
-
-
-@contextmanager
-def _parquet_here(out: Path) -> Iterator[Any]:
-    """Yield a function that appends a table to a local file which appears whole at the end."""
+def _written(out: Location) -> Iterator[Callable[[Any], None]]:
+    """Yield a function that appends a table to a Parquet file which appears whole at the end."""
     import pyarrow.parquet as pq
 
-    # Not the process id alone: on shared storage another machine may have the same.
-    temporary = out.with_name(f".{out.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     writer: Any = None
 
     def write(table: Any) -> None:
         nonlocal writer
         if writer is None:
-            out.parent.mkdir(parents=True, exist_ok=True)
             writer = pq.ParquetWriter(temporary, table.schema, **parquet_options(table.schema))
         writer.write_table(table)
 
     try:
-        yield write
-        if writer is not None:
-            writer.close()
-            temporary.replace(out)
-    except OSError as error:
-        raise unwritable_file(out, error) from error
-    finally:
-        if writer is not None:
-            with suppress(Exception):  # after an error, which is the one to tell
+        with whole_file(out) as temporary:
+            try:
+                yield write
                 writer.close()
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            except BaseException:
+                with suppress(Exception):  # after an error, which is the one to tell
+                    writer.close()
+                raise
+    except OSError as error:
+        raise unwritable(out, error, "--out", "name another file") from error

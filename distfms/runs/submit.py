@@ -19,6 +19,7 @@ from typing import Any
 
 from distfms.engine.remote import is_url
 from distfms.errors import EngineError
+from distfms.hidden import hidden_in_urls
 from distfms.runs import entry
 from distfms.runs.events import LOG_VARIABLE
 from distfms.runs.job_spec import JobSpec, build_spec
@@ -125,8 +126,8 @@ def resolved(spec: JobSpec, *, local: bool, say: Say) -> dict[str, Any]:
         If a variable in a path is not set, or a storage option holds a secret in clear: the
         variables that options name are looked up on the cluster.
     """
-    refuse_clear_secrets(spec.data.storage_options, "data.storage_options")
-    refuse_clear_secrets(spec.output_options, "output.storage_options")
+    refuse_clear_secrets(spec.data.storage_options, spec.data.places(), "data")
+    refuse_clear_secrets(spec.output_options, (), "output")
     made_absolute: list[str] = []
 
     def absolute(path: Any) -> Any:
@@ -134,7 +135,8 @@ def resolved(spec: JobSpec, *, local: bool, say: Say) -> dict[str, Any]:
             return path and [absolute(one) for one in path]
         expanded = expand_variables(path)
         if is_url(expanded):
-            return expanded
+            # A secret that a variable holds is looked up on the cluster.
+            return expanded if hidden_in_urls(expanded) == expanded else path
         full = Path(expanded).expanduser()
         if not full.is_absolute():
             made_absolute.append(str(full.absolute()))

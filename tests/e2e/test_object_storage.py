@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms import cli
-from distfms.engine.store import files_below, locate
+from distfms.engine.storage import files_below, locate
 from distfms.methods.multiselect import blocks_job
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
@@ -33,7 +33,7 @@ def distfms(capsys, *arguments) -> tuple[int, str]:
 
 def put(s3, folder: Path, url: str) -> str:
     for path in sorted(folder.iterdir()):
-        (locate(url, s3.options) / path.name).take(path)
+        (locate(url, s3.options) / path.name).put(path)
     return url
 
 
@@ -87,7 +87,7 @@ def test_storage_by_options(here, s3, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("MY_SECRET", s3.options["secret"])
     options = {**s3.options, "secret": "${MY_SECRET}"}
     url = s3.bucket("by-options")
-    (locate(f"{url}/data", s3.options) / "part-0.parquet").take(data / "part-0.parquet")
+    (locate(f"{url}/data", s3.options) / "part-0.parquet").put(data / "part-0.parquet")
     content = judgments_job(data, tmp_path).to_mapping()
     content["data"] |= {"path": f"{url}/data", "storage_options": options}
     content["output"] = {"path": f"{url}/runs", "storage_options": options}

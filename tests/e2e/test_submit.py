@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distfms.engine.store import locate
+from distfms.engine.storage import locate
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
 from distfms.runs.ray_head import connect
@@ -178,7 +178,7 @@ def test_data_and_run_on_object_storage(cluster, s3, tmp_path):
     url = s3.bucket("submitted")
     data = write_judgments(tmp_path / "data")
     for path in data.iterdir():
-        (locate(f"{url}/data", s3.options) / path.name).take(path)
+        (locate(f"{url}/data", s3.options) / path.name).put(path)
     job = tmp_path / "job.yaml"
     job.write_text(judgments_job(data, tmp_path).to_yaml())
     given = ["--wait", "--set", f"data.path={url}/data", "--set", f"output={url}/runs"]

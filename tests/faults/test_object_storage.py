@@ -15,7 +15,7 @@ from fsspec.registry import _registry
 from distfms.engine import remote
 from distfms.engine.checkpoints import CheckpointFolder
 from distfms.engine.remote import RemotePath
-from distfms.engine.store import files_below, locate
+from distfms.engine.storage import files_below, locate
 from distfms.errors import DataError, DistfmsError, EngineError, SpecError
 from distfms.runs.context import RunContext
 from distfms.runs.driver import run_job
@@ -125,10 +125,10 @@ def test_killed_at_a_stage(data, undisturbed, bucket, tmp_path, where, at):
 def test_damaged_objects_are_found_and_made_again(data, undisturbed, memory, tmp_path):
     spec = job(data, memory)
     folder = run_job(spec).folder
-    (folder / "selection.json").write_whole(b"{}")
+    (folder / "selection.json").put(b"{}")
     (folder / "plan" / "part-00001.parquet").unlink()
     partial = next(e.place for e in files_below(locate(memory) / ".partials"))
-    partial.write_whole(partial.read_bytes()[:-1])
+    partial.put(partial.read_bytes()[:-1])
     result = run_job(spec, out=str(folder))
     assert [s for s in STAGES if s not in result.skipped] == ["select", "plan"]
     assert fetched(folder, tmp_path) == undisturbed
@@ -310,7 +310,7 @@ def test_nothing_is_left_where_nothing_was_achieved(data, memory, tmp_path):
 
 def test_folder_of_something_else_is_refused(data, memory):
     place = locate(f"{memory}/mine")
-    (place / "notes.txt").write_whole(b"mine")
+    (place / "notes.txt").put(b"mine")
     with pytest.raises(SpecError, match="not a run's"):
         run_job(job(data, memory), out=str(place))
     with pytest.raises(SpecError, match="is a file"):
@@ -333,7 +333,7 @@ def test_checkpoints_of_a_pool(memory):
     assert again.numbers == (3, 2)
     assert again.read(3, 1) == b"b3"
     assert CheckpointFolder(place, "other", 2).numbers == ()
-    (place / "step-0000000003-shard-000001.state").write_whole(b"torn")
+    (place / "step-0000000003-shard-000001.state").put(b"torn")
     assert again.read(3, 1) is None
     FaultyFileSystem.reset(failing=1)
     with pytest.raises(EngineError, match="checkpoint of step 4"):

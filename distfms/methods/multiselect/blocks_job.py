@@ -14,7 +14,7 @@ import numpy as np
 
 from distfms.data.dataset import ParquetDataset
 from distfms.engine.memory import format_bytes
-from distfms.engine.store import Location
+from distfms.engine.storage import Location
 from distfms.errors import DataError, SpecError
 from distfms.methods import blocks
 from distfms.methods.contract import Content, Context

@@ -13,7 +13,7 @@ import numpy as np
 from distfms.data.dataset import ParquetDataset
 from distfms.data.judgments import JudgmentLayout, detect_layout
 from distfms.data.roles import Roles, require_same_kinds
-from distfms.engine.store import absolute
+from distfms.engine.storage import absolute
 from distfms.errors import DataError, SpecError, nearest
 from distfms.methods.contract import Content, Context, FoldAnswers, Inputs, Job, Stage
 from distfms.methods.fold_pool import tuned_answers

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from distfms.data.dataset import Partition
 from distfms.data.write import write_table
-from distfms.engine.store import Location, files_below, upload
-from distfms.errors import EngineError
+from distfms.engine.storage import Location, files_below
+from distfms.engine.storage_errors import writing
 from distfms.methods.multiselect.plan import acquisition_plan
 from distfms.methods.multiselect.read import JudgmentSource
 
@@ -70,16 +68,8 @@ class WritePlan:
         # By the types of the data, so that parts in which nothing is lacking fit the others.
         columns["object"] = pa.array(plan.object, type=self._identifier_type(partition))
         columns["attribute"] = pa.array(plan.attribute, type=pa.string())
-        self._write(_file(partition), pa.table(columns))
+        write_table(self.folder / _file(partition), pa.table(columns))
         return PlanTotals(plan.total_judgments, plan.total_cost)
-
-    def _write(self, name: str, table: Any) -> None:
-        """Write a file, by way of this machine's disk where the folder is on remote storage."""
-        if isinstance(self.folder, Path):
-            write_table(self.folder / name, table)
-            return
-        with TemporaryDirectory(prefix="distfms-plan-") as scratch:
-            upload(write_table(Path(scratch) / name, table), self.folder / name)
 
     def remove_others(self, partitions: Sequence[Partition]) -> None:
         """Remove what an earlier attempt with other files has left in the folder.
@@ -87,18 +77,13 @@ class WritePlan:
         Raises
         ------
         EngineError
-            If remote storage does not answer.
+            If the storage does not answer.
         """
         own = {_file(partition) for partition in partitions}
-        try:
+        with writing(self.folder):
             for entry in files_below(self.folder):
                 if entry.name not in own:
                     entry.place.unlink(missing_ok=True)
-        except OSError as error:
-            raise EngineError(
-                f"The folder {self.folder} cannot be tidied up ({error}). Check that the storage "
-                "can be reached, then run the same command again."
-            ) from error
 
     def _identifier_type(self, partition: Partition) -> Any:
         import pyarrow as pa

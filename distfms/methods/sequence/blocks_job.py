@@ -17,7 +17,7 @@ import numpy as np
 from distfms.data.batches import ColumnPlan, require_observed
 from distfms.data.dataset import ParquetDataset
 from distfms.engine.memory import format_bytes
-from distfms.engine.store import Location
+from distfms.engine.storage import Location
 from distfms.errors import SpecError
 from distfms.methods import blocks
 from distfms.methods.contract import Content, Context, Job

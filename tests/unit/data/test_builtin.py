@@ -12,7 +12,7 @@ from sklearn import datasets
 
 from distfms.data import builtin
 from distfms.data.builtin import BUILTIN, builtin_dataset
-from distfms.errors import DataError, SpecError
+from distfms.errors import SpecError
 
 
 def judged(folder: Path) -> np.ndarray:
@@ -152,7 +152,7 @@ def test_default_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_cache_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="cannot be written"):
+    with pytest.raises(SpecError, match="cannot be written"):
         builtin_dataset("iris", tmp_path / "file")
 
 

@@ -234,7 +234,7 @@ def test_items_on_several_file_systems_are_refused(tmp_path):
 
 
 def test_a_url_without_client_says_so():
-    with pytest.raises(DataError, match=r"nosuch://.*cannot be opened"):
+    with pytest.raises(SpecError, match=r"no storage of the kind nosuch://"):
         open_dataset("nosuch://bucket/data")
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from distfms.engine.store import remove_tree
+from distfms.engine.storage import remove_tree
 from distfms.runs import driver
 from distfms.runs.driver import _unfinished_or_new
 from distfms.runs.folder import SCHEMA_VERSION

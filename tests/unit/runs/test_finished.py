@@ -8,7 +8,7 @@ import pytest
 from filelock import FileLock
 
 from distfms.engine.remote import RemotePath
-from distfms.engine.store import locate
+from distfms.engine.storage import locate, remove_tree
 from distfms.errors import EngineError, SpecError
 from distfms.runs import finished
 from distfms.runs.finished import open_run, redraw
@@ -42,7 +42,7 @@ def test_every_file_is_fetched_once(monkeypatch):
     assert run.selection == {"budget": 3}
     assert run.weights["weights"].tolist() == [1.0, 1.0]
     assert fetched == Counter([*FILES, "manifest.json"])
-    place.remove_all()
+    remove_tree(place)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -5,8 +5,9 @@ import yaml
 
 from distfms.engine.remote import RemotePath
 from distfms.errors import SpecError
+from distfms.hidden import HIDDEN, hidden, hidden_in_urls
 from distfms.runs.job_spec import build_spec, load_spec
-from distfms.runs.storage_options import HIDDEN, expanded, hidden
+from distfms.runs.storage_options import expanded
 
 
 def spec(output=None, **data):
@@ -63,22 +64,27 @@ OPTIONS = {
     "client_kwargs": {"endpoint_url": "http://host:9000", "aws_session_token": "hush"},
     "hosts": ["a", "b"],
     "token": "anon",
+    "pin": 123456,
+    "headers": {"Authorization": "Bearer hush", "cookie": "hush"},
+    "cookies": ["hush", {"session": "hush"}],
+    "pwd": "hush",
+    "port": 9000,
 }
 
 
 def test_secrets_in_clear_are_not_written_down(tmp_path):
     written = spec({"path": "s3://b/runs", "storage_options": OPTIONS}, storage_options=OPTIONS)
     text = written.to_yaml()
-    assert "AKIA" not in text
-    assert "hush" not in text
+    assert not any(secret in text for secret in ("AKIA", "hush", "123456"))
     kept = yaml.safe_load(text)["output"]["storage_options"]
     assert kept == {
+        **OPTIONS,
         "key": HIDDEN,
-        "secret": "${SECRET}",
-        "anon": False,
         "client_kwargs": {"endpoint_url": "http://host:9000", "aws_session_token": HIDDEN},
-        "hosts": ["a", "b"],
-        "token": "anon",
+        "pin": HIDDEN,
+        "headers": {"Authorization": HIDDEN, "cookie": HIDDEN},
+        "cookies": [HIDDEN, {"session": HIDDEN}],
+        "pwd": HIDDEN,
     }
     assert yaml.safe_load(text)["data"]["storage_options"] == kept
     (tmp_path / "spec.yaml").write_text(text)
@@ -115,20 +121,41 @@ def test_variables_are_filled_in_when_they_are_used(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("url", "secret"),
+    ("url", "shown"),
     [
-        ("http://me:hush@host:9000", True),
-        ("https://:hush@host/x", True),
-        ("http://me:${SECRET}@host:9000", False),
-        ("http://me:a${SECRET}@host:9000", True),
-        ("http://me@host:9000", False),
-        ("http://host:9000/a@b", False),
+        ("http://me:hush@host:9000", f"http://{HIDDEN}@host:9000"),
+        ("https://:hush@host/x", f"https://{HIDDEN}@host/x"),
+        ("https://hush@host/x", f"https://{HIDDEN}@host/x"),
+        ("http://me:a${SECRET}@host:9000", f"http://{HIDDEN}@host:9000"),
+        ("https://h/x.parquet?X-Amz-Signature=hush&a=b", f"https://h/x.parquet?{HIDDEN}"),
+        ("abfss://c@account/x?sv=2&sig=hush", f"abfss://c@account/x?{HIDDEN}"),
+        ("http://me:${SECRET}@host:9000", None),
+        ("https://host/x?${QUERY}", None),
+        ("https://host/x?sig=${SIGNATURE}", None),
+        ("http://host:9000/a@b", None),
+        ("hdfs://me@host:9000/x", None),
+        ("s3://b/part-?.parquet", None),
+        ("s3://b/year=202?/part=1/*", None),
+        ("s3://b/x?versionId=7", None),
     ],
 )
-def test_password_in_the_url_of_a_server(url, secret):
+def test_secrets_in_urls(url, shown):
+    shown = shown or url
+    assert hidden_in_urls(url) == hidden_in_urls(shown) == shown
+    assert hidden_in_urls(f"See {url}, or {url}.") == f"See {shown}, or {shown}."
+    assert str(SpecError(f"Not {url}")) == f"Not {shown}"
+    kept = url if shown == url else HIDDEN
     options = {"client_kwargs": {"endpoint_url": url}}
-    kept = HIDDEN if secret else url
     assert hidden(options) == {"client_kwargs": {"endpoint_url": kept}}
+
+
+def test_signed_urls_of_data_are_not_written_down(tmp_path):
+    signed = spec(path="https://host/x.parquet?sig=hush")
+    assert "hush" not in signed.to_yaml()
+    assert signed.identity([]) == spec(path="https://host/x.parquet?sig=other").identity([])
+    (tmp_path / "spec.yaml").write_text(signed.to_yaml())
+    with pytest.raises(SpecError, match=r"not written down.*\$\{NAME\}"):
+        load_spec(tmp_path / "spec.yaml")
 
 
 def test_the_way_to_storage_is_no_part_of_a_job():

@@ -1,18 +1,21 @@
 """The file of predictions: whole or not there."""
 
+import os
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from distfms.errors import DistfmsError
-from distfms.runs.predict import _parquet_here
+from distfms.runs.predict import _written
 
 TABLE = pa.table({"x": [1.0, 2.0]})
 
 
 def test_the_file_appears_at_the_end(tmp_path):
     out = tmp_path / "deep" / "p.parquet"
-    with _parquet_here(out) as write:
+    with _written(out) as write:
         write(TABLE)
         write(TABLE)
         assert not out.exists()
@@ -24,7 +27,7 @@ def test_the_file_appears_at_the_end(tmp_path):
 
 def test_two_writers_of_one_file_do_not_meet(tmp_path):
     out = tmp_path / "p.parquet"
-    with _parquet_here(out) as write, _parquet_here(out) as other:
+    with _written(out) as write, _written(out) as other:
         write(TABLE)
         other(TABLE)
         assert len(list(tmp_path.iterdir())) == 2
@@ -43,7 +46,7 @@ def test_after_an_error_the_writer_is_closed_and_nothing_is_left(tmp_path, monke
     expected = DistfmsError if isinstance(error, OSError) else type(error)
 
     def fail():
-        with _parquet_here(tmp_path / "p.parquet") as write:
+        with _written(tmp_path / "p.parquet") as write:
             write(TABLE)
             raise error
 
@@ -51,3 +54,16 @@ def test_after_an_error_the_writer_is_closed_and_nothing_is_left(tmp_path, monke
         fail()
     assert [w.is_open for w in made] == [False]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    synced, replace = [], Path.replace
+    fsync = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda d: (synced.append(os.readlink(f"/proc/self/fd/{d}")), fsync(d))
+    )
+    monkeypatch.setattr(Path, "replace", lambda a, b: (synced.append("named"), replace(a, b)))
+    with _written(tmp_path / "p.parquet") as write:
+        write(TABLE)
+    assert synced[0].endswith(".tmp")
+    assert synced[1:] == ["named", str(tmp_path)]

@@ -1,0 +1,347 @@
+"""Files of data, runs and caches: on this machine, or on remote storage by fsspec.
+
+A place is a `pathlib.Path` or, for a URL, a `RemotePath`, which answers to the same names as far
+as they are needed. Whatever goes wrong on remote storage is an `OSError`, as on a disk, and comes
+within a bounded time.
+
+A file is written whole or not at all: on a disk under a temporary name that is fsynced and
+renamed; on object storage in one put, which shows the old object or the new one and nothing
+between; on other remote storage (sftp, smb, hdfs, …) under a temporary name and moved, as whole as
+that move is.
+"""
+
+from __future__ import annotations
+
+import glob
+import io
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO
+
+from distfms.engine.remote import REQUEST_S, RemotePath, is_url, local_part, temporary_name
+from distfms.errors import SpecError
+
+Location = Path | RemotePath
+
+# Stores of objects whose URLs begin with the name of a bucket or container.
+_BUCKETS = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az")
+
+# By the names of fsspec's clients.
+_STAMPS = ("ETag", "etag", "md5Hash", "version_id")
+_TIMES = ("LastModified", "last_modified", "mtime", "updated", "created")
+
+
+def locate(
+    place: str | os.PathLike[str] | RemotePath, storage_options: Mapping[str, Any] | None = None
+) -> Location:
+    """Return the place that a path or URL names; nothing is asked of the storage.
+
+    Parameters
+    ----------
+    place : str, path or RemotePath
+        ``file://`` URLs are folders of this machine.
+    storage_options : mapping, optional
+        Passed to the fsspec file system of a URL.
+
+    Raises
+    ------
+    SpecError
+        If no file system is known for the URL, its package is not installed, or the URL of a
+        store of objects names no bucket.
+    """
+    if isinstance(place, RemotePath):
+        return place
+    text = os.fspath(place)
+    if not is_url(text):
+        return Path(text)
+    local = local_part(text)
+    if local is not None:
+        return Path(local)
+    remote = RemotePath(text, storage_options)
+    if remote.protocol in _BUCKETS and re.fullmatch(r"\w+:/*|\w+:///.*", text, re.DOTALL):
+        raise SpecError(f"{text} names no bucket. Write {remote.protocol}://BUCKET/folder.")
+    remote.require_driver()
+    return remote
+
+
+def absolute(place: Location) -> Location:
+    """Return the place by a name that means the same in every process of this machine."""
+    return place.resolve() if isinstance(place, Path) else place
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def whole_file(place: Location, *, durable: bool = True) -> Iterator[Path]:
+    """Yield where to write a file, which is at its place when the block ends well.
+
+    Parameters
+    ----------
+    place : Path or RemotePath
+        Its folder is made where needed.
+    durable : bool
+        Whether it must be on the disk when this returns. Remote storage always keeps what it has
+        acknowledged.
+
+    Raises
+    ------
+    OSError
+        Nothing is left behind then.
+    """
+    if isinstance(place, RemotePath):
+        with TemporaryDirectory(prefix="distfms-") as scratch:
+            made = Path(scratch) / place.name
+            yield made
+            place.put(made)
+        return
+    temporary = place.with_name(temporary_name(place.name))
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        if durable:
+            _sync(temporary)
+        temporary.replace(place)
+        if durable:
+            _sync(place.parent)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def write_whole(place: Location, payload: bytes, *, durable: bool = True) -> None:
+    """Write a file whole or not at all; see `whole_file`."""
+    if isinstance(place, RemotePath):
+        place.put(payload)
+        return
+    with whole_file(place, durable=durable) as temporary:
+        temporary.write_bytes(payload)
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file's name is one that a killed writer has left."""
+    last = name.rpartition("/")[2]
+    return last.startswith(".") and last.endswith(".tmp")
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_writable(folder: Location) -> None:
+    """Make a folder and write to it.
+
+    Raises
+    ------
+    OSError
+        If it cannot be made or written.
+    """
+    probe = folder / f".probe-{os.getpid()}-{secrets.token_hex(4)}"
+    write_whole(probe, b"", durable=False)
+    # Who may write but not delete can still keep a run there.
+    with suppress(PermissionError):
+        probe.unlink()
+
+
+def remove_tree(folder: Location) -> None:
+    """Remove a folder with all that is in it, as far as possible."""
+    if isinstance(folder, Path):
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    with suppress(OSError):
+        folder.ask("rm", folder.inside, recursive=True, limit_s=5 * REQUEST_S)
+
+
+# --- reading and listing ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file below a folder.
+
+    Attributes
+    ----------
+    name : str
+        Relative to the folder, with ``/`` between folders.
+    n_bytes : int
+    modified_s : float
+        Seconds since 1970; 0 where the storage does not tell.
+    stamp : str
+        What changes when the content changes: the etag if the store has one, else the
+        modification time; empty when it tells neither.
+    place : Path or RemotePath
+    """
+
+    name: str
+    n_bytes: int
+    modified_s: float
+    stamp: str
+    place: Location
+
+
+def files_below(folder: Location, pattern: str | None = None) -> list[Entry]:
+    """List the files below a folder in the order of their names; none if there is no folder.
+
+    Parameters
+    ----------
+    folder : Path or RemotePath
+    pattern : str, optional
+        Glob, relative to the folder; ``**`` stands for any number of folders.
+
+    Raises
+    ------
+    OSError
+        If storage does not answer.
+    """
+    if isinstance(folder, Path):
+        names = _local_names(folder) if pattern is None else _local_matches(folder, pattern)
+        found = [_local_entry(folder, name) for name in names]
+    else:
+        found = _remote_entries(folder, pattern)
+    return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.name)
+
+
+def file_entry(place: Location) -> Entry | None:
+    """Return the entry of one file, None if there is no such file."""
+    if isinstance(place, Path):
+        return _local_entry(place.parent, place.name)
+    return _remote_entry(place, place.name, place.info())
+
+
+def _local_names(folder: Path) -> Iterator[str]:
+    for inside, _, names in os.walk(folder, followlinks=True):
+        for name in names:
+            yield Path(inside, name).relative_to(folder).as_posix()
+
+
+def _local_matches(folder: Path, pattern: str) -> list[str]:
+    return [Path(n).as_posix() for n in glob.glob(pattern, root_dir=folder, recursive=True)]
+
+
+def _local_entry(folder: Path, name: str) -> Entry | None:
+    place = folder / name
+    try:
+        status = place.stat()  # once: on shared storage each look is a request
+    except (FileNotFoundError, NotADirectoryError):
+        return None  # a file may go while others are listed
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return Entry(name, status.st_size, status.st_mtime, str(status.st_mtime_ns), place)
+
+
+def _remote_entries(folder: RemotePath, pattern: str | None) -> list[Entry | None]:
+    inside = folder.inside
+    ask = ("find", inside) if pattern is None else ("glob", f"{inside}/{pattern}")
+    try:
+        found = folder.ask(*ask, detail=True, limit_s=5 * REQUEST_S)
+    except FileNotFoundError:
+        return []
+    start = len(inside) + 1
+    below = ((name[start:], info) for name, info in found.items() if len(name) > start)
+    return [_remote_entry(folder / name, name, info) for name, info in below]
+
+
+def _remote_entry(place: RemotePath, name: str, info: Mapping[str, Any]) -> Entry | None:
+    if info.get("type") != "file":
+        return None
+    if info.get("size") is None:  # as in the listings of web servers
+        info = place.info()
+    return Entry(name, int(info.get("size") or 0), _modified_s(info), stamp_of(info), place)
+
+
+def stamp_of(info: Mapping[str, Any]) -> str:
+    """Return what tells the content of a file on remote storage from another of its size.
+
+    Parameters
+    ----------
+    info : mapping
+        What fsspec tells of the file.
+    """
+    stamps = [str(info[key]).strip('"') for key in _STAMPS if info.get(key) is not None]
+    modified_s = _modified_s(info)
+    return stamps[0] if stamps else str(modified_s or "")
+
+
+def _modified_s(info: Mapping[str, Any]) -> float:
+    for key in _TIMES:
+        value = info.get(key)
+        if isinstance(value, datetime):
+            return value.timestamp()
+        if isinstance(value, int | float):
+            return float(value)
+        if isinstance(value, str):
+            with suppress(ValueError):
+                return datetime.fromisoformat(value.replace("Z", "+00:00")).timestamp()
+    return 0.0
+
+
+def read_each(folder: Location, name: str) -> Iterator[tuple[Location, bytes]]:
+    """Read the file of one name in each sub-folder: (sub-folder, content), the last name first.
+
+    What is removed meanwhile, or may not be read, is passed over. Of a folder of this machine a
+    file is read when it is asked for.
+
+    Raises
+    ------
+    OSError
+        If storage does not answer.
+    """
+    if isinstance(folder, RemotePath):
+        yield from _read_each_remote(folder, name)
+        return
+    try:
+        below = sorted(folder.iterdir(), reverse=True)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return
+    for path in below:
+        with suppress(OSError):
+            yield path, (path / name).read_bytes()
+
+
+def _read_each_remote(folder: RemotePath, name: str) -> Iterator[tuple[Location, bytes]]:
+    inside = folder.inside
+    wanted = {f"{inside}/{below.name}/{name}": below for below in folder.iterdir()}
+    if not wanted:
+        return
+    # Side by side where the file system can.
+    found = folder.ask("cat", sorted(wanted), on_error="return", limit_s=10 * REQUEST_S)
+    for path in sorted(found, reverse=True):
+        content = found[path]
+        if isinstance(content, FileNotFoundError | NotADirectoryError | PermissionError):
+            continue
+        if isinstance(content, BaseException):
+            raise folder.os_error(content) from content
+        yield wanted[path], content
+
+
+def missing_folders(folder: Location) -> list[Location]:
+    """List what would have to be made for a folder to be: it and its parents, itself first.
+
+    Remote storage has no folders of its own: nothing is to be made above the folder there.
+    """
+    if isinstance(folder, RemotePath):
+        return [] if folder.exists() else [folder]
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def open_stream(place: Location) -> Any:
+    """Open a file for reading piece by piece; what the storage's client raises is as it is."""
+    return place.open("rb") if isinstance(place, Path) else place.system().open(place.inside, "rb")
+
+
+def open_binary(place: Location) -> BinaryIO:
+    """Open a file for reading; one on remote storage is fetched whole."""
+    return place.open("rb") if isinstance(place, Path) else io.BytesIO(place.read_bytes())
