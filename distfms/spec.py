@@ -308,13 +308,7 @@ def _parse(text: str, where: str) -> Any:
 
 
 def parse_yaml(text: str, where: str) -> dict[str, Any]:
-    """Parse the text of a spec, YAML or JSON.
-
-    Parameters
-    ----------
-    text : str
-    where : str
-        What to call the text in messages.
+    """Parse the text of a spec, YAML or JSON, which messages call ``where``.
 
     Raises
     ------
@@ -347,18 +341,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def set_dotted(content: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """Apply assignments of the form ``section.key=value`` to a spec.
-
-    Parameters
-    ----------
-    content : mapping
-        The spec as read; it is not changed.
-    assignments : sequence of str
-        Values are read as YAML.
-
-    Returns
-    -------
-    dict
+    """Return a spec with assignments of the form ``section.key=value`` applied, values in YAML.
 
     Raises
     ------
@@ -387,20 +370,7 @@ def _assigned(section: Any, keys: Sequence[str], value: Any, dotted: str) -> dic
 
 
 def parse_section(model: type[S], content: Any, where: str) -> S:
-    """Check one section of a spec.
-
-    Parameters
-    ----------
-    model : type
-        The section's model.
-    content : mapping or None
-        What the spec says; ``None`` counts as an empty section.
-    where : str
-        Dotted name of the section, for messages.
-
-    Returns
-    -------
-    Section
+    """Check one section of a spec; nothing counts as an empty one.
 
     Raises
     ------
