@@ -13,18 +13,18 @@ import pytest
 
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.pools import ActorPool, make_pool
+from distfms.methods import slabs
+from distfms.methods.multiselect.greedy import select
+from distfms.methods.multiselect.slab import slabs_of
 from distfms.methods.sequence.greedy import sequence
 from tests.reference.distributed_cases import (
     TILE,
     awkward_problem,
     awkward_sequence_problem,
-    distributed,
     distributed_sequence,
     group_shards_of,
-    one_process,
     require_same,
     require_same_sequence,
-    shards_of,
 )
 
 N_SHARDS = 4
@@ -86,13 +86,18 @@ def require_one_mishap(pool: ActorPool, before: dict[str, int], n_steps: int) ->
 
 @pytest.mark.parametrize("mishap", [False, True])
 @pytest.mark.parametrize("psd", ["none", "nearest"])
-def test_multiselect(pool: ActorPool, tmp_path: Path, psd: str, mishap: bool) -> None:
+def test_multiselect(
+    pool: ActorPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, psd: str, mishap: bool
+) -> None:
+    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 12)
     problem = awkward_problem(0, psd=psd)
     with single_threaded_blas():
-        expected = one_process(problem, 120.0, "gain_per_cost")
+        expected = select(problem, 120.0)
         before = dict(vars(pool.counts))
-        used = Fragile(pool, tmp_path / "mishap") if mishap else pool
-        path = distributed(used, shards_of(problem, N_SHARDS), problem, 120.0, "gain_per_cost")
+        used: Any = Fragile(pool, tmp_path / "mishap") if mishap else pool
+        given = slabs_of(problem)
+        assert len(given) == N_SHARDS
+        path = select(problem, 120.0, pool=used, slabs=given)
     require_same(path, expected)
     if mishap:
         require_one_mishap(pool, before, path.n_steps + 1)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.errors import EngineError, SpecError
-from distfms.methods.multiselect import blocks_job
+from distfms.methods import slabs
 from distfms.methods.multiselect.blocks_job import BlocksJob, one_process_bytes, wants_blocks
 from distfms.methods.multiselect.job import MultiselectJob
 from distfms.methods.multiselect.options import MultiselectOptions
@@ -30,7 +30,7 @@ OPTIONS = {
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Blocks of two of the five attributes."""
-    monkeypatch.setattr(blocks_job, "BLOCK_ATTRIBUTES", 2)
+    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
 
 
 def job(path: Path, output: Path, **changes):
@@ -209,7 +209,7 @@ def test_driver_never_holds_the_whole_matrix(tmp_path, monkeypatch):
     d = 900
     data = write_wide(tmp_path / "data", d)
     small = write_judgments(tmp_path / "small")
-    monkeypatch.setattr(blocks_job, "BLOCK_ATTRIBUTES", 64)
+    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 64)
     run(small, tmp_path / "warm")
     options = {"budget": 10, "plan": False, "costs": {}, "ridge": 1.0, "baselines": []}
     peaks = Peaks(monkeypatch, last="select")

@@ -8,7 +8,7 @@ import pytest
 
 from distfms import cli
 from distfms.engine.storage import files_below, locate
-from distfms.methods.multiselect import blocks_job
+from distfms.methods import slabs
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from tests.e2e.jobs import RESULTS, judgments_job, write_judgments
@@ -136,7 +136,7 @@ def test_long_judgments_are_converted_to_the_storage(s3_variables, tmp_path):
 
 
 def test_actors_on_ray_load_blocks_from_s3(here, s3, tmp_path, ray_session, monkeypatch):
-    monkeypatch.setattr(blocks_job, "BLOCK_ATTRIBUTES", 2)
+    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
     data, _ = here
     url = s3.bucket("blocks")
     content = judgments_job(data, tmp_path, multiselect=OPTIONS_OF_BLOCKS).to_mapping()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.multiselect import blocks_job
+from distfms.methods import slabs
 from distfms.runs.job_spec import JobSpec
 from tests.conformance.engine_tasks import blas_as_before
 from tests.e2e.jobs import judgments_job, write_judgments
@@ -68,11 +68,11 @@ CASES = {
 @contextmanager
 def small_blocks() -> Iterator[None]:
     """Blocks of two of the five attributes, so that there are three."""
-    before, blocks_job.BLOCK_ATTRIBUTES = blocks_job.BLOCK_ATTRIBUTES, 2
+    before, slabs.SLAB_COLUMNS = slabs.SLAB_COLUMNS, 2
     try:
         yield
     finally:
-        blocks_job.BLOCK_ATTRIBUTES = before
+        slabs.SLAB_COLUMNS = before
 
 
 @contextmanager

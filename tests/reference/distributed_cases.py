@@ -8,11 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.multiselect.blocks import CandidateStatistics
-from distfms.methods.multiselect.distributed import LoadedShard, select_distributed, shard_starts
-from distfms.methods.multiselect.greedy import SelectionPath, spend
 from distfms.methods.multiselect.objective import Problem
-from distfms.methods.multiselect.state import FullState
+from distfms.methods.multiselect.path import SelectionPath
 from distfms.methods.pool import Pool
 from distfms.methods.sequence.blocks import GroupStatistics, block_starts
 from distfms.methods.sequence.costs import GroupCosts, SharedCost
@@ -23,51 +20,6 @@ from distfms.methods.sequence.problem import SequenceProblem
 from tests.reference.sequence import correlated, make_problem
 
 TILE = 8
-
-
-def shards_of(problem: Problem, n_shards: int) -> list[LoadedShard]:
-    """Shards that each carry a copy of their own rows only."""
-    edges = shard_starts(problem.n_attributes, n_shards, TILE)
-    cut = [CandidateStatistics.of(problem, *pair) for pair in itertools.pairwise(edges)]
-    return [LoadedShard(statistics) for statistics in cut]
-
-
-def distributed(
-    pool: Pool, shards: Sequence[LoadedShard], problem: Problem, budget: float, criterion: str
-) -> SelectionPath:
-    path, support = select_distributed(
-        pool,
-        shards,
-        budget,
-        names=problem.names,
-        costs=problem.costs,
-        ridge=problem.ridge,
-        label_variance=problem.label_variance,
-        criterion=criterion,
-        tile_columns=TILE,
-    )
-    chosen = np.flatnonzero(path.final_repeats)
-    assert sorted(support.slots[support.repeats > 0].tolist()) == chosen.tolist()
-    return path
-
-
-def one_process(problem: Problem, budget: float, criterion: str, tile: int = TILE) -> SelectionPath:
-    """The search of one process, in tiles as small as those of the shards."""
-    paths = []
-    for each in ("gain_per_cost", "gain") if criterion == "best" else (criterion,):
-        state = FullState(problem, tile_columns=tile)
-        attributes, objective, status = spend(state, problem.costs, budget, criterion=each)
-        paths.append(
-            SelectionPath(
-                "full", each, status, budget, problem.names, problem.costs,
-                np.array(attributes, dtype=np.int64), np.ones(len(attributes), dtype=np.int64),
-                np.array(objective), problem.label_variance,
-            )
-        )  # fmt: skip
-        if (problem.costs == problem.costs[0]).all():
-            break
-    ends = [path.objective[-1] if path.n_steps else 0.0 for path in paths]
-    return paths[int(np.argmax(ends))]
 
 
 def require_same(path: SelectionPath, expected: SelectionPath) -> None:

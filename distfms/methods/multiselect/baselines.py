@@ -19,9 +19,10 @@ import numpy as np
 
 from distfms.errors import SpecError
 from distfms.methods.multiselect.costs import Costs, resolve_costs
-from distfms.methods.multiselect.greedy import BUDGET_TOLERANCE, SelectionPath, spend
+from distfms.methods.multiselect.greedy import FullState, GreedyState, spend
 from distfms.methods.multiselect.objective import Problem
-from distfms.methods.multiselect.state import FullState, GreedyState
+from distfms.methods.multiselect.path import BUDGET_TOLERANCE, SelectionPath
+from distfms.methods.multiselect.slab import Purse
 
 if TYPE_CHECKING:
     from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates
@@ -137,7 +138,7 @@ def copies(
         semidefinite=statistics.comoments.pair_weight is None,
     )
     state = _CopiesState(FullState(problem), n_copies)
-    path = _path(problem, budget, state, "copies", costs=single)
+    path = _path(problem, budget, state, "copies")
     return replace(path, names=names_)
 
 
@@ -146,18 +147,21 @@ class _CopiesState:
 
     def __init__(self, inner: FullState, n_copies: int) -> None:
         self._inner, self._n_copies = inner, n_copies
-        self.repeats = np.zeros(inner.repeats.size // n_copies, dtype=np.int64)
+        self.costs = inner.costs[::n_copies]
+        self.repeats = np.zeros(self.costs.size, dtype=np.int64)
 
     @property
     def objective(self) -> float:
         """Explained part of the label's variance."""
         return self._inner.objective
 
-    def gains(self) -> np.ndarray:
-        """Gain of the next copy of each attribute, −inf where there is none."""
+    def best(self, purse: Purse) -> tuple[int | None, bool]:
+        """Best next copy of an attribute, and whether any of them has a positive gain."""
         first = np.arange(self.repeats.size) * self._n_copies
         following = first + np.minimum(self.repeats, self._n_copies - 1)
-        return np.where(self.repeats < self._n_copies, self._inner.gains()[following], -np.inf)
+        left = self.repeats < self._n_copies
+        gains = np.where(left, self._inner.gains()[following], -np.inf)
+        return purse.best(gains, self.costs), bool((gains > 0).any())
 
     def buy(self, attribute: int) -> None:
         """Add the next copy."""
@@ -213,18 +217,16 @@ def _path(
     budget: float,
     state: GreedyState,
     algorithm: str,
-    costs: np.ndarray | None = None,
 ) -> SelectionPath:
     """Spend the budget on a state that starts empty."""
-    costs = problem.costs if costs is None else costs
-    attributes, objective, status = spend(state, costs, budget, criterion="gain_per_cost")
+    attributes, objective, status = spend(state, budget, criterion="gain_per_cost")
     return SelectionPath(
         algorithm=algorithm,
         criterion="gain_per_cost",
         status=status,
         budget=float(budget),
         names=problem.names,
-        costs=costs,
+        costs=state.costs,
         attributes=np.array(attributes, dtype=np.int64),
         counts=np.ones(len(attributes), dtype=np.int64),
         objective=np.array(objective, dtype=float),

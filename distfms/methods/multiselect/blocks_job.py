@@ -7,33 +7,29 @@ blocks of attributes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 
 from distfms.data.dataset import ParquetDataset
 from distfms.engine.memory import format_bytes
-from distfms.engine.storage import Location
 from distfms.errors import DataError, SpecError
 from distfms.methods import blocks
 from distfms.methods.contract import Content, Context
-from distfms.methods.multiselect.blocks import TILE_COLUMNS, CandidateStatistics
-from distfms.methods.multiselect.distributed import select_distributed
 from distfms.methods.multiselect.evaluate import attribute_entries
-from distfms.methods.multiselect.greedy import SelectionPath, check_budget, select
+from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.job import MultiselectJob
 from distfms.methods.multiselect.objective import Problem
 from distfms.methods.multiselect.options import MultiselectOptions
+from distfms.methods.multiselect.path import SelectionPath, check_budget
 from distfms.methods.multiselect.read import JudgmentBlockReader
-from distfms.methods.multiselect.support import Support
+from distfms.methods.multiselect.slab import AttributeSlab, Question, answer
 from distfms.methods.multiselect.training import Settings, Training
+from distfms.methods.slabs import StoredMatrix, slab_starts
 from distfms.stats.base import Folded
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
-
-#: Attributes of a block of the covariance: whole tiles of the search. It decides about the last
-#: bits of the result, and so depends on nothing.
-BLOCK_ATTRIBUTES = 2 * TILE_COLUMNS
 
 PATHS = "statistics/paths.npz"
 
@@ -85,44 +81,6 @@ def one_process_bytes(options: MultiselectOptions, n_attributes: int, n_folds: i
     return 8 * n_matrices * n_attributes**2
 
 
-@dataclass(frozen=True)
-class StoredBlock:
-    """A block of the covariance in a file of the run folder, for an actor to load.
-
-    Attributes
-    ----------
-    path : Path or RemotePath
-        See :func:`distfms.methods.blocks.block_location`.
-    b, v : ndarray of shape (n,)
-    candidates : ndarray of bool, shape (n,)
-    costs : ndarray of shape (n,)
-    ridge, label_variance : float
-    """
-
-    path: Location
-    b: np.ndarray
-    v: np.ndarray
-    candidates: np.ndarray
-    costs: np.ndarray
-    ridge: float
-    label_variance: float
-
-    def load(self) -> CandidateStatistics:
-        """Read the file."""
-        stored = blocks.load_block(self.path)
-        return CandidateStatistics(
-            int(stored["start"]),
-            stored["external"],
-            self.b,
-            self.v,
-            self.candidates,
-            self.costs,
-            self.ridge,
-            self.label_variance,
-            "none",
-        )
-
-
 class BlocksJob(blocks.BlocksJob):
     """Feature multi-selection with the covariance in blocks.
 
@@ -147,8 +105,7 @@ class BlocksJob(blocks.BlocksJob):
     @property
     def bounds(self) -> list[tuple[int, int]]:
         """First and past-the-last attribute of each block."""
-        d = len(self.whole.layout.names)
-        return [(s, min(s + BLOCK_ATTRIBUTES, d)) for s in range(0, d, BLOCK_ATTRIBUTES)]
+        return list(pairwise(slab_starts([1] * len(self.whole.layout.names))))
 
     @property
     def n_blocks(self) -> int:
@@ -161,7 +118,7 @@ class BlocksJob(blocks.BlocksJob):
 
     def block_columns(self) -> int:
         """Most attributes of a block."""
-        return min(BLOCK_ATTRIBUTES, len(self.whole.layout.names))
+        return max(stop - start for start, stop in self.bounds)
 
     def block_bytes(self) -> int:
         """Project one block of the statistics of complete judgments, in memory and on disk."""
@@ -242,15 +199,25 @@ class BlocksJob(blocks.BlocksJob):
         estimates, settings = self._attributes(context), self.whole.settings
         vectors = _without_matrix(estimates, settings)
         check_budget(settings.budget, vectors)
-        path, support = self._search(context, vectors)
+        slabs = [
+            AttributeSlab.of(
+                vectors, *own, StoredMatrix(blocks.block_location(context, "block", k), "external")
+            )
+            for k, own in enumerate(self.bounds)
+        ]
+        with context.pool(len(slabs), self.shard_bytes()) as pool:
+            path = select(
+                vectors, settings.budget, "full", settings.criterion, pool=pool, slabs=slabs
+            )
+            bought = np.unique(path.attributes)
+            among = pool.step(answer, Question([], "among", (bought,)))
         context.count(n_candidates=path.n_candidates)
         paths = {"full": path}
         if "scoring" in self.algorithms:
             paths["scoring"] = select(vectors, settings.budget, "scoring", settings.criterion)
         self._tell(context)
-        bought = np.unique(path.attributes)
         local = _within(path, bought)
-        problem = _problem_of(support, vectors, bought)
+        problem = _problem_of(np.concatenate(among), vectors, bought)
         selection = self._restricted(bought).selection(problem, local, local.final_repeats)
         selection["constant"] = [
             settings.names[int(a)] for a in np.flatnonzero(~vectors.candidates)
@@ -259,32 +226,6 @@ class BlocksJob(blocks.BlocksJob):
             settings.names, settings.costs, estimates, estimates.n_judgments
         )
         return {"selection.json": selection, PATHS: _path_arrays(paths)}
-
-    def _search(self, context: Context, vectors: Problem) -> tuple[SelectionPath, Support]:
-        shards = [self._shard(context, k, vectors) for k in range(len(self.bounds))]
-        with context.pool(len(shards), self.shard_bytes()) as pool:
-            return select_distributed(
-                pool,
-                shards,
-                self.whole.settings.budget,
-                names=vectors.names,
-                costs=vectors.costs,
-                ridge=vectors.ridge,
-                label_variance=vectors.label_variance,
-                criterion=self.whole.settings.criterion,
-            )
-
-    def _shard(self, context: Context, number: int, vectors: Problem) -> StoredBlock:
-        own = slice(*self.bounds[number])
-        return StoredBlock(
-            blocks.block_location(context, "block", number),
-            vectors.b[own],
-            vectors.v[own],
-            vectors.candidates[own],
-            vectors.costs[own],
-            vectors.ridge,
-            vectors.label_variance,
-        )
 
     def _tell(self, context: Context) -> None:
         d = len(self.whole.layout.names)
@@ -370,15 +311,14 @@ def _without_matrix(estimates: JudgmentEstimates, settings: Settings) -> Problem
     )
 
 
-def _problem_of(support: Support, vectors: Problem, attributes: np.ndarray) -> Problem:
-    """Problem of the selected attributes, from what the search has learnt of their covariance."""
-    slots = np.array([support.slot(int(a)) for a in attributes], dtype=np.int64)
+def _problem_of(external: np.ndarray, vectors: Problem, attributes: np.ndarray) -> Problem:
+    """Problem of the selected attributes, with their own covariance."""
     return replace(
         vectors,
         names=tuple(vectors.names[int(a)] for a in attributes),
         b=vectors.b[attributes],
         v=vectors.v[attributes],
-        external=support.covariance[np.ix_(slots, slots)],
+        external=external,
         external_variance=vectors.external_variance[attributes],
         costs=vectors.costs[attributes],
         means=vectors.means[attributes],

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.multiselect.greedy import BUDGET_TOLERANCE, SelectionPath
 from distfms.methods.multiselect.model import PathModels, path_models, single_model
 from distfms.methods.multiselect.objective import holdout_losses, projected_loss
+from distfms.methods.multiselect.path import BUDGET_TOLERANCE, SelectionPath
 from distfms.methods.multiselect.training import Sample, Settings, Training
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 

@@ -21,7 +21,7 @@ from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
 from distfms.methods.estimator_input import InputRules, Source, check_columns, open_source
 from distfms.methods.multiselect.costs import Costs, resolve_costs
-from distfms.methods.multiselect.greedy import Algorithm, Criterion, check_choice, select
+from distfms.methods.multiselect.greedy import Algorithm, Criterion, select
 from distfms.methods.multiselect.model import (
     LinearModel,
     RefitStatistics,
@@ -37,6 +37,7 @@ from distfms.methods.multiselect.objective import (
     projected_loss,
     scoring_objective,
 )
+from distfms.methods.multiselect.path import check_choice
 from distfms.methods.multiselect.plan import acquisition_plan
 from distfms.methods.multiselect.read_columns import TrainedColumns
 from distfms.methods.multiselect.refine import refine

@@ -11,7 +11,6 @@ import scipy.special
 
 from distfms.errors import SpecError
 from distfms.methods.multiselect.curves import FoldResult, losses_along
-from distfms.methods.multiselect.greedy import SelectionPath
 from distfms.methods.multiselect.interval import delete_m_jackknife
 from distfms.methods.multiselect.model import (
     LinearModel,
@@ -23,6 +22,7 @@ from distfms.methods.multiselect.model import (
 )
 from distfms.methods.multiselect.objective import Problem, full_objective, projected_loss
 from distfms.methods.multiselect.optimum import scoring_optimum
+from distfms.methods.multiselect.path import SelectionPath
 from distfms.methods.multiselect.training import Settings, Training
 from distfms.stats.base import Folded
 from distfms.stats.fold_means import FoldMeans, over_folds

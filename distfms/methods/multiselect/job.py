@@ -30,11 +30,6 @@ from distfms.methods.multiselect.evaluate import (
     path_entries,
     scoring_yardstick,
 )
-from distfms.methods.multiselect.greedy import (
-    BUDGET_TOLERANCE,
-    SelectionPath,
-    check_budget,
-)
 from distfms.methods.multiselect.model import (
     LinearModel,
     RefitStatistics,
@@ -47,6 +42,7 @@ from distfms.methods.multiselect.objective import (
     scoring_objective,
 )
 from distfms.methods.multiselect.options import MultiselectOptions
+from distfms.methods.multiselect.path import BUDGET_TOLERANCE, SelectionPath, check_budget
 from distfms.methods.multiselect.predictor import stored_model
 from distfms.methods.multiselect.read import AveragesReader, JudgmentReader, JudgmentSource
 from distfms.methods.multiselect.read_columns import TrainedColumns

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 
 from distfms.errors import DataError, SpecError
 from distfms.linalg import symmetric_pinv
-from distfms.methods.multiselect.greedy import SelectionPath
+from distfms.methods.multiselect.greedy import FullState
 from distfms.methods.multiselect.objective import Problem, check_repeats, full_weights
-from distfms.methods.multiselect.state import FullState
+from distfms.methods.multiselect.path import SelectionPath
 from distfms.stats.comoments import CoMoments
 from distfms.stats.ragged import Ragged
 

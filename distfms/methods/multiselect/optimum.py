@@ -9,8 +9,8 @@ from fractions import Fraction
 import numpy as np
 
 from distfms.errors import SpecError
-from distfms.methods.multiselect.greedy import BUDGET_TOLERANCE, check_budget
 from distfms.methods.multiselect.objective import Problem, scoring_objective
+from distfms.methods.multiselect.path import BUDGET_TOLERANCE, check_budget
 
 #: Largest table of the dynamic programme, in cells (attributes × units of the budget).
 MAX_CELLS = 50_000_000

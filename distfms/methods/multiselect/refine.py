@@ -12,9 +12,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from distfms.errors import SpecError
-from distfms.methods.multiselect.greedy import BUDGET_TOLERANCE, Algorithm, check_choice, spend
+from distfms.methods.multiselect.greedy import (
+    Algorithm,
+    SearchState,
+    make_state,
+    objective_of,
+    spend,
+)
 from distfms.methods.multiselect.objective import Problem, check_repeats
-from distfms.methods.multiselect.state import SearchState, make_state, objective_of
+from distfms.methods.multiselect.path import BUDGET_TOLERANCE, check_choice
 
 #: Relative improvement below which an exchange is not worth the name.
 MIN_IMPROVEMENT = 1e-9
@@ -92,7 +98,7 @@ def refine(
         raise SpecError(f"The selection costs {spent:g}, more than the budget {budget:g}.")
     initial = objective_of(problem, algorithm, start)
     state: SearchState = make_state(problem, algorithm, start)
-    spend(state, problem.costs, budget, spent=spent)
+    spend(state, budget, spent=spent)
     n_exchanges, status = 0, "max_exchanges"
     while n_exchanges < max_exchanges:
         better = _best_exchange(problem, state, budget)
@@ -136,5 +142,5 @@ def _exchange(
     trial = state.copy()
     trial.drop(attribute, count)
     spent = float(trial.repeats @ problem.costs)
-    spend(trial, problem.costs, budget, spent=spent, criterion=criterion)
+    spend(trial, budget, spent=spent, criterion=criterion)
     return trial

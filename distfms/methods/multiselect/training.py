@@ -10,8 +10,9 @@ import numpy as np
 
 from distfms.errors import DataError
 from distfms.methods.multiselect.baselines import averages, copies, single_attribute
-from distfms.methods.multiselect.greedy import Algorithm, Criterion, SelectionPath, select
+from distfms.methods.multiselect.greedy import Algorithm, Criterion, select
 from distfms.methods.multiselect.objective import Problem, Psd
+from distfms.methods.multiselect.path import SelectionPath
 from distfms.methods.multiselect.refine import refine
 from distfms.stats.base import Folded
 from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates, JudgmentStatistics

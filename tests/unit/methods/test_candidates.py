@@ -8,18 +8,16 @@ from typing import Any
 import pytest
 
 from distfms.engine.pools import make_pool
-from distfms.methods.multiselect.greedy import select
-from distfms.methods.multiselect.state import FullState, ScoringState
+from distfms.methods.multiselect.greedy import FullState, ScoringState, select
+from distfms.methods.multiselect.slab import slabs_of
 from distfms.methods.sequence.blocks import GroupBlock
 from distfms.methods.sequence.greedy import sequence
 from tests.reference.distributed_cases import (
     awkward_problem,
     awkward_sequence_problem,
-    distributed,
     distributed_sequence,
     group_shards_of,
     require_same_sequence,
-    shards_of,
 )
 
 CRITERIA = ["gain_per_cost", "gain", "best"]
@@ -33,14 +31,14 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def counted(kind: type, name: str) -> None:
         function = getattr(kind, name)
 
-        def call(self: Any) -> Any:
+        def call(self: Any, *arguments: Any) -> Any:
             made.append(name)
-            return function(self)
+            return function(self, *arguments)
 
         monkeypatch.setattr(kind, name, call)
 
-    counted(FullState, "gains")
-    counted(ScoringState, "gains")
+    counted(FullState, "best")
+    counted(ScoringState, "best")
     counted(GroupBlock, "values")
     return made
 
@@ -62,7 +60,7 @@ def test_multiselect_on_actors_evaluates_as_many(criterion: Any) -> None:
     for problem in (awkward_problem(1), awkward_problem(2, unequal=False)):
         expected = select(problem, 30.0, "full", criterion)
         with make_pool("serial") as pool:
-            path = distributed(pool, shards_of(problem, 3), problem, 30.0, criterion)
+            path = select(problem, 30.0, "full", criterion, pool=pool, slabs=slabs_of(problem))
             n_steps = pool.counts.n_steps
         assert path.n_candidates == int(problem.candidates.sum()) * n_steps
         assert path.n_candidates == expected.n_candidates

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.multiselect import blocks as blocks_module
-from distfms.methods.multiselect import support as support_module
-from distfms.methods.multiselect.greedy import select
+from distfms.methods import slabs
+from distfms.methods.multiselect import greedy as greedy_module
+from distfms.methods.multiselect.greedy import FullState, ScoringState, select
 from distfms.methods.multiselect.objective import Problem, full_objective, scoring_objective
-from distfms.methods.multiselect.state import FullState, ScoringState
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_problem
 
@@ -95,10 +94,10 @@ def test_dropping_and_buying_several_at_once(algorithm):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_any_sequence_of_purchases_and_returns_equals_a_fresh_start(seed, monkeypatch):
-    """Short blocks and refactorings, so that slots are opened, emptied, dropped and reused."""
-    monkeypatch.setattr(blocks_module, "REFACTOR_EVERY", 7)
-    for module in (blocks_module, support_module):
-        monkeypatch.setattr(module, "BLOCK", 4)
+    """Refreshed and grown often, so that slots are opened, emptied, dropped and reused."""
+    monkeypatch.setattr(greedy_module, "REFRESH_EVERY", 7)
+    monkeypatch.setattr(greedy_module, "ROOM", 2)
+    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 10)
     d = 24
     v = np.random.default_rng(seed).choice([0.0, 0.5, 2.0], d)
     problem = random_problem(seed, d=d, v=v, ridge=0.05 * (seed % 2))
@@ -188,9 +187,7 @@ def test_many_updates_do_not_drift():
 def test_refactoring_does_not_change_the_choice(monkeypatch):
     problem = random_problem(10, d=30)
     usual = select(problem, 200)
-    monkeypatch.setattr(blocks_module, "REFACTOR_EVERY", 3)
-    for module in (blocks_module, support_module):
-        monkeypatch.setattr(module, "BLOCK", 2)
+    monkeypatch.setattr(greedy_module, "REFRESH_EVERY", 3)
     np.testing.assert_array_equal(select(problem, 200).attributes, usual.attributes)
 
 

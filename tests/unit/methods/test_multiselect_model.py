@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.multiselect.greedy import select
+from distfms.methods.multiselect.greedy import FullState, select
 from distfms.methods.multiselect.model import (
     LinearModel,
     RefitStatistics,
@@ -18,7 +18,6 @@ from distfms.methods.multiselect.model import (
 )
 from distfms.methods.multiselect.objective import Problem, full_objective
 from distfms.methods.multiselect.plan import acquisition_plan
-from distfms.methods.multiselect.state import FullState
 from distfms.stats.ragged import Ragged
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_judgments, random_problem

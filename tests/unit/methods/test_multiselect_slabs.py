@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distfms.engine.blas import single_threaded_blas
+from distfms.engine.pools import make_pool
+from distfms.methods import slabs
+from distfms.methods.multiselect import greedy as greedy_module
+from distfms.methods.multiselect.greedy import FullState, select
+from distfms.methods.multiselect.objective import Problem, full_objective
+from distfms.methods.multiselect.slab import Purse, slabs_of
+from tests.reference.distributed_cases import awkward_problem, require_same
+from tests.reference.multiselect_cases import random_problem
+
+
+@pytest.fixture(autouse=True)
+def _one_blas_thread():
+    """Bits are promised for one BLAS thread, which the engine sees to."""
+    with single_threaded_blas():
+        yield
+
+
+@pytest.fixture
+def small_slabs(monkeypatch):
+    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 8)
+
+
+def on_pool(problem, budget, criterion):
+    with make_pool("serial") as pool:
+        given = slabs_of(problem)
+        assert len(given) > 1
+        return select(problem, budget, "full", criterion, pool=pool, slabs=given)
+
+
+@pytest.mark.parametrize("criterion", ["gain_per_cost", "gain", "best"])
+@pytest.mark.parametrize("ridge", [0.0, 0.2])
+@pytest.mark.parametrize("psd", ["none", "nearest"])
+@pytest.mark.parametrize("seed", range(3))
+def test_slabs_in_a_pool_take_the_steps_of_one_process(small_slabs, seed, psd, ridge, criterion):
+    problem = awkward_problem(seed, ridge=ridge, psd=psd)
+    expected = select(problem, 150.0, "full", criterion)
+    assert expected.repeats.max() > 2
+    require_same(on_pool(problem, 150.0, criterion), expected)
+
+
+@pytest.mark.parametrize("psd", ["none", "nearest"])
+def test_slabs_do_not_change_the_choice(monkeypatch, psd):
+    problem = awkward_problem(1, psd=psd)
+    whole = select(problem, 150.0, criterion="best")
+    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 8)
+    cut = select(problem, 150.0, criterion="best")
+    assert cut.attributes.tolist() == whole.attributes.tolist()
+    np.testing.assert_allclose(cut.objective, whole.objective, rtol=1e-12)
+
+
+def test_refreshing_and_growth_happen_everywhere_at_once(small_slabs, monkeypatch):
+    """More than 16 attributes, so that all stores grow, and all afresh every 7 steps."""
+    monkeypatch.setattr(greedy_module, "REFRESH_EVERY", 7)
+    monkeypatch.setattr(greedy_module, "ROOM", 8)
+    problem = random_problem(3, d=60, rank=50)
+    path = on_pool(problem, 120.0, "gain")
+    require_same(path, select(problem, 120.0, "full", "gain"))
+    assert np.count_nonzero(path.final_repeats) > 32
+    final = full_objective(problem, path.final_repeats)
+    assert path.objective[-1] == pytest.approx(final, rel=1e-10)
+
+
+def test_ties_between_slabs_go_to_the_lowest_index(small_slabs):
+    d = 30
+    problem = Problem.build(np.ones(d), np.ones(d), np.eye(d), label_variance=40.0, psd="none")
+    assert select(problem, d + 2).attributes.tolist() == [*range(d), 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("costs", "v", "budget", "status"),
+    [(1.0, 0.0, 40.0, "no_positive_gain"), (1.0, 1.0, 9.0, "budget_spent"),
+     ([2.0] * 10, 1.0, 9.0, "unaffordable")],
+)  # fmt: skip
+def test_says_why_it_ends(monkeypatch, costs, v, budget, status):
+    problem = random_problem(0, d=10, v=np.full(10, v), costs=costs, psd="none")
+    expected = select(problem, budget)
+    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 4)
+    path = on_pool(problem, budget, "gain_per_cost")
+    assert path.status == expected.status == status
+    assert path.attributes.tolist() == expected.attributes.tolist()
+
+
+def indefinite_problem(seed, d=30, m=25, **options):
+    """Fewer objects than attributes, and noise taken off the diagonal."""
+    rng = np.random.default_rng(seed)
+    truth = rng.standard_normal((m, 5)) @ rng.standard_normal((5, d))
+    means = truth + rng.standard_normal((m, d))
+    means -= means.mean(axis=0)
+    label = truth @ rng.standard_normal(d)
+    label -= label.mean()
+    v = np.full(d, 2.0)
+    external = means.T @ means / m - np.diag(v / 2)
+    return Problem.build(
+        means.T @ label / m, v, external, label_variance=float(label @ label) / m, **options
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_without_psd_every_selection_stays_positive_definite(small_slabs, seed):
+    problem = indefinite_problem(seed, psd="none")
+    assert np.linalg.eigvalsh(problem.external)[0] < -0.1
+    path = select(problem, 300)
+    for step in (1, 10, path.n_steps // 2, path.n_steps):
+        repeats = path.repeats_after(step)
+        support = np.flatnonzero(repeats)
+        matrix = problem.external[np.ix_(support, support)] + np.diag(
+            problem.v[support] / repeats[support]
+        )
+        assert np.linalg.eigvalsh(matrix)[0] > 0
+        expected = problem.b[support] @ np.linalg.solve(matrix, problem.b[support])
+        assert path.objective[step - 1] == pytest.approx(expected, rel=1e-6)
+    assert (np.diff(path.objective) > 0).all()
+    require_same(on_pool(problem, 300, "gain"), select(problem, 300, "full", "gain"))
+
+
+def test_both_choices_of_psd_agree_where_the_estimate_is_positive_definite():
+    given = random_problem(5, d=12)
+    problems = [
+        Problem.build(given.b, given.v, given.external, label_variance=9.0, psd=psd)
+        for psd in ("nearest", "none")
+    ]
+    require_same(*(select(problem, 60) for problem in problems))
+
+
+@pytest.mark.parametrize("per_cost", [False, True])
+def test_the_best_purchase_is_that_of_all_gains(small_slabs, per_cost):
+    problem = awkward_problem(2, psd="nearest")
+    state = FullState(problem)
+    for spent in np.linspace(0.0, 20.0, 60):
+        purse = Purse(float(spent), 20.0, per_cost)
+        gains = state.gains()
+        best, any_gain = state.best(purse)
+        assert best == purse.best(gains, problem.costs)
+        assert any_gain == (gains > 0).any()
+        if best is None:
+            break
+        state.buy(best)
+
+
+def test_what_is_sent_does_not_grow_with_the_number_of_attributes(small_slabs):
+    problem = random_problem(1, d=64)
+    state = FullState(problem)
+    for bought in range(20):
+        state.best(Purse(0.0, 100.0, False))
+        assert len(state._offers) <= len(slabs_of(problem))
+        assert all(offer.row.size == bought + 1 for offer in state._offers)
+        state.buy(int(np.argmin(state.repeats)))
+        assert sum(change.q.size for change in state._changes) == bought + 1
