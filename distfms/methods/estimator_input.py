@@ -17,8 +17,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
-from sklearn.utils import check_X_y
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils import Tags, check_X_y, get_tags
 from sklearn.utils.validation import validate_data
 
 from distfms.data.batches import ColumnPlan
@@ -29,6 +28,7 @@ from distfms.engine.executors import LocalExecutor
 from distfms.engine.graph import Unit
 from distfms.engine.mapreduce import map_reduce
 from distfms.errors import DataError, nearest
+from distfms.methods.passes import keeps_rows
 from distfms.stats.base import Statistic, merge_tree
 
 T = TypeVar("T")
@@ -49,8 +49,8 @@ def kind_of(X: Any) -> Kind:
     return "frame" if hasattr(X, "__arrow_c_stream__") and hasattr(X, "columns") else "array"
 
 
-def as_frame(X: Any, ignored: Sequence[str] = ()) -> Any:
-    """Return a frame in memory as one of pandas, a Dask frame as it is, without some columns.
+def as_frame(X: Any) -> Any:
+    """Return a frame in memory as one of pandas, a Dask frame as it is.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def as_frame(X: Any, ignored: Sequence[str] = ()) -> Any:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise DataError(f"X has several columns named {', '.join(map(repr, twice))}.")
-    return X.drop(columns=[name for name in ignored if name in names])
+    return X
 
 
 def in_memory(X: Any, values: Any) -> np.ndarray | None:
@@ -79,8 +79,9 @@ def in_memory(X: Any, values: Any) -> np.ndarray | None:
         columns = pa.concat_tables(tables).columns
         arrays = [column.to_numpy() for column in columns]
         return arrays[0] if len(arrays) == 1 else np.stack(arrays, axis=1)
-    named = isinstance(values, str) and hasattr(X, "columns")
-    values = X[values] if named else values
+    if "frame" in kind_of(X):
+        X = as_frame(X)
+        values = X[values] if _column_names(X, values) else values
     return np.asarray(values.compute() if kind_of(values).startswith("dask") else values)
 
 
@@ -135,6 +136,8 @@ class Source:
         Rows of the pieces of a Dask collection, NaN where they are unknown.
     classes : ndarray or None
         Classes of the target, ascending, where it holds classes.
+    taken : tuple of str
+        Columns of X that hold target and weights.
     """
 
     kind: Kind
@@ -145,6 +148,7 @@ class Source:
     named: bool = True
     lengths: Sequence[float] = ()
     classes: Any = None
+    taken: tuple[str, ...] = ()
 
     @property
     def codes(self) -> np.ndarray | None:
@@ -165,11 +169,8 @@ class Source:
             import dask
 
             found = list(dask.compute(*map(dask.delayed(work), self.pieces)))
-        elif len(self.pieces) == 1:
-            found = [work(self.pieces[0])]
         else:
-            with LocalExecutor() as executor:
-                found = executor.map(work, self.pieces)
+            found = _each(work, self.pieces)
         return [value for value in found if value is not None]
 
     def reduce(self, function: PieceFunction[S]) -> S:
@@ -200,12 +201,31 @@ class Source:
         import dask
         import dask.array as da
 
-        work = dask.delayed(partial(_rows_of, function, tail))
+        work = dask.delayed(partial(_apply, function, empty=np.empty((0, *tail))))
         parts = [
             da.from_delayed(work(piece), shape=(length, *tail), dtype=np.float64)
             for piece, length in zip(self.pieces, self.lengths, strict=True)
         ]
         return da.concatenate(parts)
+
+    def passes(
+        self, read: PieceFunction[T], summarise: Callable[[T, Any], S], row_values: int
+    ) -> Callable[[Any], S]:
+        """Return a function that summarises all rows at a message, in a pass over them.
+
+        Parameters
+        ----------
+        read : callable
+            From a piece to its rows; they stay in memory between passes if they fit.
+        summarise : callable
+            From rows and a message to a statistic.
+        row_values : int
+            Numbers that a row takes.
+        """
+        if self.lazy or not keeps_rows(8 * row_values * sum(p.n_rows for _, p in self.pieces)):
+            return lambda message: self.reduce(lambda *piece: summarise(read(*piece), message))
+        kept = self.map(read)
+        return lambda message: merge_tree(_each(lambda rows: summarise(rows, message), kept))
 
     def levels(self, columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Levels of categorical columns, found by a pass over them.
@@ -236,14 +256,17 @@ class _Part:
         return _Part(self.value.merge(other.value))
 
 
-def _apply(function: PieceFunction[Any], piece: tuple[Any, Partition]) -> Any:
+def _each(function: Callable[[Any], T], items: Sequence[Any]) -> list[T]:
+    """Apply a function to every item, side by side."""
+    if len(items) == 1:
+        return [function(items[0])]
+    with LocalExecutor() as executor:
+        return executor.map(function, items)
+
+
+def _apply(function: PieceFunction[Any], piece: tuple[Any, Partition], empty: Any = None) -> Any:
     reader, partition = piece
-    return function(reader, partition) if partition.n_rows else None
-
-
-def _rows_of(function: PieceFunction[np.ndarray], tail: tuple[int, ...], piece: Any) -> np.ndarray:
-    found = _apply(function, piece)
-    return np.empty((0, *tail)) if found is None else found
+    return function(reader, partition) if partition.n_rows else empty
 
 
 def _merge(earlier: S, later: S) -> S:
@@ -257,35 +280,12 @@ def _levels(columns: tuple[str, ...], reader: Any, partition: Partition) -> Cate
 # --- from what was given to a source ------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class InputRules:
-    """What an estimator takes.
-
-    Attributes
-    ----------
-    classes : bool
-        Whether the target holds a class for each row, rather than numbers.
-    multi_output : bool
-        Whether there may be several targets.
-    allow_nan : bool
-        Whether arrays may have gaps.
-    judgments : bool
-        Whether cells may hold several numbers: arrays of three dimensions, lists.
-    """
-
-    classes: bool = False
-    multi_output: bool = False
-    allow_nan: bool = False
-    judgments: bool = False
-
-
 def open_source(
     estimator: Any,
     X: Any,
     y: Any = None,
     weight: Any = None,
     *,
-    rules: InputRules,
     reset: bool = False,
     like: ColumnPlan | None = None,
     ignored: Sequence[str] = (),
@@ -295,10 +295,10 @@ def open_source(
     Parameters
     ----------
     estimator : BaseEstimator
-        scikit-learn checks arrays in its name.
+        Its tags say what it takes: classes or numbers as target, and several of these; gaps;
+        several judgments in a cell (``three_d_array``).
     X : array-like, frame (pandas, pyarrow, …), Dask array or frame, or path of Parquet files
     y, weight : array-like, Dask collection, or names of columns of X
-    rules : InputRules
     reset : bool
         Whether the estimator is fitted to the rows.
     like : ColumnPlan, optional
@@ -311,77 +311,74 @@ def open_source(
     DataError, ValueError
         If X is of no use, or y or the weights do not fit it.
     """
-    kind = kind_of(X)
+    kind, tags = kind_of(X), get_tags(estimator)
     known = () if like is None else like.columns
     types = {column.name: pa.string() if column.levels else pa.float64() for column in known}
     if kind == "parquet":
-        return _parquet(X, y, weight, rules)
+        return _parquet(X, y, weight, tags)
+    taken = [name for name in (y, weight) if isinstance(name, str)]
     if "frame" in kind:
-        X, y, weight = _taken_out(X, y, weight, rules, ignored)
-    elif isinstance(y, str) or isinstance(weight, str):
+        X = as_frame(X)
+        taken = [name for value in (y, weight) for name in _column_names(X, value)]
+        y, weight = (X[v] if _column_names(X, v) else v for v in (y, weight))
+        X = X.drop(columns=[name for name in {*taken, *ignored} if name in set(X.columns)])
+    elif taken:
         raise DataError("y or sample_weight names a column, but X has no named columns.")
     if kind.startswith("dask"):
-        return _dask(X, y, weight, rules, types)
-    return _memory(estimator, X, y, weight, rules, types, reset)
+        source = _dask(X, y, weight, tags, types)
+    else:
+        source = _memory(estimator, X, y, weight, types, reset)
+    return replace(source, taken=tuple(taken))
 
 
-def _parquet(path: Any, y: Any, weight: Any, rules: InputRules) -> Source:
-    target = [y] if y is None or isinstance(y, str) else list(y)
-    if not all(name is None or isinstance(name, str) for name in (*target, weight)):
+def _parquet(path: Any, y: Any, weight: Any, tags: Tags) -> Source:
+    names = () if y is None else (y,) if isinstance(y, str) else tuple(y)
+    if not all(isinstance(n, str) for n in (*names, *(() if weight is None else [weight]))):
         raise DataError("With the path of Parquet files y and sample_weight name columns of them.")
-    names = tuple(name for name in target if name is not None)
     dataset = open_dataset(path)
     pieces = [(dataset.reader, partition) for partition in dataset.partitions]
-    source = Source("parquet", dataset.schema, pieces, names, weight)
-    if not (rules.classes and names):
+    taken = names if weight is None else (*names, weight)
+    source = Source("parquet", dataset.schema, pieces, names, weight, taken=taken)
+    if y is None or tags.estimator_type != "classifier":
         return source
     require_columns(dataset.schema, names, "target")
-    found = source.map(partial(_unique, names[0]))
-    return replace(source, classes=_checked_classes(np.unique(np.concatenate(found))))
+    return replace(source, classes=np.unique(np.concatenate(source.map(partial(_unique, names)))))
 
 
-def _unique(column: str, reader: Any, partition: Partition) -> np.ndarray:
-    return np.unique(reader.read(partition, [column]).column(column).to_numpy())
+def _unique(columns: Sequence[str], reader: Any, partition: Partition) -> np.ndarray:
+    return np.unique(reader.read(partition, columns).column(0).to_numpy())
 
 
-def _checked_classes(classes: np.ndarray) -> np.ndarray:
-    check_classification_targets(classes)
-    return classes
+def _column_names(X: Any, values: Any) -> list[str]:
+    """Columns of a frame that y or weights name; none where these are the values themselves."""
+    known = set(map(str, X.columns))
+    if isinstance(values, list) and values and all(isinstance(v, str) for v in values):
+        return values if known.issuperset(values) else []
+    if not isinstance(values, str):
+        return []
+    if values not in known:
+        raise DataError(f"X has no column {values!r}.{nearest(values, list(known))}")
+    return [values]
 
 
-def _taken_out(
-    X: Any, y: Any, weight: Any, rules: InputRules, ignored: Sequence[str]
-) -> tuple[Any, Any, Any]:
-    """Take target and weight that are named out of a frame; any frame in memory becomes pandas."""
-    X = as_frame(X, ignored)
-    names = [str(label) for label in X.columns]
-    several = rules.multi_output and isinstance(y, list) and all(isinstance(v, str) for v in y)
-    given = [*(y if several else [y]), weight]
-    used = [name for name in given if isinstance(name, str)]
-    for name in used:
-        if name not in names:
-            raise DataError(f"X has no column {name!r}.{nearest(name, names)}")
-    y = X[y] if several or isinstance(y, str) else y
-    weight = X[weight] if isinstance(weight, str) else weight
-    return X.drop(columns=used), y, weight
-
-
-def _memory(
-    estimator: Any, X: Any, y: Any, weight: Any, rules: InputRules, types: Types, reset: bool
-) -> Source:
-    kind, named, classes = kind_of(X), False, None
+def _memory(estimator: Any, X: Any, y: Any, weight: Any, types: Types, reset: bool) -> Source:
+    kind, named, classes, tags = kind_of(X), False, None, get_tags(estimator)
     if kind == "frame":
         named = all(isinstance(label, str) for label in X.columns)
     else:
-        finite = "allow-nan" if rules.allow_nan else True
-        checks = {"dtype": np.float64, "allow_nd": rules.judgments, "ensure_all_finite": finite}
+        checks = {
+            "dtype": np.float64,
+            "allow_nd": tags.input_tags.three_d_array,
+            "ensure_all_finite": "allow-nan" if tags.input_tags.allow_nan else True,
+        }
         X = validate_data(estimator, X, reset=reset, **checks)
     columns = _Columns.of(X, y, weight, types)
     if y is not None:
-        checks = {"multi_output": rules.multi_output, "y_numeric": not rules.classes}
+        is_class = tags.estimator_type == "classifier"
+        checks = {"multi_output": tags.target_tags.multi_output, "y_numeric": not is_class}
         _, y = check_X_y(np.zeros((len(X), 1)), y, estimator=estimator, **checks)
-        if rules.classes:
-            classes, y = np.unique(_checked_classes(y), return_inverse=True)
+        if is_class:
+            classes, y = np.unique(y, return_inverse=True)
     table = columns.table(X, y, weight)
     step = max(1, min(MAX_ROWS, MAX_BYTES * table.num_rows // max(table.nbytes, 1)))
     starts = range(0, table.num_rows, step)
@@ -389,15 +386,15 @@ def _memory(
     return Source(kind, table.schema, pieces, columns.target, columns.weight, named, (), classes)
 
 
-def _dask(X: Any, y: Any, weight: Any, rules: InputRules, types: Types) -> Source:
+def _dask(X: Any, y: Any, weight: Any, tags: Tags, types: Types) -> Source:
     import dask
 
-    kind, classes = kind_of(X), None
+    kind, named, classes = kind_of(X), False, None
     if kind == "dask-frame":
-        empty = pa.list_(pa.float64()) if rules.judgments else pa.string()
+        named = all(isinstance(label, str) for label in X.columns)
+        empty = pa.list_(pa.float64()) if tags.input_tags.three_d_array else pa.string()
         fields = pa.Schema.from_pandas(X._meta, preserve_index=False)
-        nulls = [field.name for field in fields if pat.is_null(field.type)]
-        types = {**dict.fromkeys(nulls, empty), **types}
+        types = {**{f.name: empty for f in fields if pat.is_null(f.type)}, **types}
         parts, lengths, head = list(X.to_delayed()), [np.nan] * X.npartitions, X._meta
     else:
         X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
@@ -405,15 +402,13 @@ def _dask(X: Any, y: Any, weight: Any, rules: InputRules, types: Types) -> Sourc
         head = np.empty((0, *X.shape[1:]))
     columns = _Columns.of(X, y, weight, types)
     y, weight = (None if v is None else _divided(X, parts, v) for v in (y, weight))
-    if rules.classes and y is not None:
-        found = dask.compute(*map(dask.delayed(np.unique), y))
-        classes = _checked_classes(np.unique(np.concatenate(found)))
+    if y is not None and tags.estimator_type == "classifier":
+        classes = np.unique(np.concatenate(dask.compute(*map(dask.delayed(np.unique), y))))
         y = [dask.delayed(np.searchsorted)(classes, part) for part in y]
     schema = columns.table(head, np.empty((0, len(columns.target))), np.empty(0)).schema
     nothing = [None] * len(parts)
     work = dask.delayed(columns.piece)
     pieces = [work(*piece) for piece in zip(parts, y or nothing, weight or nothing, strict=True)]
-    named = kind == "dask-frame" and all(isinstance(label, str) for label in X.columns)
     return Source(kind, schema, pieces, columns.target, columns.weight, named, lengths, classes)
 
 
@@ -466,7 +461,8 @@ class _Columns:
 
     @classmethod
     def of(cls, X: Any, y: Any, weight: Any, types: Types) -> _Columns:
-        taken = {str(label) for label in getattr(X, "columns", ())}
+        frame = hasattr(X, "columns")
+        taken = set(map(str, X.columns) if frame else _array_names(X.shape[1], types))
         names = () if y is None else target_names(y)
         target = tuple(_free_name(name, taken) for name in names)
         free = _free_name("sample_weight", taken.union(target))
@@ -499,10 +495,13 @@ def _free_name(name: str, taken: Container[str]) -> str:
     return _free_name(f"{name}_", taken) if name in taken else name
 
 
+def _array_names(n_columns: int, types: Types) -> list[str]:
+    return list(types) if len(types) == n_columns else [f"x{i}" for i in range(n_columns)]
+
+
 def _array_table(rows: Any, types: Types) -> pa.Table:
     values = np.asarray(rows, dtype=np.float64)
-    n_columns = values.shape[1]
-    names = list(types) if len(types) == n_columns else [f"x{i}" for i in range(n_columns)]
+    names = _array_names(values.shape[1], types)
     if values.ndim == 3:
         names = [f"{name}__{k + 1}" for name in names for k in range(values.shape[2])]
     columns = np.ascontiguousarray(values.reshape(len(values), len(names)).T)

@@ -19,7 +19,7 @@ from distfms.data.judgments import JudgmentBatch, JudgmentLayout, detect_layout,
 from distfms.data.roles import Roles, resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
-from distfms.methods.estimator_input import InputRules, Source, check_columns, open_source
+from distfms.methods.estimator_input import Source, check_columns, open_source
 from distfms.methods.multiselect.costs import Costs, resolve_costs
 from distfms.methods.multiselect.greedy import Algorithm, Criterion, select
 from distfms.methods.multiselect.model import (
@@ -46,7 +46,6 @@ from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 if TYPE_CHECKING:
     import pandas as pd
 
-RULES = InputRules(allow_nan=True, judgments=True)
 Variances = float | Sequence[float] | np.ndarray | Mapping[str, float] | None
 
 
@@ -230,11 +229,11 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y "
                 "is None: give labels, or the name of their column."
             )
-        source = open_source(self, _framed(X), y, sample_weight, rules=RULES, reset=True)
+        source = open_source(self, _framed(X), y, sample_weight, reset=True)
         reader = _fitted_reader(source, tuple(self.exclude))
         statistics = source.reduce(reader.statistics)
         self._select(statistics, reader.layout.names if source.named else None)
-        self._roles = tuple(v for v in (y, sample_weight) if isinstance(v, str))
+        self._roles = source.taken
         selected = reader.taken(self.get_support(indices=True))
         self._columns = TrainedColumns.of(selected.layout, source.schema.names)
         if self.model == "refit" and selected.layout.names:
@@ -502,9 +501,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         named = hasattr(self, "feature_names_in_")
         support = self.get_support(indices=True)
         names = [self._names[a] for a in support]
-        given = {v for v in (y, sample_weight) if isinstance(v, str)}
-        ignored = [name for name in self._roles if name not in given]
-        source = open_source(self, _framed(X), y, sample_weight, rules=RULES, ignored=ignored)
+        source = open_source(self, _framed(X), y, sample_weight, ignored=self._roles)
         left = {*source.target, source.weight, id}
         columns = [c for c in source.schema.names if c not in left]
         if source.kind == "parquet" and named:

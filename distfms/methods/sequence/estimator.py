@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.feature_selection import SelectorMixin
 from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distfms.data.batches import ColumnPlan, RowBatch, read_rows
@@ -21,7 +22,6 @@ from distfms.data.roles import is_categorical, resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
 from distfms.methods.estimator_input import (
-    InputRules,
     Source,
     as_frame,
     check_columns,
@@ -29,11 +29,11 @@ from distfms.methods.estimator_input import (
     kind_of,
     open_source,
 )
-from distfms.methods.passes import Sums
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
 from distfms.methods.sequence.costs import GroupCosts, resolve_costs
 from distfms.methods.sequence.glm import (
     GlmDesign,
+    GlmRows,
     glm_criterion,
     glm_predictor,
     sequence_glm,
@@ -111,19 +111,14 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
             )
         # One BLAS thread, as in a job: the same bits, and no slower on batches of this size.
         with single_threaded_blas():
-            source = open_source(self, X, y, sample_weight, rules=self._rules, reset=True)
+            source = open_source(self, X, y, sample_weight, reset=True)
             roles = resolve_roles(source.schema, target=source.target, weight=source.weight)
             levels = source.levels(categorical_columns(source.schema, roles))
             names = roles.features
             check_columns(self, names if source.named else None, len(names), reset=True)
             self._learn(source, ColumnPlan.from_schema(source.schema, roles, levels))
-        self._roles = tuple(v for v in (y, sample_weight) if isinstance(v, str))
+        self._roles = source.taken
         return self
-
-    @property
-    def _rules(self) -> InputRules:
-        numbers = self._numeric_target
-        return InputRules(not numbers, multi_output=numbers, allow_nan=self.missing == "mean")
 
     def _learn(self, source: Source, plan: ColumnPlan) -> None:
         """Make all fitted attributes."""
@@ -153,7 +148,8 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
             self.n_iter_ = 1
             explained = path.curve_value
         else:
-            explained = self._learn_glm(problem, family, n_outputs, source, rows)
+            design = GlmDesign(family, n_outputs, problem.scaling)
+            explained = self._learn_glm(problem, design, source, rows)
         self.columns_ = replace(plan.without_target(), unknown="zero")
         self.family_ = family
         self.groups_ = {
@@ -168,22 +164,12 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         self._store_coefficients()
 
     def _learn_glm(
-        self,
-        problem: SequenceProblem,
-        family: str,
-        n_outputs: int,
-        source: Source,
-        rows: _RowReader,
+        self, problem: SequenceProblem, design: GlmDesign, source: Source, rows: _RowReader
     ) -> np.ndarray:
         """Fit a model that is not gaussian; return the explained deviance by prefix."""
         self.criterion_ = glm_criterion(self.criterion, self.doubling)
-        design = GlmDesign(family, n_outputs, problem.scaling)
-
-        def make_pass(weights: np.ndarray) -> Sums:
-            return source.reduce(partial(rows.glm_sums, design, weights))
-
         path = sequence_glm(
-            make_pass,
+            source.passes(partial(rows.glm_rows, design), design.sums, len(problem.gram)),
             problem,
             design,
             criterion=self.criterion_,
@@ -192,16 +178,12 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
             max_iter=self.max_iter,
             tol=self.tol,
         )
-        classes = source.classes if n_outputs > 1 else None
+        classes = source.classes if design.n_outputs > 1 else None
         labels = None if classes is None else tuple(map(str, classes))
         self.path_ = path
         self.n_iter_ = 1 + int(path.n_passes[-1])
         self.predictor_ = glm_predictor(path, problem, design, labels)
         return path.curve_value
-
-    @property
-    def _numeric_target(self) -> bool:
-        return True
 
     @abstractmethod
     def _response(self, source: Source) -> tuple[str, int]:
@@ -244,7 +226,7 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
     def _opened(self, X: Any, needed: Sequence[str]) -> tuple[Source, _RowReader]:
         """Rows to predict, and what reads some of their columns."""
         plan = self.columns_
-        source = open_source(self, X, rules=self._rules, like=plan, ignored=self._roles)
+        source = open_source(self, X, like=plan, ignored=self._roles)
         if source.kind != "parquet":
             names = source.schema.names
             check_columns(self, names if source.named else None, len(names), needed=needed)
@@ -355,7 +337,8 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         if kind == "parquet":
             raise DataError("Parquet files are not transformed; read the columns of get_support.")
         if kind in ("frame", "dask-frame"):
-            frame = as_frame(X, self._roles)
+            frame = as_frame(X)
+            frame = frame[[name for name in frame.columns if name not in self._roles]]
             head = frame if kind == "frame" else frame._meta
             validate_data(self, head, reset=False, skip_check_array=True)
             chosen = zip(frame.columns, mask, strict=True)
@@ -536,10 +519,6 @@ class GroupSequenceClassifier(ClassifierMixin, GroupSequenceBase):
     """
 
     @property
-    def _numeric_target(self) -> bool:
-        return False
-
-    @property
     def _flat_coefficients(self) -> bool:
         return False
 
@@ -547,6 +526,7 @@ class GroupSequenceClassifier(ClassifierMixin, GroupSequenceBase):
         if self.family not in ("auto", "logistic", "softmax"):
             raise SpecError(f"family {self.family!r} is none of 'auto', 'logistic', 'softmax'.")
         self.classes_ = classes = source.classes
+        check_classification_targets(classes)
         if len(classes) < 2:
             raise DataError(f"The target holds 1 class, {classes[0]!r}; at least 2 are needed.")
         if self.family == "logistic" and len(classes) > 2:
@@ -647,15 +627,11 @@ class _RowReader:
         batch = self._read(reader, partition)
         return CoMoments.from_block(batch.values, batch.weight, overwrite=True)
 
-    def glm_sums(
-        self, design: GlmDesign, weights: np.ndarray, reader: Any, partition: Partition
-    ) -> Sums:
-        """Loss and gradient at some weights."""
+    def glm_rows(self, design: GlmDesign, reader: Any, partition: Partition) -> GlmRows:
+        """Return the rows as a generalised linear model sees them."""
         batch = self._read(reader, partition)
-        response = batch.target if self.codes is None else batch.target[0]
-        if design.family != "softmax":
-            response = np.atleast_2d(response)
-        return design.sums(design.rows(batch.features, response, batch.weight), weights)
+        response = batch.target[0] if design.family == "softmax" else batch.target
+        return design.rows(batch.features, response, batch.weight)
 
     def predictions(
         self, model: AnytimePredictor, budget: float | None, reader: Any, partition: Partition

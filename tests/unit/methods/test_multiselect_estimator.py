@@ -9,10 +9,12 @@ import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
+from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -188,7 +190,7 @@ def test_numbers_of_a_job(options, tmp_path):
     assert selector.intercept_ == model["intercept"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def forms(cells, frame, array, parquet, dask_frame):
     """The same data in every form: (X, y)."""
     X, y = cells
@@ -201,6 +203,7 @@ def forms(cells, frame, array, parquet, dask_frame):
         "lists": (X, y.tolist()),
         "objects": (objects, y),
         "frame": (frame, "y"),
+        "arrow": (pa.Table.from_pandas(frame), "y"),
         "frame and labels": (frame.drop(columns="y"), frame["y"]),
         "numbered": (numbered(array, y), "y"),
         "dask array": (chunked, y),
@@ -213,40 +216,24 @@ def forms(cells, frame, array, parquet, dask_frame):
     }
 
 
-FORMS = (
-    "lists",
-    "objects",
-    "frame",
-    "frame and labels",
-    "numbered",
-    "dask array",
-    "dask array and labels",
-    "dask frame",
-    "dask frame and labels",
-    "dask numbered",
-    "parquet",
-    "path",
-)
-
-
 @pytest.mark.parametrize(("model", "budget"), [("projected", BUDGET), ("refit", 3)])
-@pytest.mark.parametrize("form", FORMS)
-def test_numbers_do_not_depend_on_the_form(form, model, budget, forms):
-    array, labels = forms["array"]
+def test_numbers_do_not_depend_on_the_form(model, budget, forms):
+    array, labels = forms.pop("array")
     expected = FeatureMultiSelector(budget, model=model).fit(array, labels)
-    X, y = forms[form]
-    found = FeatureMultiSelector(budget, model=model).fit(X, y)
-    np.testing.assert_array_equal(found.repeats_, expected.repeats_)
-    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-10)
-    np.testing.assert_allclose(found.intercept_, expected.intercept_, rtol=1e-10)
-    predicted, averages = found.predict(X), found.transform(X)
-    assert isinstance(predicted, da.Array) == form.startswith("dask")
-    np.testing.assert_allclose(predicted, expected.predict(array), rtol=1e-10)
-    np.testing.assert_allclose(averages, expected.transform(array), rtol=1e-10)
-    np.testing.assert_allclose(found.score(X, y), expected.score(array, labels), rtol=1e-10)
-    np.testing.assert_allclose(
-        found.holdout_loss(X, y), expected.holdout_loss(array, labels), rtol=1e-9
-    )
+    for form, (X, y) in forms.items():
+        found = FeatureMultiSelector(budget, model=model).fit(X, y)
+        predicted = found.predict(X)
+        assert isinstance(predicted, da.Array) == form.startswith("dask")
+        for one, other in (
+            (found.repeats_, expected.repeats_),
+            (found.coef_, expected.coef_),
+            (found.intercept_, expected.intercept_),
+            (predicted, expected.predict(array)),
+            (found.transform(X), expected.transform(array)),
+            (found.score(X, y), expected.score(array, labels)),
+            (found.holdout_loss(X, y), expected.holdout_loss(array, labels)),
+        ):
+            np.testing.assert_allclose(one, other, rtol=1e-9, err_msg=form)
 
 
 def test_dask_collections_are_never_computed_as_a_whole(dask_frame, array, cells, monkeypatch):
@@ -313,15 +300,18 @@ def test_prediction_averages_the_first_judgments_and_knows_the_mean(cells):
     np.testing.assert_allclose(selector.predict(nothing), selector.estimates_.label_mean)
 
 
-def test_only_selected_attributes_are_needed_in_files(frame, parquet, tmp_path):
+def test_only_selected_attributes_are_needed(frame, parquet, tmp_path):
     selector = FeatureMultiSelector(2).fit(parquet, "y")
     chosen = selector.get_feature_names_out().tolist()
     assert len(chosen) < len(NAMES)
     frame[chosen[::-1]].to_parquet(tmp_path / "new.parquet")
-    new = frame[chosen].reindex(columns=selector.feature_names_in_)
     expected = selector.predict(frame)
-    np.testing.assert_array_equal(selector.predict(tmp_path / "new.parquet"), expected)
-    np.testing.assert_array_equal(selector.predict(new), expected)
+    for new in (
+        tmp_path / "new.parquet",
+        frame[chosen],
+        frame[chosen].reindex(columns=selector.feature_names_in_),
+    ):
+        np.testing.assert_array_equal(selector.predict(new), expected)
     frame[["y"]].to_parquet(tmp_path / "none.parquet")
     with pytest.raises(DataError, match=chosen[0]):
         selector.predict(tmp_path / "none.parquet")
@@ -385,6 +375,24 @@ def test_holdout_loss_is_the_formula_and_borrows_variances(cells):
         selector.repeats_,
     )
     np.testing.assert_allclose(selector.holdout_loss(single, y[40:]), expected, rtol=1e-12)
+
+
+def test_score_is_of_the_repeats_asked_not_of_the_judgments_at_hand():
+    rng = np.random.default_rng(5)
+    truth = rng.normal(size=(3000, 3))
+    X = truth[:, :, None] + rng.normal(size=(3000, 3, 2))
+    y = truth @ [1.0, -1.0, 0.5] + 0.2 * rng.normal(size=3000)
+    selector = FeatureMultiSelector(60).fit(X[:2000], y[:2000])
+    new, labels = X[2000:], y[2000:]
+    draws = truth[2000:, :, None] + rng.normal(size=(1000, 3, selector.repeats_.max()))
+    share = selector.score(new, labels)
+    assert share == pytest.approx(r2_score(labels, selector.predict(draws)), abs=0.03)
+    assert share == pytest.approx(1 - selector.holdout_loss(new, labels) / labels.var())
+    assert share > r2_score(labels, selector.predict(new)) + 0.2
+    grid = {"budget": [2, 6, 60]}
+    assert GridSearchCV(FeatureMultiSelector(1), grid).fit(X, y).best_params_["budget"] == 60
+    at_hand = GridSearchCV(FeatureMultiSelector(1), grid, scoring="neg_mean_squared_error")
+    assert at_hand.fit(X, y).best_params_["budget"] < 60
 
 
 def test_nothing_worth_buying(array):

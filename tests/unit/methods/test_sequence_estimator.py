@@ -144,6 +144,29 @@ def test_the_form_of_the_data_does_not_matter(kind, tmp_path):
         assert model.score(new, target) == pytest.approx(reference.score(frame, y), abs=1e-9)
 
 
+def test_target_and_weights_may_be_columns_of_a_frame():
+    import dask.dataframe as dd
+    import pyarrow as pa
+
+    frame, score, rng = patients()
+    weight = rng.uniform(0.5, 2.0, len(score))
+    whole = frame.assign(risk=score > 0.2, share=score, w=weight)
+    both = ["risk", "share"]
+    for kind, y in (("gaussian", "share"), ("two-targets", both), ("logistic", "risk")):
+        expected = estimator_of(kind).fit(frame, whole[y], weight)
+        given = whole.drop(columns=set(both) - set(np.atleast_1d(y).tolist()))
+        for X in (given, pa.Table.from_pandas(given), dd.from_pandas(given, npartitions=3)):
+            found = estimator_of(kind).fit(X, y, "w")
+            assert found.feature_names_in_.tolist() == frame.columns.tolist()
+            np.testing.assert_allclose(found.coef_path_, expected.coef_path_, rtol=1e-5, atol=1e-7)
+            np.testing.assert_allclose(
+                np.asarray(found.predict(X)), expected.predict(frame), rtol=1e-5
+            )
+            assert found.score(X, y) == pytest.approx(expected.score(frame, whole[y]))
+    with pytest.raises(ValueError, match=r"no column 'risky'.*'risk'"):
+        GroupSequencer().fit(whole, "risky")
+
+
 def test_linear_statistics_agree_to_ten_digits_whatever_the_form(tmp_path):
     frame, score, rng = patients()
     y = targets("gaussian", score, rng)
@@ -315,6 +338,8 @@ def test_an_unknown_category_counts_as_the_mean(tmp_path):
     shares = frame["ward"].value_counts(normalize=True)[["north", "south", "west"]]
     expected = model.predict(known) @ shares.to_numpy()
     assert model.predict(new)[0] == pytest.approx(expected, abs=1e-9)
+    gaps = clone(model).set_params(missing="mean").fit(frame, y)
+    assert gaps.predict(frame[:1].assign(ward=None))[0] == pytest.approx(expected, abs=1e-9)
     write_table(tmp_path / "new.parquet", pa.Table.from_pandas(new, preserve_index=False))
     np.testing.assert_allclose(model.predict(tmp_path), model.predict(new), rtol=1e-12)
 
