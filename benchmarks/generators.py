@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from distfms.data.catalog import Entry, require
+from distfms.data.catalog import CatalogEntry, require
 from distfms.data.synthetic import Recipe
 from distfms.data.synthetic.base import column_names, judged_schema, list_column
 
@@ -198,14 +198,14 @@ def _recipe(expectations: np.ndarray, weights: np.ndarray) -> Recipe:
     )
 
 
-GRAM = Entry(
+GRAM = CatalogEntry(
     "gram",
     "independent standard normals (float64) with a linear target, for timing",
     target="target",
     id=None,
     make=gram,
 )
-RIDGE = Entry(
+RIDGE = CatalogEntry(
     "attribute-efficient-ridge",
     "binary attributes with expectations i^alpha in the Euclidean unit ball, target from a ±1 "
     "vector",
@@ -213,7 +213,7 @@ RIDGE = Entry(
     id=None,
     make=ridge,
 )
-LASSO = Entry(
+LASSO = CatalogEntry(
     "attribute-efficient-lasso",
     "binary attributes with expectations i^alpha, target from a sparse {-1, 0, 1} vector",
     target="target",

@@ -3,12 +3,11 @@
 The paper's last experiment (section 4, Figure 3, bottom) on made-up histograms of slices, 48
 attributes of 8 bins each (``slices`` of ``generators.py``): a training set of m objects with k
 judgments of each attribute costs m·k judgments an attribute. For several constants m·k and several
-k, Full selects repeats for a budget of 30 from such a set; then judgments are added up to the repeats,
-least squares is run on the averages, and the predictor is tested on other objects with as many
-judgments as the repeats say. Prints mean squared test errors over the splits, their standard
-errors, and for which k they are least.
-
-Run with ``OMP_NUM_THREADS=1 python benchmarks/multiselect_repeats.py [--splits N]``.
+k, Full selects repeats for a budget of 30 from such a set; then judgments are added up to the
+repeats, least squares is run on the averages, and the predictor is tested on other objects with as
+many judgments as the repeats say. Prints mean squared test errors over the splits, their standard
+errors, and for which k they are least. Run with ``OMP_NUM_THREADS=1 python
+benchmarks/multiselect_repeats.py [--splits N]``.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distfms.data.catalog import Entry, by_name, require
+from distfms.data.catalog import CatalogEntry, by_name, require
 from distfms.data.write import ShardWriter, writing_to
 from distfms.errors import SpecError, nearest
 
@@ -27,7 +27,7 @@ _CACHE_VARIABLE = "DISTFMS_CACHE"
 _N_SHARDS = 4
 
 
-def folder_name(entry: Entry, options: Mapping[str, Any] | None = None) -> str:
+def folder_name(entry: CatalogEntry, options: Mapping[str, Any] | None = None) -> str:
     """Return the name of an embedded dataset's folder in the cache."""
     content = json.dumps(entry.resolve(options or {}), sort_keys=True).encode()
     return f"{entry.name}-v{entry.version}-{hashlib.sha256(content).hexdigest()[:8]}"
@@ -183,8 +183,8 @@ def _plain(names: list[str], data: np.ndarray, target: str, labels: np.ndarray) 
 
 
 #: Every embedded dataset by name; each is made as one table.
-BUILTIN: dict[str, Entry] = by_name(
-    Entry(
+BUILTIN: dict[str, CatalogEntry] = by_name(
+    CatalogEntry(
         "digits",
         "1797 images of digits; attributes are patches of neighbouring pixels, a judgment is a "
         "random pixel of the patch",
@@ -192,28 +192,28 @@ BUILTIN: dict[str, Entry] = by_name(
         id="image",
         make=_digits,
     ),
-    Entry(
+    CatalogEntry(
         "breast-cancer",
         "569 tumours: ten measures of cell nuclei × mean, error, worst; malignant or not",
         target="malignant",
         id="sample",
         make=_breast_cancer,
     ),
-    Entry(
+    CatalogEntry(
         "diabetes",
         "442 patients: ten baseline measurements; disease progression after a year",
         target="progression",
         id="sample",
         make=_diabetes,
     ),
-    Entry(
+    CatalogEntry(
         "wine",
         "178 wines: thirteen chemical measurements; cultivar 0, 1 or 2",
         target="cultivar",
         id="sample",
         make=_wine,
     ),
-    Entry(
+    CatalogEntry(
         "iris",
         "150 flowers: four measurements in cm; species 0, 1 or 2",
         target="species",

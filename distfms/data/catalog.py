@@ -11,7 +11,7 @@ from distfms.errors import SpecError, nearest
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogEntry:
     """A dataset that can be made.
 
     Attributes
@@ -67,6 +67,6 @@ def require(holds: bool, message: str) -> None:
         raise SpecError(message + ".")
 
 
-def by_name(*entries: Entry) -> dict[str, Entry]:
+def by_name(*entries: CatalogEntry) -> dict[str, CatalogEntry]:
     """Return entries by their names."""
     return {entry.name: entry for entry in entries}

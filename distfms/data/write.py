@@ -14,10 +14,10 @@ import socket
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from distfms.data.row_groups import GroupedFile
+import numpy as np
+
 from distfms.engine.remote import RemotePath
 from distfms.engine.storage import Location, locate, whole_file
 from distfms.engine.storage_errors import unwritable, writing
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 ROW_GROUP_ROWS = 65_536
 ROW_GROUP_BYTES = 32 * 2**20
 ROWS_PER_SHARD = 1_000_000
+
+# A string in a list has no fixed width; the estimate only decides where a row group ends.
+_ASSUMED_WIDTH = 16
 
 _OUR_SUFFIXES = (".parquet", ".json", ".csv")
 
@@ -62,14 +65,12 @@ def write_table(
         If the file cannot be written; nothing is left behind then.
     """
     target = locate(path)
-    with writing(target), whole_file(target) as temporary:
-        file = GroupedFile(temporary, table.schema, row_group_rows, row_group_bytes)
-        try:
-            file.write(table)
-        except BaseException:
-            file.abandon()
-            raise
-        file.close()
+    with (
+        writing(target),
+        whole_file(target) as temporary,
+        GroupedFile(temporary, table.schema, row_group_rows, row_group_bytes) as file,
+    ):
+        file.write(table)
     return target
 
 
@@ -115,132 +116,87 @@ class ShardWriter:
         *,
         overwrite: bool = False,
     ) -> None:
-        _require_positive(rows_per_shard=rows_per_shard, row_group_rows=row_group_rows)
-        _require_positive(row_group_bytes=row_group_bytes)
+        bounds = {"row_group_rows": row_group_rows, "row_group_bytes": row_group_bytes}
+        for name, number in {"rows_per_shard": rows_per_shard, **bounds}.items():
+            if number < 1:
+                raise DataError(f"{name} is {number}; it has to be at least 1.")
         self.folder = Path(folder)
         self.schema = schema
         self.rows_per_shard = rows_per_shard
-        self.n_rows = 0
-        self._bounds = (row_group_rows, row_group_bytes)
-        self._names: list[str] = []
+        self._bounds = bounds
+        self._n_shards = 0
+        self._open = contextlib.ExitStack()
         self._file: GroupedFile | None = None
-        self._closed = False
         check_free(self.folder, overwrite=overwrite)
         self._working = working_folder(self.folder, "partial")
 
     def __enter__(self) -> ShardWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
+    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
+        try:
+            if kind is not None:
+                self._open.__exit__(kind, *error)
+                return
+            with writing_to(self.folder):
+                if self._n_shards == 0:  # a dataset without rows has one shard without rows
+                    self._shard()
+                self._end_shard()
+                _sync(self._working)
+                self._publish()
+        finally:
+            shutil.rmtree(self._working, ignore_errors=True)
 
     def write(self, table: pa.Table) -> None:
         """Append rows.
 
-        Parameters
-        ----------
-        table : pyarrow.Table
-            Of the writer's schema.
-
         Raises
         ------
         DataError
-            If the schema differs or the disk is full.
+            If the schema differs.
+        SpecError, EngineError
+            If they cannot be written.
         """
         if not table.schema.equals(self.schema):
             raise DataError(
                 f"rows for {self.folder} have the columns {_described(table.schema)} where the "
                 f"dataset has {_described(self.schema)}."
             )
-        with self._guarded():
+        with writing_to(self.folder):
             start = 0
             while start < table.num_rows:
-                room = self.rows_per_shard - self._rows_in_shard()
-                piece = table.slice(start, room)
-                self._shard().write(piece)
+                shard = self._shard()
+                piece = table.slice(start, self.rows_per_shard - shard.n_rows)
+                shard.write(piece)
                 start += piece.num_rows
-                self.n_rows += piece.num_rows
-                if self._rows_in_shard() == self.rows_per_shard:
+                if shard.n_rows == self.rows_per_shard:
                     self._end_shard()
 
     def add_file(self, name: str, content: bytes) -> None:
         """Put a small file (metadata, costs) next to the shards.
 
-        Parameters
-        ----------
-        name : str
-            File name ending in ``.json`` or ``.csv``. It begins with an underscore: pyarrow, Dask
-            and Spark take any other file of the folder for a part of the table.
-        content : bytes
+        Its name ends in ``.json`` or ``.csv`` and begins with an underscore: pyarrow, Dask and
+        Spark take any other file of the folder for a part of the table.
         """
         assert name.startswith("_")
         assert name.endswith(_OUR_SUFFIXES)
-        with self._guarded():
+        with writing_to(self.folder):
             path = self._working / name
             path.write_bytes(content)
             _sync(path)
 
-    def close(self) -> tuple[Path, ...]:
-        """Finish the last shard and give the folder its name.
-
-        Returns
-        -------
-        tuple of Path
-            The shards in order. A dataset without rows has one shard without rows.
-        """
-        if not self._closed:
-            with self._guarded():
-                if self._file is not None or not self._names:
-                    self._shard()
-                    self._end_shard()
-                _sync(self._working)
-                self._publish()
-            self._closed = True
-        return tuple(self.folder / name for name in self._names)
-
-    def abort(self) -> None:
-        """Remove everything written so far."""
-        self._closed = True
-        if self._file is not None:
-            self._file.abandon()
-            self._file = None
-        shutil.rmtree(self._working, ignore_errors=True)
-
-    @contextlib.contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """Leave nothing behind when writing fails, and say why it did."""
-        if self._closed:
-            raise DataError(f"the writer of {self.folder} is closed already.")
-        try:
-            with writing_to(self.folder):
-                yield
-        except BaseException:
-            self.abort()
-            raise
-
-    def _rows_in_shard(self) -> int:
-        return self._file.n_rows if self._file is not None else 0
-
     def _shard(self) -> GroupedFile:
         if self._file is None:
-            name = f"part-{len(self._names):05d}.parquet"
-            self._names.append(name)
-            self._file = GroupedFile(self._working / name, self.schema, *self._bounds)
+            path = self._working / f"part-{self._n_shards:05d}.parquet"
+            self._n_shards += 1
+            self._file = self._open.enter_context(GroupedFile(path, self.schema, **self._bounds))
         return self._file
 
     def _end_shard(self) -> None:
-        assert self._file is not None
-        self._file.close()
-        _sync(self._file.path)
-        self._file = None
+        if self._file is not None:
+            path, self._file = self._file.path, None
+            self._open.close()
+            _sync(path)
 
     def _publish(self) -> None:
         """Rename; an old dataset is moved out of the way first and removed last."""
@@ -254,14 +210,79 @@ class ShardWriter:
             shutil.rmtree(old, ignore_errors=True)
 
 
-def check_free(folder: Path, *, overwrite: bool) -> None:
-    """See that a dataset can be put at ``folder``.
+class GroupedFile:
+    """One Parquet file whose row groups end where rows or bytes reach their bound.
+
+    Where they end depends on the rows only, as partitions follow them and sums follow partitions.
 
     Parameters
     ----------
-    folder : Path
-    overwrite : bool
-        Whether a dataset that is there may be replaced.
+    path : Path
+        Local; in place of an existing file.
+    schema : pyarrow.Schema
+    row_group_rows, row_group_bytes : int
+        Upper bounds; one row always fits.
+    """
+
+    def __init__(
+        self, path: Path, schema: pa.Schema, row_group_rows: int, row_group_bytes: int
+    ) -> None:
+        import pyarrow.parquet as pq
+
+        self.path = path
+        self.n_rows = 0
+        self._max_rows = row_group_rows
+        self._max_bytes = row_group_bytes
+        self._pending: list[pa.Table] = []
+        self._pending_rows = 0
+        self._pending_bytes = 0
+        self._writer = pq.ParquetWriter(str(path), schema, **parquet_options(schema))
+
+    def __enter__(self) -> GroupedFile:
+        return self
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows; full row groups go to disk."""
+        ends = np.cumsum(_row_bytes(table))
+        start = 0
+        while start < table.num_rows:
+            taken = int(ends[start - 1]) if start else 0
+            limit = taken + self._max_bytes - self._pending_bytes
+            fits = int(np.searchsorted(ends, limit, side="right"))
+            n_rows = min(fits - start, self._max_rows - self._pending_rows)
+            if n_rows <= 0 and self._pending_rows:
+                self._flush()
+                continue
+            n_rows = max(n_rows, 1)
+            self._pending.append(table.slice(start, n_rows))
+            self._pending_rows += n_rows
+            self._pending_bytes += int(ends[start + n_rows - 1]) - taken
+            start += n_rows
+        self.n_rows += table.num_rows
+        if self._pending_rows == self._max_rows:
+            self._flush()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._flush()
+            self._writer.close()
+            return
+        # Closing writes the footer, which fails for the reason why the file is not wanted.
+        with contextlib.suppress(Exception):
+            self._writer.close()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if self._pending_rows:
+            group = pa.concat_tables(self._pending)
+            self._pending = []
+            self._writer.write_table(group, row_group_size=group.num_rows)
+            self._pending_rows = self._pending_bytes = 0
+
+
+def check_free(folder: Path, *, overwrite: bool) -> None:
+    """See that a dataset can be put at ``folder``, in place of another if that is allowed.
 
     Raises
     ------
@@ -287,20 +308,10 @@ def check_free(folder: Path, *, overwrite: bool) -> None:
 
 
 def working_folder(target: Path, purpose: str) -> Path:
-    """Make a hidden folder next to ``target``, on the same disk, and clear stale ones.
+    """Make a hidden folder next to ``target``, on the same disk, and return it.
 
-    Parameters
-    ----------
-    target : Path
-        What will be there in the end.
-    purpose : str
-        Goes into the name.
-
-    Returns
-    -------
-    Path
-        An empty folder. Those of the same purpose left by processes of this machine that are no
-        longer there are removed.
+    Those of the same purpose left by processes of this machine that are no longer there are
+    removed.
 
     Raises
     ------
@@ -332,12 +343,7 @@ def _is_running(process: int) -> bool:
 
 @contextlib.contextmanager
 def writing_to(target: Path) -> Iterator[None]:
-    """Tell a failed write as one paragraph.
-
-    Parameters
-    ----------
-    target : Path
-        What the user asked for, which the message names.
+    """Explain a failed write in one paragraph that names the target.
 
     Raises
     ------
@@ -359,11 +365,60 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _require_positive(**numbers: int) -> None:
-    for name, number in numbers.items():
-        if number < 1:
-            raise DataError(f"{name} is {number}; it has to be at least 1.")
-
-
 def _described(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name}: {field.type}" for field in schema)
+
+
+def parquet_options(schema: pa.Schema) -> dict[str, Any]:
+    """Return options of ``pyarrow.parquet.ParquetWriter`` for a schema.
+
+    Floats (also those in lists) have BYTE_STREAM_SPLIT, all else the writer's dictionary.
+    """
+    import pyarrow.types as pt
+
+    leaves = [leaf for field in schema for leaf in _leaves(field.name, field.type)]
+    floats = [path for path, kind in leaves if pt.is_float32(kind) or pt.is_float64(kind)]
+    others = [path for path, kind in leaves if path not in set(floats)]
+    return {
+        "compression": "zstd",
+        "use_dictionary": others or False,
+        "column_encoding": dict.fromkeys(floats, "BYTE_STREAM_SPLIT") or None,
+    }
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """Parquet paths of the primitive columns below a field."""
+    import pyarrow.types as pt
+
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    elif pt.is_struct(kind):
+        for field in kind:
+            yield from _leaves(f"{path}.{field.name}", field.type)
+    else:
+        yield path, kind
+
+
+def _row_bytes(table: pa.Table) -> np.ndarray:
+    """Uncompressed bytes of each row, (n_rows,) int64."""
+    import pyarrow.compute as pc
+    import pyarrow.types as pt
+
+    n_bytes = np.zeros(table.num_rows, dtype=np.int64)
+    for column in table.columns:
+        kind = column.type
+        if pt.is_list(kind) or pt.is_large_list(kind):
+            lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+            n_bytes += lengths * _width(kind.value_type) + 4
+        elif pt.is_string(kind) or pt.is_large_string(kind) or pt.is_binary(kind):
+            n_bytes += pc.fill_null(pc.binary_length(column), 0).to_numpy()
+        else:
+            n_bytes += _width(kind)
+    return n_bytes
+
+
+def _width(kind: pa.DataType) -> int:
+    try:
+        return max(1, kind.bit_width // 8)
+    except ValueError:
+        return _ASSUMED_WIDTH

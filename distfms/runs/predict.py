@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from distfms.data.dataset import ParquetDataset, open_dataset
-from distfms.data.row_groups import parquet_options
+from distfms.data.write import parquet_options
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.executors import make_executor
 from distfms.engine.memory import counted

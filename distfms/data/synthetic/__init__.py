@@ -10,14 +10,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from distfms.data.catalog import Entry, by_name
+from distfms.data.catalog import CatalogEntry, by_name
 from distfms.data.synthetic import groups, judged
 from distfms.data.synthetic.base import Recipe, generate
 from distfms.errors import SpecError, nearest
 
 #: Every generator by name.
-GENERATORS: dict[str, Entry] = by_name(
-    Entry(
+GENERATORS: dict[str, CatalogEntry] = by_name(
+    CatalogEntry(
         "judgments",
         "objects with correlated latent attributes, a linear label and noisy judgments; the true "
         "covariances are written next to the data",
@@ -25,7 +25,7 @@ GENERATORS: dict[str, Entry] = by_name(
         id="object",
         make=judged.judgments,
     ),
-    Entry(
+    CatalogEntry(
         "correlated-groups",
         "groups of correlated columns with costs (_costs.csv), some of which make the target",
         target="target",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distfms.data.catalog import Entry, require
+from distfms.data.catalog import CatalogEntry, require
 from distfms.data.write import ROWS_PER_SHARD, ShardWriter
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Recipe:
 
 
 def generate(
-    generator: Entry,
+    generator: CatalogEntry,
     out: str | os.PathLike[str],
     rows: int,
     *,
@@ -73,7 +73,7 @@ def generate(
 
     Parameters
     ----------
-    generator : Entry
+    generator : CatalogEntry
         Its ``make(rng, **options)`` returns a :class:`Recipe`.
     out : path
         Folder; gets ``part-*.parquet``, ``_metadata.json`` (options and truth), and the further

@@ -110,7 +110,7 @@ def test_same_shards_however_the_rows_come(tmp_path: Path, table: pa.Table) -> N
             for rows in cuts:
                 writer.write(table.slice(start, rows))
                 start += rows
-        shards = writer.close()
+        shards = sorted((tmp_path / name).iterdir())
         contents.append([shard.read_bytes() for shard in shards])
         assert [shard.name for shard in shards] == [f"part-0000{j}.parquet" for j in range(4)]
         assert [pq.ParquetFile(s).metadata.num_rows for s in shards] == [300, 300, 300, 100]
@@ -152,7 +152,7 @@ def test_killed_writer_is_swept_up_by_the_next(tmp_path: Path, table: pa.Table) 
         import os, sys, pyarrow as pa
         from distfms.data.write import ShardWriter
         table = pa.table({"x": [1.0, 2.0, 3.0]})
-        ShardWriter(sys.argv[1], table.schema, 1).write(table)
+        ShardWriter(sys.argv[1], table.schema, 1).__enter__().write(table)
         os.kill(os.getpid(), 9)
     """
     out = tmp_path / "out"
@@ -166,11 +166,11 @@ def test_killed_writer_is_swept_up_by_the_next(tmp_path: Path, table: pa.Table) 
 
 
 def test_working_folder_of_a_live_writer_stays(tmp_path: Path, table: pa.Table) -> None:
-    first = ShardWriter(tmp_path / "out", table.schema)
-    first.write(table)
-    second = ShardWriter(tmp_path / "out", table.schema)
-    second.abort()
-    assert first.close()[0].exists()
+    with ShardWriter(tmp_path / "out", table.schema) as first:
+        first.write(table)
+        with pytest.raises(RuntimeError), ShardWriter(tmp_path / "out", table.schema):
+            raise RuntimeError("stop")
+    assert everything_in(tmp_path) == ["out", "out/part-00000.parquet"]
 
 
 def test_taken_folder(tmp_path: Path, table: pa.Table) -> None:
@@ -192,7 +192,8 @@ def test_overwriting_spares_what_is_no_dataset(tmp_path: Path, table: pa.Table) 
 
 
 def test_no_rows_keep_the_schema(tmp_path: Path, table: pa.Table) -> None:
-    ShardWriter(tmp_path / "out", table.schema).close()
+    with ShardWriter(tmp_path / "out", table.schema):
+        pass
     assert pq.read_table(tmp_path / "out").schema.equals(table.schema)
 
 
