@@ -188,6 +188,36 @@ def _changed(partition: Partition) -> DataError:
 
 
 @dataclass(frozen=True)
+class TableReader:
+    """Reads a table in memory as a :class:`PartitionReader` reads a partition of a file."""
+
+    table: pa.Table
+
+    @property
+    def reader(self) -> TableReader:
+        """Itself."""
+        return self
+
+    @property
+    def piece(self) -> tuple[TableReader, Partition]:
+        """Itself and its only partition, the whole table."""
+        n_rows, n_bytes = self.table.num_rows, self.table.nbytes
+        return self, Partition(0, "X", "X", (0,), n_rows, n_bytes, 0, 0, "", "")
+
+    def read(self, partition: Partition, columns: Sequence[str]) -> pa.Table:
+        """Return columns, in the order given."""
+        return self.table.select(list(columns))
+
+    def column_tables(self, partition: Partition, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield the columns, all at once: they are in memory anyway."""
+        yield self.read(partition, columns)
+
+    def locate_row(self, partition: Partition, position: int) -> str:
+        """Return where a row is, as text."""
+        return f"first at row {position}"
+
+
+@dataclass(frozen=True)
 class ParquetDataset:
     """Parquet files read as one table; made by :func:`open_dataset`, picklable.
 
@@ -378,5 +408,6 @@ __all__ = [
     "Partition",
     "PartitionReader",
     "PartitionSource",
+    "TableReader",
     "open_dataset",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any, Literal, TypeVar
@@ -22,7 +22,7 @@ from sklearn.utils.validation import validate_data
 
 from distfms.data.batches import ColumnPlan
 from distfms.data.categories import Categories, scan_categories
-from distfms.data.dataset import MAX_BYTES, MAX_ROWS, Partition, open_dataset
+from distfms.data.dataset import MAX_BYTES, MAX_ROWS, Partition, TableReader, open_dataset
 from distfms.data.roles import require_columns
 from distfms.engine.executors import LocalExecutor
 from distfms.engine.graph import Unit
@@ -50,21 +50,11 @@ def kind_of(X: Any) -> Kind:
 
 
 def as_frame(X: Any) -> Any:
-    """Return a frame in memory as one of pandas, a Dask frame as it is.
-
-    Raises
-    ------
-    DataError
-        If two columns have one name.
-    """
+    """Return a frame in memory as one of pandas, a Dask frame as it is."""
     import pandas as pd
 
     if kind_of(X) == "frame" and not isinstance(X, pd.DataFrame):
         X = pa.table(X).to_pandas(types_mapper=pd.ArrowDtype)
-    names = [str(label) for label in X.columns]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise DataError(f"X has several columns named {', '.join(map(repr, twice))}.")
     return X
 
 
@@ -83,36 +73,6 @@ def in_memory(X: Any, values: Any) -> np.ndarray | None:
         X = as_frame(X)
         values = X[values] if _column_names(X, values) else values
     return np.asarray(values.compute() if kind_of(values).startswith("dask") else values)
-
-
-@dataclass(frozen=True)
-class TableReader:
-    """Reads a table in memory as :class:`~distfms.data.dataset.PartitionReader` reads a file."""
-
-    table: pa.Table
-
-    @property
-    def reader(self) -> TableReader:
-        """Itself."""
-        return self
-
-    @property
-    def piece(self) -> tuple[TableReader, Partition]:
-        """Itself and its only partition, the whole table."""
-        n_rows, n_bytes = self.table.num_rows, self.table.nbytes
-        return self, Partition(0, "X", "X", (0,), n_rows, n_bytes, 0, 0, "", "")
-
-    def read(self, partition: Partition, columns: Sequence[str]) -> pa.Table:
-        """Return some of the columns."""
-        return self.table.select(list(columns))
-
-    def column_tables(self, partition: Partition, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield the columns, all at once."""
-        yield self.read(partition, columns)
-
-    def locate_row(self, partition: Partition, position: int) -> str:
-        """Return where a row is, as text."""
-        return f"first at row {position}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,6 +271,11 @@ def open_source(
     DataError, ValueError
         If X is of no use, or y or the weights do not fit it.
     """
+    if reset and y is None:
+        raise DataError(
+            f"This {type(estimator).__name__} estimator requires y to be passed, but the target y "
+            "is None: give values, or the name of their column."
+        )
     kind, tags = kind_of(X), get_tags(estimator)
     known = () if like is None else like.columns
     types = {column.name: pa.string() if column.levels else pa.float64() for column in known}
@@ -512,7 +477,7 @@ def _frame_table(rows: Any, types: Types) -> pa.Table:
     try:
         table = pa.Table.from_pandas(rows, preserve_index=False)
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise DataError(f"A column of X holds values of several kinds: {error}") from error
+        raise DataError(f"X cannot be read as a table: {error}") from error
     for position, field in enumerate(table.schema):
         wanted = field.type
         if pat.is_null(wanted):

@@ -224,20 +224,15 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
             judgments and no given internal variance.
         """
         self._check_parameters()
-        if y is None:
-            raise DataError(
-                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
-                "is None: give labels, or the name of their column."
-            )
         source = open_source(self, _framed(X), y, sample_weight, reset=True)
-        reader = _fitted_reader(source, tuple(self.exclude))
+        reader = _ObjectReader.of(source, exclude=self.exclude if source.named else ())
         statistics = source.reduce(reader.statistics)
         self._select(statistics, reader.layout.names if source.named else None)
         self._roles = source.taken
         selected = reader.taken(self.get_support(indices=True))
         self._columns = TrainedColumns.of(selected.layout, source.schema.names)
         if self.model == "refit" and selected.layout.names:
-            averages = source.reduce(partial(selected.averages, self.repeats_[self.repeats_ > 0]))
+            averages = source.reduce(partial(selected.averages, self._model.repeats))
             self._set_model(refit(averages, self._names, self.repeats_, ridge=self.ridge))
         return self
 
@@ -300,6 +295,14 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
 
     def _set_model(self, model: LinearModel) -> None:
         self.coef_, self.intercept_ = model.weights, float(model.intercept)
+        support = self.get_support(indices=True)
+        self._model = LinearModel(
+            tuple(self._names[a] for a in support),
+            self.repeats_[support],
+            self.coef_[support],
+            self.intercept_,
+            self.estimates_.means[support],
+        )
 
     # --- applying ---
 
@@ -319,15 +322,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
             A lazy Dask array for Dask collections.
         """
         source, reader = self._apply(X)
-        support = self.get_support(indices=True)
-        model = LinearModel(
-            reader.layout.names,
-            self.repeats_[support],
-            self.coef_[support],
-            self.intercept_,
-            self.estimates_.means[support],
-        )
-        return source.stack(partial(reader.predictions, model))
+        return source.stack(partial(reader.predictions, self._model))
 
     @as_job
     def transform(self, X: Any) -> Any:
@@ -344,9 +339,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
             collections. ``transform(X) @ coef_[get_support()] + intercept_`` is ``predict(X)``.
         """
         source, reader = self._apply(X)
-        support = self.get_support(indices=True)
-        means = partial(reader.means, self.repeats_[support], self.estimates_.means[support])
-        return source.stack(means, (support.size,))
+        return source.stack(partial(reader.means, self._model), (len(self._model.names),))
 
     @as_job
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
@@ -393,16 +386,13 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
 
     def _holdout(self, X: Any, y: Any, sample_weight: Any) -> tuple[JudgmentEstimates, float]:
         source, reader = self._apply(X, y, sample_weight)
-        support = self.get_support(indices=True)
+        support, model = self.get_support(indices=True), self._model
         held_out = source.reduce(reader.statistics)
-        names = tuple(self._names[a] for a in support)
-        known = _known_variance(self.internal_variance, self._names)
-        given = np.full(support.size, np.nan) if known is None else known[support]
+        given = _known_variance(self.internal_variance, self._names)[support]
         lacking = np.isnan(given) & (held_out.n_repeated == 0)
         given = np.where(lacking, self.estimates_.v[support], given)
-        estimates = held_out.estimates(given, names)
-        coef, repeats = self.coef_[support], self.repeats_[support]
-        return estimates, holdout_loss(estimates, coef, self.intercept_, repeats)
+        estimates = held_out.estimates(given, model.names)
+        return estimates, holdout_loss(estimates, model.weights, model.intercept, model.repeats)
 
     @as_job
     def acquisition_plan(self, X: Any, ids: Any = None) -> pd.DataFrame:
@@ -432,9 +422,8 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
             ids = X.index
         if ids is not None and len(ids) != len(counts):
             raise DataError(f"There are {len(counts)} objects but {len(ids)} ids.")
-        support = self.get_support(indices=True)
-        names, costs = [self._names[a] for a in support], self.problem_.costs[support]
-        plan = acquisition_plan(counts, self.repeats_[support], costs, names, ids)
+        model, costs = self._model, self.problem_.costs[self.repeats_ > 0]
+        plan = acquisition_plan(counts, model.repeats, costs, model.names, ids)
         return pd.DataFrame(plan.columns())
 
     # --- the path ---
@@ -498,22 +487,19 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
     ) -> tuple[Source, _ObjectReader]:
         """Objects to apply the model to, and what reads their selected attributes."""
         check_is_fitted(self)
-        named = hasattr(self, "feature_names_in_")
-        support = self.get_support(indices=True)
-        names = [self._names[a] for a in support]
         source = open_source(self, _framed(X), y, sample_weight, ignored=self._roles)
-        left = {*source.target, source.weight, id}
-        columns = [c for c in source.schema.names if c not in left]
+        named, names = hasattr(self, "feature_names_in_"), self._model.names
+        available = [c for c in source.schema.names if c not in {*source.taken, id}]
         if source.kind == "parquet" and named:
-            columns = self._columns.find(names, columns) or columns
-            reader = _ObjectReader.of(source, columns, id)
-            return source, reader.named(names)
-        excluded = [c for c in columns if any(fnmatchcase(c, e) or c == e for e in self.exclude)]
-        reader = _ObjectReader.of(source, [c for c in columns if c not in excluded], id)
+            columns = self._columns.find(names, available) or ["*"]
+            return source, _ObjectReader.of(source, columns, id=id).named(names)
+        exclude = [p for p in self.exclude if any(c == p or fnmatchcase(c, p) for c in available)]
+        reader = _ObjectReader.of(source, exclude=exclude, id=id)
         found = reader.layout.names
         check_columns(self, found if source.named else None, len(found), needed=names)
-        by_name = named and source.named
-        return source, reader.named(names) if by_name else reader.taken(support)
+        if named and source.named:
+            return source, reader.named(names)
+        return source, reader.taken(self.get_support(indices=True))
 
 
 @dataclass(frozen=True)
@@ -530,16 +516,29 @@ class _ObjectReader:
     roles: Roles
 
     @classmethod
-    def of(cls, source: Source, columns: Sequence[str], id: str | None = None) -> _ObjectReader:
+    def of(
+        cls,
+        source: Source,
+        columns: Sequence[str] = ("*",),
+        *,
+        exclude: Sequence[str] = (),
+        id: str | None = None,
+    ) -> _ObjectReader:
         """Read the attributes that some columns hold."""
-        roles = resolve_roles(
-            source.schema,
-            target=source.target,
-            features=columns,
-            weight=source.weight,
-            id=id,
-            judgments=True,
-        )
+        own: dict[str, Any] = {
+            "target": source.target,
+            "weight": source.weight,
+            "id": id,
+            "judgments": True,
+        }
+        try:
+            roles = resolve_roles(source.schema, features=columns, exclude=tuple(exclude), **own)
+        except DataError as error:
+            hint = (
+                " (Dask turns lists into text unless a frame is made with its option "
+                "dataframe.convert-string off.)"
+            )
+            raise DataError(f"{error}{hint if source.lazy else ''}") from error
         return cls(detect_layout(source.schema, roles), roles)
 
     def named(self, names: Sequence[str]) -> _ObjectReader:
@@ -561,15 +560,13 @@ class _ObjectReader:
         batch, label = self._labelled(reader, partition)
         return refit_statistics(batch.attributes, label, repeats, batch.weight)
 
-    def means(
-        self, repeats: np.ndarray, fill: np.ndarray, reader: Any, partition: Partition
-    ) -> np.ndarray:
-        """Average the first judgments, shape (n, d); `fill` where there is none."""
+    def means(self, model: LinearModel, reader: Any, partition: Partition) -> np.ndarray:
+        """Average the first judgments, shape (n, d); the training mean where there is none."""
         batch = self._read(reader, partition)
-        out = np.empty((batch.n_rows, repeats.size))
+        out = np.empty((batch.n_rows, len(model.names)))
         for a, ragged in enumerate(batch.attributes):
-            column = ragged.first(int(repeats[a])).means()
-            out[:, a] = np.where(np.isnan(column), fill[a], column)
+            column = ragged.first(int(model.repeats[a])).means()
+            out[:, a] = np.where(np.isnan(column), model.means[a], column)
         return out
 
     def predictions(self, model: LinearModel, reader: Any, partition: Partition) -> np.ndarray:
@@ -595,26 +592,6 @@ class _ObjectReader:
         return read_judgments(reader, partition, self.layout, self.roles)
 
 
-def _fitted_reader(source: Source, exclude: tuple[str, ...]) -> _ObjectReader:
-    """Read all columns without another role."""
-    try:
-        roles = resolve_roles(
-            source.schema,
-            target=source.target,
-            exclude=exclude if source.kind != "array" else (),
-            weight=source.weight,
-            judgments=True,
-        )
-    except DataError as error:
-        if not source.lazy:
-            raise
-        raise DataError(
-            f"{error} (Dask turns lists into text unless a frame is made with its option "
-            "dataframe.convert-string off.)"
-        ) from error
-    return _ObjectReader(detect_layout(source.schema, roles), roles)
-
-
 def _framed(X: Any) -> Any:
     """Nested lists of judgments as a frame without names; anything else as it is."""
     lists = (list, tuple, np.ndarray)
@@ -631,37 +608,17 @@ def _framed(X: Any) -> Any:
     return pd.DataFrame({a: pd.Series(cells, dtype=object) for a, cells in columns})
 
 
-def _known_variance(given: Any, names: Sequence[str]) -> np.ndarray | None:
-    """Give every attribute its known internal variance.
-
-    Parameters
-    ----------
-    given : float, array-like of shape (d,), mapping, or None
-    names : sequence of str, length d
-
-    Returns
-    -------
-    ndarray of shape (d,), or None
-        NaN where it is to be estimated; None if it is everywhere.
-
-    Raises
-    ------
-    SpecError
-        A name is unknown, or the number of values is not d.
-    """
-    if given is None:
-        return None
+def _known_variance(given: Variances, names: Sequence[str]) -> np.ndarray:
+    """Known internal variances of all attributes, NaN where they are to be estimated."""
     if isinstance(given, Mapping):
         unknown = [name for name in given if name not in names]
         if unknown:
             raise SpecError(
-                f"internal_variance names {unknown[0]!r}, which is no attribute of the data: "
+                f"internal_variance names {unknown[0]!r}, which is not an attribute of the data: "
                 f"{', '.join(names[:12])}."
             )
-        return np.array([given.get(name, np.nan) for name in names], dtype=float)
-    values = np.asarray(given, dtype=float)
-    if values.ndim == 0:
-        return np.full(len(names), float(values))
-    if values.shape != (len(names),):
+        given = [given.get(name, np.nan) for name in names]
+    values = np.asarray(np.nan if given is None else given, dtype=float)
+    if values.shape not in ((), (len(names),)):
         raise SpecError(f"There are {len(names)} attributes but {values.size} internal variances.")
-    return values.copy()
+    return np.array(np.broadcast_to(values, len(names)))

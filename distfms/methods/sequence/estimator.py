@@ -104,11 +104,6 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         """
         if self.missing not in ("error", "mean"):
             raise SpecError(f"missing is {self.missing!r}; choose 'error' or 'mean'.")
-        if y is None:
-            raise DataError(
-                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
-                "is None: give values, or the name of their column."
-            )
         # One BLAS thread, as in a job: the same bits, and no slower on batches of this size.
         with single_threaded_blas():
             source = open_source(self, X, y, sample_weight, reset=True)
