@@ -71,14 +71,6 @@ def _complain(line: str) -> None:
     Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
 
 
-def _load(spec: Path, sets: list[str] | None, engine: str | None, address: str | None) -> Any:
-    from distfms.runs.job_spec import load_spec
-
-    overrides = [f"engine.kind={engine}"] if engine else []
-    overrides += [f'engine.address="{address}"'] if address else []
-    return load_spec(spec, [*overrides, *(sets or [])])
-
-
 def _storage(assignments: list[str] | None) -> dict[str, Any]:
     from distfms.spec import set_dotted
 
@@ -92,14 +84,13 @@ def check(spec: Spec, set_: Sets = None) -> None:
     Only the files' footers are read; judgments in long form are converted, once.
     """
     from distfms.runs.driver import prepare
-    from distfms.runs.job_spec import require_lasting
+    from distfms.runs.job_spec import load_spec
 
-    prepared = prepare(_load(spec, set_, None, None), _say)
-    require_lasting(prepared.spec.place())
+    prepared = prepare(load_spec(spec, set_ or ()), _say)
     for label, text in prepared.describe().items():
         _say(f"{label}: {text}")
     projection = prepared.projection()
-    for line in projection.lines(prepared.spec.place() / prepared.spec.name):
+    for line in projection.lines(prepared.root / prepared.spec.name):
         _say(line)
     projection.require()
     _say("The spec is in order.")
@@ -121,18 +112,11 @@ def run(
     set_: Sets = None,
 ) -> None:
     """Run a job. The same command goes on where a killed run stopped."""
-    from distfms.runs.driver import run_job
-    from distfms.runs.events import open_log
-    from distfms.runs.finished import headline
-    from distfms.runs.interrupts import orderly_end
-    from distfms.runs.job_spec import require_lasting
+    from distfms.runs.entry import run_spec
 
-    with orderly_end(_complain), open_log(log, _say) as (say, progress):
-        loaded = _load(spec, set_, engine, address)
-        require_lasting(loaded.place(out))
-        result = run_job(loaded, out=out, say=say, progress=progress)
-    say(headline(result.folder))
-    say(f"Report: {result.folder / 'report.html'}")
+    sets = [f"engine.kind={engine}"] if engine else []
+    sets += [f'engine.address="{address}"'] if address else []
+    run_spec(str(spec), [*sets, *(set_ or ())], log, _say, _complain, out=out)
 
 
 @app.command()
@@ -200,11 +184,10 @@ def submit(
 ) -> None:
     """Submit a job to a Ray cluster. The same command goes on where a killed job stopped."""
     from distfms.runs import ray_head
-    from distfms.runs.job_spec import require_lasting
+    from distfms.runs.job_spec import load_spec
     from distfms.runs.submit import follow, submit
 
-    loaded = _load(spec, set_, None, None)
-    require_lasting(loaded.place())
+    loaded = load_spec(spec, set_ or ())
     url = ray_head.dashboard_url(address)
     client = ray_head.connect(url, insecure=insecure, say=_say)
     id = submit(client, url, loaded, local=ray_head.is_loopback(url), say=_say)

@@ -72,6 +72,11 @@ class Inputs:
     test: ParquetDataset | None
     section: DataSection
 
+    @property
+    def datasets(self) -> list[ParquetDataset]:
+        """Return both, or the one there is."""
+        return [self.train] if self.test is None else [self.train, self.test]
+
 
 class Context(Protocol):
     """What a stage may use while it runs."""

@@ -79,7 +79,7 @@ class RowJob(StatisticsJob):
             lambda dataset, held_out: CategoryReader(dataset.reader, self.categorical)
         )
         levels = require_levels(bundle["categories"].train())
-        datasets = [d for d in (self.inputs.train, self.inputs.test) if d is not None]
+        datasets = self.inputs.datasets
         for text in identifier_remarks(levels, sum(d.n_rows for d in datasets)):
             context.note(text)
         return {CATEGORIES: {"levels": levels}}

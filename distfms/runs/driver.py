@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,8 @@ class Prepared:
     Attributes
     ----------
     spec : JobSpec
+    root : Path or RemotePath
+        Place of all runs.
     opened : Opened
     method : Method
     job : Job
@@ -67,6 +70,7 @@ class Prepared:
     """
 
     spec: JobSpec
+    root: Location
     opened: Opened
     method: Method
     job: Job
@@ -87,9 +91,7 @@ class Prepared:
 
     def local_files(self) -> list[str]:
         """Return the files that every worker has to see; what is on object storage is left out."""
-        inputs = self.opened.inputs
-        datasets = [d for d in (inputs.train, inputs.test) if d is not None]
-        paths = [file.path for dataset in datasets for file in dataset.files]
+        paths = [file.path for dataset in self.opened.inputs.datasets for file in dataset.files]
         return [path for path in paths if Path(path).exists()]
 
 
@@ -100,13 +102,16 @@ def prepare(spec: JobSpec, say: Say = _silent) -> Prepared:
     ------
     SpecError, DataError
     """
-    opened = open_inputs(spec, say)
+    root = spec.place()
+    opened = open_inputs(spec, root, say)
     method, identity = load_method(spec.method), spec.identity(opened.fingerprints)
+    tuning = None
     if spec.tune is None:
         job = method.make_job(spec.options, opened.inputs, spec.seed)
-        return Prepared(spec, opened, method, job, identity)
-    tuning = Tuning.of(method, spec.options, opened.inputs, spec.seed, spec.tune)
-    return Prepared(spec, opened, method, tuning.job, identity, tuning)
+    else:
+        tuning = Tuning.of(method, spec.options, opened.inputs, spec.seed, spec.tune)
+        job = tuning.job
+    return Prepared(spec, root, opened, method, job, identity, tuning)
 
 
 @dataclass(frozen=True)
@@ -178,14 +183,13 @@ def run_job(
         with run.locked(), Recorder(run, say, progress) as record:
             try:
                 resumed = _begin(run, prepared, record, executor)
-                cache = spec.place() / ".partials" if projection.cached else None
                 context = RunContext(
                     seed=spec.seed,
                     inputs=prepared.opened.inputs,
                     run=run,
                     executor=executor,
                     retry=RetryPolicy(attempts=engine.retries + 1, timeout_s=engine.timeout_s),
-                    cache=cache,
+                    cache=prepared.root / ".partials" if projection.cached else None,
                     record=record,
                     value_bytes=projection.memory.value_bytes,
                 )
@@ -203,29 +207,23 @@ def _end_badly(run: RunFolder, error: Exception, made: Sequence[Location]) -> bo
 
     Returns whether the folder stays and is this driver's.
     """
-    if isinstance(run.path, RemotePath):
-        # The storage itself may be what failed.
-        with suppress(DistfmsError):
-            return not hangs(error) and _note_failure(run, error, made)
+    # The storage itself may be what failed.
+    if isinstance(run.path, RemotePath) and hangs(error):
         return False
-    return _note_failure(run, error, made)
-
-
-def _note_failure(run: RunFolder, error: Exception, made: Sequence[Location]) -> bool:
-    found = run.manifest()
-    if found and not run.holds_claim():
-        return False
-    refused = isinstance(error, DistfmsError) and error.exit_code == 2
-    if found and (found.get("stages") or run.path not in made or not refused):
-        text = str(error) or type(error).__name__
-        with suppress(DistfmsError):
-            run.update(status="failed", error=text)
-        return True
-    if run.path in made:
-        remove_tree(run.path)
-        for folder in made[1:]:
-            with suppress(OSError):
-                Path(str(folder)).rmdir()
+    with suppress(DistfmsError):
+        found = run.manifest()
+        if found and not run.holds_claim():
+            return False
+        refused = isinstance(error, DistfmsError) and error.exit_code == 2
+        if found and (found.get("stages") or run.path not in made or not refused):
+            with suppress(DistfmsError):
+                run.update(status="failed", error=str(error) or type(error).__name__)
+            return True
+        if run.path in made:
+            remove_tree(run.path)
+            for folder in made[1:]:
+                with suppress(OSError):
+                    Path(str(folder)).rmdir()
     return False
 
 
@@ -244,7 +242,7 @@ def choose_folder(prepared: Prepared, out: str | Path | None) -> Location:
         with reading(asked):
             _refuse_foreign(asked, prepared.identity)
         return asked
-    base = prepared.spec.place() / prepared.spec.name
+    base = prepared.root / prepared.spec.name
     with reading(base):
         return _unfinished_or_new(base, prepared.identity)
 
@@ -326,38 +324,25 @@ def _begin(run: RunFolder, prepared: Prepared, record: Recorder, executor: Execu
 
 
 def _describe_inputs(inputs: Inputs) -> dict[str, Any]:
-    datasets = [d for d in (inputs.train, inputs.test) if d is not None]
-    files: dict[str, dict[str, Any]] = {}
-    for dataset in datasets:
-        # Name and footer tell a folder that was moved or renamed from other data.
-        footers = {file.path: file.footer for file in dataset.files}
-        for part in dataset.partitions:
-            entry = files.setdefault(
-                part.path,
-                {
-                    "path": part.path,
-                    "name": part.name,
-                    "footer": footers[part.path],
-                    "n_rows": 0,
-                    "n_bytes": 0,
-                    "fingerprints": [],
-                },
-            )
-            entry["n_rows"] += part.n_rows
-            entry["n_bytes"] += part.n_bytes
-            entry["fingerprints"].append(part.fingerprint)
+    parts = [part for dataset in inputs.datasets for part in dataset.partitions]
+    files = []
+    for path, some in groupby(parts, key=lambda part: part.path):
+        of_file = list(some)
+        fingerprints = "\n".join(part.fingerprint for part in of_file)
+        files.append(
+            {
+                "path": path,
+                "n_rows": sum(part.n_rows for part in of_file),
+                "n_bytes": sum(part.n_bytes for part in of_file),
+                "fingerprint": hashlib.sha256(fingerprints.encode()).hexdigest(),
+            }
+        )
     return {
-        "inputs": [_with_one_fingerprint(entry) for entry in files.values()],
-        "n_partitions": sum(len(d.partitions) for d in datasets),
-        "n_rows": sum(d.n_rows for d in datasets),
-        "n_bytes": sum(d.n_bytes for d in datasets),
+        "inputs": files,
+        "n_partitions": len(parts),
+        "n_rows": sum(part.n_rows for part in parts),
+        "n_bytes": sum(part.n_bytes for part in parts),
     }
-
-
-def _with_one_fingerprint(entry: dict[str, Any]) -> dict[str, Any]:
-    parts = entry.pop("fingerprints")
-    whole = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-    return {**entry, "fingerprint": parts[0] if len(parts) == 1 else whole}
 
 
 def _run_stages(stages: Sequence[Stage], context: RunContext) -> list[str]:

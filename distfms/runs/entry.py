@@ -9,7 +9,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 
 _PYTHON = (3, 11)
@@ -48,7 +48,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if problem:
         print(f"Error: {problem}", file=sys.stderr)
         return 2
-    return _run(given.spec, [*_engine(given.engine, given.address), *given.sets], given.log)
+    from distfms import __version__
+    from distfms.errors import DistfmsError
+
+    sets = [*_engine(given.engine, given.address), *given.sets]
+    greeting = f"distfms {__version__}, Python {platform.python_version()}"
+    try:
+        run_spec(given.spec, sets, given.log, _say, _complain, greeting=greeting)
+    except DistfmsError as error:
+        _complain(f"Error: {error}")
+        return error.exit_code
+    return 0
 
 
 def lacking() -> str:
@@ -84,32 +94,29 @@ def _engine(kind: str, address: "str | None") -> list:
     return [f"engine.kind={kind}"] + ([f'engine.address="{address}"'] if address else [])
 
 
-def _run(spec: str, sets: Sequence[str], kind: str) -> int:
-    from distfms.errors import DistfmsError
+def run_spec(
+    spec: str,
+    sets: Sequence[str],
+    log: str,
+    say: Callable[[str], None],
+    complain: Callable[[str], None],
+    *,
+    out: "str | None" = None,
+    greeting: str = "",
+) -> None:
+    """Run a spec as a command does: with a log, and an orderly end when it is told to stop."""
     from distfms.runs.driver import run_job
     from distfms.runs.events import open_log
     from distfms.runs.finished import headline
     from distfms.runs.interrupts import orderly_end
-    from distfms.runs.job_spec import load_spec, require_lasting
+    from distfms.runs.job_spec import load_spec
 
-    try:
-        with orderly_end(_complain), open_log(kind, _say) as (say, progress):
-            say(_greeting())
-            loaded = load_spec(spec, sets)
-            require_lasting(loaded.place())
-            result = run_job(loaded, say=say, progress=progress)
-        say(headline(result.folder))
-    except DistfmsError as error:
-        print(f"Error: {error}", file=sys.stderr, flush=True)
-        return error.exit_code
-    say(f"Report: {result.folder / 'report.html'}")
-    return 0
-
-
-def _greeting() -> str:
-    import distfms
-
-    return f"distfms {distfms.__version__}, Python {platform.python_version()}"
+    with orderly_end(complain), open_log(log, say) as (tell, progress):
+        if greeting:
+            tell(greeting)
+        result = run_job(load_spec(spec, sets, out), out=out, say=tell, progress=progress)
+    tell(headline(result.folder))
+    tell(f"Report: {result.folder / 'report.html'}")
 
 
 def _say(line: str) -> None:

@@ -19,7 +19,7 @@ from distfms.data.convert import CONVERSION, CONVERTER_VERSION, convert_long_jud
 from distfms.data.dataset import ParquetDataset, open_dataset
 from distfms.data.long_source import list_tables
 from distfms.engine.remote import RemotePath
-from distfms.engine.storage import files_below
+from distfms.engine.storage import Location, files_below
 from distfms.engine.storage_errors import storage_error, writing
 from distfms.errors import SpecError, nearest
 from distfms.methods.contract import Inputs
@@ -48,12 +48,14 @@ class Opened:
     notes: tuple[str, ...] = ()
 
 
-def open_inputs(spec: JobSpec, say: Callable[[str], None]) -> Opened:
+def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Opened:
     """Open the data of a job.
 
     Parameters
     ----------
     spec : JobSpec
+    root : Path or RemotePath
+        Place of all runs, where converted judgments are kept, too.
     say : callable
         Told, in one line, of work that takes a while.
 
@@ -66,7 +68,7 @@ def open_inputs(spec: JobSpec, say: Callable[[str], None]) -> Opened:
     if section.builtin is not None:
         return _open_builtin(section, say)
     if section.long is not None:
-        return _open_long(spec, section.long, say)
+        return _open_long(spec, section.long, root, say)
     train = _open(section, section.path)
     test = None if section.test_path is None else _open(section, section.test_path)
     if test is not None:
@@ -116,7 +118,7 @@ def _open_builtin(section: DataSection, say: Callable[[str], None]) -> Opened:
     return Opened(Inputs(train, None, resolved), (f"builtin:{folder.name}",))
 
 
-def _open_long(spec: JobSpec, long: LongForm, say: Callable[[str], None]) -> Opened:
+def _open_long(spec: JobSpec, long: LongForm, root: Location, say: Callable[[str], None]) -> Opened:
     source = _expanded(spec.data.path or "")
     labels = None if long.labels is None else expand_variables(long.labels)
     fingerprints = [_source_fingerprint(source, spec.data)]
@@ -127,16 +129,17 @@ def _open_long(spec: JobSpec, long: LongForm, say: Callable[[str], None]) -> Ope
     parts = [CONVERTER_VERSION, fingerprints, long.model_dump(), seed]
     key = json.dumps(parts, sort_keys=True)
     name = "judgments-" + hashlib.sha256(key.encode()).hexdigest()[:16]
-    out = spec.place() / ".data" / name
+    out = root / ".data" / name
     options = expanded(spec.data.storage_options)
-    convert = partial(_convert, long, source, labels, seed=seed, storage_options=options)
+    given = {**long.model_dump(), "labels": labels, "seed": seed, "storage_options": options}
+    convert = partial(convert_long_judgments, source, **given)
     if isinstance(out, Path):
         _convert_here(out, convert, say)
     else:
         _convert_there(out, convert, say)
     report = read_json(out / CONVERSION)
     # Where the converted files are, the way to the storage is that of the output.
-    options = {} if isinstance(out, Path) else dict(spec.output_options)
+    options = {} if isinstance(out, Path) else dict(spec.output.storage_options)
     resolved = {"path": str(out), "storage_options": options, "long": None}
     section = spec.data.model_copy(
         update={**resolved, "target": (report["label"],), "id": long.object}
@@ -145,7 +148,7 @@ def _open_long(spec: JobSpec, long: LongForm, say: Callable[[str], None]) -> Ope
     return Opened(opened, tuple(fingerprints), tuple(_left_out(report)))
 
 
-def _convert_here(out: Path, convert: Callable[[Path], None], say: Callable[[str], None]) -> None:
+def _convert_here(out: Path, convert: Callable[[Path], object], say: Callable[[str], None]) -> None:
     """Convert judgments to a folder that appears whole."""
     with _locked(out):
         if not out.exists():
@@ -154,7 +157,7 @@ def _convert_here(out: Path, convert: Callable[[Path], None], say: Callable[[str
 
 
 def _convert_there(
-    out: RemotePath, convert: Callable[[Path], None], say: Callable[[str], None]
+    out: RemotePath, convert: Callable[[Path], object], say: Callable[[str], None]
 ) -> None:
     """Convert judgments on this machine's disk, then copy them; the report last vouches for all.
 
@@ -185,23 +188,6 @@ def _locked(out: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _convert(long: LongForm, source: Any, labels: str | None, out: Path, **options: Any) -> None:
-    convert_long_judgments(
-        source,
-        out,
-        object=long.object,
-        attribute=long.attribute,
-        value=long.value,
-        worker=long.worker,
-        labels=labels,
-        label=long.label,
-        label_from=long.label_from,
-        duplicates=long.duplicates,
-        max_judgments=long.max_judgments,
-        **options,
-    )
 
 
 def convert_judgments(source: str, out: Path, **options: Any) -> list[str]:

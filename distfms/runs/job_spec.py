@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,69 +69,42 @@ class TopKeys(Section):
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A checked job spec.
-
-    Attributes
-    ----------
-    name : str
-        Names the folder of the runs.
-    method : str
-    data : DataSection
-    options : Section
-        The method's section.
-    engine : EngineSection
-    seed : int
-        Every random stream of the job derives from it.
-    output : str
-        Folder or URL of all runs.
-    output_options : dict
-        Storage options of that URL.
-    tune : TuneSection or None
-        Options of the method's section to choose by cross-validation.
-    """
+    """A checked job spec: its keys and sections, `options` being the method's own."""
 
     name: str
     method: str
+    seed: int
     data: DataSection
     options: Section
     engine: EngineSection
-    seed: int
-    output: str
-    output_options: Mapping[str, Any] = field(default_factory=dict)
+    output: OutputSection
     tune: TuneSection | None = None
 
     def place(self, out: str | Path | None = None) -> Location:
         """Return the place of all runs, or of one that is named; storage is not asked.
-
-        Parameters
-        ----------
-        out : str or path, optional
-            Folder or URL of a run.
 
         Raises
         ------
         SpecError
             If the package for the URL's storage is not installed, or a variable is not set.
         """
-        text = expand_variables(self.output) if out is None else str(out)
-        options = expanded(self.output_options) if is_url(text) else None
-        return locate(text, options)
+        text = expand_variables(self.output.path) if out is None else str(out)
+        return locate(text, expanded(self.output.storage_options) if is_url(text) else None)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the resolved spec, every default written out."""
-        tune = {} if self.tune is None else {"tune": self.tune.model_dump(mode="json")}
-        output: Any = self.output
-        if self.output_options:
-            output = {"path": self.output, "storage_options": dict(self.output_options)}
+        sections = {
+            "data": self.data,
+            self.method: self.options,
+            "tune": self.tune,
+            "engine": self.engine,
+            "output": self.output,
+        }
         return {
             "name": self.name,
             "method": self.method,
-            "data": self.data.model_dump(mode="json"),
-            self.method: self.options.model_dump(mode="json"),
-            **tune,
-            "engine": self.engine.model_dump(mode="json"),
             "seed": self.seed,
-            "output": output,
+            **{key: one.model_dump(mode="json") for key, one in sections.items() if one},
         }
 
     def to_yaml(self) -> str:
@@ -141,26 +114,15 @@ class JobSpec:
         """
         content = self.to_mapping()
         content["data"] = _without_secrets(content["data"])
-        content["data"]["storage_options"] = hidden(self.data.storage_options)
-        if self.output_options:
-            content["output"]["storage_options"] = hidden(self.output_options)
+        for section in (content["data"], content["output"]):
+            section["storage_options"] = hidden(section["storage_options"])
         return write_yaml(content)
 
     def identity(self, inputs: Sequence[str]) -> str:
-        """Hash of all that the result depends on.
+        """Return the sha256 of all that the result depends on, given fingerprints of the data.
 
         The engine, the place of the output and the ways to storage are left out: they never
         change a result.
-
-        Parameters
-        ----------
-        inputs : sequence of str
-            Fingerprints of the data.
-
-        Returns
-        -------
-        str
-            64 hexadecimal digits.
         """
         content = self.to_mapping()
         for key in ("engine", "output", "name"):
@@ -184,10 +146,6 @@ def _without_secrets(value: Any) -> Any:
 def require_lasting(place: Location | str) -> None:
     """Refuse a place that is gone when this process ends, for commands that end with their work.
 
-    Parameters
-    ----------
-    place : path, RemotePath or URL
-
     Raises
     ------
     SpecError
@@ -199,21 +157,19 @@ def require_lasting(place: Location | str) -> None:
         )
 
 
-def load_spec(path: str | Path, assignments: Sequence[str] = ()) -> JobSpec:
-    """Read and check a spec file.
+def load_spec(path: str | Path, assignments: Sequence[str] = (), out: str | None = None) -> JobSpec:
+    """Read and check a spec file, overridden by ``section.key=value`` assignments.
 
-    Parameters
-    ----------
-    path : path
-    assignments : sequence of str
-        ``section.key=value`` pairs that override the file.
+    Its runs, or the one at ``out``, have to outlast this process; :func:`build_spec` does not ask.
 
     Raises
     ------
     SpecError
         Naming the key that is wrong and what is expected there.
     """
-    return build_spec(set_dotted(read_yaml(path), assignments))
+    spec = build_spec(set_dotted(read_yaml(path), assignments))
+    require_lasting(spec.place(out))
+    return spec
 
 
 def build_spec(content: Mapping[str, Any]) -> JobSpec:
@@ -230,30 +186,22 @@ def build_spec(content: Mapping[str, Any]) -> JobSpec:
     output = content.get("output", {})
     if not isinstance(output, str | Mapping):
         raise SpecError(f"`output` is the folder or URL of all runs; found {output!r}.")
-    kept = parse_section(
-        OutputSection, {"path": output} if isinstance(output, str) else output, "output"
-    )
     top = parse_section(TopKeys, {k: v for k, v in content.items() if k not in sections}, "")
-    known_method, data = (
-        load_method(method),
-        parse_section(DataSection, content.get("data"), "data"),
-    )
-    own = content.get(method)
+    data = parse_section(DataSection, content.get("data"), "data")
+    chosen, tune = load_method(method), None
     if "tune" in content:
         tune = parse_section(TuneSection, content["tune"], "tune")
-        options = options_to_tune(known_method, own, tune)
-        tune = checked_grid(known_method, options, tune, data.folds)
+        options = options_to_tune(chosen, content.get(method), tune)
+        tune = checked_grid(chosen, options, tune, data.folds)
     else:
-        tune, options = None, parse_section(known_method.Options, own, method)
+        options = parse_section(chosen.Options, content.get(method), method)
+    output = {"path": output} if isinstance(output, str) else output
     return JobSpec(
-        name=top.name,
-        method=top.method,
+        **top.model_dump(),
         data=data,
         options=options,
         engine=parse_section(EngineSection, content.get("engine"), "engine"),
-        seed=top.seed,
-        output=kept.path,
-        output_options=kept.storage_options,
+        output=parse_section(OutputSection, output, "output"),
         tune=tune,
     )
 

@@ -86,16 +86,9 @@ _CACHE_FREELY_BYTES = 2**30
 def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = None) -> Projection:
     """Project a job's size from its data's footers and its statistics.
 
-    Parameters
-    ----------
-    spec : JobSpec
-    inputs : Inputs
-    job : Job
-    workers : int, optional
-        Tasks side by side, where the engine knows better than the spec.
+    ``workers`` are tasks side by side, where the engine knows better than the spec.
     """
-    datasets = [d for d in (inputs.train, inputs.test) if d is not None]
-    partitions = [p for d in datasets for p in d.partitions]
+    partitions = [p for dataset in inputs.datasets for p in dataset.partitions]
     value_bytes = job.statistics_bytes()
     read_bytes = sum(p.n_bytes for p in partitions)
     cache_bytes = value_bytes * len(partitions)
@@ -115,9 +108,9 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
     )
     limit = spec.engine.memory
     return Projection(
-        n_rows=sum(d.n_rows for d in datasets),
+        n_rows=sum(p.n_rows for p in partitions),
         n_partitions=len(partitions),
-        n_files=sum(len(d.files) for d in datasets),
+        n_files=sum(len(dataset.files) for dataset in inputs.datasets),
         read_bytes=read_bytes,
         written_bytes=job.kept_bytes() + (cache_bytes if cached else 0),
         memory=memory,

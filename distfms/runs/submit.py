@@ -127,7 +127,7 @@ def resolved(spec: JobSpec, *, local: bool, say: Say) -> dict[str, Any]:
         variables that options name are looked up on the cluster.
     """
     refuse_clear_secrets(spec.data.storage_options, spec.data.places(), "data")
-    refuse_clear_secrets(spec.output_options, (), "output")
+    refuse_clear_secrets(spec.output.storage_options, (), "output")
     made_absolute: list[str] = []
 
     def absolute(path: Any) -> Any:
@@ -143,14 +143,11 @@ def resolved(spec: JobSpec, *, local: bool, say: Say) -> dict[str, Any]:
         return str(full.absolute())
 
     content = spec.to_mapping()
-    data, output, engine = content["data"], content["output"], content["engine"]
+    data, engine = content["data"], content["engine"]
     data |= {key: absolute(data[key]) for key in ("path", "test_path")}
     if data["long"]:
         data["long"]["labels"] = absolute(data["long"]["labels"])
-    if isinstance(output, str):
-        content["output"] = absolute(output)
-    else:
-        output["path"] = absolute(output["path"])
+    content["output"]["path"] = absolute(content["output"]["path"])
     if engine["kind"] != "ray":  # what was said of another engine is dropped
         engine |= {"workers": None, "processes": False}
     engine |= {"kind": "ray", "address": "auto"}

@@ -70,7 +70,7 @@ def job(path, output, family, **changes):
 
 
 def finished(spec, name):
-    folder = run_job(spec, out=Path(spec.output) / name).folder
+    folder = run_job(spec, out=Path(spec.output.path) / name).folder
     read = [json.loads((folder / f"{n}.json").read_text()) for n in ("selection", "metrics")]
     return folder, *read
 

@@ -133,7 +133,7 @@ def test_the_spec_in_the_config_map_runs(tmp_path):
     (config,) = of_kind("ConfigMap")
     (tmp_path / "job.yaml").write_text(config["data"]["job.yaml"])
     prepared = prepare(load_spec(tmp_path / "job.yaml"))
-    assert prepared.spec.output == "/data/runs"
+    assert prepared.spec.output.path == "/data/runs"
 
 
 def test_commands_are_there():

@@ -28,7 +28,7 @@ def test_folder_or_url(tmp_path, monkeypatch):
     assert spec(f"file://{tmp_path}/runs").place() == tmp_path / "runs"
     assert str(spec("memory://${BUCKET}/runs").place()) == "memory://lab/runs"
     assert spec({"path": "memory://a"}).place() == RemotePath("memory://a")
-    assert spec({}).output == "runs"
+    assert spec({}).output.path == "runs"
     assert spec("memory://a").place("elsewhere").as_posix() == "elsewhere"
     assert str(spec("runs").place("memory://b/run")) == "memory://b/run"
 
