@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from distfms.data.batches import ColumnPlan, SourceColumn, read_rows
-from distfms.data.dataset import ParquetDataset, Partition, PartitionReader
+from distfms.data.dataset import Partition, PartitionReader
 from distfms.data.roles import Roles, is_categorical, resolve_roles
 from distfms.errors import DataError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 MISSING = "values_missing"
+
+
+class WithSchema(Protocol):
+    """Data of which the columns are known."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns and types."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +69,7 @@ class RowPredictor:
         if self.plan.columns:
             batch = read_rows(self.reader, partition, self.plan, missing="mean")
             for column in self.plan.columns:
-                n_missing += _set_missing(batch.values, column)
+                n_missing += set_missing(batch.values, column)
             values = dict(zip(batch.names, batch.values, strict=True))
         columns: dict[str, Any] = {}
         if id_:
@@ -78,7 +89,7 @@ class RowPredictor:
         }
 
 
-def _set_missing(values: np.ndarray, column: SourceColumn) -> np.ndarray:
+def set_missing(values: np.ndarray, column: SourceColumn) -> np.ndarray:
     """Mark unknown categories as missing; return which rows lack the column, shape (n,)."""
     rows = values[column.start : column.stop]
     if column.levels is not None:
@@ -93,7 +104,7 @@ def sources_of(plan: ColumnPlan) -> dict[str, list[str] | None]:
 
 
 def plan_of_model(
-    dataset: ParquetDataset,
+    dataset: WithSchema,
     needed: Sequence[str],
     sources: Mapping[str, Sequence[str] | None],
     id: str | None,
@@ -102,7 +113,7 @@ def plan_of_model(
 
     Parameters
     ----------
-    dataset : ParquetDataset
+    dataset : ParquetDataset, or another holder of a schema
         Needs no target.
     needed : sequence of str
         Features that the model reads.
@@ -122,17 +133,17 @@ def plan_of_model(
     if needed:
         roles = resolve_roles(schema, target=None, features=needed, globs=False, id=id)
     for name in needed:
-        _require_kind(dataset, name, sources[name] is not None)
+        _require_kind(schema, name, sources[name] is not None)
     levels = {name: list(known) for name in needed if (known := sources[name]) is not None}
     return ColumnPlan.from_schema(schema, roles, levels, unknown="zero")
 
 
-def _require_kind(dataset: ParquetDataset, name: str, categorical: bool) -> None:
+def _require_kind(schema: pa.Schema, name: str, categorical: bool) -> None:
     """Refuse a number where the model knows categories, and the other way round."""
-    dtype = dataset.schema.field(name).type
+    dtype = schema.field(name).type
     if is_categorical(dtype) != categorical:
         kinds = ("categories", "numbers") if categorical else ("numbers", "categories")
         raise DataError(
-            f"The column {name!r} of {dataset.files[0].path} holds {kinds[1]} ({dtype}), but the "
-            f"model was made with {kinds[0]}. Convert it."
+            f"The column {name!r} of the data holds {kinds[1]} ({dtype}), but the model was made "
+            f"with {kinds[0]}. Convert it."
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from distfms.data.batches import ColumnPlan, RowBatch, read_rows
 from distfms.data.categories import categorical_columns
 from distfms.data.dataset import Partition
-from distfms.data.roles import is_categorical, resolve_roles
+from distfms.data.roles import resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
 from distfms.methods.estimator_input import (
@@ -29,6 +29,7 @@ from distfms.methods.estimator_input import (
     kind_of,
     open_source,
 )
+from distfms.methods.row_predictor import plan_of_model, set_missing, sources_of
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
 from distfms.methods.sequence.costs import GroupCosts, resolve_costs
 from distfms.methods.sequence.glm import (
@@ -145,7 +146,7 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         else:
             design = GlmDesign(family, n_outputs, problem.scaling)
             explained = self._learn_glm(problem, design, source, rows)
-        self.columns_ = replace(plan.without_target(), unknown="zero")
+        self.columns_ = plan.without_target()
         self.family_ = family
         self.groups_ = {
             name: tuple(plan.feature_names[c] for c in group)
@@ -198,14 +199,10 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         model = self.predictor_
         prefix = model.affordable(self.budget)
         coefficients, intercept = model.coefficients.transpose(0, 2, 1), model.intercept
-        if self._flat_coefficients:
+        if coefficients.shape[1] == 1 and not hasattr(self, "classes_"):
             coefficients, intercept = coefficients[:, 0], intercept[:, 0]
         self.coef_path_, self.intercept_path_ = coefficients, intercept
         self.coef_, self.intercept_ = coefficients[prefix], intercept[prefix]
-
-    @property
-    def _flat_coefficients(self) -> bool:
-        return self.predictor_.coefficients.shape[2] == 1
 
     # --- prediction ---
 
@@ -225,14 +222,8 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         if source.kind != "parquet":
             names = source.schema.names
             check_columns(self, names if source.named else None, len(names), needed=needed)
-        resolve_roles(source.schema, target=None, features=needed)
-        rows = _RowReader(plan.restricted(needed), self.missing)
-        for column in rows.plan.columns:
-            if is_categorical(source.schema.field(column.name).type) == (column.levels is None):
-                kinds = ["a category", "a number"]
-                now, before = kinds if column.levels is None else kinds[::-1]
-                raise DataError(f"Column {column.name!r} is {now}, but was {before} in training.")
-        return source, rows
+        own = plan_of_model(source, needed, sources_of(plan), None)
+        return source, _RowReader(own, self.missing)
 
     def _sources(self, budget: float | None) -> list[str]:
         """Columns of the data that the affordable prefix reads, in the order of the data."""
@@ -331,13 +322,12 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         kind = kind_of(X)
         if kind == "parquet":
             raise DataError("Parquet files are not transformed; read the columns of get_support.")
-        if kind in ("frame", "dask-frame"):
+        if "frame" in kind:
             frame = as_frame(X)
-            frame = frame[[name for name in frame.columns if name not in self._roles]]
+            frame = frame[[label for label in frame.columns if label not in self._roles]]
             head = frame if kind == "frame" else frame._meta
             validate_data(self, head, reset=False, skip_check_array=True)
-            chosen = zip(frame.columns, mask, strict=True)
-            return frame[[label for label, is_chosen in chosen if is_chosen]]
+            return frame[frame.columns[mask]]
         if kind == "dask-array":
             check_columns(self, None, X.shape[1])
             return X[:, np.flatnonzero(mask)]
@@ -513,10 +503,6 @@ class GroupSequenceClassifier(ClassifierMixin, GroupSequenceBase):
     Prediction", Appendix B.
     """
 
-    @property
-    def _flat_coefficients(self) -> bool:
-        return False
-
     def _response(self, source: Source) -> tuple[str, int]:
         if self.family not in ("auto", "logistic", "softmax"):
             raise SpecError(f"family {self.family!r} is none of 'auto', 'logistic', 'softmax'.")
@@ -646,9 +632,7 @@ class _RowReader:
             batch.target[0] = np.searchsorted(self.codes, batch.target[0])
         if self.plan.unknown == "zero":  # an unknown category says nothing: it counts as the mean
             for column in self.plan.columns:
-                rows = batch.values[column.start : column.stop]
-                if column.levels is not None:
-                    rows[:, ~rows.any(axis=0)] = np.nan
+                set_missing(batch.values, column)
         return batch
 
 
