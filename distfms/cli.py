@@ -128,10 +128,6 @@ def predict(
         float | None,
         typer.Option(help="Cost a row may have; reads only the groups that it pays for."),
     ] = None,
-    deadline: Annotated[
-        float | None,
-        typer.Option(help="Seconds; reads group by group and predicts from those in time."),
-    ] = None,
     storage: Storage = None,
 ) -> None:
     """Apply a run's model to the rows of a dataset."""
@@ -140,7 +136,7 @@ def predict(
 
     require_lasting(out)
     options = _storage(storage)
-    _say(predict_file(run, data, out, budget=budget, deadline_s=deadline, storage_options=options))
+    _say(predict_file(run, data, out, budget=budget, storage_options=options))
 
 
 @app.command()

@@ -18,7 +18,6 @@ from distfms.engine.remote import RemotePath, is_url
 from distfms.engine.storage import Location, locate, whole_file
 from distfms.engine.storage_errors import reading, unwritable
 from distfms.errors import SpecError
-from distfms.methods.contract import Predictor
 from distfms.runs.finished import Run, open_run
 from distfms.runs.storage_options import expanded
 
@@ -33,9 +32,6 @@ class SpendsBudget(Protocol):
     def spending(self) -> str:
         """Say what part of the model the budget pays for."""
 
-    def within(self, deadline_s: float, n_partitions: int, workers: int) -> Predictor:
-        """Return the predictor that keeps to a deadline."""
-
 
 def predict_file(
     run: Run,
@@ -43,7 +39,6 @@ def predict_file(
     out: str | os.PathLike[str],
     *,
     budget: float | None = None,
-    deadline_s: float | None = None,
     workers: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> str:
@@ -61,9 +56,6 @@ def predict_file(
     budget : float, optional
         Cost a row, for models with prefixes: the longest one that it pays for predicts, and only
         its columns are read. Default: the whole model.
-    deadline_s : float, optional
-        Seconds, for the same models: every partition is read group by group, and predicted from
-        those there was time for. The result depends on how fast the machine is.
     workers : int, optional
         Partitions side by side; by default the number of usable cores.
     storage_options : mapping, optional
@@ -82,9 +74,8 @@ def predict_file(
     EngineError
         If the disk is full or remote storage does not answer; nothing is left behind either.
     """
-    for name, value in (("--budget", budget), ("--deadline", deadline_s)):
-        if value is not None and not (math.isfinite(value) and value >= 0):
-            raise SpecError(f"{name} is {value:g}; it must be a finite number of at least 0.")
+    if budget is not None and not (math.isfinite(budget) and budget >= 0):
+        raise SpecError(f"--budget is {budget:g}; it must be a finite number of at least 0.")
     options = expanded(storage_options or {})
     target = locate(out, options)
     method, finished = open_run(locate(run, options))
@@ -100,8 +91,6 @@ def predict_file(
         _written(target) as write,
     ):
         step = _AHEAD * executor.workers
-        if deadline_s is not None:
-            predictor = _with_deadline(predictor, deadline_s, dataset, executor.workers)
         for start in range(0, len(dataset.partitions), step):
             for table in executor.map(predictor, dataset.partitions[start : start + step]):
                 write(table)
@@ -146,16 +135,6 @@ def _refuse_object(out: RemotePath, data: str, dataset: ParquetDataset) -> None:
             f"--out {out} lies in the data folder {data} and would become part of the data. "
             "Name a file elsewhere."
         )
-
-
-def _with_deadline(
-    predictor: Predictor, deadline_s: float, dataset: ParquetDataset, workers: int
-) -> Predictor:
-    if not isinstance(predictor, SpendsBudget):
-        raise SpecError(
-            "--deadline is for models that are computed group by group; this run's model is not."
-        )
-    return predictor.within(deadline_s, len(dataset.partitions), workers)
 
 
 @contextmanager

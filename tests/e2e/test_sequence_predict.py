@@ -1,4 +1,4 @@
-"""Predictions of a sequencing run: what a budget and a deadline pay for, and what they refuse."""
+"""Predictions of a sequencing run: what a budget pays for, and what they refuse."""
 
 import subprocess
 import sys
@@ -11,8 +11,6 @@ import pytest
 
 from distfms.data.dataset import PartitionReader
 from distfms.errors import DataError, SpecError
-from distfms.methods.sequence import predictor as predictor_module
-from distfms.methods.sequence.predictor import Schedule
 from distfms.runs.predict import predict_file
 from tests.e2e.sequence_jobs import LiteralRows, content, write_rows
 from tests.reference.sequence import fitted
@@ -128,48 +126,6 @@ def test_prediction_refuses_what_it_cannot_read(mixed_run, mixed_data, mixed_col
         with pytest.raises(SpecError, match="--budget"):
             predict_file(mixed_run, str(mixed_data), out, budget=budget)
     assert not out.exists()
-
-
-def test_a_deadline_ends_the_reading_of_groups(
-    mixed_run, mixed_data, mixed_columns, tmp_path, monkeypatch
-):
-    out = tmp_path / "p.parquet"
-    said = predict_file(mixed_run, str(mixed_data), out, deadline_s=1e6)
-    assert "Spends up to" in said
-    assert "because of the deadline" not in said
-    timely = pq.read_table(out)
-    assert set(timely.column("groups_used").to_pylist()) == {5}
-    predict_file(mixed_run, str(mixed_data), tmp_path / "q.parquet")
-    whole = pq.read_table(tmp_path / "q.parquet")
-    for name in whole.column_names:
-        assert timely.column(name).equals(whole.column(name))
-    said = predict_file(mixed_run, str(mixed_data), out, deadline_s=0.0)
-    assert "Rows predicted from fewer groups because of the deadline: 600" in said
-    late = pq.read_table(out)
-    assert set(late.column("groups_used").to_pylist()) == {0}
-    literal = LiteralRows(mixed_columns)
-    mean = literal.y[~literal.test].mean()
-    np.testing.assert_allclose(late.column("predicted_y").to_numpy(), mean, rtol=1e-12)
-
-    # A clock of which every look takes a second: three groups fit into a partition's time.
-    clock = iter(range(10**6))
-    monkeypatch.setattr(predictor_module.time, "monotonic", lambda: float(next(clock)))
-    monkeypatch.setattr(Schedule, "until", lambda self, index, now: now + 4.0)
-    predict_file(mixed_run, str(mixed_data), out, deadline_s=100.0, workers=1)
-    some = pq.read_table(out)
-    assert set(some.column("groups_used").to_pylist()) == {3}
-    spent, _ = prefix(mixed_run, 3)
-    predict_file(mixed_run, str(mixed_data), tmp_path / "r.parquet", budget=spent)
-    expected = pq.read_table(tmp_path / "r.parquet")
-    assert some.column("predicted_y").equals(expected.column("predicted_y"))
-
-
-def test_time_is_shared_out_over_partitions():
-    schedule = Schedule(end_s=110.0, n_partitions=5, workers=2)
-    assert schedule.until(0, 100.0) == pytest.approx(100 + 10 * 2 / 5)
-    assert schedule.until(3, 104.0) == 110.0
-    assert schedule.until(4, 109.0) == 110.0  # more workers than partitions: no more than is left
-    assert schedule.until(4, 120.0) == 120.0
 
 
 def test_predict_on_the_command_line(mixed_run, mixed_data, tmp_path):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,28 +16,6 @@ from distfms.methods.contract import FinishedRun
 from distfms.methods.sequence.anytime import AnytimePredictor
 
 MISSING = "values_missing"
-USED = "groups_used"
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Time that partitions may take so that all are done by a deadline.
-
-    Attributes
-    ----------
-    end_s : float
-        Deadline on the monotonic clock, which all processes of a machine share.
-    n_partitions, workers : int
-    """
-
-    end_s: float
-    n_partitions: int
-    workers: int
-
-    def until(self, index: int, now_s: float) -> float:
-        """When partition `index`, begun now, has to be done: the time left, shared out."""
-        left = max(0.0, self.end_s - now_s)
-        return now_s + min(left, left * self.workers / (self.n_partitions - index))
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +34,6 @@ class PrefixPredictor:
     n_groups : int
         Length of the prefix.
     budget : float or None
-    steps : tuple of tuple of str
-        Columns of each of its groups.
-    schedule : Schedule, optional
-        Read group by group, and as many as there is time for.
     """
 
     reader: PartitionReader
@@ -68,8 +41,6 @@ class PrefixPredictor:
     model: AnytimePredictor
     n_groups: int
     budget: float | None
-    steps: tuple[tuple[str, ...], ...]
-    schedule: Schedule | None = None
 
     @property
     def columns(self) -> Sequence[str]:
@@ -82,8 +53,7 @@ class PrefixPredictor:
         model, total = self.model, len(self.model.groups)
         spent = float(model.spent[self.n_groups - 1]) if self.n_groups else 0.0
         given = "" if self.budget is None else f" of the budget {self.budget:g}"
-        verb = "Spends" if self.schedule is None else "Spends up to"
-        line = f"{verb} {spent:g}{given} a row on {self.n_groups} of {total} groups"
+        line = f"Spends {spent:g}{given} a row on {self.n_groups} of {total} groups"
         if self.n_groups:
             return line
         return (
@@ -91,83 +61,44 @@ class PrefixPredictor:
             "predicted by the mean of the training rows"
         )
 
-    def within(self, deadline_s: float, n_partitions: int, workers: int) -> PrefixPredictor:
-        """Return the predictor that keeps to a deadline.
-
-        Parameters
-        ----------
-        deadline_s : float
-            Seconds from now.
-        n_partitions, workers : int
-            What there is to do, and how much of it side by side.
-        """
-        end_s = time.monotonic() + deadline_s
-        return replace(self, schedule=Schedule(end_s, n_partitions, workers))
-
     def __call__(self, partition: Partition) -> Any:
         """Return a table: id (or row number), predictions, values that were missing."""
         import pyarrow as pa
 
         roles, n_rows = self.plan.roles, partition.n_rows
-        values, n_missing, n_groups = self._read(partition)
+        values, n_missing = self._read(partition)
         columns: dict[str, Any] = {}
         if roles.id:
             columns[roles.id] = self.reader.read(partition, [roles.id]).column(roles.id)
         else:
             columns["row"] = np.arange(n_rows) + partition.row_offset
-        columns |= dict(zip(self._outputs(), self._predict(values, n_rows, n_groups), strict=True))
+        columns |= dict(zip(self._outputs(), self._predict(values, n_rows), strict=True))
         columns[MISSING] = n_missing
-        if self.schedule is not None:
-            columns[USED] = np.full(n_rows, n_groups, dtype=np.int32)
         return pa.table(columns)
 
-    def _read(self, partition: Partition) -> tuple[dict[str, np.ndarray], np.ndarray, int]:
-        """Values by block column, missing ones of each row, and how many groups they are of."""
+    def _read(self, partition: Partition) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Values by column, and how many each row lacks."""
         n_missing = np.zeros(partition.n_rows, dtype=np.int32)
-        if self.schedule is None:
-            return self._values(partition, self.plan, n_missing), n_missing, self.n_groups
-        end_s = self.schedule.until(partition.index, time.monotonic())
-        values: dict[str, np.ndarray] = {}
-        for n_groups, names in enumerate(self.steps):
-            if time.monotonic() >= end_s:
-                return values, n_missing, n_groups
-            read = self._values(partition, self.plan.restricted(names), n_missing)
-            # The block's memory is used again by the next group.
-            values |= {name: column.copy() for name, column in read.items()}
-        return values, n_missing, self.n_groups
-
-    def _values(
-        self, partition: Partition, plan: ColumnPlan, n_missing: np.ndarray
-    ) -> dict[str, np.ndarray]:
-        """Read the columns of a plan; add what each row lacks to `n_missing`."""
-        block = read_rows(self.reader, partition, plan, missing="mean")
-        for column in plan.columns:
+        block = read_rows(self.reader, partition, self.plan, missing="mean")
+        for column in self.plan.columns:
             n_missing += _set_missing(block.values, column)
-        return dict(zip(block.names, block.values, strict=True))
+        return dict(zip(block.names, block.values, strict=True)), n_missing
 
-    def _predict(
-        self, values: Mapping[str, np.ndarray], n_rows: int, n_groups: int
-    ) -> list[np.ndarray]:
+    def _predict(self, values: Mapping[str, np.ndarray], n_rows: int) -> list[np.ndarray]:
         """Predictions of a prefix, one array for each output."""
-        if not n_groups:  # nothing is read, but the rows are there
+        if not self.n_groups:  # nothing is read, but the rows are there
             mean = self.model.predict(np.zeros((1, len(self.model.feature_names))), budget=-1.0)
             return [np.full(n_rows, value) for value in mean.ravel()]
-        found = self.model.predict(values, budget=float(self.model.spent[n_groups - 1]))
+        found = self.model.predict(values, budget=float(self.model.spent[self.n_groups - 1]))
         return list(found.reshape(n_rows, -1).T.copy())
 
     def _outputs(self) -> list[str]:
         return [f"predicted_{name}" for name in self.model.target_names]
 
     def remarks(self, table: Any) -> Mapping[str, int]:
-        """Count the rows that lack a value, or groups for want of time."""
-        lacking = table.column(MISSING).to_numpy() > 0
-        said = {
-            "Rows with missing values or unknown categories, taken for the training mean": lacking
-        }
-        if self.schedule is not None:
-            short = table.column(USED).to_numpy() < self.n_groups
-            said["Rows predicted from fewer groups because of the deadline"] = short
-        return {label: int(np.count_nonzero(rows)) for label, rows in said.items()}
+        """Count the rows that lack a value."""
+        label = "Rows with missing values or unknown categories, taken for the training mean"
+        return {label: int(np.count_nonzero(table.column(MISSING).to_numpy()))}
 
 
 def _set_missing(values: np.ndarray, column: SourceColumn) -> np.ndarray:
@@ -199,8 +130,7 @@ def make_predictor(
     model = AnytimePredictor.from_arrays(run.weights, run.model)
     levels: Mapping[str, list[str] | None] = run.model["sources"]
     n_groups = model.affordable(budget)
-    steps = tuple(tuple(step["columns"]) for step in run.selection["sequence"][:n_groups])
-    needed = [name for columns in steps for name in columns]
+    needed = [n for step in run.selection["sequence"][:n_groups] for n in step["columns"]]
     id_ = run.model["id"] if run.model["id"] in dataset.schema.names else None
     roles = Roles((), (), id=id_)
     if needed:
@@ -209,7 +139,7 @@ def make_predictor(
         _require_kind(dataset, name, levels[name] is not None)
     categories = {name: known for name in needed if (known := levels[name]) is not None}
     plan = ColumnPlan.from_schema(dataset.schema, roles, categories, unknown="zero")
-    return PrefixPredictor(dataset.reader, plan, model, n_groups, budget, steps)
+    return PrefixPredictor(dataset.reader, plan, model, n_groups, budget)
 
 
 def _require_kind(dataset: ParquetDataset, name: str, categorical: bool) -> None:
