@@ -169,7 +169,7 @@ class RunContext:
 
 
 def encode_bundle(bundle: Bundle) -> bytes:
-    """Bytes of a bundle, for the cache."""
+    """Return the bytes of a bundle, for the cache."""
     return to_bytes(bundle.to_arrays())
 
 
