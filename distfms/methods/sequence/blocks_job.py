@@ -22,9 +22,8 @@ from distfms.errors import SpecError
 from distfms.methods import blocks
 from distfms.methods.contract import Content, Context, Job
 from distfms.methods.rows import RowCounts, RowSource
-from distfms.methods.sequence.blocks import TILE_COLUMNS, GroupStatistics, tile_starts
-from distfms.methods.sequence.distributed import sequence_distributed
 from distfms.methods.sequence.evaluate import Settings
+from distfms.methods.sequence.greedy import GroupSlab, sequence
 from distfms.methods.sequence.groups import FeatureGroups
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.job_sizes import (
@@ -42,13 +41,9 @@ from distfms.methods.sequence.problem import (
 )
 from distfms.methods.sequence.read import ComomentBlockReader, NarrowedSource
 from distfms.methods.sequence.rules import Rule
+from distfms.methods.slabs import slab_starts
 from distfms.stats.base import Folded
 from distfms.stats.comoments import CoMoments
-
-#: Columns up to which groups share a block, a category taken for `LEVELS_GUESSED` of them; a
-#: larger group is a block of its own. It decides about the last bits of the result, and so depends
-#: on nothing.
-BLOCK_COLUMNS = 2 * TILE_COLUMNS
 
 PATHS = "statistics/paths.npz"
 TARGETS = "statistics/targets.npz"
@@ -112,10 +107,10 @@ class StoredGroups:
     first: int
     last: int
 
-    def load(self) -> GroupStatistics:
+    def load(self) -> GroupSlab:
         """Read the file."""
         block = CoMoments.from_arrays(blocks.load_block(self.location))
-        return GroupStatistics.from_comoments(block, self.outline, self.first, self.last)
+        return GroupSlab.from_comoments(block, self.outline, self.first, self.last)
 
 
 class SequenceBlocksJob(blocks.BlocksJob):
@@ -141,7 +136,7 @@ class SequenceBlocksJob(blocks.BlocksJob):
             tuple(tuple(range(*pair)) for pair in pairwise(bounds)),
         )
         #: First group of each block, and the number of groups.
-        self.starts = tile_starts(guessed, BLOCK_COLUMNS)
+        self.starts = slab_starts(len(group) for group in guessed.columns)
 
     # --- what the driver asks ---
 
@@ -238,11 +233,11 @@ class SequenceBlocksJob(blocks.BlocksJob):
         shards = self._shards(context, outline, settings)
         with context.pool(len(shards), self.shard_bytes()) as pool:
             paths = {
-                rule.name: sequence_distributed(
-                    pool,
-                    shards,
+                rule.name: sequence(
                     outline,
                     rule.criterion,
+                    pool=pool,
+                    slabs=shards,
                     cost_aware=rule.cost_aware,
                     doubling=rule.doubling,
                     seed=settings.seed,
