@@ -85,14 +85,14 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like, pandas.DataFrame, Dask array or DataFrame, or path, of n rows
+        X : array-like, frame (pandas, pyarrow, …), Dask array or frame, or path, of n rows
             A frame's strings and categories become indicator columns and are one group. A path
             names Parquet files, as in a job.
         y : array-like of shape (n,) or (n, P), Dask collection, or str or list of str
-            Target, divided like `X` where both are Dask collections. With a path, the names of
-            its columns; all other columns are features.
+            Target, divided like `X` where both are Dask collections; or the names of columns of a
+            frame or of files, whose other columns are the features.
         sample_weight : array-like of shape (n,), Dask collection, or str, optional
-            Weights ≥ 0; with a path, the name of a column.
+            Weights ≥ 0, or the name of their column.
 
         Returns
         -------
@@ -275,7 +275,7 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         return source.stack(partial(rows.values, tuple(wanted)), (len(wanted),))
 
     def _score(self, measure: Any, X: Any, y: Any, sample_weight: Any) -> float:
-        """Compare predictions with the target, which is that of `fit` where columns have names."""
+        """Compare predictions with the target, for files by default that of `fit`."""
         truth = in_memory(X, self._target if y is None and kind_of(X) == "parquet" else y)
         found = in_memory(X, self.predict(X))
         return float(measure(truth, found, sample_weight=in_memory(X, sample_weight)))
@@ -357,9 +357,8 @@ class GroupSequencer(RegressorMixin, GroupSequenceBase):
         ``{"blood sample": {"groups": ["glucose", "iron"], "cost": 2.1}}``.
     criterion : {"fr", "omp", "omp-single", "omp-no-whiten"}
         What a step maximises; see :func:`distfms.methods.sequence.criteria.make_criterion`.
-        Models that are not gaussian use ``omp`` for ``fr`` (``criterion_`` says so) and know
-        beside it ``omp-no-whiten``: the squared norm of the gradient as it is, not whitened
-        within the group.
+        Models that are not gaussian have ``omp`` (which stands in for ``fr``) and
+        ``omp-no-whiten``, the squared gradient of the group as it is.
     cost_aware : bool
         Maximise it per cost.
     doubling : bool
@@ -369,14 +368,14 @@ class GroupSequencer(RegressorMixin, GroupSequenceBase):
     family : {"auto", "gaussian", "poisson"}
         ``auto``: gaussian.
     budget : float, optional
-        What a prediction may cost. Default: all groups. It may be changed after `fit`, but for
+        What a prediction may cost. Default: all groups. May be changed after `fit`, except for
         ``coef_`` and ``intercept_``.
     max_refits : int, optional
-        Poisson: refit at most so often along the sequence.
+        Poisson: number of refits along the sequence, at most.
     missing : {"error", "mean"}
         Refuse missing features, or take the training mean for them.
     max_iter, tol : int, float
-        Poisson: of each refit.
+        Poisson: limits of each refit.
 
     Attributes
     ----------
@@ -393,7 +392,7 @@ class GroupSequencer(RegressorMixin, GroupSequenceBase):
     explained_variance_ : ndarray of shape (K + 1,)
         Of the prefixes 0..K on the training rows; share of the deviance if not gaussian.
     coef_path_ : ndarray of shape (K + 1, D) or (K + 1, P, D)
-        In original units; D indicator and number columns, ``columns_.encoded``.
+        In original units; the D columns of ``columns_.feature_names``.
     intercept_path_ : ndarray of shape (K + 1,) or (K + 1, P)
     coef_, intercept_ : ndarray
         Of the prefix that `budget` affords.
@@ -403,8 +402,8 @@ class GroupSequencer(RegressorMixin, GroupSequenceBase):
         Passes over the rows.
     criterion_, family_ : str
         What was used.
-    columns_ : Columns
-        Columns of the data and what they became.
+    columns_ : ColumnPlan
+        Columns of the data and what they became: numbers, or indicators of categories.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         Where the data have names.
@@ -439,7 +438,7 @@ class GroupSequencer(RegressorMixin, GroupSequenceBase):
 
         Parameters
         ----------
-        X : array-like, pandas.DataFrame, Dask array or DataFrame, or path of Parquet files
+        X : array-like, frame, Dask array or frame, or path of Parquet files
             A frame or file needs the columns of the prefix only, and no others are read. A category
             that was in no training row counts as the column's mean: it says nothing.
         budget : float, optional
@@ -457,7 +456,7 @@ class GroupSequencer(RegressorMixin, GroupSequenceBase):
         Parameters
         ----------
         X : see `predict`
-        y : array-like or Dask collection; with a path, names of columns
+        y : array-like, Dask collection, or names of columns of X
             With a path it may be left out: the names are those of `fit`.
         sample_weight : array-like of shape (n,), optional
         """
@@ -477,8 +476,8 @@ class GroupSequenceClassifier(ClassifierMixin, GroupSequenceBase):
     ----------
     groups, costs, shared_costs, criterion, cost_aware, ridge, budget, max_refits, missing
     max_iter, tol
-        See :class:`GroupSequencer`. Each step of each refit is a pass over the data, so with many
-        groups and data out of memory a `max_refits` pays.
+        See :class:`GroupSequencer`. Each step of each refit is a pass over the data: with many
+        groups and data that do not fit into memory, set `max_refits`.
     doubling : bool
         Must be False.
     family : {"auto", "logistic", "softmax"}
@@ -528,7 +527,7 @@ class GroupSequenceClassifier(ClassifierMixin, GroupSequenceBase):
 
         Parameters
         ----------
-        X : array-like, pandas.DataFrame, Dask array or DataFrame, or path of Parquet files
+        X : array-like, frame, Dask array or frame, or path of Parquet files
         budget : float, optional
             Default: the parameter `budget`.
 
@@ -567,7 +566,7 @@ class GroupSequenceClassifier(ClassifierMixin, GroupSequenceBase):
         Parameters
         ----------
         X : see `predict_proba`
-        y : array-like or Dask collection; with a path, the name of a column
+        y : array-like, Dask collection, or name of a column of X
             With a path it may be left out: the name is that of `fit`.
         sample_weight : array-like of shape (n,), optional
         """

@@ -132,9 +132,11 @@ def test_the_form_of_the_data_does_not_matter(kind, tmp_path):
         assert model.sequence_ == reference.sequence_, form
         assert model.n_features_in_ == (8 if unnamed else 6)
         assert hasattr(model, "feature_names_in_") == (not unnamed)
+        linear = kind in ("gaussian", "two-targets")
         for name in ("explained_variance_", "coef_path_", "intercept_path_", "coef_"):
+            rtol = 1e-10 if linear and name == "explained_variance_" else 1e-7
             np.testing.assert_allclose(
-                getattr(model, name), getattr(reference, name), rtol=1e-7, atol=1e-10, err_msg=form
+                getattr(model, name), getattr(reference, name), rtol, atol=1e-10, err_msg=form
             )
         assert model.timeliness_ == pytest.approx(reference.timeliness_, abs=1e-10)
         for budget in (None, 3.0, 0.1):
@@ -165,22 +167,6 @@ def test_target_and_weights_may_be_columns_of_a_frame():
             assert found.score(X, y) == pytest.approx(expected.score(frame, whole[y]))
     with pytest.raises(ValueError, match=r"no column 'risky'.*'risk'"):
         GroupSequencer().fit(whole, "risky")
-
-
-def test_linear_statistics_agree_to_ten_digits_whatever_the_form(tmp_path):
-    frame, score, rng = patients()
-    y = targets("gaussian", score, rng)
-    weight = np.ones(len(y))
-    reference = estimator_of("gaussian").fit(frame, y)
-    for form in ("dask-frame", "parquet"):
-        X, target, w, new = as_given(form, frame, y, weight, tmp_path)
-        model = estimator_of("gaussian").fit(X, target, w)
-        np.testing.assert_allclose(
-            model.explained_variance_, reference.explained_variance_, atol=1e-10, rtol=0
-        )
-        np.testing.assert_allclose(
-            np.asarray(model.predict(new)), reference.predict(frame), atol=1e-10, rtol=1e-10
-        )
 
 
 def test_it_is_the_pure_code(tmp_path):
