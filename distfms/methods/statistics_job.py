@@ -252,6 +252,10 @@ class StatisticsJob(Job):
         """Return the stages after the evaluation."""
         return ()
 
+    def search(self, context: Context, procedure: Any, problem: Any) -> Sequence[Any]:
+        """Return the paths of all rules, in their order."""
+        return context.map(partial(procedure.search, problem), procedure.rules)
+
     def on_folds(self, context: Context, solved: Solved) -> Any:
         """Return the procedure that the cross-validation evaluates."""
         return solved.procedure
@@ -280,7 +284,7 @@ class StatisticsJob(Job):
         procedure, statistics = self.procedure(context), self.statistics(context)
         train = _train(statistics)
         problem = procedure.problem(train)
-        found = context.map(partial(procedure.search, problem), procedure.rules)
+        found = self.search(context, procedure, problem)
         paths = {rule.name: path for rule, path in zip(procedure.rules, found, strict=True)}
         solved = Solved(procedure, statistics, train, problem, paths)
         selection = self.selection(context, solved)
@@ -291,7 +295,7 @@ class StatisticsJob(Job):
 
     def _evaluate(self, context: Context) -> Mapping[str, Content]:
         solved = self.solved(context)
-        return {"metrics.json": self.metrics(context, solved, self._validated(context, solved))}
+        return {"metrics.json": self.metrics(context, solved, self.validated(context, solved))}
 
     # --- what earlier stages wrote ---
 
@@ -312,7 +316,7 @@ class StatisticsJob(Job):
 
     # --- cross-validation ---
 
-    def _validated(self, context: Context, solved: Solved) -> FoldAnswers | None:
+    def validated(self, context: Context, solved: Solved) -> FoldAnswers | None:
         """Evaluate all rules on the folds; None without two folds of two rows or more."""
         n_folds = self.inputs.section.folds
         if n_folds < 2:

@@ -108,7 +108,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _kind(schema: Mapping[str, Any], dotted: str) -> str:
-    """Return what a JSON schema allows, in words."""
+    """Say what a JSON schema allows."""
     if "$ref" in schema:
         return f"keys of `{dotted}`"
     if "anyOf" in schema:
