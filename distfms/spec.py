@@ -91,7 +91,7 @@ class DataSection(Section):
     options: dict[str, Any] = Field(default_factory=dict)
     """Parameters of the embedded dataset."""
     long: LongForm | None = None
-    """Says that the files hold judgments in long form; they are converted once."""
+    """What the columns of files in long form are; the judgments are converted once."""
     target: tuple[str, ...] = ()
     """Column(s) to predict. Not needed with `long` or `builtin` data, which know their own."""
     id: str | None = None
@@ -449,12 +449,12 @@ def parse_bytes(text: int | str) -> int:
     Raises
     ------
     SpecError
-        If the text is no positive size.
+        If the text is not a positive size.
     """
     units = {"": 1, "b": 1}
     for power, letter in enumerate("kmgt", start=1):
         units |= {f"{letter}b": 1000**power, f"{letter}ib": 1024**power, letter: 1024**power}
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", str(text))
     if not match or match.group(2).lower() not in units or float(match.group(1)) <= 0:
-        raise SpecError(f"`{text}` is no size in bytes; write it as 512MiB or 4GiB.")
+        raise SpecError(f"`{text}` is not a size in bytes; write it as 512MiB or 4GiB.")
     return int(float(match.group(1)) * units[match.group(2).lower()])

@@ -252,10 +252,6 @@ class StatisticsJob(Job):
         """Return the stages after the evaluation."""
         return ()
 
-    def search(self, context: Context, procedure: Any, problem: Any) -> Sequence[Any]:
-        """Return the paths of all rules, in their order."""
-        return context.map(partial(procedure.search, problem), procedure.rules)
-
     def on_folds(self, context: Context, solved: Solved) -> Any:
         """Return the procedure that the cross-validation evaluates."""
         return solved.procedure
@@ -277,14 +273,14 @@ class StatisticsJob(Job):
         statistics = context.reduce(partial(self.reader, context))
         self.check(context, statistics)
         # What else can be wrong with the data shows here, before anything is written.
-        self.procedure(context).problem(_train(statistics))
+        self.procedure(context).problem(train_members(statistics))
         return {STATISTICS: statistics.to_arrays()}
 
     def _select(self, context: Context) -> Mapping[str, Content]:
         procedure, statistics = self.procedure(context), self.statistics(context)
-        train = _train(statistics)
+        train = train_members(statistics)
         problem = procedure.problem(train)
-        found = self.search(context, procedure, problem)
+        found = context.map(partial(procedure.search, problem), procedure.rules)
         paths = {rule.name: path for rule, path in zip(procedure.rules, found, strict=True)}
         solved = Solved(procedure, statistics, train, problem, paths)
         selection = self.selection(context, solved)
@@ -295,7 +291,7 @@ class StatisticsJob(Job):
 
     def _evaluate(self, context: Context) -> Mapping[str, Content]:
         solved = self.solved(context)
-        return {"metrics.json": self.metrics(context, solved, self.validated(context, solved))}
+        return {"metrics.json": self.metrics(context, solved, self.validate(context, solved))}
 
     # --- what earlier stages wrote ---
 
@@ -310,13 +306,13 @@ class StatisticsJob(Job):
     def solved(self, context: Context) -> Solved:
         """Return what `select` found."""
         procedure, statistics = self.procedure(context), self.statistics(context)
-        train = _train(statistics)
+        train = train_members(statistics)
         problem, paths = procedure.restore(train, context.read_arrays(PATHS))
         return Solved(procedure, statistics, train, problem, paths)
 
     # --- cross-validation ---
 
-    def validated(self, context: Context, solved: Solved) -> FoldAnswers | None:
+    def validate(self, context: Context, solved: Solved) -> FoldAnswers | None:
         """Evaluate all rules on the folds; None without two folds of two rows or more."""
         n_folds = self.inputs.section.folds
         if n_folds < 2:
@@ -440,7 +436,7 @@ class StatisticsJob(Job):
         return {"name": name, "points": points}
 
 
-def _train(statistics: Bundle) -> Members:
+def train_members(statistics: Bundle) -> Members:
     """Return the statistics of all training rows."""
     return {name: part.train() for name, part in statistics.members.items()}
 

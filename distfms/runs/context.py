@@ -154,11 +154,11 @@ class RunContext:
 
     def manifest(self) -> dict[str, Any]:
         """Return what the run folder says so far."""
-        return self.run.manifest()
+        return self.run.manifest().content()
 
     def note(self, text: str) -> None:
         """Tell the user something that the report should also say."""
-        notes = self.run.manifest().get("notes", [])
+        notes = self.run.manifest().notes
         if text not in notes:
             self.run.update(notes=[*notes, text])
             self.record.event("note", f"Note: {text}", text=text)
@@ -169,7 +169,7 @@ class RunContext:
 
 
 def encode_bundle(bundle: Bundle) -> bytes:
-    """Bytes of a bundle, for the cache."""
+    """Return the bytes of a bundle, for the cache."""
     return to_bytes(bundle.to_arrays())
 
 

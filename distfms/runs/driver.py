@@ -16,30 +16,27 @@ from pathlib import Path
 from typing import Any
 
 from distfms.engine.blas import single_threaded_blas
+from distfms.engine.cache import prune
 from distfms.engine.executors import Executor, make_executor
 from distfms.engine.memory import counted
 from distfms.engine.remote import RemotePath
 from distfms.engine.retry import RetryPolicy
-from distfms.engine.storage import Location, missing_folders, read_each, remove_tree
+from distfms.engine.storage import Location, missing_folders, remove_tree
 from distfms.engine.storage_errors import hangs, reading
-from distfms.errors import DistfmsError, SpecError
+from distfms.errors import DistfmsError
+from distfms.hidden import hidden_in_urls
 from distfms.methods import load_method
 from distfms.methods.contract import Inputs, Job, Method, Stage
 from distfms.methods.tuning_job import Tuning
+from distfms.runs.choose_folder import choose_folder
 from distfms.runs.context import RunContext
 from distfms.runs.events import Display, Recorder, Say
-from distfms.runs.folder import (
-    MANIFEST,
-    SCHEMA_VERSION,
-    RunFolder,
-    now,
-    parse_manifest,
-    read_manifest,
-    write_atomic,
-)
+from distfms.runs.folder import RunFolder, now, write_atomic
 from distfms.runs.inputs import Opened, open_inputs
 from distfms.runs.job_spec import JobSpec
+from distfms.runs.manifest import SCHEMA_VERSION, Manifest, read_manifest
 from distfms.runs.projection import Projection, project_job
+from distfms.spec import parse_bytes
 
 _PACKAGES = ("numpy", "scipy", "pyarrow", "dask", "scikit-learn")
 
@@ -165,7 +162,9 @@ def run_job(
         If workers or storage fail; the run can be resumed.
     """
     prepared = prepare(spec, say)
-    path = choose_folder(prepared, out)
+    named = None if out is None else spec.place(out)
+    path = choose_folder(named, prepared.root / spec.name, prepared.identity, say)
+    cache = prepared.root / ".partials"
     engine = spec.engine
     with (
         single_threaded_blas(),
@@ -189,7 +188,7 @@ def run_job(
                     run=run,
                     executor=executor,
                     retry=RetryPolicy(attempts=engine.retries + 1, timeout_s=engine.timeout_s),
-                    cache=prepared.root / ".partials" if projection.cached else None,
+                    cache=cache if projection.cached else None,
                     record=record,
                     value_bytes=projection.memory.value_bytes,
                 )
@@ -197,9 +196,19 @@ def run_job(
                 run.update(status="done", finished=now())
             except Exception as error:
                 record.fail(error, keep=_end_badly(run, error, made))
+                if not hangs(error):
+                    _bound_cache(cache, spec)
                 raise
+            _bound_cache(cache, spec)
             record.event("done")
+            run.require_claim()
     return RunResult(path, resumed, tuple(skipped))
+
+
+def _bound_cache(cache: Location, spec: JobSpec) -> None:
+    """Delete partials that were used least recently; the cache is optional, so failing is too."""
+    with suppress(OSError):
+        prune(cache, parse_bytes(spec.output.cache_bytes))
 
 
 def _end_badly(run: RunFolder, error: Exception, made: Sequence[Location]) -> bool:
@@ -211,11 +220,11 @@ def _end_badly(run: RunFolder, error: Exception, made: Sequence[Location]) -> bo
     if isinstance(run.path, RemotePath) and hangs(error):
         return False
     with suppress(DistfmsError):
-        found = run.manifest()
-        if found and not run.holds_claim():
+        found = read_manifest(run.path)
+        if found is not None and not run.holds_claim():
             return False
         refused = isinstance(error, DistfmsError) and error.exit_code == 2
-        if found and (found.get("stages") or run.path not in made or not refused):
+        if found is not None and (found.stages or run.path not in made or not refused):
             with suppress(DistfmsError):
                 run.update(status="failed", error=str(error) or type(error).__name__)
             return True
@@ -227,78 +236,18 @@ def _end_badly(run: RunFolder, error: Exception, made: Sequence[Location]) -> bo
     return False
 
 
-def choose_folder(prepared: Prepared, out: str | Path | None) -> Location:
-    """Folder for a run: the one asked for, an unfinished one of the same identity, or a new one.
-
-    Raises
-    ------
-    SpecError
-        If the folder asked for belongs to another spec or other data, or holds other things.
-    EngineError
-        If remote storage does not answer.
-    """
-    if out is not None:
-        asked = prepared.spec.place(out)
-        with reading(asked):
-            _refuse_foreign(asked, prepared.identity)
-        return asked
-    base = prepared.root / prepared.spec.name
-    with reading(base):
-        return _unfinished_or_new(base, prepared.identity)
-
-
-def _unfinished_or_new(base: Location, identity: str) -> Location:
-    """Return the latest unfinished run of an identity below a folder, or the place of a new one."""
-    for path, content in read_each(base, MANIFEST):
-        if _goes_on(path, content, identity):
-            return path
-    stamp = now().replace(":", "-")
-    path = base / f"{stamp}-{identity[:8]}"
-    counter = 2
-    while path.exists():
-        path = base / f"{stamp}-{identity[:8]}-{counter}"
-        counter += 1
-    return path
-
-
-def _goes_on(path: Location, content: bytes, identity: str) -> bool:
-    """Whether a manifest is of an unfinished run of this identity.
-
-    One that is torn, or of a later schema, is not: its run stays as it is, and is in nobody's way.
-    """
-    try:
-        manifest = parse_manifest(path, content)
-    except SpecError:
-        return False
-    return manifest.get("identity") == identity and manifest.get("status") != "done"
-
-
-def _refuse_foreign(out: Location, identity: str) -> None:
-    if out.exists() and not out.is_dir():
-        raise SpecError(f"--out {out} is a file. Name a folder.")
-    found = read_manifest(out).get("identity") if out.exists() else None
-    if found is not None and found != identity:
-        raise SpecError(
-            f"The run folder {out} belongs to another spec or to other data (it says "
-            f"{found[:8]}, this job is {identity[:8]}). Choose another folder with --out."
-        )
-    if found is None and out.exists() and any(not p.name.startswith(".") for p in out.iterdir()):
-        raise SpecError(
-            f"--out {out} holds files that are not a run's. Name an empty or a new folder."
-        )
-
-
 def _begin(run: RunFolder, prepared: Prepared, record: Recorder, executor: Executor) -> bool:
     """Enter the attempt in the manifest; return whether there was one before."""
-    manifest = run.manifest()
-    resumed = bool(manifest)
-    if not resumed:
+    manifest = read_manifest(run.path)
+    resumed = manifest is not None
+    if manifest is None:
+        manifest = Manifest(created=now(), notes=list(prepared.opened.notes))
         write_atomic(run.path / "spec.yaml", prepared.spec.to_yaml().encode())
     content = run.claim(
         schema=SCHEMA_VERSION,
         distfms=metadata.version("distfms"),
         status="running",
-        created=manifest.get("created", now()),
+        created=manifest.created,
         spec_name=prepared.spec.name,
         method=prepared.spec.method,
         identity=prepared.identity,
@@ -307,8 +256,8 @@ def _begin(run: RunFolder, prepared: Prepared, record: Recorder, executor: Execu
         packages={name: metadata.version(name) for name in _PACKAGES},
         sources=list(prepared.opened.fingerprints),
         **_describe_inputs(prepared.opened.inputs),
-        stages=manifest.get("stages", []),
-        notes=manifest.get("notes", list(prepared.opened.notes)),
+        stages=[entry.model_dump() for entry in manifest.stages],
+        notes=manifest.notes,
     )
     record.begin(
         f"{'Resuming' if resumed else 'Writing'} {run.path}",
@@ -318,20 +267,24 @@ def _begin(run: RunFolder, prepared: Prepared, record: Recorder, executor: Execu
         name=prepared.spec.name,
         method=prepared.spec.method,
         resumed=resumed,
-        attempt=content["attempt"],
+        attempt=content.attempt,
     )
     return resumed
 
 
 def _describe_inputs(inputs: Inputs) -> dict[str, Any]:
     parts = [part for dataset in inputs.datasets for part in dataset.partitions]
+    footers = {file.path: file.footer for dataset in inputs.datasets for file in dataset.files}
     files = []
     for path, some in groupby(parts, key=lambda part: part.path):
         of_file = list(some)
         fingerprints = "\n".join(part.fingerprint for part in of_file)
         files.append(
             {
-                "path": path,
+                "path": hidden_in_urls(path),
+                # They tell a folder that was moved or renamed from other data.
+                "name": of_file[0].name,
+                "footer": footers[path],
                 "n_rows": sum(part.n_rows for part in of_file),
                 "n_bytes": sum(part.n_bytes for part in of_file),
                 "fingerprint": hashlib.sha256(fingerprints.encode()).hexdigest(),

@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def lacking() -> str:
-    """Say what this Python lacks for a job; empty if nothing."""
+    """Return what this Python lacks for a job; empty if nothing."""
     if sys.version_info < _PYTHON:
         return (
             f"the cluster runs Python {platform.python_version()}; distfms needs "

@@ -16,9 +16,9 @@ from distfms.methods.contract import FinishedRun, Method
 from distfms.runs.folder import (
     RunFolder,
     parse_json,
-    read_manifest,
     write_atomic,
 )
+from distfms.runs.manifest import Manifest, read_manifest
 from distfms.runs.storage_options import expanded
 from distfms.stats.base import from_bytes
 
@@ -52,28 +52,28 @@ def open_run(
     """
     path = locate(run, expanded(storage_options or {}))
     manifest = read_manifest(path)
-    if not manifest:
+    if manifest is None:
         raise SpecError(
             f"{path} is no run folder: it has no manifest.json. Give the folder that "
             "`distfms run` named, such as runs/NAME/2026-01-31T12-00-00Z-1a2b3c4d."
         )
-    if manifest.get("method") not in METHODS:
-        raise SpecError(f"{path} is a run of `{manifest.get('method')}`, unknown to this distfms.")
+    if manifest.method not in METHODS:
+        raise SpecError(f"{path} is a run of `{manifest.method}`, unknown to this distfms.")
     payloads = _whole_files(path, manifest)
     content = {
         name: parse_json(path / f"{name}.json", payloads[f"{name}.json"])
         for name in ("selection", "metrics", "model")
     }
     weights = dict(from_bytes(payloads["weights.npz"]))
-    return load_method(manifest["method"]), FinishedRun(
-        **content, manifest=manifest, weights=weights
+    return load_method(manifest.method), FinishedRun(
+        **content, manifest=manifest.content(), weights=weights
     )
 
 
-def _whole_files(path: Location, manifest: Mapping[str, Any]) -> dict[str, bytes]:
+def _whole_files(path: Location, manifest: Manifest) -> dict[str, bytes]:
     """Read the files of a finished run, each once, and check that they are what it wrote."""
-    written = {n: sha for stage in manifest.get("stages", []) for n, sha in stage["files"].items()}
-    payloads = {}
+    written = manifest.files()
+    payloads: dict[str, bytes] = {}
     for name in ("selection.json", "model.json", "weights.npz", "metrics.json"):
         if name not in written:
             raise SpecError(
@@ -131,9 +131,9 @@ def redraw(run: Run, storage_options: Mapping[str, Any] | None = None) -> Locati
     # A driver may be at the last stages; what it enters in the manifest must not be lost.
     with folder.locked():
         write_atomic(target, page)
-        stages = folder.manifest()["stages"]
+        stages = folder.manifest().stages
         for stage in stages:
-            if target.name in stage["files"]:
-                stage["files"][target.name] = hashlib.sha256(page).hexdigest()
-        folder.update(stages=stages)
+            if target.name in stage.files:
+                stage.files[target.name] = hashlib.sha256(page).hexdigest()
+        folder.update(stages=[stage.model_dump() for stage in stages])
     return target

@@ -35,15 +35,14 @@ from distfms.engine.storage import (
     Location,
     check_writable,
     files_below,
+    is_temporary,
     open_binary,
     write_whole,
 )
-from distfms.engine.storage_errors import reading, storage_error, unwritable
+from distfms.engine.storage_errors import reading, storage_error, unwritable, writing
 from distfms.errors import DistfmsError, EngineError, SpecError
+from distfms.runs.manifest import MANIFEST, Manifest, parse_manifest, read_manifest
 from distfms.stats.base import load_npz, to_bytes
-
-MANIFEST = "manifest.json"
-SCHEMA_VERSION = 1
 
 #: What a file system answers that knows no locks.
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
@@ -68,10 +67,8 @@ def write_atomic(path: Location, payload: bytes) -> None:
     EngineError
         If the folder is not writable or the disk is full.
     """
-    try:
+    with writing(path):
         write_whole(path, payload)
-    except OSError as error:
-        raise storage_error(path, error) from error
 
 
 def digest(path: Location) -> str:
@@ -155,7 +152,7 @@ class RunFolder:
 
     def __init__(self, path: Location) -> None:
         self.path = path
-        self._claim: dict[str, Any] | None = None
+        self._claim: Manifest | None = None
         try:
             check_writable(path)
         except OSError as error:
@@ -197,7 +194,7 @@ class RunFolder:
         finally:
             lock.release()
 
-    def claim(self, **entries: Any) -> dict[str, Any]:
+    def claim(self, **entries: Any) -> Manifest:
         """Take the run over: enter this driver's attempt and token, with other entries.
 
         From then on every write of this object requires that they still stand in the manifest.
@@ -208,12 +205,10 @@ class RunFolder:
             If the manifest cannot be written.
         """
         self._claim = None
-        claim = {
-            "attempt": self.manifest().get("attempt", 0) + 1,
-            "writer": secrets.token_hex(8),
-        }
-        content = self.update(**entries, **claim)
-        self._claim = claim
+        content = self.update(
+            **entries, attempt=self.manifest().attempt + 1, writer=secrets.token_hex(8)
+        )
+        self._claim = content
         self._remove_temporaries()
         return content
 
@@ -223,21 +218,26 @@ class RunFolder:
         Raises
         ------
         EngineError
-            If another driver has claimed the run since.
+            If another driver has claimed the run since, or the folder was removed.
         """
         if self._claim is not None:
-            self._compare_claim(self.manifest())
+            self._compare_claim(read_manifest(self.path))
 
-    def _compare_claim(self, found: Mapping[str, Any]) -> None:
+    def _compare_claim(self, found: Manifest | None) -> None:
         """Check the fence against the manifest that was found."""
-        if self._claim is not None and any(
-            found.get(key) != value for key, value in self._claim.items()
-        ):
+        own = self._claim
+        if own is None:
+            return
+        if found is None:
             raise EngineError(
-                f"Another driver has taken over the run {self.path} (attempt "
-                f"{found.get('attempt')}; this one was attempt {self._claim['attempt']}). It goes "
-                "on from the stages that were finished; this driver stops here and writes nothing "
-                "more."
+                f"The run folder {self.path}, or its manifest, was removed while the job was "
+                "running. Run the same command again; it begins anew."
+            )
+        if (found.attempt, found.writer) != (own.attempt, own.writer):
+            raise EngineError(
+                f"Another driver has taken over the run {self.path} (attempt {found.attempt}; "
+                f"this one was attempt {own.attempt}). It goes on from the stages that were "
+                "finished; this driver stops here and writes nothing more."
             )
 
     def holds_claim(self) -> bool:
@@ -253,24 +253,17 @@ class RunFolder:
         if isinstance(self.path, RemotePath) and self.path.protocol in OBJECT_STORAGE:
             return
         for entry in files_below(self.path):
-            name = entry.place.name
-            if name.startswith(".") and name.endswith(".tmp"):
+            if is_temporary(entry.name):
                 with suppress(OSError):
                     entry.place.unlink()
 
     # --- manifest ---
 
-    def manifest(self) -> dict[str, Any]:
-        """Content of the manifest, empty for a new folder.
+    def manifest(self) -> Manifest:
+        """Return the manifest, an empty one for a new folder; see `read_manifest`."""
+        return read_manifest(self.path) or Manifest()
 
-        Raises
-        ------
-        SpecError
-            If there is a manifest of a later schema, or one that is no JSON.
-        """
-        return read_manifest(self.path)
-
-    def update(self, **entries: Any) -> dict[str, Any]:
+    def update(self, **entries: Any) -> Manifest:
         """Set entries of the manifest and write it.
 
         Raises
@@ -278,11 +271,12 @@ class RunFolder:
         EngineError
             If another driver has taken over the run, or the file cannot be written.
         """
-        found = self.manifest()
+        found = read_manifest(self.path)
         self._compare_claim(found)
-        content = {**found, **entries}
-        write_atomic(self.path / MANIFEST, encode(MANIFEST, content))
-        return content
+        content = {**(found.content() if found else {}), **entries}
+        payload = encode(MANIFEST, content)
+        write_atomic(self.path / MANIFEST, payload)
+        return parse_manifest(self.path, payload)
 
     # --- stages ---
 
@@ -292,7 +286,7 @@ class RunFolder:
 
     def finished_of(self, stages: Sequence[str]) -> list[str]:
         """Return those of some stages that are done and whose files are what they wrote."""
-        entries = {entry["name"]: entry["files"] for entry in self.manifest().get("stages", [])}
+        entries = {entry.name: entry.files for entry in self.manifest().stages}
         return [
             stage
             for stage in stages
@@ -325,7 +319,7 @@ class RunFolder:
             self.require_claim()
             digests[name] = self._write(name, content)
         entry = {"name": stage, "seconds": round(seconds, 3), **counts, "files": digests}
-        others = [e for e in self.manifest().get("stages", []) if e["name"] != stage]
+        others = [e.model_dump() for e in self.manifest().stages if e.name != stage]
         self.update(stages=[*others, entry])
 
     def _write(self, name: str, content: Any) -> str:
@@ -357,19 +351,16 @@ def read_json(path: Location) -> dict[str, Any]:
     SpecError
         If it is missing or damaged.
     EngineError
-        If remote storage does not answer.
+        If the storage does not answer.
     """
     try:
-        payload = path.read_bytes()
+        with reading(path):
+            payload = path.read_bytes()
     except FileNotFoundError as error:
         raise SpecError(
             f"There is no {path.name} in {path.parent}. Give the folder of a finished run, such "
             "as runs/NAME/2026-01-31T12-00-00Z-1a2b3c4d."
         ) from error
-    except OSError as error:
-        if isinstance(path, RemotePath):
-            raise storage_error(path, error, "read") from error
-        raise _damaged(path, error) from error
     return parse_json(path, payload)
 
 
@@ -382,41 +373,16 @@ def parse_json(path: Location, payload: bytes) -> dict[str, Any]:
         If it is damaged.
     """
     try:
-        return json.loads(payload.decode("utf-8"))
-    except ValueError as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Location, error: Exception) -> SpecError:
-    return SpecError(
-        f"{path} is damaged ({error}). Remove it and run the job again; the stage that wrote "
-        "it is repeated."
-    )
-
-
-def read_manifest(path: Location) -> dict[str, Any]:
-    """Read the manifest of a run folder, empty if it has none."""
-    try:
-        payload = (path / MANIFEST).read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except OSError as error:
-        raise storage_error(path / MANIFEST, error, "read") from error
-    return parse_manifest(path, payload)
-
-
-def parse_manifest(path: Location, payload: bytes) -> dict[str, Any]:
-    """Parse the content of a run's manifest.
-
-    Raises
-    ------
-    SpecError
-        If it is damaged, or of a later schema.
-    """
-    content = parse_json(path / MANIFEST, payload)
-    if content.get("schema", 0) > SCHEMA_VERSION:
-        raise SpecError(
-            f"{path} was written by distfms {content.get('distfms')}, which is newer than this "
-            "one. Upgrade distfms to read it."
-        )
+        content = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, str(error)) from error
+    if not isinstance(content, dict):
+        raise _damaged(path, "it is no mapping")
     return content
+
+
+def _damaged(path: Location, reason: object) -> SpecError:
+    return SpecError(
+        f"{path} is damaged ({reason}). Remove it and run the job again, for a run with --out "
+        f"{path.parent}; what wrote it is repeated."
+    )

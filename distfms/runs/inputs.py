@@ -132,6 +132,7 @@ def _open_long(spec: JobSpec, long: LongForm, root: Location, say: Callable[[str
     out = root / ".data" / name
     options = expanded(spec.data.storage_options)
     given = {**long.model_dump(), "labels": labels, "seed": seed, "storage_options": options}
+    given["overwrite"] = True  # what a damaged conversion has left
     convert = partial(convert_long_judgments, source, **given)
     if isinstance(out, Path):
         _convert_here(out, convert, say)
@@ -151,7 +152,7 @@ def _open_long(spec: JobSpec, long: LongForm, root: Location, say: Callable[[str
 def _convert_here(out: Path, convert: Callable[[Path], object], say: Callable[[str], None]) -> None:
     """Convert judgments to a folder that appears whole."""
     with _locked(out):
-        if not out.exists():
+        if not (out / CONVERSION).exists():
             say(f"Converting long judgments to {out} (once)")
             convert(out)
 

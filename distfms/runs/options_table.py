@@ -108,7 +108,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def _kind(schema: Mapping[str, Any], dotted: str) -> str:
-    """Say what a JSON schema allows."""
+    """Return what a JSON schema allows, in words."""
     if "$ref" in schema:
         return f"keys of `{dotted}`"
     if "anyOf" in schema:

@@ -47,13 +47,7 @@ class Projection:
     cached: bool
 
     def lines(self, place: object) -> list[str]:
-        """Say it, for the user.
-
-        Parameters
-        ----------
-        place : path or URL
-            Where the run writes.
-        """
+        """Return it in words, for a run that writes to a place."""
         return [
             f"Reads {counted(self.n_rows, 'row')}, {counted(self.n_partitions, 'partition')} of "
             f"{counted(self.n_files, 'file')}, up to {format_bytes(self.read_bytes)} decoded",

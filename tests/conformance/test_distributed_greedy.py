@@ -17,12 +17,10 @@ from distfms.methods import slabs
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.slab import slabs_of
 from distfms.methods.sequence.greedy import sequence
+from distfms.methods.sequence.greedy import slabs_of as group_slabs_of
 from tests.reference.distributed_cases import (
-    TILE,
     awkward_problem,
     awkward_sequence_problem,
-    distributed_sequence,
-    group_shards_of,
     require_same,
     require_same_sequence,
 )
@@ -105,15 +103,18 @@ def test_multiselect(
 
 @pytest.mark.parametrize("mishap", [False, True])
 @pytest.mark.parametrize("criterion", ["fr", "omp"])
-def test_sequence(pool: ActorPool, tmp_path: Path, criterion: str, mishap: bool) -> None:
+def test_sequence(
+    pool: ActorPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, criterion: str, mishap: bool
+) -> None:
+    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 11)
     problem = awkward_sequence_problem(0, ridge=1e-3)
-    shards = group_shards_of(problem, N_SHARDS)
-    assert len(shards) == N_SHARDS
+    given = group_slabs_of(problem)
+    assert len(given) == N_SHARDS
     with single_threaded_blas():
-        expected = sequence(problem, criterion, doubling=True, tile_columns=TILE)
+        expected = sequence(problem, criterion, doubling=True)
         before = dict(vars(pool.counts))
-        used = Fragile(pool, tmp_path / "mishap") if mishap else pool
-        path = distributed_sequence(used, shards, problem, criterion, doubling=True)
+        used: Any = Fragile(pool, tmp_path / "mishap") if mishap else pool
+        path = sequence(problem.outline, criterion, doubling=True, pool=used, slabs=given)
     require_same_sequence(path, expected)
     if mishap:
         require_one_mishap(pool, before, len(path))

@@ -86,9 +86,9 @@ def test_headline_of_few_objects_promises_nothing(tmp_path):
     folder, selection, metrics, _ = run(write(tmp_path, columns), tmp_path, **changes)
     assert selection["projected_loss"] < -1
     assert metrics["train"]["projected_loss"] == pytest.approx(selection["projected_loss"])
-    assert "too few objects to estimate what that explains" in headline(folder)
+    assert "too few objects to estimate it" in headline(folder)
     page = (folder / "report.html").read_text()
-    assert page.count("cannot be estimated: too few objects") == 2
+    assert "too few objects to estimate it" in page
     assert not re.search(r"\b1(0[1-9]|[1-9]\d)(\.\d)?\u00a0%", page)
 
 
@@ -103,7 +103,9 @@ def test_attribute_that_nobody_judged(tmp_path, attribute):
 def test_nothing_worth_buying(tmp_path):
     """Only constant attributes: an empty selection that predicts the mean label."""
     path = write(tmp_path, objects(**dict.fromkeys(NAMES, [[3.0, 3.0]] * N)))
-    folder, selection, metrics, _ = run(path, tmp_path, multiselect={"plan": True})
+    folder, selection, metrics, _ = run(
+        path, tmp_path, multiselect={"plan": True, "plain_error": True}
+    )
     assert selection["repeats"] == {}
     assert selection["status"] == "no_positive_gain"
     assert selection["constant"] == list(NAMES)
@@ -143,6 +145,40 @@ def test_refit_without_enough_judgments_says_how_to_get_them(tmp_path):
     path = write(tmp_path, objects())
     with pytest.raises(DataError, match="`plan: true`"):
         run_job(job(path, tmp_path, multiselect={"model": "refit", "budget": 30}))
+
+
+def test_averages_are_read_only_if_they_are_asked_for(tmp_path):
+    path = write(tmp_path, objects())
+    found = {}
+    for plain_error in (False, True):
+        options = {"plain_error": plain_error, "budget": 3}
+        folder, _, metrics, _ = run(path, tmp_path, multiselect=options)
+        found[plain_error] = metrics["test"]
+        assert (folder / "statistics" / "averages.npz").exists() == plain_error
+    without, measured = found[False], found[True]
+    assert (without["mse"], without["n_objects_with_all_judgments"]) == (None, None)
+    assert measured["n_objects_with_all_judgments"] > 0
+    assert measured["mse"] > 0
+    assert without["projected_loss"] == measured["projected_loss"]
+
+
+@pytest.mark.parametrize("psd", ["nearest", "none"])
+def test_predictions_within_a_smaller_budget_are_those_of_a_run_with_it(tmp_path, psd):
+    path = write(tmp_path, objects())
+
+    def predicted(budget, within=None, **options):
+        options = {"budget": budget, "psd": psd, **options}
+        folder, *_ = run(path, tmp_path, multiselect=options)
+        predict_file(folder, str(path), tmp_path / "out.parquet", budget=within)
+        return pq.read_table(tmp_path / "out.parquet")
+
+    found = predicted(20, within=4)
+    np.testing.assert_allclose(found["predicted_y"], predicted(4)["predicted_y"], rtol=1e-9)
+    assert found["judgments_lacking"].equals(predicted(4)["judgments_lacking"])
+    with pytest.raises(SpecError, match=r"budget of 30: this run bought for 20.*budget=30"):
+        predicted(20, within=30)
+    with pytest.raises(SpecError, match="a refit is made for one budget"):
+        predicted(2, within=1, model="refit")
 
 
 # --- names and forms ----------------------------------------------------------------------------

@@ -48,6 +48,7 @@ def ragged(tmp_path_factory):
 def test_numbers(ragged, tmp_path, algorithm, model, budget):
     path, ids, judgments, label, weight = ragged
     options = {"budget": budget, "ridge": 0.1, "algorithm": algorithm, "model": model, "plan": True}
+    options["plain_error"] = model == "projected"
     folder, selection, metrics, manifest = run(
         path,
         tmp_path,
@@ -110,8 +111,8 @@ def test_one_decomposition_for_each_set_of_objects(tmp_path, monkeypatch):
     baselines = ["scoring", "averages", "copies", "single:a"]
     options = {"baselines": baselines, "refine": True}
     run(write(tmp_path, objects()), tmp_path, multiselect=options)
-    # To select, for the model and for the evaluation, and without each of the three folds.
-    assert sizes == [3] * (3 + 3)
+    # To select, and without each of the three folds.
+    assert sizes == [3] * (1 + 3)
 
 
 def test_interval_holds_its_estimate(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 
 from distfms.engine.memory import COLUMN_BYTES
 from distfms.errors import DataError, EngineError, SpecError
+from distfms.methods import slabs
 from distfms.methods.sequence import blocks_job
 from distfms.methods.sequence.blocks_job import SequenceBlocksJob, Sizes
 from distfms.methods.sequence.job import SequenceJob
@@ -28,7 +29,7 @@ BASELINES = ["omp", "fr-blind", "omp-doubling", "oracle", "random"]
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Blocks that hold at most two of the numbers; a category is one of its own."""
-    monkeypatch.setattr(blocks_job, "BLOCK_COLUMNS", 2)
+    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +150,7 @@ def scattered_rows(n: int = 300) -> dict[str, np.ndarray]:
     ("criterion", "block_columns"), [("fr", 1), ("fr", 5), ("omp", 5), ("omp", 100)]
 )
 def test_scattered_repeated_and_constant_groups(tmp_path, monkeypatch, criterion, block_columns):
-    monkeypatch.setattr(blocks_job, "BLOCK_COLUMNS", block_columns)
+    monkeypatch.setattr(slabs, "SLAB_COLUMNS", block_columns)
     data = write_rows(tmp_path / "data", scattered_rows())
     options = {
         "groups": {g: [f"{g}_*"] for g in "zsabcde"}, "costs": {"a": 2.0}, "shared_costs": {},
@@ -274,7 +275,7 @@ def test_one_row_is_refused(tmp_path):
 def undisturbed(data, tmp_path_factory):
     """Results of the job on one worker, without a cache."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks_job, "BLOCK_COLUMNS", 2)
+        patch.setattr(slabs, "SLAB_COLUMNS", 2)
         folder = run(data, tmp_path_factory.mktemp("runs"), engine={"cache": False})
     return results(folder)
 
@@ -291,15 +292,15 @@ def test_ray_does_not_change_a_bit(data, tmp_path, undisturbed, ray_session):
 
 
 def test_killed_actor_does_not_change_a_bit(data, tmp_path, monkeypatch, undisturbed):
-    search, deaths = blocks_job.sequence_distributed, []
+    search, deaths = blocks_job.sequence, []
     monkeypatch.setattr(mishaps, "STEP_OF_MISHAP", 3)
 
-    def fragile(pool, *args, **options):
+    def fragile(*args, pool, **options):
         marker = tmp_path / f"death-{len(deaths)}"
         deaths.append(marker)
-        return search(mishaps.Fragile(pool, marker), *args, **options)
+        return search(*args, pool=mishaps.Fragile(pool, marker), **options)
 
-    monkeypatch.setattr(blocks_job, "sequence_distributed", fragile)
+    monkeypatch.setattr(blocks_job, "sequence", fragile)
     folder = run(data, tmp_path, engine={"workers": 2})
     # One actor in each search: of the rule, and of all baselines but the oracle.
     assert [marker.exists() for marker in deaths] == [True] * 5
@@ -365,7 +366,7 @@ def test_driver_keeps_to_what_it_has_stated(tmp_path, monkeypatch):
     columns = {f"x{j:04d}": values[:, j] for j in range(d)}
     data = write_rows(tmp_path / "data", {**columns, "y": values[:, :5].sum(axis=1)}, n_files=1)
     run(write_rows(tmp_path / "small", mixed_rows()), tmp_path)  # loads what is loaded once
-    monkeypatch.setattr(blocks_job, "BLOCK_COLUMNS", 90)
+    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 90)
     options = {"groups": {}, "costs": {}, "shared_costs": {}, "baselines": [], "max_groups": 12}
     settings = {"id": None, "missing": "error", "test": 0}
     spec = job(data, tmp_path / "a", sequence=options, data=settings)

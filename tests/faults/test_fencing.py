@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import json
+import shutil
 from contextlib import nullcontext
 
 import pytest
@@ -38,9 +39,9 @@ def snapshot(folder):
 
 def test_claims_are_counted_and_told_apart(tmp_path):
     first, second = RunFolder(tmp_path), RunFolder(tmp_path)
-    assert first.claim(status="running")["attempt"] == 1
-    assert second.claim()["attempt"] == 2
-    assert second.manifest()["status"] == "running"
+    assert first.claim(status="running").attempt == 1
+    assert second.claim().attempt == 2
+    assert second.manifest().status == "running"
     assert second.holds_claim()
     assert not first.holds_claim()
 
@@ -70,7 +71,9 @@ def test_same_attempt_number_is_not_enough(tmp_path):
     first = RunFolder(tmp_path)
     first.claim()
     (tmp_path / "manifest.json").unlink()
-    assert RunFolder(tmp_path).claim()["attempt"] == 1
+    with pytest.raises(EngineError, match=r"was removed while the job was running"):
+        first.update(status="done")
+    assert RunFolder(tmp_path).claim().attempt == 1
     with pytest.raises(EngineError, match="taken over"):
         first.update(status="done")
 
@@ -130,6 +133,23 @@ def test_storage_without_locks(data, undisturbed, tmp_path, monkeypatch, answer)
     assert results(folder) == undisturbed
     # A second run of the folder meets no lock that the first has left.
     assert run_job(judgments_job(data, tmp_path), out=folder).skipped == tuple(STAGES)
+
+
+@pytest.mark.parametrize("event", ["stage_done", "done"])
+def test_a_folder_that_is_removed_is_no_success(data, tmp_path, event):
+    spec, folders = judgments_job(data, tmp_path / "runs"), []
+
+    def remove(told):
+        if told["event"] == "begin":
+            folders.append(tmp_path / "runs" / "small" / told["run"])
+        if told["event"] == event and told.get("stage", "report") == "report":
+            shutil.rmtree(folders[0])
+
+    with pytest.raises(EngineError, match=r"was removed while the job was running.*begins anew"):
+        run_job(spec, progress=remove)
+    again = run_job(spec)
+    assert not again.resumed
+    assert results(again.folder)
 
 
 def test_what_a_killed_driver_left_is_no_obstacle(data, tmp_path):

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
 from distfms.methods.multiselect.objective import Problem
 from distfms.methods.multiselect.path import SelectionPath
-from distfms.methods.pool import Pool
-from distfms.methods.sequence.blocks import GroupStatistics, block_starts
 from distfms.methods.sequence.costs import GroupCosts, SharedCost
-from distfms.methods.sequence.distributed import LoadedShard as LoadedGroups
-from distfms.methods.sequence.distributed import sequence_distributed
 from distfms.methods.sequence.path import SequencePath
 from distfms.methods.sequence.problem import SequenceProblem
 from tests.reference.sequence import correlated, make_problem
-
-TILE = 8
 
 
 def require_same(path: SelectionPath, expected: SelectionPath) -> None:
@@ -75,26 +65,6 @@ def awkward_sequence_problem(
         groups = [sorted(places[group].tolist()) for group in groups]
     own = rng.choice([0.5, 1.0, 2.0, 9.0], len(sizes))
     return make_problem(X, Y, groups, GroupCosts(own, shared), ridge)
-
-
-def group_shards_of(problem: SequenceProblem, n_shards: int) -> list[LoadedGroups]:
-    starts = block_starts(problem.groups, n_shards, TILE)
-    return [
-        LoadedGroups(GroupStatistics.of(problem, first, last))
-        for first, last in itertools.pairwise(starts)
-    ]
-
-
-def distributed_sequence(
-    pool: Pool,
-    shards: Sequence[LoadedGroups],
-    problem: SequenceProblem,
-    criterion: str,
-    **options: Any,
-) -> SequencePath:
-    return sequence_distributed(
-        pool, shards, problem.outline, criterion, tile_columns=TILE, **options
-    )
 
 
 def require_same_sequence(path: SequencePath, expected: SequencePath) -> None:

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from distfms.errors import SpecError
-from distfms.methods.multiselect.costs import Costs, resolve_costs
-from distfms.methods.multiselect.greedy import FullState, GreedyState, spend
-from distfms.methods.multiselect.objective import Problem
+from distfms.methods.multiselect.greedy import FullState, greedy_path
+from distfms.methods.multiselect.objective import Costs, Problem, default_names, resolve_costs
 from distfms.methods.multiselect.path import BUDGET_TOLERANCE, SelectionPath
 from distfms.methods.multiselect.slab import Purse
 
@@ -59,24 +58,17 @@ def averages(
     -------
     SelectionPath
         With k judgments in each step; without steps if the budget buys no attribute.
-
-    Raises
-    ------
-    SpecError
-        A cost or the number of judgments is not positive.
     """
-    d = estimates.b.size
-    names_ = tuple(str(a) for a in range(d)) if names is None else tuple(names)
+    names_ = default_names(estimates.b.size, names)
+    k = np.full(len(names_), n_judgments or 1, dtype=np.int64)
     if n_judgments is None:
         k = np.maximum(np.rint(estimates.mean_judgments), 1).astype(np.int64)
     elif n_judgments < 1:
         raise SpecError(f"Averages needs at least 1 judgment per attribute, not {n_judgments}.")
-    else:
-        k = np.full(d, n_judgments, dtype=np.int64)
     single = resolve_costs(costs, names_)
     problem = Problem.build(
         estimates.b,
-        np.zeros(d),
+        np.zeros(len(names_)),
         estimates.second_moment,
         label_variance=estimates.label_variance,
         costs=single * k,
@@ -85,7 +77,7 @@ def averages(
         names=names_,
         semidefinite=not estimates.n_missing.any(),
     )
-    path = _path(problem, budget, FullState(problem), "averages")
+    path = greedy_path(problem, FullState(problem), budget, "averages")
     return replace(path, costs=single, counts=k[path.attributes])
 
 
@@ -99,30 +91,11 @@ def copies(
 ) -> SelectionPath:
     """Forward selection with each judgment as an attribute of its own.
 
-    The copies of an attribute are chosen in fixed order; r[a] is the number of copies chosen.
-
-    Parameters
-    ----------
-    statistics : CopiesStatistics
-        Of the training data, with k copies of every attribute.
-    budget : float
-    costs : float, sequence, or mapping
-        Cost of one judgment.
-    ridge : float, default=0
-    names : sequence of str, optional
-
-    Returns
-    -------
-    SelectionPath
-        At most k judgments of an attribute.
-
-    Raises
-    ------
-    SpecError
-        A cost is not positive, or the number of names is not d.
+    The copies of an attribute are chosen in fixed order; r[a] is the number of copies chosen, at
+    most the k that the statistics have of every attribute.
     """
     d, n_copies = statistics.n_attributes, statistics.copies
-    names_ = tuple(str(a) for a in range(d)) if names is None else tuple(names)
+    names_ = default_names(d, names)
     if len(names_) != d:
         raise SpecError(f"There are {d} attributes but {len(names_)} names.")
     single = resolve_costs(costs, names_)
@@ -138,8 +111,7 @@ def copies(
         semidefinite=statistics.comoments.pair_weight is None,
     )
     state = _CopiesState(FullState(problem), n_copies)
-    path = _path(problem, budget, state, "copies")
-    return replace(path, names=names_)
+    return replace(greedy_path(problem, state, budget, "copies"), names=names_)
 
 
 class _CopiesState:
@@ -170,33 +142,12 @@ class _CopiesState:
 
 
 def single_attribute(problem: Problem, name: str, budget: float) -> SelectionPath:
-    """Spend the whole budget on judgments of one attribute.
-
-    Parameters
-    ----------
-    problem : Problem
-    name : str
-        The attribute, for example people's own estimate of the label.
-    budget : float
-
-    Returns
-    -------
-    SelectionPath
-        ⌊budget / cost⌋ steps with the Full objective of that attribute alone.
-
-    Raises
-    ------
-    SpecError
-        No attribute has that name.
-    """
+    """Spend the whole budget on judgments of one attribute, say people's estimate of the label."""
     if name not in problem.names:
         raise SpecError(f"There is no attribute {name!r}; known are {', '.join(problem.names)}.")
     a = problem.names.index(name)
     most = int(budget * (1.0 + BUDGET_TOLERANCE) / problem.costs[a])
-    r = np.arange(1, most + 1)
-    variance = problem.external[a, a] + problem.ridge + problem.v[a] / r
-    usable = bool(problem.candidates[a])
-    objective = problem.b[a] ** 2 / variance if usable else np.zeros(most)
+    variance = problem.external[a, a] + problem.ridge + problem.v[a] / np.arange(1, most + 1)
     left = budget - most * problem.costs[a] > BUDGET_TOLERANCE * budget
     return SelectionPath(
         algorithm="single_attribute",
@@ -207,28 +158,6 @@ def single_attribute(problem: Problem, name: str, budget: float) -> SelectionPat
         costs=problem.costs,
         attributes=np.full(most, a, dtype=np.int64),
         counts=np.ones(most, dtype=np.int64),
-        objective=objective,
-        label_variance=problem.label_variance,
-    )
-
-
-def _path(
-    problem: Problem,
-    budget: float,
-    state: GreedyState,
-    algorithm: str,
-) -> SelectionPath:
-    """Spend the budget on a state that starts empty."""
-    attributes, objective, status = spend(state, budget, criterion="gain_per_cost")
-    return SelectionPath(
-        algorithm=algorithm,
-        criterion="gain_per_cost",
-        status=status,
-        budget=float(budget),
-        names=problem.names,
-        costs=state.costs,
-        attributes=np.array(attributes, dtype=np.int64),
-        counts=np.ones(len(attributes), dtype=np.int64),
-        objective=np.array(objective, dtype=float),
+        objective=problem.b[a] ** 2 / variance if problem.candidates[a] else np.zeros(most),
         label_variance=problem.label_variance,
     )

@@ -17,21 +17,19 @@ from distfms.data.dataset import ParquetDataset
 from distfms.engine.memory import format_bytes
 from distfms.errors import DataError, SpecError
 from distfms.methods import blocks
-from distfms.methods.contract import Content, Context
+from distfms.methods.contract import Content, Context, FoldAnswers
 from distfms.methods.multiselect.evaluate import attribute_entries
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.job import MultiselectJob
 from distfms.methods.multiselect.objective import Problem
 from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.methods.multiselect.path import SelectionPath, check_budget
+from distfms.methods.multiselect.procedure import SelectionProcedure
 from distfms.methods.multiselect.read import JudgmentBlockReader
 from distfms.methods.multiselect.slab import AttributeSlab, Question, answer
-from distfms.methods.multiselect.training import Settings, Training
 from distfms.methods.slabs import StoredMatrix, slab_starts
-from distfms.stats.base import Folded
+from distfms.methods.statistics_job import PATHS, Solved, train_members
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
-
-PATHS = "statistics/paths.npz"
 
 #: Estimates that are not one number for each attribute, or for all of them.
 _MATRICES = ("second_moment", "external")
@@ -96,9 +94,9 @@ class BlocksJob(blocks.BlocksJob):
 
     def __init__(self, whole: MultiselectJob) -> None:
         super().__init__(whole)
-        known = ("full", "scoring")
-        self.left_out = [name for name in whole.settings.algorithms if name not in known]
-        self.algorithms = tuple(name for name in whole.settings.algorithms if name in known)
+        names = [rule.name for rule in whole.settings.rules]
+        self.left_out = [name for name in names if name not in ("full", "scoring")]
+        self.algorithms = tuple(name for name in names if name in ("full", "scoring"))
 
     # --- what the driver asks ---
 
@@ -167,9 +165,7 @@ class BlocksJob(blocks.BlocksJob):
                 f"{self.whole.inputs.train.files[0].path}; at least 2 are needed."
             )
         settings = self.whole.settings
-        estimates = block.estimates(
-            settings.known_variance()[start:stop], settings.names[start:stop]
-        )
+        estimates = block.estimates(settings.known_variance[start:stop], settings.names[start:stop])
         return {
             blocks.block_file("block", number): {
                 "start": np.asarray(start),
@@ -216,16 +212,17 @@ class BlocksJob(blocks.BlocksJob):
         if "scoring" in self.algorithms:
             paths["scoring"] = select(vectors, settings.budget, "scoring", settings.criterion)
         self._tell(context)
-        local = _within(path, bought)
+        local = path.on(bought)
         problem = _problem_of(np.concatenate(among), vectors, bought)
-        selection = self._restricted(bought).selection(problem, local, local.final_repeats)
+        selection = self._restricted(bought).path_content(problem, local)
         selection["constant"] = [
             settings.names[int(a)] for a in np.flatnonzero(~vectors.candidates)
         ]
         selection["attributes"] = attribute_entries(
             settings.names, settings.costs, estimates, estimates.n_judgments
         )
-        return {"selection.json": selection, PATHS: _path_arrays(paths)}
+        stored = {name: path.to_arrays() for name, path in paths.items()}
+        return {"selection.json": selection, PATHS: blocks.join_paths(stored)}
 
     def _tell(self, context: Context) -> None:
         d = len(self.whole.layout.names)
@@ -244,15 +241,17 @@ class BlocksJob(blocks.BlocksJob):
     def _restricted(
         self, attributes: np.ndarray, paths: Mapping[str, SelectionPath] | None = None
     ) -> ChosenJob:
-        settings = replace(self.whole.settings.restricted(attributes), algorithms=self.algorithms)
+        rules = tuple(rule for rule in self.whole.settings.rules if rule.name in self.algorithms)
+        settings = replace(self.whole.settings.restricted(attributes), rules=rules)
         return ChosenJob(self.whole, settings, paths or {})
 
     def chosen(self, context: Context) -> ChosenJob:
         """Return the job on the attributes that some path has bought."""
-        arrays, settings = blocks.split_paths(context.read_arrays(PATHS)), self.whole.settings
-        paths = {name: _stored_path(arrays[name], name, settings) for name in self.algorithms}
+        arrays = blocks.split_paths(context.read_arrays(PATHS))
+        vectors = _without_matrix(self._attributes(context), self.whole.settings)
+        paths = {name: SelectionPath.from_arrays(arrays[name], vectors) for name in self.algorithms}
         bought = np.unique(np.concatenate([path.attributes for path in paths.values()]))
-        return self._restricted(bought, {n: _within(p, bought) for n, p in paths.items()})
+        return self._restricted(bought, {name: path.on(bought) for name, path in paths.items()})
 
     def choose(self, context: Context) -> Mapping[str, Content]:
         """Stage of the statistics of the selected attributes."""
@@ -273,28 +272,36 @@ class ChosenJob(MultiselectJob):
     Parameters
     ----------
     whole : MultiselectJob
-    settings : Settings
+    settings : SelectionProcedure
         Of the selected attributes.
     paths : mapping of str to SelectionPath
         What the searches among all attributes found, as paths on the selected ones.
     """
 
     def __init__(
-        self, whole: MultiselectJob, settings: Settings, paths: Mapping[str, SelectionPath]
+        self,
+        whole: MultiselectJob,
+        settings: SelectionProcedure,
+        paths: Mapping[str, SelectionPath],
     ) -> None:
-        self.__dict__.update(vars(whole))
+        self.options, self.inputs, self.seed = whole.options, whole.inputs, whole.seed
+        self.roles, self.most_steps = whole.roles, whole.most_steps
         self.layout, self.settings = whole.layout.restricted(settings.names), settings
         self.paths = paths
 
-    def _paths(self, training: Training) -> dict[str, SelectionPath]:
-        return dict(self.paths)
+    def solved(self, context: Context) -> Solved:
+        """Return what the search on actors found, and the problem of its attributes."""
+        statistics = self.statistics(context)
+        train = train_members(statistics)
+        problem = self.settings.problem(train)
+        return Solved(self.settings, statistics, train, problem, self.paths)
 
-    def _folds(self, judgments: Folded[JudgmentStatistics], context: Context) -> list[int]:
-        # The attributes were selected with the objects of every fold.
-        return []
+    def validate(self, context: Context, solved: Solved) -> FoldAnswers | None:
+        """Return nothing: the attributes were selected with the objects of every fold."""
+        return None
 
 
-def _without_matrix(estimates: JudgmentEstimates, settings: Settings) -> Problem:
+def _without_matrix(estimates: JudgmentEstimates, settings: SelectionProcedure) -> Problem:
     """Problem of all attributes without their covariance, which Scoring does not need."""
     return Problem(
         settings.names,
@@ -322,37 +329,4 @@ def _problem_of(external: np.ndarray, vectors: Problem, attributes: np.ndarray) 
         external_variance=vectors.external_variance[attributes],
         costs=vectors.costs[attributes],
         means=vectors.means[attributes],
-    )
-
-
-def _within(path: SelectionPath, attributes: np.ndarray) -> SelectionPath:
-    """Write a path as one on some of the attributes, those it has bought among them."""
-    return replace(
-        path,
-        names=tuple(path.names[int(a)] for a in attributes),
-        costs=path.costs[attributes],
-        attributes=np.searchsorted(attributes, path.attributes),
-    )
-
-
-def _path_arrays(paths: Mapping[str, SelectionPath]) -> dict[str, np.ndarray]:
-    stored = ("attributes", "objective", "status", "criterion", "label_variance")
-    return blocks.join_paths(
-        {name: {key: getattr(path, key) for key in stored} for name, path in paths.items()}
-    )
-
-
-def _stored_path(arrays: Mapping[str, np.ndarray], name: str, settings: Settings) -> SelectionPath:
-    attributes = arrays["attributes"]
-    return SelectionPath(
-        algorithm=name,
-        criterion=str(arrays["criterion"]),
-        status=arrays["status"].item(),
-        budget=float(settings.budget),
-        names=settings.names,
-        costs=settings.costs,
-        attributes=attributes,
-        counts=np.ones(attributes.size, dtype=np.int64),
-        objective=arrays["objective"],
-        label_variance=float(arrays["label_variance"]),
     )

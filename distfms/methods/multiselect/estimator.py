@@ -20,7 +20,6 @@ from distfms.data.roles import Roles, resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
 from distfms.methods.estimator_input import Source, check_columns, open_source
-from distfms.methods.multiselect.costs import Costs, resolve_costs
 from distfms.methods.multiselect.greedy import Algorithm, Criterion, select
 from distfms.methods.multiselect.model import (
     LinearModel,
@@ -31,15 +30,17 @@ from distfms.methods.multiselect.model import (
     refit_statistics,
 )
 from distfms.methods.multiselect.objective import (
+    Costs,
     Problem,
     full_objective,
     holdout_loss,
     projected_loss,
+    resolve_costs,
     scoring_objective,
 )
 from distfms.methods.multiselect.path import check_choice
 from distfms.methods.multiselect.plan import acquisition_plan
-from distfms.methods.multiselect.read_columns import TrainedColumns
+from distfms.methods.multiselect.predictor import TrainedColumns
 from distfms.methods.multiselect.refine import refine
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 

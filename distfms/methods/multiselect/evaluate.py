@@ -1,4 +1,4 @@
-"""Numbers of the evaluation: losses on rows, entries of ``metrics.json``."""
+"""Numbers of the evaluation: entries of ``selection.json`` and ``metrics.json``, and remarks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 import scipy.special
 
 from distfms.errors import SpecError
-from distfms.methods.multiselect.curves import FoldResult, losses_along
+from distfms.methods.contract import FoldAnswers
+from distfms.methods.cross_validation import Members
 from distfms.methods.multiselect.interval import delete_m_jackknife
 from distfms.methods.multiselect.model import (
     LinearModel,
@@ -18,111 +19,16 @@ from distfms.methods.multiselect.model import (
     RefitStatistics,
     path_models,
     path_objective,
-    single_model,
+    plain_loss,
 )
-from distfms.methods.multiselect.objective import Problem, full_objective, projected_loss
+from distfms.methods.multiselect.objective import Problem, projected_loss
 from distfms.methods.multiselect.optimum import scoring_optimum
 from distfms.methods.multiselect.path import SelectionPath
-from distfms.methods.multiselect.training import Settings, Training
+from distfms.methods.multiselect.procedure import SelectionProcedure
+from distfms.methods.statistics_job import Solved
 from distfms.stats.base import Folded
 from distfms.stats.fold_means import FoldMeans, over_folds
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
-
-
-def plain_loss(model: LinearModel, averages: RefitStatistics) -> float | None:
-    """Mean squared error over the objects that hold r[a] judgments of every selected attribute.
-
-    Parameters
-    ----------
-    model : LinearModel
-    averages : RefitStatistics
-        For the model's repeats.
-
-    Returns
-    -------
-    float or None
-        None if no object holds enough.
-    """
-    comoments = averages.comoments
-    if comoments.n_samples == 0:
-        return None
-    weights = model.weights[model.repeats > 0]
-    contrast = np.append(-weights, 1.0)
-    variance = contrast @ comoments.covariance(pairwise=False) @ contrast
-    offset = contrast @ comoments.mean - model.intercept
-    return float(variance + offset**2)
-
-
-def sample_entry(
-    judgments: JudgmentStatistics, loss: float, mse: float | None, averages: RefitStatistics
-) -> dict[str, Any]:
-    """Scores of the model on one set of objects.
-
-    Parameters
-    ----------
-    judgments : JudgmentStatistics
-    loss : float
-        Unbiased estimate of the squared loss at the model's repeats; NaN if there is none.
-    mse : float or None
-        Plain mean squared error where objects hold that many judgments.
-    averages : RefitStatistics
-
-    Returns
-    -------
-    dict
-    """
-    variance = float(judgments.means.variance()[-1])
-    return {
-        "projected_loss": loss,
-        "r2": 1.0 - loss / variance if variance > 0 else None,
-        "mse": mse,
-        "n_objects": int(judgments.n_objects),
-        "n_objects_with_all_judgments": int(averages.comoments.n_samples),
-        "label_variance": variance,
-    }
-
-
-def half_width(found: FoldMeans, level: float) -> np.ndarray:
-    """Half width of a confidence interval of means of folds, by Student's t.
-
-    Parameters
-    ----------
-    found : FoldMeans
-        With arrays of shape (n,).
-    level : float
-
-    Returns
-    -------
-    ndarray of shape (n,)
-        NaN where fewer than two folds have a number.
-    """
-    quantile = scipy.special.stdtrit(np.maximum(found.n_known - 1, 1), 0.5 + level / 2)
-    return quantile * found.standard_error
-
-
-def points(
-    budgets: Sequence[float] | np.ndarray,
-    models: PathModels,
-    columns: Mapping[str, np.ndarray | None],
-) -> list[dict[str, Any]]:
-    """Entries of a curve, one per budget.
-
-    Parameters
-    ----------
-    budgets : ndarray of shape (n,)
-    models : PathModels
-        The n models they pay for.
-    columns : mapping of str to ndarray of shape (n,), or None
-        None where a number does not exist.
-    """
-    return [
-        {
-            "budget": float(budget),
-            "spent": float(models.spent[i]),
-            **{k: None if c is None else float(c[i]) for k, c in columns.items()},
-        }
-        for i, budget in enumerate(budgets)
-    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,37 +37,22 @@ class Evaluation:
 
     Attributes
     ----------
-    training : Training
-        Of all training objects.
-    judgments : Folded of JudgmentStatistics
-    averages : Folded of RefitStatistics
-        For the model's repeats.
+    solved : Solved
+    validated : FoldAnswers or None
+        By rule, the losses on the folds.
+    averages : Folded of RefitStatistics, or None
+        For the model's repeats, if they were read.
     model : LinearModel
-    paths : mapping of str to SelectionPath
-        Of every algorithm on all training objects; the chosen one first.
-    budgets : ndarray of shape (n_budgets,)
-        Where curves have their points.
-    folds : tuple of int
-        Folds that were cross-validated over.
-    per_fold : tuple of FoldResult
+        Of all attributes.
     confidence : float
         Level of the intervals.
     """
 
-    training: Training
-    judgments: Folded[JudgmentStatistics]
-    averages: Folded[RefitStatistics]
+    solved: Solved
+    validated: FoldAnswers | None
+    averages: Folded[RefitStatistics] | None
     model: LinearModel
-    paths: Mapping[str, SelectionPath]
-    budgets: np.ndarray
-    folds: tuple[int, ...]
-    per_fold: tuple[FoldResult, ...]
     confidence: float
-
-    @property
-    def settings(self) -> Settings:
-        """Settings of the job."""
-        return self.training.settings
 
     def metrics(self) -> dict[str, Any]:
         """Return the content of ``metrics.json``.
@@ -169,85 +60,98 @@ class Evaluation:
         Curves are those of the greedy paths. What is bought in the end stands under ``chosen``:
         the last point of the first curve or, where the selection was refined, a point off it.
         """
-        curves = {name: self._curve(name, path) for name, path in self.paths.items()}
-        _, *baselines = self.paths
-        names = self.settings.names
+        solved = self.solved
+        train, test = (self.averages.train(), self.averages.test) if self.averages else (None, None)
+        budgets = solved.procedure.grid(solved.path)
+        curves = {
+            name: self._points(
+                budgets,
+                path_models(solved.problem.problem, path, path.steps_at_each(budgets)),
+                self._on_folds(number, "projected_loss"),
+            )
+            for number, (name, path) in enumerate(solved.paths.items())
+        }
+        alone = solved.procedure.final(solved.problem, solved.path)
+        whole = [solved.procedure.budget]
         return {
             "train": {
-                **self._scores(self.training.sample.judgments, self.averages.train()),
+                **self._scores(solved.train, train),
                 "projected_loss_interval": self._interval(),
             },
-            "test": (
-                self._scores(self.judgments.test, self.averages.test) if self._has_test else None
-            ),
-            "folds": [
-                {
-                    "fold": fold,
-                    "projected_loss": result.selected,
-                    "n_objects": self.judgments.folds[fold].means.n_samples,
-                    "weight": float(self.judgments.folds[fold].means.weight),
-                }
-                for fold, result in zip(self.folds, self.per_fold, strict=True)
-            ],
-            "chosen": self._chosen(),
+            "test": solved.test and self._scores(solved.test, test),
+            "folds": self._fold_entries(),
+            "chosen": self._points(whole, alone, self._on_folds(0, "selected"))[0],
             "baselines": {
                 name: {
-                    "repeats": named_repeats(names, self.paths[name].final_repeats),
+                    "repeats": named_repeats(path.names, path.final_repeats),
                     **curves[name][-1],
                 }
-                for name in baselines
+                for name, path in list(solved.paths.items())[1:]
             },
-            "curves": [{"name": name, "points": curve} for name, curve in curves.items()],
+            "curves": [{"name": name, "points": points} for name, points in curves.items()],
         }
 
-    @property
-    def _has_test(self) -> bool:
-        return self.judgments.test.means.n_samples > 1
-
-    def _curve(self, name: str, path: SelectionPath) -> list[dict[str, Any]]:
-        """Points of one algorithm's greedy path."""
-        models = path_models(self.training.problem, path, path.steps_at_each(self.budgets))
-        return self._points(self.budgets, models, [fold.losses[name] for fold in self.per_fold])
-
-    def _chosen(self) -> dict[str, Any]:
-        """Point of the repeats that are bought in the end, with the best weights for them."""
-        models = single_model(self.training.problem, self.model.repeats)
-        validated = [np.array([fold.selected]) for fold in self.per_fold]
-        return self._points([self.settings.budget], models, validated)[0]
+    def _on_folds(self, rule: int, measure: str) -> FoldMeans | None:
+        """Average a measure over the folds."""
+        if self.validated is None:
+            return None
+        found = [answer[measure] for answer in self.validated.answers[rule]]
+        return over_folds(np.stack(found, axis=-1), self.validated.weight)
 
     def _points(
         self,
         budgets: Sequence[float] | np.ndarray,
         models: PathModels,
-        per_fold: Sequence[np.ndarray],
+        validated: FoldMeans | None,
     ) -> list[dict[str, Any]]:
-        """Projected, held-out and cross-validated losses of models."""
-        columns = {
-            "projected_loss": self.training.problem.label_variance - models.objective,
-            "test_loss": self._losses(self.judgments.test, models) if self._has_test else None,
-            **self._validation(per_fold),
+        """Projected, held-out and cross-validated losses of the models that budgets pay for."""
+        problem, test = self.solved.problem.problem, self.solved.test
+        columns: dict[str, np.ndarray | None] = {
+            "budget": np.asarray(budgets, dtype=float),
+            "spent": models.spent,
+            "projected_loss": problem.label_variance - models.objective,
+            "test_loss": None if test is None else self._losses(models, test),
+            **dict.fromkeys(("validation_loss", "lower", "upper")),
         }
-        return points(budgets, models, columns)
+        if validated is not None:
+            mean, half = validated.mean, half_width(validated, self.confidence)
+            columns |= {"validation_loss": mean, "lower": mean - half, "upper": mean + half}
+        return [
+            {name: None if c is None else float(c[i]) for name, c in columns.items()}
+            for i in range(len(budgets))
+        ]
 
-    def _losses(self, held_out: JudgmentStatistics, models: PathModels) -> np.ndarray:
-        return losses_along(self.settings, held_out, self.training.estimates, models)
+    def _losses(self, models: PathModels, held_out: Members) -> np.ndarray:
+        return self.solved.procedure.losses(self.solved.problem, models, held_out)
 
-    def _validation(self, per_fold: Sequence[np.ndarray]) -> dict[str, np.ndarray | None]:
-        """Mean of the folds' losses with an interval."""
-        if not per_fold:
-            return {"validation_loss": None, "lower": None, "upper": None}
-        weights = [self.judgments.folds[fold].means.weight for fold in self.folds]
-        found = over_folds(np.stack(per_fold, axis=-1), weights)
-        mean, half = found.mean, half_width(found, self.confidence)
-        return {"validation_loss": mean, "lower": mean - half, "upper": mean + half}
+    def _scores(self, members: Members, averages: RefitStatistics | None) -> dict[str, Any]:
+        """Scores on some objects of the fitted model, whose weights a refit may have changed."""
+        judgments: JudgmentStatistics = members["judgments"]
+        variance = float(judgments.means.variance()[-1])
+        alone = PathModels.single(self.solved.problem.problem, self.model)
+        loss = float(self._losses(alone, members)[0])
+        return {
+            "projected_loss": loss,
+            "r2": 1.0 - loss / variance if variance > 0 else None,
+            "mse": averages and plain_loss(self.model, averages),
+            "n_objects": int(judgments.n_objects),
+            "n_objects_with_all_judgments": averages and int(averages.comoments.n_samples),
+            "label_variance": variance,
+        }
 
-    def _scores(self, judgments: JudgmentStatistics, averages: RefitStatistics) -> dict[str, Any]:
-        """Scores of the fitted model, whose weights a refit may have changed."""
-        problem, model = self.training.problem, self.model
-        objective = full_objective(problem, model.repeats)
-        alone = PathModels.single(model, objective, float(model.repeats @ problem.costs))
-        loss = float(self._losses(judgments, alone)[0])
-        return sample_entry(judgments, loss, plain_loss(model, averages), averages)
+    def _fold_entries(self) -> list[dict[str, Any]]:
+        found = self.validated
+        if found is None:
+            return []
+        return [
+            {
+                "fold": fold,
+                "projected_loss": float(answer["selected"][0]),
+                "n_objects": found.n_rows[f],
+                "weight": found.weight[f],
+            }
+            for f, (fold, answer) in enumerate(zip(found.folds, found.answers[0], strict=True))
+        ]
 
     def _interval(self) -> dict[str, float] | None:
         """Delete-one-fold jackknife of the projected loss at the selected repeats.
@@ -255,44 +159,42 @@ class Evaluation:
         The estimate is that of ``selection.json``: of the best weights for these repeats, with
         the ridge's penalty and the covariance made positive semi-definite.
         """
-        if len(self.folds) < self.judgments.n_folds or self.judgments.n_folds < 2:
+        found = self.validated
+        if found is None or len(found.folds) < self.solved.statistics["judgments"].n_folds:
             return None
-        without = np.array([fold.projected_loss for fold in self.per_fold])
+        without = np.array([float(answer["without"][0]) for answer in found.answers[0]])
         if np.isnan(without).any():
             return None
-        interval = delete_m_jackknife(
-            projected_loss(self.training.problem, self.model.repeats),
-            without,
-            [fold.means.weight for fold in self.judgments.folds],
-            self.confidence,
-        )
+        loss = projected_loss(self.solved.problem.problem, self.model.repeats)
+        interval = delete_m_jackknife(loss, without, found.weight, self.confidence)
         return {
             "level": self.confidence,
-            "estimate": float(interval.estimate),
-            "lower": float(interval.lower),
-            "upper": float(interval.upper),
+            **{end: float(getattr(interval, end)) for end in ("estimate", "lower", "upper")},
         }
 
 
+def half_width(found: FoldMeans, level: float) -> np.ndarray:
+    """Half width of a confidence interval of means of folds, by Student's t.
+
+    NaN where fewer than two folds have a number.
+    """
+    quantile = scipy.special.stdtrit(np.maximum(found.n_known - 1, 1), 0.5 + level / 2)
+    return quantile * found.standard_error
+
+
+# --- entries of selection.json ------------------------------------------------------------------
+
+
 def named_repeats(names: Sequence[str], repeats: np.ndarray) -> dict[str, int]:
-    """Judgments by attribute, without those that get none."""
+    """Return judgments by attribute, without those that get none."""
     return {names[int(a)]: int(repeats[a]) for a in np.flatnonzero(repeats)}
 
 
 def scoring_yardstick(problem: Problem, algorithm: str, budget: float) -> dict[str, Any] | None:
     """Exact optimum of the Scoring objective, where the greedy pass may miss it.
 
-    Parameters
-    ----------
-    problem : Problem
-    algorithm : str
-    budget : float
-
-    Returns
-    -------
-    dict or None
-        None unless the algorithm is Scoring and costs differ (with equal ones the greedy pass is
-        optimal), or where the costs have no common unit of a workable size.
+    None unless the algorithm is Scoring and costs differ (with equal ones the greedy pass is
+    optimal), or where the costs have no common unit of a workable size.
     """
     if algorithm != "scoring" or (problem.costs == problem.costs[0]).all():
         return None
@@ -313,17 +215,17 @@ def path_entries(problem: Problem, path: SelectionPath) -> list[dict[str, Any]]:
     The projected loss is that of the best weights after the run, whatever the algorithm
     maximises: Scoring's own objective takes no account of correlations.
     """
-    losses = problem.label_variance - path_objective(problem, path)
+    if not path.n_steps:
+        return []
     last = np.append(np.flatnonzero(np.diff(path.attributes)), path.n_steps - 1)
-    last = last if path.n_steps else last[:0]
     counts = np.diff(np.cumsum(path.counts)[last], prepend=0)
-    columns = {
+    columns: Mapping[str, np.ndarray] = {
         "repeats": path.repeats[last],
         "count": counts,
         "cost": path.costs[path.attributes[last]] * counts,
         "spent": path.spent[last],
         "objective": path.objective[last],
-        "projected_loss": losses[last],
+        "projected_loss": problem.label_variance - path_objective(problem, path, last + 1),
     }
     rows = zip(*(column.tolist() for column in columns.values()), strict=True)
     names = [path.names[a] for a in path.attributes[last].tolist()]
@@ -334,23 +236,88 @@ def path_entries(problem: Problem, path: SelectionPath) -> list[dict[str, Any]]:
 
 
 def attribute_entries(
-    names: Sequence[str],
-    costs: np.ndarray,
-    estimates: JudgmentEstimates,
-    n_judgments: np.ndarray,
+    names: Sequence[str], costs: np.ndarray, estimates: JudgmentEstimates, n_judgments: np.ndarray
 ) -> list[dict[str, Any]]:
     """Entries of ``selection.json`` for the attributes."""
-    return [
-        {
-            "name": name,
-            "b": float(estimates.b[a]),
-            "v": float(estimates.v[a]),
-            "sigma": float(estimates.sigma[a]),
-            "cost": float(costs[a]),
-            "mean": float(estimates.means[a]),
-            "n_judgments": int(n_judgments[a]),
-            "n_missing": int(estimates.n_missing[a]),
-            "mean_judgments": float(estimates.mean_judgments[a]),
-        }
-        for a, name in enumerate(names)
-    ]
+    columns = {
+        "name": np.array(names, dtype=object),
+        "b": estimates.b,
+        "v": estimates.v,
+        "sigma": estimates.sigma,
+        "cost": costs,
+        "mean": estimates.means,
+        "n_judgments": n_judgments,
+        "n_missing": estimates.n_missing,
+        "mean_judgments": estimates.mean_judgments,
+    }
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+# --- what a user should know of the data --------------------------------------------------------
+
+
+def selection_remarks(train: JudgmentStatistics, loss: float) -> list[str]:
+    """Return what the user should know before trusting a selection of this projected loss."""
+    found = []
+    missing = train.n_objects - train.n_judged
+    if missing.any():
+        found.append(
+            f"{_counted(int(np.count_nonzero(missing)), 'attribute')} without judgments of some "
+            f"training objects ({_counted(int(missing.sum()), 'cell')} in all); covariances rest "
+            "on the objects that have both attributes."
+        )
+    weight, pairs = train.means.pair_weight, len(missing) * (len(missing) - 1) // 2
+    together = pairs if weight is None else int(np.count_nonzero(np.triu(weight[:-1, :-1], 1)))
+    if together < pairs:
+        found.append(
+            f"{_counted(pairs - together, 'pair')} of attributes (of {pairs:,}) never judged on "
+            "the same object; their covariance is taken for 0."
+        )
+    if loss < 0:
+        found.append(
+            "The projected loss is negative: there are too few objects for so many attributes, and "
+            "the selection follows their noise. Trust the held-out losses, and try a "
+            "`multiselect.ridge`, fewer attributes or more objects."
+        )
+    return found
+
+
+def evaluation_remarks(
+    procedure: SelectionProcedure, judgments: Folded[JudgmentStatistics], folds: Sequence[int]
+) -> list[str]:
+    """Return which attributes cannot be followed into every fold and the held-out objects."""
+    unknown, train = np.isnan(procedure.known_variance), judgments.train()
+    lost, unjudged = np.zeros((2, len(procedure.names)), dtype=bool)
+    for fold in (judgments.folds[f] for f in folds):
+        lost |= train.n_judged == fold.n_judged
+        lost |= (train.n_repeated == fold.n_repeated) & unknown
+        unjudged |= fold.n_judged == 0
+    found = []
+    if lost.any():
+        found.append(
+            f"Without one of the folds, {_named(procedure.names, lost)} cannot be estimated; the "
+            "cross-validation then selects among the others, and the projected loss has no "
+            "interval."
+        )
+    if unjudged.any():
+        found.append(
+            f"Some folds hold no judgment of {_named(procedure.names, unjudged)}; losses of models "
+            "that use it are averaged over the other folds."
+        )
+    test = judgments.test
+    if test.n_objects > 1 and (test.n_judged == 0).any():
+        found.append(
+            f"No held-out object has a judgment of {_named(procedure.names, test.n_judged == 0)}; "
+            "models that use it have no held-out loss."
+        )
+    return found
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def _named(names: Sequence[str], marked: np.ndarray) -> str:
+    chosen = [repr(names[int(a)]) for a in np.flatnonzero(marked)]
+    return ", ".join(chosen[:5]) + (f" and {len(chosen) - 5} more" if len(chosen) > 5 else "")

@@ -482,23 +482,34 @@ def select(
         state: GreedyState = ScoringState(problem)
         if algorithm == "full":
             state = FullState(problem, pool=pool, slabs=slabs)
-        attributes, objective, status = spend(state, budget, criterion=each)
-        found = SelectionPath(
-            algorithm=algorithm,
-            criterion=each,
-            status=status,
-            budget=float(budget),
-            names=problem.names,
-            costs=problem.costs,
-            attributes=np.array(attributes, dtype=np.int64),
-            counts=np.ones(len(attributes), dtype=np.int64),
-            objective=np.array(objective, dtype=float),
-            label_variance=problem.label_variance,
-            n_candidates=int(problem.candidates.sum()) * (len(attributes) + 1),
-        )
-        paths.append(found)
+        found = greedy_path(problem, state, budget, algorithm, each)
+        n_candidates = int(problem.candidates.sum()) * (found.n_steps + 1)
+        paths.append(replace(found, n_candidates=n_candidates))
     better = max(paths, key=lambda path: float(path.objective[-1]) if path.n_steps else 0.0)
     return replace(better, n_candidates=sum(path.n_candidates for path in paths))
+
+
+def greedy_path(
+    problem: Problem,
+    state: GreedyState,
+    budget: float,
+    algorithm: str,
+    criterion: str = "gain_per_cost",
+) -> SelectionPath:
+    """Spend the budget on a state that starts empty."""
+    attributes, objective, status = spend(state, budget, criterion=criterion)
+    return SelectionPath(
+        algorithm=algorithm,
+        criterion=criterion,
+        status=status,
+        budget=float(budget),
+        names=problem.names,
+        costs=state.costs,
+        attributes=np.array(attributes, dtype=np.int64),
+        counts=np.ones(len(attributes), dtype=np.int64),
+        objective=np.array(objective, dtype=float),
+        label_variance=problem.label_variance,
+    )
 
 
 def spend(

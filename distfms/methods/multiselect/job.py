@@ -1,4 +1,4 @@
-"""The job of feature multi-selection: its stages, from statistics to report."""
+"""The job of feature multi-selection: what it reads, checks and writes."""
 
 from __future__ import annotations
 
@@ -12,23 +12,17 @@ import numpy as np
 
 from distfms.data.dataset import ParquetDataset
 from distfms.data.judgments import JudgmentLayout, detect_layout
-from distfms.data.roles import Roles, require_same_kinds
-from distfms.engine.storage import absolute
+from distfms.data.roles import require_same_kinds
 from distfms.errors import DataError, SpecError, nearest
-from distfms.methods.contract import Content, Context, FoldAnswers, Inputs, Job, Stage
-from distfms.methods.fold_pool import tuned_answers
-from distfms.methods.multiselect.costs import resolve_costs
-from distfms.methods.multiselect.curves import (
-    CrossValidate,
-    LazyFoldTask,
-    budget_grid,
-)
+from distfms.methods.contract import Content, Context, FoldAnswers, Inputs, Stage
 from distfms.methods.multiselect.evaluate import (
     Evaluation,
     attribute_entries,
+    evaluation_remarks,
     named_repeats,
     path_entries,
     scoring_yardstick,
+    selection_remarks,
 )
 from distfms.methods.multiselect.model import (
     LinearModel,
@@ -39,55 +33,45 @@ from distfms.methods.multiselect.model import (
 from distfms.methods.multiselect.objective import (
     Problem,
     full_objective,
+    resolve_costs,
     scoring_objective,
 )
 from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.methods.multiselect.path import BUDGET_TOLERANCE, SelectionPath, check_budget
-from distfms.methods.multiselect.predictor import stored_model
+from distfms.methods.multiselect.plan import PLAN, WritePlan
+from distfms.methods.multiselect.predictor import TrainedColumns
+from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
 from distfms.methods.multiselect.read import AveragesReader, JudgmentReader, JudgmentSource
-from distfms.methods.multiselect.read_columns import TrainedColumns
-from distfms.methods.multiselect.remarks import evaluation_remarks, selection_remarks
-from distfms.methods.multiselect.training import Sample, Settings, Training
-from distfms.methods.multiselect.tuning_job import tune_work
-from distfms.methods.multiselect.write_plan import WritePlan
 from distfms.methods.rows import section_roles
+from distfms.methods.statistics_job import STATISTICS, Solved, StatisticsJob
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.judgments import JudgmentStatistics
 
-STATISTICS = "statistics/judgments.npz"
 AVERAGES = "statistics/averages.npz"
-PLAN = "plan"
 
 #: Most judgments a search may have to buy one at a time; so many take a minute or two.
 MOST_STEPS = 200_000
 
 
-class MultiselectJob(Job):
-    """Feature multi-selection (Sabato & Kalai 2013) as a job.
-
-    Parameters
-    ----------
-    options : MultiselectOptions
-    inputs : Inputs
-    seed : int
-
-    Raises
-    ------
-    SpecError, DataError
-        If the options do not fit the columns of the data.
-    """
+class MultiselectJob(StatisticsJob):
+    """Feature multi-selection (Sabato & Kalai 2013) as a job."""
 
     name: ClassVar[str] = "multiselect"
-    options: MultiselectOptions
+    nested: ClassVar[str | None] = "budget"
+    rows: ClassVar[str] = "objects"
 
     def __init__(self, options: MultiselectOptions, inputs: Inputs, seed: int) -> None:
-        self.options = options
-        self.inputs = inputs
-        self.seed = seed
-        self.roles = _roles(inputs.train, inputs)
+        self.options, self.inputs, self.seed = options, inputs, seed
+        if len(inputs.section.target) != 1:
+            raise SpecError(
+                "Multi-selection predicts one label; `data.target` names "
+                f"{len(inputs.section.target)}."
+            )
+        self.roles = section_roles(inputs.train, inputs.section, judgments=True)
         self.layout = detect_layout(inputs.train.schema, self.roles)
-        _check_names(options, self.layout.names)
+        names = self.layout.names
+        _check_names(options, names)
         if inputs.test is not None:
             require_same_kinds(
                 inputs.train.schema,
@@ -95,37 +79,25 @@ class MultiselectJob(Job):
                 self.columns(),
                 inputs.test.files[0].path,
             )
-        self.settings = Settings(
-            names=self.layout.names,
+        known = options.internal_variance
+        self.settings = SelectionProcedure(
+            names=names,
             budget=options.budget,
-            costs=resolve_costs(options.costs, self.layout.names),
+            costs=resolve_costs(options.costs, names),
             ridge=options.ridge,
             psd=options.psd,
             criterion=options.criterion,
-            internal_variance=_known_variance(options, self.layout.names),
+            internal_variance=np.array([known.get(n, np.nan) for n in names]) if known else None,
             n_judgments=options.baseline_judgments,
-            algorithms=tuple(dict.fromkeys((options.algorithm, *options.baselines))),
+            rules=tuple(map(Rule, dict.fromkeys((options.algorithm, *options.baselines)))),
             refine=options.refine,
         )
-        self.most_steps = _most_steps(options.budget, self.settings.costs, self.layout.names)
+        self.most_steps = _most_steps(options.budget, self.settings.costs, names)
 
     # --- what the driver asks ---
 
-    def stages(self) -> Sequence[Stage]:
-        """Return the stages in order."""
-        stages = [
-            Stage("statistics", self._statistics),
-            Stage("select", self._select),
-            Stage("averages", self._averages),
-            Stage("model", self._model),
-            Stage("evaluate", self._evaluate),
-        ]
-        if self.options.plan:
-            stages.append(Stage("plan", self._plan))
-        return stages
-
     def describe(self) -> Mapping[str, str]:
-        """Say what the job will do: label → text."""
+        """Return what the job will do: label → text."""
         low, high = self.settings.costs.min(), self.settings.costs.max()
         price = f"{low:g}" if low == high else f"{low:g} to {high:g}"
         return {
@@ -134,13 +106,13 @@ class MultiselectJob(Job):
             "attributes": f"{len(self.layout.names)} ({price} a judgment)",
             "budget": f"{self.options.budget:g} an object",
             "search": f"at most {self.most_steps:,} steps of one judgment each",
-            "baselines": ", ".join(self.settings.algorithms[1:]) or "none",
+            "baselines": ", ".join(rule.name for rule in self.settings.rules[1:]) or "none",
         }
 
     def statistics_bytes(self) -> int:
-        """Size of one partial statistic in memory."""
+        """Return the size of one partial statistic in memory."""
         width = len(self.layout.names) + 1
-        copies = len(self.layout.names) * self._n_copies() + 1
+        copies = len(self.layout.names) * self._n_copies + 1
         per_part = 3 * width**2 + (3 * copies**2 if copies > 1 else 0)
         return 8 * per_part * (max(self.inputs.section.folds, 1) + 1)
 
@@ -150,147 +122,132 @@ class MultiselectJob(Job):
         others = (*roles.target, roles.weight, roles.query, roles.id, roles.time)
         return [*self.layout.columns, *(c for c in others if c is not None)]
 
+    def last_stages(self) -> Sequence[Stage]:
+        """Return the stage of the acquisition plan, if it is asked for."""
+        return [Stage("plan", self._plan)] if self.options.plan else []
+
+    # --- statistics ---
+
+    @property
     def _n_copies(self) -> int:
-        wanted = "copies" in self.settings.algorithms
-        return self.options.baseline_judgments if wanted else 0
+        return self.options.baseline_judgments if Rule("copies") in self.settings.rules else 0
 
     def source(self, dataset: ParquetDataset, held_out: bool) -> JudgmentSource:
         """Return all that is needed to read a partition of a dataset."""
         section = self.inputs.section
         return JudgmentSource(dataset.reader, section, self.seed, held_out, self.layout, self.roles)
 
-    # --- stages ---
+    def reader(self, context: Context, dataset: ParquetDataset, held_out: bool) -> JudgmentReader:
+        """Return the reader of a dataset's partitions."""
+        return JudgmentReader(self.source(dataset, held_out), self._n_copies)
 
     def _statistics(self, context: Context) -> Mapping[str, Content]:
-        """Read the data once; refuse what nothing can be learned from."""
-        bundle = context.reduce(
-            lambda dataset, held_out: JudgmentReader(
-                self.source(dataset, held_out), self._n_copies()
-            )
-        )
-        judgments: Folded[JudgmentStatistics] = bundle["judgments"]
-        train = judgments.train()
-        _check_objects(train, judgments.test, self.inputs)
-        # What else can be wrong with the data shows here, before anything is written.
-        as_it_is = replace(self.settings, psd="none")
-        check_budget(self.options.budget, as_it_is.problem(as_it_is.estimates(train)))
-        left_out = _all_rows(self.inputs) - train.n_objects - judgments.test.n_objects
-        if left_out:
-            context.note(
-                f"{left_out:,} of {_all_rows(self.inputs):,} objects were left out: they have no "
-                "label, or weight 0."
-            )
-        context.account(
-            objects={
-                "train": int(train.means.n_samples),
-                "test": int(judgments.test.means.n_samples),
-            },
-            judgments={
-                "total": int(train.n_judgments.sum() + judgments.test.n_judgments.sum()),
-                "train": dict(zip(self.layout.names, train.n_judgments.tolist(), strict=True)),
-            },
-        )
+        bundle = context.reduce(partial(self.reader, context))
+        self.check(context, bundle)
         return {STATISTICS: bundle.to_arrays()}
 
-    def _bundle(self, context: Context) -> Bundle:
-        reader = JudgmentReader(self.source(self.inputs.train, False), self._n_copies())
-        return Bundle.from_arrays(context.read_arrays(STATISTICS), reader.part_types)
-
-    def check_tuning(self) -> None:
-        """Let `tune` compare options on folds."""
-
-    def tune_answers(
-        self, context: Context, points: Sequence[Mapping[str, Any]], measure: str, saved: str
-    ) -> tuple[FoldAnswers, np.ndarray]:
-        """Evaluate points of a grid; see :class:`distfms.methods.contract.Job`."""
-        folds, stored = self.inputs.section.folds, self.statistics_bytes()
-        work = tune_work(self.settings, self.options, points, STATISTICS, folds, stored)
-        return tuned_answers(context, work, saved)
-
-    def _select(self, context: Context) -> Mapping[str, Content]:
-        """Search, and exchange judgments if asked to; baselines wait for the evaluation."""
-        settings, train = self.settings, self._bundle(context)["judgments"].train()
-        training = Training.of(settings, Sample(train))
-        path = training.choose(self.options.algorithm)
-        context.count(n_candidates=path.n_candidates)
-        selection = self.selection(training.problem, path, training.selected(path))
-        for text in selection_remarks(train, selection["projected_loss"]):
-            context.note(text)
-        selection["attributes"] = attribute_entries(
-            settings.names, settings.costs, training.estimates, train.n_judgments
+    def check(self, context: Context, statistics: Bundle) -> None:
+        """Refuse what nothing can be learned from; count and note what was read."""
+        judgments: Folded[JudgmentStatistics] = statistics["judgments"]
+        train, test, names = judgments.train(), judgments.test, self.layout.names
+        _check_objects(train, test, self.inputs)
+        # Without "MakePSD", which tells nothing and takes long.
+        estimates = train.estimates(self.settings.internal_variance, names)
+        costs, ridge = self.settings.costs, self.options.ridge
+        problem = Problem.from_estimates(estimates, costs, ridge, names=names, psd="none")
+        check_budget(self.options.budget, problem)
+        n_rows = self.inputs.train.n_rows
+        n_rows += 0 if self.inputs.test is None else self.inputs.test.n_rows
+        left_out = n_rows - train.n_objects - test.n_objects
+        if left_out:
+            context.note(
+                f"{left_out:,} of {n_rows:,} objects were left out: they have no label, or "
+                "weight 0."
+            )
+        context.account(
+            objects={"train": int(train.n_objects), "test": int(test.n_objects)},
+            judgments={
+                "total": int(train.n_judgments.sum() + test.n_judgments.sum()),
+                "train": dict(zip(names, train.n_judgments.tolist(), strict=True)),
+            },
         )
-        return {"selection.json": selection}
 
-    def selection(
-        self,
-        problem: Problem,
-        path: SelectionPath,
-        repeats: np.ndarray,
-    ) -> dict[str, Any]:
+    def procedure(self, context: Context) -> SelectionProcedure:
+        """Return the pure part."""
+        return self.settings
+
+    # --- selection ---
+
+    def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
+        """Return the content of ``selection.json``."""
+        training, train = solved.problem, solved.train["judgments"]
+        context.count(n_candidates=solved.path.n_candidates)
+        content = self.path_content(training.problem, solved.path)
+        for text in selection_remarks(train, content["projected_loss"]):
+            context.note(text)
+        content["attributes"] = attribute_entries(
+            self.layout.names, self.settings.costs, training.estimates, train.n_judgments
+        )
+        return content
+
+    def path_content(self, problem: Problem, path: SelectionPath) -> dict[str, Any]:
         """Return ``selection.json`` but for its entries of single attributes."""
-        names = self.layout.names
-        score = scoring_objective if self.options.algorithm == "scoring" else full_objective
-        objective = score(problem, repeats)
+        names, repeats, algorithm = self.layout.names, path.selected, self.options.algorithm
+        objective = scoring_objective if algorithm == "scoring" else full_objective
         return {
             "method": self.name,
-            "algorithm": self.options.algorithm,
+            "algorithm": algorithm,
             "criterion": path.criterion,
             "budget": self.options.budget,
             "spent": float(repeats @ self.settings.costs),
             "label_variance": problem.label_variance,
-            "objective": objective,
+            "objective": objective(problem, repeats),
             "projected_loss": problem.label_variance - full_objective(problem, repeats),
             "status": path.status,
             "n_candidates": path.n_candidates,
             "refined": bool((repeats != path.final_repeats).any()),
             "repeats": named_repeats(names, repeats),
-            "optimum": scoring_yardstick(problem, self.options.algorithm, self.options.budget),
+            "optimum": scoring_yardstick(problem, algorithm, self.options.budget),
             "path": path_entries(problem, path),
             "constant": [names[int(a)] for a in np.flatnonzero(~problem.candidates)],
         }
 
-    def _repeats(self, context: Context) -> np.ndarray:
-        chosen = context.read_json("selection.json")["repeats"]
-        return np.array([chosen.get(name, 0) for name in self.layout.names], dtype=np.int64)
-
-    def _chosen_layout(self, support: np.ndarray) -> JudgmentLayout:
-        """Columns of the selected attributes."""
-        return self.layout.restricted([self.layout.names[a] for a in support])
-
-    def _averages(self, context: Context) -> Mapping[str, Content]:
-        """Read averages of as many judgments as were selected, for refit and plain error."""
-        repeats = self._repeats(context)
+    def _chosen(self, repeats: np.ndarray) -> tuple[np.ndarray, JudgmentLayout]:
+        """Return the selected attributes and their columns."""
         support = np.flatnonzero(repeats)
-        layout = self._chosen_layout(support)
-        counts = tuple(int(r) for r in repeats[support])
-        bundle = context.reduce(
-            lambda dataset, held_out: AveragesReader(
-                replace(self.source(dataset, held_out), layout=layout), counts
-            )
-        )
-        return {AVERAGES: bundle.to_arrays()}
+        return support, self.layout.restricted([self.layout.names[a] for a in support])
 
-    def _averages_of(self, context: Context) -> Folded[RefitStatistics]:
-        types = {"averages": RefitStatistics}
-        return Bundle.from_arrays(context.read_arrays(AVERAGES), types)["averages"]
+    # --- model ---
 
-    def _model(self, context: Context) -> Mapping[str, Content]:
-        """Fit the model on the selected repeats."""
-        repeats = self._repeats(context)
-        judgments = self._bundle(context)["judgments"].train()
-        problem = self.settings.problem(self.settings.estimates(judgments))
-        if self.options.model == "refit":
-            averages = self._averages_of(context).train()
-            model = refit(averages, self.layout.names, repeats, ridge=self.options.ridge)
-            if averages.n_dropped:
-                context.note(
-                    f"The refit used {averages.comoments.n_samples} training objects; "
-                    f"{averages.n_dropped} hold fewer judgments than the selection asks for."
+    def model(self, context: Context, solved: Solved) -> Mapping[str, Content]:
+        """Fit the model on the selected repeats, reading averages only if they are asked for."""
+        files: dict[str, Content] = {}
+        averages: RefitStatistics | None = None
+        repeats, problem = solved.path.selected, solved.problem.problem
+        support, chosen = self._chosen(repeats)
+        if self._wants_averages:
+            counts = tuple(repeats[support].tolist())
+            bundle = context.reduce(
+                lambda dataset, held_out: AveragesReader(
+                    replace(self.source(dataset, held_out), layout=chosen), counts
                 )
-        else:
-            model = projected_model(problem, repeats)
-        support = np.flatnonzero(repeats)
-        chosen = self._chosen_layout(support)
+            )
+            averages, files[AVERAGES] = bundle["averages"].train(), bundle.to_arrays()
+        model = self._fit(solved, averages)
+        if self.options.model == "refit" and averages is not None and averages.n_dropped:
+            context.note(
+                f"The refit used {averages.comoments.n_samples} training objects; "
+                f"{averages.n_dropped} hold fewer judgments than the selection asks for."
+            )
+        arrays = {
+            "weights": model.weights[support],
+            "repeats": repeats[support],
+            "means": problem.means[support],
+        }
+        if self.options.model == "projected" and np.isin(solved.path.attributes, support).all():
+            own = problem.take(support), solved.path.on(support)
+            for kind, part in zip(("problem", "path"), own, strict=True):
+                arrays |= {f"{kind}/{name}": a for name, a in part.to_arrays().items()}
         description = {
             "method": self.name,
             "kind": self.options.model,
@@ -300,77 +257,53 @@ class MultiselectJob(Job):
             "intercept": model.intercept,
             **TrainedColumns.of(chosen, self.inputs.train.schema.names).to_json(),
         }
-        arrays = {
-            "weights": model.weights[support],
-            "repeats": repeats[support],
-            "means": problem.means[support],
-        }
-        return {"model.json": description, "weights.npz": arrays}
+        return {**files, "model.json": description, "weights.npz": arrays}
 
-    def _evaluate(self, context: Context) -> Mapping[str, Content]:
-        """Measure the selection and the baselines on the folds and the held-out objects."""
-        bundle = self._bundle(context)
-        judgments: Folded[JudgmentStatistics] = bundle["judgments"]
-        training = Training.of(self.settings, Sample.of(bundle.members))
-        paths = self._paths(training)
-        budgets = budget_grid(paths[self.options.algorithm])
-        folds = self._folds(judgments, context)
-        for text in evaluation_remarks(self.settings, judgments, folds):
+    @property
+    def _wants_averages(self) -> bool:
+        return self.options.model == "refit" or self.options.plain_error
+
+    def _fit(self, solved: Solved, averages: RefitStatistics | None) -> LinearModel:
+        repeats = solved.path.selected
+        if self.options.model == "refit" and averages is not None:
+            return refit(averages, self.layout.names, repeats, ridge=self.options.ridge)
+        return projected_model(solved.problem.problem, repeats)
+
+    # --- evaluation ---
+
+    def on_folds(self, context: Context, solved: Solved) -> SelectionProcedure:
+        """Return the procedure that looks at every path at the same budgets."""
+        grid = solved.procedure.grid(solved.path)
+        return replace(solved.procedure, budgets=grid, bought=solved.path.selected)
+
+    def metrics(
+        self, context: Context, solved: Solved, validated: FoldAnswers | None
+    ) -> dict[str, Any]:
+        """Return the content of ``metrics.json``."""
+        folds = () if validated is None else validated.folds
+        for text in evaluation_remarks(solved.procedure, solved.statistics["judgments"], folds):
             context.note(text)
-        model = self._fitted(context)
-        tasks = [
-            LazyFoldTask(partial(Sample.of, bundle.members, f), judgments.folds[f]) for f in folds
-        ]
-        validate = CrossValidate(self.settings, budgets, model.repeats)
-        evaluation = Evaluation(
-            training=training,
-            judgments=judgments,
-            averages=self._averages_of(context),
-            model=model,
-            paths=paths,
-            budgets=budgets,
-            folds=tuple(folds),
-            per_fold=tuple(context.map(validate, tasks)),
-            confidence=self.options.confidence,
-        )
-        return {"metrics.json": evaluation.metrics()}
+        averages: Folded[RefitStatistics] | None = None
+        if self._wants_averages:
+            arrays = context.read_arrays(AVERAGES)
+            averages = Bundle.from_arrays(arrays, {"averages": RefitStatistics})["averages"]
+        model = self._fit(solved, averages.train() if averages else None)
+        return Evaluation(solved, validated, averages, model, self.options.confidence).metrics()
 
-    def _paths(self, training: Training) -> dict[str, SelectionPath]:
-        """Paths of all algorithms on the training objects, the chosen one first."""
-        return {name: training.choose(name) for name in self.settings.algorithms}
-
-    def _folds(self, judgments: Folded[JudgmentStatistics], context: Context) -> list[int]:
-        """Folds to cross-validate over."""
-        return _usable_folds(judgments, context)
-
-    def _fitted(self, context: Context) -> LinearModel:
-        """Write the stored model over all attributes."""
-        restricted = stored_model(
-            context.read_json("model.json"), context.read_arrays("weights.npz")
-        )
-        position = {name: a for a, name in enumerate(self.layout.names)}
-        support = [position[name] for name in restricted.names]
-        d = len(self.layout.names)
-        weights, means, repeats = np.zeros(d), np.zeros(d), np.zeros(d, dtype=np.int64)
-        weights[support], means[support] = restricted.weights, restricted.means
-        repeats[support] = restricted.repeats
-        return LinearModel(self.layout.names, repeats, weights, restricted.intercept, means)
+    # --- plan ---
 
     def _plan(self, context: Context) -> Mapping[str, Content]:
         """List the judgments that training objects lack."""
-        repeats = self._repeats(context)
-        support = np.flatnonzero(repeats)
-        layout = self._chosen_layout(support)
+        bought = context.read_json("selection.json")["repeats"]
+        repeats = np.array([bought.get(name, 0) for name in self.layout.names], dtype=np.int64)
+        support, layout = self._chosen(repeats)
         writer = WritePlan(
             source=replace(self.source(self.inputs.train, False), layout=layout),
-            repeats=tuple(int(r) for r in repeats[support]),
-            costs=tuple(float(c) for c in self.settings.costs[support]),
-            folder=absolute(context.folder) / PLAN,
+            repeats=tuple(repeats[support].tolist()),
+            costs=tuple(self.settings.costs[support].tolist()),
+            folder=context.folder,
         )
-        totals = context.map(writer, self.inputs.train.partitions)
-        writer.remove_others(self.inputs.train.partitions)
-        judgments = sum(t.judgments for t in totals)
-        cost = sum(t.cost for t in totals)
+        judgments, cost = writer.write(context, self.inputs.train.partitions)
         context.account(plan={"judgments": judgments, "cost": cost})
         context.note(
             f"To train on {self.options.budget:g} a training object, {judgments:,} more judgments "
@@ -379,16 +312,7 @@ class MultiselectJob(Job):
         return {PLAN: None}
 
 
-# --- small parts --------------------------------------------------------------------------------
-
-
-def _roles(dataset: ParquetDataset, inputs: Inputs) -> Roles:
-    section = inputs.section
-    if len(section.target) != 1:
-        raise SpecError(
-            f"Multi-selection predicts one label; `data.target` names {len(section.target)}."
-        )
-    return section_roles(dataset, section, judgments=True)
+# --- checks -------------------------------------------------------------------------------------
 
 
 def _check_names(options: MultiselectOptions, names: Sequence[str]) -> None:
@@ -402,18 +326,12 @@ def _check_names(options: MultiselectOptions, names: Sequence[str]) -> None:
                 )
 
 
-def _known_variance(options: MultiselectOptions, names: Sequence[str]) -> np.ndarray | None:
-    if not options.internal_variance:
-        return None
-    return np.array([options.internal_variance.get(name, np.nan) for name in names])
-
-
 def _check_objects(train: JudgmentStatistics, test: JudgmentStatistics, inputs: Inputs) -> None:
-    n = train.means.n_samples
+    n = train.n_objects
     if n < 2:
         raise DataError(
             f"There are {n} objects to train on in {inputs.train.files[0].path} (held out: "
-            f"{test.means.n_samples}); at least 2 are needed. Add objects, or lower `data.test`."
+            f"{test.n_objects}); at least 2 are needed. Add objects, or lower `data.test`."
         )
     if train.means.constant_columns()[-1]:
         raise DataError(
@@ -441,20 +359,3 @@ def _most_steps(budget: float, costs: np.ndarray, names: Sequence[str]) -> int:
             "of a dozen or a hundred judgments."
         )
     return most
-
-
-def _all_rows(inputs: Inputs) -> int:
-    return inputs.train.n_rows + (0 if inputs.test is None else inputs.test.n_rows)
-
-
-def _usable_folds(judgments: Folded[JudgmentStatistics], context: Context) -> list[int]:
-    """Folds to cross-validate over: none without folds, and none that is empty."""
-    if judgments.n_folds < 2:
-        return []
-    usable = [f for f, fold in enumerate(judgments.folds) if fold.means.n_samples > 1]
-    if len(usable) < judgments.n_folds:
-        context.note(
-            f"{judgments.n_folds - len(usable)} of {judgments.n_folds} folds hold fewer than two "
-            "objects and are left out of the cross-validation; choose fewer folds."
-        )
-    return usable if len(usable) > 1 else []

@@ -68,15 +68,7 @@ class Prediction:
 def projected_model(problem: Problem, repeats: ArrayLike) -> LinearModel:
     """Model with the least projected loss, straight from the statistics.
 
-    Parameters
-    ----------
-    problem : Problem
-    repeats : array_like of int, shape (d,)
-
-    Returns
-    -------
-    LinearModel
-        Weights M_r⁺ b; the intercept makes the mean prediction the mean label.
+    The weights are M_r⁺ b; the intercept makes the mean prediction the mean label.
     """
     r = check_repeats(repeats, problem.n_attributes)
     weights = full_weights(problem, r)
@@ -86,85 +78,34 @@ def projected_model(problem: Problem, repeats: ArrayLike) -> LinearModel:
 
 @dataclass(frozen=True, eq=False)
 class PathModels:
-    """Projected models, one a row: those after some steps of a path, or a single one.
+    """Models of the same attributes, one a row: those after some steps of a path, or one alone.
 
     Attributes
     ----------
-    names : tuple of str, length d
     repeats : ndarray of int, shape (n_models, d)
     weights : ndarray of shape (n_models, d)
     intercepts : ndarray of shape (n_models,)
     objective : ndarray of shape (n_models,)
         Full objective of the repeats, whatever algorithm chose them.
     spent : ndarray of shape (n_models,)
-    means : ndarray of shape (d,)
     """
 
-    names: tuple[str, ...]
     repeats: np.ndarray
     weights: np.ndarray
     intercepts: np.ndarray
     objective: np.ndarray
     spent: np.ndarray
-    means: np.ndarray
 
     @classmethod
-    def single(cls, model: LinearModel, objective: float, spent: float) -> Self:
-        """Take a model for a path of one.
-
-        Parameters
-        ----------
-        model : LinearModel
-        objective, spent : float
-            Of its repeats.
-        """
+    def single(cls, problem: Problem, model: LinearModel) -> Self:
+        """Take a model of the problem's attributes for a path of one."""
         return cls(
-            names=model.names,
             repeats=model.repeats[None, :],
             weights=model.weights[None, :],
             intercepts=np.array([model.intercept]),
-            objective=np.array([objective]),
-            spent=np.array([spent]),
-            means=model.means,
+            objective=np.array([problem.b @ full_weights(problem, model.repeats)]),
+            spent=np.array([model.repeats @ problem.costs]),
         )
-
-    def model(self, row: int) -> LinearModel:
-        """Return one of the models.
-
-        Parameters
-        ----------
-        row : int
-            Without a choice of steps, the number of steps taken.
-
-        Returns
-        -------
-        LinearModel
-        """
-        return LinearModel(
-            self.names,
-            self.repeats[row],
-            self.weights[row],
-            float(self.intercepts[row]),
-            self.means,
-        )
-
-
-def single_model(problem: Problem, repeats: ArrayLike) -> PathModels:
-    """Return the projected model of one repeat vector as a path of one model.
-
-    Parameters
-    ----------
-    problem : Problem
-    repeats : array_like of int, shape (d,)
-
-    Returns
-    -------
-    PathModels
-        With the numbers of :func:`projected_model`.
-    """
-    model = projected_model(problem, repeats)
-    spent = float(model.repeats @ problem.costs)
-    return PathModels.single(model, float(problem.b @ model.weights), spent)
 
 
 def path_models(
@@ -181,11 +122,6 @@ def path_models(
         Numbers of steps, ascending, each from 0 (nothing bought) to ``path.n_steps``. All of
         them by default.
 
-    Returns
-    -------
-    PathModels
-        One row for each of `steps`.
-
     Notes
     -----
     Between two of the `steps` an attribute's judgments are bought at once. With s the number of
@@ -193,71 +129,39 @@ def path_models(
     """
     rows = np.arange(path.n_steps + 1) if steps is None else np.asarray(steps, dtype=np.int64)
     used = np.unique(path.attributes)
-    state = FullState(_restrict(problem, used))
     weights = np.zeros((rows.size, problem.n_attributes))
     repeats = np.zeros((rows.size, problem.n_attributes), dtype=np.int64)
     objective = np.zeros(rows.size)
-    for row, _ in enumerate(_follow(state, path, np.searchsorted(used, path.attributes), rows)):
+    for row, state in enumerate(_follow(problem, path, used, rows)):
         weights[row, used] = state.weights
         repeats[row, used] = state.repeats
         objective[row] = state.objective
     intercepts = problem.label_mean - weights @ problem.means
-    spent = np.concatenate([[0.0], path.spent])[rows]
-    return PathModels(problem.names, repeats, weights, intercepts, objective, spent, problem.means)
+    return PathModels(repeats, weights, intercepts, objective, np.append(0.0, path.spent)[rows])
 
 
-def path_objective(problem: Problem, path: SelectionPath) -> np.ndarray:
-    """Full objective after every step of a path, whatever the algorithm maximises.
-
-    Parameters
-    ----------
-    problem : Problem
-    path : SelectionPath
-
-    Returns
-    -------
-    ndarray of shape (n_steps,)
-    """
+def path_objective(problem: Problem, path: SelectionPath, steps: np.ndarray) -> np.ndarray:
+    """Full objective after some steps of a path, at least 1, whatever the algorithm maximises."""
     if path.algorithm == "full":
-        return path.objective
-    used = np.unique(path.attributes)
-    state = FullState(_restrict(problem, used))
-    every = np.arange(1, path.n_steps + 1)
-    walk = _follow(state, path, np.searchsorted(used, path.attributes), every)
-    return np.array([state.objective for _ in walk])
+        return path.objective[steps - 1]
+    states = _follow(problem, path, np.unique(path.attributes), steps)
+    return np.array([state.objective for state in states])
 
 
 def _follow(
-    state: FullState, path: SelectionPath, attributes: np.ndarray, steps: np.ndarray
-) -> Iterator[int]:
-    """Buy along a path; yield each of `steps` when the state has come there."""
-    taken = 0
+    problem: Problem, path: SelectionPath, used: np.ndarray, steps: np.ndarray
+) -> Iterator[FullState]:
+    """Buy along a path; yield the state on the attributes used after each of `steps`."""
+    state, taken = FullState(problem.take(used)), 0
+    attributes = np.searchsorted(used, path.attributes)
     for step in steps.tolist():
         bought = attributes[taken:step]
         counts = np.bincount(bought, weights=path.counts[taken:step])
         # In the order of first purchase: the same for a single step as step by step.
-        order = dict.fromkeys(bought.tolist())
-        for attribute in order:
+        for attribute in dict.fromkeys(bought.tolist()):
             state.buy(attribute, int(counts[attribute]))
         taken = step
-        yield step
-
-
-def _restrict(problem: Problem, attributes: np.ndarray) -> Problem:
-    """Return the problem on some attributes only (no new "MakePSD")."""
-    return Problem(
-        names=tuple(problem.names[a] for a in attributes),
-        b=problem.b[attributes],
-        v=problem.v[attributes],
-        external=problem.external[np.ix_(attributes, attributes)],
-        external_variance=problem.external_variance[attributes],
-        costs=problem.costs[attributes],
-        ridge=problem.ridge,
-        label_variance=problem.label_variance,
-        label_mean=problem.label_mean,
-        means=problem.means[attributes],
-        psd=problem.psd,
-    )
+        yield state
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,41 +181,18 @@ class RefitStatistics:
     n_dropped: int
 
     def merge(self, other: RefitStatistics) -> RefitStatistics:
-        """Return the statistics of both sets of objects.
-
-        Parameters
-        ----------
-        other : RefitStatistics
-
-        Returns
-        -------
-        RefitStatistics
-        """
+        """Return the statistics of both sets of objects."""
         return RefitStatistics(
             self.comoments.merge(other.comoments), self.n_dropped + other.n_dropped
         )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the statistics as named arrays.
-
-        Returns
-        -------
-        dict of str to ndarray
-        """
+        """Return the statistics as named arrays."""
         return {**self.comoments.to_arrays(), "n_dropped": np.array(self.n_dropped)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """Return what `to_arrays` was called on.
-
-        Parameters
-        ----------
-        arrays : mapping of str to ndarray
-
-        Returns
-        -------
-        RefitStatistics
-        """
+        """Inverse of :meth:`to_arrays`."""
         rest = {name: array for name, array in arrays.items() if name != "n_dropped"}
         return cls(CoMoments.from_arrays(rest), int(arrays["n_dropped"]))
 
@@ -322,7 +203,7 @@ def refit_statistics(
     repeats: ArrayLike,
     weight: np.ndarray | None = None,
 ) -> RefitStatistics:
-    """Statistics of the averages of the first r[a] judgments of a block of objects.
+    """Statistics of the averages of the first r[a] judgments of some objects.
 
     Parameters
     ----------
@@ -332,22 +213,18 @@ def refit_statistics(
     repeats : array_like of int, shape (d,)
     weight : ndarray of shape (n,), optional
         Sample weights.
-
-    Returns
-    -------
-    RefitStatistics
     """
     r = check_repeats(repeats, len(judgments))
     support = np.flatnonzero(r > 0)
     complete = np.ones(label.size, dtype=bool)
     for a in support.tolist():
         complete &= judgments[a].counts() >= r[a]
-    block = np.empty((support.size + 1, int(complete.sum())))
+    columns = np.empty((support.size + 1, int(complete.sum())))
     for row, a in enumerate(support.tolist()):
-        block[row] = judgments[a].first(int(r[a])).means()[complete]
-    block[-1] = label[complete]
+        columns[row] = judgments[a].first(int(r[a])).means()[complete]
+    columns[-1] = label[complete]
     kept_weight = None if weight is None else weight[complete]
-    comoments = CoMoments.from_block(block, kept_weight)
+    comoments = CoMoments.from_block(columns, kept_weight)
     n_objects = label.size if weight is None else int(np.count_nonzero(weight))
     return RefitStatistics(comoments, n_objects - comoments.n_samples)
 
@@ -406,6 +283,20 @@ def refit(
     return LinearModel(tuple(names), r, weights, intercept, means)
 
 
+def plain_loss(model: LinearModel, averages: RefitStatistics) -> float | None:
+    """Mean squared error over the objects that hold r[a] judgments of every selected attribute.
+
+    None if no object holds enough.
+    """
+    comoments = averages.comoments
+    if comoments.n_samples == 0:
+        return None
+    contrast = np.append(-model.weights[model.repeats > 0], 1.0)
+    variance = contrast @ comoments.covariance(pairwise=False) @ contrast
+    offset = contrast @ comoments.mean - model.intercept
+    return float(variance + offset**2)
+
+
 def predict(model: LinearModel, judgments: Sequence[Ragged] | np.ndarray) -> Prediction:
     """Predict labels from judgments, or from averages.
 
@@ -415,41 +306,30 @@ def predict(model: LinearModel, judgments: Sequence[Ragged] | np.ndarray) -> Pre
     judgments : sequence of Ragged, length d; or ndarray of shape (n, d)
         Judgments, of which the first r[a] are averaged; or averages themselves, NaN = missing.
 
-    Returns
-    -------
-    Prediction
-
     Raises
     ------
     DataError
         The number of attributes is not d, or a value is infinite.
     """
     d = len(model.names)
-    given = judgments.shape[1] if isinstance(judgments, np.ndarray) else len(judgments)
+    if isinstance(judgments, np.ndarray):
+        n, given = judgments.shape
+    else:
+        n, given = judgments[0].n_rows if judgments else 0, len(judgments)
     if given != d:
         raise DataError(f"The model is on {d} attributes; judgments of {given} were given.")
     n_missing, n_short = np.zeros(d, dtype=np.int64), np.zeros(d, dtype=np.int64)
-    values: np.ndarray | float = model.intercept
+    values = np.full(n, model.intercept)
     for a in np.flatnonzero(model.repeats > 0).tolist():
         if isinstance(judgments, np.ndarray):
             column = judgments[:, a].astype(float)
         else:
             column = judgments[a].first(int(model.repeats[a])).means()
-            n_short[a] = int(np.sum(judgments[a].counts() < model.repeats[a]))
+            counts = judgments[a].counts()
+            n_short[a] = int(np.sum((counts > 0) & (counts < model.repeats[a])))
         missing = np.isnan(column)
         n_missing[a] = int(missing.sum())
         if np.isinf(column).any():
             raise DataError(f"A judgment of attribute {model.names[a]!r} is infinite.")
-        values = values + model.weights[a] * np.where(missing, model.means[a], column)
-    if not isinstance(judgments, np.ndarray):
-        n_short[model.repeats > 0] -= n_missing[model.repeats > 0]
-    return Prediction(_broadcast(values, judgments), n_missing, n_short)
-
-
-def _broadcast(values: np.ndarray | float, judgments: Sequence[Ragged] | np.ndarray) -> np.ndarray:
-    """One value per object, also for a model without attributes."""
-    if isinstance(judgments, np.ndarray):
-        n = judgments.shape[0]
-    else:
-        n = judgments[0].n_rows if len(judgments) else 0
-    return np.array(np.broadcast_to(values, (n,)))
+        values += model.weights[a] * np.where(missing, model.means[a], column)
+    return Prediction(values, n_missing, n_short)

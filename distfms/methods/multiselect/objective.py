@@ -10,16 +10,16 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from distfms.errors import DataError, SpecError
+from distfms.errors import DataError, SpecError, nearest
 from distfms.linalg import nearest_psd, symmetric_pinv
-from distfms.methods.multiselect.costs import Costs, resolve_costs
 from distfms.stats.comoments import CONSTANT_RTOL
 
 if TYPE_CHECKING:
@@ -29,7 +29,14 @@ if TYPE_CHECKING:
 #: as a linear combination of them.
 RANK_TOLERANCE = 1e-10
 
+#: Fields of a problem that are numbers.
+_STORED: tuple[str, ...] = (
+    *("b", "v", "external", "external_variance", "costs", "ridge"),
+    *("label_variance", "label_mean", "means", "psd"),
+)
+
 Psd = Literal["nearest", "none"]
+Costs = float | Sequence[float] | np.ndarray | Mapping[str, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,21 +119,16 @@ class Problem:
             part is used.
         label_variance : float
         costs : float, sequence, or mapping
-            See :func:`~distfms.methods.multiselect.costs.resolve_costs`.
+            See :func:`resolve_costs`.
         ridge : float, default=0
         label_mean : float, default=0
         means : array_like of shape (d,), default=zeros
         names : sequence of str, default=("0", "1", …)
         psd : {"nearest", "none"}, default="nearest"
-            ``none`` takes the estimate as it is, see :class:`Problem`.
         semidefinite : bool, default=False
             The matrix is known to be positive semi-definite but for rounding, as a covariance of
             rows without gaps is: it is taken as it is, and linearly dependent attributes count
             as such.
-
-        Returns
-        -------
-        Problem
 
         Raises
         ------
@@ -137,7 +139,7 @@ class Problem:
         """
         b_, v_ = np.asarray(b, dtype=float), np.asarray(v, dtype=float)
         external_ = np.asarray(external, dtype=float)
-        names_ = tuple(str(a) for a in range(b_.size)) if names is None else tuple(names)
+        names_ = default_names(b_.size, names)
         means_ = np.zeros(b_.size) if means is None else np.asarray(means, dtype=float)
         _check_statistics(names_, b_, v_, external_, means_)
         # Rows are read for columns everywhere, so that it has to be symmetric to the bit.
@@ -172,26 +174,7 @@ class Problem:
         names: Sequence[str] | None = None,
         psd: Psd = "nearest",
     ) -> Problem:
-        """Build the problem from the estimates of one pass over the training data.
-
-        Parameters
-        ----------
-        estimates : JudgmentEstimates
-        costs : float, sequence, or mapping
-            See :func:`~distfms.methods.multiselect.costs.resolve_costs`.
-        ridge : float, default=0
-        names : sequence of str, optional
-        psd : {"nearest", "none"}, default="nearest"
-
-        Returns
-        -------
-        Problem
-
-        Raises
-        ------
-        SpecError, DataError
-            As in :meth:`build`.
-        """
+        """Build the problem from the estimates of one pass over the training data."""
         return cls.build(
             estimates.b,
             estimates.v,
@@ -223,6 +206,31 @@ class Problem:
         """
         return self.deviation > CONSTANT_RTOL * np.abs(self.means)
 
+    def take(self, attributes: np.ndarray) -> Problem:
+        """Return the problem on some attributes only, without another "MakePSD"."""
+        own = {
+            name: getattr(self, name)[attributes]
+            for name in ("b", "v", "external_variance", "costs", "means")
+        }
+        external = self.external[np.ix_(attributes, attributes)]
+        names = tuple(self.names[a] for a in attributes.tolist())
+        return replace(self, names=names, external=external, **own)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return the problem as named arrays, without its names."""
+        return {field: np.asarray(getattr(self, field)) for field in _STORED}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], names: tuple[str, ...]) -> Problem:
+        """Inverse of :meth:`to_arrays`."""
+        own: dict[str, Any] = {name: arrays[name] for name in _STORED}
+        return cls(names, **{name: a if a.ndim else a.item() for name, a in own.items()})
+
+
+def default_names(n_attributes: int, names: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names of the attributes, their numbers where there are none."""
+    return tuple(map(str, range(n_attributes))) if names is None else tuple(names)
+
 
 def _make_psd(problem: Problem) -> np.ndarray:
     """Nearest PSD matrix in units of single judgments; exact zeros for constant attributes."""
@@ -232,9 +240,9 @@ def _make_psd(problem: Problem) -> np.ndarray:
         grid, deviation = np.ix_(index, index), problem.deviation[index]
         unit = np.outer(deviation, deviation)
         scaled = problem.external[grid] / unit
-        nearest = nearest_psd(scaled)
-        semidefinite = np.array_equal(nearest, scaled)
-        result[grid] = problem.external[grid] if semidefinite else nearest * unit
+        projected = nearest_psd(scaled)
+        semidefinite = np.array_equal(projected, scaled)
+        result[grid] = problem.external[grid] if semidefinite else projected * unit
     return result
 
 
@@ -261,24 +269,64 @@ def _check_statistics(
         )
 
 
-def check_repeats(repeats: ArrayLike, n_attributes: int) -> np.ndarray:
-    """Return a repeat vector as int64 of shape (d,).
+def resolve_costs(costs: Costs, names: Sequence[str]) -> np.ndarray:
+    """Return the cost of one judgment of every attribute.
 
     Parameters
     ----------
-    repeats : array_like of shape (d,)
-        Non-negative whole numbers.
-    n_attributes : int
+    costs : float, sequence of length d, or mapping
+        One cost for all; one per attribute; or name → cost. A key may be a glob (``"bp_*"``); an
+        exact name goes first, then the first glob that matches, then ``default`` (1 if absent).
+    names : sequence of str, length d
 
     Returns
     -------
-    ndarray of int64
+    ndarray of shape (d,)
 
     Raises
     ------
     SpecError
-        The length is not d, or an entry is negative or not whole.
+        A cost is not a positive finite number, names an unknown attribute, or the number of
+        costs is not d.
     """
+    if isinstance(costs, Mapping):
+        values = _named_costs(costs, names)
+    else:
+        values = np.asarray(costs, dtype=float)
+        values = np.full(len(names), float(values)) if values.ndim == 0 else values.copy()
+    if values.shape != (len(names),):
+        raise SpecError(f"There are {len(names)} attributes but {values.size} costs.")
+    bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
+    if bad.size:
+        raise SpecError(
+            f"The cost of attribute {names[bad[0]]!r} is {values[bad[0]]}; costs must be positive "
+            f"finite numbers."
+        )
+    return values
+
+
+def _named_costs(costs: Mapping[str, float], names: Sequence[str]) -> np.ndarray:
+    patterns = [key for key in costs if key != "default"]
+    for pattern in patterns:
+        if not any(pattern == name or fnmatchcase(name, pattern) for name in names):
+            raise SpecError(
+                f"`costs` names {pattern!r}, which no attribute of the data matches."
+                f"{nearest(pattern, names)}"
+            )
+    default = costs.get("default", 1.0)
+    return np.array(
+        [
+            costs[name]
+            if name in costs
+            else next((costs[p] for p in patterns if fnmatchcase(name, p)), default)
+            for name in names
+        ],
+        dtype=float,
+    )
+
+
+def check_repeats(repeats: ArrayLike, n_attributes: int) -> np.ndarray:
+    """Return a repeat vector as int64 of shape (d,); SpecError if it is none."""
     array = np.asarray(repeats)
     as_int = array.astype(np.int64)
     if array.shape != (n_attributes,) or (as_int != array).any() or (as_int < 0).any():
@@ -291,20 +339,7 @@ def check_repeats(repeats: ArrayLike, n_attributes: int) -> np.ndarray:
 def covariance_of_averages(
     problem: Problem, repeats: np.ndarray, support: np.ndarray
 ) -> np.ndarray:
-    """Covariance M_r of the averages of `repeats` judgments, with the ridge.
-
-    Parameters
-    ----------
-    problem : Problem
-    repeats : ndarray of shape (d,)
-    support : ndarray of int
-        Attributes with repeats, in any order.
-
-    Returns
-    -------
-    ndarray of shape (len(support), len(support))
-        sub_r(Σ + Diag(v/r)) + ρI.
-    """
+    """Covariance M_r = sub_r(Σ + Diag(v/r)) + ρI of the averages of the attributes `support`."""
     matrix = problem.external[np.ix_(support, support)]
     matrix[np.diag_indices_from(matrix)] += problem.v[support] / repeats[support] + problem.ridge
     return matrix
@@ -326,24 +361,15 @@ def full_weights(problem: Problem, repeats: ArrayLike) -> np.ndarray:
     r = check_repeats(repeats, problem.n_attributes)
     support = np.flatnonzero((r > 0) & problem.candidates)
     weights = np.zeros(problem.n_attributes)
-    if support.size:
-        inverse = symmetric_pinv(covariance_of_averages(problem, r, support))
-        weights[support] = inverse @ problem.b[support]
+    inverse = symmetric_pinv(covariance_of_averages(problem, r, support))
+    weights[support] = inverse @ problem.b[support]
     return weights
 
 
 def full_objective(problem: Problem, repeats: ArrayLike) -> float:
     """Part of the label's variance explained by `repeats` judgments, correlations included.
 
-    Parameters
-    ----------
-    problem : Problem
-    repeats : array_like of int, shape (d,)
-
-    Returns
-    -------
-    float
-        b_Sᵀ (sub_r(Σ + Diag(v/r)) + ρI)⁺ b_S; step 12 of Algorithm 1 in [1]_.
+    That is b_Sᵀ (sub_r(Σ + Diag(v/r)) + ρI)⁺ b_S; step 12 of Algorithm 1 in [1]_.
     """
     return float(problem.b @ full_weights(problem, repeats))
 
@@ -351,16 +377,8 @@ def full_objective(problem: Problem, repeats: ArrayLike) -> float:
 def scoring_objective(problem: Problem, repeats: ArrayLike) -> float:
     """Part of the label's variance explained by `repeats` judgments, were attributes uncorrelated.
 
-    Parameters
-    ----------
-    problem : Problem
-    repeats : array_like of int, shape (d,)
-
-    Returns
-    -------
-    float
-        Σ over r[a] > 0 of b[a]² / (σ²[a] + ρ + v[a]/r[a]), 0 for constant attributes; equation 1
-        of [1]_.
+    That is Σ over r[a] > 0 of b[a]² / (σ²[a] + ρ + v[a]/r[a]), 0 for constant attributes;
+    equation 1 of [1]_.
     """
     r = check_repeats(repeats, problem.n_attributes)
     support = np.flatnonzero((r > 0) & problem.candidates)
@@ -371,16 +389,8 @@ def scoring_objective(problem: Problem, repeats: ArrayLike) -> float:
 def projected_loss(problem: Problem, repeats: ArrayLike) -> float:
     """Projected squared loss of the best linear predictor on `repeats` judgments.
 
-    Parameters
-    ----------
-    problem : Problem
-    repeats : array_like of int, shape (d,)
-
-    Returns
-    -------
-    float
-        E[y²] − full_objective, in squared units of the label. With a ridge ρ it includes the
-        penalty ρ‖w‖² of the weights.
+    E[y²] − full_objective, in squared units of the label. With a ridge ρ it includes the penalty
+    ρ‖w‖² of the weights.
     """
     return problem.label_variance - full_objective(problem, repeats)
 
@@ -436,27 +446,8 @@ def holdout_losses(
     intercepts: np.ndarray,
     repeats: np.ndarray,
 ) -> np.ndarray:
-    """Compute :func:`holdout_loss` of several predictors at once.
+    """Compute :func:`holdout_loss` of several predictors at once, one a row.
 
-    Parameters
-    ----------
-    estimates : JudgmentEstimates
-        Of the held-out objects.
-    weights : ndarray of shape (n_models, d)
-    intercepts : ndarray of shape (n_models,)
-    repeats : ndarray of int, shape (n_models, d)
-
-    Returns
-    -------
-    ndarray of shape (n_models,)
-
-    Raises
-    ------
-    SpecError
-        An attribute has a weight but no repeats.
-
-    Notes
-    -----
     Cost O(n_models · s²) with s the number of attributes that any of the models uses.
     """
     if ((repeats <= 0) & (weights != 0)).any():

@@ -44,6 +44,10 @@ class MultiselectOptions(Section):
     """
     model: Literal["projected", "refit"] = "projected"
     """Weights from the statistics, or least squares on the means of the first r judgments."""
+    plain_error: bool = False
+    """Also measure the plain mean squared error where objects hold as many judgments as are bought,
+    by a second pass over the data. `model: refit` takes this pass in any case.
+    """
     refine: bool = False
     """Try to improve the greedy choice by exchanging judgments, in every fold too. Curves stay
     those of the greedy pass; the report sets the refined selection off. One look for an exchange
@@ -71,3 +75,25 @@ class MultiselectOptions(Section):
                 known = ", ".join([*BASELINES, "single:ATTRIBUTE"])
                 raise ValueError(f"no baseline `{name}`; known are {known}")
         return value
+
+
+#: Options that `tune` may vary.
+TUNABLE = ("budget", "ridge", "algorithm", "criterion", "psd")
+_STATES = "it says what a judgment costs or how much raters differ, not how to choose"
+_AFTERWARDS = "it concerns what is made of the selection, not the selection"
+#: Why other options cannot be tuned.
+NOT_TUNABLE = {
+    "costs": _STATES,
+    "internal_variance": _STATES,
+    "blocks": "it says where the work is done, and there is no cross-validation in blocks",
+    "model": "a refit needs a pass over the rows for every selection",
+    "plain_error": _AFTERWARDS,
+    "refine": "it can only improve the objective; set it and tune the others with it",
+    "baselines": _AFTERWARDS,
+    "baseline_judgments": "the statistics depend on it",
+    "confidence": _AFTERWARDS,
+    "plan": _AFTERWARDS,
+}
+#: What `tune` may compare by, and whether more is better: the unbiased estimate of the squared
+#: loss on the fold, at the numbers of judgments that are selected without it.
+MEASURES = {"projected_loss": False}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,6 +12,12 @@ from distfms.errors import DataError, SpecError
 from distfms.methods.multiselect.objective import Problem
 
 Status = Literal["budget_spent", "no_positive_gain", "unaffordable"]
+
+#: Fields of a path that its problem does not have.
+_STORED: tuple[str, ...] = (
+    *("algorithm", "criterion", "status", "budget", "attributes", "counts", "objective"),
+    *("label_variance", "n_candidates", "refined"),
+)
 
 #: Share of the budget by which sums of costs may miss it through rounding.
 BUDGET_TOLERANCE = 1e-10
@@ -43,6 +49,8 @@ class SelectionPath:
         only.
     label_variance : float
         Loss of the empty selection.
+    refined : ndarray of int, shape (d,), or None
+        What is bought in the end, where exchanges have improved on the end of the path.
     n_candidates : int
         Candidates evaluated: gains of attributes computed and compared. Every step compares all
         attributes that are not constant, and so does the look that ends the search; for criterion
@@ -60,6 +68,33 @@ class SelectionPath:
     objective: np.ndarray
     label_variance: float
     n_candidates: int = 0
+    refined: np.ndarray | None = None
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return the path as named arrays, without what its problem has."""
+        own = {name: getattr(self, name) for name in _STORED}
+        return {name: np.asarray(value) for name, value in own.items() if value is not None}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], problem: Problem) -> SelectionPath:
+        """Inverse of :meth:`to_arrays`."""
+        own: dict[str, Any] = {n: a if a.ndim else a.item() for n, a in arrays.items()}
+        return cls(names=problem.names, costs=problem.costs, **own)
+
+    def on(self, attributes: np.ndarray) -> SelectionPath:
+        """Return the path as one on some of the attributes, those it has bought among them."""
+        return replace(
+            self,
+            names=tuple(self.names[a] for a in attributes.tolist()),
+            costs=self.costs[attributes],
+            attributes=np.searchsorted(attributes, self.attributes),
+            refined=None if self.refined is None else self.refined[attributes],
+        )
+
+    @property
+    def selected(self) -> np.ndarray:
+        """Repeat vector that is bought in the end, int of shape (d,)."""
+        return self.final_repeats if self.refined is None else self.refined
 
     @property
     def n_steps(self) -> int:
@@ -84,11 +119,10 @@ class SelectionPath:
     @property
     def repeats(self) -> np.ndarray:
         """Judgments that the attribute of each step has after it, int of shape (n_steps,)."""
-        held = np.zeros(len(self.names), dtype=np.int64)
         after = np.empty(self.n_steps, dtype=np.int64)
-        for step, (attribute, count) in enumerate(zip(self.attributes, self.counts, strict=True)):
-            held[attribute] += count
-            after[step] = held[attribute]
+        for attribute in np.unique(self.attributes):
+            own = self.attributes == attribute
+            after[own] = np.cumsum(self.counts[own])
         return after
 
     @property
@@ -97,45 +131,17 @@ class SelectionPath:
         return self.repeats_after(self.n_steps)
 
     def repeats_after(self, n_steps: int) -> np.ndarray:
-        """Repeat vector after the first steps.
-
-        Parameters
-        ----------
-        n_steps : int
-            0 to `n_steps` of the path.
-
-        Returns
-        -------
-        ndarray of int, shape (d,)
-        """
+        """Repeat vector after the first steps, int of shape (d,)."""
         attributes, counts = self.attributes[:n_steps], self.counts[:n_steps]
         held = np.bincount(attributes, weights=counts, minlength=len(self.names))
         return held.astype(np.int64)
 
     def steps_at(self, budget: float) -> int:
-        """Count the steps that a smaller budget pays for.
-
-        Parameters
-        ----------
-        budget : float
-
-        Returns
-        -------
-        int
-        """
+        """Count the steps that a smaller budget pays for."""
         return int(self.steps_at_each(np.array([budget]))[0])
 
     def steps_at_each(self, budgets: np.ndarray) -> np.ndarray:
-        """Count the steps that each of some budgets pays for.
-
-        Parameters
-        ----------
-        budgets : ndarray of shape (n,)
-
-        Returns
-        -------
-        ndarray of int, shape (n,)
-        """
+        """Count the steps that each of some budgets pays for, int of shape (n,)."""
         return np.searchsorted(self.spent, budgets * (1.0 + BUDGET_TOLERANCE), side="right")
 
     def repeats_at(self, budget: float) -> np.ndarray:

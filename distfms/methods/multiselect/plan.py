@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from distfms.data.dataset import Partition
+from distfms.data.write import write_table
+from distfms.engine.storage import Location, absolute, files_below
+from distfms.engine.storage_errors import writing
 from distfms.errors import SpecError
+from distfms.methods.contract import Context
 from distfms.methods.multiselect.objective import check_repeats
+from distfms.methods.multiselect.read import JudgmentSource
+
+#: Folder in the run folder.
+PLAN = "plan"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,21 +59,8 @@ class AcquisitionPlan:
         return float(self.cost.sum())
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Return the plan as the columns of a table.
-
-        Returns
-        -------
-        dict of str to ndarray
-            ``object, attribute, have, want, more, cost``.
-        """
-        return {
-            "object": self.object,
-            "attribute": self.attribute,
-            "have": self.have,
-            "want": self.want,
-            "more": self.more,
-            "cost": self.cost,
-        }
+        """Return the plan as the columns of a table."""
+        return dict(vars(self))
 
 
 def acquisition_plan(
@@ -118,3 +115,78 @@ def acquisition_plan(
         more=more,
         cost=more * np.asarray(costs, dtype=float)[attributes],
     )
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """Picklable function that writes the plan of one partition's training objects.
+
+    Attributes
+    ----------
+    source : JudgmentSource
+        With the layout of the selected attributes only.
+    repeats : tuple of int
+    costs : tuple of float
+        Of one judgment of each of them.
+    folder : Path or RemotePath
+        Of the run.
+    """
+
+    source: JudgmentSource
+    repeats: tuple[int, ...]
+    costs: tuple[float, ...]
+    folder: Location
+
+    def write(self, context: Context, partitions: Sequence[Partition]) -> tuple[int, float]:
+        """Write a file for each partition; return how many judgments lack, and their cost."""
+        totals = context.map(self, partitions)
+        self._remove_others(partitions)
+        return sum(judgments for judgments, _ in totals), sum(cost for _, cost in totals)
+
+    def __call__(self, partition: Partition) -> tuple[int, float]:
+        """Write ``part-NNNNN.parquet`` and return its totals."""
+        import pyarrow as pa
+
+        batch = self.source.read(partition)
+        taught = np.arange(batch.part_slices[-1].start)
+        if batch.weight is not None:
+            taught = taught[batch.weight[: taught.size] > 0]
+        counts = np.array([ragged.counts()[taught] for ragged in batch.attributes]).T
+        plan = acquisition_plan(
+            counts.reshape(taught.size, len(self.repeats)),
+            self.repeats,
+            self.costs,
+            self.source.layout.names,
+            (batch.row_ids if batch.rows.id is None else batch.rows.id)[taught],
+        )
+        columns: dict[str, Any] = {**plan.columns()}
+        # By the types of the data, so that parts in which nothing is lacking fit the others.
+        columns["object"] = pa.array(plan.object, type=self._identifier_type(partition))
+        columns["attribute"] = pa.array(plan.attribute, type=pa.string())
+        write_table(self._place / _file(partition), pa.table(columns))
+        return plan.total_judgments, plan.total_cost
+
+    @property
+    def _place(self) -> Location:
+        return absolute(self.folder) / PLAN
+
+    def _remove_others(self, partitions: Sequence[Partition]) -> None:
+        """Remove what an earlier attempt with other files has left in the folder."""
+        own = {_file(partition) for partition in partitions}
+        with writing(self._place):
+            for entry in files_below(self._place):
+                if entry.name not in own:
+                    entry.place.unlink(missing_ok=True)
+
+    def _identifier_type(self, partition: Partition) -> Any:
+        import pyarrow as pa
+
+        if self.source.roles.id is None:
+            return pa.int64()
+        with self.source.reader.open(partition) as file:
+            dtype = file.schema_arrow.field(self.source.roles.id).type
+        return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+
+
+def _file(partition: Partition) -> str:
+    return f"part-{partition.index:05d}.parquet"

@@ -22,8 +22,8 @@ from distfms.errors import SpecError
 from distfms.methods import blocks
 from distfms.methods.contract import Content, Context, Job
 from distfms.methods.rows import RowCounts, RowSource
-from distfms.methods.sequence.blocks import TILE_COLUMNS, GroupStatistics, tile_starts
-from distfms.methods.sequence.distributed import sequence_distributed
+from distfms.methods.sequence.evaluate import Settings
+from distfms.methods.sequence.greedy import GroupSlab, sequence
 from distfms.methods.sequence.groups import FeatureGroups
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.job_sizes import (
@@ -39,17 +39,11 @@ from distfms.methods.sequence.problem import (
     outline_from_columns,
     require_varying_targets,
 )
-from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.sequence.read import ComomentBlockReader, NarrowedSource
-from distfms.methods.statistics_job import Solved
+from distfms.methods.sequence.rules import Rule
+from distfms.methods.slabs import slab_starts
 from distfms.stats.base import Folded
-from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments
-
-#: Columns up to which groups share a block, a category taken for `LEVELS_GUESSED` of them; a
-#: larger group is a block of its own. It decides about the last bits of the result, and so depends
-#: on nothing.
-BLOCK_COLUMNS = 2 * TILE_COLUMNS
 
 PATHS = "statistics/paths.npz"
 TARGETS = "statistics/targets.npz"
@@ -113,10 +107,10 @@ class StoredGroups:
     first: int
     last: int
 
-    def load(self) -> GroupStatistics:
+    def load(self) -> GroupSlab:
         """Read the file."""
         block = CoMoments.from_arrays(blocks.load_block(self.location))
-        return GroupStatistics.from_comoments(block, self.outline, self.first, self.last)
+        return GroupSlab.from_comoments(block, self.outline, self.first, self.last)
 
 
 class SequenceBlocksJob(blocks.BlocksJob):
@@ -142,7 +136,7 @@ class SequenceBlocksJob(blocks.BlocksJob):
             tuple(tuple(range(*pair)) for pair in pairwise(bounds)),
         )
         #: First group of each block, and the number of groups.
-        self.starts = tile_starts(guessed, BLOCK_COLUMNS)
+        self.starts = slab_starts(len(group) for group in guessed.columns)
 
     # --- what the driver asks ---
 
@@ -192,7 +186,7 @@ class SequenceBlocksJob(blocks.BlocksJob):
         start, stop = groups[0][0], groups[-1][-1] + 1
 
         def reader(dataset: ParquetDataset, held_out: bool) -> ComomentBlockReader:
-            source = self.whole.source(plan, dataset, held_out)
+            source = self.whole.row_source(plan, dataset, held_out)
             return ComomentBlockReader(source, start, stop, totals=number == 0)
 
         # Partials of all blocks together are D × D numbers for each partition: not for the cache.
@@ -216,7 +210,7 @@ class SequenceBlocksJob(blocks.BlocksJob):
             **files,
         }
 
-    def _outline(self, context: Context, settings: SequenceProcedure) -> SequenceOutline:
+    def _outline(self, context: Context, settings: Settings) -> SequenceOutline:
         """Problem without its matrix, from what the blocks' stages have written."""
         names = [blocks.block_file("columns", k) for k in range(self.n_blocks)]
         parts = [context.read_arrays(name) for name in [*names, TARGETS]]
@@ -234,16 +228,16 @@ class SequenceBlocksJob(blocks.BlocksJob):
 
     def select(self, context: Context) -> Mapping[str, Content]:
         """Stage of the search, by every rule."""
-        settings = self.whole.procedure(context)
+        plan, settings = self.whole.planned(context)
         outline = self._outline(context, settings)
         shards = self._shards(context, outline, settings)
         with context.pool(len(shards), self.shard_bytes()) as pool:
             paths = {
-                rule.name: sequence_distributed(
-                    pool,
-                    shards,
+                rule.name: sequence(
                     outline,
                     rule.criterion,
+                    pool=pool,
+                    slabs=shards,
                     cost_aware=rule.cost_aware,
                     doubling=rule.doubling,
                     seed=settings.seed,
@@ -252,13 +246,14 @@ class SequenceBlocksJob(blocks.BlocksJob):
                 for rule in self.rules
             }
         self._tell(context)
-        solved = Solved(settings, Bundle({}), {}, outline, paths)
-        selection = self.whole.selection(context, solved)
+        path = paths[self.whole.rule.name]
+        context.count(n_candidates=path.n_candidates)
+        selection = self.whole.selection(plan, path)
         arrays = {name: path.to_arrays() for name, path in paths.items()}
         return {"selection.json": selection, PATHS: blocks.join_paths(arrays)}
 
     def _shards(
-        self, context: Context, outline: SequenceOutline, settings: SequenceProcedure
+        self, context: Context, outline: SequenceOutline, settings: Settings
     ) -> list[StoredGroups]:
         """Blocks with what is left of their groups, without those that have none."""
         position = {name: g for g, name in enumerate(settings.groups.names)}
@@ -287,9 +282,7 @@ class SequenceBlocksJob(blocks.BlocksJob):
         plan, settings = self.whole.planned(context)
         outline = self._outline(context, settings)
         stored = blocks.split_paths(context.read_arrays(PATHS))
-        paths = {
-            rule.name: SequencePath.from_arrays(stored[rule.name], outline) for rule in self.rules
-        }
+        paths = {rule: SequencePath.from_arrays(a, outline) for rule, a in stored.items()}
         names = {name for path in paths.values() for name in path.groups}
         groups = [g for g, name in enumerate(settings.groups.names) if name in names]
         features = np.array([c for g in groups for c in settings.groups.columns[g]], dtype=np.intp)
@@ -325,9 +318,18 @@ class GroupsJob(SequenceJob):
         self.costs = job.costs.take(groups)
         self.inputs = replace(job.inputs, section=without_folds(job.inputs.section))
 
-    def planned(self, context: Context) -> tuple[ColumnPlan, SequenceProcedure]:
+    def planned(self, context: Context) -> tuple[ColumnPlan, Settings]:
         """Return the plan of the columns, and the settings on it."""
-        return self.plan(context), self.procedure(context)
+        plan = self._plan(context)
+        return plan, self._settings(plan)
+
+    def row_source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> RowSource:
+        """Return all that is needed to read a partition of a dataset."""
+        return self._source(plan, dataset, held_out)
+
+    def selection(self, plan: ColumnPlan, path: SequencePath) -> dict[str, object]:
+        """Return the content of ``selection.json``."""
+        return self._selection(plan, path)
 
     def target_columns(self, targets: Folded[CoMoments]) -> dict[str, np.ndarray]:
         """Return what is known of the targets' columns.
@@ -338,7 +340,7 @@ class GroupsJob(SequenceJob):
             If there are too few rows, or a target is constant.
         """
         train = targets.train()
-        self.require_rows(train, targets.test)
+        self._require_rows(train, targets.test)
         constant = train.constant_columns()
         require_varying_targets(constant, self.roles.target)
         return {
@@ -347,6 +349,10 @@ class GroupsJob(SequenceJob):
             "variance": train.variance(),
             "constant": constant,
         }
+
+    def tell_counts(self, context: Context, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:
+        """Account for rows left out and values filled in."""
+        self._tell_counts(context, plan, counts)
 
 
 class ChosenJob(GroupsJob):
@@ -374,21 +380,25 @@ class ChosenJob(GroupsJob):
         self.paths, self.everything = paths, everything
         self.baselines = tuple(b for b in whole.baselines if b.criterion not in NOT_IN_BLOCKS)
 
-    def source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> RowSource:
-        """Return the source of the rows that count among all columns."""
-        source = super().source(plan, dataset, held_out)
+    def _source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> RowSource:
+        source = super()._source(plan, dataset, held_out)
         # Otherwise no other column decides whether a row counts.
         if self.inputs.section.missing != "drop":
             return source
         return NarrowedSource(**vars(source), everything=self.everything)
 
-    def tell_counts(self, context: Context, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:
-        """Do nothing."""
+    def _tell_counts(self, context: Context, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:
         # The stage of the first block has counted all columns.
         return
 
-    def solved(self, context: Context) -> Solved:
-        """Return what was found in blocks, on the chosen groups."""
-        procedure, statistics = self.procedure(context), self.statistics(context)
-        train = {name: part.train() for name, part in statistics.members.items()}
-        return Solved(procedure, statistics, train, procedure.problem(train), self.paths)
+    def _path(self, context: Context) -> SequencePath:
+        return self.paths[self.rule.name]
+
+    def _sequences(
+        self,
+        context: Context,
+        settings: Settings,
+        moments: Folded[CoMoments],
+        rules: Sequence[Rule],
+    ) -> dict[str, SequencePath]:
+        return {rule.name: self.paths[rule.name] for rule in rules}

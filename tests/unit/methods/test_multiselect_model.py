@@ -7,6 +7,7 @@ from distfms.errors import DataError, SpecError
 from distfms.methods.multiselect.greedy import FullState, select
 from distfms.methods.multiselect.model import (
     LinearModel,
+    PathModels,
     RefitStatistics,
     path_models,
     path_objective,
@@ -14,7 +15,6 @@ from distfms.methods.multiselect.model import (
     projected_model,
     refit,
     refit_statistics,
-    single_model,
 )
 from distfms.methods.multiselect.objective import Problem, full_objective
 from distfms.methods.multiselect.plan import acquisition_plan
@@ -49,7 +49,7 @@ def test_path_models_equal_the_models_computed_one_by_one():
     for step in (0, 1, 5, 30):
         one = projected_model(problem, path.repeats_after(step))
         np.testing.assert_array_equal(models.repeats[step], one.repeats)
-        np.testing.assert_allclose(models.model(step).weights, one.weights, atol=1e-12)
+        np.testing.assert_allclose(models.weights[step], one.weights, atol=1e-12)
         assert models.intercepts[step] == pytest.approx(one.intercept)
         assert models.objective[step] == pytest.approx(full_objective(problem, one.repeats))
 
@@ -67,9 +67,9 @@ def test_path_models_of_some_steps_are_those_of_all(algorithm, psd):
         np.testing.assert_allclose(
             getattr(some, field), getattr(every, field)[steps], rtol=1e-9, atol=1e-12
         )
-    objective = path_objective(problem, path)
+    objective = path_objective(problem, path, np.arange(1, 41))
     np.testing.assert_allclose(objective, every.objective[1:], rtol=1e-9)
-    single = single_model(problem, path.final_repeats)
+    single = PathModels.single(problem, projected_model(problem, path.final_repeats))
     np.testing.assert_allclose(single.weights[0], every.weights[-1], rtol=1e-8, atol=1e-12)
     assert single.spent[0] == every.spent[-1]
     assert single.objective[0] == pytest.approx(objective[-1])

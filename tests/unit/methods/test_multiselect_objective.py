@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.multiselect.costs import resolve_costs
 from distfms.methods.multiselect.objective import (
     Problem,
     full_objective,
     full_weights,
     holdout_loss,
     projected_loss,
+    resolve_costs,
     scoring_objective,
 )
 from tests.reference import multiselect as literal

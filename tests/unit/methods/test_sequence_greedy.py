@@ -8,7 +8,7 @@ import pytest
 from distfms.errors import SpecError
 from distfms.methods.sequence.costs import GroupCosts, SharedCost
 from distfms.methods.sequence.criteria import CRITERIA
-from distfms.methods.sequence.greedy import best_group, sequence
+from distfms.methods.sequence.greedy import sequence
 from tests.reference.sequence import (
     best_of_cost,
     correlated,
@@ -132,14 +132,6 @@ def test_rules_break_ties_by_the_lowest_index():
     problem = make_problem(X, 5 * x[:, :1] + x[:, 1:], [[0], [1], [2]], ridge=1e-5)
     for rule in CRITERIA:
         assert sequence(problem, rule).order[0] == 1
-
-
-def test_scores_that_differ_by_rounding_are_a_tie():
-    allowed = np.ones(3, dtype=bool)
-    values = np.array([0.1, 0.5, 0.5 * (1 + 1e-15)])
-    assert best_group(values, None, allowed, 0.0) == 1
-    assert best_group(values, np.array([0.1, 1.0, 1.0]), allowed, 0.0) == 0
-    assert best_group(np.full(3, 1e-20), None, np.array([False, True, True]), 1e-16) == 1
 
 
 def test_max_groups_stops_early_on_the_same_path():

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from distfms.methods.sequence.greedy import best_group, sequence
+from distfms.methods.sequence.greedy import contenders, scores, sequence
 from distfms.methods.sequence.residual import ResidualGram
 from tests.reference.sequence import correlated, make_problem
 
@@ -81,7 +81,7 @@ def test_columns_spread_over_holders_give_the_same_sequence(ridge):
         values = np.zeros(7)
         for groups, holder in zip(shares, holders, strict=True):
             values[groups] = holder.group_gains()
-        group = best_group(values, None, open_, 1e-16)
+        group = contenders(scores(values, None, open_, 1e-16))[0]
         at = next(i for i, groups in enumerate(shares) if group in groups)
         pivot = holders[at].select(shares[at].index(group))
         assert pivot.border.shape[0] == holders[at].rank - len(pivot.columns)

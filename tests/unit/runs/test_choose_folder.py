@@ -5,44 +5,77 @@ import json
 import pytest
 
 from distfms.engine.storage import remove_tree
-from distfms.runs import driver
-from distfms.runs.driver import _unfinished_or_new
-from distfms.runs.folder import SCHEMA_VERSION
+from distfms.errors import SpecError
+from distfms.runs import choose_folder as choosing
+from distfms.runs.choose_folder import choose_folder
+from distfms.runs.finished import open_run
+from distfms.runs.manifest import SCHEMA_VERSION
 
 IDENTITY = "0123456789abcdef"
+
+#: Manifests that no distfms has written, and what is said of them.
+DAMAGED = {
+    "cut off": (b"{", "Expecting property name"),
+    "of another shape": (b"[1]", "valid dictionary"),
+    "text for stages": (b'{"stages": "none"}', "stages: Input should be a valid list"),
+    "stage without files": (b'{"stages": [{"name": "x"}]}', "stages.0.files: Field required"),
+    "nested deeply": (b"[" * 100_000, "recursion"),
+    "no text": (b"\xff\xfe\x00", "codec can't decode"),
+    "later": (b'{"schema": 99, "distfms": "9.0"}', "written by distfms 9.0.*Upgrade"),
+}
 
 
 @pytest.fixture
 def runs(tmp_path):
     def add(name, **content):
-        (tmp_path / name).mkdir()
+        (tmp_path / "job" / name).mkdir(parents=True)
         manifest = {"schema": SCHEMA_VERSION, "identity": IDENTITY, "status": "failed", **content}
-        (tmp_path / name / "manifest.json").write_text(json.dumps(manifest))
-        return tmp_path / name
+        (tmp_path / "job" / name / "manifest.json").write_text(json.dumps(manifest))
+        return tmp_path / "job" / name
 
     return add
 
 
+def choose(tmp_path, name="job", out=None, say=pytest.fail):
+    return choose_folder(out, tmp_path / name, IDENTITY, say)
+
+
 def test_the_latest_unfinished_one(runs, tmp_path):
-    assert _unfinished_or_new(tmp_path / "none", IDENTITY).name.endswith("-01234567")
+    assert choose(tmp_path, "none").name.endswith("-01234567")
     runs("2026-01-01")
     wanted = runs("2026-01-02")
     runs("2026-01-03", status="done")
     runs("2026-01-04", identity="other")
-    (runs("2026-01-05") / "manifest.json").write_text("{")
-    (tmp_path / "2026-01-06" / "manifest.json").mkdir(parents=True)
-    assert _unfinished_or_new(tmp_path, IDENTITY) == wanted
+    (tmp_path / "job" / "2026-01-06" / "manifest.json").mkdir(parents=True)
+    assert choose(tmp_path) == wanted
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_run_is_in_nobodys_way(runs, tmp_path, damage):
+    payload, reason = DAMAGED[damage]
+    wanted, damaged, notes = runs("2026-01-01"), runs("2026-01-02"), []
+    (damaged / "manifest.json").write_bytes(payload)
+    assert choose(tmp_path, say=notes.append) == wanted
+    assert len(notes) == 1
+    assert notes[0].startswith(f"Note: the run {damaged} is passed over. {damaged}")
+    for use in (lambda: choose(tmp_path, out=damaged), lambda: open_run(damaged)):
+        with pytest.raises(SpecError, match=reason):
+            use()
+    if damage != "later":
+        assert f"Remove the whole folder {damaged}" in notes[0]
+        remove_tree(damaged)
+        assert choose(tmp_path, out=damaged) == damaged
 
 
 def test_a_run_that_is_removed_meanwhile_is_passed_over(runs, tmp_path, monkeypatch):
     first, last = runs("2026-01-01"), runs("2026-01-03", status="done")
-    gone, seen, goes_on = runs("2026-01-02"), [], driver._goes_on
+    gone, seen, parse = runs("2026-01-02"), [], choosing.parse_manifest
 
-    def removing(path, content, identity):
+    def removing(path, content):
         seen.append(path)
         remove_tree(gone)
-        return goes_on(path, content, identity)
+        return parse(path, content)
 
-    monkeypatch.setattr(driver, "_goes_on", removing)
-    assert _unfinished_or_new(tmp_path, IDENTITY) == first
+    monkeypatch.setattr(choosing, "parse_manifest", removing)
+    assert choose(tmp_path) == first
     assert seen == [last, first]

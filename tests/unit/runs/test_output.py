@@ -42,6 +42,7 @@ def test_folder_or_url(tmp_path, monkeypatch):
         ({"place": "x"}, r"output\.place|Unknown key"),
         ({"path": "runs", "storage_options": {"key": "x"}}, "are for URLs"),
         ({"path": "s3://b", "storage_options": 3}, "storage_options"),
+        ({"path": "runs", "cache_bytes": "much"}, "much"),
         ("sftp://me:secret@host/x", "holds a password"),
     ],
 )

@@ -1,0 +1,326 @@
+"""The pure part of multi-selection: from statistics of judgments to paths and their losses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from distfms.errors import DataError
+from distfms.methods.contract import Answer
+from distfms.methods.cross_validation import CALLS, Fold, Members
+from distfms.methods.multiselect.baselines import averages, copies, single_attribute
+from distfms.methods.multiselect.greedy import (
+    Algorithm,
+    Criterion,
+    ScoringState,
+    greedy_path,
+    select,
+)
+from distfms.methods.multiselect.model import PathModels, path_models, projected_model
+from distfms.methods.multiselect.objective import Problem, Psd, holdout_losses, projected_loss
+from distfms.methods.multiselect.path import BUDGET_TOLERANCE, SelectionPath
+from distfms.methods.multiselect.refine import refine
+from distfms.methods.statistics_job import Procedure
+from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates, JudgmentStatistics
+
+#: Points of a curve at most.
+MOST_POINTS = 80
+
+#: Multiplications of as long as a positive semi-definite projection of d × d takes, over d³
+#: (measured at d = 1,000).
+_EIGEN = 1.5
+
+
+class Rule(NamedTuple):
+    """``full``, ``scoring``, or the name of a baseline."""
+
+    name: str
+
+    @property
+    def objective(self) -> Algorithm:
+        """Objective that the rule's selection is to make large."""
+        return "scoring" if self.name == "scoring" else "full"
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """What some objects teach.
+
+    Attributes
+    ----------
+    attributes : ndarray of int
+        Positions of the attributes that these objects suffice to estimate; what follows is of
+        them only.
+    estimates : JudgmentEstimates
+    problem : Problem
+        Making it costs O(d³) for ``psd: nearest``, which is why it is made once.
+    copies : CopiesStatistics or None
+    """
+
+    attributes: np.ndarray
+    estimates: JudgmentEstimates
+    problem: Problem
+    copies: CopiesStatistics | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SelectionProcedure(Procedure):
+    """What decides about a selection, beside the statistics.
+
+    Attributes
+    ----------
+    names : tuple of str, length d
+    budget : float
+    costs : ndarray of shape (d,)
+    ridge : float
+    psd : {"nearest", "none"}
+        See :class:`~distfms.methods.multiselect.objective.Problem`.
+    criterion : {"best", "gain_per_cost", "gain"}
+    internal_variance : ndarray of shape (d,), or None
+        Known internal variances, NaN where they are estimated.
+    n_judgments : int
+        Judgments per attribute of the Averages and Copies baselines.
+    rules : tuple of Rule
+        The chosen one first, then the baselines.
+    refine : bool
+        Whether the chosen rule's selection is improved by exchanges.
+    budgets : ndarray of shape (n_budgets,), or None
+        Where curves have their points; None: where the path's own steps end.
+    bought : ndarray of int, shape (d,), or None
+        Repeats that all training objects led to, for the interval of their projected loss.
+    """
+
+    names: tuple[str, ...]
+    budget: float
+    costs: np.ndarray
+    ridge: float = 0.0
+    psd: Psd = "nearest"
+    criterion: Criterion = "best"
+    internal_variance: np.ndarray | None = None
+    n_judgments: int = 2
+    rules: tuple[Rule, ...] = (Rule("full"),)
+    refine: bool = False
+    budgets: np.ndarray | None = None
+    bought: np.ndarray | None = None
+
+    # --- statistics ---
+
+    def size(self, members: Members) -> tuple[int, float]:
+        """Return the number of objects, and their weight."""
+        means = members["judgments"].means
+        return means.n_samples, float(means.weight)
+
+    @property
+    def known_variance(self) -> np.ndarray:
+        """Given internal variances, NaN where they are estimated; shape (d,)."""
+        given = self.internal_variance
+        return np.full(len(self.names), np.nan) if given is None else given
+
+    def estimable(self, statistics: JudgmentStatistics) -> np.ndarray:
+        """Return which attributes some objects suffice to estimate, bool of shape (d,).
+
+        They are judged at all, and twice somewhere unless the internal variance is given.
+        """
+        repeated = (statistics.n_repeated > 0) | ~np.isnan(self.known_variance)
+        return (statistics.n_judged > 0) & repeated
+
+    def restricted(self, attributes: np.ndarray) -> SelectionProcedure:
+        """Return the procedure on some attributes only."""
+        known = self.internal_variance
+        return replace(
+            self,
+            names=tuple(self.names[a] for a in attributes.tolist()),
+            costs=self.costs[attributes],
+            internal_variance=None if known is None else known[attributes],
+        )
+
+    # --- selection ---
+
+    def problem(self, train: Members) -> Training:
+        """Return what the training objects teach, of the attributes they suffice to estimate."""
+        judgments: JudgmentStatistics = train["judgments"]
+        own = np.flatnonzero(self.estimable(judgments))
+        if not own.size:
+            raise DataError("No attribute can be estimated: none is judged twice anywhere.")
+        return self._training(own, train, self.psd)
+
+    def _training(self, own: np.ndarray, train: Members, psd: Psd) -> Training:
+        judgments, single = train["judgments"], train.get("copies")
+        settings = self
+        if own.size < len(self.names):
+            settings, judgments = self.restricted(own), judgments.take(own)
+            single = None if single is None else _taken(single, own)
+        estimates = judgments.estimates(settings.internal_variance, settings.names)
+        problem = Problem.from_estimates(
+            estimates, settings.costs, self.ridge, names=settings.names, psd=psd
+        )
+        return Training(own, estimates, problem, single)
+
+    def problem_on(self, fold: Fold) -> Training | None:
+        """Return what all objects but a fold's teach; None if nothing can be estimated."""
+
+        def make() -> Training | None:
+            able = self.estimable(fold.train["judgments"])
+            return self.problem(fold.train) if able.any() else None
+
+        training = fold.once(self.psd, make)
+        if training is None:
+            return None
+        return replace(training, problem=replace(training.problem, ridge=float(self.ridge)))
+
+    def search(self, training: Training, rule: Rule) -> SelectionPath:
+        """Run the chosen algorithm, with its exchanges, or a baseline."""
+        problem = training.problem
+        limit = self.budget * (1.0 + BUDGET_TOLERANCE)
+        if problem.candidates.any() and not (problem.costs[problem.candidates] <= limit).any():
+            # Without an attribute that a fold lacks there may be none that can be paid.
+            nothing = greedy_path(problem, ScoringState(problem), 0.0, rule.name)
+            return replace(nothing, status="unaffordable", budget=float(self.budget))
+        path = self._searched(training, rule)
+        if self.refine and rule == self.rules[0] and path.n_steps:
+            exchanged = refine(problem, path.final_repeats, self.budget, rule.objective)
+            return replace(path, refined=exchanged.repeats)
+        return path
+
+    def _searched(self, training: Training, rule: Rule) -> SelectionPath:
+        problem = training.problem
+        how: Any = {"ridge": self.ridge, "names": problem.names}
+        if rule.name == "averages":
+            how["n_judgments"] = self.n_judgments
+            return averages(training.estimates, self.budget, problem.costs, **how)
+        if rule.name == "copies":
+            if training.copies is None:
+                raise DataError("The Copies baseline needs the statistics of single judgments.")
+            return copies(training.copies, self.budget, problem.costs, **how)
+        if rule.name.startswith("single:"):
+            return single_attribute(problem, rule.name.removeprefix("single:"), self.budget)
+        return select(problem, self.budget, rule.objective, self.criterion)
+
+    def grid(self, path: SelectionPath) -> np.ndarray:
+        """Return the budgets at which curves are drawn: what the path spent, evenly thinned.
+
+        What the first and the last step had spent are among them, and the last is the whole
+        budget, of which other ways to spend it may leave less.
+        """
+        if self.budgets is not None:
+            return self.budgets
+        spent = np.unique(path.spent)
+        if not spent.size or path.budget - spent[-1] > BUDGET_TOLERANCE * path.budget:
+            spent = np.append(spent, path.budget)
+        if spent.size <= MOST_POINTS:
+            return spent
+        return spent[np.unique(np.linspace(0, spent.size - 1, MOST_POINTS).round().astype(int))]
+
+    # --- losses ---
+
+    def losses(self, training: Training, models: PathModels, held_out: Members) -> np.ndarray:
+        """Return the unbiased losses of models on other objects, shape (n_models,).
+
+        The training data's v stands in where these objects have no repeated judgments. NaN where
+        a model uses an attribute of which none of them has a judgment.
+        """
+        statistics = held_out["judgments"].take(training.attributes)
+        judged = np.flatnonzero(statistics.n_judged > 0)
+        statistics = statistics.take(judged)
+        v = self.known_variance[training.attributes][judged]
+        known = np.isnan(v) & (statistics.n_repeated == 0)
+        v = np.where(known, training.estimates.v[judged], v)
+        names = [training.problem.names[a] for a in judged.tolist()]
+        losses = holdout_losses(
+            statistics.estimates(v, names),
+            models.weights[:, judged],
+            models.intercepts,
+            models.repeats[:, judged],
+        )
+        blind = np.delete(models.weights, judged, axis=1) != 0
+        return np.where(blind.any(axis=1), np.nan, losses)
+
+    def score(
+        self, training: Training, path: SelectionPath, held_out: Members, budgets: np.ndarray
+    ) -> Answer:
+        """Return the losses along a path, and of what is bought in the end."""
+        models = path_models(training.problem, path, path.steps_at_each(budgets))
+        return {
+            "projected_loss": self.losses(training, models, held_out),
+            "selected": self.losses(training, self.final(training, path), held_out),
+        }
+
+    def final(self, training: Training, path: SelectionPath) -> PathModels:
+        """Return the model of what is bought in the end."""
+        model = projected_model(training.problem, path.selected)
+        return PathModels.single(training.problem, model)
+
+    def evaluate(self, fold: Fold, rule: Rule, budgets: np.ndarray) -> Answer:
+        """Select without a fold; score on it. `without` is the projected loss of `bought`."""
+        training, named = self.problem_on(fold), rule.name.removeprefix("single:")
+        without = np.array([np.nan])
+        nothing = {
+            "projected_loss": np.full(len(budgets), np.nan),
+            "selected": without,
+            "without": without,
+        }
+        lost = rule.name.startswith("single:") and training and named not in training.problem.names
+        if training is None or lost:
+            return nothing
+        if self.bought is not None and training.attributes.size == len(self.names):
+            without = np.array([projected_loss(training.problem, self.bought)])
+        path = self.search(training, rule)
+        return {**self.score(training, path, fold.held_out, budgets), "without": without}
+
+    def tuned_values(self, fold: Fold, ends: Sequence[Any], measure: str) -> np.ndarray:
+        """Return the losses of what several budgets select without a fold.
+
+        With equal costs a smaller budget buys the beginning of what a larger one buys. With
+        unequal ones it spends its rest on something cheaper, and exchanges depend on the whole
+        budget, so every budget then has a search of its own, on the same problem.
+        """
+        budgets = np.array(ends, dtype=float)
+        if (self.costs == self.costs[0]).all() and not self.refine:
+            order = np.argsort(budgets)  # a path is followed from the smallest on
+            found = np.empty(budgets.size)
+            found[order] = self.evaluate(fold, self.rules[0], budgets[order])["projected_loss"]
+            return found
+        alone = [replace(self, budget=budget) for budget in budgets.tolist()]
+        return np.array([p.evaluate(fold, p.rules[0], budgets[:0])["selected"][0] for p in alone])
+
+    def n_operations(self) -> float:
+        """Return about how many multiplications a search by one rule takes."""
+        d, n_steps = float(len(self.names)), self.budget / float(self.costs.min())
+        project = _EIGEN * d**3 if self.psd == "nearest" else 0.0
+        return project + d**2 * min(n_steps, d) + (d + CALLS) * n_steps
+
+    # --- what is stored ---
+
+    def store(
+        self, training: Training, paths: Mapping[str, SelectionPath]
+    ) -> dict[str, np.ndarray]:
+        """Return the paths, and the matrix that was dear to make, as named arrays."""
+        stored = {
+            f"path {number}/{name}": array
+            for number, path in enumerate(paths.values())
+            for name, array in path.to_arrays().items()
+        }
+        return stored | ({"external": training.problem.external} if self.psd == "nearest" else {})
+
+    def restore(
+        self, train: Members, arrays: Mapping[str, np.ndarray]
+    ) -> tuple[Training, dict[str, SelectionPath]]:
+        """Inverse of :meth:`store`."""
+        training = self._training(np.arange(len(self.names)), train, "none")
+        external = arrays.get("external", training.problem.external)
+        problem = replace(training.problem, psd=self.psd, external=external)
+        paths = {}
+        for number, rule in enumerate(self.rules):
+            prefix = f"path {number}/"
+            stored = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+            paths[rule.name] = SelectionPath.from_arrays(stored, problem)
+        return replace(training, problem=problem), paths
+
+
+def _taken(single: CopiesStatistics, attributes: np.ndarray) -> CopiesStatistics:
+    columns = attributes[:, None] * single.copies + np.arange(single.copies)
+    kept = np.append(columns.ravel(), single.comoments.n_columns - 1)
+    return replace(single, comoments=single.comoments.take(kept))

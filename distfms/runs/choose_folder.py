@@ -1,0 +1,77 @@
+"""Which folder a job runs in: the one that is named, one to go on in, or a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from distfms.engine.storage import Location, read_each
+from distfms.engine.storage_errors import reading
+from distfms.errors import SpecError
+from distfms.runs.manifest import MANIFEST, parse_manifest, read_manifest
+
+
+def choose_folder(
+    named: Location | None, base: Location, identity: str, say: Callable[[str], None]
+) -> Location:
+    """Return the named folder, that of an unfinished run of the same identity, or a new one.
+
+    Parameters
+    ----------
+    named : Path or RemotePath, optional
+    base : Path or RemotePath
+        Folder of all runs of the job.
+    identity : str
+    say : callable
+        Told of damaged runs that are passed over.
+
+    Raises
+    ------
+    SpecError
+        If the named folder belongs to another spec or other data, or holds other things.
+    EngineError
+        If the storage does not answer.
+    """
+    if named is not None:
+        with reading(named):
+            _refuse_foreign(named, identity)
+        return named
+    with reading(base):
+        return _unfinished_or_new(base, identity, say)
+
+
+def _unfinished_or_new(base: Location, identity: str, say: Callable[[str], None]) -> Location:
+    """Return the latest unfinished run of an identity below a folder, or the place of a new one."""
+    for path, content in read_each(base, MANIFEST):
+        try:
+            found = parse_manifest(path, content)
+        except SpecError as error:
+            # Such a run stays as it is, and is in nobody's way.
+            say(f"Note: the run {path} is passed over. {error}")
+            continue
+        if found.identity == identity and found.status != "done":
+            return path
+    stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
+    path = base / f"{stamp}-{identity[:8]}"
+    counter = 2
+    while path.exists():
+        path = base / f"{stamp}-{identity[:8]}-{counter}"
+        counter += 1
+    return path
+
+
+def _refuse_foreign(out: Location, identity: str) -> None:
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise SpecError(f"--out {out} is a file. Name a folder.")
+    found = read_manifest(out)
+    if found is not None and found.identity != identity:
+        raise SpecError(
+            f"The run folder {out} belongs to another spec or to other data (it says "
+            f"{found.identity[:8]}, this job is {identity[:8]}). Choose another folder with --out."
+        )
+    if found is None and any(not path.name.startswith(".") for path in out.iterdir()):
+        raise SpecError(
+            f"--out {out} holds files that are not a run's. Name an empty or a new folder."
+        )

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distfms.engine.blas import single_threaded_blas
+from distfms.engine.pools import make_pool
+from distfms.errors import SpecError
+from distfms.methods import slabs
+from distfms.methods.sequence.costs import SharedCost
+from distfms.methods.sequence.criteria import CRITERIA
+from distfms.methods.sequence.greedy import GroupSlab, contenders, scores, sequence, slabs_of
+from distfms.methods.slabs import slab_starts
+from distfms.stats.comoments import CoMoments
+from tests.reference.distributed_cases import awkward_sequence_problem, require_same_sequence
+from tests.reference.sequence import correlated, make_problem
+
+
+@pytest.fixture(autouse=True)
+def _one_blas_thread():
+    """Bits are promised for one BLAS thread, which the engine sees to."""
+    with single_threaded_blas():
+        yield
+
+
+def in_slabs(monkeypatch, problem, criterion="fr", **options):
+    """Path in slabs of 8 columns, the same in this process and in a pool."""
+    with monkeypatch.context() as patch, make_pool("serial") as pool:
+        patch.setattr(slabs, "SLAB_COLUMNS", 8)
+        expected = sequence(problem, criterion, **options)
+        given = slabs_of(problem)
+        assert len(given) > 2
+        path = sequence(problem.outline, criterion, pool=pool, slabs=given, **options)
+    require_same_sequence(path, expected)
+    return path
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("ridge", [0.0, 1e-3])
+@pytest.mark.parametrize("cost_aware", [True, False])
+@pytest.mark.parametrize("scattered", [True, False])
+def test_slabs_take_the_steps_of_a_single_one(monkeypatch, criterion, ridge, cost_aware, scattered):
+    for seed in range(2):
+        problem = awkward_sequence_problem(seed, ridge=ridge, scattered=scattered)
+        path = in_slabs(monkeypatch, problem, criterion, cost_aware=cost_aware)
+        whole = sequence(problem, criterion, cost_aware=cost_aware)
+        assert path.order.tolist() == whole.order.tolist()
+        np.testing.assert_allclose(path.gain, whole.gain, rtol=1e-9, atol=1e-13)
+
+
+@pytest.mark.parametrize("criterion", ["fr", "omp"])
+def test_doubling_shared_costs_and_several_targets(monkeypatch, criterion):
+    shared = (SharedCost("kit", (0, 5, 11), 6.0), SharedCost("visit", (5, 6), 2.0))
+    capable = set()
+    for seed in range(4):
+        problem = awkward_sequence_problem(seed, shared=shared, n_targets=2)
+        path = in_slabs(monkeypatch, problem, criterion, doubling=True)
+        whole = sequence(problem, criterion, doubling=True)
+        assert path.order.tolist() == whole.order.tolist()
+        capable.add(path.doubling_capable)
+    assert False in capable  # groups beyond the cap are named by index, not by cost
+
+
+def test_given_random_and_short_sequences(monkeypatch):
+    problem = awkward_sequence_problem(0)
+    assert in_slabs(monkeypatch, problem, "given", order=[9, 2, 0]).order.tolist() == [9, 2, 0]
+    in_slabs(monkeypatch, problem, "random", seed=3)
+    assert len(in_slabs(monkeypatch, problem, max_groups=3)) == 3
+    with pytest.raises(SpecError, match="'best' is none of"):
+        in_slabs(monkeypatch, problem, "best")
+    with pytest.raises(SpecError, match="has no choice"):
+        in_slabs(monkeypatch, problem, "random", doubling=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "costs", "offered"),
+    [
+        ([1.0, 0.5], None, [0]),
+        ([1.0, 1.0, 1.0], None, [0]),
+        ([0.1, 0.5, 0.5 * (1 + 1e-15)], None, [1, 2]),
+        ([0.1, 0.5, 0.5], [0.1, 1.0, 1.0], [0]),
+        # Ties by rounding: a better one elsewhere may exclude the lower of them.
+        ([1.0 - 8e-13, 0.3, 1.0, 1.0 - 4e-13], None, [0, 2]),
+        ([0.0, 1e-20], None, [0]),
+    ],
+)
+def test_offers_are_all_that_may_be_first_of_the_best(values, costs, offered):
+    allowed = np.ones(len(values), dtype=bool)
+    costs = None if costs is None else np.array(costs)
+    assert contenders(scores(np.array(values), costs, allowed, 1e-16)) == offered
+    assert contenders(scores(np.array(values), costs, ~allowed, 1e-16)) == []
+
+
+def test_slabs_are_whole_groups(monkeypatch):
+    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 8)
+    assert slab_starts([3, 3, 3, 21, 1, 7, 2]) == [0, 2, 3, 4, 6, 7]
+    assert slab_starts([1] * 20) == [0, 8, 16, 20]
+    assert slab_starts([30]) == [0, 1]
+
+
+@pytest.mark.parametrize("n_constant", [0, 3])
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_standardised_rows_are_rows_of_the_problem(n_constant, share):
+    rng = np.random.default_rng(2)
+    X, Y, groups = correlated(rng, 200, [3, 1, 4, 2, 2], n_targets=2)
+    X = 5.0 + 3.0 * X
+    X[:, [1, 3, 11][:n_constant]] = 7.0
+    X[rng.random(X.shape) < share] = np.nan
+    problem = make_problem(X, Y, groups, ridge=0.1)
+    outline, d = problem.outline, X.shape[1]
+    data = np.ascontiguousarray(np.column_stack((X, Y)).T)
+    before = np.cumsum([0, *map(len, groups)])
+    # The group whose one column may be constant is in the first block.
+    first = 0
+    for low, high in ((0, 2), (2, 5)):
+        columns = slice(int(before[low]), int(before[high]))
+        block = CoMoments.from_block(data, rows=columns)
+        names = {f"g{g}" for g in range(low, high)} & set(outline.groups.names)
+        last = first + len(names)
+        found = GroupSlab.from_comoments(block, outline, first, last)
+        expected = GroupSlab.of(problem, first, last)
+        np.testing.assert_array_equal(found.columns, expected.columns)
+        assert found.gram.shape == expected.gram.shape == (len(found.columns), d - n_constant)
+        np.testing.assert_allclose(found.gram, expected.gram, rtol=1e-10, atol=1e-13)
+        np.testing.assert_allclose(found.target, expected.target, rtol=1e-10, atol=1e-13)
+        assert (found.gram[np.arange(len(found.columns)), found.columns] == 1.0).all()
+        assert np.shares_memory(found.gram, block.comoment)
+        first = last
+    assert first == len(outline.groups)
