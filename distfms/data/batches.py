@@ -6,7 +6,7 @@ contiguous run of columns, so per-fold statistics are slices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
@@ -21,7 +21,7 @@ from distfms.data.columns import (
     refuse_missing,
 )
 from distfms.data.roles import Roles
-from distfms.data.rows import RowIndex, read_row_index
+from distfms.data.rows import Batch, RowIndex, read_row_index
 from distfms.errors import DataError
 
 if TYPE_CHECKING:
@@ -92,20 +92,7 @@ class ColumnPlan:
         *,
         unknown: Literal["error", "zero"] = "error",
     ) -> ColumnPlan:
-        """Plan the batch of all features and targets.
-
-        Parameters
-        ----------
-        schema : pyarrow.Schema
-        roles : Roles
-        categories : Categories or mapping, optional
-            Levels of each categorical feature; see
-            :func:`~distfms.data.categories.discover_categories`.
-        unknown : {'error', 'zero'}
-
-        Returns
-        -------
-        ColumnPlan
+        """Plan the batch of all features and targets; `categories` are the levels of features.
 
         Raises
         ------
@@ -114,17 +101,12 @@ class ColumnPlan:
         """
         levels = categories.levels if isinstance(categories, Categories) else categories or {}
         categorical = set(categorical_columns(schema, roles))
-        columns: list[SourceColumn] = []
-        for name in (*roles.features, *roles.target):
-            known: tuple[str, ...] | None = None
-            if name in categorical:
-                if name not in levels:
-                    raise DataError(f"The levels of the categorical column {name!r} are unknown.")
-                known = tuple(levels[name])
-            start = columns[-1].stop if columns else 0
-            stop = start + (1 if known is None else len(known))
-            columns.append(SourceColumn(name, start, stop, known))
-        return cls(tuple(columns), roles, unknown)
+        for name in roles.features:
+            if name in categorical and name not in levels:
+                raise DataError(f"The levels of the categorical column {name!r} are unknown.")
+        known = {name: tuple(levels[name]) for name in roles.features if name in categorical}
+        columns = _side_by_side((n, known.get(n)) for n in (*roles.features, *roles.target))
+        return cls(columns, roles, unknown)
 
     @property
     def n_columns(self) -> int:
@@ -158,30 +140,26 @@ class ColumnPlan:
         return replace(self, columns=self.columns[: len(self.roles.features)], roles=roles)
 
     def restricted(self, features: Sequence[str]) -> ColumnPlan:
-        """Return the plan of some source features, in the order given, and all targets.
+        """Return the plan of some source features, in the order given, and all targets."""
+        levels = {column.name: column.levels for column in self.columns}
+        columns = _side_by_side((n, levels[n]) for n in (*features, *self.roles.target))
+        return replace(self, columns=columns, roles=replace(self.roles, features=tuple(features)))
 
-        Parameters
-        ----------
-        features : sequence of str
-            Names of source columns.
 
-        Returns
-        -------
-        ColumnPlan
-        """
-        by_name = {column.name: column for column in self.columns}
-        columns: list[SourceColumn] = []
-        for name in (*features, *self.roles.target):
-            start = columns[-1].stop if columns else 0
-            width = by_name[name].stop - by_name[name].start
-            columns.append(replace(by_name[name], start=start, stop=start + width))
-        return replace(
-            self, columns=tuple(columns), roles=replace(self.roles, features=tuple(features))
-        )
+def _side_by_side(
+    columns: Iterable[tuple[str, tuple[str, ...] | None]],
+) -> tuple[SourceColumn, ...]:
+    """Give columns with their levels consecutive rows of the batch."""
+    placed, start = [], 0
+    for name, levels in columns:
+        stop = start + (1 if levels is None else len(levels))
+        placed.append(SourceColumn(name, start, stop, levels))
+        start = stop
+    return tuple(placed)
 
 
 @dataclass(frozen=True)
-class RowBatch:
+class RowBatch(Batch):
     """One partition as numbers.
 
     Attributes
@@ -194,33 +172,19 @@ class RowBatch:
         Names of the rows of `values`.
     n_features : int
         Rows of `values` that are features.
-    rows : RowIndex
-        Part, row number, weight, id, query and time of each column of `values`.
     dropped : tuple of int
         Rows left out of each part: because of any missing value (policy ``drop``) or because
         the target is missing (policy ``mean``). Empty where none was.
     part_sums : ndarray of float64, shape (n_parts, n_columns), or None
         Unweighted sums of `values` over the rows of each part, taken while they were in the
-        cache; NaN where a value is missing. What :meth:`CoMoments.from_block` takes as `sums`.
-        None where rows were dropped.
+        cache; NaN where a value is missing. None where rows were dropped.
     """
 
     values: np.ndarray
     names: tuple[str, ...]
     n_features: int
-    rows: RowIndex
     dropped: tuple[int, ...] = ()
     part_sums: np.ndarray | None = None
-
-    @property
-    def n_dropped(self) -> int:
-        """Number of rows left out."""
-        return sum(self.dropped)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self.values.shape[1]
 
     @property
     def features(self) -> np.ndarray:
@@ -232,41 +196,8 @@ class RowBatch:
         """Targets, shape (n_targets, n_rows)."""
         return self.values[self.n_features :]
 
-    @property
-    def weight(self) -> np.ndarray | None:
-        """Sample weights, shape (n_rows,)."""
-        return self.rows.weight
-
-    @property
-    def part(self) -> np.ndarray:
-        """Part of each row, ascending, shape (n_rows,)."""
-        return self.rows.part
-
-    @property
-    def part_slices(self) -> tuple[slice, ...]:
-        """Rows of each part."""
-        return self.rows.part_slices
-
-    @property
-    def row_ids(self) -> np.ndarray:
-        """Dataset-wide row numbers, shape (n_rows,)."""
-        return self.rows.row_ids
-
-    @property
-    def keys(self) -> np.ndarray | None:
-        """Ids of the rows, or their queries where there is no id column."""
-        return self.rows.query if self.rows.id is None else self.rows.id
-
     def restricted(self, columns: Sequence[int], n_features: int) -> RowBatch:
-        """Return a batch of some of the columns, which owns its values.
-
-        Parameters
-        ----------
-        columns : sequence of int
-            Rows of `values`, features before targets.
-        n_features : int
-            How many of them are features.
-        """
+        """Return a batch of some rows of `values`, features first; it owns its values."""
         own = np.asarray(columns, dtype=np.intp)
         return replace(
             self,
@@ -328,26 +259,14 @@ def read_rows(
     incomplete = filler.incomplete
     if incomplete is None or not incomplete.any():
         sums = filler.part_sums
-        return RowBatch(values, plan.value_names, plan.n_features, rows, part_sums=sums)
+        return RowBatch(rows, values, plan.value_names, plan.n_features, part_sums=sums)
     dropped = tuple(int(np.count_nonzero(incomplete[part])) for part in rows.part_slices)
     kept = _compact(values, ~incomplete)
-    return RowBatch(kept, plan.value_names, plan.n_features, rows.keep(~incomplete), dropped)
+    return RowBatch(rows.keep(~incomplete), kept, plan.value_names, plan.n_features, dropped)
 
 
 def require_observed(names: Sequence[str], n_observed: np.ndarray) -> None:
-    """Refuse columns without a single value, once all partitions have been read.
-
-    Parameters
-    ----------
-    names : sequence of str, length d
-    n_observed : ndarray of int, shape (d,)
-        Values present in each column.
-
-    Raises
-    ------
-    DataError
-        Naming the columns whose values are all missing.
-    """
+    """Refuse columns without a single value, once all partitions have been read."""
     empty = [name for name, count in zip(names, n_observed, strict=True) if count == 0]
     if empty:
         more = f" and {len(empty) - 5} more" if len(empty) > 5 else ""

@@ -45,11 +45,6 @@ def _buffer(name: str, size: int) -> np.ndarray:
     return held[:size]
 
 
-def release_buffers() -> None:
-    """Give back this thread's buffers, for long-lived threads that are done reading."""
-    _thread.__dict__.clear()
-
-
 def fill_numbers(column: Any, out: np.ndarray, order: np.ndarray | None = None) -> bool:
     """Copy a numeric column into a row of a batch; null becomes NaN.
 

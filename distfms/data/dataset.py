@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from distfms.data.footers import (
     DataFile,
     check_same_schema,
@@ -254,25 +252,6 @@ class ParquetDataset:
     def read(self, partition: Partition, columns: Sequence[str]) -> pa.Table:
         """Read columns of a partition; see :meth:`PartitionReader.read`."""
         return self.reader.read(partition, columns)
-
-    def row_names(self, row_ids: np.ndarray) -> list[str]:
-        """Name rows by file and row number, for data without an id column.
-
-        Parameters
-        ----------
-        row_ids : ndarray of int64, shape (n,)
-            Dataset-wide row numbers, from 0, as batches carry them.
-
-        Returns
-        -------
-        list of str
-            ``<file name>:<row number in the file>``.
-        """
-        starts = np.cumsum([0] + [file.n_rows for file in self.files])
-        which = np.searchsorted(starts, row_ids, side="right") - 1
-        names = [self.files[f].name for f in which.tolist()]
-        rows = (np.asarray(row_ids) - starts[which]).tolist()
-        return [f"{name}:{row}" for name, row in zip(names, rows, strict=True)]
 
 
 def open_dataset(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -23,7 +23,7 @@ from distfms.data.columns import (
     refuse_missing,
 )
 from distfms.data.roles import Roles, is_number_list
-from distfms.data.rows import RowIndex, read_row_index
+from distfms.data.rows import Batch, read_row_index
 from distfms.errors import DataError, SpecError
 from distfms.stats.ragged import Ragged
 
@@ -156,7 +156,7 @@ def _attribute(
 
 
 @dataclass(frozen=True)
-class JudgmentBatch:
+class JudgmentBatch(Batch):
     """The judgments of one partition's objects, ordered by part.
 
     Attributes
@@ -167,8 +167,6 @@ class JudgmentBatch:
         Names of the attributes.
     label : ndarray of float64, shape (n,), or None
         What is to be predicted; None if no target was named.
-    rows : RowIndex
-        Part, row number, weight, id, query and time of each object.
     n_dropped : int
         Objects left out because of a missing label (policy ``drop``).
     """
@@ -176,51 +174,10 @@ class JudgmentBatch:
     attributes: tuple[Ragged, ...]
     names: tuple[str, ...]
     label: np.ndarray | None
-    rows: RowIndex
     n_dropped: int = 0
 
-    @property
-    def n_rows(self) -> int:
-        """Number of objects."""
-        return self.rows.n_rows
-
-    @property
-    def weight(self) -> np.ndarray | None:
-        """Sample weights, shape (n,)."""
-        return self.rows.weight
-
-    @property
-    def part(self) -> np.ndarray:
-        """Part of each object, ascending, shape (n,)."""
-        return self.rows.part
-
-    @property
-    def part_slices(self) -> tuple[slice, ...]:
-        """Objects of each part."""
-        return self.rows.part_slices
-
-    @property
-    def row_ids(self) -> np.ndarray:
-        """Dataset-wide row numbers, shape (n,)."""
-        return self.rows.row_ids
-
-    @property
-    def keys(self) -> np.ndarray | None:
-        """Ids of the objects, or their queries where there is no id column."""
-        return self.rows.query if self.rows.id is None else self.rows.id
-
     def part_view(self, part: int) -> tuple[tuple[Ragged, ...], Any, Any]:
-        """Return the judgments, labels and weights of one part; views, nothing is copied.
-
-        Parameters
-        ----------
-        part : int
-
-        Returns
-        -------
-        attributes : tuple of Ragged
-        label, weight : ndarray, shape (n_part,), or None
-        """
+        """Return the judgments, labels and weights of one part; views, nothing is copied."""
         rows = self.part_slices[part]
         attributes = tuple(ragged.rows(rows.start, rows.stop) for ragged in self.attributes)
         label = None if self.label is None else self.label[rows]
@@ -279,24 +236,8 @@ def read_judgments(
         ragged if rows.order is None else _take(ragged, rows.order)
         for ragged in _read_attributes(reader, partition, layout)
     )
-    n_dropped = partition.n_rows - rows.n_rows
-    return JudgmentBatch(attributes, layout.names, label, rows, n_dropped)
-
-
-def first_judgments(batch: JudgmentBatch, repeats: Sequence[int]) -> JudgmentBatch:
-    """Keep each attribute's first `repeats` judgments; the rest is as if never collected.
-
-    Parameters
-    ----------
-    batch : JudgmentBatch
-    repeats : sequence of int, length d
-
-    Returns
-    -------
-    JudgmentBatch
-    """
-    pairs = zip(batch.attributes, repeats, strict=True)
-    return replace(batch, attributes=tuple(ragged.first(k) for ragged, k in pairs))
+    n_dropped = partition.n_rows - len(rows.part)
+    return JudgmentBatch(rows, attributes, layout.names, label, n_dropped)
 
 
 def _read_label(
@@ -357,15 +298,7 @@ def _lists(reader: PartitionReader, partition: Partition, name: str, column: Any
 def lists_as_ragged(column: Any) -> Ragged:
     """Return a column of lists of numbers; null lists are empty, nulls inside lists become NaN.
 
-    Parameters
-    ----------
-    column : pyarrow.ChunkedArray
-        Of list, large_list or fixed_size_list.
-
-    Returns
-    -------
-    Ragged
-        Shares the values with Arrow where they are float64 without null.
+    The values are shared with Arrow where they are float64 without null in one chunk.
     """
     chunks = [_list_chunk(chunk) for chunk in column.chunks]
     return chunks[0] if len(chunks) == 1 else _concatenate(chunks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,13 +38,12 @@ class RowIndex:
     part_slices : tuple of slice
         Rows of each part, ``part_slices[p]``; the last part is the held-out one.
     row_ids : ndarray of int64, shape (n,)
-        Dataset-wide row numbers, from 0;
-        :meth:`~distfms.data.dataset.ParquetDataset.row_names` turns them into file and row.
+        Dataset-wide row numbers, from 0.
     order : ndarray of intp, shape (n,), or None
         Row of the partition for each row of the batch; None for the order of the file.
     weight : ndarray of float64, shape (n,), or None
         Sample weight.
-    id, query, time : ndarray, shape (n,), or None
+    id, query : ndarray, shape (n,), or None
         Values of these columns, numbers as they are, everything else as objects.
     """
 
@@ -55,54 +54,57 @@ class RowIndex:
     weight: np.ndarray | None = None
     id: np.ndarray | None = None
     query: np.ndarray | None = None
-    time: np.ndarray | None = None
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self.part)
 
     def keep(self, mask: np.ndarray) -> RowIndex:
-        """Return the rows that are marked.
-
-        Parameters
-        ----------
-        mask : ndarray of bool, shape (n,)
-
-        Returns
-        -------
-        RowIndex
-        """
-        order = np.arange(self.n_rows) if self.order is None else self.order
+        """Return the rows that are marked."""
+        order = np.arange(len(self.part)) if self.order is None else self.order
         part = self.part[mask]
-        chosen = {
-            name: None if value is None else value[mask]
-            for name in ("weight", "id", "query", "time")
-            for value in (getattr(self, name),)
-        }
-        return replace(
-            self,
+        return RowIndex(
             part=part,
             part_slices=part_slices(part, len(self.part_slices)),
             row_ids=self.row_ids[mask],
             order=order[mask],
-            **chosen,
+            weight=None if self.weight is None else self.weight[mask],
+            id=None if self.id is None else self.id[mask],
+            query=None if self.query is None else self.query[mask],
         )
 
 
-def part_slices(part: np.ndarray, n_parts: int) -> tuple[slice, ...]:
-    """Return the rows of each part.
+@dataclass(frozen=True)
+class Batch:
+    """Rows of one partition; what is read of them is in the subclasses.
 
-    Parameters
+    Attributes
     ----------
-    part : ndarray of int, shape (n,)
-        Ascending.
-    n_parts : int
-
-    Returns
-    -------
-    tuple of slice, length n_parts
+    rows : RowIndex
+        Part, row number, weight, id and query of each row.
     """
+
+    rows: RowIndex
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.rows.part)
+
+    @property
+    def weight(self) -> np.ndarray | None:
+        """Sample weights, shape (n,)."""
+        return self.rows.weight
+
+    @property
+    def part_slices(self) -> tuple[slice, ...]:
+        """Rows of each part."""
+        return self.rows.part_slices
+
+    @property
+    def row_ids(self) -> np.ndarray:
+        """Dataset-wide row numbers, shape (n,)."""
+        return self.rows.row_ids
+
+
+def part_slices(part: np.ndarray, n_parts: int) -> tuple[slice, ...]:
+    """Return the rows of each of `n_parts` parts, from ascending part numbers."""
     bounds = np.searchsorted(part, np.arange(n_parts + 1)).tolist()
     return tuple(slice(lo, hi) for lo, hi in itertools.pairwise(bounds))
 
@@ -113,20 +115,7 @@ def read_row_index(
     roles: Roles,
     folds: FoldPlan | None = None,
 ) -> RowIndex:
-    """Read the columns that go with rows and divide the rows into parts.
-
-    Parameters
-    ----------
-    reader : PartitionReader
-    partition : Partition
-    roles : Roles
-        Weight, id, query and time are read if named.
-    folds : FoldPlan, optional
-        Without one all rows are part 0.
-
-    Returns
-    -------
-    RowIndex
+    """Read the columns that go with rows, and divide the rows into parts.
 
     Raises
     ------
@@ -134,7 +123,7 @@ def read_row_index(
         If a weight is negative or not finite, or a fold key is missing.
     """
     folds = folds or FoldPlan()
-    names = [n for n in (roles.weight, roles.id, roles.query, roles.time) if n is not None]
+    names = [n for n in (roles.weight, roles.id, roles.query) if n is not None]
     table = reader.read(partition, list(dict.fromkeys(names))) if names else None
     part = _parts(table, partition, roles, folds)
     order = None
@@ -150,7 +139,6 @@ def read_row_index(
         weight=_weights(reader, partition, roles.weight, table, order),
         id=_values(table, roles.id, order),
         query=_values(table, roles.query, order),
-        time=_values(table, roles.time, order),
     )
 
 

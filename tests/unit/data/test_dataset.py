@@ -238,14 +238,6 @@ def test_a_url_without_client_says_so():
         open_dataset("nosuch://bucket/data")
 
 
-def test_rows_are_named_by_file_and_row(tmp_path):
-    write(tmp_path / "d" / "a.parquet", n_rows=3)
-    write(tmp_path / "d" / "b.parquet", n_rows=0)
-    write(tmp_path / "d" / "c.parquet", n_rows=3)
-    names = open_dataset(tmp_path / "d").row_names(np.array([0, 2, 3, 5]))
-    assert names == ["d/a.parquet:0", "d/a.parquet:2", "d/c.parquet:0", "d/c.parquet:2"]
-
-
 @pytest.mark.parametrize("path", ["nothing.parquet", "nothing/*.parquet"])
 def test_no_such_file(tmp_path, path):
     with pytest.raises(DataError, match="nothing"):

@@ -7,7 +7,6 @@ from distfms.data.dataset import open_dataset
 from distfms.data.folds import FoldPlan, assign_parts
 from distfms.data.judgments import (
     detect_layout,
-    first_judgments,
     lists_as_ragged,
     read_judgments,
 )
@@ -170,7 +169,7 @@ def test_objects_are_ordered_by_part(tmp_path, row_group_size):
     assert as_lists(uneven) == [columns["any"][i] for i in order]
     assert as_lists(number) == [[i] for i in order]
     assert batch.label.tolist() == batch.weight.tolist() == batch.row_ids.tolist() == order
-    assert batch.keys.tolist() == [f"face {i}" for i in order]
+    assert batch.rows.id.tolist() == [f"face {i}" for i in order]
     for part in range(4):
         attributes, label, weight = batch.part_view(part)
         expected = [i for i in order if parts[i] == part]
@@ -183,13 +182,6 @@ def test_no_target_no_label(tmp_path):
     assert batch.label is None
     assert batch.part_view(0)[1:] == (None, None)
     assert batch.n_rows == 1
-
-
-def test_only_the_first_judgments_are_kept(tmp_path):
-    columns = {"a": [[1.0, 2.0], [3.0]], "b": [[4.0], [5.0, 6.0]], "y": [0.0, 1.0]}
-    batch = first_judgments(read(open_table(tmp_path, columns)), [1, 0])
-    assert as_lists(batch.attributes[0]) == [[1], [3]]
-    assert as_lists(batch.attributes[1]) == [[], []]
 
 
 @pytest.mark.parametrize("folds", [None, FoldPlan(2, 0.3)])
