@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from distfms.data.columns import as_floats
-from distfms.data.roles import Roles, is_categorical, require_columns
+from distfms.data.roles import Roles, is_categorical
 from distfms.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from distfms.data.dataset import ParquetDataset, Partition, PartitionSource
+    from distfms.data.dataset import Partition, PartitionSource
 
 MAX_LEVELS = 1000
 """Most levels of a column that are accepted unless told otherwise."""
@@ -52,7 +51,7 @@ class Categories:
             for name in names
         }
         for name, levels in united.items():
-            check_levels(name, len(levels), self.max_levels)
+            _check_levels(name, levels, self.max_levels)
         return Categories(united, self.max_levels)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
@@ -80,17 +79,7 @@ class Categories:
 
 
 def categorical_columns(schema: pa.Schema, roles: Roles) -> tuple[str, ...]:
-    """Return the features that are categories, in the order of the features.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-    roles : Roles
-
-    Returns
-    -------
-    tuple of str
-    """
+    """Return the features that are categories, in the order of the features."""
     return tuple(name for name in roles.features if is_categorical(schema.field(name).type))
 
 
@@ -100,21 +89,7 @@ def scan_categories(
     columns: Sequence[str],
     max_levels: int = MAX_LEVELS,
 ) -> Categories:
-    """Find the levels in one partition.
-
-    Picklable; bind the last arguments with :func:`functools.partial` and merge the results with
-    :meth:`Categories.merge`.
-
-    Parameters
-    ----------
-    partition : Partition
-    source : ParquetDataset or PartitionReader
-    columns : sequence of str
-    max_levels : int
-
-    Returns
-    -------
-    Categories
+    """Find the levels of columns in one partition; merge them with :meth:`Categories.merge`.
 
     Raises
     ------
@@ -124,68 +99,13 @@ def scan_categories(
     levels: dict[str, tuple[str, ...]] = {}
     for table in source.reader.column_tables(partition, columns):
         for name in table.column_names:
-            found = _distinct(table.column(name))
-            check_levels(name, len(found), max_levels)
-            levels[name] = found
+            levels[name] = _distinct(table.column(name))
+            _check_levels(name, levels[name], max_levels)
     return Categories(levels, max_levels)
 
 
-def discover_categories(
-    dataset: ParquetDataset,
-    columns: Sequence[str],
-    *,
-    max_levels: int = MAX_LEVELS,
-    map_fn: Callable[[Callable[[Partition], Categories], Iterable[Partition]], Any] = map,
-) -> Categories:
-    """Find the levels of categorical columns in a whole dataset.
-
-    Parameters
-    ----------
-    dataset : ParquetDataset
-    columns : sequence of str
-    max_levels : int
-    map_fn : callable, default=map
-        ``map_fn(function, partitions)`` gives an iterable of results; any order will do.
-
-    Returns
-    -------
-    Categories
-
-    Raises
-    ------
-    DataError
-        If a column does not exist, or has no value at all or too many levels.
-    """
-    require_columns(dataset.schema, columns)
-    if not columns:
-        return Categories({}, max_levels)
-    scan = partial(
-        scan_categories, source=dataset.reader, columns=tuple(columns), max_levels=max_levels
-    )
-    found = reduce(Categories.merge, map_fn(scan, dataset.partitions))
-    for name, levels in found.levels.items():
-        if not levels:
-            raise DataError(
-                f"All values of the categorical column {name!r} are missing: leave it out with "
-                f"`exclude: [{name}]`."
-            )
-    return found
-
-
-def check_levels(name: str, n_levels: int, max_levels: int) -> None:
-    """Refuse a column with too many levels.
-
-    Parameters
-    ----------
-    name : str
-    n_levels, max_levels : int
-
-    Raises
-    ------
-    DataError
-        If there are more levels than allowed.
-    """
-    if n_levels > max_levels:
+def _check_levels(name: str, levels: Sequence[str], max_levels: int) -> None:
+    if len(levels) > max_levels:
         raise DataError(
             f"The categorical column {name!r} has more than {max_levels} levels: it looks like an "
             f"identifier or free text. Leave it out with `exclude: [{name}]`, or make it a number "
@@ -194,14 +114,13 @@ def check_levels(name: str, n_levels: int, max_levels: int) -> None:
 
 
 def level_codes(column: Any, levels: Sequence[str]) -> tuple[np.ndarray, list[str]]:
-    """Return the position of each value among the levels.
+    """Return the position of each value among ascending levels.
 
     Parameters
     ----------
     column : pyarrow.ChunkedArray
         Strings or a dictionary.
     levels : sequence of str
-        Ascending.
 
     Returns
     -------
@@ -211,16 +130,13 @@ def level_codes(column: Any, levels: Sequence[str]) -> tuple[np.ndarray, list[st
         Values that occur and are no level, ascending.
     """
     position = {level: code for code, level in enumerate(levels)}
-    codes, unknown = [], set()
+    codes, unknown = [np.zeros(0, dtype=np.int32)], set()
     for chunk in column.chunks:
         texts, indices = _encode(chunk)
         lookup = np.array([_code(text, position) for text in texts] + [-1], dtype=np.int32)
-        coded = lookup[indices]
-        codes.append(coded)
-        if (coded == -2).any():
-            unknown |= {texts[i] for i in np.unique(indices[coded == -2]).tolist()}
-    merged = np.concatenate(codes) if codes else np.zeros(0, dtype=np.int32)
-    return merged, sorted(unknown)
+        codes.append(lookup[indices])
+        unknown |= {texts[i] for i in np.unique(indices[codes[-1] == -2]).tolist()}
+    return np.concatenate(codes), sorted(unknown)
 
 
 def _code(text: str | None, position: Mapping[str, int]) -> int:

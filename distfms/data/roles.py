@@ -111,62 +111,32 @@ def resolve_roles(
     return Roles(targets, chosen, weight, query, id, time)
 
 
-def nearest_name(name: str, known: Iterable[str]) -> str:
-    """Say which known name is nearest, for the end of an error message.
-
-    Parameters
-    ----------
-    name : str
-    known : iterable of str
-
-    Returns
-    -------
-    str
-        `` (did you mean 'x'?)``; empty when nothing is near.
-    """
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `` (did you mean 'x'?)`` for the end of a message; empty when nothing is near."""
     near = closest(name, known)
     return f" (did you mean {near!r}?)" if near else ""
 
 
 def require_columns(schema: pa.Schema, names: Iterable[str], role: str = "column") -> None:
-    """Check that columns exist.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-    names : iterable of str
-    role : str
-        What the columns are for; part of the message.
+    """Check that columns exist; `role` says what for in the message.
 
     Raises
     ------
     DataError
         Naming the first missing column and the nearest known one.
     """
-    known = set(schema.names)
     for name in names:
-        if name not in known:
+        if name not in schema.names:
             raise DataError(
                 f"The data have no column {name!r}, named as {role}"
-                f"{nearest_name(name, schema.names)}. Columns: {_abridged(schema.names)}."
+                f"{_did_you_mean(name, schema.names)}. Columns: {_abridged(schema.names)}."
             )
 
 
 def require_same_kinds(
     schema: pa.Schema, other: pa.Schema, columns: Iterable[str], path: str
 ) -> None:
-    """Check that other data hold columns of the same kind: numbers, lists or others.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Of the training data.
-    other : pyarrow.Schema
-        Of the held-out data.
-    columns : iterable of str
-        Those that are read.
-    path : str
-        Of the other data, for messages.
+    """Check that held-out data at `path` hold columns of the same kind as the training data.
 
     Raises
     ------
@@ -177,7 +147,7 @@ def require_same_kinds(
         if name not in other.names:
             raise DataError(
                 f"The held-out data {path} have no column {name!r}, which the training data have"
-                f"{nearest_name(name, other.names)}. Give them the same columns."
+                f"{_did_you_mean(name, other.names)}. Give them the same columns."
             )
         expected, found = schema.field(name).type, other.field(name).type
         if _kind(expected) != _kind(found):
@@ -194,31 +164,23 @@ def _kind(dtype: pa.DataType) -> str:
 
 
 def is_number(dtype: pa.DataType) -> bool:
-    """Tell whether values of a type are taken as numbers: integers, floats, decimals, booleans."""
+    """Whether values of a type are taken as numbers: integers, floats, decimals, booleans."""
     import pyarrow.types as pat
 
-    return (
-        pat.is_integer(dtype)
-        or pat.is_floating(dtype)
-        or pat.is_boolean(dtype)
-        or pat.is_decimal(dtype)
-    )
+    tests = (pat.is_integer, pat.is_floating, pat.is_boolean, pat.is_decimal)
+    return any(holds(dtype) for holds in tests)
 
 
 def is_categorical(dtype: pa.DataType) -> bool:
-    """Tell whether values of a type are taken as categories: strings and dictionaries."""
+    """Whether values of a type are taken as categories: strings and dictionaries."""
     import pyarrow.types as pat
 
-    return (
-        pat.is_string(dtype)
-        or pat.is_large_string(dtype)
-        or pat.is_string_view(dtype)
-        or pat.is_dictionary(dtype)
-    )
+    tests = (pat.is_string, pat.is_large_string, pat.is_string_view, pat.is_dictionary)
+    return any(holds(dtype) for holds in tests)
 
 
 def is_number_list(dtype: pa.DataType) -> bool:
-    """Tell whether values of a type are lists of numbers."""
+    """Whether values of a type are lists of numbers."""
     import pyarrow.types as pat
 
     is_list = pat.is_list(dtype) or pat.is_large_list(dtype) or pat.is_fixed_size_list(dtype)
@@ -244,8 +206,15 @@ def _choose_features(
     globs: bool,
 ) -> tuple[str, ...]:
     """Resolve the feature patterns, in their order."""
-    _check_excluded(names, excluded)
-    out = {name for pattern in excluded for name in _matching(names, pattern)}
+    out = set[str]()
+    for pattern in excluded:
+        matched = _matching(names, pattern)
+        if not matched:  # it would silently exclude nothing
+            raise DataError(
+                f"`exclude` names {pattern!r}, which matches no column"
+                f"{_did_you_mean(pattern, names)}. Columns: {_abridged(names)}."
+            )
+        out.update(matched)
     chosen: dict[str, None] = {}
     for pattern in patterns:
         if not globs or _is_literal(names, pattern):
@@ -253,7 +222,7 @@ def _choose_features(
             continue
         matched = _matching(names, pattern)
         if not matched:
-            _refuse_pattern(pattern, names)
+            raise _refuse_pattern(pattern, names)
         chosen.update(dict.fromkeys(n for n in matched if n not in taken and n not in out))
     if not chosen:
         raise SpecError(
@@ -293,26 +262,13 @@ def _add_literal(
     chosen[name] = None
 
 
-def _check_excluded(names: Sequence[str], excluded: Sequence[str]) -> None:
-    """Refuse an excluded name that does not exist: it would silently exclude nothing."""
-    for pattern in excluded:
-        if not _matching(names, pattern):
-            raise DataError(
-                f"`exclude` names {pattern!r}, which matches no column"
-                f"{nearest_name(pattern, names)}. Columns: {_abridged(names)}."
-            )
-
-
-def _refuse_pattern(pattern: str, names: Sequence[str]) -> None:
-    """Complain about a feature pattern that gives nothing."""
+def _refuse_pattern(pattern: str, names: Sequence[str]) -> DataError:
+    """Return the error for a feature pattern that gives nothing."""
+    what = f"The data have no column {pattern!r}, named as a feature"
+    advice = _did_you_mean(pattern, names)
     if re.search(r"[*?\[]", pattern):
-        raise DataError(
-            f"The pattern {pattern!r} in `features` matches no column. Columns: {_abridged(names)}."
-        )
-    raise DataError(
-        f"The data have no column {pattern!r}, named as a feature{nearest_name(pattern, names)}. "
-        f"Columns: {_abridged(names)}."
-    )
+        what, advice = f"The pattern {pattern!r} in `features` matches no column", ""
+    return DataError(f"{what}{advice}. Columns: {_abridged(names)}.")
 
 
 def _require_number(schema: pa.Schema, name: str, role: str) -> None:

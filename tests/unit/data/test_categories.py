@@ -1,11 +1,10 @@
-import pickle
-from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.categories import Categories, categorical_columns, discover_categories
+from distfms.data.categories import Categories, categorical_columns, scan_categories
 from distfms.data.dataset import open_dataset
 from distfms.data.roles import resolve_roles
 from distfms.errors import DataError
@@ -22,24 +21,19 @@ def dataset(tmp_path):
     return open_dataset(tmp_path)
 
 
+def discover(dataset, columns, max_levels=10):
+    scanned = (scan_categories(p, dataset, columns, max_levels) for p in dataset.partitions)
+    return reduce(Categories.merge, scanned)
+
+
 def test_levels_are_the_sorted_union_of_all_partitions(dataset):
-    found = discover_categories(dataset, ["d", "s"])
+    found = discover(dataset, ["d", "s"])
     assert found.levels == {"d": ("1", "10", "3"), "s": ("", "a", "b", "é")}
 
 
 def test_which_features_are_categories(dataset):
     roles = resolve_roles(dataset.schema, target="x")
     assert categorical_columns(dataset.schema, roles) == ("s", "d")
-
-
-def test_the_map_may_run_anywhere_in_any_order(dataset):
-    def backwards(function, partitions):
-        function = pickle.loads(pickle.dumps(function))
-        with ThreadPoolExecutor(2) as pool:
-            return list(pool.map(function, reversed(list(partitions))))
-
-    there = discover_categories(dataset, ["s"], map_fn=backwards)
-    assert there == discover_categories(dataset, ["s"])
 
 
 def test_levels_go_through_arrays():
@@ -52,31 +46,13 @@ def test_levels_go_through_arrays():
 def test_unused_dictionary_entries_are_no_levels(tmp_path):
     column = pa.DictionaryArray.from_arrays(pa.array([0, 0]), pa.array(["used", "unused"]))
     pq.write_table(pa.table({"s": column}), tmp_path / "a.parquet")
-    assert discover_categories(open_dataset(tmp_path), ["s"]).levels == {"s": ("used",)}
+    assert discover(open_dataset(tmp_path), ["s"]).levels == {"s": ("used",)}
 
 
 def test_too_many_levels(dataset):
     # Each shard has at most 3 levels, the union has 4.
     message = "'s' has more than 3 levels: .*`exclude: \\[s\\]`"
     with pytest.raises(DataError, match=message):
-        discover_categories(dataset, ["s"], max_levels=3)
+        discover(dataset, ["s"], max_levels=3)
     with pytest.raises(DataError, match=message.replace("3", "1")):
-        discover_categories(dataset, ["s"], max_levels=1)
-
-
-def test_all_values_missing(tmp_path):
-    pq.write_table(pa.table({"s": pa.array([None], pa.string())}), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match="All values of the categorical column 's' are missing"):
-        discover_categories(open_dataset(tmp_path), ["s"])
-
-
-def test_no_categorical_column_needs_no_pass(dataset):
-    def never(function, partitions):
-        raise AssertionError
-
-    assert discover_categories(dataset, [], map_fn=never).levels == {}
-
-
-def test_an_unknown_column(dataset):
-    with pytest.raises(DataError, match=r"no column 'S'.*'s'"):
-        discover_categories(dataset, ["S"])
+        discover(dataset, ["s"], max_levels=1)

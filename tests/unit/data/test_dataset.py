@@ -412,7 +412,7 @@ def test_reading_numbers_needs_no_pandas(tmp_path):
     code = f"""
 import sys
 from distfms.data.batches import ColumnPlan, read_rows
-from distfms.data.categories import discover_categories
+from distfms.data.categories import scan_categories
 from distfms.data.dataset import open_dataset
 from distfms.data.folds import FoldPlan
 from distfms.data.judgments import detect_layout, read_judgments
@@ -420,7 +420,8 @@ from distfms.data.roles import resolve_roles
 data = open_dataset({str(tmp_path)!r})
 for id in (None, "i"):
     roles = resolve_roles(data.schema, target="y", exclude="l", id=id)
-    plan = ColumnPlan.from_schema(data.schema, roles, discover_categories(data, ["c"]))
+    levels = scan_categories(data.partitions[0], data, ["c"])
+    plan = ColumnPlan.from_schema(data.schema, roles, levels)
     read_rows(data, data.partitions[0], plan, folds=FoldPlan(2, 0.2), missing="mean")
     roles = resolve_roles(data.schema, target="y", features=["x", "l"], judgments=True, id=id)
     layout = detect_layout(data.schema, roles)
