@@ -42,7 +42,7 @@ ROW_BYTES, WORKER_BYTES = 120, 120
 _MAX_RUN_ROWS = 2**20
 
 #: Raised with every change of what the same judgments are converted to.
-CONVERTER_VERSION = 2
+CONVERTER_VERSION = 1
 
 #: File with the counts of a conversion, next to the shards.
 CONVERSION = "_conversion.json"
@@ -304,7 +304,7 @@ class _Pivot:
         )
         labels = self._labels(cells)
         if self.draw is not None:
-            cells = draw_judgments(cells, pa.array(list(self.codes)), *self.draw)
+            cells = draw_judgments(cells, list(self.codes), *self.draw)
         columns = list_columns(cells, [self.codes[name] for name in attributes])
         if labels is None:
             wide = pa.Table.from_arrays([cells.ids, *columns], schema=self.schema)

@@ -17,7 +17,7 @@ from distfms.errors import DataError, SpecError
 if TYPE_CHECKING:
     from distfms.data.dataset import Partition
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _BYTE_PRIME = np.uint64(0x00000100000001B3)
 _FLOAT_TAG = np.uint64(0xD6E8FEB86659FD93)
 _ROW_TAG = np.uint64(0xA0761D6478BD642F)
@@ -115,7 +115,7 @@ def assign_parts(
     """
     plan = FoldPlan(n_folds, test, seed)
     hashes = _row_hashes(partition, n_rows) if keys is None else hash_keys(keys)
-    hashes = mix(hashes ^ mix(np.uint64((seed + int(_GOLDEN)) % 2**64)))
+    hashes = mix(hashes ^ mix(np.uint64((seed + int(GOLDEN)) % 2**64)))
     parts = np.zeros(len(hashes), dtype=np.uint8)
     if n_folds:
         upper = mix(hashes + _FOLD_TAG) >> np.uint64(32)
@@ -257,7 +257,7 @@ def _row_hashes(partition: Partition | None, n_rows: int | None) -> np.ndarray:
 def mix(values: Any) -> Any:
     """Apply the finaliser of splitmix64 (Steele, Lea and Flood 2014), a bijection of 64 bits."""
     with np.errstate(over="ignore"):
-        z = values + _GOLDEN
+        z = values + GOLDEN
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return z ^ (z >> np.uint64(31))

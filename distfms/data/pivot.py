@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from distfms.data.columns import as_floats, number_view
-from distfms.data.folds import hash_keys, mix
+from distfms.data.folds import GOLDEN, mix
 from distfms.errors import DataError
 
 if TYPE_CHECKING:
@@ -178,20 +179,35 @@ def column_label(cells: Cells, attribute: int | None, name: str) -> np.ndarray:
     return found
 
 
-def draw_judgments(cells: Cells, names: pa.Array, most: int, seed: int) -> Cells:
+def draw_judgments(cells: Cells, names: Sequence[str], most: int, seed: int) -> Cells:
     """Keep at most `most` judgments of a cell, drawn at random and left in source order.
 
     The choice depends on seed, object, attribute and place in the cell only, so it is the same
     however the objects are divided.
     """
     places = cells.places()
-    tickets = hash_keys(cells.ids)[cells.objects] ^ mix(np.uint64(seed))
-    tickets = mix(mix(tickets) ^ hash_keys(names)[cells.attributes])
-    tickets = mix(tickets ^ mix(places.astype(np.uint64)))
+    ids = [str(name) for name in cells.ids.to_pylist()]
+    tickets = _hashes(ids, seed)[cells.objects]
+    tickets ^= _scramble(_hashes(names, seed + 1))[cells.attributes]
+    with np.errstate(over="ignore"):
+        tickets = _scramble(tickets + places.astype(np.uint64) * GOLDEN)
     drawn = np.empty_like(places)
     # Cells are contiguous in both orders, so the k-th place of a cell is its k-th ticket.
     drawn[np.lexsort((tickets, cells.attributes, cells.objects))] = places
     return cells.take(drawn < most)
+
+
+def _hashes(names: Sequence[str], seed: int) -> np.ndarray:
+    """Return a hash of 64 bits of each name."""
+    key = str(seed).encode()
+    digests = [hashlib.blake2b(n.encode(), digest_size=8, key=key).digest() for n in names]
+    return np.frombuffer(b"".join(digests), dtype="<u8").copy()
+
+
+def _scramble(values: np.ndarray) -> np.ndarray:
+    """Return splitmix64's bijection without its first addition."""
+    with np.errstate(over="ignore"):
+        return mix(values - GOLDEN)
 
 
 def list_columns(cells: Cells, attributes: Sequence[int]) -> list[pa.Array]:
