@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
+    ByteSize,
     ConfigDict,
     Field,
     Strict,
@@ -33,6 +34,8 @@ S = TypeVar("S", bound="Section")
 # Strict: `budget: "10"` and `budget: true` are slips, not numbers.
 Positive = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
+# Bytes, also given as `512MiB` or `4 GB`.
+Size = Annotated[ByteSize, Field(gt=0)]
 
 
 class Section(BaseModel):
@@ -198,7 +201,7 @@ class EngineSection(Section):
     cache: bool = True
     """Keep partial statistics on disk, so that a later job reads only partitions it has not seen.
     """
-    memory: int | str | None = None
+    memory: Size | None = None
     """Bytes the job may use, such as `4GiB`; by default what the machine has."""
 
     @model_validator(mode="after")
@@ -441,20 +444,3 @@ def expand_variables(path: str) -> str:
         return os.environ[name]
 
     return re.sub(r"\$\{(\w+)\}", value, path)
-
-
-def parse_bytes(text: int | str) -> int:
-    """Read a size such as ``512MiB`` or ``4 GB``.
-
-    Raises
-    ------
-    SpecError
-        If the text is not a positive size.
-    """
-    units = {"": 1, "b": 1}
-    for power, letter in enumerate("kmgt", start=1):
-        units |= {f"{letter}b": 1000**power, f"{letter}ib": 1024**power, letter: 1024**power}
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", str(text))
-    if not match or match.group(2).lower() not in units or float(match.group(1)) <= 0:
-        raise SpecError(f"`{text}` is not a size in bytes; write it as 512MiB or 4GiB.")
-    return int(float(match.group(1)) * units[match.group(2).lower()])

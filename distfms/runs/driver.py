@@ -36,7 +36,6 @@ from distfms.runs.inputs import Opened, open_inputs
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.manifest import SCHEMA_VERSION, Manifest, read_manifest
 from distfms.runs.projection import Projection, project_job
-from distfms.spec import parse_bytes
 
 _PACKAGES = ("numpy", "scipy", "pyarrow", "dask", "scikit-learn")
 
@@ -208,7 +207,7 @@ def run_job(
 def _bound_cache(cache: Location, spec: JobSpec) -> None:
     """Delete partials that were used least recently; the cache is optional, so failing is too."""
     with suppress(OSError):
-        prune(cache, parse_bytes(spec.output.cache_bytes))
+        prune(cache, spec.output.cache_bytes)
 
 
 def _end_badly(run: RunFolder, error: Exception, made: Sequence[Location]) -> bool:

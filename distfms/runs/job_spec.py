@@ -23,9 +23,9 @@ from distfms.spec import (
     DataSection,
     EngineSection,
     Section,
+    Size,
     TuneSection,
     expand_variables,
-    parse_bytes,
     parse_section,
     read_yaml,
     set_dotted,
@@ -42,17 +42,10 @@ class OutputSection(Section):
     """Passed to fsspec, for a URL. `${NAME}` in a text stands for an environment variable; secrets
     given in clear are not written down.
     """
-
-    cache_bytes: int | str = "10GiB"
+    cache_bytes: Size = Field(default="10GiB", validate_default=True)
     """What the partial statistics kept for later runs (`engine.cache`) may take, such as `10GiB`;
     when a run ends, those that were used least recently are deleted.
     """
-
-    @field_validator("cache_bytes")
-    @classmethod
-    def _a_size(cls, value: int | str) -> int | str:
-        parse_bytes(value)
-        return value
 
     @field_validator("path")
     @classmethod

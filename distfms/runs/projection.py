@@ -16,7 +16,6 @@ from distfms.engine.memory import (
 )
 from distfms.methods.contract import Inputs, Job
 from distfms.runs.job_spec import JobSpec
-from distfms.spec import parse_bytes
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,6 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
             len(partitions), workers, unit_bytes=largest, value_bytes=value_bytes
         ),
     )
-    limit = spec.engine.memory
     return Projection(
         n_rows=sum(p.n_rows for p in partitions),
         n_partitions=len(partitions),
@@ -108,6 +106,6 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
         read_bytes=read_bytes,
         written_bytes=job.kept_bytes() + (cache_bytes if cached else 0),
         memory=memory,
-        limit=None if limit is None else parse_bytes(limit),
+        limit=spec.engine.memory,
         cached=cached,
     )

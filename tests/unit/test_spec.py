@@ -5,7 +5,6 @@ from distfms.runs.job_spec import build_spec, load_spec
 from distfms.spec import (
     DataSection,
     expand_variables,
-    parse_bytes,
     parse_section,
     parse_yaml,
     set_dotted,
@@ -193,10 +192,16 @@ def test_environment_variables_in_paths(monkeypatch):
         expand_variables("${NOWHERE_SET}/x")
 
 
-def test_sizes():
-    assert parse_bytes("2KiB") == 2048
-    assert parse_bytes("1.5 GB") == 1_500_000_000
-    assert parse_bytes(7) == 7
-    for wrong in ("-1", "0", "many", "3 parsecs"):
-        with pytest.raises(SpecError):
-            parse_bytes(wrong)
+@pytest.mark.parametrize(
+    ("size", "n_bytes"), [("2KiB", 2048), ("1.5 GB", 1_500_000_000), (7, 7), (None, None)]
+)
+def test_sizes(size, n_bytes):
+    assert spec(engine={"memory": size}).engine.memory == n_bytes
+
+
+@pytest.mark.parametrize("size", ["-1", "0", "many", "3 parsecs"])
+def test_sizes_that_are_refused(size):
+    with pytest.raises(SpecError, match=f"`engine.memory` is '{size}'"):
+        spec(engine={"memory": size})
+    with pytest.raises(SpecError, match="cache_bytes"):
+        spec(output={"cache_bytes": size})
