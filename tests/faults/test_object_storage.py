@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.registry import _registry
 
-from distfms.engine import remote
 from distfms.engine.checkpoints import CheckpointFolder
 from distfms.engine.remote import RemotePath
 from distfms.engine.storage import files_below, locate
@@ -248,47 +247,83 @@ def test_cache_that_fails_costs_one_warning(data, undisturbed, memory, tmp_path)
     assert len(tried) == 1
 
 
+def closed_endpoint() -> dict:
+    """Storage options of a server that is not there."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    once = {"retries": {"max_attempts": 1}}
+    return {
+        "key": "a",
+        "secret": "not-to-be-shown",
+        "client_kwargs": {"endpoint_url": endpoint},
+        "config_kwargs": once,
+    }
+
+
+LONG = {"object": "object", "attribute": "attribute", "value": "value", "label": "label"}
+
+
+@pytest.mark.parametrize("side", ["output", "data", "long"])
 @pytest.mark.parametrize(
     ("url", "kind", "message"),
     [
-        ("s3://denied/runs", (SpecError, EngineError), "[Dd]enied.*check the credentials"),
-        ("s3://no-such-bucket-here/runs", SpecError, "bucket or container exists"),
+        ("s3://denied/x", (SpecError, EngineError), "[Dd]enied.*check the credentials"),
+        ("s3://no-such-bucket/x", (SpecError, DataError), "bucket or container exists|no file or"),
+        ("s3://nobody-there/x", EngineError, r"127\.0\.0\.1:\d+.*storage can be reached"),
     ],
 )
-def test_refusals_of_s3(data, s3_variables, url, kind, message):
+def test_refusals_of_s3(data, s3_variables, tmp_path, side, url, kind, message):
+    """One paragraph, with what to look at, on whichever side the storage is."""
+    options = closed_endpoint() if "nobody" in url else {}
+    spec = job(data, url, options) if side == "output" else judgments_job(data, tmp_path)
+    if side != "output":
+        content = spec.to_mapping()
+        content["data"] |= {"path": url, "storage_options": options}
+        if side == "long":
+            content["data"] = {"path": f"{url}.csv", "long": LONG, "storage_options": options}
+        spec = build_spec(content)
     with pytest.raises(kind, match=message) as caught:
-        run_job(job(data, url))
+        run_job(spec)
     assert "not-to-be-shown" not in str(caught.value)
     assert url in str(caught.value)
+    assert not (tmp_path / "small").exists()
 
 
-@pytest.mark.parametrize(
-    "retries",
-    [
-        {"config_kwargs": {"retries": {"max_attempts": 1}}},
-        # As it is without being told.
-        pytest.param({}, marks=pytest.mark.slow),
-    ],
-)
-def test_unreachable_endpoint(data, retries):
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        port = closed.getsockname()[1]
-    endpoint = f"http://127.0.0.1:{port}"
-    options = {"key": "a", "secret": "b", "client_kwargs": {"endpoint_url": endpoint}, **retries}
+@pytest.mark.slow
+def test_unreachable_endpoint_as_it_is_without_being_told(data):
+    options = {key: value for key, value in closed_endpoint().items() if key != "config_kwargs"}
     begun = time.monotonic()
-    with pytest.raises(EngineError, match=rf"127\.0\.0\.1:{port}.*can be reached"):
+    with pytest.raises(EngineError, match="can be reached"):
         run_job(job(data, "s3://bucket/runs", options))
     assert time.monotonic() - begun < 60
 
 
-def test_endpoint_that_never_answers(data, monkeypatch):
-    monkeypatch.setattr(remote, "REQUEST_S", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        options = {"key": "a", "secret": "b", "client_kwargs": {"endpoint_url": endpoint}}
-        with pytest.raises(EngineError, match="no answer within"):
-            run_job(job(data, "s3://bucket/runs", options))
+class BrokenError(Exception):
+    """What a client raises that has errors of its own."""
+
+
+@pytest.mark.parametrize("n_opened", [2, 4, 7])
+def test_a_server_that_dies_while_data_are_read(data, memory, tmp_path, monkeypatch, n_opened):
+    """While footers are read, or partitions."""
+    for path in sorted(data.iterdir()):
+        (locate(f"{memory}/data") / path.name).put(path)
+    content = judgments_job(data, tmp_path, engine={"retries": 1, "workers": 1}).to_mapping()
+    content["data"]["path"] = f"{memory}/data"
+    opened, open_ = [], FaultyFileSystem._open
+
+    def dying(self, path, *rest, **options):
+        opened.append(path)
+        if len(opened) > n_opened:
+            raise BrokenError("the server has gone")
+        return open_(self, path, *rest, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FaultyFileSystem, "_open", dying)
+        with pytest.raises(EngineError, match="BrokenError: the server has gone") as caught:
+            run_job(build_spec(content))
+    assert "run the same command again" in str(caught.value)
+    assert len(results(run_job(build_spec(content)).folder)) > 1
 
 
 def test_missing_package(data, monkeypatch):
