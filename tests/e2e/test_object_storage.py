@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms import cli
+from distfms.data.convert import CONVERSION
 from distfms.engine.storage import files_below, locate
 from distfms.methods import slabs
 from distfms.runs.driver import run_job
@@ -106,7 +107,7 @@ def test_storage_by_options(here, s3, tmp_path, capsys, monkeypatch):
     assert (code, "200 predictions" in said) == (0, True), said
 
 
-def test_long_judgments_are_converted_to_the_storage(s3_variables, tmp_path):
+def test_long_judgments_come_from_storage_and_are_converted_to_it(s3, tmp_path):
     table = [
         f"{o},{a},{w},{(o * 7 + w) % 5 + len(a)}"
         for o in range(60)
@@ -114,25 +115,37 @@ def test_long_judgments_are_converted_to_the_storage(s3_variables, tmp_path):
         for w in range(2)
     ]
     (tmp_path / "long.csv").write_text("\n".join(["object,attribute,worker,value", *table]))
+    bucket = s3.bucket("long-form")
+    (locate(bucket, s3.options) / "long.csv").put(tmp_path / "long.csv")
     long = {"object": "object", "attribute": "attribute", "value": "value", "worker": "worker"}
-    content = {
-        "name": "long",
-        "method": "multiselect",
-        "data": {"path": str(tmp_path / "long.csv"), "long": {**long, "label": "label"}},
-        "multiselect": {"budget": 3},
-        "engine": {"workers": 1},
-    }
-    bucket = s3_variables.bucket("long-form")
-    folder = run_job(build_spec({**content, "output": f"{bucket}/runs"})).folder
-    local = run_job(build_spec({**content, "output": str(tmp_path / "runs")})).folder
+    there = {"path": f"{bucket}/long.csv", "storage_options": s3.options}
+
+    def run(source, output, **options):
+        content = {
+            "name": "long",
+            "method": "multiselect",
+            "data": {**source, "long": {**long, "label": "label"}},
+            "multiselect": {"budget": 3},
+            "engine": {"workers": 1},
+        }
+        return run_job(build_spec({**content, "output": output}), **options).folder
+
+    output = {"path": f"{bucket}/runs", "storage_options": s3.options}
+    folder = run(there, output)
+    local = run({"path": str(tmp_path / "long.csv")}, str(tmp_path / "runs"))
     for name in RESULTS:
         assert (folder / name).read_bytes() == (local / name).read_bytes(), name
-    converted = {e.name for e in files_below(locate(f"{bucket}/runs/.data"))}
-    # A second job finds the judgments converted.
-    said = []
-    run_job(build_spec({**content, "output": f"{bucket}/runs"}), say=said.append)
+    # A second job finds the judgments converted, or converts them again where it must.
+    conversions, said = locate(f"{bucket}/runs/.data", s3.options), []
+    converted = files_below(conversions)
+    run(there, output, say=said.append)
     assert not [line for line in said if "Converting" in line]
-    assert {e.name for e in files_below(locate(f"{bucket}/runs/.data"))} == converted
+    next(entry.place for entry in converted if entry.place.name == CONVERSION).unlink()
+    next((tmp_path / "runs" / ".data").rglob(CONVERSION)).unlink()
+    run(there, output, say=said.append)
+    run({"path": str(tmp_path / "long.csv")}, str(tmp_path / "runs"), say=said.append)
+    assert len([line for line in said if "Converting" in line]) == 2
+    assert [e.name for e in files_below(conversions)] == [e.name for e in converted]
 
 
 def test_actors_on_ray_load_blocks_from_s3(here, s3, tmp_path, ray_session, monkeypatch):

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import json
+import os
 import shutil
 from contextlib import nullcontext
 
@@ -12,6 +13,7 @@ from distfms.errors import DataError, EngineError
 from distfms.runs import driver
 from distfms.runs.driver import run_job
 from distfms.runs.folder import RunFolder
+from distfms.runs.job_spec import build_spec
 from tests.e2e.jobs import judgments_job, results, stage, write_judgments
 
 STAGES = ["statistics", "select", "averages", "model", "evaluate", "plan", "report"]
@@ -157,5 +159,14 @@ def test_what_a_killed_driver_left_is_no_obstacle(data, tmp_path):
     folder = run_job(spec).folder
     (folder / ".lock").write_text("of a machine that is no more")
     (folder / "plan" / ".object.parquet.77-abc.tmp").write_bytes(b"half")
+    partials = tmp_path / ".partials"
+    old = partials / ".a.partial.77-abc.tmp"
+    old.write_bytes(b"half")
+    os.utime(old, (1e9, 1e9))
     assert run_job(spec, out=folder).resumed
-    assert not list(folder.rglob("*.tmp"))
+    assert not list(tmp_path.rglob("*.tmp"))
+    assert len(list(partials.rglob("*.partial"))) == 8
+    content = spec.to_mapping()
+    content["output"]["cache_bytes"] = 1
+    run_job(build_spec(content))
+    assert not list(partials.rglob("*.partial"))

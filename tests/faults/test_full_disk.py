@@ -17,6 +17,7 @@ import pytest
 from distfms.errors import EngineError
 from distfms.runs.driver import run_job
 from distfms.runs.folder import RunFolder
+from distfms.runs.job_spec import build_spec
 from tests import ray_here
 from tests.faults.cases import CASES, contents
 from tests.faults.disturbance import Plan, disturbed, nothing_half_written
@@ -50,6 +51,41 @@ def full_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], None]:
         monkeypatch.setattr(RunFolder, "write_stage", full)
 
     return arrange
+
+
+@pytest.mark.parametrize("below", ["plan", ".data"])
+def test_full_while_tables_are_written(below: str, tmp_path: Path, monkeypatch: Any) -> None:
+    """What tasks and conversions write by themselves."""
+    judgments = [
+        f"{o},{a},{(o * 7 + w) % 5 + len(a)}"
+        for o in range(60)
+        for a in ("a", "bb", "y")
+        for w in range(2)
+    ]
+    (tmp_path / "long.csv").write_text("\n".join(["object,attribute,value", *judgments]))
+    long = {"object": "object", "attribute": "attribute", "value": "value", "label": "y"}
+    spec = build_spec(
+        {
+            "name": "long",
+            "method": "multiselect",
+            "data": {"path": str(tmp_path / "long.csv"), "long": long},
+            "multiselect": {"budget": 3, "plan": True},
+            "output": str(tmp_path / "runs"),
+        }
+    )
+    fsync = os.fsync
+
+    def full_below(descriptor: int) -> None:
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        (no_space if f"/{below}/" in name else fsync)(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full_below)
+        with pytest.raises(EngineError, match="disk is full") as caught:
+            run_job(spec)
+    assert caught.value.exit_code == 1
+    assert not [p for p in tmp_path.rglob("*") if p.name.endswith(".tmp") or ".partial-" in p.name]
+    assert run_job(spec).resumed == (below == "plan")
 
 
 STAGES = ["statistics", "select", "averages", "model", "evaluate", "plan", "report"]
