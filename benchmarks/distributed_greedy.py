@@ -1,4 +1,4 @@
-"""Distributed greedy: candidates in blocks over actors, against one process.
+"""Distributed greedy: candidates in slabs over actors, against one process.
 
 Full multi-selection with a budget of 300 judgments, and FR sequencing of 300 groups (of 10
 columns each), on synthetic statistics: a low-rank matrix plus a diagonal, of which every process
@@ -34,16 +34,14 @@ import numpy as np
 
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.pools import ActorPool, make_pool
-from distfms.methods.multiselect.blocks import CandidateStatistics
-from distfms.methods.multiselect.distributed import select_distributed, shard_starts
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.objective import Problem
-from distfms.methods.sequence.blocks import GroupStatistics, block_starts
+from distfms.methods.multiselect.slab import AttributeSlab
 from distfms.methods.sequence.costs import GroupCosts
-from distfms.methods.sequence.distributed import sequence_distributed
-from distfms.methods.sequence.greedy import sequence
+from distfms.methods.sequence.greedy import GroupSlab, sequence
 from distfms.methods.sequence.groups import FeatureGroups
 from distfms.methods.sequence.problem import Scaling, SequenceOutline, SequenceProblem
+from distfms.methods.slabs import slab_starts
 
 RANK = 40
 GROUP_SIZE = 10
@@ -85,22 +83,23 @@ class Statistics:
 
 
 @dataclass(frozen=True)
-class Attributes:
-    """A shard of attributes."""
+class Rows:
+    """Rows of Σ, computed where they are needed."""
 
     statistics: Statistics
     start: int
     stop: int
 
-    def load(self) -> CandidateStatistics:
-        own = slice(self.start, self.stop)
-        d = self.statistics.d
-        v, costs = judgment_noise(d), judgment_costs(d)
-        return CandidateStatistics(
-            self.start, self.statistics.rows(self.start, self.stop), self.statistics.b()[own],
-            v[own], np.ones(self.stop - self.start, dtype=bool), costs[own],
-            0.0, 2.0, "none",
-        )  # fmt: skip
+    def load(self) -> np.ndarray:
+        return self.statistics.rows(self.start, self.stop)
+
+
+def make_problem(statistics: Statistics, external: np.ndarray) -> Problem:
+    d = statistics.d
+    return Problem(
+        tuple(map(str, range(d))), statistics.b(), judgment_noise(d), external, np.ones(d),
+        judgment_costs(d), 0.0, 2.0, 0.0, np.zeros(d), "none",
+    )  # fmt: skip
 
 
 def judgment_noise(d: int) -> np.ndarray:
@@ -112,12 +111,7 @@ def judgment_costs(d: int) -> np.ndarray:
 
 
 def full_in_one_process(statistics: Statistics, n_steps: int) -> Callable[[], list[Any]]:
-    d = statistics.d
-    external = statistics.rows(0, d)
-    problem = Problem(
-        tuple(map(str, range(d))), statistics.b(), judgment_noise(d), external, np.ones(d),
-        judgment_costs(d), 0.0, 2.0, 0.0, np.zeros(d), "none",
-    )  # fmt: skip
+    problem = make_problem(statistics, statistics.rows(0, statistics.d))
 
     def search() -> list[Any]:
         path = select(problem, n_steps)
@@ -127,17 +121,17 @@ def full_in_one_process(statistics: Statistics, n_steps: int) -> Callable[[], li
 
 
 def full_with_actors(
-    statistics: Statistics, n_steps: int, pool: ActorPool, n_shards: int
+    statistics: Statistics, n_steps: int, pool: ActorPool
 ) -> Callable[[], list[Any]]:
-    d = statistics.d
-    shards = [Attributes(statistics, *pair) for pair in pairwise(shard_starts(d, n_shards))]
+    problem = make_problem(statistics, np.zeros((0, 0)))
+    slabs = [
+        AttributeSlab.of(problem, *own, Rows(statistics, *own))
+        for own in pairwise(slab_starts([1] * statistics.d))
+    ]
     timed = Timed(pool)
 
     def search() -> list[Any]:
-        path, _ = select_distributed(
-            timed, shards, n_steps, names=tuple(map(str, range(d))), costs=judgment_costs(d),
-            ridge=0.0, label_variance=2.0,
-        )  # fmt: skip
+        path = select(problem, n_steps, pool=timed, slabs=slabs)
         return [path.attributes, path.objective, timed.start_s]
 
     return search
@@ -148,16 +142,16 @@ def full_with_actors(
 
 @dataclass(frozen=True)
 class Groups:
-    """A shard of groups."""
+    """A slab of groups."""
 
     statistics: Statistics
     first: int
     last: int
 
-    def load(self) -> GroupStatistics:
+    def load(self) -> GroupSlab:
         outline = make_outline(self.statistics.d)
         start, stop = self.first * GROUP_SIZE, min(self.last * GROUP_SIZE, self.statistics.d)
-        return GroupStatistics(
+        return GroupSlab(
             self.first, self.last, np.arange(start, stop), self.statistics.rows(start, stop),
             self.statistics.b()[start:stop, None], outline.groups, outline.costs, outline.ridge,
         )  # fmt: skip
@@ -189,15 +183,15 @@ def fr_in_one_process(statistics: Statistics, n_steps: int) -> Callable[[], list
 
 
 def fr_with_actors(
-    statistics: Statistics, n_steps: int, pool: ActorPool, n_shards: int
+    statistics: Statistics, n_steps: int, pool: ActorPool
 ) -> Callable[[], list[Any]]:
     outline = make_outline(statistics.d)
-    starts = block_starts(outline.groups, n_shards)
-    shards = [Groups(statistics, *pair) for pair in pairwise(starts)]
+    starts = slab_starts(len(group) for group in outline.groups.columns)
+    slabs = [Groups(statistics, *pair) for pair in pairwise(starts)]
     timed = Timed(pool)
 
     def search() -> list[Any]:
-        path = sequence_distributed(timed, shards, outline, "fr", max_groups=n_steps)
+        path = sequence(outline, "fr", max_groups=n_steps, pool=timed, slabs=slabs)
         return [path.order, path.gain, timed.start_s]
 
     return search
@@ -252,7 +246,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     else:
         with open_pool(args.kind, args.actors) as pool:
             begin = time.perf_counter()
-            search = ACTORS[args.method](statistics, args.steps, pool, args.actors)
+            search = ACTORS[args.method](statistics, args.steps, pool)
             *found, start_s = search()
             search_s = time.perf_counter() - begin - start_s
             actors = list(dict(pool.step(actor_memory)).values())

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
 from distfms.engine.storage import Location, open_binary
 from distfms.stats.base import load_npz
+
+T = TypeVar("T", covariant=True)
 
 #: Columns of a slab. It decides about the last bits of a result, and so depends on nothing.
 SLAB_COLUMNS = 2048
@@ -66,6 +68,13 @@ def copied(state: Any) -> Any:
     return other
 
 
+class Loadable(Protocol[T]):
+    """Small picklable description of something that an actor loads or computes."""
+
+    def load(self) -> T:
+        """Return it."""
+
+
 @dataclass(frozen=True)
 class StoredMatrix:
     """Rows of a matrix in a file of the run folder, for an actor on any node to load.
@@ -86,9 +95,9 @@ class StoredMatrix:
             return load_npz(stream)[self.name]
 
 
-def loaded(matrix: np.ndarray | StoredMatrix) -> np.ndarray:
-    """Return a matrix that is in memory, or read it."""
-    return matrix.load() if isinstance(matrix, StoredMatrix) else matrix
+def loaded(matrix: np.ndarray | Loadable[np.ndarray]) -> np.ndarray:
+    """Return a matrix that is in memory, or load it."""
+    return matrix if isinstance(matrix, np.ndarray) else matrix.load()
 
 
 def slab_starts(widths: Iterable[int]) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distfms.methods.multiselect.objective import RANK_TOLERANCE, Problem
-from distfms.methods.slabs import StoredMatrix, loaded, slab_starts
+from distfms.methods.slabs import Loadable, loaded, slab_starts
 
 #: Numerators below this share of their Cauchy-Schwarz bound are rounding.
 NOISE_TOLERANCE = 1e-13
@@ -41,7 +41,7 @@ class AttributeSlab:
     Attributes
     ----------
     start : int
-    external : ndarray of shape (n, d) or StoredMatrix
+    external : ndarray of shape (n, d), or what loads it
         Their rows of the external covariance Σ.
     b, v, costs : ndarray of shape (n,)
     candidates : ndarray of bool, shape (n,)
@@ -51,7 +51,7 @@ class AttributeSlab:
     """
 
     start: int
-    external: np.ndarray | StoredMatrix
+    external: np.ndarray | Loadable[np.ndarray]
     b: np.ndarray
     v: np.ndarray
     costs: np.ndarray
@@ -62,7 +62,7 @@ class AttributeSlab:
 
     @classmethod
     def of(
-        cls, problem: Problem, start: int, stop: int, external: np.ndarray | StoredMatrix
+        cls, problem: Problem, start: int, stop: int, external: np.ndarray | Loadable[np.ndarray]
     ) -> AttributeSlab:
         """Cut a run of attributes out of a problem, which need not have its matrix."""
         own = slice(start, stop)

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from distfms.methods.sequence.groups import FeatureGroups
 from distfms.methods.sequence.path import SequencePath
 from distfms.methods.sequence.problem import SequenceOutline, SequenceProblem
 from distfms.methods.sequence.residual import Pivot, ResidualGram
-from distfms.methods.slabs import OneProcess, Pool, slab_starts
+from distfms.methods.slabs import Loadable, OneProcess, Pool, slab_starts
 from distfms.stats.comoments import CoMoments
 
 TIE_RTOL = 1e-12
@@ -127,13 +127,6 @@ class GroupSlab:
         return cls(first, last, columns, gram, target, outline.groups, outline.costs, outline.ridge)
 
 
-class Loadable(Protocol):
-    """Small picklable description of a slab."""
-
-    def load(self) -> GroupSlab:
-        """Return the slab."""
-
-
 def slabs_of(problem: SequenceProblem) -> list[GroupSlab]:
     """Slabs of a problem in memory."""
     starts = slab_starts(len(group) for group in problem.groups.columns)
@@ -194,7 +187,7 @@ class GroupState:
     A step costs O(n·|S|·|g|) for n columns. Memory O(n·|S|) besides the statistics.
     """
 
-    def __init__(self, slab: Loadable, criterion: str, rtol: float | None) -> None:
+    def __init__(self, slab: Loadable[GroupSlab], criterion: str, rtol: float | None) -> None:
         self.slab = slab = slab.load()
         whole = len(slab.columns) == slab.gram.shape[1]
         members = slab.groups.columns[slab.first : slab.last]
@@ -279,7 +272,7 @@ def sequence(
     max_groups: int | None = None,
     rtol: float | None = None,
     pool: Pool | None = None,
-    slabs: Sequence[Loadable] | None = None,
+    slabs: Sequence[Loadable[GroupSlab]] | None = None,
 ) -> SequencePath:
     """Put the groups of a problem in order, one at a time.
 
@@ -306,7 +299,7 @@ def sequence(
         Share of a column's variance below which its residual counts as linear dependence.
     pool : Pool, optional
         Where the slabs are; default: in this process. The sequence is the same to the bit.
-    slabs : sequence of GroupSlab, or of what has a method `load` that returns one, optional
+    slabs : sequence of GroupSlab, or of what loads one, optional
         Runs of groups that cover each once, in order; default: as `slabs_of` cuts them.
 
     Returns
