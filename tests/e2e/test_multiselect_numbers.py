@@ -12,7 +12,7 @@ from distfms.methods.multiselect import objective
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.interval import delete_m_jackknife
 from distfms.methods.multiselect.objective import Problem
-from distfms.methods.multiselect.refine import refine
+from distfms.methods.multiselect.optimum import refine
 from distfms.runs.driver import run_job
 from tests.e2e.jobs import judgments_job, write_judgments
 from tests.e2e.multiselect_jobs import lists, notes, objects, run, write
@@ -189,9 +189,8 @@ def test_refined_selection_is_the_one_that_is_evaluated(trap, tmp_path, algorith
     def refined(mask):
         e, _ = by_hand.problem(mask)
         problem = Problem.build(e.b, e.v, e.external, label_variance=e.label_variance, costs=costs)
-        return refine(
-            problem, select(problem, budget, algorithm, "best").final_repeats, budget, algorithm
-        ).repeats
+        greedy = select(problem, budget, algorithm, "best").final_repeats
+        return refine(problem, greedy, budget, algorithm)
 
     parts = assign_parts(np.arange(240), n_folds=3, test=0.2, seed=0)
     train, test = parts < 3, parts == 3

@@ -38,10 +38,10 @@ from distfms.methods.multiselect.objective import (
     resolve_costs,
     scoring_objective,
 )
+from distfms.methods.multiselect.optimum import refine
 from distfms.methods.multiselect.path import check_choice
 from distfms.methods.multiselect.plan import acquisition_plan
 from distfms.methods.multiselect.predictor import TrainedColumns
-from distfms.methods.multiselect.refine import refine
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         path = select(problem, self.budget, self.algorithm, self.criterion)
         repeats = path.final_repeats
         if self.refine and path.n_steps:
-            repeats = refine(problem, repeats, self.budget, self.algorithm).repeats
+            repeats = refine(problem, repeats, self.budget, self.algorithm)
         objective = scoring_objective if self.algorithm == "scoring" else full_objective
         self.estimates_, self.problem_, self.path_ = estimates, problem, path
         self.repeats_, self.status_ = repeats, path.status
@@ -425,7 +425,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
             raise DataError(f"There are {len(counts)} objects but {len(ids)} ids.")
         model, costs = self._model, self.problem_.costs[self.repeats_ > 0]
         plan = acquisition_plan(counts, model.repeats, costs, model.names, ids)
-        return pd.DataFrame(plan.columns())
+        return pd.DataFrame(plan)
 
     # --- the path ---
 
@@ -575,7 +575,7 @@ class _ObjectReader:
         batch = self._read(reader, partition)
         if not batch.attributes:
             return np.full(batch.n_rows, model.intercept)
-        return predict(model, batch.attributes).values
+        return predict(model, batch.attributes)
 
     def counts(self, reader: Any, partition: Partition) -> tuple[np.ndarray, np.ndarray | None]:
         """Count the judgments, shape (n, d), and return the ids of the objects."""

@@ -46,25 +46,6 @@ class LinearModel:
     means: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """Predicted labels and what they rest on.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n,)
-    n_missing : ndarray of int, shape (d,)
-        Objects without any judgment of a selected attribute (its mean was used).
-    n_short : ndarray of int, shape (d,)
-        Objects with some judgments of a selected attribute, but fewer than its repeats. Always 0
-        when averages were given.
-    """
-
-    values: np.ndarray
-    n_missing: np.ndarray
-    n_short: np.ndarray
-
-
 def projected_model(problem: Problem, repeats: ArrayLike) -> LinearModel:
     """Model with the least projected loss, straight from the statistics.
 
@@ -297,39 +278,25 @@ def plain_loss(model: LinearModel, averages: RefitStatistics) -> float | None:
     return float(variance + offset**2)
 
 
-def predict(model: LinearModel, judgments: Sequence[Ragged] | np.ndarray) -> Prediction:
-    """Predict labels from judgments, or from averages.
+def predict(model: LinearModel, judgments: Sequence[Ragged]) -> np.ndarray:
+    """Predict labels from the judgments of each attribute, of which the first r[a] are averaged.
 
-    Parameters
-    ----------
-    model : LinearModel
-    judgments : sequence of Ragged, length d; or ndarray of shape (n, d)
-        Judgments, of which the first r[a] are averaged; or averages themselves, NaN = missing.
+    Returns an array of shape (n,); the training mean stands in for an attribute without judgments.
 
     Raises
     ------
     DataError
-        The number of attributes is not d, or a value is infinite.
+        The number of attributes is not that of the model, or a judgment is infinite.
     """
-    d = len(model.names)
-    if isinstance(judgments, np.ndarray):
-        n, given = judgments.shape
-    else:
-        n, given = judgments[0].n_rows if judgments else 0, len(judgments)
-    if given != d:
-        raise DataError(f"The model is on {d} attributes; judgments of {given} were given.")
-    n_missing, n_short = np.zeros(d, dtype=np.int64), np.zeros(d, dtype=np.int64)
-    values = np.full(n, model.intercept)
+    if len(judgments) != len(model.names):
+        raise DataError(
+            f"The model is on {len(model.names)} attributes; judgments of {len(judgments)} were "
+            "given."
+        )
+    values = np.full(judgments[0].n_rows if judgments else 0, model.intercept)
     for a in np.flatnonzero(model.repeats > 0).tolist():
-        if isinstance(judgments, np.ndarray):
-            column = judgments[:, a].astype(float)
-        else:
-            column = judgments[a].first(int(model.repeats[a])).means()
-            counts = judgments[a].counts()
-            n_short[a] = int(np.sum((counts > 0) & (counts < model.repeats[a])))
-        missing = np.isnan(column)
-        n_missing[a] = int(missing.sum())
+        column = judgments[a].first(int(model.repeats[a])).means()
         if np.isinf(column).any():
             raise DataError(f"A judgment of attribute {model.names[a]!r} is infinite.")
-        values += model.weights[a] * np.where(missing, model.means[a], column)
-    return Prediction(values, n_missing, n_short)
+        values += model.weights[a] * np.where(np.isnan(column), model.means[a], column)
+    return values

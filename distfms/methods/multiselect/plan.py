@@ -22,54 +22,13 @@ from distfms.methods.multiselect.read import JudgmentSource
 PLAN = "plan"
 
 
-@dataclass(frozen=True, eq=False)
-class AcquisitionPlan:
-    """Judgments to collect, one row per object and attribute that lacks some.
-
-    Attributes
-    ----------
-    object : ndarray of shape (n_rows,)
-        Identifiers of the objects.
-    attribute : ndarray of str, shape (n_rows,)
-    have : ndarray of int, shape (n_rows,)
-        Judgments there are.
-    want : ndarray of int, shape (n_rows,)
-        Judgments the selection asks for.
-    more : ndarray of int, shape (n_rows,)
-        Judgments to collect, ``want - have`` and at least 1.
-    cost : ndarray of shape (n_rows,)
-        Cost of these judgments.
-    """
-
-    object: np.ndarray
-    attribute: np.ndarray
-    have: np.ndarray
-    want: np.ndarray
-    more: np.ndarray
-    cost: np.ndarray
-
-    @property
-    def total_judgments(self) -> int:
-        """Number of judgments to collect."""
-        return int(self.more.sum())
-
-    @property
-    def total_cost(self) -> float:
-        """Cost of the whole plan."""
-        return float(self.cost.sum())
-
-    def columns(self) -> dict[str, np.ndarray]:
-        """Return the plan as the columns of a table."""
-        return dict(vars(self))
-
-
 def acquisition_plan(
     counts: ArrayLike,
     repeats: ArrayLike,
     costs: ArrayLike,
     names: Sequence[str],
     objects: ArrayLike | None = None,
-) -> AcquisitionPlan:
+) -> dict[str, np.ndarray]:
     """List how many more judgments of each object to collect.
 
     Parameters
@@ -86,9 +45,10 @@ def acquisition_plan(
 
     Returns
     -------
-    AcquisitionPlan
-        max(0, r[a] − k_i[a]) where that is positive; by object, then by attribute. Plans of
-        blocks of objects may be concatenated.
+    dict of str to ndarray of shape (n_rows,)
+        Columns ``object, attribute, have, want, more, cost``: one row for each object and
+        attribute that lacks some, by object, then by attribute; ``more`` is max(0, r[a] − k_i[a])
+        and ``cost`` that of these judgments.
 
     Raises
     ------
@@ -107,14 +67,14 @@ def acquisition_plan(
     rows, columns = np.nonzero(lacking > 0)
     attributes = support[columns]
     more = lacking[rows, columns]
-    return AcquisitionPlan(
-        object=identifiers[rows],
-        attribute=np.asarray(names, dtype=np.str_)[attributes],
-        have=have[rows, attributes],
-        want=want[attributes],
-        more=more,
-        cost=more * np.asarray(costs, dtype=float)[attributes],
-    )
+    return {
+        "object": identifiers[rows],
+        "attribute": np.asarray(names, dtype=np.str_)[attributes],
+        "have": have[rows, attributes],
+        "want": want[attributes],
+        "more": more,
+        "cost": more * np.asarray(costs, dtype=float)[attributes],
+    }
 
 
 @dataclass(frozen=True)
@@ -159,12 +119,12 @@ class WritePlan:
             self.source.layout.names,
             (batch.row_ids if batch.rows.id is None else batch.rows.id)[taught],
         )
-        columns: dict[str, Any] = {**plan.columns()}
+        columns: dict[str, Any] = {**plan}
         # By the types of the data, so that parts in which nothing is lacking fit the others.
-        columns["object"] = pa.array(plan.object, type=self._identifier_type(partition))
-        columns["attribute"] = pa.array(plan.attribute, type=pa.string())
+        columns["object"] = pa.array(plan["object"], type=self._identifier_type(partition))
+        columns["attribute"] = pa.array(plan["attribute"], type=pa.string())
         write_table(self._place / _file(partition), pa.table(columns))
-        return plan.total_judgments, plan.total_cost
+        return int(plan["more"].sum()), float(plan["cost"].sum())
 
     @property
     def _place(self) -> Location:

@@ -54,7 +54,7 @@ class JudgmentPredictor:
         batch = read_judgments(self.reader, partition, self.layout, self.roles)
         values, short = np.full(batch.n_rows, self.model.intercept), np.zeros(batch.n_rows, int)
         if batch.attributes:
-            values = predict(self.model, batch.attributes).values
+            values = predict(self.model, batch.attributes)
             counts = np.array([ragged.counts() for ragged in batch.attributes])
             short = np.maximum(self.model.repeats[:, None] - counts, 0).sum(axis=0)
         if self.roles.id:

@@ -21,8 +21,8 @@ from distfms.methods.multiselect.greedy import (
 )
 from distfms.methods.multiselect.model import PathModels, path_models, projected_model
 from distfms.methods.multiselect.objective import Problem, Psd, holdout_losses, projected_loss
+from distfms.methods.multiselect.optimum import refine
 from distfms.methods.multiselect.path import BUDGET_TOLERANCE, SelectionPath
-from distfms.methods.multiselect.refine import refine
 from distfms.methods.statistics_job import Procedure
 from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates, JudgmentStatistics
 
@@ -181,8 +181,8 @@ class SelectionProcedure(Procedure):
             return replace(nothing, status="unaffordable", budget=float(self.budget))
         path = self._searched(training, rule)
         if self.refine and rule == self.rules[0] and path.n_steps:
-            exchanged = refine(problem, path.final_repeats, self.budget, rule.objective)
-            return replace(path, refined=exchanged.repeats)
+            repeats = refine(problem, path.final_repeats, self.budget, rule.objective)
+            return replace(path, refined=repeats)
         return path
 
     def _searched(self, training: Training, rule: Rule) -> SelectionPath:

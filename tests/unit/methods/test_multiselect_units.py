@@ -31,7 +31,7 @@ def learn(judgments, label, psd, model):
         found = projected_model(problem, repeats)
     held_out = JudgmentStatistics.from_block(rest, label[20:]).estimates()
     loss = holdout_loss(held_out, found.weights, found.intercept, repeats)
-    return repeats, loss, predict(found, rest).values, found.weights
+    return repeats, loss, predict(found, rest), found.weights
 
 
 @pytest.mark.parametrize("factor", [1e-6, 1e5, 1e9])
