@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TextIO
+from typing import Any, Self, TextIO
 
 from distfms.engine.memory import format_bytes
 from distfms.engine.storage import write_whole
@@ -28,6 +28,7 @@ from distfms.runs.metrics import FILE_VARIABLE, RUN_LABELS, Metrics
 
 Event = Mapping[str, Any]
 Say = Callable[[str], None]
+Display = Callable[[Event], None]
 
 #: Variable that names the kind of log where a command has no option for it.
 LOG_VARIABLE = "DISTFMS_LOG"
@@ -84,13 +85,6 @@ def _ends_pass(event: Event) -> bool:
 
 
 # --- displays -----------------------------------------------------------------------------------
-
-
-class Display(Protocol):
-    """Shows the events of a command; a function will do where nothing is to be told twice."""
-
-    def __call__(self, event: Event) -> None:
-        """Take one event; unknown kinds are ignored."""
 
 
 class TextLog:

@@ -25,6 +25,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ from distfms.runs.manifest import MANIFEST, Manifest, parse_manifest, read_manif
 from distfms.stats.base import load_npz, to_bytes
 
 #: What a file system answers that knows no locks.
-NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
 def now() -> str:
@@ -136,6 +137,28 @@ def plain(value: Any) -> Any:
     return value
 
 
+@contextmanager
+def locked_file(path: Path, busy: str = "") -> Iterator[None]:
+    """Hold a lock that dies with its process; go on without where the storage knows no locks.
+
+    Where another process holds it, wait; or raise an EngineError that says how busy it is.
+    """
+    # A lock of the soft kind, the library's way out, would outlive a killed process.
+    lock = FileLock(path, timeout=0 if busy else -1, fallback_to_soft=False)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout as error:
+        raise EngineError(busy) from error
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise storage_error(path, error) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 class RunFolder:
     """One run's folder.
 
@@ -177,22 +200,12 @@ class RunFolder:
         if isinstance(self.path, RemotePath):
             yield
             return
-        # A lock of the soft kind, the library's way out, would outlive a killed driver.
-        lock = FileLock(self.path / ".lock", timeout=0, fallback_to_soft=False)
-        try:
-            lock.acquire()
-        except Timeout as error:
-            raise EngineError(
-                f"Another process is writing the run {self.path}. Wait for it to end, or choose "
-                "another folder with --out."
-            ) from error
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise storage_error(self.path / ".lock", error) from error
-        try:
+        busy = (
+            f"Another process is writing the run {self.path}. Wait for it to end, or choose "
+            "another folder with --out."
+        )
+        with locked_file(self.path / ".lock", busy):
             yield
-        finally:
-            lock.release()
 
     def claim(self, **entries: Any) -> Manifest:
         """Take the run over: enter this driver's attempt and token, with other entries.

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-
-from filelock import FileLock
 
 from distfms.data.builtin import BUILTIN, builtin_dataset
 from distfms.data.convert import CONVERSION, CONVERTER_VERSION, convert_long_judgments
@@ -20,10 +17,10 @@ from distfms.data.dataset import ParquetDataset, open_dataset
 from distfms.data.long_source import list_tables
 from distfms.engine.remote import RemotePath
 from distfms.engine.storage import Location, files_below
-from distfms.engine.storage_errors import storage_error, writing
+from distfms.engine.storage_errors import writing
 from distfms.errors import SpecError, nearest
 from distfms.methods.contract import Inputs
-from distfms.runs.folder import NO_LOCKS, read_json
+from distfms.runs.folder import locked_file, read_json
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.storage_options import expanded
 from distfms.spec import DataSection, LongForm, expand_variables
@@ -151,7 +148,7 @@ def _open_long(spec: JobSpec, long: LongForm, root: Location, say: Callable[[str
 
 def _convert_here(out: Path, convert: Callable[[Path], object], say: Callable[[str], None]) -> None:
     """Convert judgments to a folder that appears whole."""
-    with _locked(out):
+    with locked_file(out.with_name(f".{out.name}.lock")):
         if not (out / CONVERSION).exists():
             say(f"Converting long judgments to {out} (once)")
             convert(out)
@@ -173,22 +170,6 @@ def _convert_there(
             convert(made)
             for entry in sorted(files_below(made), key=lambda entry: entry.name == CONVERSION):
                 (out / entry.name).put(made / entry.name)
-
-
-@contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    """Wait while another job converts the same judgments; go on where storage knows no locks."""
-    lock = FileLock(out.with_name(f".{out.name}.lock"), fallback_to_soft=False)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise storage_error(out, error) from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def convert_judgments(source: str, out: Path, **options: Any) -> list[str]:
