@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,13 @@ import numpy as np
 
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.pools import ActorPool, make_pool
-from distfms.methods.fold_pool import Evaluated, evaluate_on_folds
-from distfms.methods.fold_work import FoldWork
+from distfms.methods.contract import FoldAnswers
+from distfms.methods.cross_validation import FoldWork, evaluate_on_folds
 from distfms.methods.sequence.costs import GroupCosts
-from distfms.methods.sequence.evaluate import Settings
 from distfms.methods.sequence.groups import FeatureGroups
-from distfms.methods.sequence.options import SequenceOptions
-from distfms.methods.sequence.tuning_job import tune_work
+from distfms.methods.sequence.procedure import SequenceProcedure
+from distfms.methods.sequence.rules import Rule
+from distfms.methods.statistics_job import Tuned, TunedItem
 from distfms.methods.tuning import grid_points
 from distfms.stats.base import Folded, save_npz
 from distfms.stats.bundle import Bundle
@@ -63,7 +63,7 @@ class Metered:
 
 
 class Timed:
-    """A pool that notes how long its start and its steps take."""
+    """A pool that notes how long its start and its evaluations take."""
 
     def __init__(self, pool: ActorPool) -> None:
         self.pool, self.start_s, self.steps_s = pool, 0.0, 0.0
@@ -82,9 +82,9 @@ class Timed:
         self.start_s = time.perf_counter() - begin_s
         return number
 
-    def step(self, *arguments: Any) -> list[Any]:
+    def map(self, *arguments: Any, **options: Any) -> list[Any]:
         begin_s = time.perf_counter()
-        answers = self.pool.step(*arguments)
+        answers = self.pool.map(*arguments, **options)
         self.steps_s += time.perf_counter() - begin_s
         return answers
 
@@ -121,16 +121,29 @@ def write_moments(folder: Path, d: int) -> None:
 def work_of(d: int) -> FoldWork:
     n_groups = d // GROUP_SIZE
     columns = tuple(tuple(range(GROUP_SIZE * g, GROUP_SIZE * (g + 1))) for g in range(n_groups))
-    settings = Settings(
-        feature_names=tuple(f"x{i}" for i in range(d)), target_names=("y",),
-        groups=FeatureGroups(tuple(f"g{g}" for g in range(n_groups)), columns),
-        costs=GroupCosts(np.ones(n_groups)), ridge=0.0, max_groups=None, seed=0,
-    )  # fmt: skip
-    points = grid_points(GRID)
-    held_bytes = 8 * (N_FOLDS + 1) * (d + 1) ** 2
-    options = SequenceOptions()
-    work = tune_work(settings, options, points, "timeliness", FILE, N_FOLDS, held_bytes).work
-    return replace(work, evaluate=Metered(work.evaluate))
+    items = [
+        TunedItem(
+            SequenceProcedure(
+                rules=(Rule(point["criterion"]),), ridge=point["ridge"], max_groups=None, seed=0,
+                feature_names=tuple(f"x{i}" for i in range(d)), target_names=("y",),
+                groups=FeatureGroups(tuple(f"g{g}" for g in range(n_groups)), columns),
+                costs=GroupCosts(np.ones(n_groups)),
+            ),
+            (None,),
+        )
+        for point in grid_points(GRID)
+    ]  # fmt: skip
+    procedure = items[0].procedure
+    return FoldWork(
+        file=FILE,
+        part_types=procedure.part_types,
+        size=procedure.size,
+        evaluate=Metered(Tuned("timeliness")),
+        items=items,
+        n_folds=N_FOLDS,
+        held_bytes=8 * (N_FOLDS + 1) * (d + 1) ** 2,
+        n_operations=N_FOLDS * len(items) * procedure.n_operations(),
+    )
 
 
 @dataclass(frozen=True)
@@ -157,7 +170,7 @@ def measure(folder: Path, work: FoldWork, kind: str, n_actors: int) -> Run:
     return Run(timed.start_s, timed.steps_s, tuple(by_process.values()), digest(done))
 
 
-def digest(done: Evaluated) -> str:
+def digest(done: FoldAnswers) -> str:
     found = hashlib.sha256()
     for answers in done.answers:
         for answer in answers:

@@ -64,9 +64,12 @@ class RowJob(StatisticsJob):
 
     def statistics_bytes(self) -> int:
         """Return the size of one partial statistic in memory."""
-        n_numbers = len(self.roles.features) - len(self.categorical) + len(self.roles.target)
-        n_columns = n_numbers + LEVELS_GUESSED * len(self.categorical)
+        n_columns = self.guessed_columns() + len(self.roles.target)
         return moments_bytes(n_columns, self.inputs.section)
+
+    def guessed_columns(self) -> int:
+        """Return the number of rows of features in a batch, before the levels are known."""
+        return len(self.roles.features) + (LEVELS_GUESSED - 1) * len(self.categorical)
 
     # --- reading ---
 
@@ -102,16 +105,20 @@ class RowJob(StatisticsJob):
         plan = self.plan(context)
         moments: Folded[CoMoments] = statistics["moments"]
         train = moments.train()
+        self.require_rows(train, moments.test)
+        require_observed(plan.feature_names, train.observed_weight[: plan.n_features])
+        self.tell_counts(context, plan, statistics["counts"])
+
+    def require_rows(self, train: CoMoments, test: CoMoments) -> None:
+        """Refuse too few rows to learn from."""
         if train.n_samples < 2:
             raise DataError(
                 f"There are {train.n_samples} rows to train on in "
-                f"{self.inputs.train.files[0].path} (held out: {moments.test.n_samples}); at "
+                f"{self.inputs.train.files[0].path} (held out: {test.n_samples}); at "
                 "least 2 are needed. Add rows, or lower `data.test`."
             )
-        require_observed(plan.feature_names, train.observed_weight[: plan.n_features])
-        self._tell_counts(context, plan, statistics["counts"])
 
-    def _tell_counts(self, context: Context, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:
+    def tell_counts(self, context: Context, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:
         """Account for rows left out and values filled in."""
         everything = counts.train().merge(counts.test)
         missing = missing_by_source(plan, everything.n_missing)

@@ -252,6 +252,10 @@ class StatisticsJob(Job):
         """Return the stages after the evaluation."""
         return ()
 
+    def search(self, context: Context, procedure: Any, problem: Any) -> Sequence[Any]:
+        """Return the paths of all rules, in their order."""
+        return context.map(partial(procedure.search, problem), procedure.rules)
+
     def on_folds(self, context: Context, solved: Solved) -> Any:
         """Return the procedure that the cross-validation evaluates."""
         return solved.procedure
@@ -280,7 +284,7 @@ class StatisticsJob(Job):
         procedure, statistics = self.procedure(context), self.statistics(context)
         train = train_members(statistics)
         problem = procedure.problem(train)
-        found = context.map(partial(procedure.search, problem), procedure.rules)
+        found = self.search(context, procedure, problem)
         paths = {rule.name: path for rule, path in zip(procedure.rules, found, strict=True)}
         solved = Solved(procedure, statistics, train, problem, paths)
         selection = self.selection(context, solved)

@@ -19,12 +19,12 @@ from tests.e2e.sequence_jobs import LiteralRows, mixed_job, mixed_rows, write_ro
 GRID = {"criterion": ["fr", "omp"], "ridge": [1e-5, 0.3, 3.0], "max_groups": [2, None]}
 FILES = ("selection.json", "model.json", "weights.npz", "metrics.json", "tuning.json")
 
-# Runs the job of the tests with two actors in a process that kills itself when the answers of a
-# step are about to be saved, or once the stage has written its file.
+# Runs the job of the tests with two actors in a process that kills itself when so many answers are
+# written, or once the stage has written its file.
 DYING = """
 import os, sys
 from pathlib import Path
-from distfms.engine.checkpoints import CheckpointFolder
+from distfms.methods.cross_validation import AnswerLog
 from distfms.runs import context, folder
 from distfms.runs.driver import run_job
 from tests.e2e.test_tuning import tuned_job
@@ -32,12 +32,13 @@ from tests.e2e.test_tuning import tuned_job
 if __name__ == "__main__":
     data, output, step = sys.argv[1:]
     context.ACTORS_PAY_OPERATIONS = 0
-    write = CheckpointFolder.write
-    def dying(self, number, payloads):
-        if number == int(step):
+    append, written = AnswerLog.append, []
+    def dying(self, unit, answer):
+        append(self, unit, answer)
+        written.append(unit)
+        if len(written) == int(step):
             os.kill(os.getpid(), 9)
-        return write(self, number, payloads)
-    CheckpointFolder.write = dying
+    AnswerLog.append = dying
     update = folder.RunFolder.update
     def killed(self, **entries):
         if step == "0" and entries.get("stages") and entries["stages"][-1]["name"] == "tune":
@@ -167,12 +168,12 @@ def test_actors_do_not_change_a_bit(data, folder, tmp_path, actors_pay, kind, re
     assert bytes_of(run) == bytes_of(folder)
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     opened = [(e["kind"], e["n_actors"]) for e in events if e["event"] == "pool"]
-    assert opened == [(kind, 2)]
+    assert opened == [(kind, 2)] * 2  # for the grid, and for the chosen sequence with baselines
     assert not (run / ".tuning").exists()
 
 
-@pytest.mark.parametrize("step", [3, 0])
-def test_killed_driver_goes_on(data, folder, tmp_path, actors_pay, step):
+@pytest.mark.parametrize(("step", "kept"), [(7, 7), (0, 18)])
+def test_killed_driver_goes_on(data, folder, tmp_path, actors_pay, step, kept):
     root = Path(__file__).resolve().parents[2]
     script = tmp_path / "dying.py"
     script.write_text(DYING)
@@ -184,8 +185,6 @@ def test_killed_driver_goes_on(data, folder, tmp_path, actors_pay, step):
     done = run_job(tuned_job(data, tmp_path / "runs", workers=2))
     assert done.resumed
     assert done.skipped == ("categories", "statistics")
-    # Two units a step: two steps were saved before the third was lost, eight before the last.
-    kept = {3: 4, 0: 16}[step]
     assert read(done.folder, "manifest.json")["tuning"] == {"fits": 18 - kept, "kept": kept}
     assert bytes_of(done.folder) == bytes_of(folder)
     assert not (done.folder / ".tuning").exists()

@@ -22,7 +22,6 @@ from distfms.errors import SpecError
 from distfms.methods import blocks
 from distfms.methods.contract import Content, Context, Job
 from distfms.methods.rows import RowCounts, RowSource
-from distfms.methods.sequence.evaluate import Settings
 from distfms.methods.sequence.greedy import GroupSlab, sequence
 from distfms.methods.sequence.groups import FeatureGroups
 from distfms.methods.sequence.job import SequenceJob
@@ -39,10 +38,12 @@ from distfms.methods.sequence.problem import (
     outline_from_columns,
     require_varying_targets,
 )
+from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.sequence.read import ComomentBlockReader, NarrowedSource
-from distfms.methods.sequence.rules import Rule
 from distfms.methods.slabs import slab_starts
+from distfms.methods.statistics_job import Solved
 from distfms.stats.base import Folded
+from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments
 
 PATHS = "statistics/paths.npz"
@@ -186,7 +187,7 @@ class SequenceBlocksJob(blocks.BlocksJob):
         start, stop = groups[0][0], groups[-1][-1] + 1
 
         def reader(dataset: ParquetDataset, held_out: bool) -> ComomentBlockReader:
-            source = self.whole.row_source(plan, dataset, held_out)
+            source = self.whole.source(plan, dataset, held_out)
             return ComomentBlockReader(source, start, stop, totals=number == 0)
 
         # Partials of all blocks together are D × D numbers for each partition: not for the cache.
@@ -210,7 +211,7 @@ class SequenceBlocksJob(blocks.BlocksJob):
             **files,
         }
 
-    def _outline(self, context: Context, settings: Settings) -> SequenceOutline:
+    def _outline(self, context: Context, settings: SequenceProcedure) -> SequenceOutline:
         """Problem without its matrix, from what the blocks' stages have written."""
         names = [blocks.block_file("columns", k) for k in range(self.n_blocks)]
         parts = [context.read_arrays(name) for name in [*names, TARGETS]]
@@ -228,7 +229,7 @@ class SequenceBlocksJob(blocks.BlocksJob):
 
     def select(self, context: Context) -> Mapping[str, Content]:
         """Stage of the search, by every rule."""
-        plan, settings = self.whole.planned(context)
+        settings = self.whole.procedure(context)
         outline = self._outline(context, settings)
         shards = self._shards(context, outline, settings)
         with context.pool(len(shards), self.shard_bytes()) as pool:
@@ -246,14 +247,13 @@ class SequenceBlocksJob(blocks.BlocksJob):
                 for rule in self.rules
             }
         self._tell(context)
-        path = paths[self.whole.rule.name]
-        context.count(n_candidates=path.n_candidates)
-        selection = self.whole.selection(plan, path)
+        solved = Solved(settings, Bundle({}), {}, outline, paths)
+        selection = self.whole.selection(context, solved)
         arrays = {name: path.to_arrays() for name, path in paths.items()}
         return {"selection.json": selection, PATHS: blocks.join_paths(arrays)}
 
     def _shards(
-        self, context: Context, outline: SequenceOutline, settings: Settings
+        self, context: Context, outline: SequenceOutline, settings: SequenceProcedure
     ) -> list[StoredGroups]:
         """Blocks with what is left of their groups, without those that have none."""
         position = {name: g for g, name in enumerate(settings.groups.names)}
@@ -282,7 +282,9 @@ class SequenceBlocksJob(blocks.BlocksJob):
         plan, settings = self.whole.planned(context)
         outline = self._outline(context, settings)
         stored = blocks.split_paths(context.read_arrays(PATHS))
-        paths = {rule: SequencePath.from_arrays(a, outline) for rule, a in stored.items()}
+        paths = {
+            rule.name: SequencePath.from_arrays(stored[rule.name], outline) for rule in self.rules
+        }
         names = {name for path in paths.values() for name in path.groups}
         groups = [g for g, name in enumerate(settings.groups.names) if name in names]
         features = np.array([c for g in groups for c in settings.groups.columns[g]], dtype=np.intp)
@@ -318,18 +320,9 @@ class GroupsJob(SequenceJob):
         self.costs = job.costs.take(groups)
         self.inputs = replace(job.inputs, section=without_folds(job.inputs.section))
 
-    def planned(self, context: Context) -> tuple[ColumnPlan, Settings]:
+    def planned(self, context: Context) -> tuple[ColumnPlan, SequenceProcedure]:
         """Return the plan of the columns, and the settings on it."""
-        plan = self._plan(context)
-        return plan, self._settings(plan)
-
-    def row_source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> RowSource:
-        """Return all that is needed to read a partition of a dataset."""
-        return self._source(plan, dataset, held_out)
-
-    def selection(self, plan: ColumnPlan, path: SequencePath) -> dict[str, object]:
-        """Return the content of ``selection.json``."""
-        return self._selection(plan, path)
+        return self.plan(context), self.procedure(context)
 
     def target_columns(self, targets: Folded[CoMoments]) -> dict[str, np.ndarray]:
         """Return what is known of the targets' columns.
@@ -340,7 +333,7 @@ class GroupsJob(SequenceJob):
             If there are too few rows, or a target is constant.
         """
         train = targets.train()
-        self._require_rows(train, targets.test)
+        self.require_rows(train, targets.test)
         constant = train.constant_columns()
         require_varying_targets(constant, self.roles.target)
         return {
@@ -349,10 +342,6 @@ class GroupsJob(SequenceJob):
             "variance": train.variance(),
             "constant": constant,
         }
-
-    def tell_counts(self, context: Context, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:
-        """Account for rows left out and values filled in."""
-        self._tell_counts(context, plan, counts)
 
 
 class ChosenJob(GroupsJob):
@@ -380,25 +369,21 @@ class ChosenJob(GroupsJob):
         self.paths, self.everything = paths, everything
         self.baselines = tuple(b for b in whole.baselines if b.criterion not in NOT_IN_BLOCKS)
 
-    def _source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> RowSource:
-        source = super()._source(plan, dataset, held_out)
+    def source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> RowSource:
+        """Return the source of the rows that count among all columns."""
+        source = super().source(plan, dataset, held_out)
         # Otherwise no other column decides whether a row counts.
         if self.inputs.section.missing != "drop":
             return source
         return NarrowedSource(**vars(source), everything=self.everything)
 
-    def _tell_counts(self, context: Context, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:
+    def tell_counts(self, context: Context, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:
+        """Do nothing."""
         # The stage of the first block has counted all columns.
         return
 
-    def _path(self, context: Context) -> SequencePath:
-        return self.paths[self.rule.name]
-
-    def _sequences(
-        self,
-        context: Context,
-        settings: Settings,
-        moments: Folded[CoMoments],
-        rules: Sequence[Rule],
-    ) -> dict[str, SequencePath]:
-        return {rule.name: self.paths[rule.name] for rule in rules}
+    def solved(self, context: Context) -> Solved:
+        """Return what was found in blocks, on the chosen groups."""
+        procedure, statistics = self.procedure(context), self.statistics(context)
+        train = {name: part.train() for name, part in statistics.members.items()}
+        return Solved(procedure, statistics, train, procedure.problem(train), self.paths)

@@ -1,7 +1,4 @@
-"""Numbers of the evaluation of sequences: curves, cross-validation, timeliness.
-
-Pure: from statistics per fold to the entries of ``metrics.json``.
-"""
+"""The comparison of sequences in ``metrics.json``: curves, timeliness, baselines."""
 
 from __future__ import annotations
 
@@ -11,137 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods.sequence.costs import GroupCosts
-from distfms.methods.sequence.groups import FeatureGroups
-from distfms.methods.sequence.path import HeldOutCurve, SequencePath
-from distfms.methods.sequence.problem import SequenceProblem, problem_from_comoments
-from distfms.methods.sequence.rules import Rule
 from distfms.methods.sequence.timeliness import oracle_curve, plateau, stopping_cost, timeliness
-from distfms.stats.comoments import CoMoments
 
 MAX_POINTS = 200
 """Most points of a curve in ``metrics.json``."""
-
-
-@dataclass(frozen=True, eq=False)
-class Settings:
-    """What decides about sequences, beside the statistics.
-
-    Attributes
-    ----------
-    feature_names : tuple of str, length D
-        Columns of the block.
-    target_names : tuple of str, length P
-    groups : FeatureGroups
-        Partition of the D columns.
-    costs : GroupCosts
-    ridge : float
-    max_groups : int or None
-    seed : int
-        Of the ``random`` baseline.
-    """
-
-    feature_names: tuple[str, ...]
-    target_names: tuple[str, ...]
-    groups: FeatureGroups
-    costs: GroupCosts
-    ridge: float
-    max_groups: int | None
-    seed: int
-
-    def problem(self, moments: CoMoments) -> SequenceProblem:
-        """Return the selection problem of some rows: the D features, then the P targets."""
-        n_features, n_targets = len(self.feature_names), len(self.target_names)
-        return problem_from_comoments(
-            moments,
-            features=range(n_features),
-            targets=range(n_features, n_features + n_targets),
-            feature_names=self.feature_names,
-            target_names=self.target_names,
-            groups=self.groups,
-            costs=self.costs,
-            ridge=self.ridge,
-        )
-
-    def path(self, rule: Rule, problem: SequenceProblem) -> SequencePath:
-        """Sequence of a rule."""
-        return rule.path(problem, seed=self.seed, max_groups=self.max_groups)
-
-
-@dataclass(frozen=True, eq=False)
-class FoldTask:
-    """One fold's share of a cross-validation, for one worker.
-
-    Attributes
-    ----------
-    train : CoMoments
-        Everything but the fold.
-    held_out : CoMoments
-        The fold.
-    """
-
-    train: CoMoments
-    held_out: CoMoments
-
-
-@dataclass(frozen=True, eq=False)
-class FoldResult:
-    """What one fold says.
-
-    Attributes
-    ----------
-    validation : mapping of str to ndarray
-        By rule, explained variance on the fold of what each cost of the rule's grid affords.
-    model : mapping of str to float
-        Measures on the fold of the whole sequence of the chosen rule.
-    """
-
-    validation: Mapping[str, np.ndarray]
-    model: Mapping[str, float]
-
-
-@dataclass(frozen=True, eq=False)
-class CrossValidate:
-    """Picklable function from a fold's task to its result.
-
-    Every fold is asked once, so there is no state to keep: folds are ordinary tasks of the engine,
-    while a grid of options (:mod:`distfms.methods.fold_pool`) asks each fold many times.
-
-    Attributes
-    ----------
-    settings : Settings
-    rules : tuple of Rule
-        The chosen one first.
-    grids : mapping of str to ndarray
-        For each rule the costs at which it is judged.
-    """
-
-    settings: Settings
-    rules: tuple[Rule, ...]
-    grids: Mapping[str, np.ndarray]
-
-    def __call__(self, task: FoldTask) -> FoldResult:
-        """Put in order on all but the fold, for every rule; evaluate on the fold."""
-        problem = self.settings.problem(task.train)
-        validation: dict[str, np.ndarray] = {}
-        model: dict[str, float] = {}
-        for rule in self.rules:
-            path = self.settings.path(rule, problem)
-            curve = path.held_out(task.held_out)
-            prefixes = [path.affordable(cost) for cost in self.grids[rule.name]]
-            validation[rule.name] = curve.explained_variance[prefixes]
-            if not model:
-                model = measures(curve)
-        return FoldResult(validation, model)
-
-
-def measures(curve: HeldOutCurve) -> dict[str, float]:
-    """Measures of the last prefix of a curve."""
-    return {
-        "r2": float(curve.r2[-1]),
-        "mse": float(curve.mse[-1].mean()),
-        "explained_variance": float(curve.explained_variance[-1]),
-    }
 
 
 def thinned(n: int, limit: int) -> np.ndarray:

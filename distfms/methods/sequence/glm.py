@@ -23,7 +23,7 @@ from distfms.methods.passes import Minimum, Sums, minimise
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.families import FAMILIES, Family
 from distfms.methods.sequence.path import PrefixModels
-from distfms.methods.sequence.problem import Scaling, SequenceProblem
+from distfms.methods.sequence.problem import Scaling, SequenceOutline, SequenceProblem
 
 GLM_CRITERIA = ("omp", "omp-no-whiten")
 """Rules of Appendix B: the squared norm of the gradient, whitened or as it is."""
@@ -215,8 +215,10 @@ class GlmPath:
         return {member.name: getattr(self, member.name) for member in fields(self)}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> GlmPath:
-        """Inverse of `to_arrays`."""
+    def from_arrays(
+        cls, arrays: Mapping[str, np.ndarray], outline: SequenceOutline | None = None
+    ) -> GlmPath:
+        """Inverse of `to_arrays`; needs nothing of the problem."""
         return cls(**arrays)
 
 

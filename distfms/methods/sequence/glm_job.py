@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from distfms.data.batches import ColumnPlan
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import SpecError
-from distfms.methods.contract import Content, Context, Inputs, Stage
+from distfms.methods.contract import Content, Context, FoldAnswers, Inputs, Stage
 from distfms.methods.passes import Passes, Sums, one_pass, said_rows
 from distfms.methods.sequence.evaluate import Curve, compared
 from distfms.methods.sequence.glm import (
@@ -26,21 +26,29 @@ from distfms.methods.sequence.glm_read import ClassReader, GlmReader, class_labe
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.problem import SequenceProblem
+from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.sequence.rules import Rule, parse_rule
 from distfms.methods.sequence.timeliness import timeliness
+from distfms.methods.statistics_job import Solved
 
 CLASSES = "statistics/classes.json"
-MODELS = "statistics/glm.npz"
 
 #: Explained deviance from which classes without a ridge count as separated.
 _SEPARATED = 1 - 1e-6
 _DEFAULT_BASELINES = ("oracle",)
 
 
+@dataclass(frozen=True)
+class GlmProcedure(SequenceProcedure):
+    """Group sequencing of which only the searches are not pure: they pass over the rows."""
+
+    path_type: ClassVar[Any] = GlmPath
+
+
 class GlmSequenceJob(SequenceJob):
     """Feature-group sequencing for logistic, softmax and Poisson models as a job.
 
-    Every Newton step of every refit is one map-reduce over the training rows.
+    Every iteration of every refit is a pass over the training rows.
 
     Parameters
     ----------
@@ -73,18 +81,16 @@ class GlmSequenceJob(SequenceJob):
     def _has_classes(self) -> bool:
         return self.options.family in ("logistic", "softmax") and len(self.roles.target) == 1
 
-    def stages(self) -> Sequence[Stage]:
-        """Return the stages in order."""
-        stages = list(super().stages())
-        if self._has_classes:
-            stages.insert(1 if self.categorical else 0, Stage("classes", self._classes))
-        return stages
+    def first_stages(self) -> Sequence[Stage]:
+        """Return the stages that read the levels of categories and the classes of the target."""
+        classes = [Stage("classes", self._classes)] if self._has_classes else []
+        return [*super().first_stages(), *classes]
 
     def describe(self) -> Mapping[str, str]:
         """Say what the job will do: label → text."""
         refits = self.options.max_refits
         cap = "after every group" if refits is None else f"at most {refits} times"
-        n_bytes = 8 * self._row_values(self._guessed_columns()) * self.inputs.train.n_rows
+        n_bytes = 8 * self._row_values(self.guessed_columns()) * self.inputs.train.n_rows
         model = f"{self.options.family}, refitted {cap}"
         return {**super().describe(), "model": model, "passes": said_rows(n_bytes)}
 
@@ -103,11 +109,11 @@ class GlmSequenceJob(SequenceJob):
     # --- classes ---
 
     def _classes(self, context: Context) -> Mapping[str, Content]:
-        plan = self._plan(context)
+        plan = self.plan(context)
         if self.inputs.section.missing != "drop":  # otherwise features decide which rows there are
             plan = plan.restricted(())
         bundle = context.reduce(
-            lambda dataset, held_out: ClassReader(self._source(plan, dataset, held_out))
+            lambda dataset, held_out: ClassReader(self.source(plan, dataset, held_out))
         )
         counts, target = bundle["classes"], self.roles.target[0]
         classes = find_classes(counts, target, self.options.family)
@@ -125,78 +131,61 @@ class GlmSequenceJob(SequenceJob):
 
     # --- selection ---
 
-    def _problem(self, context: Context, plan: ColumnPlan) -> tuple[SequenceProblem, GlmDesign]:
-        problem = self._settings(plan).problem(self._bundle(context)["moments"].train())
+    def procedure(self, context: Context) -> GlmProcedure:
+        """Return the pure part."""
+        found = replace(super().procedure(context), rules=self.compared)
+        return GlmProcedure(**vars(found))
+
+    def _design(self, context: Context, problem: SequenceProblem) -> GlmDesign:
         classes = self._known_classes(context)
         softmax = self.options.family == "softmax" and classes is not None
         n_outputs = len(classes) if softmax and classes else len(self.roles.target)
-        return problem, GlmDesign(self.options.family, n_outputs, problem.scaling)
+        return GlmDesign(self.options.family, n_outputs, problem.scaling)
 
     def _reader(
-        self, context: Context, plan: ColumnPlan, design: GlmDesign, judges: bool
+        self, context: Context, design: GlmDesign, judges: bool
     ) -> Callable[[ParquetDataset, bool], GlmReader]:
-        classes = self._known_classes(context)
+        plan, classes = self.plan(context), self._known_classes(context)
         return lambda dataset, held_out: GlmReader(
-            self._source(plan, dataset, held_out), design, classes, judges
+            self.source(plan, dataset, held_out), design, classes, judges
         )
 
-    def _select(self, context: Context) -> Mapping[str, Content]:
-        plan = self._plan(context)
-        problem, design = self._problem(context, plan)
-        rules = [self.rule, *(r for r in self.baselines if r.criterion != "oracle")]
-        reader = self._reader(context, plan, design, judges=False)
-        with Passes(context, reader, self._row_values(plan.n_features)) as make_pass:
-            paths = {
-                rule.name: sequence_glm(
+    def search(
+        self, context: Context, procedure: GlmProcedure, problem: SequenceProblem
+    ) -> Sequence[GlmPath]:
+        """Return the paths of all rules, fitted by passes over the training rows."""
+        design = self._design(context, problem)
+        reader = self._reader(context, design, judges=False)
+        n_columns = len(procedure.feature_names)
+        with Passes(context, reader, self._row_values(n_columns)) as make_pass:
+            return [
+                sequence_glm(
                     make_pass,
                     problem,
                     design,
                     criterion=rule.criterion,
                     cost_aware=rule.cost_aware,
                     max_refits=self.options.max_refits,
-                    max_groups=self.options.max_groups,
+                    max_groups=procedure.max_groups,
                 )
-                for rule in rules
-            }
-        arrays = {
-            f"{name}/{key}": array
-            for name, path in paths.items()
-            for key, array in path.to_arrays().items()
-        }
-        selection = self._glm_selection(context, plan, problem, paths[self.rule.name])
-        context.count(n_candidates=selection["n_candidates"])
-        return {"selection.json": selection, MODELS: arrays}
+                for rule in procedure.rules
+            ]
 
-    def _paths(self, context: Context) -> dict[str, GlmPath]:
-        """Sequences by the name of their rule, the chosen one first."""
-        by_name: dict[str, dict[str, np.ndarray]] = {self.rule.name: {}}
-        for key, array in context.read_arrays(MODELS).items():
-            name, _, member = key.partition("/")
-            by_name.setdefault(name, {})[member] = array
-        return {name: GlmPath.from_arrays(arrays) for name, arrays in by_name.items()}
-
-    def _glm_selection(
-        self, context: Context, plan: ColumnPlan, problem: SequenceProblem, path: GlmPath
-    ) -> dict[str, Any]:
-        alone = self.costs.alone
+    def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
+        """Return the content of ``selection.json``."""
+        problem: SequenceProblem = solved.problem
+        path: GlmPath = solved.path
+        n_candidates = path.n_candidates(len(problem.groups))
+        context.count(n_candidates=n_candidates)
         return {
-            "method": self.name,
-            "criterion": self.rule.criterion,
-            "cost_aware": self.rule.cost_aware,
+            **self.described(problem.scaling.dropped),
             "doubling": False,
-            "ridge": problem.ridge,
-            "family": self.options.family,
-            "rule": self.rule.name,
-            "targets": list(self.roles.target),
             "classes": self._known_classes(context),
-            "sequence": _steps(plan, problem, path),
+            "sequence": _steps(self.plan(context), problem, path),
             "timeliness": timeliness(path.curve_cost, path.curve_value),
             "doubling_capable": None,
-            "constant": list(problem.scaling.dropped),
-            "costs": {name: float(alone[g]) for g, name in enumerate(self.groups.names)},
-            "shared_costs": self.options.shared(),
             "refit_at": path.refit_at.tolist(),
-            "n_candidates": path.n_candidates(len(problem.groups)),
+            "n_candidates": n_candidates,
             "n_passes": int(path.n_passes[-1]),
             "notes": self._notes(problem, path),
         }
@@ -235,51 +224,50 @@ class GlmSequenceJob(SequenceJob):
 
     # --- model and evaluation ---
 
-    def _model(self, context: Context) -> Mapping[str, Content]:
-        plan = self._plan(context)
-        problem, design = self._problem(context, plan)
+    def model(self, context: Context, solved: Solved) -> Mapping[str, Content]:
+        """Return the predictor of all prefixes."""
         classes = self._known_classes(context)
         labels = None
         if classes is not None and self.options.family == "softmax":
             labels = class_labels(self.roles.target[0], classes)
-        predictor = glm_predictor(self._paths(context)[self.rule.name], problem, design, labels)
-        return self._model_files(plan, predictor, classes=classes)
+        design = self._design(context, solved.problem)
+        predictor = glm_predictor(solved.path, solved.problem, design, labels)
+        return self.model_files(context, predictor, classes=classes)
 
-    def _evaluate(self, context: Context) -> Mapping[str, Content]:
+    def validate(self, context: Context, solved: Solved) -> None:
+        """Say that folds are not used."""
         if self.inputs.section.folds > 1:
             context.note(
                 "Folds are not used: cross-validating a generalised linear sequence would take as "
                 "many passes again for each. Hold out rows with `data.test` instead."
             )
-        plan = self._plan(context)
-        problem, design = self._problem(context, plan)
-        paths = self._paths(context)
-        weights = np.concatenate([path.weights for path in paths.values()])
-        sums = one_pass(context, self._reader(context, plan, design, judges=True), weights)
-        bounds = np.cumsum([len(path.weights) for path in paths.values()])[:-1]
-        scores: dict[str, list[dict[str, np.ndarray]]] = {}
-        for part in ("train", "test"):
-            parts = _measures(sums, part)
-            split = {measure: np.split(values, bounds) for measure, values in parts.items()}
-            scores[part] = [
-                {measure: values[k] for measure, values in split.items()} for k in range(len(paths))
-            ]
-        curves = {
-            name: _curve(problem, path, test)
-            for (name, path), test in zip(paths.items(), scores["test"], strict=True)
-        }
-        own = curves[self.rule.name]
-        metrics = {
-            part: {
-                **{measure: float(values[-1]) for measure, values in scores[part][0].items()},
-                "n_rows": int(sums[f"{part}/n_rows"]),
-            }
-            if scores[part][0]
+
+    def metrics(
+        self, context: Context, solved: Solved, validated: FoldAnswers | None
+    ) -> dict[str, Any]:
+        """Return the content of ``metrics.json``, by one pass for all models."""
+        design = self._design(context, solved.problem)
+        weights = np.concatenate([path.weights for path in solved.paths.values()])
+        sums = one_pass(context, self._reader(context, design, judges=True), weights)
+        found = {part: _measures(sums, part) for part in ("train", "test")}
+        curves, start = {}, 0
+        for name, path in solved.paths.items():
+            own = slice(start, start + len(path.weights))
+            start = own.stop
+            test = {measure: values[own] for measure, values in found["test"].items()}
+            curves[name] = _curve(solved.problem, path, test)
+        last = len(solved.path.weights) - 1
+        parts = {
+            part: {measure: float(values[last]) for measure, values in measures.items()}
+            | {"n_rows": int(sums[f"{part}/n_rows"])}
+            if measures
             else None
-            for part in ("train", "test")
+            for part, measures in found.items()
         }
-        compare = compared(curves, own, self.options.alpha, Rule("oracle") in self.baselines)
-        return {"metrics.json": {**metrics, "folds": [], **compare}}
+        with_oracle = Rule("oracle") in self.baselines
+        own_curve = curves[self.rule.name]
+        compare = compared(curves, own_curve, self.options.alpha, with_oracle)
+        return {**parts, "folds": [], **compare}
 
 
 def _measures(sums: Sums, part: str) -> dict[str, np.ndarray]:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from distfms.engine.memory import format_bytes
 from distfms.methods import blocks
-from distfms.methods.sequence.job import LEVELS_GUESSED, SequenceJob, with_omp
+from distfms.methods.row_job import LEVELS_GUESSED
+from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.rules import Rule
 from distfms.spec import DataSection
 
@@ -106,7 +107,7 @@ def without_folds(section: DataSection) -> DataSection:
 def searched_rules(job: SequenceJob) -> tuple[Rule, ...]:
     """Rules whose sequences are looked for among all groups, the chosen one first."""
     others = [r for r in job.baselines if r.criterion not in ("oracle", *NOT_IN_BLOCKS)]
-    return with_omp([job.rule, *others])
+    return tuple(dict.fromkeys((job.rule, *others, Rule("omp"))))
 
 
 def too_long(sizes: Sizes) -> str:

@@ -12,11 +12,13 @@ from distfms import FeatureMultiSelector, GroupSequencer
 from distfms.engine import single_threaded_blas
 from distfms.methods.cross_validation import Fold
 from distfms.methods.multiselect import objective
-from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
-from distfms.methods.sequence import tuning as sequences
+from distfms.methods.multiselect.procedure import Rule as SelectionRule
+from distfms.methods.multiselect.procedure import SelectionProcedure
 from distfms.methods.sequence.costs import GroupCosts, SharedCost
-from distfms.methods.sequence.evaluate import FoldTask, Settings
 from distfms.methods.sequence.groups import FeatureGroups
+from distfms.methods.sequence.procedure import MEASURES as SEQUENCE_MEASURES
+from distfms.methods.sequence.procedure import SequenceProcedure
+from distfms.methods.sequence.rules import Rule
 from distfms.report.page import Figure, Table
 from distfms.report.tuning import tuning_section
 from distfms.stats.comoments import CoMoments
@@ -33,71 +35,60 @@ def _one_blas_thread():
 # --- sequences ----------------------------------------------------------------------------------
 
 
-def sequence_fold(seed=0):
+def sequence_fold(seed=0, **changes):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(6, 90))
     X[1] += X[0]
     block = np.vstack([X, X[0] - 2 * X[3] + 0.5 * X[5] + rng.normal(size=90)])
-    task = FoldTask(CoMoments.from_block(block[:, :60]), CoMoments.from_block(block[:, 60:]))
-    settings = Settings(
+    train, held_out = CoMoments.from_block(block[:, :60]), CoMoments.from_block(block[:, 60:])
+    options = {"rules": (Rule("fr"),), "ridge": 1e-3, "max_groups": None, "seed": 0, **changes}
+    procedure = SequenceProcedure(
         feature_names=tuple("abcdef"),
         target_names=("y",),
         groups=FeatureGroups(("p", "q", "r", "s"), ((0, 1), (2,), (3, 4), (5,))),
         costs=GroupCosts(np.array([2.0, 1.0, 3.0, 1.0]), (SharedCost("visit", (0, 2), 1.5),)),
-        ridge=9.0,
-        max_groups=1,
-        seed=0,
+        **options,
     )
-    return settings, task, block
+    return procedure, Fold({"moments": train}, {"moments": held_out}), block
 
 
-def point(**changes):
-    fixed = {"criterion": "fr", "cost_aware": True, "doubling": False, "max_groups": None}
-    return {"ridge": 1e-3, **fixed, **changes}
-
-
-def test_sequences_that_differ_in_their_end_share_a_path():
-    points = [point(max_groups=2), point(ridge=0.1), point(), point(ridge=0.1, max_groups=3)]
-    items, places = sequences.grouped(points)
-    assert [(item.ridge, item.max_groups) for item in items] == [
-        (1e-3, (2, None)), (0.1, (None, 3)),
-    ]  # fmt: skip
-    assert places == [(0, 0), (1, 0), (0, 1), (1, 1)]
-    assert items[0].longest is None
-    assert sequences.grouped([point(max_groups=2), point(max_groups=4)])[0][0].longest == 4
-
-
-@pytest.mark.parametrize("measure", list(sequences.MEASURES))
+@pytest.mark.parametrize("measure", list(SEQUENCE_MEASURES))
 @pytest.mark.parametrize("doubling", [False, True])
-def test_shared_path_is_that_of_each_end(measure, doubling):
-    settings, task, _ = sequence_fold()
+def test_a_path_answers_for_each_end(measure, doubling):
+    rules = (Rule("fr", True, doubling),)
+    procedure, fold, _ = sequence_fold(rules=rules)
     ends = [1, None, 3, 2, 9]
-    points = [point(max_groups=end, doubling=doubling) for end in ends]
-    items, _ = sequences.grouped(points)
-    score = sequences.FoldScores(settings, measure)
-    together = score(task, items[0])
-    alone = [score(task, sequences.grouped([p])[0][0])["values"][0] for p in points]
-    assert together["values"].tolist() == alone
-    assert (together["n_rows"], together["weight"]) == (30, 30.0)
+    together = procedure.tuned_values(fold, ends, measure)
+    alone = [
+        sequence_fold(rules=rules, max_groups=end)[0].tuned_values(fold, [end], measure)[0]
+        for end in ends
+    ]
+    assert together.tolist() == alone
+    assert procedure.size(fold.held_out) == (30, 30.0)
+
+
+def test_procedures_that_differ_in_their_ridge_share_the_matrix_of_a_fold():
+    procedure, fold, _ = sequence_fold()
+    first = procedure.problem_on(fold)
+    second = replace(procedure, ridge=0.5).problem_on(fold)
+    assert second.gram is first.gram
+    assert (first.ridge, second.ridge) == (1e-3, 0.5)
 
 
 def test_measures_by_hand():
-    settings, task, block = sequence_fold()
-    item = sequences.grouped([point(ridge=0.2)])[0][0]
-    path = replace(settings, ridge=0.2, max_groups=None).path(
-        item.rule, replace(settings, ridge=0.2).problem(task.train)
-    )
+    procedure, fold, block = sequence_fold(ridge=0.2)
+    path = procedure.search(procedure.problem_on(fold), Rule("fr"))
     X, y = block[:6, :60].T, block[6, :60]
     mean, scale, level, spread = X.mean(0), X.std(0), y.mean(), y.std()
     Z, z = (X - mean) / scale, (y - level) / spread
     Z_out, z_out = (block[:6, 60:].T - mean) / scale, (block[6, 60:] - level) / spread
     spent, explained, chosen, paid = [0.0], [0.0], [], False
     for k, name in enumerate(path.groups):
-        group = settings.groups.names.index(name)
-        chosen += settings.groups.columns[group]
+        group = procedure.groups.names.index(name)
+        chosen += procedure.groups.columns[group]
         shares = group in (0, 2) and not paid
         paid = paid or group in (0, 2)
-        spent.append(spent[-1] + settings.costs.own[group] + 1.5 * shares)
+        spent.append(spent[-1] + procedure.costs.own[group] + 1.5 * shares)
         A = Z[:, chosen]
         w = np.linalg.solve(A.T @ A / 60 + 0.2 * np.eye(len(chosen)), A.T @ z / 60)
         error = z_out - Z_out[:, chosen] @ w
@@ -105,23 +96,33 @@ def test_measures_by_hand():
         last = (error**2).mean() * spread**2
         assert k < 4
     area = np.trapezoid(explained, spent) / 8.5
-    for measure, literal in (
-        ("timeliness", area), ("explained_variance", explained[-1]), ("mse", last),
-    ):  # fmt: skip
-        found = sequences.FoldScores(settings, measure)(task, item)["values"]
-        assert found == pytest.approx([literal], rel=1e-9)
+    literal = {"timeliness": area, "explained_variance": explained[-1], "mse": last}
+    for measure, value in literal.items():
+        assert procedure.tuned_values(fold, [None], measure) == pytest.approx([value], rel=1e-9)
+    found = procedure.evaluate(fold, Rule("fr"), path.curve_cost)
+    np.testing.assert_allclose(found["explained_variance"], explained, rtol=1e-9, atol=1e-12)
+    assert found["whole/mse"] == pytest.approx(last, rel=1e-9)
 
 
 def test_a_sequence_that_ends_early_stays_where_it_is():
-    settings, task, _ = sequence_fold()
-    score = sequences.FoldScores(settings, "timeliness")
-    items, _ = sequences.grouped([point(max_groups=1)])
-    short = score(task, items[0])["values"][0]
-    whole = replace(settings, max_groups=None)
-    path = whole.path(items[0].rule, replace(whole, ridge=1e-3).problem(task.train))
-    value = path.held_out(task.held_out).explained_variance[1]
+    procedure, fold, _ = sequence_fold()
+    (short,) = procedure.tuned_values(fold, [1], "timeliness")
+    path = procedure.search(procedure.problem_on(fold), Rule("fr"))
+    value = path.held_out(fold.held_out["moments"]).explained_variance[1]
     first = path.curve_cost[1]
     assert short == pytest.approx((first * value / 2 + (8.5 - first) * value) / 8.5)
+
+
+def test_stored_paths_come_back_in_the_order_of_the_rules():
+    procedure, fold, _ = sequence_fold(rules=(Rule("omp", False), Rule("fr"), Rule("random")))
+    problem = procedure.problem(fold.train)
+    paths = {rule.name: procedure.search(problem, rule) for rule in procedure.rules}
+    arrays = procedure.store(problem, paths)
+    _, again = procedure.restore(fold.train, dict(sorted(arrays.items())))
+    assert list(again) == list(paths)
+    for name, path in again.items():
+        np.testing.assert_array_equal(path.curve_value, paths[name].curve_value)
+        assert path.groups == paths[name].groups
 
 
 # --- selections ---------------------------------------------------------------------------------
@@ -148,13 +149,17 @@ def selection_fold(costs, seed=0, **changes):
 @pytest.mark.parametrize("refined", [False, True])
 @pytest.mark.parametrize("algorithm", ["full", "scoring"])
 def test_budgets_together_are_budgets_alone(costs, refined, algorithm):
-    procedure, fold = selection_fold(costs, refine=refined, rules=(Rule(algorithm),), ridge=0.01)
+    procedure, fold = selection_fold(
+        costs, refine=refined, rules=(SelectionRule(algorithm),), ridge=0.01
+    )
     budgets = (3.0, 12.0, 7.0, 5.5)
     largest = replace(procedure, budget=12.0)
     together = largest.tuned_values(fold, budgets, "projected_loss")
     for budget, found in zip(budgets, together, strict=True):
         # The cross-validation of a job with this budget.
-        alone = replace(procedure, budget=budget).evaluate(fold, Rule(algorithm), np.zeros(0))
+        alone = replace(procedure, budget=budget).evaluate(
+            fold, SelectionRule(algorithm), np.zeros(0)
+        )
         assert found == pytest.approx(alone["selected"][0], rel=1e-12)
     assert largest.size(fold.held_out) == (40, 40.0)
 
@@ -169,7 +174,7 @@ def test_a_fold_makes_its_problem_once_for_every_point(monkeypatch, without):
         sample = JudgmentStatistics.from_block(ragged, rng.normal(size=50))
         fold = Fold({"judgments": sample}, fold.held_out)
     points = [
-        replace(procedure, rules=(Rule(a),), criterion=c, psd=p, ridge=r)
+        replace(procedure, rules=(SelectionRule(a),), criterion=c, psd=p, ridge=r)
         for a in ("full", "scoring") for c in ("gain", "gain_per_cost")
         for p in ("nearest", "none") for r in (0.0, 0.5)
     ]  # fmt: skip
