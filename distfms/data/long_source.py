@@ -14,8 +14,8 @@ import numpy as np
 from distfms.data.columns import as_floats, number_view
 from distfms.data.storage import StoredFile, list_files
 from distfms.engine.remote import os_error
-from distfms.engine.storage import open_stream
-from distfms.engine.storage_errors import storage_error
+from distfms.engine.storage import file_entry, open_stream
+from distfms.engine.storage_errors import reading, storage_error
 from distfms.errors import DataError, DistfmsError, nearest
 
 if TYPE_CHECKING:
@@ -104,6 +104,24 @@ class TableFile:
                 source = pq.ParquetFile(handle).iter_batches(batch_rows, columns=list(columns))
             for batch in source:
                 yield pa.Table.from_batches([batch]).select(columns)
+
+    def require_unchanged(self) -> None:
+        """Refuse a file that is not the one that was listed.
+
+        Raises
+        ------
+        DataError
+        """
+        with reading(self.stored.place):
+            entry = file_entry(self.stored.place)
+        if entry is None or (entry.n_bytes, entry.stamp) != (
+            self.stored.n_bytes,
+            self.stored.stamp,
+        ):
+            raise DataError(
+                f"The file {self.path} changed while it was converted: convert it again once "
+                "nothing writes to it."
+            )
 
     def _csv_batches(
         self, handle: Any, columns: Sequence[str], types: dict[str, pa.DataType], batch_rows: int
@@ -223,6 +241,7 @@ class LongSource:
             for table in file.batches(list(roles.values()), types, batch_rows):
                 yield self._checked(table.rename_columns(list(roles)), file.path, first_row)
                 first_row += table.num_rows
+            file.require_unchanged()
 
     def _checked(self, rows: pa.Table, path: str, first_row: int) -> pa.Table:
         import pyarrow as pa

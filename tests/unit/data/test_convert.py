@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distfms.data.convert import ConversionReport, convert_long_judgments
+from distfms.data.sorted_runs import SortedRuns
 from distfms.errors import DataError
 from tests.reference.long_form import pivot
 
@@ -244,6 +245,22 @@ def test_missing_values_are_left_out_and_counted(tmp_path: Path) -> None:
     report = convert_long_judgments(source, tmp_path / "out", **ROLES)
     assert wide(tmp_path / "out") == [{"thing": 1, "a": [2.0]}]
     assert (report.n_rows, report.n_without_value, report.n_objects) == (3, 2, 1)
+
+
+def test_a_file_that_changes_while_it_is_converted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_long(tmp_path / "long.parquet", FINE)
+    add = SortedRuns.add
+
+    def add_and_replace(runs: SortedRuns, rows: pa.Table) -> None:
+        add(runs, rows)
+        write_long(source, [*FINE, *FINE])
+
+    monkeypatch.setattr(SortedRuns, "add", add_and_replace)
+    with pytest.raises(DataError, match=r"long\.parquet changed while it was converted"):
+        convert_long_judgments(source, tmp_path / "out", **ROLES)
+    assert [path.name for path in tmp_path.iterdir()] == ["long.parquet"]
 
 
 def test_dictionary_and_boolean_columns(tmp_path: Path) -> None:
