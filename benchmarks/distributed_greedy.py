@@ -32,8 +32,9 @@ from typing import Any
 
 import numpy as np
 
+from distfms.engine.base import ActorPool
 from distfms.engine.blas import single_threaded_blas
-from distfms.engine.pools import ActorPool, make_pool
+from distfms.engine.open import make_pool
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.objective import Problem
 from distfms.methods.multiselect.slab import AttributeSlab

@@ -41,8 +41,7 @@ from distfms.data.dataset import ParquetDataset, open_dataset
 from distfms.data.roles import resolve_roles
 from distfms.data.synthetic import generate
 from distfms.engine import Executor, LocalExecutor, Unit, make_pool, map_reduce
-from distfms.engine.batches import batch_size
-from distfms.engine.graph import UnitRunner, build_graph
+from distfms.engine.graph import UnitRunner, batch_size, build_graph
 from distfms.engine.retry import RetryPolicy
 from distfms.stats.comoments import CoMoments
 

@@ -29,8 +29,9 @@ from typing import Any
 
 import numpy as np
 
+from distfms.engine.base import ActorPool
 from distfms.engine.blas import single_threaded_blas
-from distfms.engine.pools import ActorPool, make_pool
+from distfms.engine.open import make_pool
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.cross_validation import FoldWork, evaluate_on_folds
 from distfms.methods.sequence.costs import GroupCosts

@@ -195,8 +195,9 @@ class EngineSection(Section):
     retries: Annotated[int, Field(ge=0, le=100)] = 2
     """How often a task that failed for a passing reason is tried again."""
     timeout_s: Annotated[float, Field(gt=0)] | None = None
-    """A task or an actor's step that takes longer is taken for hung: its process is ended and the
-    work is done again. Not for threads, which cannot be ended. By default never.
+    """An attempt at a partition, or an actor's step, that takes longer is taken for hung and done
+    again: the attempt is left behind, as its process may hold other work; the actor is ended. By
+    default never.
     """
     cache: bool = True
     """Keep partial statistics on disk, so that a later job reads only partitions it has not seen.

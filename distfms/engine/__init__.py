@@ -5,13 +5,14 @@ and Ray clusters, pools of actors that hold state, the cache of partial results,
 memory projection. Importing it loads neither dask nor ray.
 """
 
+from distfms.engine.base import ActorPool, Executor, PoolCounts
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.cache import PartialCache
-from distfms.engine.executors import Executor, LocalExecutor, make_executor
 from distfms.engine.graph import Unit
+from distfms.engine.local import LocalExecutor
 from distfms.engine.mapreduce import Reduction, map_reduce
 from distfms.engine.memory import MemoryProjection, available_bytes, project, require
-from distfms.engine.pools import ActorPool, PoolCounts, Snapshots, make_pool
+from distfms.engine.open import make_executor, make_pool
 from distfms.engine.retry import RetryPolicy
 
 __all__ = [
@@ -23,7 +24,6 @@ __all__ = [
     "PoolCounts",
     "Reduction",
     "RetryPolicy",
-    "Snapshots",
     "Unit",
     "available_bytes",
     "make_executor",

@@ -1,22 +1,28 @@
-"""The explicit Dask graph of a map-reduce, and what its tasks do where they run."""
+"""The Dask graph of a map-reduce, and what its tasks do where they run."""
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from distfms.engine.blas import limit_blas_threads
 from distfms.engine.cache import PartialCache
-from distfms.engine.deadline import deadline
 from distfms.engine.retry import RetryPolicy, call_with_retry
 
 T = TypeVar("T")
 
-# How long a task may keep the reports of its units to itself.
-_ANNOUNCE_S = 0.3
+#: Units of one task at most. More would hold more values and lose more with a worker, and what a
+#: task costs is by then a small share of what it does.
+MOST_UNITS = 32
+
+#: Tasks for each worker, at least: workers wait for one another at the end for half a task each.
+TASKS_PER_WORKER = 8
+
+#: Workers that one driver keeps busy with single units. It spends about a millisecond on each
+#: task of a unit, which takes a worker some 60 ms.
+WORKERS_PER_DRIVER = 32
 
 
 @dataclass(frozen=True)
@@ -76,10 +82,7 @@ class Account:
 
 @dataclass(frozen=True)
 class UnitReport:
-    """News from a task: the unit with this index is done.
-
-    A unit may be reported more than once, when a lost worker made it run again.
-    """
+    """The unit with this index is done; more than once where a lost worker made it run again."""
 
     index: int
     account: Account
@@ -87,29 +90,28 @@ class UnitReport:
 
 @dataclass(frozen=True)
 class WorkerLoss:
-    """News from an executor: worker processes died and their work is done again."""
+    """Worker processes died and their work is done again."""
 
     n_losses: int
 
 
-Notice = UnitReport | WorkerLoss
-Watch = Callable[[Notice], None]
-Announce = Callable[[tuple[UnitReport, ...]], None]
+Watch = Callable[[UnitReport | WorkerLoss], None]
 
 
 @dataclass(frozen=True)
 class Partial(Generic[T]):
-    """A value of the merge tree with its account; ``reports`` are those of a task's own units."""
+    """A value of the merge tree with its account; ``reports`` are those of a leaf's units."""
 
     value: T
     account: Account
     reports: tuple[UnitReport, ...] = ()
 
 
+@dataclass(frozen=True)
 class UnitRunner(Generic[T]):
-    """What every leaf of one graph has in common; travels once to each worker.
+    """What every leaf of one graph has in common; travels once to each worker of a cluster.
 
-    Parameters
+    Attributes
     ----------
     map_fn : callable
         Payload → value. Picklable (cloudpickle) when workers are other processes.
@@ -119,28 +121,15 @@ class UnitRunner(Generic[T]):
         Looked up before and written after computing.
     retry : RetryPolicy
         Rules for transient failures of ``map_fn``.
-    announce : callable or None
-        Called with the reports of units where the task runs: with all of a batch at its end, and
-        now and then before when it takes long.
     limit_blas : bool
         Whether tasks run in worker processes whose BLAS is to be held at one thread.
     """
 
-    def __init__(
-        self,
-        map_fn: Callable[[Any], T],
-        merge_fn: Callable[[T, T], T],
-        cache: PartialCache[T] | None,
-        retry: RetryPolicy,
-        announce: Announce | None,
-        limit_blas: bool,
-    ) -> None:
-        self.map_fn = map_fn
-        self.merge_fn = merge_fn
-        self.cache = cache
-        self.retry = retry
-        self.announce = announce
-        self.limit_blas = limit_blas
+    map_fn: Callable[[Any], T]
+    merge_fn: Callable[[T, T], T]
+    cache: PartialCache[T] | None
+    retry: RetryPolicy
+    limit_blas: bool
 
     def run(self, first: int, units: Sequence[Unit]) -> Partial[T]:
         """Load or compute the units from index ``first`` on and merge them along the tree.
@@ -150,26 +139,17 @@ class UnitRunner(Generic[T]):
         """
         if self.limit_blas:
             limit_blas_threads()
-        mail = _Mail(self.announce)
+        reports: list[UnitReport] = []
         done: list[Partial[T]] = []
-        try:
-            for n, unit in enumerate(units, 1):
-                done.append(self._run_one(first + n - 1, unit, mail))
-                # As a binary counter carries: one merge for each full subtree that n completes.
-                for _ in range((n & -n).bit_length() - 1):
-                    self._merge_last(done)
-        finally:
-            mail.send()
+        for n, unit in enumerate(units, 1):
+            done.append(Partial(*self._obtain(unit)))
+            reports.append(UnitReport(first + n - 1, done[-1].account))
+            # As a binary counter carries: one merge for each full subtree that n completes.
+            for _ in range((n & -n).bit_length() - 1):
+                self._merge_last(done)
         while len(done) > 1:
             self._merge_last(done)
-        return Partial(done[0].value, done[0].account, tuple(mail.reports))
-
-    def _run_one(self, index: int, unit: Unit, mail: _Mail) -> Partial[T]:
-        # Only processes that the executor can replace may be ended.
-        with deadline(self.retry.timeout_s if self.limit_blas else None):
-            value, account = self._obtain(unit)
-        mail.add(UnitReport(index, account))
-        return Partial(value, account)
+        return Partial(done[0].value, done[0].account, tuple(reports))
 
     def _merge_last(self, done: list[Partial[T]]) -> None:
         right, left = done.pop(), done.pop()
@@ -205,67 +185,64 @@ class UnitRunner(Generic[T]):
         return ""
 
 
-class _Mail:
-    """Reports of a task's units; sends what is new at the end, and while a long task goes on."""
-
-    def __init__(self, announce: Announce | None) -> None:
-        self._announce = announce
-        self._n_sent = 0
-        self._sent_s = time.monotonic()
-        self.reports: list[UnitReport] = []
-
-    def add(self, report: UnitReport) -> None:
-        """Take the report of a unit."""
-        self.reports.append(report)
-        if time.monotonic() - self._sent_s > _ANNOUNCE_S:
-            self.send()
-
-    def send(self) -> None:
-        """Announce what has not been announced."""
-        if self._announce is not None and len(self.reports) > self._n_sent:
-            self._announce(tuple(self.reports[self._n_sent :]))
-        self._n_sent, self._sent_s = len(self.reports), time.monotonic()
-
-
 # The tasks are classes, not closures or dataclasses: they pickle by reference to this module, and
 # Dask takes them for opaque (it would look for graph keys inside tuples, dicts and dataclasses).
 
 
-class _Constant:
-    """Task without arguments that gives a value."""
+class _Shared:
+    """Task without arguments that returns the runner."""
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    def __init__(self, runner: UnitRunner[Any]) -> None:
+        self.runner = runner
 
-    def __call__(self) -> Any:
-        return self.value
+    def __call__(self) -> UnitRunner[Any]:
+        return self.runner
 
 
 class _Leaf:
     """Task that turns the shared runner into the partial of a run of units."""
 
     def __init__(self, first: int, units: tuple[Unit, ...]) -> None:
-        self.unit_indices = range(first, first + len(units))  # so executors know a unit's task
+        self.first = first
         self.units = units
 
     def __call__(self, runner: UnitRunner[Any]) -> Partial[Any]:
-        return runner.run(self.unit_indices.start, self.units)
+        return runner.run(self.first, self.units)
 
 
 class _Merge:
     """Task that merges two neighbouring partials, the earlier one first."""
 
-    def __init__(self, merge_fn: Callable[[Any, Any], Any], limit_blas: bool) -> None:
-        self.merge_fn = merge_fn
-        self.limit_blas = limit_blas
+    def __init__(self, runner: UnitRunner[Any]) -> None:
+        self.merge_fn = runner.merge_fn
+        self.limit_blas = runner.limit_blas
 
-    def __call__(self, left: Partial[Any], right: Partial[Any]) -> Partial[Any]:
+    def __call__(self, left: Partial[Any], right: Partial[Any], *_: Any) -> Partial[Any]:
         if self.limit_blas:
             limit_blas_threads()
         return Partial(self.merge_fn(left.value, right.value), left.account + right.account)
 
 
-def build_graph(units: Sequence[Unit], runner: UnitRunner[Any], batch: int = 1) -> Any:
+@dataclass(frozen=True)
+class Graph:
+    """A map-reduce as Dask's schedulers take it, to be run without optimisation.
+
+    Attributes
+    ----------
+    tasks : dict
+        Key → (function, keys of its arguments), each task after those it needs, depth first.
+    root : hashable
+        Key of the whole, a `Partial`.
+    leaves : tuple of hashable
+        Keys of the tasks that do units, in order; their values bring reports.
+    """
+
+    tasks: dict[Hashable, tuple[Any, ...]]
+    root: Hashable
+    leaves: tuple[Hashable, ...]
+
+
+def build_graph(units: Sequence[Unit], runner: UnitRunner[Any], batch: int = 1) -> Graph:
     """Build the graph of a map-reduce with a fixed merge tree.
 
     Node (level, j) of the tree covers the units ``[j·2^level, (j+1)·2^level)``; a node whose
@@ -280,12 +257,7 @@ def build_graph(units: Sequence[Unit], runner: UnitRunner[Any], batch: int = 1) 
     runner : UnitRunner
         What the leaves share.
     batch : int
-        Units of one task, a power of two; see :func:`distfms.engine.batches.batch_size`.
-
-    Returns
-    -------
-    dask.delayed.Delayed
-        The root, a Partial. It must be run without graph optimisation.
+        Units of one task, a power of two; see `batch_size`.
 
     Notes
     -----
@@ -298,33 +270,68 @@ def build_graph(units: Sequence[Unit], runner: UnitRunner[Any], batch: int = 1) 
     tasks ahead and copies values between workers. A running batch of ``b`` units holds up to
     ``log2(b) + 2``.
     """
-    from dask.delayed import Delayed
-
     token = uuid.uuid4().hex  # a cluster takes equal keys for equal results
     n = len(units)
     shared = f"distfms-runner-{token}"
-    # Tuples, a form of graph that Dask documents; an object for each task would take much more.
-    graph: dict[Any, tuple[Any, ...]] = {shared: (_Constant(runner),)}
-    merge = _Merge(runner.merge_fn, runner.limit_blas)
+    tasks: dict[Hashable, tuple[Any, ...]] = {shared: (_Shared(runner),)}
+    merge = _Merge(runner)
     pending: list[tuple[int, int, Any]] = []  # level, first unit and key of nodes without parent
+    leaves = []
 
     def join() -> None:
         right, (level, first, left) = pending.pop()[2], pending.pop()
         key = (f"distfms-merge-{token}", level + 1, _descending(n - first))
-        graph[key] = (merge, left, right)
+        tasks[key] = (merge, left, right)
         pending.append((level + 1, first, key))
 
     for first in range(0, n, batch):
         key = (f"distfms-unit-{token}", _descending(n - first))
-        graph[key] = (_Leaf(first, tuple(units[first : first + batch])), shared)
+        tasks[key] = (_Leaf(first, tuple(units[first : first + batch])), shared)
+        leaves.append(key)
         pending.append((0, first, key))
         while len(pending) > 1 and pending[-1][0] == pending[-2][0]:
             join()
     while len(pending) > 1:
         join()
-    return Delayed(pending[0][2], graph)
+    return Graph(tasks, pending[0][2], tuple(leaves))
 
 
 def _descending(remaining: int) -> str:
     """Write a number so that text order is number order."""
     return f"{remaining:012d}"
+
+
+def batch_size(
+    n_units: int, workers: int, *, coarse: int = 1, unit_bytes: int = 0, value_bytes: int = 0
+) -> int:
+    """Return the number of units that one task does, so that a run of them is a subtree.
+
+    Parameters
+    ----------
+    n_units : int
+        At least 1.
+    workers : int
+        Tasks at the same time, at least 1.
+    coarse : int
+        How many times as many tasks to leave for each worker: for executors that start a task at
+        little cost, which batches help less.
+    unit_bytes, value_bytes : int
+        What reading one unit and holding one value takes. The log2 values that a batch holds
+        together take no more than a unit: where values are larger, so is the work on a unit,
+        and batches gain nothing. 0 for a value of no size.
+
+    Returns
+    -------
+    int
+        A power of two, at most MOST_UNITS. With less than 16 units for each of less than 64
+        workers it is 1, so that what is lost with a worker, shown and waited for is one unit.
+        More workers would wait for the driver rather than for one another; they get larger
+        batches, as long as there is one for each.
+    """
+    most = MOST_UNITS
+    if value_bytes:
+        most = min(most, 1 << min(unit_bytes // value_bytes, most))
+    balanced = n_units // (workers * coarse * TASKS_PER_WORKER)
+    served = min(workers // (WORKERS_PER_DRIVER * coarse), n_units // workers)
+    largest = max(1, balanced, served)
+    return min(most, 1 << (largest.bit_length() - 1))

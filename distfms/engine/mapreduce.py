@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from distfms.engine.batches import batch_size
+from distfms.engine.base import EventHandler, Executor, ignore
 from distfms.engine.cache import PartialCache
-from distfms.engine.executors import Executor
-from distfms.engine.graph import Account, Notice, Partial, Unit, UnitReport, UnitRunner, build_graph
+from distfms.engine.graph import (
+    Account,
+    Partial,
+    Unit,
+    UnitReport,
+    UnitRunner,
+    WorkerLoss,
+    batch_size,
+    build_graph,
+)
 from distfms.engine.retry import RetryPolicy
 from distfms.errors import DataError, EngineError
 
 T = TypeVar("T")
-
-EventHandler = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -52,14 +58,14 @@ def map_reduce(
     *,
     cache: PartialCache[T] | None = None,
     retry: RetryPolicy | None = None,
-    on_event: EventHandler | None = None,
+    on_event: EventHandler = ignore,
     value_bytes: int = 0,
 ) -> Reduction[T]:
     """Map every unit and merge the results along a fixed binary tree.
 
     The value depends on the units and the functions only: not on the executor, its number of
     workers, retries, or what was cached. Where there are many units for each worker, a task does
-    several (see :func:`distfms.engine.batches.batch_size`). They are still cached, retried and
+    several (see :func:`distfms.engine.graph.batch_size`). They are still cached, retried and
     reported one by one; a worker that is lost takes the batch with it, of which units that are in
     the cache by then are not computed again.
 
@@ -69,7 +75,7 @@ def map_reduce(
         At least one, in merging order.
     map_fn : callable
         ``payload → value``. Picklable when the executor's workers are other processes; travels
-        once to each worker of a Dask cluster, with each task to local processes and Ray.
+        once to each worker of a cluster, with each task to local processes.
     merge_fn : callable
         ``(earlier, later) → value``; must not change its arguments.
     executor : Executor
@@ -77,13 +83,13 @@ def map_reduce(
     cache : PartialCache, optional
         Values of single units; read and written by the tasks, where they run.
     retry : RetryPolicy, optional
-        Rules for transient failures of a unit and for lost local worker processes.
+        Rules for transient failures of a unit and for lost worker processes.
     on_event : callable, optional
         Called in the calling thread with dicts: ``{"event": "pass_started", "total"}``;
         for each unit ``{"event": "unit", "index", "key", "from_cache", "done", "total",
-        "cached", "bytes"}`` (counts so far; order as units finish); ``{"event": "retry", "key",
-        "n_retries"}``; ``{"event": "cache_corrupt", "key"}``; at most one ``{"event":
-        "cache_unwritable", "error"}``; ``{"event": "worker_lost", "n_losses"}``; and
+        "cached", "bytes"}`` (counts so far; when its task is done, in any order); ``{"event":
+        "retry", "key", "n_retries"}``; ``{"event": "cache_corrupt", "key"}``; at most one
+        ``{"event": "cache_unwritable", "error"}``; ``{"event": "worker_lost", "n_losses"}``; and
         ``{"event": "pass_finished", "total", "computed", "cached", "bytes"}``.
     value_bytes : int
         What a value takes, where that is known; bounds the units of a task.
@@ -107,8 +113,8 @@ def map_reduce(
     if not units:
         raise DataError("There is nothing to compute: the data set has no partitions.")
     retry = retry or RetryPolicy()
-    tally = _Tally(units, on_event or _ignore)
-    runner = UnitRunner(map_fn, merge_fn, cache, retry, executor.announce, executor.limit_blas)
+    tally = _Tally(units, on_event)
+    runner = UnitRunner(map_fn, merge_fn, cache, retry, executor.limit_blas)
     size = batch_size(
         len(units),
         executor.workers,
@@ -116,7 +122,7 @@ def map_reduce(
         unit_bytes=max(unit.n_bytes for unit in units),
         value_bytes=value_bytes,
     )
-    tally.emit(event="pass_started", total=len(units))
+    on_event({"event": "pass_started", "total": len(units)})
     root: Partial[T] = executor.compute(
         build_graph(units, runner, size), watch=tally.notice, retry=retry
     )
@@ -137,12 +143,8 @@ def map_reduce(
     )
 
 
-def _ignore(event: Mapping[str, Any]) -> None:
-    """Take an event and do nothing."""
-
-
 class _Tally:
-    """Turns notices, possibly repeated, into events with running counts."""
+    """Turns news, possibly repeated, into events with running counts."""
 
     def __init__(self, units: Sequence[Unit], on_event: EventHandler) -> None:
         self._units = units
@@ -151,14 +153,10 @@ class _Tally:
         self._sum = Account()
         self._told_unwritable = False
 
-    def emit(self, **event: Any) -> None:
-        """Hand on one event."""
-        self._on_event(event)
-
-    def notice(self, notice: Notice) -> None:
+    def notice(self, notice: UnitReport | WorkerLoss) -> None:
         """Take news from the executor."""
-        if not isinstance(notice, UnitReport):
-            self.emit(event="worker_lost", n_losses=notice.n_losses)
+        if isinstance(notice, WorkerLoss):
+            self._on_event({"event": "worker_lost", "n_losses": notice.n_losses})
         elif notice.index not in self._seen:
             self._seen.add(notice.index)
             self._unit(self._units[notice.index], notice)
@@ -166,34 +164,38 @@ class _Tally:
     def finish(self, account: Account) -> None:
         """Tell the exact counts, and a cache failure whose report was lost."""
         self._unwritable(account.cache_error)
-        self.emit(
-            event="pass_finished",
-            total=len(self._units),
-            computed=account.n_computed,
-            cached=account.n_cached,
-            bytes=account.bytes_read,
+        self._on_event(
+            {
+                "event": "pass_finished",
+                "total": len(self._units),
+                "computed": account.n_computed,
+                "cached": account.n_cached,
+                "bytes": account.bytes_read,
+            }
         )
 
     def _unit(self, unit: Unit, report: UnitReport) -> None:
         account = report.account
         self._sum = self._sum + account
         if account.n_retries:
-            self.emit(event="retry", key=unit.key, n_retries=account.n_retries)
+            self._on_event({"event": "retry", "key": unit.key, "n_retries": account.n_retries})
         if account.n_corrupt:
-            self.emit(event="cache_corrupt", key=unit.key)
+            self._on_event({"event": "cache_corrupt", "key": unit.key})
         self._unwritable(account.cache_error)
-        self.emit(
-            event="unit",
-            index=report.index,
-            key=unit.key,
-            from_cache=bool(account.n_cached),
-            done=len(self._seen),
-            total=len(self._units),
-            cached=self._sum.n_cached,
-            bytes=self._sum.bytes_read,
+        self._on_event(
+            {
+                "event": "unit",
+                "index": report.index,
+                "key": unit.key,
+                "from_cache": bool(account.n_cached),
+                "done": len(self._seen),
+                "total": len(self._units),
+                "cached": self._sum.n_cached,
+                "bytes": self._sum.bytes_read,
+            }
         )
 
     def _unwritable(self, error: str) -> None:
         if error and not self._told_unwritable:
             self._told_unwritable = True
-            self.emit(event="cache_unwritable", error=error)
+            self._on_event({"event": "cache_unwritable", "error": error})

@@ -167,6 +167,39 @@ def available_bytes(root: str | Path = "/") -> int | None:
     return max(0, min(known)) if known else None
 
 
+def require_room(needed: int, available: int | None, where: str, who: str = "one actor") -> None:
+    """Raise SpecError, with the numbers, for actors that do not fit."""
+    if available is not None and needed > available:
+        raise SpecError(
+            f"The state of {who} takes about {format_bytes(needed)} and {where} has "
+            f"{format_bytes(available)} of memory for it. Cut the work into more and smaller "
+            "blocks, use fewer actors on one machine, or machines with more memory."
+        )
+
+
+def n_processors(root: str | Path = "/") -> int:
+    """Return the number of processors this process may keep busy.
+
+    Those it may run on, but no more than the control groups (version 1 and 2, with their parents)
+    grant it time for. ``root`` replaces ``/`` as the parent of ``proc`` and ``sys`` in tests.
+    """
+    base = Path(root)
+    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for folder in _with_parents(base / "sys/fs/cgroup", _own_cgroup(base, controller="")):
+        n = _granted(n, *(_read(folder / "cpu.max") or "").split()[:2])
+    for folder in _with_parents(base / "sys/fs/cgroup/cpu", _own_cgroup(base, controller="cpu")):
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        n = _granted(n, *((_read(folder / name) or "").strip() for name in names))
+    return n
+
+
+def _granted(n: int, quota: str = "", period: str = "") -> int:
+    """Return ``n``, or what a quota leaves of it; for none there is ``max`` or -1."""
+    if not (quota.isdigit() and period.isdigit() and int(period)):
+        return n
+    return max(1, min(n, math.ceil(int(quota) / int(period))))
+
+
 def counted(n: int, noun: str) -> str:
     """Write a number of things, such as ``1 file`` or ``1,200 files``."""
     return f"{n:,} {noun}{'' if n == 1 else 's'}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor
+from concurrent.futures import BrokenExecutor, Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,19 +22,11 @@ _PERMANENT = (
 
 
 def is_transient(error: BaseException) -> bool:
-    """Say whether the same call may succeed when it is made again.
+    """Return whether the same call may succeed when it is made again.
 
-    Parameters
-    ----------
-    error : BaseException
-        What a task raised.
-
-    Returns
-    -------
-    bool
-        True for the OSError family (network, storage, timeouts) except what cannot change by
-        itself (a missing file, missing permission), and for a killed worker. False for every
-        error distfms raises on purpose (bad data stay bad) and for programming errors.
+    True for the OSError family (network, storage, timeouts) except what cannot change by itself
+    (a missing file, missing permission), and for a killed worker. False for every error distfms
+    raises on purpose (bad data stay bad) and for programming errors.
     """
     if isinstance(error, (*_PERMANENT, DistfmsError)):
         return False
@@ -55,8 +48,8 @@ class RetryPolicy:
     max_delay_s : float
         No delay is longer than this.
     timeout_s : float or None
-        An attempt that takes longer is taken for hung: worker processes are ended, which counts
-        as one failure. Threads cannot be ended.
+        Longest time of one attempt. One that takes longer is left behind as a failure that is
+        worth another attempt; its thread cannot be ended and stays as long as its process.
     """
 
     attempts: int = 3
@@ -72,23 +65,12 @@ class RetryPolicy:
             raise ValueError(f"not a retry policy: {self!r}")
 
     def delay_s(self, failures: int) -> float:
-        """Give the seconds to wait after the given number of failures.
-
-        Parameters
-        ----------
-        failures : int
-            Failed attempts so far, at least 1.
-
-        Returns
-        -------
-        float
-            ``min(max_delay_s, first_delay_s · factor^(failures − 1))``.
-        """
+        """Return the seconds to wait after ``failures`` failures, of which there is at least 1."""
         # The exponent is capped so that no number of failures overflows a float.
         return min(self.max_delay_s, self.first_delay_s * self.factor ** min(failures - 1, 60))
 
     def another(self, error: BaseException, failures: int) -> bool:
-        """Say whether to try again after ``failures`` failures, the last of them ``error``."""
+        """Return whether to try again after ``failures`` failures, the last of them ``error``."""
         return failures < self.attempts and is_transient(error)
 
 
@@ -132,7 +114,7 @@ def call_with_retry(
     failures = 0
     while True:
         try:
-            return fn(*args), failures
+            return _in_time(policy.timeout_s, fn, args), failures
         except Exception as error:
             failures += 1
             if not is_transient(error):
@@ -140,6 +122,30 @@ def call_with_retry(
             if not policy.another(error, failures):
                 raise EngineError(_exhausted(what, error, failures)) from error
         sleep(policy.delay_s(failures))
+
+
+def _in_time(limit_s: float | None, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Call in a thread that is left behind when it takes too long.
+
+    Its process may not be ended: on a cluster it may hold other people's work.
+    """
+    if limit_s is None:
+        return fn(*args)
+    result: Future[Any] = Future()
+
+    def call() -> None:
+        try:
+            result.set_result(fn(*args))
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=call, name="distfms-attempt", daemon=True).start()
+    try:
+        return result.result(limit_s)
+    except TimeoutError:
+        if result.done():
+            raise
+        raise TimeoutError(f"it took longer than {limit_s:g} s") from None
 
 
 def _exhausted(what: str, error: Exception, failures: int) -> str:

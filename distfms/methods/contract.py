@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 import numpy as np
 
 from distfms.data.dataset import ParquetDataset, Partition
-from distfms.engine.pools import ActorPool
+from distfms.engine.base import ActorPool
 from distfms.engine.storage import Location
 from distfms.errors import SpecError
 from distfms.spec import DataSection, Section

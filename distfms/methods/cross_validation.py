@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from distfms.engine.pools import ActorPool
+from distfms.engine.base import ActorPool
 from distfms.engine.storage import Location, absolute, open_binary
 from distfms.errors import EngineError
 from distfms.methods.contract import Answer, Context, FoldAnswers

@@ -24,8 +24,8 @@ from distfms.data.batches import ColumnPlan
 from distfms.data.categories import Categories, scan_categories
 from distfms.data.dataset import MAX_BYTES, MAX_ROWS, Partition, TableReader, open_dataset
 from distfms.data.roles import require_columns
-from distfms.engine.executors import LocalExecutor
 from distfms.engine.graph import Unit
+from distfms.engine.local import LocalExecutor
 from distfms.engine.mapreduce import map_reduce
 from distfms.errors import DataError, nearest
 from distfms.methods.passes import keeps_rows

@@ -9,24 +9,21 @@ item and the fold only.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from distfms.engine.pools import ActorPool, Snapshots
+from distfms.engine.base import ActorPool
 from distfms.engine.storage import Location, absolute, open_binary
 from distfms.errors import EngineError
 from distfms.methods.contract import Context, FoldAnswers
 from distfms.methods.fold_work import Answer, FoldWork, TuneWork
-from distfms.stats.base import from_bytes, load_npz, to_bytes
+from distfms.stats.base import load_npz
 
 Units = tuple[int, ...]
 
@@ -84,13 +81,12 @@ class OutOfSightError(EngineError):
 
 @dataclass(eq=False)
 class _Lane:
-    """State of one shard: what it has loaded, and its answers as far as they are to be saved."""
+    """State of one shard."""
 
     loaded: _Loaded
     work: FoldWork
     number: int
     n_lanes: int
-    answers: dict[int, Answer] = field(default_factory=dict)
 
 
 def _open_lane(number: int, *, place: Location, token: str, work: FoldWork, n_lanes: int) -> _Lane:
@@ -105,55 +101,27 @@ def _open_lane(number: int, *, place: Location, token: str, work: FoldWork, n_la
     return _Lane(loaded, work, number, n_lanes)
 
 
-def _evaluate(lane: _Lane, message: tuple[Units, bool]) -> tuple[_Lane | None, dict[int, Answer]]:
+def _evaluate(lane: _Lane, units: Units) -> tuple[None, dict[int, Answer]]:
     """Evaluate a lane's own units of a step."""
-    units, keep = message
     work, found = lane.work, {}
     for unit in units:
         if unit % lane.n_lanes == lane.number:
             item, fold = divmod(unit, work.n_folds)
             data = lane.loaded.fold(fold)
             found[unit] = {} if data is None else work.evaluate(data, work.items[item])
-    if not keep or not found:
-        return None, found
-    lane.answers.update(found)
-    return lane, found
-
-
-def _answers(lane: _Lane, message: None) -> tuple[None, dict[int, Answer]]:
-    return None, lane.answers
-
-
-def _save(lane: _Lane) -> bytes:
-    # Also the units whose answer is empty are named.
-    arrays = {
-        f"{unit}/{key}": a for unit, answer in lane.answers.items() for key, a in answer.items()
-    }
-    return to_bytes({"units": np.array(sorted(lane.answers), dtype=np.int64), **arrays})
-
-
-def _restore(lane: _Lane, payload: bytes) -> _Lane:
-    arrays = from_bytes(payload)
-    lane.answers = {int(unit): {} for unit in arrays.pop("units")}
-    for name, array in arrays.items():
-        unit, _, key = name.partition("/")
-        lane.answers[int(unit)] = {**lane.answers[int(unit)], key: array}
-    return lane
+    return None, found
 
 
 # --- in the driver ------------------------------------------------------------------------------
 
 
-def evaluate_on_folds(context: Context, work: FoldWork, saved: str | None = None) -> Evaluated:
+def evaluate_on_folds(context: Context, work: FoldWork) -> Evaluated:
     """Evaluate every item on every fold, on actors where that pays.
 
     Parameters
     ----------
     context : Context
     work : FoldWork
-    saved : str, optional
-        Folder within the run folder for the answers so far, so that a killed run loses a step.
-        Not used where the run folder is at a URL, or the work is done in this process.
 
     Returns
     -------
@@ -173,19 +141,19 @@ def evaluate_on_folds(context: Context, work: FoldWork, saved: str | None = None
     )
     try:
         with opened() as pool:
-            return _run(context, pool, work, n_lanes, saved)
+            return _run(context, pool, work, n_lanes)
     except OutOfSightError as error:
         context.note(
             f"Folds were evaluated by the driver alone, as not every worker sees the run folder. "
             f"{error} For speed, let `output` be on storage that all machines share."
         )
     with opened(alone=True) as pool:
-        return _run(context, pool, work, n_lanes, saved)
+        return _run(context, pool, work, n_lanes)
 
 
 def tuned_answers(context: Context, plan: TuneWork, saved: str) -> tuple[FoldAnswers, np.ndarray]:
     """Evaluate points of a grid; see :meth:`distfms.methods.contract.Job.tune_answers`."""
-    done = evaluate_on_folds(context, plan.work, saved)
+    done = evaluate_on_folds(context, plan.work)
     first = done.answers[0]
     usable = [f for f, answer in enumerate(first) if answer]
     values = np.array(
@@ -202,30 +170,19 @@ def tuned_answers(context: Context, plan: TuneWork, saved: str) -> tuple[FoldAns
     return found, values
 
 
-def _run(
-    context: Context, pool: ActorPool, work: FoldWork, n_lanes: int, saved: str | None
-) -> Evaluated:
+def _run(context: Context, pool: ActorPool, work: FoldWork, n_lanes: int) -> Evaluated:
     place = absolute(context.folder) / work.file
     token = uuid.uuid4().hex
     build = partial(_open_lane, place=place, token=token, work=work, n_lanes=n_lanes)
-    snapshots = None
-    # What is done in this process is not worth the files, and checkpoints want a file system.
-    if saved is not None and pool.name != "serial" and isinstance(context.folder, Path):
-        snapshots = Snapshots(context.folder / saved, _key(place, work), _save, _restore)
-    pool.start(build, range(n_lanes), snapshots=snapshots)
+    pool.start(build, range(n_lanes))
     found: dict[int, Answer] = {}
-    if snapshots is not None and pool.number:
-        found = _merged(pool.step(_answers))
-    kept = len(found)
-    left = [unit for unit in range(work.n_units) if unit not in found]
-    for units in steps(left, work.n_units, pool.n_actors):
-        found |= _merged(pool.step(_evaluate, (units, snapshots is not None)))
-        if snapshots is not None and len(found) < work.n_units:
-            pool.checkpoint()
+    for units in steps(range(work.n_units), work.n_units, pool.n_actors):
+        for answers in pool.step(_evaluate, units):
+            found |= answers
     by_item = [
         [found[i * work.n_folds + f] for f in range(work.n_folds)] for i in range(len(work.items))
     ]
-    return Evaluated(tuple(map(tuple, by_item)), work.n_units - kept, kept)
+    return Evaluated(tuple(map(tuple, by_item)), work.n_units, 0)
 
 
 def steps(left: Sequence[int], n_units: int, n_actors: int) -> list[Units]:
@@ -247,13 +204,3 @@ def steps(left: Sequence[int], n_units: int, n_actors: int) -> list[Units]:
     """
     size = n_actors * -(-n_units // (n_actors * MOST_STEPS))
     return [tuple(left[i : i + size]) for i in range(0, len(left), size)]
-
-
-def _merged(answers: Sequence[Mapping[int, Answer]]) -> dict[int, Answer]:
-    return {unit: answer for some in answers for unit, answer in some.items()}
-
-
-def _key(place: Location, work: FoldWork) -> str:
-    """Name what the answers depend on; the run folder belongs to one spec and one set of data."""
-    text = json.dumps([str(place), work.n_folds, [repr(item) for item in work.items]])
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -25,9 +25,9 @@ SLAB_COLUMNS = 2048
 
 
 class Pool(Protocol):
-    """States, one for each shard, on actors somewhere; see `distfms.engine.pools.ActorPool`."""
+    """States, one for each shard, on actors somewhere; see `distfms.engine.base.ActorPool`."""
 
-    def start(self, build: Callable[[Any], Any], shards: Sequence[Any]) -> int:
+    def start(self, build: Callable[[Any], Any], shards: Sequence[Any]) -> None:
         """Build one state for each shard."""
 
     def step(self, fn: Callable[[Any, Any], tuple[Any, Any]], message: Any = None) -> list[Any]:
@@ -39,10 +39,9 @@ class OneProcess:
 
     states: list[Any]
 
-    def start(self, build: Callable[[Any], Any], shards: Sequence[Any]) -> int:
+    def start(self, build: Callable[[Any], Any], shards: Sequence[Any]) -> None:
         """Build one state for each shard."""
         self.states = [build(shard) for shard in shards]
-        return 0
 
     def step(self, fn: Callable[[Any, Any], tuple[Any, Any]], message: Any = None) -> list[Any]:
         """Call ``fn(state, message)`` on every state; answers in the order of shards."""

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from distfms.data.dataset import ParquetDataset
+from distfms.engine.base import ActorPool, Executor
 from distfms.engine.cache import PartialCache
-from distfms.engine.executors import Executor
 from distfms.engine.graph import Unit
 from distfms.engine.mapreduce import map_reduce
-from distfms.engine.pools import ActorPool, make_pool
+from distfms.engine.open import make_pool
 from distfms.engine.retry import RetryPolicy
 from distfms.engine.storage import Location
 from distfms.methods.contract import Inputs, PartialReader
@@ -129,7 +129,7 @@ class RunContext:
         alone: bool = False,
     ) -> ActorPool:
         """Open a pool of actors of the executor's kind, or of none where they do not pay."""
-        n_actors = min(self.executor.workers, n_shards)
+        n_actors = min(self.executor.actors, n_shards)
         small = n_operations is not None and n_operations < ACTORS_PAY_OPERATIONS
         single = n_operations is not None and n_actors == 1 and self.executor.name == "local"
         pool = make_pool(

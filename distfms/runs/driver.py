@@ -15,10 +15,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from distfms.engine.base import Executor
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.cache import prune
-from distfms.engine.executors import Executor, make_executor
 from distfms.engine.memory import counted
+from distfms.engine.open import make_executor
 from distfms.engine.remote import RemotePath
 from distfms.engine.retry import RetryPolicy
 from distfms.engine.storage import Location, missing_folders, remove_tree
@@ -135,6 +136,7 @@ def run_job(
     out: str | Path | None = None,
     say: Say = _silent,
     progress: Display = lambda event: None,
+    on_silence: Say | None = None,
 ) -> RunResult:
     """Run a job to the end, going on where an earlier attempt stopped.
 
@@ -148,6 +150,8 @@ def run_job(
         Told what happens, line by line.
     progress : callable
         Receives the engine's events.
+    on_silence : callable, optional
+        See :func:`distfms.engine.open.make_executor`.
 
     Returns
     -------
@@ -167,7 +171,9 @@ def run_job(
     engine = spec.engine
     with (
         single_threaded_blas(),
-        make_executor(engine.kind, engine.workers, engine.address, engine.processes) as executor,
+        make_executor(
+            engine.kind, engine.workers, engine.address, engine.processes, on_silence
+        ) as executor,
     ):
         projection = prepared.projection(executor.workers)
         for line in projection.lines(path):

@@ -108,13 +108,14 @@ def run_spec(
     from distfms.runs.driver import run_job
     from distfms.runs.events import open_log
     from distfms.runs.finished import headline
-    from distfms.runs.interrupts import orderly_end
+    from distfms.runs.interrupts import end_at_once, orderly_end
     from distfms.runs.job_spec import load_spec
 
     with orderly_end(complain), open_log(log, say) as (tell, progress):
         if greeting:
             tell(greeting)
-        result = run_job(load_spec(spec, sets, out), out=out, say=tell, progress=progress)
+        loaded = load_spec(spec, sets, out)
+        result = run_job(loaded, out=out, say=tell, progress=progress, on_silence=end_at_once)
     tell(headline(result.folder))
     tell(f"Report: {result.folder / 'report.html'}")
 

@@ -46,7 +46,6 @@ LEVELS = {
     "cache_unwritable": "warning",
     "worker_lost": "warning",
     "actor_lost": "warning",
-    "checkpoint_damaged": "warning",
     "metrics_unavailable": "warning",
 }
 

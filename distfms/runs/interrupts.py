@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import NoReturn
 
 _SAID = (
     "Stopped. What was finished is kept: give the same command again and the run goes on from "
@@ -55,3 +58,9 @@ def orderly_end(tell: Callable[[str], None]) -> Iterator[None]:
         for number, handler in before.items():
             # None stands for a handler that was not set from Python, and cannot be set again.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def end_at_once(text: str) -> NoReturn:
+    """End a command with words while its threads may hang for ever; called in a thread."""
+    print(f"Error: {text}", file=sys.stderr, flush=True)
+    os._exit(1)

@@ -12,8 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 from distfms.data.dataset import ParquetDataset, open_dataset
 from distfms.data.write import parquet_options
 from distfms.engine.blas import single_threaded_blas
-from distfms.engine.executors import make_executor
 from distfms.engine.memory import counted
+from distfms.engine.open import make_executor
 from distfms.engine.remote import RemotePath, is_url
 from distfms.engine.storage import Location, locate, whole_file
 from distfms.engine.storage_errors import reading, unwritable

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from distfms.engine.batches import batch_size
-from distfms.engine.executors import n_processors
+from distfms.engine.graph import batch_size
 from distfms.engine.memory import (
     COLUMN_BYTES,
     MemoryProjection,
     counted,
     format_bytes,
+    n_processors,
     project,
     require,
 )

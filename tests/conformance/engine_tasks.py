@@ -103,6 +103,12 @@ def killed_once_on_three(ticket: Ticket) -> tuple[int, ...]:
     return (ticket.index,)
 
 
+def hangs_once_on_three(ticket: Ticket) -> tuple[int, ...]:
+    if ticket.mark() == 1 and ticket.index == 3:
+        time.sleep(60)
+    return (ticket.index,)
+
+
 def killed_on_three(ticket: Ticket) -> tuple[int, ...]:
     ticket.mark()
     if ticket.index == 3:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from distfms.engine.pools import ActorPool, make_pool
+from distfms.engine.base import ActorPool
+from distfms.engine.open import make_pool
 from distfms.methods.fold_pool import Evaluated, evaluate_on_folds
 from distfms.methods.fold_work import FoldWork
 from distfms.stats.base import save_npz
@@ -108,8 +109,8 @@ class Here:
         self.notes.append(text)
 
 
-def run(here: Here, work: FoldWork, saved: str | None = None) -> Evaluated:
-    return evaluate_on_folds(here, work, saved)  # type: ignore[arg-type]
+def run(here: Here, work: FoldWork) -> Evaluated:
+    return evaluate_on_folds(here, work)  # type: ignore[arg-type]
 
 
 def as_bytes(done: Evaluated) -> list[list[dict[str, bytes]]]:

@@ -185,9 +185,7 @@ def test_no_units_is_an_error(executor: Executor) -> None:
 
 
 def test_map_keeps_the_order_of_items(executor: Executor) -> None:
-    seen: list[int] = []
-    assert executor.map(tasks.square, range(20), watch=seen.append) == [i * i for i in range(20)]
-    assert sorted(seen) == list(range(20))
+    assert executor.map(tasks.square, range(20)) == [i * i for i in range(20)]
     assert executor.map(tasks.square, []) == []
 
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,24 +13,6 @@ from tests.conformance import fold_tasks as tasks
 
 POWERS = ("1", "1.5", "2", "3")
 ONCE = {f"{power}-{fold}": 1 for power in POWERS for fold in (0, 1, 2, 4)}
-
-# Evaluates with two actors and kills itself when the checkpoint of a step is written.
-DYING = """
-import os, sys
-from pathlib import Path
-from distfms.engine.checkpoints import CheckpointFolder
-from tests.conformance import fold_tasks as tasks
-
-if __name__ == "__main__":
-    folder, step = Path(sys.argv[1]), int(sys.argv[2])
-    write = CheckpointFolder.write
-    def dying(self, number, payloads):
-        if number == step:
-            os.kill(os.getpid(), 9)
-        return write(self, number, payloads)
-    CheckpointFolder.write = dying
-    tasks.run(tasks.Here(folder, "local", 2), tasks.work(folder / "marks"), "saved")
-"""
 
 
 @pytest.fixture(scope="module")
@@ -58,66 +36,18 @@ def test_same_bits_on_every_pool(where, literal, tmp_path, request):
     if kind == "ray":
         request.getfixturevalue("ray_session")
     here = tasks.Here(tasks.write_folds(tmp_path), kind, int(n_actors))
-    done = tasks.run(here, tasks.work(tmp_path / "marks"), "saved")
+    done = tasks.run(here, tasks.work(tmp_path / "marks"))
     assert tasks.as_bytes(done) == literal
     assert (done.n_done, done.n_kept) == (20, 0)
     assert tasks.marks(tmp_path / "marks") == ONCE
-    # A serial pool saves nothing; of the others' ten or seven steps the last is not saved.
-    n_saved = sum(event["event"] == "checkpoint" for event in here.events)
-    assert n_saved == {"serial-1": 0, "local-3": 6, "ray-2": 9}[where]
 
 
 def test_killed_actor_costs_its_unit_of_a_step(literal, tmp_path):
-    here = tasks.Here(tasks.write_folds(tmp_path), "local", 2)
-    done = tasks.run(here, tasks.work(tmp_path / "marks", dies_on=2), "saved")
-    assert tasks.as_bytes(done) == literal
-    assert tasks.marks(tmp_path / "marks") == {**ONCE, "1.5-2": 2}
-    assert here.opened.counts.n_lost == 1
-    # The answers before were saved, so nothing is replayed.
-    assert here.opened.counts.n_replayed == 0
-
-
-def test_killed_actor_where_nothing_is_saved(literal, tmp_path):
     here = tasks.Here(tasks.write_folds(tmp_path), "local", 2)
     done = tasks.run(here, tasks.work(tmp_path / "marks", dies_on=2))
     assert tasks.as_bytes(done) == literal
     assert tasks.marks(tmp_path / "marks") == {**ONCE, "1.5-2": 2}
     assert here.opened.counts.n_replayed == 0
-
-
-def test_killed_driver_costs_a_step(literal, tmp_path):
-    tasks.write_folds(tmp_path)
-    root = Path(__file__).resolve().parents[2]
-    script = tmp_path / "dying.py"
-    script.write_text(DYING)
-    result = subprocess.run(
-        [sys.executable, str(script), str(tmp_path), "4"],
-        capture_output=True, text=True, cwd=root, env={"PYTHONPATH": str(root), "PATH": ""},
-    )  # fmt: skip
-    assert result.returncode == -9, result.stderr
-    # The fourth step, of units 6 and 7, was done and not saved.
-    before = tasks.marks(tmp_path / "marks")
-    assert sum(before.values()) == 7
-    # Another number of workers goes on as well.
-    here = tasks.Here(tmp_path, "local", 3)
-    done = tasks.run(here, tasks.work(tmp_path / "marks"), "saved")
-    assert (done.n_done, done.n_kept) == (14, 6)
-    assert tasks.as_bytes(done) == literal
-    assert tasks.marks(tmp_path / "marks") == {**ONCE, "1.5-1": 2, "1.5-2": 2}
-
-
-def test_damaged_save_is_not_used(literal, tmp_path):
-    here = tasks.Here(tasks.write_folds(tmp_path), "local", 2)
-    tasks.run(here, tasks.work(tmp_path / "first"), "saved")
-    states = sorted((tmp_path / "saved").glob("step-0000000009-*.state"))
-    assert len(states) == 20
-    states[5].write_bytes(states[5].read_bytes()[:-1])
-    again = tasks.run(here, tasks.work(tmp_path / "first"), "saved")
-    # The checkpoint before has two units less.
-    assert (again.n_done, again.n_kept) == (4, 16)
-    assert tasks.as_bytes(again) == literal
-    # What other work has saved is not used at all.
-    assert tasks.run(here, tasks.work(tmp_path / "second"), "saved").n_kept == 0
 
 
 def test_error_of_an_evaluation_is_raised(tmp_path):
@@ -133,7 +63,7 @@ def test_driver_stands_in_for_workers_that_do_not_see_the_run(literal, tmp_path,
     folder = tasks.write_folds(tmp_path)
     here = tasks.Here(folder, "local", 2)
     monkeypatch.setattr("distfms.methods.fold_pool.absolute", tasks.OnlyHere)
-    done = tasks.run(here, tasks.work(tmp_path / "marks"), "saved")
+    done = tasks.run(here, tasks.work(tmp_path / "marks"))
     assert tasks.as_bytes(done) == literal
     assert here.opened.name == "serial"
     assert len(here.notes) == 1

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from distfms.engine import single_threaded_blas
-from distfms.engine.pools import ActorPool, Snapshots, make_pool
+from distfms.engine import ActorPool, make_pool, single_threaded_blas
 from distfms.errors import EngineError, SpecError
 from tests.conformance import pool_tasks as tasks
 
@@ -65,49 +64,45 @@ def change(pool: ActorPool, before: dict[str, int]) -> dict[str, int]:
     return {k: v - before[k] for k, v in vars(pool.counts).items() if v != before[k]}
 
 
-@pytest.mark.parametrize("kind", ["none", "kill"])
+def kill(pool: ActorPool, shard: int) -> tasks.Mishap | None:
+    """What ends the process of a shard; the process of a serial pool is this one."""
+    return None if pool.name == "serial" else tasks.Mishap(shard, "kill")
+
+
+def lost_shards(pool: ActorPool, shard: int) -> list[int]:
+    """Shards that are built again after the mishap of one."""
+    if pool.name == "serial":
+        return []
+    return [index for index in range(N_SHARDS) if index % pool.n_actors == shard % pool.n_actors]
+
+
+@pytest.mark.parametrize("disturbed", [False, True])
 def test_distributed_least_squares(
-    pool: ActorPool, reference: Any, tmp_path: Path, kind: str
+    pool: ActorPool, reference: Any, tmp_path: Path, disturbed: bool
 ) -> None:
     shards = tasks.shards(tmp_path, N_SHARDS)
     before = counts_of(pool)
     pool.start(tasks.build, shards)
 
     def evaluate(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        now = pool.number + 1 == ROUND_OF_MISHAP and kind != "none"
-        mishap = tasks.Mishap(3, kind) if now else None
+        now = pool.counts.n_steps - before["n_steps"] + 1 == ROUND_OF_MISHAP and disturbed
+        mishap = kill(pool, 3) if now else None
         return in_order(pool.step(tasks.loss_and_gradient, (weights, mishap)))
 
     found = fit(evaluate)
-    assert pool.number > ROUND_OF_MISHAP
+    assert found.nfev > ROUND_OF_MISHAP
     assert found.x.tobytes() == reference.x.tobytes()
     assert np.float64(found.fun).tobytes() == np.float64(reference.fun).tobytes()
-    done = change(pool, before)
-    assert done.pop("n_steps") == pool.number == found.nfev
     # Evaluations leave the states as they were: nothing is replayed.
-    assert "n_replayed" not in done
-    lost = lost_shards(pool, kind)
-    assert done.pop("n_built") == N_SHARDS + len(lost)
-    if kind == "none":
-        assert done == {}
-    else:
-        assert done == ({"n_retries": 1} if pool.name == "serial" else {"n_lost": 1})
+    lost = lost_shards(pool, 3) if disturbed else []
+    expected = {"n_steps": found.nfev, "n_built": N_SHARDS + len(lost)}
+    assert change(pool, before) == expected | ({"n_lost": 1} if lost else {})
     assert [shard.counted("built") for shard in shards] == [
         2 if shard.index in lost else 1 for shard in shards
     ]
 
 
-def lost_shards(pool: ActorPool, kind: str) -> list[int]:
-    """Shards that are built again after the mishap of shard 3."""
-    if kind == "none":
-        return []
-    if pool.name == "serial":
-        return [3]  # the process cannot be killed, so the shard's work raised
-    return [index for index in range(N_SHARDS) if index % pool.n_actors == 3 % pool.n_actors]
-
-
-@pytest.mark.parametrize("checkpointed", [False, True])
-def test_chain_is_replayed_to_the_bit(pool: ActorPool, tmp_path: Path, checkpointed: bool) -> None:
+def test_chain_is_replayed_to_the_bit(pool: ActorPool, tmp_path: Path) -> None:
     shards = tasks.shards(tmp_path, N_SHARDS)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -119,50 +114,15 @@ def test_chain_is_replayed_to_the_bit(pool: ActorPool, tmp_path: Path, checkpoin
                 _, weights = tasks.walk(state, (3, None))
             expected.append(weights.tobytes())
     before = counts_of(pool)
-    snapshots = Snapshots(tmp_path / "saved", "chain", tasks.save, tasks.load)
-    assert pool.start(tasks.build, shards, snapshots=snapshots if checkpointed else None) == 0
-    pool.step(tasks.walk, (3, None))
-    pool.step(tasks.walk, (3, None))
-    if checkpointed:
-        pool.checkpoint()
-    pool.step(tasks.walk, (3, None))
-    answers = pool.step(tasks.walk, (3, tasks.Mishap(3, "kill")))
-    assert [answer.tobytes() for answer in answers] == expected
-    n_lost = len(lost_shards(pool, "kill"))
-    done = change(pool, before)
-    assert done["n_replayed"] == n_lost * (1 if checkpointed else 3)
-    assert done["n_built"] == N_SHARDS + n_lost
-
-
-def test_is_a_pool(pool: ActorPool) -> None:
-    assert isinstance(pool, ActorPool)
-
-
-def test_resumes_from_the_last_checkpoint(pool: ActorPool, tmp_path: Path) -> None:
-    shards = tasks.shards(tmp_path, 3)
-    snapshots = Snapshots(tmp_path / "saved", "a", tasks.save, tasks.load)
-    pool.start(tasks.build, shards, snapshots=snapshots)
-    for _ in range(3):
-        pool.step(tasks.walk, (2, None))
-        pool.checkpoint()
-    expected = pool.step(tasks.walk, (2, None))
-    # As another driver would, after the first was killed in step 4.
-    assert pool.start(tasks.build, shards, snapshots=snapshots) == 3
-    again = pool.step(tasks.walk, (2, None), number=4)
-    assert [a.tobytes() for a in again] == [e.tobytes() for e in expected]
-    other = Snapshots(tmp_path / "saved", "b", tasks.save, tasks.load)
-    assert pool.start(tasks.build, shards, snapshots=other) == 0
-
-
-def test_a_step_asked_for_twice_is_done_once(pool: ActorPool, tmp_path: Path) -> None:
-    shards = tasks.shards(tmp_path, 3)
     pool.start(tasks.build, shards)
-    first = pool.step(tasks.walk, (2, None), number=1)
-    again = pool.step(tasks.walk, (2, None), number=1)
-    assert [a.tobytes() for a in again] == [f.tobytes() for f in first]
-    assert [shard.counted("walked") for shard in shards] == [1, 1, 1]
-    with pytest.raises(EngineError, match="Step 3 was asked for after step 1"):
-        pool.step(tasks.walk, (2, None), number=3)
+    for _ in range(3):
+        pool.step(tasks.walk, (3, None))
+    answers = pool.step(tasks.walk, (3, kill(pool, 3)))
+    assert [answer.tobytes() for answer in answers] == expected
+    n_lost = len(lost_shards(pool, 3))
+    done = change(pool, before)
+    assert done.get("n_replayed", 0) == 3 * n_lost
+    assert done["n_built"] == N_SHARDS + n_lost
 
 
 def test_items_go_to_free_actors(pool: ActorPool, tmp_path: Path) -> None:
@@ -182,20 +142,17 @@ def test_items_go_to_free_actors(pool: ActorPool, tmp_path: Path) -> None:
 
 
 def test_item_of_a_lost_actor_is_done_again(pool: ActorPool, tmp_path: Path) -> None:
-    shards = tasks.shards(tmp_path, pool.n_actors)
     before = counts_of(pool)
-    pool.start(tasks.alike, shards)
+    pool.start(tasks.alike, tasks.shards(tmp_path, pool.n_actors))
     pool.step(tasks.walk, (2, None))  # replayed to the new actor
-    mishap = tasks.Mishap(0, "kill") if pool.name != "serial" else None
     told: list[int] = []
-    items = [(n, mishap) for n in range(8)]
+    items = [(n, kill(pool, 0)) for n in range(8)]
     answers = pool.map(tasks.evaluate, items, on_answer=lambda index, answer: told.append(index))
     assert [number for number, _ in answers] == list(range(8))
     assert sorted(told) == list(range(8))
-    done = change(pool, before)
-    if pool.name != "serial":
-        assert (done["n_lost"], done["n_replayed"]) == (1, 1)
-        assert done["n_built"] == pool.n_actors + 1
+    lost = {} if pool.name == "serial" else {"n_lost": 1, "n_replayed": 1}
+    n_built = pool.n_actors + len(lost) // 2
+    assert change(pool, before) == {"n_steps": 1, "n_items": 8, "n_built": n_built} | lost
 
 
 def test_error_of_an_item(pool: ActorPool) -> None:
@@ -236,17 +193,19 @@ def test_error_of_the_first_shard_is_told(pool: ActorPool, tmp_path: Path) -> No
     assert pool.step(tasks.refuse, 100) == [None, None]
 
 
+def test_build_is_tried_again_after_a_transient_error(pool: ActorPool, tmp_path: Path) -> None:
+    shards = tasks.shards(tmp_path, 3)
+    before = counts_of(pool)
+    pool.start(tasks.build_at_second_attempt, shards)
+    assert change(pool, before) == {"n_built": 3, "n_retries": 3}
+    assert pool.step(lambda state, message: (None, state)) == [0, 1, 2]
+
+
 def test_steps_run_with_one_blas_thread(pool: ActorPool, tmp_path: Path) -> None:
     pool.start(tasks.build, tasks.shards(tmp_path, 3))
     for threads in pool.step(tasks.blas_threads):
         assert threads
         assert set(threads) == {1}
-
-
-def test_checkpoint_needs_snapshots(pool: ActorPool, tmp_path: Path) -> None:
-    pool.start(tasks.build, tasks.shards(tmp_path, 1))
-    with pytest.raises(EngineError, match="without snapshots"):
-        pool.checkpoint()
 
 
 def test_bad_use() -> None:
@@ -256,10 +215,7 @@ def test_bad_use() -> None:
         make_pool("local", 0)
     with pytest.raises(SpecError, match=r"one actor takes about 1\.0 TiB.*smaller blocks"):
         make_pool("serial", actor_bytes=2**40)
-    with (
-        make_pool("serial") as pool,
-        pytest.raises(EngineError, match="at least one shard"),
-    ):
+    with make_pool("serial") as pool, pytest.raises(EngineError, match="at least one shard"):
         pool.start(tasks.build, [])
 
 

@@ -21,8 +21,9 @@ from typing import Any
 
 import pytest
 
+from distfms.engine.base import ActorPool
 from distfms.engine.mapreduce import map_reduce
-from distfms.engine.pools import ActorPool, make_pool
+from distfms.engine.open import make_pool
 from distfms.runs import context, folder
 from tests.conformance.pool_tasks import kill_own_node
 
@@ -187,7 +188,7 @@ class _WatchedPool:
         self._pool.__exit__(*error)
 
     def step(self, fn: Callable[[Any, Any], Any], message: Any = None, **options: Any) -> Any:
-        number = self._pool.number + 1
+        number = self._pool.counts.n_steps + 1
         if self._plan.die == ("step", str(number)):
             os.kill(os.getpid(), 9)
         if number == self._plan.step:

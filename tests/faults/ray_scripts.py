@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from distfms import cli
-from distfms.engine import RetryPolicy, Unit, map_reduce, ray_session
-from distfms.engine.pools import make_pool
+from distfms.engine import RetryPolicy, Unit, make_pool, map_reduce, nodes
 from distfms.engine.ray_cluster import RayExecutor
+from distfms.engine.ray_session import RaySession
 from distfms.errors import DistfmsError
 from distfms.runs.driver import run_job
 from tests.conformance import engine_tasks, pool_tasks
@@ -217,7 +217,7 @@ def client() -> dict[str, Any]:
     made = Cluster(True, head_node_args={**options, "ray_client_server_port": port})
     try:
         address = f"{made.address.rpartition(':')[0]}:{port}"
-        while not ray_session._knock((address.rpartition(":")[0], port), 1.0):
+        while not nodes.knock(address.rpartition(":")[0], port, 1.0):
             time.sleep(0.2)
         command = [sys.executable, "-m", __spec__.name, "joining", f"ray://{address}"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
@@ -243,6 +243,33 @@ def head_lost(what: str) -> dict[str, Any]:
     return found | {"alive": True}
 
 
+def failing_to_begin() -> dict[str, Any]:
+    """A cluster is started, and then cannot say what it has."""
+    import ray
+
+    def fail(session: RaySession) -> int:
+        raise RuntimeError("no resources")
+
+    RaySession.n_processors = property(fail)  # type: ignore[assignment, method-assign]
+    try:
+        RayExecutor(workers=1, object_store_bytes=STORE_BYTES)
+    except RuntimeError as error:
+        return {"error": str(error), "connected": ray.is_initialized()}
+    return {}
+
+
+def own_session() -> dict[str, Any]:
+    """A cluster of its own and what is left of it in the temporary folder."""
+    import ray
+
+    with RayExecutor(workers=1, object_store_bytes=STORE_BYTES) as executor:
+        executor.map(engine_tasks.square, [2])
+        folder = Path(ray._private.worker._global_node.get_session_dir_path())
+        before = folder.is_dir()
+    left = [path.name for path in folder.parent.glob("session_2*")]
+    return {"before": before, "after": left}
+
+
 def nap(seconds: float) -> float:
     time.sleep(seconds)
     return seconds
@@ -257,6 +284,7 @@ def main() -> None:
     """Run the script of the first argument with the others."""
     scripts = {f.__name__: f for f in (connecting, joining, client, node_lost, head_lost)}
     scripts |= {f.__name__: f for f in (jobs_on_lost_nodes, head_lost_under_a_job, command_lines)}
+    scripts |= {f.__name__: f for f in (failing_to_begin, own_session)}
     found = scripts[sys.argv[1]](*sys.argv[2:])
     sys.stdout.write("\n" + json.dumps(found) + "\n")
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from distfms.engine import LocalExecutor, PartialCache, RetryPolicy, Unit, map_reduce
-from distfms.engine.cluster import DaskExecutor
+from distfms.engine.dask_cluster import DaskExecutor
 from distfms.errors import EngineError
 from tests.conformance import engine_tasks as tasks
 
@@ -101,21 +101,18 @@ from distfms.engine import LocalExecutor, Unit, map_reduce
 
 def work(seconds):
     time.sleep(seconds)
-    return 1
-
-def tell(event):
-    if event["event"] == "unit":
+    if not seconds:
         print("unit", flush=True)
+    return 1
 
 if __name__ == "__main__":
     processes, mapping, seconds = sys.argv[1] == "processes", sys.argv[2] == "map", sys.argv[3]
     with LocalExecutor(2, processes=processes) as executor:
         if mapping:
-            executor.map(work, [0.0] + [float(seconds)] * 30, watch=lambda i: print(flush=True))
+            executor.map(work, [0.0] + [float(seconds)] * 30)
         else:
-            # Too few for batches: the first unit is told as soon as it is done.
             units = [Unit(str(i), float(seconds) if i else 0.0) for i in range(30)]
-            map_reduce(units, work, max, executor, on_event=tell)
+            map_reduce(units, work, max, executor)
 """
 
 
@@ -269,7 +266,7 @@ def test_something_else_listens_there() -> None:
 def test_the_address_of_a_worker() -> None:
     with (
         dask_cluster(n_workers=1, processes=False) as cluster,
-        pytest.raises(EngineError, match="is a Dask worker, not the scheduler"),
+        pytest.raises(EngineError, match=r"No Dask scheduler .*dashboard or a worker"),
     ):
         DaskExecutor(cluster.workers[0].address)
 
@@ -283,20 +280,18 @@ def test_scheduler_without_workers() -> None:
 
 
 def test_other_versions_on_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    from distributed import Client
+    real = DaskExecutor._examine
 
-    real = Client.get_versions
+    def altered(self: Any, packages: Any, paths: Any) -> Any:
+        nodes = real(self, packages, paths)
+        for node in nodes.values():
+            node["packages"] = node["packages"] | {"numpy": "0.0.1"}
+        return nodes
 
-    def altered(self: Client, **options: Any) -> Any:
-        versions = real(self, **options)
-        for worker in versions["workers"].values():
-            worker["packages"] = worker["packages"] | {"distfms": "0.0.1"}
-        return versions
-
-    monkeypatch.setattr(Client, "get_versions", altered)
+    monkeypatch.setattr(DaskExecutor, "_examine", altered)
     with (
         dask_cluster(n_workers=1, processes=False) as cluster,
-        pytest.raises(EngineError, match=r"distfms 0\.0\.1 on worker tcp.*Install the same"),
+        pytest.raises(EngineError, match=r"numpy 0\.0\.1 on Dask worker tcp.*Install the same"),
     ):
         DaskExecutor(cluster.scheduler_address)
 
@@ -357,6 +352,35 @@ def test_scheduler_gone_in_the_middle() -> None:
         finally:
             closer.join()
             executor.close()
+
+
+def test_passes_leave_nothing_on_the_scheduler() -> None:
+    with (
+        dask_cluster(n_workers=1, processes=False) as cluster,
+        DaskExecutor(cluster.scheduler_address) as executor,
+    ):
+        for _ in range(3):
+            map_reduce([Unit("a", 1), Unit("b", 2)], tasks.square, max, executor)
+        assert not [
+            topic for topic in executor._client.get_events() if str(topic).startswith("distfms")
+        ]
+
+
+def test_hung_task_leaves_the_dask_worker_to_others(tmp_path: Path) -> None:
+    """Other people's work may run in the same process."""
+    units = units_of(tmp_path, 4)
+    retry = RetryPolicy(timeout_s=2.0)
+    with (
+        dask_cluster(n_workers=1, processes=True) as cluster,
+        DaskExecutor(cluster.scheduler_address) as executor,
+    ):
+        before = executor.map(lambda _: os.getpid(), [0])
+        done = map_reduce(
+            units, tasks.hangs_once_on_three, tasks.concatenate, executor, retry=retry
+        )
+        assert executor.map(lambda _: os.getpid(), [0]) == before
+    assert (done.value, done.n_retries) == ((0, 1, 2, 3), 1)
+    assert attempts(units) == [1, 1, 1, 2]
 
 
 def test_dask_client_leaves_no_thread() -> None:

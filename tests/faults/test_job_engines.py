@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distfms.engine import ray_session as sessions
+from distfms.engine.ray_session import RaySession
 from distfms.errors import EngineError
 from distfms.runs.driver import run_job
 from distfms.runs.folder import RunFolder
@@ -53,13 +53,13 @@ def test_same_bits(
 def test_input_that_a_node_does_not_see_is_found_before_the_run(
     ray_session: None, job_data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = sessions.RaySession._examine
+    real = RaySession.examine
 
     def elsewhere(self: Any, packages: Any, paths: Any) -> Any:
-        (node,) = real(self, packages, paths)
-        return [node, node | {"host": "other", "sizes": dict.fromkeys(paths)}]
+        ((name, node),) = real(self, packages, paths).items()
+        return {name: node, "node other": node | {"sizes": dict.fromkeys(paths)}}
 
-    monkeypatch.setattr(sessions.RaySession, "_examine", elsewhere)
+    monkeypatch.setattr(RaySession, "examine", elsewhere)
     engine = {"kind": "ray", "workers": 2}
     spec = CASES["multiselect"].spec(job_data("multiselect"), tmp_path / "runs", engine=engine)
     with (
@@ -86,7 +86,7 @@ def test_clusters_on_the_command_line(
     expected = {
         "no Ray": (1, "No Ray cluster answers at 127.0.0.1"),
         "no Dask": (1, "No Dask scheduler answers at tcp://127.0.0.1"),
-        "wrong token": (1, "asks for a token, and this process has none or another"),
+        "wrong token": (1, "Connecting to Ray failed"),
         "Dask given to Ray": (2, "is the address of a Dask scheduler, and `kind` is ray"),
         "Dask given to Ray, without its scheme": (1, "is not the head of a Ray cluster"),
         "Ray given to Dask": (1, "No Dask scheduler answers"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from distfms.engine import Executor, LocalExecutor, PartialCache, Unit, map_reduce
-from distfms.engine.batches import batch_size
+from distfms.engine.graph import batch_size
 from tests.conformance import engine_tasks as tasks
 
 N_UNITS = 66

@@ -12,8 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.registry import _registry
 
-from distfms.engine.checkpoints import CheckpointFolder
-from distfms.engine.remote import RemotePath
 from distfms.engine.storage import files_below, locate
 from distfms.errors import DataError, DistfmsError, EngineError, SpecError
 from distfms.runs.context import RunContext
@@ -354,25 +352,3 @@ def test_folder_of_something_else_is_refused(data, memory):
     with pytest.raises(SpecError, match="another spec"):
         run_job(job(data, memory, multiselect={"budget": 3}), out=str(folder))
     assert (place / "notes.txt").read_bytes() == b"mine"
-
-
-# --- checkpoints of pools -----------------------------------------------------------------------
-
-
-def test_checkpoints_of_a_pool(memory):
-    place = RemotePath(f"{memory}/pool")
-    folder = CheckpointFolder(place, "key", 2)
-    for number in (1, 2, 3):
-        folder.write(number, [b"a%d" % number, b"b%d" % number])
-    again = CheckpointFolder(place, "key", 2)
-    assert again.numbers == (3, 2)
-    assert again.read(3, 1) == b"b3"
-    assert CheckpointFolder(place, "other", 2).numbers == ()
-    (place / "step-0000000003-shard-000001.state").put(b"torn")
-    assert again.read(3, 1) is None
-    FaultyFileSystem.reset(failing=1)
-    with pytest.raises(EngineError, match="checkpoint of step 4"):
-        again.write(4, [b"a4", b"b4"])
-    FaultyFileSystem.reset()
-    assert CheckpointFolder(place, "key", 2).numbers == (3, 2)
-    assert not [e.name for e in files_below(place) if "4" in e.name]

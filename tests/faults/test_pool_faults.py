@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import pickle
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from distfms.engine import RetryPolicy
-from distfms.engine.pool_host import Build, Host, Step, dump
 from distfms.errors import EngineError
 from tests.conformance import pool_tasks
 from tests.conformance.pool_tasks import pool_of, walked
@@ -46,19 +45,6 @@ def test_hanging_actor(kind: str, tmp_path: Path) -> None:
     assert "did not answer in time (step 1)" in events[0]["reason"]
 
 
-def test_step_that_raises_once(kind: str, tmp_path: Path) -> None:
-    with pool_of(kind) as pool:
-        shards = pool_tasks.shards(tmp_path, 4)
-        pool.start(pool_tasks.build, shards)
-        pool.step(pool_tasks.walk, (2, None))
-        answers = pool.step(pool_tasks.walk, (2, pool_tasks.Mishap(3, "raise")))
-        assert [a.tobytes() for a in answers] == walked(tmp_path, 2)
-        counts = {name: n for name, n in vars(pool.counts).items() if n}
-    # The half-changed state of one shard is made anew; the actor and its other shard stay.
-    assert counts == {"n_steps": 2, "n_built": 5, "n_replayed": 1, "n_retries": 1}
-    assert [shard.counted("walked") for shard in shards] == [2, 2, 2, 4]
-
-
 def test_actor_that_dies_every_time(kind: str) -> None:
     with pool_of(kind, 1, retry=RetryPolicy(attempts=2)) as pool:
         pool.start(int, ["1"])
@@ -74,31 +60,49 @@ def die(state: int, message: None) -> None:
 
 def test_actor_that_dies_while_it_builds(kind: str, tmp_path: Path) -> None:
     with pool_of(kind, 1) as pool:
-        pool.start(build_at_second_attempt, pool_tasks.shards(tmp_path, 1))
+        pool.start(dead_at_first_attempt, pool_tasks.shards(tmp_path, 1))
         assert pool.step(lambda state, message: (None, state)) == [0]
         assert (pool.counts.n_lost, pool.counts.n_built) == (1, 1)
 
 
-def build_at_second_attempt(shard: pool_tasks.Shard) -> int:
+def dead_at_first_attempt(shard: pool_tasks.Shard) -> int:
     if shard.count("built") == 1:
         os.kill(os.getpid(), 9)
     return shard.index
 
 
-def test_a_step_delivered_twice_is_done_once(tmp_path: Path) -> None:
-    shard = pool_tasks.shards(tmp_path, 1)[0]
-    host = Host()
-    host.handle(dump(Build(dump((pool_tasks.build, None)), {0: dump(shard)}, {}, (), 0)))
-    request = dump(Step(1, dump((pool_tasks.walk, (2, None))), None))
-    first, second = (load(host.handle(request)) for _ in range(2))
-    assert first.outcomes[0].answer == second.outcomes[0].answer
-    assert (first.n_duplicates, second.n_duplicates) == (0, 1)
-    assert shard.counted("walked") == 1
-    skipped = load(host.handle(dump(Step(3, dump((pool_tasks.walk, (2, None))), None))))
-    assert "stands at step 1 and was given step 3" in str(skipped.outcomes[0].error)
-    assert shard.counted("walked") == 1
+def test_item_that_hangs(kind: str, tmp_path: Path) -> None:
+    with pool_of(kind) as pool:
+        pool.start(pool_tasks.alike, pool_tasks.shards(tmp_path, 2))
+        items = [(n, pool_tasks.Mishap(0, "hang")) for n in range(4)]
+        answers = pool.map(pool_tasks.evaluate, items, timeout_s=3.0)
+        assert [number for number, _ in answers] == [0, 1, 2, 3]
+        counts = {name: n for name, n in vars(pool.counts).items() if n}
+    assert counts == {"n_items": 4, "n_built": 3, "n_lost": 1}
 
 
-def load(reply: bytes) -> Any:
+def test_process_that_takes_nothing(tmp_path: Path) -> None:
+    """It is stopped before it reads a message that no pipe holds; others go on."""
+    with pool_of("local") as pool:
+        pool.start(pool_tasks.build, pool_tasks.shards(tmp_path, 4))
+        stuck = pool._seats[1][0].pid
+        os.kill(stuck, signal.SIGSTOP)
+        sizes = pool.step(measure, bytes(2**22), timeout_s=3.0)
+        assert sizes == [2**22] * 4
+        assert (pool.counts.n_lost, pool.counts.n_built) == (1, 6)
 
-    return pickle.loads(reply)
+
+def measure(rows: pool_tasks.Rows, message: bytes) -> tuple[None, int]:
+    return None, len(message)
+
+
+def test_storage_that_keeps_failing_ends_the_start(kind: str) -> None:
+    with pool_of(kind, retry=RetryPolicy(attempts=2)) as pool:
+        with pytest.raises(EngineError, match=r"state of shard 0 failed 2 times.*hung up.*storage"):
+            pool.start(hang_up, [0, 1, 2])
+        pool.start(int, ["1"])
+        assert pool.step(lambda state, message: (None, state)) == [1]
+
+
+def hang_up(shard: int) -> None:
+    raise ConnectionResetError("the storage hung up")

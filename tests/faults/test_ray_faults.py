@@ -67,29 +67,29 @@ def slow_but_three(ticket: tasks.Ticket) -> tuple[int, ...]:
     return tasks.always_fails_on_three(ticket)
 
 
-@pytest.mark.parametrize("kind", ["ray", "processes"])
+@pytest.mark.parametrize("kind", ["ray", "processes", "threads"])
 def test_hanging_task_is_done_again(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     units = units_of(tmp_path)
     made: Any = (
-        request.getfixturevalue("executor") if kind == "ray" else LocalExecutor(1, processes=True)
+        request.getfixturevalue("executor")
+        if kind == "ray"
+        else LocalExecutor(1, processes=kind == "processes")
     )
     retry = RetryPolicy(timeout_s=2.0)
     with made as executor:
-        reduction = map_reduce(units, hangs_once_on_three, tasks.concatenate, executor, retry=retry)
+        reduction = map_reduce(
+            units, tasks.hangs_once_on_three, tasks.concatenate, executor, retry=retry
+        )
         assert reduction.value == tuple(range(N_UNITS))
         assert attempts(units) == [1, 1, 1, 2, 1, 1, 1, 1]
         items = tasks.tickets(tmp_path, 5)
         items[3].path.unlink()
-        assert executor.map(hangs_once_on_three, items, retry=retry) == [(i,) for i in range(5)]
+        assert executor.map(tasks.hangs_once_on_three, items, retry=retry) == [
+            (i,) for i in range(5)
+        ]
         assert items[3].attempts == 2
-
-
-def hangs_once_on_three(ticket: tasks.Ticket) -> tuple[int, ...]:
-    if ticket.mark() == 1 and ticket.index == 3:
-        time.sleep(60)
-    return (ticket.index,)
 
 
 @pytest.mark.slow

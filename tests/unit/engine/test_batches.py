@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distfms.engine.batches import MOST_UNITS, TASKS_PER_WORKER, WORKERS_PER_DRIVER, batch_size
-from distfms.engine.executors import LocalExecutor
-from distfms.engine.graph import Unit, UnitRunner, build_graph
+from distfms.engine.graph import (
+    MOST_UNITS,
+    TASKS_PER_WORKER,
+    WORKERS_PER_DRIVER,
+    Unit,
+    UnitRunner,
+    batch_size,
+    build_graph,
+)
+from distfms.engine.local import LocalExecutor
 from distfms.engine.retry import RetryPolicy
 from tests.conformance import engine_tasks as tasks
 from tests.unit.engine.test_graph import Census, Counted
@@ -58,9 +65,7 @@ def test_values_of_a_batch_take_no_more_than_a_unit(unit_bytes: int, value_bytes
 def test_any_batches_make_the_same_tree(n: int, size: int) -> None:
     """Merging texts with brackets shows the shape of the tree."""
     units = [Unit(str(i), i) for i in range(n)]
-    runner: UnitRunner[str] = UnitRunner(
-        str, lambda a, b: f"({a} {b})", None, RetryPolicy(), None, False
-    )
+    runner: UnitRunner[str] = UnitRunner(str, lambda a, b: f"({a} {b})", None, RetryPolicy(), False)
     with LocalExecutor(1) as executor:
         root = executor.compute(build_graph(units, runner, size))
     assert root.value == tasks.in_fixed_tree([str(i) for i in range(n)], lambda a, b: f"({a} {b})")
@@ -73,40 +78,18 @@ def test_batches_start_in_index_order(n: int, size: int) -> None:
     from dask.order import order
 
     units = [Unit(str(i), i) for i in range(n)]
-    runner: UnitRunner[Any] = UnitRunner(str, str.__add__, None, RetryPolicy(), None, False)
-    graph = dict(build_graph(units, runner, size).__dask_graph__())
+    runner: UnitRunner[Any] = UnitRunner(str, str.__add__, None, RetryPolicy(), False)
+    graph = build_graph(units, runner, size).tasks
     position = order(graph)
     keys = [key for key in sorted(graph, key=position.__getitem__) if "unit" in key[0]]
     assert [n - int(key[1]) for key in keys] == list(range(0, n, size))
 
 
-def test_reports_of_a_long_batch_come_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter(range(100))
-    monkeypatch.setattr("distfms.engine.graph.time.monotonic", lambda: next(clock) * 0.2)
-    sent: list[list[int]] = []
-    runner: UnitRunner[Any] = UnitRunner(
-        str, str.__add__, None, RetryPolicy(),
-        lambda reports: sent.append([r.index for r in reports]), False,
-    )  # fmt: skip
-    units = [Unit(str(i), i) for i in range(8, 16)]
-    assert runner.run(8, units).value == "89101112131415"
-    assert len(sent) > 2
-    assert [i for some in sent for i in some] == list(range(8, 16))
-
-
-def test_reports_of_a_batch_that_fails_are_sent() -> None:
-    sent: list[int] = []
-
-    def work(payload: int) -> int:
-        return 1 // (11 - payload)
-
-    runner: UnitRunner[int] = UnitRunner(
-        work, int.__add__, None, RetryPolicy(),
-        lambda reports: sent.extend(r.index for r in reports), False,
-    )  # fmt: skip
-    with pytest.raises(ZeroDivisionError):
-        runner.run(8, [Unit(str(i), i) for i in range(8, 16)])
-    assert sent == [8, 9, 10]
+def test_a_batch_reports_its_units() -> None:
+    runner: UnitRunner[Any] = UnitRunner(str, str.__add__, None, RetryPolicy(), False)
+    done = runner.run(8, [Unit(str(i), i, n_bytes=i) for i in range(8, 16)])
+    assert done.value == "89101112131415"
+    assert [(r.index, r.account.bytes_read) for r in done.reports] == [(i, i) for i in range(8, 16)]
 
 
 @pytest.mark.parametrize("size", [1, 4, 32])
@@ -117,7 +100,7 @@ def test_few_values_are_alive_in_a_batch(size: int) -> None:
     def merge(a: Counted, b: Counted) -> Counted:
         return census.value(a.content + b.content)
 
-    runner: UnitRunner[Any] = UnitRunner(census.value, merge, None, RetryPolicy(), None, False)
+    runner: UnitRunner[Any] = UnitRunner(census.value, merge, None, RetryPolicy(), False)
     units = [Unit(str(i), i) for i in range(size)]
     assert runner.run(0, units).value.content == size * (size - 1) // 2
     assert census.peak <= size.bit_length() + 1

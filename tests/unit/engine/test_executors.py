@@ -4,11 +4,12 @@ import multiprocessing
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 
 from distfms.engine import LocalExecutor, Unit, make_executor, map_reduce
-from distfms.engine.cluster import version_problems
+from distfms.engine.nodes import require_software
 from distfms.errors import EngineError, SpecError
 from tests.conformance import engine_tasks as tasks
 
@@ -75,26 +76,21 @@ def test_importing_the_engine_loads_neither_dask_nor_ray() -> None:
     assert done.stdout == b"\n"
 
 
-def node(python: str = "3.11.9.final.0", **packages: str | None) -> dict[str, object]:
-    versions = {"distfms": "1", "dask": "2", "distributed": "3", "cloudpickle": "4", "numpy": "5"}
-    return {"host": {"python": python}, "packages": versions | packages}
+def node(python: str = "3.11.9", **packages: str | None) -> dict[str, Any]:
+    versions = {"distfms": "1", "dask": "2", "cloudpickle": "4", "numpy": "5"}
+    return {"python": python, "packages": versions | packages}
 
 
-def test_equal_versions_are_no_problem() -> None:
-    workers = {"tcp://a": node(), "tcp://b": node(python="3.11.2.final.0")}
-    same = {"client": node(), "scheduler": node(numpy=None), "workers": workers}
-    assert version_problems(same) == []
+def test_equal_software_is_no_problem() -> None:
+    here = node(distfms=None)  # run from its sources
+    require_software(here, {"a": node(), "b": node(python="3.11.2")}, "The cluster")
 
 
 def test_each_difference_is_told_once() -> None:
-    other = node(python="3.12.1.final.0", distfms=None, numpy="6")
-    versions = {
-        "client": node(),
-        "scheduler": node(),
-        "workers": {"tcp://a": other, "tcp://b": other},
-    }
-    assert version_problems(versions) == [
-        "Python 3.12 on worker tcp://a, 3.11 here",
-        "distfms missing on worker tcp://a, 1 here",
-        "numpy 6 on worker tcp://a, 5 here",
-    ]
+    other = node(python="3.12.1", distfms=None, numpy="6")
+    with pytest.raises(EngineError) as error:
+        require_software(node(), {"node a": other, "node b": other}, "The cluster at x")
+    assert (
+        "The cluster at x does not run the same software as this machine: Python 3.12 on node a, "
+        "3.11 here; distfms missing on node a, 1 here; numpy 6 on node a, 5 here. Install the same"
+    ) in str(error.value)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from distfms.engine.executors import LocalExecutor
 from distfms.engine.graph import Account, Unit, UnitRunner, build_graph
+from distfms.engine.local import LocalExecutor
 from distfms.engine.mapreduce import map_reduce
 from distfms.engine.retry import RetryPolicy
 from distfms.errors import DistfmsError
@@ -19,7 +19,7 @@ from tests.conformance import engine_tasks as tasks
 def graph_of(n: int) -> Any:
     units = [Unit(str(i), i) for i in range(n)]
     runner: UnitRunner[Any] = UnitRunner(
-        lambda i: (i,), tasks.concatenate, None, RetryPolicy(), None, False
+        lambda i: (i,), tasks.concatenate, None, RetryPolicy(), False
     )
     return build_graph(units, runner)
 
@@ -29,7 +29,7 @@ def test_units_start_in_index_order(n: int) -> None:
     """Dask's own ordering decides; the names of our keys steer its ties."""
     from dask.order import order
 
-    graph = dict(graph_of(n).__dask_graph__())
+    graph = graph_of(n).tasks
     position = order(graph)
     units = [key for key in sorted(graph, key=position.__getitem__) if "unit" in key[0]]
     remaining = [int(key[1]) for key in units]
@@ -121,7 +121,7 @@ def test_one_slow_unit_makes_no_pile() -> None:
 def test_few_values_are_alive_on_a_dask_cluster() -> None:
     from distributed import LocalCluster
 
-    from distfms.engine.cluster import DaskExecutor
+    from distfms.engine.dask_cluster import DaskExecutor
 
     with (
         tasks.blas_as_before(),

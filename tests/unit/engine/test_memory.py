@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from distfms.engine.memory import (
     available_bytes,
     counted,
     format_bytes,
+    n_processors,
     project,
     require,
 )
@@ -104,6 +106,30 @@ def test_cgroup_1_limit(machine: Path) -> None:
     write(folder / "job/memory.limit_in_bytes", f"{2 * GIB}\n")
     write(folder / "job/memory.usage_in_bytes", f"{GIB}\n")
     assert available_bytes(machine) == GIB
+
+
+@pytest.mark.parametrize(
+    ("quota", "expected"), [("max 100000", 8), ("150000 100000", 2), ("50000 100000", 1), ("", 8)]
+)
+def test_processor_time_that_cgroup_2_grants(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, quota: str, expected: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    write(machine / "proc/self/cgroup", "0::/pod/box\n")
+    write(machine / "sys/fs/cgroup/pod/cpu.max", quota + "\n")
+    write(machine / "sys/fs/cgroup/pod/box/cpu.max", "max 100000\n")
+    assert n_processors(machine) == expected
+
+
+@pytest.mark.parametrize(("quota", "expected"), [("-1", 8), ("300000", 3)])
+def test_processor_time_that_cgroup_1_grants(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, quota: str, expected: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    write(machine / "proc/self/cgroup", "5:cpu,cpuacct:/job\n4:memory:/job\n")
+    write(machine / "sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", quota + "\n")
+    write(machine / "sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n")
+    assert n_processors(machine) == expected
 
 
 def test_overdrawn_limit_is_zero(machine: Path) -> None:

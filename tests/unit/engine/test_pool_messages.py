@@ -4,23 +4,23 @@ import os
 import pickle
 import subprocess
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
 
-from distfms.engine.local_pool import LocalPool
-from distfms.engine.pool_host import Outcome, Reply, dump, dump_reply
+from distfms.engine.local import LocalPool
+from distfms.engine.pool_host import Host, Reply, dump
+from distfms.engine.retry import RetryPolicy
 from distfms.errors import DataError
 
 
 def test_what_modules_define_travels_by_name() -> None:
-    message = {"numbers": np.arange(3.0), "outcome": Outcome(b"x", True)}
+    message = {"numbers": np.arange(3.0), "reply": Reply({0: b"x"})}
     raw = dump((np.add, message))
     assert raw == pickle.dumps((np.add, message), pickle.HIGHEST_PROTOCOL)
     function, copy = pickle.loads(raw)
     assert function is np.add
-    assert copy["outcome"] == message["outcome"]
+    assert copy["reply"] == message["reply"]
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
@@ -29,11 +29,11 @@ def test_a_closed_pool_leaves_no_descriptor() -> None:
         return len(os.listdir("/proc/self/fd"))
 
     before = count()
-    pools = [LocalPool(1) for _ in range(3)]
+    pool = LocalPool(1)
+    pool.start(int, ["1"])
     assert count() > before
-    for pool in pools:
-        pool.close()
-        pool.close()
+    pool.close()
+    pool.close()
     assert count() == before
 
 
@@ -63,13 +63,13 @@ def test_what_a_script_defines_is_known_elsewhere() -> None:
     assert function(message) == 14
 
 
-@pytest.mark.parametrize("where", ["reply", "outcome"])
-def test_errors_of_any_class_arrive(where: str) -> None:
+def test_errors_of_any_class_arrive() -> None:
     class LocalError(DataError):
         pass
 
-    error: Any = LocalError("only here")
-    reply = Reply(error=error) if where == "reply" else Reply({0: Outcome(error=error)})
-    copy = pickle.loads(dump_reply(reply))
-    found = copy.error if where == "reply" else copy.outcomes[0].error
+    def build(shard: int) -> None:
+        raise LocalError("only here")
+
+    arguments = (dump(build), {0: dump(0)}, [], RetryPolicy())
+    found = pickle.loads(Host().handle(dump(("build", *arguments)))).errors[0]
     assert (type(found).__name__, str(found)) == ("LocalError", "only here")

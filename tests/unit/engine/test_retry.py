@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import threading
+import time
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 
 import pytest
 
@@ -87,3 +90,24 @@ def test_other_errors_come_through_at_once() -> None:
         call_with_retry(flaky, 1, policy=RetryPolicy(), what="it")
     assert info.value is error
     assert flaky.calls == 1
+
+
+def test_an_attempt_that_takes_too_long_is_left_behind() -> None:
+    """The limit is for each attempt, not for all, and neither ends the process."""
+    go, calls = threading.Event(), []
+
+    def work(x: int) -> int:
+        calls.append(x)
+        if len(calls) < 3:
+            go.wait(30)
+        time.sleep(0.15)
+        return x + 1
+
+    policy = RetryPolicy(attempts=3, first_delay_s=0.0, timeout_s=0.2)
+    assert call_with_retry(work, 1, policy=policy, what="it") == (2, 2)
+    calls.clear()
+    with pytest.raises(
+        EngineError, match=r"failed 2 times.*TimeoutError: it took longer than 0\.2"
+    ):
+        call_with_retry(work, 1, policy=replace(policy, attempts=2), what="it")
+    go.set()

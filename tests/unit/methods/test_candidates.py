@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from distfms.engine.pools import make_pool
+from distfms.engine.open import make_pool
 from distfms.methods.multiselect.greedy import FullState, ScoringState, select
 from distfms.methods.multiselect.slab import slabs_of
 from distfms.methods.sequence import greedy as sequence_greedy

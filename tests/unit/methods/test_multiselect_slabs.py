@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distfms.engine.blas import single_threaded_blas
-from distfms.engine.pools import make_pool
+from distfms.engine.open import make_pool
 from distfms.methods import slabs
 from distfms.methods.multiselect import greedy as greedy_module
 from distfms.methods.multiselect.greedy import FullState, select

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distfms.engine.blas import single_threaded_blas
-from distfms.engine.pools import make_pool
+from distfms.engine.open import make_pool
 from distfms.errors import SpecError
 from distfms.methods import slabs
 from distfms.methods.sequence.costs import SharedCost

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import distfms
 from distfms.engine import LocalExecutor, Unit, map_reduce
-from distfms.engine.pools import make_pool
+from distfms.engine.open import make_pool
 from distfms.runs.metrics import METRICS, Metrics
 from tests.conformance import pool_tasks
 

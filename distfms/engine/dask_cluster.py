@@ -1,0 +1,236 @@
+"""Work on an existing Dask cluster."""
+
+from __future__ import annotations
+
+import queue
+import re
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from distfms.engine import nodes
+from distfms.engine.base import Executor
+from distfms.engine.graph import Graph, Partial, UnitReport, Watch
+from distfms.engine.memory import n_processors
+from distfms.engine.retry import RetryPolicy
+from distfms.errors import EngineError
+
+_ADDRESS = re.compile(r"^(tcp|tls|ws|wss|ucx)://\[?([^\s/]+?)\]?:(\d+)/?$")
+# Tasks are pickled here and run there, and numpy does the sums: these must be the same.
+_SAME_VERSION = ("distfms", "dask", "distributed", "cloudpickle", "numpy")
+_POLL_S = 1.0
+
+
+class DaskExecutor(Executor):
+    """Runs work on a Dask cluster that is already there.
+
+    Parameters
+    ----------
+    address : str
+        Address of the scheduler, such as ``tcp://host:8786``.
+    timeout_s : float
+        How long to wait for the scheduler, and for its first worker.
+    patience_s : float
+        How long a running job waits for new workers when the cluster has lost all it had.
+
+    Raises
+    ------
+    EngineError
+        No Dask scheduler answers there, it has no workers, or they run other versions.
+
+    Notes
+    -----
+    Values stay on the workers; the driver receives the root of the graph, and what leaves report.
+    Lost workers are the scheduler's business, which runs their tasks again elsewhere. The BLAS
+    of a worker process stays at one thread after it ran one of our tasks. Actors of a pool are
+    processes of the driver's machine.
+    """
+
+    name = "dask"
+
+    def __init__(self, address: str, *, timeout_s: float = 5.0, patience_s: float = 60.0) -> None:
+        self.address = address
+        self.actors = n_processors()
+        self._patience_s = patience_s
+        self._client: Any = _connect(address, timeout_s)
+        try:
+            self._require_workers(timeout_s)
+            self.workers = sum(self._client.nthreads().values())
+        except BaseException:
+            self.close()
+            raise
+
+    def compute(
+        self, graph: Graph, *, watch: Watch | None = None, retry: RetryPolicy | None = None
+    ) -> Partial[Any]:
+        """Run a graph and return its root; see `Executor.compute`."""
+        tasks, reports = _with_reports(graph)
+        with _quiet():
+            root, *asked = self._client.get(tasks, [graph.root, *reports], sync=False)
+            try:
+                self._wait(root, asked, watch)
+                return root.result()
+            except BaseException:
+                if self._client.status == "running":
+                    self._client.cancel([root, *asked], force=True)
+                raise
+
+    def probe(self, paths: Sequence[str]) -> None:
+        """Check that every worker sees these paths as this machine does; see `Executor.probe`."""
+        local = nodes.local_paths(paths)
+        nodes.require_paths(nodes.examine((), local), self._examine((), local))
+
+    def available_bytes(self) -> int | None:
+        """Return the sum of the workers' memory limits, None when one has none."""
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        limits = [worker["memory_limit"] for worker in workers.values()]
+        return sum(limits) if limits and all(limits) else None
+
+    def close(self) -> None:
+        """Disconnect; the cluster stays."""
+        client, self._client = self._client, None
+        if client is not None:
+            with _quiet():
+                client.close()
+
+    def _require_workers(self, timeout_s: float) -> None:
+        try:
+            self._client.wait_for_workers(1, timeout=timeout_s)
+        except TimeoutError as error:
+            raise EngineError(
+                f"The Dask scheduler at {self.address} has no workers. Start some with "
+                f"`dask worker {self.address}` and run the same command again."
+            ) from error
+        here = nodes.examine(_SAME_VERSION, ())
+        cluster = f"The Dask cluster at {self.address}"
+        nodes.require_software(here, self._examine(_SAME_VERSION, ()), cluster)
+
+    def _examine(self, packages: Sequence[str], paths: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Have every worker say what it has; by its name."""
+        with _quiet(), nodes.by_value():
+            found: Mapping[str, Any] = self._client.run(nodes.examine, packages, paths)
+        return {f"Dask worker {key} on {there['host']}": there for key, there in found.items()}
+
+    def _wait(self, root: Any, asked: Sequence[Any], watch: Watch | None) -> None:
+        """Wait for the root and hand on what leaves report; raise the first failure."""
+        done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        for future in (root, *asked):
+            future.add_done_callback(done.put)
+        seen_s, n_left = time.monotonic(), 1 + len(asked)
+        while n_left:
+            ready = _taken(done)
+            n_left -= len(ready)
+            for future in ready:
+                if future.status != "finished":
+                    raise self._failure(future)
+            if watch is not None:
+                for reports in self._client.gather([f for f in ready if f is not root]):
+                    for report in reports:
+                        watch(report)
+            if not ready:
+                seen_s = self._require_life(seen_s)
+
+    def _require_life(self, seen_s: float) -> float:
+        """Raise EngineError when there have been no workers for long; else when there were some.
+
+        The scheduler would wait for ever.
+        """
+        if self._client.status != "running" or self._client.nthreads():
+            return time.monotonic()
+        if time.monotonic() - seen_s > self._patience_s:
+            raise EngineError(
+                f"The Dask scheduler at {self.address} lost all its workers and got no new ones "
+                f"for {self._patience_s:.0f} s. Start workers and run the same command again; "
+                "finished work is kept."
+            )
+        return seen_s
+
+    def _failure(self, future: Any) -> BaseException:
+        """Return the error of a failed future, in words a user can act on."""
+        error = future.exception() if future.status == "error" else None
+        if error is None:
+            return EngineError(
+                f"The Dask scheduler at {self.address} dropped the work of this job: it stopped "
+                "or was restarted, or somebody cancelled the work. Once it is back, run the same "
+                "command again; finished work is kept."
+            )
+        if type(error).__name__ != "KilledWorker":
+            return error
+        return EngineError(
+            f"Workers of the Dask cluster at {self.address} died again and again on the same "
+            f"task: {error}. Most often they ran out of memory: give workers more memory or "
+            "fewer threads, then run the same command again; finished work is kept."
+        )
+
+
+def _with_reports(graph: Graph) -> tuple[dict[Any, Any], list[Any]]:
+    """Return the graph's tasks with one more for each leaf, which returns its reports."""
+    tasks: dict[Any, Any] = dict(graph.tasks)
+    reports: dict[Any, Any] = {}
+    for leaf in graph.leaves:
+        reports[leaf] = ("distfms-report", leaf)
+        tasks[reports[leaf]] = (_reports, leaf)
+    for key, (task, *needed) in graph.tasks.items():
+        # A merge also waits for the reports of its leaves: they would be last in Dask's order,
+        # and hold the values of all leaves until then.
+        if told := [reports[other] for other in needed if other in reports]:
+            tasks[key] = (task, *needed, *told)
+    return tasks, list(reports.values())
+
+
+def _reports(leaf: Partial[Any]) -> tuple[UnitReport, ...]:
+    return leaf.reports
+
+
+def _taken(done: queue.SimpleQueue[Any]) -> list[Any]:
+    """Wait for one, and return all there are."""
+    found = []
+    with suppress(queue.Empty):
+        found.append(done.get(timeout=_POLL_S))
+        while True:
+            found.append(done.get_nowait())
+    return found
+
+
+def _connect(address: str, timeout_s: float) -> Any:
+    """Open a client that does not become the default for other users of Dask here."""
+    from distributed import Client
+
+    found = _ADDRESS.match(address)
+    if found is None:
+        hint = ""
+        if address.startswith("ray://") or address == "auto":
+            hint = " This looks like the address of a Ray cluster."
+        elif address.startswith("http"):
+            hint = " This looks like a dashboard; the scheduler usually listens on port 8786."
+        raise EngineError(
+            f"{address!r} is not the address of a Dask scheduler; it has the form "
+            f"tcp://host:8786.{hint}"
+        )
+    try:
+        # A client that fails to connect leaves its thread behind, so knock first.
+        if not nodes.knock(found[2], int(found[3]), timeout_s):
+            raise TimeoutError("nobody accepts connections")
+        with _quiet():
+            return Client(address, timeout=timeout_s, set_as_default=False, name="distfms")
+    except Exception as error:
+        # What comes back from something that is not Dask may be any error of the decoder.
+        raise EngineError(
+            f"No Dask scheduler answers at {address} (tried for {timeout_s:.0f} s; "
+            f"{type(error).__name__}: {error}). Start one with `dask scheduler`, or check host "
+            "and port; the port is that of the scheduler, not of its dashboard or a worker."
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep back what distributed warns of and this module has dealt with itself."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="(?s).*Mismatched versions found")
+        warnings.filterwarnings("ignore", message="Sending large graph of size")
+        warnings.filterwarnings(
+            "ignore", category=DeprecationWarning, module="(distributed|tornado)"
+        )
+        yield

@@ -1,0 +1,367 @@
+"""Work on this machine: graphs in threads or processes, pools of one process for each actor."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import (
+    BrokenExecutor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
+from concurrent.futures import Executor as Workers
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
+from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for_process
+from multiprocessing.process import BaseProcess
+from types import TracebackType
+from typing import Any
+
+from distfms.engine.base import EventHandler, Executor, ignore
+from distfms.engine.blas import limit_blas_threads, single_threaded_blas
+from distfms.engine.graph import Graph, Partial, Watch, WorkerLoss
+from distfms.engine.memory import available_bytes, n_processors
+from distfms.engine.pool_host import Host
+from distfms.engine.replay_pool import Loss, ReplayPool
+from distfms.engine.retry import RetryPolicy
+from distfms.errors import EngineError
+
+# A task in a thread costs a third of a millisecond, a tenth of one that goes to another process.
+_THREADS_COARSE = 64
+_PATIENCE_S = 5.0
+
+
+class LocalExecutor(Executor):
+    """Runs work on this machine, in threads or in processes.
+
+    Parameters
+    ----------
+    workers : int, optional
+        Threads or processes, at least 1; default: the processors this process may use.
+    processes : bool
+        Processes (started by spawn, so nothing of this process's threads and locks is copied)
+        for work that holds the GIL; threads for numpy, BLAS and Arrow, which release it.
+
+    Notes
+    -----
+    BLAS is held at one thread: around the work for threads, for good in worker processes. After
+    an interrupt, processes are terminated; threads, which Python cannot stop, finish the one
+    task they are at.
+    """
+
+    name = "local"
+
+    def __init__(self, workers: int | None = None, processes: bool = False) -> None:
+        self.workers = self.actors = workers or n_processors()
+        self.processes = processes
+        self.limit_blas = processes
+        self.coarse_batches = 1 if processes else _THREADS_COARSE
+        self._pool: Workers | None = None
+
+    def compute(
+        self, graph: Graph, *, watch: Watch | None = None, retry: RetryPolicy | None = None
+    ) -> Partial[Any]:
+        """Run a graph and return its root; see `Executor.compute`."""
+        policy = retry or RetryPolicy()
+        tasks = dict(graph.tasks)
+        n_losses = 0
+        while True:
+            finished: dict[Hashable, Any] = {}
+            try:
+                with self._blas():
+                    return self._get(tasks, graph.root, finished, watch)
+            except BrokenExecutor as error:
+                self._abandon()
+                n_losses += 1
+                if watch is not None:
+                    watch(WorkerLoss(n_losses))
+                if not policy.another(error, n_losses):
+                    raise EngineError(_died(n_losses)) from error
+            # Only what was lost is done again: results at hand become constants of the graph.
+            tasks.update({key: (partial(_itself, value),) for key, value in finished.items()})
+
+    def available_bytes(self) -> int | None:
+        """Return the memory free for this process and its children."""
+        return available_bytes()
+
+    def close(self) -> None:
+        """Wait for running tasks and stop all threads and processes."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _open_pool(self) -> Workers:
+        if self._pool is None:
+            if self.processes:
+                self._pool = ProcessPoolExecutor(
+                    self.workers,
+                    mp_context=multiprocessing.get_context("spawn"),
+                    initializer=_start_worker,
+                )
+            else:
+                self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="distfms")
+        return self._pool
+
+    def _abandon(self) -> None:
+        """Drop the pool without waiting for its tasks."""
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        # Read before shutdown, which forgets them.
+        children = list((getattr(pool, "_processes", None) or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in children:
+            child.terminate()
+        # Without its children a pool of processes ends at once; threads end with their task.
+        pool.shutdown(wait=self.processes)
+
+    def _blas(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.processes else single_threaded_blas()
+
+    def _scheduler(self) -> Callable[..., Any]:
+        """Return Dask's scheduler for threads or processes."""
+        if not self.processes:
+            from dask.threaded import get
+
+            return get
+        from dask.multiprocessing import get as get_in_processes
+
+        # Neither fusion nor batching: a task is what is scheduled and what is lost.
+        return partial(get_in_processes, optimize_graph=False, chunksize=1)
+
+    def _get(
+        self,
+        tasks: dict[Hashable, Any],
+        key: Hashable,
+        finished: dict[Hashable, Any],
+        watch: Watch | None,
+    ) -> Any:
+        """Run a graph with Dask's local scheduler; results still needed stay in ``finished``."""
+        pool = _WatchedPool(self._open_pool(), self.workers)
+        hooks = (None, None, None, partial(_after_task, watch), None)
+        try:
+            return self._scheduler()(tasks, key, pool=pool, cache=finished, callbacks=[hooks])
+        except BrokenExecutor:
+            raise
+        except Exception as error:
+            raise pool.first_failure(tasks, error) from error.__cause__
+        except BaseException:
+            self._abandon()
+            raise
+
+
+class _WatchedPool:
+    """A pool as Dask's local scheduler sees it, that remembers which tasks failed."""
+
+    def __init__(self, pool: Workers, workers: int) -> None:
+        self._pool = pool
+        self._max_workers = workers  # read by Dask
+        self._running: set[Future[Any]] = set()
+        self._failures: list[tuple[Hashable, Any]] = []
+
+    def submit(self, fn: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Submit a batch of Dask tasks."""
+        future = self._pool.submit(fn, *args)
+        self._running.add(future)
+        future.add_done_callback(self._done)
+        return future
+
+    def _done(self, future: Future[Any]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            self._failures += [(key, info) for key, info, failed in future.result() if failed]
+        self._running.discard(future)
+
+    def first_failure(self, tasks: dict[Hashable, Any], error: Exception) -> Exception:
+        """Wait for the tasks still running and return the error that comes first in graph order.
+
+        Tasks start in that order, so whichever failure was noticed first, the same one is told.
+        """
+        wait(set(self._running))
+        if len(self._failures) < 2:
+            return error
+        from dask.order import order
+
+        position = order(tasks)
+        _, info = min(self._failures, key=lambda failure: position[failure[0]])
+        if isinstance(info, bytes):
+            import cloudpickle
+
+            info = cloudpickle.loads(info)
+        first, trace = info
+        return first.with_traceback(trace) if isinstance(trace, TracebackType) else first
+
+
+class SerialPool(ReplayPool):
+    """All states in this process, one shard after the other; the reference for other pools.
+
+    Parameters
+    ----------
+    retry : RetryPolicy, optional
+        Attempts to build a state.
+    on_event : callable, optional
+        Receives events; see `make_pool`.
+    """
+
+    name = "serial"
+
+    def __init__(
+        self, *, retry: RetryPolicy | None = None, on_event: EventHandler = ignore
+    ) -> None:
+        super().__init__(1, retry=retry, on_event=on_event)
+        self._reply = b""
+
+    def _spawn(self, actor: int) -> None:
+        self._host = Host()
+
+    def _end(self, actor: int) -> None:
+        self._host = Host()
+
+    def _send(self, actor: int, request: bytes) -> None:
+        with single_threaded_blas():
+            self._reply = self._host.handle(request)
+
+    def _receive(self, actors: Sequence[int], wait_s: float) -> Mapping[int, bytes | Loss]:
+        return {0: self._reply}
+
+
+class LocalPool(ReplayPool):
+    """One process of this machine for each actor, with one BLAS thread.
+
+    Parameters
+    ----------
+    n_actors : int
+        Processes, at least 1.
+    timeout_s : float, optional
+        An actor that takes longer for one request is killed and replaced.
+    retry : RetryPolicy, optional
+        Attempts to build a state, and of one request when actors are lost.
+    on_event : callable, optional
+        Receives events; see `make_pool`.
+
+    Notes
+    -----
+    Processes are started by spawn, so a script must guard its work by
+    ``if __name__ == "__main__":``. They end with this process, however it ends.
+    """
+
+    name = "local"
+
+    def __init__(
+        self,
+        n_actors: int,
+        *,
+        timeout_s: float | None = None,
+        retry: RetryPolicy | None = None,
+        on_event: EventHandler = ignore,
+    ) -> None:
+        super().__init__(n_actors, timeout_s=timeout_s, retry=retry, on_event=on_event)
+        self._seats: dict[int, tuple[BaseProcess, Connection]] = {}
+        self._asked: dict[int, Future[bytes | Loss]] = {}
+        # One for each actor: a process that is stuck may not even take what it is sent.
+        self._threads = ThreadPoolExecutor(n_actors, thread_name_prefix="distfms-actor")
+
+    def close(self) -> None:
+        """End the processes; safe to call twice."""
+        super().close()
+        self._threads.shutdown()
+
+    def _spawn(self, actor: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        here, there = context.Pipe()
+        name = f"distfms-actor-{actor}"
+        process = context.Process(target=_serve, args=(there,), name=name, daemon=True)
+        process.start()
+        there.close()
+        self._seats[actor] = process, here
+
+    def _end(self, actor: int) -> None:
+        process, connection = self._seats.pop(actor)
+        process.kill()
+        process.join(_PATIENCE_S)
+        if actor in self._asked:
+            wait([self._asked.pop(actor)], _PATIENCE_S)
+        connection.close()
+        process.close()
+
+    def _send(self, actor: int, request: bytes) -> None:
+        self._asked[actor] = self._threads.submit(_exchange, *self._seats[actor], request)
+
+    def _receive(self, actors: Sequence[int], wait_s: float) -> Mapping[int, bytes | Loss]:
+        wait([self._asked[actor] for actor in actors], wait_s, return_when="FIRST_COMPLETED")
+        done = [actor for actor in actors if self._asked[actor].done()]
+        return {actor: self._asked.pop(actor).result() for actor in done}
+
+
+def _exchange(process: BaseProcess, connection: Connection, request: bytes) -> bytes | Loss:
+    """Send a request and wait for the reply, or for the end of the process."""
+    with suppress(EOFError, OSError):
+        connection.send_bytes(request)
+        return connection.recv_bytes()
+    process.join(_PATIENCE_S)
+    code = process.exitcode
+    if code is not None and code < 0:
+        return Loss(f"its process was ended by {signal.Signals(-code).name}")
+    return Loss(f"its process ended (exit code {code})")
+
+
+def _serve(connection: Connection) -> None:
+    """Answer requests until the driver is gone; runs in the actor's process."""
+    _start_worker()
+    host = Host()
+    with suppress(EOFError, OSError):
+        while True:
+            request = connection.recv_bytes()
+            limit_blas_threads()
+            connection.send_bytes(host.handle(request))
+
+
+def _start_worker() -> None:
+    """Prepare a process: interrupts are the driver's business, and it ends with the driver."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
+    limit_blas_threads()
+
+
+def end_with_parent() -> None:
+    """End this process, even in the middle of its work, once the one that started it has died.
+
+    A killed driver cannot end its workers, and they would wait for their next task forever.
+    """
+    threading.Thread(target=_outlive, daemon=True).start()
+
+
+def _outlive() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait_for_process([parent.sentinel])
+        os._exit(1)
+
+
+def _after_task(
+    watch: Watch | None, key: Hashable, value: Any, tasks: Any, state: Any, worker: Any
+) -> None:
+    """Hand on the reports of a leaf; called by Dask in the thread that called it."""
+    if watch is not None and isinstance(value, Partial):
+        for report in value.reports:
+            watch(report)
+
+
+def _died(n: int) -> str:
+    times = "once" if n == 1 else f"{n} times"
+    return (
+        f"Worker processes died {times} in the middle of their work, without an error of "
+        "their own. Most often the system stopped them for want of memory: use fewer "
+        "workers, or threads instead of processes. It also happens when a script starts "
+        'processes outside `if __name__ == "__main__":`. Run the same command again '
+        "afterwards; finished work is kept."
+    )
+
+
+def _itself(value: Any) -> Any:
+    return value

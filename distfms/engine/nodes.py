@@ -1,0 +1,127 @@
+"""What a node of a cluster says about itself, and what it lacks.
+
+This module is pickled by value to nodes that may lack distfms or have another version of it, so
+`examine` uses the standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from typing import Any
+
+from distfms.errors import EngineError
+
+
+def examine(packages: Sequence[str], paths: Sequence[str]) -> dict[str, Any]:
+    """Return host, Python and package versions (None when missing) and sizes of paths.
+
+    Parameters
+    ----------
+    packages : sequence of str
+        Names of distributions.
+    paths : sequence of str
+        Local paths to look for.
+
+    Returns
+    -------
+    dict
+        ``host``, ``python``, ``packages`` (name → version or None), ``sizes`` (path → bytes,
+        -1 for a folder, None when it cannot be read).
+    """
+    return {
+        "host": platform.node(),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in packages},
+        "sizes": {path: _size_of(path) for path in paths},
+    }
+
+
+@contextmanager
+def by_value() -> Iterator[None]:
+    """Pickle this module by value while the context is open."""
+    import cloudpickle
+
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+def require_software(
+    here: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]], cluster: str
+) -> None:
+    """Raise EngineError unless Python and packages are the same on all nodes, by name."""
+    found: dict[str, str] = {}
+    for name, node in nodes.items():
+        there, own = (info["python"].rpartition(".")[0] for info in (node, here))
+        if there != own:
+            found.setdefault("python", f"Python {there} on {name}, {own} here")
+        for package, version in here["packages"].items():
+            other = node["packages"].get(package)
+            # distfms may be run here from its sources, without being installed.
+            if version is not None and other != version:
+                text = f"{package} {other or 'missing'} on {name}, {version} here"
+                found.setdefault(package, text)
+    if found:
+        raise EngineError(
+            f"{cluster} does not run the same software as this machine: "
+            f"{'; '.join(found.values())}. Install the same versions there (or here) and restart "
+            "the cluster."
+        )
+
+
+def require_paths(here: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise EngineError unless all nodes, by name, see the paths as this machine does."""
+    for name, node in nodes.items():
+        problems = []
+        for path, size in here["sizes"].items():
+            found = node["sizes"][path]
+            if found is None:
+                problems.append(f"{path} cannot be read")
+            elif found != size and size is not None:
+                problems.append(f"{path} is another file ({found} bytes, {size} here)")
+        if problems:
+            more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+            raise EngineError(
+                f"{name[0].upper()}{name[1:]} does not see the input as this machine does: "
+                f"{'; '.join(problems[:3])}{more}. Put the input on storage that all nodes share "
+                "(a network file system, or object storage such as s3://) under the same path. "
+                "Embedded data and converted judgments are in a cache: set DISTFMS_CACHE, where "
+                "the job runs, to a folder that all nodes share."
+            )
+
+
+def local_paths(paths: Sequence[str]) -> list[str]:
+    """Return those that are no URLs, absolute."""
+    return [os.path.abspath(path) for path in paths if "://" not in path]
+
+
+def knock(host: str, port: int, timeout_s: float) -> bool:
+    """Return whether somebody accepts connections; the kernel does, however busy a head is."""
+    try:
+        with socket.create_connection((host, port), timeout=timeout_s):
+            return True
+    except OSError:
+        return False
+
+
+def _size_of(path: str) -> int | None:
+    """Return the size of a readable file, -1 for a readable folder, else None."""
+    if not os.access(path, os.R_OK):
+        return None
+    return -1 if os.path.isdir(path) else os.path.getsize(path)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,332 @@
+"""The driver's side of every pool: steps, losses, replay. How requests travel is left open."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from distfms.engine.base import ActorPool, EventHandler, PoolCounts, StepFunction, ignore
+from distfms.engine.pool_host import Reply, dump
+from distfms.engine.retry import RetryPolicy
+from distfms.errors import EngineError
+
+_POLL_S = 1.0
+# What starting a process and importing its modules may take besides, on a busy cluster.
+_START_S = 60.0
+
+
+@dataclass(frozen=True)
+class Loss:
+    """An actor is gone; ``reason`` says why, for people."""
+
+    reason: str
+
+
+@dataclass
+class _Work:
+    """What an actor is at."""
+
+    request: Any  # as `_share` gave it; None when it is only to build its states
+    what: str
+    limit_s: float | None
+    building: bool
+    deadline_s: float = 0.0
+    n_losses: int = 0
+
+
+class ReplayPool(ActorPool):
+    """A pool that rebuilds lost states by replaying the messages that changed them.
+
+    Subclasses say how an actor is started, ended, written to and heard.
+
+    Parameters
+    ----------
+    n_actors : int
+        At least 1.
+    timeout_s : float, optional
+        An actor that takes longer for one request is replaced.
+    retry : RetryPolicy, optional
+        Attempts to build a state, and of one request when actors are lost.
+    on_event : callable, optional
+        Receives events; see `make_pool`.
+    """
+
+    name = "replay"
+
+    def __init__(
+        self,
+        n_actors: int,
+        *,
+        timeout_s: float | None = None,
+        retry: RetryPolicy | None = None,
+        on_event: EventHandler = ignore,
+    ) -> None:
+        self.n_actors = n_actors
+        self.counts = PoolCounts()
+        self._timeout_s = timeout_s
+        # An actor that hangs is ended, so what it does needs no limit of its own.
+        self._retry = replace(retry or RetryPolicy(), timeout_s=None)
+        self._on_event = on_event
+        self._up: set[int] = set()
+        self._ready = False
+        self._build = b""
+        self._shards: list[bytes] = []
+        self._log: list[bytes] = []
+
+    # --- the contract ---------------------------------------------------------------------------
+
+    def start(
+        self,
+        build: Callable[[Any], Any],
+        shards: Sequence[Any],
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Build one state for each shard; see `ActorPool.start`."""
+        if not shards:
+            raise EngineError("A pool needs at least one shard.")
+        self._build = dump(build)
+        self._shards = [dump(shard) for shard in shards]
+        self._log = []
+        self._ask_all("building states", None, timeout_s)
+
+    def step(
+        self, fn: StepFunction, message: Any = None, *, timeout_s: float | None = None
+    ) -> list[Any]:
+        """Call ``fn(state, message)`` on every state; see `ActorPool.step`."""
+        self._require_ready()
+        start_s = time.perf_counter()
+        call, number = dump((fn, message)), self.counts.n_steps + 1
+        reply = self._ask_all(f"step {number}", self._share(dump(("step", call))), timeout_s)
+        if reply.changed:
+            self._log.append(call)
+        self.counts.n_steps = number
+        seconds = time.perf_counter() - start_s
+        self._on_event({"event": "pool_step", "step": number, "seconds": seconds})
+        return [pickle.loads(reply.answers[index]) for index in range(len(self._shards))]
+
+    def map(
+        self,
+        function: Callable[[Any, Any], Any],
+        items: Sequence[Any],
+        *,
+        on_answer: Callable[[int, Any], None] | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Any]:
+        """Call ``function(state, item)`` for every item; see `ActorPool.map`."""
+        self._require_ready()
+        todo = deque(enumerate(items))
+        at: dict[int, int] = {}
+        answers: dict[int, Any] = {}
+        errors: dict[int, BaseException] = {}
+
+        def assign(actor: int) -> _Work | None:
+            if not todo or errors:
+                return None
+            at[actor], item = todo.popleft()
+            request = self._share(dump(("call", dump((function, item)))))
+            return _Work(request, f"item {at[actor]}", timeout_s, building=False)
+
+        def take(actor: int, reply: Reply) -> None:
+            index = at[actor]
+            if reply.errors:
+                errors[index] = min(reply.errors.items())[1]
+                return
+            (answer,) = reply.answers.values()
+            answers[index] = pickle.loads(answer)
+            self.counts.n_items += 1
+            if on_answer is not None:
+                on_answer(index, answers[index])
+
+        self._run(assign, take)
+        self._finish(errors)
+        return [answers[index] for index in range(len(answers))]
+
+    def close(self) -> None:
+        """End the actors; safe to call twice."""
+        self._ready = False
+        for actor in sorted(self._up):
+            self._end(actor)
+        self._up.clear()
+
+    # --- how requests travel --------------------------------------------------------------------
+
+    @abstractmethod
+    def _spawn(self, actor: int) -> None:
+        """Start the actor of this number."""
+
+    @abstractmethod
+    def _end(self, actor: int) -> None:
+        """End an actor at once, whatever it does, and forget what it was asked."""
+
+    @abstractmethod
+    def _send(self, actor: int, request: Any) -> None:
+        """Hand a request, as `_share` gave it, to an actor; never waits, never raises for loss."""
+
+    @abstractmethod
+    def _receive(self, actors: Sequence[int], wait_s: float) -> Mapping[int, bytes | Loss]:
+        """Wait up to ``wait_s`` for one of the actors; return all replies and losses there are."""
+
+    def _share(self, request: bytes) -> Any:
+        """Prepare a request that goes to several actors, so that it travels once."""
+        return request
+
+    def _check(self) -> None:
+        """Raise EngineError when there is no use in waiting any longer."""
+        return
+
+    # --- requests, whatever happens -------------------------------------------------------------
+
+    def _ask_all(self, what: str, request: Any, limit_s: float | None) -> Reply:
+        """Have all actors do the same; None to build their states."""
+        todo = set(range(self.n_actors))
+        found = Reply()
+
+        def assign(actor: int) -> _Work | None:
+            if actor not in todo:
+                return None
+            todo.discard(actor)
+            return _Work(request, what, limit_s, building=request is None)
+
+        def take(actor: int, reply: Reply) -> None:
+            found.answers |= reply.answers
+            found.errors |= reply.errors
+            found.changed |= reply.changed
+
+        self._run(assign, take)
+        self._finish(found.errors)
+        return found
+
+    def _run(
+        self, assign: Callable[[int], _Work | None], take: Callable[[int, Reply], None]
+    ) -> None:
+        """Give actors work until there is no more, and make good what is lost."""
+        self._ready = False  # until all is answered, states may stand at several steps
+        works: dict[int, _Work] = {}
+
+        def go_on(actor: int) -> None:
+            works.pop(actor, None)
+            if (work := assign(actor)) is not None:
+                works[actor] = work
+                self._post(actor, work)
+
+        try:
+            for actor in range(min(self.n_actors, len(self._shards))):
+                go_on(actor)
+            while works:
+                for actor, news in self._next(works).items():
+                    if isinstance(news, Loss):
+                        self._replace(actor, works[actor], news)
+                    elif (reply := self._opened(actor, works[actor], news)) is not None:
+                        take(actor, reply)
+                        go_on(actor)
+        except BaseException:
+            # What these would still answer belongs to no request any more.
+            for actor in self._up & set(works):
+                self._end(actor)
+            self._up -= set(works)
+            raise
+
+    def _post(self, actor: int, work: _Work) -> None:
+        limit_s = self._timeout_s if work.limit_s is None else work.limit_s
+        if work.building:
+            if actor not in self._up:
+                self._spawn(actor)
+                self._up.add(actor)
+            shards = {i: self._shards[i] for i in range(actor, len(self._shards), self.n_actors)}
+            request = self._share(dump(("build", self._build, shards, self._log, self._retry)))
+            if limit_s is not None:
+                # A new process, every state, and every step that is replayed.
+                limit_s = _START_S + limit_s * (1 + len(self._log))
+        else:
+            request = work.request
+        work.deadline_s = float("inf") if limit_s is None else time.monotonic() + limit_s
+        self._send(actor, request)
+
+    def _next(self, works: Mapping[int, _Work]) -> dict[int, bytes | Loss]:
+        """Wait for replies; actors beyond their deadline count as lost."""
+        soonest_s = min(work.deadline_s for work in works.values())
+        wait_s = min(_POLL_S, max(0.0, soonest_s - time.monotonic()))
+        news = dict(self._receive(sorted(works), wait_s))
+        self._check()
+        for actor in works.keys() - news.keys():
+            if time.monotonic() >= works[actor].deadline_s:
+                news[actor] = Loss(f"it did not answer in time ({works[actor].what})")
+        return news
+
+    def _opened(self, actor: int, work: _Work, raw: bytes) -> Reply | None:
+        """Return the reply to the request; None for what is done before it can be asked."""
+        reply: Reply = pickle.loads(raw)
+        if reply.error is not None:
+            raise _explained(reply.error)
+        self.counts.n_built += reply.n_built
+        self.counts.n_replayed += reply.n_replayed
+        self.counts.n_retries += reply.n_retries
+        if reply.n_retries:
+            event = {"event": "retry", "key": f"actor-{actor}", "n_retries": reply.n_retries}
+            self._on_event(event)
+        if not work.building or work.request is None:
+            return reply
+        self._finish(reply.errors)
+        self._on_event(
+            {
+                "event": "actor_replayed",
+                "actor": actor,
+                "shards": reply.n_built,
+                "steps": reply.n_replayed,
+            }
+        )
+        work.building = False
+        self._post(actor, work)
+        return None
+
+    def _replace(self, actor: int, work: _Work, loss: Loss) -> None:
+        """Start another actor in place of a lost one and have it do the same."""
+        self._check()
+        work.n_losses += 1
+        self.counts.n_lost += 1
+        self._on_event(
+            {
+                "event": "actor_lost",
+                "actor": actor,
+                "reason": loss.reason,
+                "n_losses": self.counts.n_lost,
+            }
+        )
+        self._end(actor)
+        self._up.discard(actor)
+        if work.n_losses >= self._retry.attempts:
+            raise EngineError(
+                f"Actor {actor} was lost {work.n_losses} times while {work.what}: "
+                f"{loss.reason}. Most often it ran out of memory, or a step takes longer than the "
+                "time it is given: use more and smaller shards, fewer actors or a longer timeout, "
+                "then run the same command again; finished work is kept."
+            )
+        work.building = True
+        self._post(actor, work)
+
+    def _finish(self, errors: Mapping[int, BaseException]) -> None:
+        if errors:
+            raise _explained(errors[min(errors)])
+        self._ready = True
+
+    def _require_ready(self) -> None:
+        if not self._ready:
+            raise EngineError(
+                "The pool has not been started, has been closed, or failed before: start it again."
+            )
+
+
+def _explained(error: BaseException) -> BaseException:
+    """Put an error that befell the whole request into words a user can act on."""
+    if not isinstance(error, ImportError):
+        return error
+    return EngineError(
+        f"The workers lack a module that the work needs ({error}). Install the same packages "
+        "there as here, then run the same command again."
+    )
