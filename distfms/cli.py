@@ -126,7 +126,7 @@ def predict(
     out: Annotated[str, typer.Option(help="Parquet file to write, or its URL.")],
     budget: Annotated[
         float | None,
-        typer.Option(help="Cost a row may have; reads only the groups that it pays for."),
+        typer.Option(help="Cost a row may have; reads only the groups or judgments it pays for."),
     ] = None,
     storage: Storage = None,
 ) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from distfms.data.folds import assign_parts
 from distfms.methods.multiselect import objective
+from distfms.methods.multiselect.evaluate import delete_m_jackknife
 from distfms.methods.multiselect.greedy import select
-from distfms.methods.multiselect.interval import delete_m_jackknife
 from distfms.methods.multiselect.objective import Problem
 from distfms.methods.multiselect.optimum import refine
 from distfms.runs.driver import run_job

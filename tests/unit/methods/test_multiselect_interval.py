@@ -7,9 +7,8 @@ import pytest
 import scipy.stats
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.multiselect.evaluate import half_width
+from distfms.methods.multiselect.evaluate import delete_m_jackknife, half_width
 from distfms.methods.multiselect.greedy import select
-from distfms.methods.multiselect.interval import delete_m_jackknife
 from distfms.methods.multiselect.model import LinearModel
 from distfms.methods.multiselect.objective import (
     Problem,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.multiselect.greedy import FullState, select
+from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.model import (
     LinearModel,
     PathModels,
@@ -73,22 +73,6 @@ def test_path_models_of_some_steps_are_those_of_all(algorithm, psd):
     np.testing.assert_allclose(single.weights[0], every.weights[-1], rtol=1e-8, atol=1e-12)
     assert single.spent[0] == every.spent[-1]
     assert single.objective[0] == pytest.approx(objective[-1])
-
-
-def test_path_models_take_as_many_updates_as_points_need(monkeypatch):
-    """A large budget is many judgments of few attributes: bought at once between two points."""
-    problem = random_problem(3)
-    path = select(problem, 5000)
-    bought = []
-    buy = FullState.buy
-    monkeypatch.setattr(
-        FullState, "buy", lambda self, a, count=1: bought.append(count) or buy(self, a, count)
-    )
-    models = path_models(problem, path, [100, 2500, 5000])
-    assert sum(bought) == 5000
-    assert len(bought) <= 3 * 6
-    expected = projected_model(problem, path.final_repeats).weights
-    np.testing.assert_allclose(models.weights[-1], expected, rtol=1e-8, atol=1e-12)
 
 
 def test_refit_is_least_squares_on_means_of_the_first_judgments():
