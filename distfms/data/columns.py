@@ -62,22 +62,13 @@ def fill_numbers(column: Any, out: np.ndarray, order: np.ndarray | None = None) 
     bool
         Whether all values are finite, so that nothing more needs to be looked at.
     """
-    finite = True
-    if order is None or column.num_chunks != 1:
-        whole = out if order is None else _buffer("column", len(out))
-        start = 0
-        for chunk in column.chunks:
-            values = as_floats(chunk)
-            whole[start : start + len(values)] = values
-            finite &= probably_finite(values)
-            start += len(values)
-        if order is not None:
-            whole.take(order, out=out, mode="clip")
+    parts = [as_floats(chunk) for chunk in column.chunks]
+    whole = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0), *parts])
+    if order is None:
+        out[:] = whole
     else:
-        values = as_floats(column.chunk(0))
-        values.take(order, out=out, mode="clip")  # "raise" would buffer the output
-        finite = probably_finite(values)
-    return finite or bool(np.isfinite(out).all())
+        whole.take(order, out=out, mode="clip")  # "raise" would buffer the output
+    return probably_finite(out) or bool(np.isfinite(out).all())
 
 
 def fill_columns(

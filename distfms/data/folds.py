@@ -76,7 +76,6 @@ def assign_parts(
     n_folds: int,
     test: float,
     seed: int,
-    n_rows: int | None = None,
 ) -> np.ndarray:
     """Assign each row of a partition to a fold or to the held-out part.
 
@@ -88,13 +87,11 @@ def assign_parts(
         keys the file's name in the dataset and the row number in the file decide, which stay the
         same when files or folders are added or taken away.
     partition : Partition, optional
-        Needed without keys; `n_rows` rows counted from 0 are taken where it is missing.
+        Needed without keys.
     n_folds : int
     test : float
     seed : int
         See :class:`FoldPlan`.
-    n_rows : int, optional
-        Number of rows, without keys and partition.
 
     Returns
     -------
@@ -114,7 +111,7 @@ def assign_parts(
     its fold comes from a second round of the hash, so the folds are the same for every `test`.
     """
     plan = FoldPlan(n_folds, test, seed)
-    hashes = _row_hashes(partition, n_rows) if keys is None else hash_keys(keys)
+    hashes = _row_hashes(partition) if keys is None else hash_keys(keys)
     hashes = mix(hashes ^ mix(np.uint64((seed + int(GOLDEN)) % 2**64)))
     parts = np.zeros(len(hashes), dtype=np.uint8)
     if n_folds:
@@ -243,13 +240,11 @@ def _hash_bytes(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     return mix(result ^ mix(lengths.astype(np.uint64)))
 
 
-def _row_hashes(partition: Partition | None, n_rows: int | None) -> np.ndarray:
+def _row_hashes(partition: Partition | None) -> np.ndarray:
     """Hash (file name, row number in the file)."""
-    first = partition.file_row_offset if partition else 0
-    count = n_rows if n_rows is not None else partition.n_rows if partition else 0
-    rows = mix(np.arange(first, first + count, dtype=np.uint64) + _ROW_TAG)
-    if partition is None:
-        return rows
+    assert partition is not None
+    first = partition.file_row_offset
+    rows = mix(np.arange(first, first + partition.n_rows, dtype=np.uint64) + _ROW_TAG)
     name = np.frombuffer(partition.name.encode(), np.uint8)
     return mix(rows ^ _hash_bytes(name, np.array([0, len(name)])))
 

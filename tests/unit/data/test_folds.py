@@ -122,7 +122,6 @@ def test_without_keys_the_file_and_its_row_number_decide():
     tail = replace(PARTITION, n_rows=20, file_row_offset=30)
     assert (parts(tail) == whole[30:]).all()
     assert (parts(replace(PARTITION, name="b")) != whole).any()
-    assert len(assign_parts(None, n_rows=7, n_folds=2, test=0, seed=0)) == 7
 
 
 def test_no_folds_leave_one_training_part():
