@@ -32,6 +32,7 @@ from distfms.methods.multiselect.model import (
 from distfms.methods.multiselect.objective import (
     Costs,
     Problem,
+    Psd,
     full_objective,
     holdout_loss,
     projected_loss,
@@ -86,6 +87,9 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         named, which needs objects with two judgments or more.
     ridge : float, default=0.0
         Added to the variance of each average, at least 0.
+    psd : {"nearest", "none"}, default="nearest"
+        Whether Full works with the positive semi-definite matrix nearest to the estimated
+        covariance, in O(d³), or with the estimate as it is.
     model : {"projected", "refit"}, default="projected"
         Weights straight from the statistics, or least squares on the averages of the objects that
         hold enough judgments of every selected attribute (a second pass over the data).
@@ -185,6 +189,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         costs: Costs = 1.0,
         internal_variance: Variances = None,
         ridge: float = 0.0,
+        psd: Psd = "nearest",
         model: str = "projected",
         refine: bool = False,
         exclude: Sequence[str] = (),
@@ -195,6 +200,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         self.costs = costs
         self.internal_variance = internal_variance
         self.ridge = ridge
+        self.psd = psd
         self.model = model
         self.refine = refine
         self.exclude = exclude
@@ -267,6 +273,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
 
     def _check_parameters(self) -> None:
         check_choice("algorithm", self.algorithm, ("full", "scoring"))
+        check_choice("psd", self.psd, ("nearest", "none"))
         check_choice("model", self.model, ("projected", "refit"))
 
     def _select(self, statistics: JudgmentStatistics, names: tuple[str, ...] | None) -> None:
@@ -280,7 +287,9 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         costs = resolve_costs(self.costs, self._names)
         known = _known_variance(self.internal_variance, self._names)
         estimates = statistics.estimates(known, self._names)
-        problem = Problem.from_estimates(estimates, costs, self.ridge, names=self._names)
+        problem = Problem.from_estimates(
+            estimates, costs, self.ridge, names=self._names, psd=self.psd
+        )
         path = select(problem, self.budget, self.algorithm, self.criterion)
         repeats = path.final_repeats
         if self.refine and path.n_steps:

@@ -61,6 +61,7 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         ridge: float = 1e-5,
         family: str = "auto",
         budget: float | None = None,
+        max_groups: int | None = None,
         max_refits: int | None = None,
         missing: Any = "error",
         max_iter: int = 200,
@@ -75,6 +76,7 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         self.ridge = ridge
         self.family = family
         self.budget = budget
+        self.max_groups = max_groups
         self.max_refits = max_refits
         self.missing = missing
         self.max_iter = max_iter
@@ -137,7 +139,11 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         if family == "gaussian":
             self.criterion_ = self.criterion
             path = sequence(
-                problem, self.criterion, cost_aware=self.cost_aware, doubling=self.doubling
+                problem,
+                self.criterion,
+                cost_aware=self.cost_aware,
+                doubling=self.doubling,
+                max_groups=self.max_groups,
             )
             self.path_: Any = path
             self.predictor_ = AnytimePredictor.from_path(path)
@@ -171,6 +177,7 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
             criterion=self.criterion_,
             cost_aware=self.cost_aware,
             max_refits=self.max_refits,
+            max_groups=self.max_groups,
             max_iter=self.max_iter,
             tol=self.tol,
         )
@@ -370,6 +377,8 @@ class GroupSequencer(RegressorMixin, GroupSequenceBase):
     budget : float, optional
         What a prediction may cost. Default: all groups. May be changed after `fit`, except for
         ``coef_`` and ``intercept_``.
+    max_groups : int, optional
+        End the sequence after so many groups.
     max_refits : int, optional
         Poisson: number of refits along the sequence, at most.
     missing : {"error", "mean"}
@@ -474,8 +483,8 @@ class GroupSequenceClassifier(ClassifierMixin, GroupSequenceBase):
 
     Parameters
     ----------
-    groups, costs, shared_costs, criterion, cost_aware, ridge, budget, max_refits, missing
-    max_iter, tol
+    groups, costs, shared_costs, criterion, cost_aware, ridge, budget, max_groups, max_refits
+    missing, max_iter, tol
         See :class:`GroupSequencer`. Each step of each refit is a pass over the data: with many
         groups and data that do not fit into memory, set `max_refits`.
     doubling : bool

@@ -155,8 +155,9 @@ def test_names_in_and_out(frame, array, cells):
         {},
         {"model": "refit", "refine": True, "costs": {"w*": 2.0, "default": 1.5}, "ridge": 0.1},
         {"algorithm": "scoring", "internal_variance": {"loud": 0.3}, "criterion": "gain"},
+        {"psd": "none", "ridge": 0.05},
     ],
-    ids=["default", "refit", "scoring"],
+    ids=["default", "refit", "scoring", "indefinite"],
 )
 def test_numbers_of_a_job(options, tmp_path):
     data = write_judgments(tmp_path / "data")
@@ -194,14 +195,10 @@ def test_numbers_of_a_job(options, tmp_path):
 def forms(cells, frame, array, parquet, dask_frame):
     """The same data in every form: (X, y)."""
     X, y = cells
-    objects = np.empty((60, 4), dtype=object)
-    for i, a in np.ndindex(60, 4):
-        objects[i, a] = X[i][a]
     chunked = da.from_array(array, chunks=((30, 11, 19), 2, 1))
     return {
         "array": (array, y),
         "lists": (X, y.tolist()),
-        "objects": (objects, y),
         "frame": (frame, "y"),
         "arrow": (pa.Table.from_pandas(frame), "y"),
         "frame and labels": (frame.drop(columns="y"), frame["y"]),
@@ -212,7 +209,6 @@ def forms(cells, frame, array, parquet, dask_frame):
         "dask frame and labels": (dask_frame.drop(columns="y"), dask_frame["y"]),
         "dask numbered": (dd.from_pandas(numbered(array, y), npartitions=2), "y"),
         "parquet": (parquet, "y"),
-        "path": (str(parquet), "y"),
     }
 
 
@@ -433,6 +429,7 @@ def test_single_judgments_need_a_known_variance(array, cells):
         ({"algorithm": "fool"}, "fool"),
         ({"criterion": "fool"}, "fool"),
         ({"model": "fool"}, "fool"),
+        ({"psd": "fool"}, "fool"),
         ({"ridge": -1.0}, "ridge"),
         ({"costs": {"nothing": 1.0}}, "nothing"),
         ({"costs": [1.0, 2.0]}, "4 attributes but 2"),

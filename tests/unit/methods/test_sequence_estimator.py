@@ -362,7 +362,8 @@ def test_ids_make_groups_and_costs_follow_their_order():
 def test_pickle_clone_and_cross_validation():
     frame, score, rng = patients()
     y = targets("softmax", score, rng)
-    model = estimator_of("softmax", max_refits=2).fit(frame, y)
+    model = estimator_of("softmax", max_groups=3, max_refits=2).fit(frame, y)
+    assert len(model.sequence_) == 3
     restored = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(restored.predict_proba(frame), model.predict_proba(frame))
     assert clone(model).get_params() == model.get_params()
