@@ -20,7 +20,7 @@ from distfms.data.roles import Roles, resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
 from distfms.methods.estimator_input import Source, check_columns, open_source
-from distfms.methods.multiselect.greedy import Algorithm, Criterion, select
+from distfms.methods.multiselect.greedy import Algorithm, Criterion, objective_of
 from distfms.methods.multiselect.model import (
     LinearModel,
     RefitStatistics,
@@ -31,18 +31,15 @@ from distfms.methods.multiselect.model import (
 )
 from distfms.methods.multiselect.objective import (
     Costs,
-    Problem,
     Psd,
-    full_objective,
     holdout_loss,
     projected_loss,
     resolve_costs,
-    scoring_objective,
 )
-from distfms.methods.multiselect.optimum import refine
-from distfms.methods.multiselect.path import check_choice
+from distfms.methods.multiselect.path import check_budget, check_choice
 from distfms.methods.multiselect.plan import acquisition_plan
 from distfms.methods.multiselect.predictor import TrainedColumns
+from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 if TYPE_CHECKING:
@@ -284,21 +281,28 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
                 f"There are too few objects to fit to (n_samples={statistics.n_objects} with a "
                 "weight above zero); at least 2 are needed."
             )
-        costs = resolve_costs(self.costs, self._names)
         known = _known_variance(self.internal_variance, self._names)
-        estimates = statistics.estimates(known, self._names)
-        problem = Problem.from_estimates(
-            estimates, costs, self.ridge, names=self._names, psd=self.psd
+        procedure = SelectionProcedure(
+            names=self._names,
+            budget=self.budget,
+            costs=resolve_costs(self.costs, self._names),
+            ridge=self.ridge,
+            psd=self.psd,
+            criterion=self.criterion,
+            internal_variance=known,
+            rules=(Rule(self.algorithm),),
+            refine=self.refine,
         )
-        path = select(problem, self.budget, self.algorithm, self.criterion)
-        repeats = path.final_repeats
-        if self.refine and path.n_steps:
-            repeats = refine(problem, repeats, self.budget, self.algorithm)
-        objective = scoring_objective if self.algorithm == "scoring" else full_objective
-        self.estimates_, self.problem_, self.path_ = estimates, problem, path
+        statistics.estimates(known, self._names)  # refuses attributes that cannot be estimated
+        training = procedure.problem({"judgments": statistics})
+        problem = training.problem
+        check_budget(self.budget, problem)
+        path = procedure.search(training, procedure.rules[0])
+        repeats = path.selected
+        self.estimates_, self.problem_, self.path_ = training.estimates, problem, path
         self.repeats_, self.status_ = repeats, path.status
-        self.spent_ = float(repeats @ costs)
-        self.objective_ = objective(problem, repeats)
+        self.spent_ = float(repeats @ problem.costs)
+        self.objective_ = objective_of(problem, self.algorithm, repeats)
         self.label_variance_ = problem.label_variance
         self.projected_loss_ = projected_loss(problem, repeats)
         self._set_model(projected_model(problem, repeats))
