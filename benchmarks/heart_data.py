@@ -18,7 +18,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from distfms.data.write import write_table
-from distfms.methods.sequence.costs import split_discounts
 
 TESTS = (
     *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg", "thalach", "exang", "oldpeak"),
@@ -59,7 +58,13 @@ def read_prices(source: Path) -> tuple[dict[str, float], dict[str, dict[str, obj
     sets: dict[str, list[str]] = {}
     for name, text in _entries(source / "heart-disease.group"):
         sets.setdefault(text.rstrip("."), []).append(name)
-    return split_discounts(full, discounted, sets)
+    shared: dict[str, dict[str, object]] = {}
+    for name, groups in sets.items():
+        discounts = {full[group] - discounted[group] for group in groups}
+        assert max(discounts) - min(discounts) < 1e-9 * max(full.values()), discounts
+        full |= {group: discounted[group] for group in groups}
+        shared[name] = {"groups": groups, "cost": max(discounts)}
+    return full, shared
 
 
 def _entries(file: Path) -> list[tuple[str, str]]:

@@ -29,8 +29,8 @@ _AHEAD = 2
 class SpendsBudget(Protocol):
     """What a predictor offers whose model has prefixes."""
 
-    def spending(self) -> str:
-        """Say what part of the model the budget pays for."""
+    spending: str
+    """What part of the model the budget pays for."""
 
 
 def predict_file(
@@ -100,8 +100,8 @@ def predict_file(
     lines = [
         f"{counted(n_rows, 'prediction')} in {out} (columns read: {', '.join(predictor.columns)})"
     ]
-    if isinstance(predictor, SpendsBudget):
-        lines.append(predictor.spending())
+    if isinstance(predictor, SpendsBudget) and predictor.spending:
+        lines.append(predictor.spending)
     lines += [f"{label}: {count:,}" for label, count in remarks.items() if count]
     return "\n".join(lines)
 

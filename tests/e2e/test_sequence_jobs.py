@@ -140,7 +140,6 @@ def refused(spec):
         ({"groups": {"bp": ["y"]}}, "'y' of group 'bp' is no feature column"),
         ({"groups": {"bp": ["bp_*"], "two": ["bp_low"]}}, "groups must not overlap"),
         ({"costs": {"blod": 2}}, "'blod' in costs is no group. Did you mean 'blood'?"),
-        ({"costs": {"bp": 0}}, "`sequence.costs.bp` is 0"),
         ({"costs": {"bp": -1}}, "`sequence.costs.bp` is -1"),
         ({"shared_costs": {"v": {"groups": ["nobody"], "cost": 1}}}, "'nobody' in shared cost 'v'"),
         ({"shared_costs": {"v": {"groups": [], "cost": 1}}}, "shared_costs.v.groups"),

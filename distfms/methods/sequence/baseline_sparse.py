@@ -107,7 +107,9 @@ def sparse_path(
     design, response = compress(problem.gram, problem.target)
     n_targets, n_rows = problem.n_targets, len(design)
     columns = problem.groups.columns
-    weights = problem.costs.alone
+    costs = problem.costs.alone
+    # A weight of nothing would be no penalty at all; a free group enters first with a small one.
+    weights = np.maximum(costs, 1e-6 * costs.max()) if costs.max() > 0 else np.ones(len(costs))
     # celer divides the squared error by the number of rows, and so must the penalty be.
     rows = n_rows * n_targets
     wide = np.asfortranarray(np.kron(np.eye(n_targets), design))

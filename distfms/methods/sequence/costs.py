@@ -42,7 +42,7 @@ class GroupCosts:
     Attributes
     ----------
     own : numpy.ndarray of shape (J,)
-        What a group costs by itself, above 0.
+        What a group costs by itself, at least 0.
     shared : tuple of SharedCost
         Costs paid once by the first group that needs them.
     """
@@ -114,12 +114,12 @@ def resolve_costs(
     Raises
     ------
     SpecError
-        If a name is unknown, a group is met by two globs, or a cost is not a positive number.
+        If a name is unknown, a group is met by two globs, or a cost is not a number of at least 0.
     """
     costs = dict(costs or {})
     if "default" in costs and "default" in names:
         raise SpecError("A group is named 'default', which in costs means every other group.")
-    default = _positive("default", costs.pop("default", 1.0))
+    default = _cost("default", costs.pop("default", 1.0))
     own = np.full(len(names), default)
     by_glob: dict[int, str] = {}
     position = {name: group for group, name in enumerate(names)}
@@ -132,7 +132,7 @@ def resolve_costs(
                     f"{pattern!r}; give it by its name."
                 )
             by_glob[group] = pattern
-            own[group] = _positive(pattern, value)
+            own[group] = _cost(pattern, value)
     items = (shared or {}).items()
     return GroupCosts(own, tuple(_shared(name, item, position) for name, item in items))
 
@@ -147,7 +147,7 @@ def _shared(name: str, item: Mapping[str, object], names: Mapping[str, int]) -> 
         raise SpecError(f"'groups' of shared cost {name!r} must be a list of group names.")
     where = f"shared cost {name!r}"
     groups = sorted({g for pattern in listed for g in _groups_of(str(pattern), names, where)})
-    return SharedCost(name, tuple(groups), _positive(name, item["cost"], zero=True))
+    return SharedCost(name, tuple(groups), _cost(name, item["cost"]))
 
 
 def _groups_of(pattern: str, names: Mapping[str, int], where: str) -> list[int]:
@@ -160,15 +160,14 @@ def _groups_of(pattern: str, names: Mapping[str, int], where: str) -> list[int]:
     return found
 
 
-def _positive(name: str, value: object, *, zero: bool = False) -> float:
-    """Check that a cost is finite and above 0 (or not below it)."""
+def _cost(name: str, value: object) -> float:
+    """Check that a cost is finite and at least 0."""
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise SpecError(f"The cost of {name!r} is {value!r}, which is no number.") from None
-    if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
-        bound = "at least 0" if zero else "above 0"
-        raise SpecError(f"The cost of {name!r} is {value!r}; it must be finite and {bound}.")
+        raise SpecError(f"The cost of {name!r} is {value!r}, which is not a number.") from None
+    if not math.isfinite(number) or number < 0:
+        raise SpecError(f"The cost of {name!r} is {value!r}; it must be finite and at least 0.")
     return number
 
 
@@ -178,13 +177,13 @@ def cost_table(rows: Iterable[tuple[str, float]]) -> dict[str, float]:
     Raises
     ------
     SpecError
-        If a group is named twice or a cost is not a positive number.
+        If a group is named twice or a cost is not a number of at least 0.
     """
     costs: dict[str, float] = {}
     for group, cost in rows:
         if group in costs:
             raise SpecError(f"The cost table names group {group!r} twice.")
-        costs[group] = _positive(group, cost)
+        costs[group] = _cost(group, cost)
     return costs
 
 
@@ -194,53 +193,10 @@ def cost_table_from_csv(lines: Iterable[str]) -> dict[str, float]:
     Raises
     ------
     SpecError
-        If a column is missing, a group is named twice, or a cost is not a positive number.
+        If a column is missing, a group is named twice, or a cost is not a number of at least 0.
     """
     reader = csv.DictReader(lines)
     fields = reader.fieldnames or []
     if "group" not in fields or "cost" not in fields:
         raise SpecError(f"A cost table needs the columns 'group' and 'cost'; it has {fields}.")
-    return cost_table((row["group"], _positive(row["group"], row["cost"])) for row in reader)
-
-
-def split_discounts(
-    full: Mapping[str, float],
-    discounted: Mapping[str, float],
-    sets: Mapping[str, Sequence[str]],
-) -> tuple[dict[str, float], dict[str, dict[str, object]]]:
-    """Own and shared costs from price lists with a discount (Turney's heart data).
-
-    Parameters
-    ----------
-    full : mapping of str to float
-        Price of a group that is the first of its set.
-    discounted : mapping of str to float
-        Price of the group when another of its set was bought before.
-    sets : mapping of str to sequence of str
-        Groups that share a prerequisite.
-
-    Returns
-    -------
-    costs, shared : dict, dict
-        What `resolve_costs` takes: own cost = discounted price, shared cost = the discount.
-
-    Raises
-    ------
-    SpecError
-        If a group is in two sets, or the discounts within a set differ: then no one cost is
-        shared.
-    """
-    costs = dict(full)
-    shared: dict[str, dict[str, object]] = {}
-    member_of: dict[str, str] = {}
-    for name, groups in sets.items():
-        discounts = {group: full[group] - discounted[group] for group in groups}
-        if max(discounts.values()) - min(discounts.values()) > 1e-9 * max(full.values()):
-            raise SpecError(f"The discounts within {name!r} differ ({discounts}).")
-        for group in groups:
-            if group in member_of:
-                raise SpecError(f"{group!r} is in the sets {member_of[group]!r} and {name!r}.")
-            member_of[group] = name
-            costs[group] = discounted[group]
-        shared[name] = {"groups": list(groups), "cost": max(discounts.values())}
-    return costs, shared
+    return cost_table((row["group"], _cost(row["group"], row["cost"])) for row in reader)

@@ -390,9 +390,11 @@ class _Walk:
         """Take groups by the present gradient until there are so many."""
         while len(self.order) < length:
             costs = self.problem.costs.marginal(self.order)
-            taken = np.isin(np.arange(len(costs)), self.order)
-            values = scores / np.where(taken, 1.0, costs) if cost_aware else scores
-            values = np.where(taken, -1.0, values)
+            open_ = ~np.isin(np.arange(len(costs)), self.order)
+            values = scores / np.where(costs > 0, costs, 1.0) if cost_aware else scores
+            if (costs[open_] == 0).any():  # what is free comes first
+                open_ &= costs == 0
+            values = np.where(open_, values, -1.0)
             best = int(np.argmax(values >= values.max() * (1.0 - _TIE_RTOL)))
             self.order.append(best)
             self.cost.append(float(costs[best]))

@@ -243,7 +243,7 @@ def scores(
     """Values (per cost), at least 0; −1 for the groups that are not allowed."""
     score = np.where(values > smallest, values, 0.0)
     if costs is not None:
-        score = score / costs
+        score = score / np.where(costs > 0, costs, 1.0)  # free groups are compared with such only
     return np.where(allowed, score, -1.0)
 
 
@@ -406,18 +406,20 @@ class Trail:
         self.pivots.append(pivot)
 
     def cap(self, costs: np.ndarray, doubling: bool) -> Cap:
-        """Find what the doubling rule lets the next step choose (lines 1, 3 of Alg. 2).
+        """Find what the next step may choose: what is free, else what the doubling rule allows.
 
+        The rule is in lines 1 and 3 of Algorithm 2; what comes free counts as done before them.
         Called once for each step that chooses, whose candidates it counts.
         """
         n_open = int(self.open.sum())
         self.n_candidates += n_open
+        cheapest, spent = float(costs[self.open].min()), sum(self.cost)
+        if cheapest == 0:
+            return Cap(0.0)
         if not doubling:
             return Cap()
-        cheapest = float(costs[self.open].min())
-        if not self.order:
+        if not spent:
             return Cap(cheapest)
-        spent = sum(self.cost)
         cap = Cap(spent * (1.0 + 1e-12))
         if (costs <= cap.cost)[self.open].any():
             return cap

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from distfms.errors import SpecError
 from distfms.methods.sequence.costs import cost_table, cost_table_from_csv
 from distfms.methods.sequence.rules import DEFAULT_BASELINES, parse_rule
-from distfms.spec import NonNegative, Positive, Section, expand_variables
+from distfms.spec import NonNegative, Section, expand_variables
 
 Family = Literal["gaussian", "logistic", "softmax", "poisson"]
 
@@ -31,8 +31,10 @@ class SequenceOptions(Section):
     """For each group the names or globs of its columns. Every other column is its own group."""
     prefix_separator: Annotated[str, Field(min_length=1)] | None = None
     """Put the other columns together by the part of their name before it instead."""
-    costs: dict[str, Positive] = Field(default_factory=dict)
-    """Cost by group name or glob; `default` for the rest (1)."""
+    costs: dict[str, NonNegative] = Field(default_factory=dict)
+    """Cost by group name or glob; `default` for the rest (1). What costs nothing comes
+    first.
+    """
     cost_file: str | None = None
     """CSV or Parquet with the columns `group` and `cost`. Its content is taken into `costs`, whose
     own entries go before those of the file, so that the resolved spec says all that the result

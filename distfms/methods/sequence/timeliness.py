@@ -128,7 +128,9 @@ def oracle_curve(cost: np.ndarray, value: np.ndarray) -> OracleCurve:
         Curve of a sequence, with costs that grow at every step.
     """
     step_cost, gain = np.diff(cost), np.diff(value)
-    order = np.argsort(-(gain / step_cost), kind="stable")
+    # What is free comes first, in the order in which it was found.
+    per_cost = np.divide(gain, step_cost, out=np.full(len(gain), np.inf), where=step_cost > 0)
+    order = np.argsort(-per_cost, kind="stable")
     return OracleCurve(
         order=order,
         cost=float(cost[0]) + np.concatenate(([0.0], np.cumsum(step_cost[order]))),

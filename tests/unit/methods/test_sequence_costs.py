@@ -1,4 +1,3 @@
-import numpy as np
 import pytest
 
 from distfms.errors import SpecError
@@ -6,7 +5,6 @@ from distfms.methods.sequence.costs import (
     cost_table,
     cost_table_from_csv,
     resolve_costs,
-    split_discounts,
 )
 
 NAMES = ["age", "chol", "fbs", "thal"]
@@ -27,11 +25,9 @@ def test_an_exact_name_goes_before_a_glob():
     [
         ({"chl": 1}, "'chl' in costs is no group.*Did you mean 'chol'"),
         ({"c*": 1, "*l": 2}, "cost of group 'chol' is given by"),
-        ({"chol": 0}, "above 0"),
-        ({"chol": -1}, "above 0"),
-        ({"chol": float("nan")}, "above 0"),
-        ({"chol": "much"}, "no number"),
-        ({"default": 0}, "above 0"),
+        ({"chol": -1}, "at least 0"),
+        ({"chol": float("nan")}, "at least 0"),
+        ({"chol": "much"}, "not a number"),
     ],
 )
 def test_bad_costs_are_refused(costs, message):
@@ -93,38 +89,5 @@ def test_cost_tables():
         cost_table([("a", 1.0), ("a", 2.0)])
     with pytest.raises(SpecError, match="columns 'group' and 'cost'"):
         cost_table_from_csv(["name,cost", "a,1"])
-    with pytest.raises(SpecError, match=r"'a'.*no number"):
+    with pytest.raises(SpecError, match=r"'a'.*not a number"):
         cost_table_from_csv(["group,cost", "a,"])
-
-
-def test_discounts_become_shared_costs():
-    full, less = {"age": 1, "chol": 7.27, "fbs": 5.20}, {"age": 1, "chol": 5.17, "fbs": 3.10}
-    own, shared = split_discounts(full, less, {"A": ["chol", "fbs"]})
-    costs = resolve_costs(["age", "chol", "fbs"], own, shared=shared)
-    np.testing.assert_allclose(costs.alone, [1, 7.27, 5.20])
-    np.testing.assert_allclose(costs.marginal([2]), [1, 5.17, 3.10])
-    with pytest.raises(SpecError, match="discounts within 'A' differ"):
-        split_discounts(full, less | {"fbs": 1}, {"A": ["chol", "fbs"]})
-    with pytest.raises(SpecError, match="'fbs' is in the sets 'A' and 'B'"):
-        split_discounts(full, less, {"A": ["chol", "fbs"], "B": ["fbs"]})
-
-
-@pytest.mark.realdata
-def test_prices_of_the_heart_data(realdata):
-    folder = realdata / "heart"
-    full, less, sets = {}, {}, {}
-    for line in (folder / "heart-disease.expense").read_text().splitlines():
-        if line.strip():
-            name, prices = line.rstrip().split(":")
-            full[name], less[name] = (float(p) for p in prices.split(","))
-    for line in (folder / "heart-disease.group").read_text().splitlines()[1:]:
-        if line.strip():
-            name, group = line.rstrip(". ").split(":")
-            sets.setdefault(group.strip(), []).append(name)
-    own, shared = split_discounts(full, less, sets)
-    names = list(full)
-    costs = resolve_costs(names, own, shared=shared)
-    order = [names.index(n) for n in ("thal", "thalach", "exang", "slope", "ca", "fbs", "chol")]
-    np.testing.assert_allclose(
-        costs.of_order(order), [102.90, 1.00, 87.30, 1.00, 100.90, 5.20, 5.17]
-    )

@@ -337,7 +337,7 @@ def test_an_unknown_category_counts_as_the_mean(tmp_path):
         ({"groups": {"a": [17]}}, "names column 17"),
         ({"groups": [0, 1]}, "one id for each of the 6"),
         ({"costs": [1.0]}, "one for each of the"),
-        ({"costs": {"blood": 0.0}}, "above 0"),
+        ({"costs": {"blood": -1.0}}, "at least 0"),
         ({"ridge": -1.0}, "ridge"),
         ({"family": "logistic"}, "GroupSequenceClassifier"),
         ({"family": "poisson", "doubling": True}, "gaussian family only"),

@@ -283,6 +283,13 @@ def test_shared_costs_and_a_cap_on_groups():
     np.testing.assert_allclose(path.cost, paid)
 
 
+def test_what_costs_nothing_comes_first():
+    X, y = grouped("logistic")
+    path = Case("logistic", X, y, costs=[0.0, 1.0, 1.0, 1.0, 0.0]).sequence()
+    assert set(path.order[:2]) == {0, 4}
+    assert path.curve_cost[2] == 0.0
+
+
 def test_duplicated_group_scores_zero_and_costs_no_pass():
     X, y = grouped("logistic", n=400)
     X[:, 6] = 2.0 * X[:, 2] + 1.0

@@ -9,6 +9,8 @@ from distfms.errors import SpecError
 from distfms.methods.sequence.costs import GroupCosts, SharedCost
 from distfms.methods.sequence.criteria import CRITERIA
 from distfms.methods.sequence.greedy import sequence
+from distfms.methods.sequence.rules import parse_rule
+from distfms.methods.sequence.timeliness import oracle_curve, timeliness
 from tests.reference.sequence import (
     best_of_cost,
     correlated,
@@ -256,3 +258,27 @@ def test_without_doubling_an_expensive_group_blocks_small_budgets():
             short[doubling] += path.curve_value[path.affordable(budget)] < factor * best - 1e-12
     assert short[True] == 0
     assert short[False] > 0
+
+
+@pytest.mark.parametrize("rule", ["fr", "omp-blind", "fr-doubling", "sparse"])
+def test_what_costs_nothing_comes_first_by_what_it_gains(rule):
+    if rule == "sparse":
+        pytest.importorskip("celer")
+    X, Y, groups = correlated(np.random.default_rng(3), 300, [2, 1, 3, 1, 2])
+    costs = [4.0, 0.0, 2.0, 0.0, 9.0]
+    problem = make_problem(X, Y, groups, costs, 1e-3)
+    path = parse_rule(rule).path(problem)
+    assert set(path.order[:2].tolist()) == {1, 3}
+    assert path.curve_cost[:3].tolist() == [0.0, 0.0, 0.0]
+    assert path.affordable(0.0) == 2
+    if rule != "sparse":
+        alone = make_problem(X[:, [2, 6]], Y, [[0], [1]], [1.0, 1.0], 1e-3)
+        only = parse_rule(rule).path(alone)
+        assert [(1, 3)[g] for g in only.order] == path.order[:2].tolist()
+    oracle = oracle_curve(path.curve_cost, path.curve_value)
+    assert oracle.cost[2] == 0.0
+    assert np.isfinite(oracle.value).all()
+    value = timeliness(path.curve_cost, path.curve_value)
+    assert 0 < value < 1
+    free = make_problem(X, Y, groups, np.zeros(5), 1e-3)
+    assert len(parse_rule(rule).path(free)) == 5
