@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from distfms.engine.storage import remove_tree
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Content, Context, Inputs, Job, Method, Stage, run_stage
 from distfms.methods.tuning import Choice, Point, choose, grid_points, renamed
@@ -160,7 +160,8 @@ class Tuning:
 
     def _on_chosen(self, name: str, context: Context) -> Mapping[str, Content]:
         """Run a stage of the job with the chosen options, and enter the choice in its results."""
-        remove_tree(context.folder / SAVED)
+        if isinstance(context.folder, Path):  # at a URL nothing was kept
+            (context.folder / SAVED).unlink(missing_ok=True)
         tuning = context.read_json(TUNING)
         job = self.with_options(tuning["chosen"])
         files = dict(run_stage(job, name, context))

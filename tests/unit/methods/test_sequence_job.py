@@ -89,7 +89,7 @@ def test_cost_files_that_cannot_be_read(tmp_path):
         read_cost_file(str(tmp_path / "c.parquet"))
     pq.write_table(pa.table({"group": ["a"], "cost": pa.array([None], pa.float64())}),
                    tmp_path / "n.parquet")  # fmt: skip
-    with pytest.raises(SpecError, match="no number"):
+    with pytest.raises(SpecError, match="not a number"):
         read_cost_file(str(tmp_path / "n.parquet"))
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
     with pytest.raises(SpecError, match="cannot be read"):
