@@ -132,7 +132,7 @@ def time_units(executor: Executor, n_units: int) -> tuple[float, float]:
 
 def time_graph(n_units: int) -> float:
     begin_s = time.perf_counter()
-    runner: UnitRunner[int] = UnitRunner(nothing, add, None, RetryPolicy(), None, False)
+    runner: UnitRunner[int] = UnitRunner(nothing, add, None, RetryPolicy(), False)
     build_graph([Unit(str(i), i) for i in range(n_units)], runner)
     return 1e6 * (time.perf_counter() - begin_s) / n_units
 

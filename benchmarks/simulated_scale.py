@@ -99,9 +99,9 @@ def task_graph(n_units: int, batch: int) -> list[tuple[int, int]]:
         For each task its units, 0 for a merge, and the position of the task that takes its value,
         −1 for the root.
     """
-    runner: UnitRunner[int] = UnitRunner(nothing, add, None, RetryPolicy(), None, False)
-    delayed = build_graph([Unit("", 0)] * n_units, runner, batch)
-    graph = {key: task for key, task in delayed.__dask_graph__().items() if isinstance(key, tuple)}
+    runner: UnitRunner[int] = UnitRunner(nothing, add, None, RetryPolicy(), False)
+    tasks = build_graph([Unit("", 0)] * n_units, runner, batch).tasks
+    graph = {key: task for key, task in tasks.items() if isinstance(key, tuple)}
     position = {key: i for i, key in enumerate(graph)}
     parents = [-1] * len(graph)
     for i, task in enumerate(graph.values()):
@@ -345,7 +345,7 @@ def report_graph(n_units: int) -> None:
     """Memory and time of the driver's graph."""
     for batch in (1, 32):
         before, begin_s = resident_bytes(), time.perf_counter()
-        runner: UnitRunner[int] = UnitRunner(nothing, add, None, RetryPolicy(), None, False)
+        runner: UnitRunner[int] = UnitRunner(nothing, add, None, RetryPolicy(), False)
         graph = build_graph([Unit(str(i), i) for i in range(n_units)], runner, batch)
         size, seconds = resident_bytes() - before, time.perf_counter() - begin_s
         print(f"graph of {n_units:,} units in batches of {batch}: {size / 2**20:.0f} MiB with its "
