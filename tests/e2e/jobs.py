@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 from distfms.runs.job_spec import JobSpec, build_spec
 
 RESULTS = ("selection.json", "model.json", "weights.npz", "metrics.json")
+#: Stages of `judgments_job`.
+STAGES = ["statistics", "select", "model", "evaluate", "plan", "report"]
 
 
 def write_judgments(folder: Path, n_objects: int = 200, n_files: int = 4, seed: int = 0) -> Path:

@@ -10,9 +10,7 @@ import pytest
 from distfms.errors import EngineError, SpecError
 from distfms.runs.driver import run_job
 from distfms.runs.folder import RunFolder
-from tests.e2e.jobs import judgments_job, results, stage, write_judgments
-
-STAGES = ["statistics", "select", "averages", "model", "evaluate", "plan", "report"]
+from tests.e2e.jobs import STAGES, judgments_job, results, stage, write_judgments
 
 # Runs the job of `judgments_job` in a process that kills itself at the place asked for.
 DYING = """
@@ -20,7 +18,7 @@ import os, signal, sys
 from pathlib import Path
 from distfms.engine.cache import PartialCache
 from distfms.runs import driver, folder
-from tests.e2e.jobs import judgments_job
+from tests.e2e.jobs import STAGES, judgments_job
 
 data, output, where, what = sys.argv[1:]
 
@@ -170,35 +168,6 @@ def test_finished_run_is_not_continued(data, tmp_path):
     first, second = run_job(spec), run_job(spec)
     assert first.folder != second.folder
     assert not second.resumed
-
-
-def test_full_disk_leaves_a_run_that_goes_on(data, undisturbed, tmp_path, monkeypatch):
-    import errno
-    import os
-
-    spec = judgments_job(data, tmp_path, engine={"cache": False})
-    write = RunFolder.write_stage
-    fsync = os.fsync
-
-    def full(self, name, *rest):
-        if name == "evaluate":
-
-            def no_space(descriptor):
-                raise OSError(errno.ENOSPC, "No space left on device")
-
-            monkeypatch.setattr(os, "fsync", no_space)
-        return write(self, name, *rest)
-
-    monkeypatch.setattr(RunFolder, "write_stage", full)
-    with pytest.raises(EngineError, match=r"disk is full.*metrics\.json"):
-        run_job(spec)
-    monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(RunFolder, "write_stage", write)
-    result = run_job(spec)
-    assert result.resumed
-    assert list(result.skipped) == ["statistics", "select", "averages", "model"]
-    assert results(result.folder) == undisturbed
-    assert not list(result.folder.glob("**/*.tmp"))
 
 
 def test_two_writers_of_one_run(data, tmp_path):
