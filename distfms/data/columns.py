@@ -22,14 +22,7 @@ _thread = threading.local()
 def batch_buffer(n_columns: int, n_rows: int) -> np.ndarray:
     """Return this thread's batch buffer, grown to the largest batch it has held.
 
-    Parameters
-    ----------
-    n_columns, n_rows : int
-
-    Returns
-    -------
-    ndarray of float64, shape (n_columns, n_rows)
-        C-ordered, uninitialised; valid until the next call on the same thread.
+    C-ordered and uninitialised; valid until the next call on the same thread.
     """
     return _buffer("batch", n_columns * n_rows).reshape(n_columns, n_rows)
 
@@ -148,16 +141,9 @@ def number_view(array: Any) -> np.ndarray:
 
 
 def probably_finite(values: np.ndarray) -> bool:
-    """Check for NaN and infinity in one pass at the speed of BLAS.
+    """Return False for NaN and infinity, and also where the sum of squares overflows.
 
-    Parameters
-    ----------
-    values : ndarray of float64, shape (n,)
-
-    Returns
-    -------
-    bool
-        True only if all values are finite; False also where the sum of squares overflows.
+    One pass at the speed of BLAS.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         return math.isfinite(values.dot(values))

@@ -61,17 +61,7 @@ class DataFile:
 
 
 def read_footers(filesystem: Any, stored: Sequence[StoredFile]) -> list[tuple[DataFile, pa.Schema]]:
-    """Read the footers of files, several at a time.
-
-    Parameters
-    ----------
-    filesystem : pyarrow.fs.FileSystem
-    stored : sequence of StoredFile
-
-    Returns
-    -------
-    list of (DataFile, pyarrow.Schema)
-        In the order of the files.
+    """Read the footers of files, several at a time, in the order of the files.
 
     Raises
     ------
@@ -150,10 +140,6 @@ def readable(path: str) -> Iterator[None]:
 
     Trouble with the store itself (the network, say) passes through: it is worth a retry.
 
-    Parameters
-    ----------
-    path : str
-
     Raises
     ------
     DataError
@@ -187,7 +173,7 @@ def readable(path: str) -> Iterator[None]:
 
 
 def _speaks_of_content(message: str) -> bool:
-    """Tell damaged content from trouble with the store; the latter is worth a retry."""
+    """Whether an error is about damaged content; trouble with the store is worth a retry."""
     signs = ("deserializ", "thrift", "corrupt", "ompress", "unexpected end", "eof", "page", "magic")
     return any(sign in message.lower() for sign in signs)
 
@@ -198,19 +184,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def refuse_duplicate_columns(schema: pa.Schema, path: str) -> None:
-    """Refuse two columns of one name, neither of which can be addressed.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-    path : str
-        File named in the message.
-
-    Raises
-    ------
-    DataError
-        Naming the column.
-    """
+    """Refuse two columns of one name, neither of which can be addressed."""
     names = schema.names
     if len(set(names)) < len(names):
         name = next(n for i, n in enumerate(names) if n in names[:i])
@@ -223,22 +197,7 @@ def refuse_duplicate_columns(schema: pa.Schema, path: str) -> None:
 def check_same_schema(
     schema: pa.Schema, first: StoredFile, other: pa.Schema, file: StoredFile
 ) -> None:
-    """Refuse a shard whose columns or types differ; their order may.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Of the first file.
-    first : StoredFile
-    other : pyarrow.Schema
-        Of the file to check.
-    file : StoredFile
-
-    Raises
-    ------
-    DataError
-        Naming the file and the column.
-    """
+    """Refuse a file whose columns or types differ from the first one's; their order may."""
     refuse_duplicate_columns(other, file.path)
     expected, found = _column_types(schema), _column_types(other)
     for name in (*expected, *found):
@@ -276,14 +235,5 @@ def _logical_type(dtype: pa.DataType) -> str:
 
 
 def describe_schema(schema: pa.Schema) -> str:
-    """Write a schema as text for fingerprints, with the logical types alone.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-
-    Returns
-    -------
-    str
-    """
+    """Return a schema as text for fingerprints, with the logical types alone."""
     return ";".join(f"{name}:{dtype}" for name, dtype in _column_types(schema).items())

@@ -274,20 +274,7 @@ class LongSource:
 
 
 def require_column(names: Sequence[str], name: str, role: str, where: str) -> None:
-    """See that a table has a column.
-
-    Parameters
-    ----------
-    names : sequence of str
-        The table's columns.
-    name, role, where : str
-        The column wanted, what for, and the table.
-
-    Raises
-    ------
-    DataError
-        If it has none or several of that name; tells the nearest name.
-    """
+    """Refuse a table, called `where`, that has none or several columns of a name."""
     if list(names).count(name) == 1:
         return
     if name in names:
