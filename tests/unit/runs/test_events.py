@@ -155,6 +155,8 @@ def test_the_table_of_events_is_true():
     text = (ROOT / "cluster" / "README.md").read_text().partition("## Metrics")[0]
     found = re.findall(r"^\| `(\w+)` \| (\w+) \| .* \|(.*)\|$", text, re.MULTILINE)
     rows = {kind: (level, set(re.findall(r"\w+", fields))) for kind, level, fields in found}
-    for kind, fields in _emitted():
+    emitted = list(_emitted())
+    for kind, fields in emitted:
         assert fields <= rows[kind][1], kind
+    assert set(rows) == {"message", *(kind for kind, _ in emitted)}
     assert {kind: level for kind, (level, _) in rows.items() if level != "info"} == LEVELS
