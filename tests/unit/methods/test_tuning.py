@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Job, Stage
-from distfms.methods.grid_paths import grouped_by_path
 from distfms.methods.tuning import choose, grid_points
 from distfms.methods.tuning_job import Tuning
 from distfms.report.formatting import options_text
@@ -206,10 +205,3 @@ def test_tuning_follows_the_stage_that_the_job_names():
     tuning = Tuning(None, job, None, None, 0, None, [])
     assert [s.name for s in tuning.stages()] == ["plan", "shards", "tune", "select", "report"]
     assert Job.tuned_after == "statistics"
-
-
-def test_points_are_grouped_in_the_order_of_the_first():
-    groups, places = grouped_by_path([("b", 3), ("a", 1), ("b", None), ("a", 2), ("b", 3)])
-    assert list(groups.items()) == [("b", (3, None, 3)), ("a", (1, 2))]
-    assert places == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2)]
-    assert grouped_by_path([]) == ({}, [])

@@ -1,0 +1,118 @@
+"""Evaluations on folds: the same bits on every pool, and nothing done twice but what was lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from distfms.errors import EngineError
+from distfms.methods import cross_validation
+from distfms.stats.base import load_npz
+from distfms.stats.bundle import Bundle
+from tests.conformance import fold_tasks as tasks
+
+SIZES = (40, 30, 50, 20)  # of the folds with two rows or more
+SAVED = ".answers"
+
+
+def once(work: Any) -> dict[str, int]:
+    return {f"{item.power:g}-{n}": 1 for item in work.items for n in SIZES}
+
+
+@pytest.fixture(scope="module")
+def literal(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, bytes]]]:
+    """Answers of a plain loop."""
+    folder = tasks.write_folds(tmp_path_factory.mktemp("literal"))
+    work = tasks.work(folder / "marks")
+    moments = Bundle.from_arrays(load_npz(folder / tasks.FILE), work.part_types)["moments"]
+    folds = [
+        cross_validation.Fold({"moments": moments.train_without(f)}, {"moments": moments.folds[f]})
+        for f in (0, 1, 2, 4)
+    ]
+    return [
+        [{k: a.tobytes() for k, a in tasks.evaluate(fold, item).items()} for fold in folds]
+        for item in work.items
+    ]
+
+
+def without_sizes(found: Any) -> list[list[dict[str, bytes]]]:
+    return [
+        [{k: v for k, v in unit.items() if not k.startswith("fold/")} for unit in own]
+        for own in tasks.as_bytes(found)
+    ]
+
+
+@pytest.mark.parametrize("where", ["serial-1", "local-3", "ray-2"])
+def test_same_bits_on_every_pool(
+    where: str, literal: Any, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    kind, n_actors = where.split("-")
+    if kind == "ray":
+        request.getfixturevalue("ray_session")
+    here = tasks.Here(tasks.write_folds(tmp_path), kind, int(n_actors))
+    work = tasks.work(tmp_path / "marks")
+    found = tasks.run(here, work)
+    assert without_sizes(found) == literal
+    assert (found.folds, found.n_rows, found.weight) == ((0, 1, 2, 4), SIZES, SIZES)
+    assert (found.n_done, found.n_kept) == (45, 0)
+    assert tasks.marks(tmp_path / "marks") == once(work)
+
+
+def test_killed_actor_costs_its_portion(literal: Any, tmp_path: Path) -> None:
+    here = tasks.Here(tasks.write_folds(tmp_path), "local", 2)
+    work = tasks.work(tmp_path / "marks", dies_on=50)
+    assert without_sizes(tasks.run(here, work)) == literal
+    # The first item of the portion had been evaluated, the second was when the actor died.
+    assert tasks.marks(tmp_path / "marks") == {**once(work), "1-50": 2, "1.25-50": 2}
+
+
+def test_answers_outlive_their_driver(literal: Any, tmp_path: Path) -> None:
+    folder = tasks.write_folds(tmp_path)
+    work = tasks.work(tmp_path / "marks")
+    broken = replace(work, items=[*work.items[:8], tasks.Item("2", str(tmp_path / "marks"))])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="format code"):
+        tasks.run(tasks.Here(folder, "local", 1), broken, SAVED)
+    log = folder / SAVED
+    kept = log.read_text().splitlines()
+    assert len(kept) == 1 + 8  # the key, and the first portion of the first fold
+    # The same items again go on; a line that was torn off is done again.
+    log.write_text("\n".join([cross_validation._key(work), *kept[1:], kept[-1][:20]]))
+    found = tasks.run(tasks.Here(folder, "local", 2), work, SAVED)
+    assert without_sizes(found) == literal
+    assert (found.n_done, found.n_kept) == (37, 8)
+    assert tasks.marks(tmp_path / "marks") == once(work)
+    # Answers to other items are not used.
+    other = tasks.run(tasks.Here(folder, "local", 2), replace(work, items=work.items[:2]), SAVED)
+    assert (other.n_done, other.n_kept) == (10, 0)
+
+
+def test_answers_read_back_as_they_were(tmp_path: Path) -> None:
+    log = cross_validation.AnswerLog(tmp_path / "log", "key")
+    answer = {"x": np.array([0.1, np.nan, np.inf, -1e-300]), "n": np.array(3)}
+    assert log.read() == {}
+    log.append((2, 5), answer)
+    ((unit, found),) = log.read().items()
+    assert unit == (2, 5)
+    assert {k: a.tobytes() for k, a in found.items()} == {k: a.tobytes() for k, a in answer.items()}
+
+
+def test_driver_stands_in_for_workers_that_do_not_see_the_run(
+    literal: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tasks.Here(tasks.write_folds(tmp_path), "local", 2)
+    monkeypatch.setattr(cross_validation, "absolute", tasks.OnlyHere)
+    found = tasks.run(here, tasks.work(tmp_path / "marks"))
+    assert without_sizes(found) == literal
+    assert here.opened is not None
+    assert here.opened.name == "serial"
+    assert len(here.notes) == 1
+    assert "not every worker sees the run folder" in here.notes[0]
+
+
+def test_no_file_and_no_worker_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="cannot read"):
+        tasks.run(tasks.Here(tmp_path, "serial", 1), tasks.work(tmp_path / "marks"))
