@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from distfms.errors import DataError, SpecError
-from distfms.methods import blocks
+from distfms.methods import slab_job
 from distfms.runs import context as run_context
 from distfms.runs.driver import prepare, run_job
 from distfms.runs.job_spec import load_spec
@@ -249,14 +249,14 @@ def test_blocks_refuse(tmp_path, grid):
     data = write_judgments(tmp_path / "judgments")
     options = {"psd": "none", "blocks": "always"}
     spec = judgments_job(data, tmp_path / "runs", multiselect=options, tune={"grid": grid})
-    with pytest.raises(SpecError, match=r"does not do in blocks. Set `multiselect.blocks: never`"):
+    with pytest.raises(SpecError, match=r"does not do in slabs. Set `multiselect.blocks: never`"):
         prepare(spec)
 
 
 def test_values_that_only_together_ask_for_blocks_leave_the_job_in_one_process(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(blocks, "ONE_PROCESS_BYTES", 0)
+    monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", 0)
     data = write_judgments(tmp_path / "judgments")
     spec = judgments_job(
         data,

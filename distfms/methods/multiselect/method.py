@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from distfms.methods.contract import Inputs, Job, Method
 from distfms.methods.multiselect import figures
-from distfms.methods.multiselect.blocks_job import BlocksJob, wants_blocks
 from distfms.methods.multiselect.job import MultiselectJob
 from distfms.methods.multiselect.options import (
     MEASURES,
@@ -13,13 +12,14 @@ from distfms.methods.multiselect.options import (
     MultiselectOptions,
 )
 from distfms.methods.multiselect.predictor import make_predictor
+from distfms.methods.multiselect.slab_job import MultiselectSlabsJob, wants_slabs
 
 
 def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
-    """Return the job, in blocks of attributes where they are too many for one process."""
+    """Return the job, in slabs of attributes where they are too many for one process."""
     job = MultiselectJob(options, inputs, seed)
-    blocks = wants_blocks(options, len(job.layout.names), inputs.section.folds)
-    return BlocksJob(job) if blocks else job
+    slabs = wants_slabs(options, len(job.layout.names), inputs.section.folds)
+    return MultiselectSlabsJob(job) if slabs else job
 
 
 METHOD = Method(

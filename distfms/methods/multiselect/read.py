@@ -118,7 +118,7 @@ class JudgmentReader(PartialReader):
 
 
 @dataclass(frozen=True)
-class JudgmentBlockReader(PartialReader):
+class JudgmentSlabReader(PartialReader):
     """Reads the judgment statistics of a run of attributes, of the training objects.
 
     Attributes
@@ -136,7 +136,7 @@ class JudgmentBlockReader(PartialReader):
     @property
     def part_types(self) -> Mapping[str, type[Any]]:
         """Class of each member's parts."""
-        return {"block": JudgmentStatistics}
+        return {"slab": JudgmentStatistics}
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and summarise its training objects."""
@@ -147,12 +147,12 @@ class JudgmentBlockReader(PartialReader):
         if not self.source.held_out:
             judgments, label, weight = self.source.read(partition).part_view(0)
             train = JudgmentStatistics.from_block(judgments, label, weight, attributes=own)
-        return Bundle({"block": Folded((train, nothing))})
+        return Bundle({"slab": Folded((train, nothing))})
 
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
         columns = [self.start, self.stop]
-        return {**self.source.key(), "kind": "judgment block", "columns": columns}
+        return {**self.source.key(), "kind": "judgment slab", "columns": columns}
 
 
 @dataclass(frozen=True)

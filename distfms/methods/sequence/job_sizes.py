@@ -1,18 +1,18 @@
-"""How large jobs of group sequencing are: what decides whether they are done in blocks."""
+"""How large jobs of group sequencing are: what decides whether they are done in slabs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from distfms.engine.memory import format_bytes
-from distfms.methods import blocks
+from distfms.methods import slab_job
 from distfms.methods.row_job import LEVELS_GUESSED
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.rules import Rule
 from distfms.spec import DataSection
 
 #: Baselines that need all products in one process.
-NOT_IN_BLOCKS = ("sparse",)
+NOT_IN_SLABS = ("sparse",)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Sizes:
         low, high = 0, len(self.widths)
         while low < high:
             middle = (low + high + 1) // 2
-            if self.chosen_bytes(middle) <= blocks.ONE_PROCESS_BYTES:
+            if self.chosen_bytes(middle) <= slab_job.ONE_PROCESS_BYTES:
                 low = middle
             else:
                 high = middle - 1
@@ -106,12 +106,12 @@ def without_folds(section: DataSection) -> DataSection:
 
 def searched_rules(job: SequenceJob) -> tuple[Rule, ...]:
     """Rules whose sequences are looked for among all groups, the chosen one first."""
-    others = [r for r in job.baselines if r.criterion not in ("oracle", *NOT_IN_BLOCKS)]
+    others = [r for r in job.baselines if r.criterion not in ("oracle", *NOT_IN_SLABS)]
     return tuple(dict.fromkeys((job.rule, *others, Rule("omp"))))
 
 
 def too_long(sizes: Sizes) -> str:
-    """Say why a sequence cannot be searched in blocks, and how long it may be."""
+    """Say why a sequence cannot be searched in slabs, and how long it may be."""
     n_groups, most = sizes.max_groups or len(sizes.widths), sizes.most_groups()
     n_columns = min(sizes.n_searches * sizes.support(), sizes.n_columns)
     remedy = (
@@ -123,6 +123,6 @@ def too_long(sizes: Sizes) -> str:
         f"`sequence.blocks: always` searches on actors, but the model and the curves of the "
         f"{n_groups:,} groups a sequence may have need the products of up to {n_columns:,} columns "
         f"in one process ({sizes.n_searches} sequences with those of the baselines; "
-        f"{format_bytes(sizes.chosen_bytes())}, {format_bytes(blocks.ONE_PROCESS_BYTES)} is the "
+        f"{format_bytes(sizes.chosen_bytes())}, {format_bytes(slab_job.ONE_PROCESS_BYTES)} is the "
         f"most). {remedy}"
     )

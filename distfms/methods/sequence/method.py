@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from distfms.methods.contract import Inputs, Job, Method
 from distfms.methods.sequence import figures
-from distfms.methods.sequence.blocks_job import choose_form
 from distfms.methods.sequence.glm_job import GlmSequenceJob
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.predictor import make_predictor
 from distfms.methods.sequence.procedure import MEASURES
+from distfms.methods.sequence.slab_job import choose_form
 
 #: What `tune` may vary.
 TUNABLE = ("ridge", "criterion", "cost_aware", "doubling", "max_groups")
@@ -28,7 +28,7 @@ NOT_TUNABLE = {
 
 
 def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
-    """Return the job of the family, in blocks of groups where one process is too small."""
+    """Return the job of the family, in slabs of groups where one process is too small."""
     form = SequenceJob if options.family == "gaussian" else GlmSequenceJob
     return choose_form(form(options, inputs, seed))
 

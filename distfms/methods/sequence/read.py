@@ -1,4 +1,4 @@
-"""What group sequencing reads besides co-moments: blocks of them, and predictions of prefixes."""
+"""What group sequencing reads besides co-moments: slabs of them, and predictions of prefixes."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _CHUNK_VALUES = 1 << 20
 
 
 @dataclass(frozen=True)
-class ComomentBlockReader(PartialReader):
-    """Reads ``block``: some rows of the co-moments of the training rows.
+class ComomentSlabReader(PartialReader):
+    """Reads ``slab``: some rows of the co-moments of the training rows.
 
     Attributes
     ----------
     source : RowSource
         Without folds.
     start, stop : int
-        Columns of the block, of all features and targets.
+        Columns of the slab, of all features and targets.
     totals : bool
         Whether to read ``counts`` (`RowCounts` of all features) and ``targets`` (`CoMoments`) as
         well; only then separate held-out rows are read.
@@ -46,14 +46,14 @@ class ComomentBlockReader(PartialReader):
     def part_types(self) -> Mapping[str, type[Any]]:
         """Class of each member's parts."""
         totals = {"counts": RowCounts, "targets": CoMoments} if self.totals else {}
-        return {"block": CoMoments, **totals}
+        return {"slab": CoMoments, **totals}
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and summarise its training rows."""
         source, own = self.source, slice(self.start, self.stop)
         nothing = CoMoments.empty(source.plan.n_columns, own)
         if source.held_out and not self.totals:
-            return Bundle({"block": Folded((nothing, nothing))})
+            return Bundle({"slab": Folded((nothing, nothing))})
         block = source.read(partition)
         # The block last: its co-moments use the values as scratch.
         members: dict[str, Folded[Any]] = self._totals(block) if self.totals else {}
@@ -64,7 +64,7 @@ class ComomentBlockReader(PartialReader):
             sums = None if block.part_sums is None else block.part_sums[0]
             values = block.values[:, rows]
             train = CoMoments.from_block(values, weight, rows=own, overwrite=True, sums=sums)
-        return Bundle({"block": Folded((train, nothing)), **members})
+        return Bundle({"slab": Folded((train, nothing)), **members})
 
     def _totals(self, block: RowBatch) -> dict[str, Folded[Any]]:
         n_features, n_targets = block.n_features, len(block.target)
@@ -86,7 +86,7 @@ class ComomentBlockReader(PartialReader):
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
         columns = [self.start, self.stop]
-        kind = {"kind": "co-moment block", "block": columns, "totals": self.totals}
+        kind = {"kind": "co-moment slab", "slab": columns, "totals": self.totals}
         return {**self.source.key(), **kind}
 
 

@@ -1,7 +1,7 @@
 """The job of group sequencing for more columns than one process can pair.
 
-See :mod:`distfms.methods.blocks` for how it goes. The columns are put in the order of their groups,
-so that a block of whole groups is a run of columns. The sequence has to end before the products of
+See :mod:`distfms.methods.slab_job` for how it goes. The columns are in the order of their groups,
+so that a slab of whole groups is a run of columns. The sequence has to end before the products of
 its columns are too many for one process: models and curves need them all.
 """
 
@@ -19,14 +19,14 @@ from distfms.data.dataset import ParquetDataset
 from distfms.engine.memory import format_bytes
 from distfms.engine.storage import Location
 from distfms.errors import SpecError
-from distfms.methods import blocks
+from distfms.methods import slab_job
 from distfms.methods.contract import Content, Context, Job
 from distfms.methods.rows import RowCounts, RowSource
 from distfms.methods.sequence.greedy import GroupSlab, sequence
 from distfms.methods.sequence.groups import FeatureGroups
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.job_sizes import (
-    NOT_IN_BLOCKS,
+    NOT_IN_SLABS,
     Sizes,
     searched_rules,
     too_long,
@@ -39,7 +39,7 @@ from distfms.methods.sequence.problem import (
     require_varying_targets,
 )
 from distfms.methods.sequence.procedure import SequenceProcedure
-from distfms.methods.sequence.read import ComomentBlockReader, NarrowedSource
+from distfms.methods.sequence.read import ComomentSlabReader, NarrowedSource
 from distfms.methods.slabs import slab_starts
 from distfms.methods.statistics_job import Solved
 from distfms.stats.base import Folded
@@ -51,7 +51,7 @@ TARGETS = "statistics/targets.npz"
 
 
 def choose_form(job: SequenceJob) -> Job:
-    """Return the job itself or in blocks, as its options say or its size asks for.
+    """Return the job itself or in slabs, as its options say or its size asks for.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def choose_form(job: SequenceJob) -> Job:
     Raises
     ------
     SpecError
-        If blocks are asked for where they cannot be used.
+        If slabs are asked for where they cannot be used.
     """
     options = job.options
     if options.blocks == "never" or (options.blocks == "auto" and options.family != "gaussian"):
@@ -72,16 +72,16 @@ def choose_form(job: SequenceJob) -> Job:
         )
     sizes = Sizes.of(job)
     whole, chosen = sizes.one_process_bytes(), sizes.chosen_bytes()
-    if options.blocks == "auto" and whole <= blocks.ONE_PROCESS_BYTES:
+    if options.blocks == "auto" and whole <= slab_job.ONE_PROCESS_BYTES:
         return job
-    if chosen <= blocks.ONE_PROCESS_BYTES:
-        return SequenceBlocksJob(job)
+    if chosen <= slab_job.ONE_PROCESS_BYTES:
+        return SequenceSlabsJob(job)
     if options.blocks == "always":
         raise SpecError(too_long(sizes))
     most = sizes.most_groups()
     if most:
         job.advice = (
-            f"in one process, about {format_bytes(whole)}; in blocks on actors with "
+            f"in one process, about {format_bytes(whole)}; in slabs on actors with "
             f"`sequence.max_groups` of at most {most:,}"
         )
     return job
@@ -92,12 +92,12 @@ def choose_form(job: SequenceJob) -> Job:
 
 @dataclass(frozen=True)
 class StoredGroups:
-    """A block of the co-moments in a file of the run folder, for an actor to load.
+    """A slab of the co-moments in a file of the run folder, for an actor to load.
 
     Attributes
     ----------
     location : Path or RemotePath
-        See :func:`distfms.methods.blocks.block_location`.
+        See :func:`distfms.methods.slab_job.slab_location`.
     outline : SequenceOutline
     first, last : int
         Its groups, constant ones left out.
@@ -110,12 +110,12 @@ class StoredGroups:
 
     def load(self) -> GroupSlab:
         """Read the file."""
-        block = CoMoments.from_arrays(blocks.load_block(self.location))
-        return GroupSlab.from_comoments(block, self.outline, self.first, self.last)
+        slab = CoMoments.from_arrays(slab_job.load_slab(self.location))
+        return GroupSlab.from_comoments(slab, self.outline, self.first, self.last)
 
 
-class SequenceBlocksJob(blocks.BlocksJob):
-    """Group sequencing with the Gram matrix in blocks.
+class SequenceSlabsJob(slab_job.SlabsJob):
+    """Group sequencing with the Gram matrix in slabs.
 
     Parameters
     ----------
@@ -129,21 +129,21 @@ class SequenceBlocksJob(blocks.BlocksJob):
 
     def __init__(self, whole: SequenceJob) -> None:
         self.sizes, self.rules = Sizes.of(whole), searched_rules(whole)
-        self.left_out = [b.name for b in whole.baselines if b.criterion in NOT_IN_BLOCKS]
+        self.left_out = [b.name for b in whole.baselines if b.criterion in NOT_IN_SLABS]
         super().__init__(GroupsJob(whole, range(len(whole.groups))))
         bounds = [0, *np.cumsum(self.sizes.widths).tolist()]
         guessed = FeatureGroups(
             self.whole.groups.names,
             tuple(tuple(range(*pair)) for pair in pairwise(bounds)),
         )
-        #: First group of each block, and the number of groups.
+        #: First group of each slab, and the number of groups.
         self.starts = slab_starts(len(group) for group in guessed.columns)
 
     # --- what the driver asks ---
 
     @property
-    def n_blocks(self) -> int:
-        """Number of blocks."""
+    def n_slabs(self) -> int:
+        """Number of slabs."""
         return len(self.starts) - 1
 
     def describe(self) -> Mapping[str, str]:
@@ -151,19 +151,19 @@ class SequenceBlocksJob(blocks.BlocksJob):
         names = [rule.name for rule in self.whole.baselines if rule.name not in self.left_out]
         return {**super().describe(), "baselines": ", ".join(names) or "none"}
 
-    def block_columns(self) -> int:
-        """Most columns of a block, a category taken for `LEVELS_GUESSED` of them."""
+    def slab_columns(self) -> int:
+        """Most columns of a slab, a category taken for `LEVELS_GUESSED` of them."""
         edges = np.concatenate(([0], np.cumsum(self.sizes.widths)))[self.starts]
         return int(np.diff(edges).max())
 
-    def block_bytes(self) -> int:
-        """Project one block of the co-moments, in memory and on disk."""
-        return 8 * self.block_columns() * (self.sizes.n_columns + self.sizes.n_targets)
+    def slab_bytes(self) -> int:
+        """Project one slab of the co-moments, in memory and on disk."""
+        return 8 * self.slab_columns() * (self.sizes.n_columns + self.sizes.n_targets)
 
     def matrices(self) -> int:
-        """Arrays of one block's size that a partial statistic may have."""
+        """Arrays of one slab's size that a partial statistic may have."""
         has_gaps = self.whole.inputs.section.missing == "mean"
-        return blocks.MATRICES_WITH_GAPS if has_gaps else 1
+        return slab_job.MATRICES_WITH_GAPS if has_gaps else 1
 
     def one_process_bytes(self) -> int:
         """Project what the job would take in one process."""
@@ -174,46 +174,46 @@ class SequenceBlocksJob(blocks.BlocksJob):
         return self.sizes.chosen_bytes()
 
     def shard_bytes(self) -> int:
-        """Project what an actor holds of one block: its rows, and those of the factor."""
+        """Project what an actor holds of one slab: its rows, and those of the factor."""
         rank = min(self.sizes.support(), self.sizes.n_columns)
-        return self.block_bytes() + 8 * self.block_columns() * 2 * rank
+        return self.slab_bytes() + 8 * self.slab_columns() * 2 * rank
 
     # --- statistics ---
 
-    def compute_block(self, number: int, context: Context) -> Mapping[str, Content]:
-        """Stage of one block: its co-moments, and what is known of its columns."""
+    def compute_slab(self, number: int, context: Context) -> Mapping[str, Content]:
+        """Stage of one slab: its co-moments, and what is known of its columns."""
         plan, settings = self.whole.planned(context)
         groups = settings.groups.columns[self.starts[number] : self.starts[number + 1]]
         start, stop = groups[0][0], groups[-1][-1] + 1
 
-        def reader(dataset: ParquetDataset, held_out: bool) -> ComomentBlockReader:
+        def reader(dataset: ParquetDataset, held_out: bool) -> ComomentSlabReader:
             source = self.whole.source(plan, dataset, held_out)
-            return ComomentBlockReader(source, start, stop, totals=number == 0)
+            return ComomentSlabReader(source, start, stop, totals=number == 0)
 
-        # Partials of all blocks together are D × D numbers for each partition: not for the cache.
+        # Partials of all slabs together are D × D numbers for each partition: not for the cache.
         bundle = context.reduce(reader, cache=False)
-        block: CoMoments = bundle["block"].train()
+        slab: CoMoments = bundle["slab"].train()
         files: dict[str, Content] = {}
         if number == 0:
             files[TARGETS] = self.whole.target_columns(bundle["targets"])
             self.whole.tell_counts(context, plan, bundle["counts"])
-        require_observed(plan.feature_names[start:stop], block.observed_weight[start:stop])
+        require_observed(plan.feature_names[start:stop], slab.observed_weight[start:stop])
         columns = {
-            "mean": block.mean[start:stop],
-            "variance": np.diagonal(block.comoment, start) / block.weight,
-            "constant": block.constant_columns(),
+            "mean": slab.mean[start:stop],
+            "variance": np.diagonal(slab.comoment, start) / slab.weight,
+            "constant": slab.constant_columns(),
         }
         # Missing values count as the mean: what only a merge needs is not kept.
-        imputed = replace(block, pair_weight=None, cross=None, cross_columns=None, observed=None)
+        imputed = replace(slab, pair_weight=None, cross=None, cross_columns=None, observed=None)
         return {
-            blocks.block_file("block", number): imputed.to_arrays(),
-            blocks.block_file("columns", number): columns,
+            slab_job.slab_file("slab", number): imputed.to_arrays(),
+            slab_job.slab_file("columns", number): columns,
             **files,
         }
 
     def _outline(self, context: Context, settings: SequenceProcedure) -> SequenceOutline:
-        """Problem without its matrix, from what the blocks' stages have written."""
-        names = [blocks.block_file("columns", k) for k in range(self.n_blocks)]
+        """Problem without its matrix, from what the slabs' stages have written."""
+        names = [slab_job.slab_file("columns", k) for k in range(self.n_slabs)]
         parts = [context.read_arrays(name) for name in [*names, TARGETS]]
         return outline_from_columns(
             *(np.concatenate([p[key] for p in parts]) for key in ("mean", "variance", "constant")),
@@ -250,17 +250,17 @@ class SequenceBlocksJob(blocks.BlocksJob):
         solved = Solved(settings, Bundle({}), {}, outline, paths)
         selection = self.whole.selection(context, solved)
         arrays = {name: path.to_arrays() for name, path in paths.items()}
-        return {"selection.json": selection, PATHS: blocks.join_paths(arrays)}
+        return {"selection.json": selection, PATHS: slab_job.join_paths(arrays)}
 
     def _shards(
         self, context: Context, outline: SequenceOutline, settings: SequenceProcedure
     ) -> list[StoredGroups]:
-        """Blocks with what is left of their groups, without those that have none."""
+        """Slabs with what is left of their groups, without those that have none."""
         position = {name: g for g, name in enumerate(settings.groups.names)}
         kept = [position[name] for name in outline.groups.names]
         edges = np.searchsorted(kept, self.starts).tolist()
         return [
-            StoredGroups(blocks.block_location(context, "block", k), outline, first, last)
+            StoredGroups(slab_job.slab_location(context, "slab", k), outline, first, last)
             for k, (first, last) in enumerate(pairwise(edges))
             if first < last
         ]
@@ -268,7 +268,7 @@ class SequenceBlocksJob(blocks.BlocksJob):
     def _tell(self, context: Context) -> None:
         text = (
             f"{len(self.whole.groups):,} groups were searched in "
-            f"{blocks.n_blocks_said(self.n_blocks)} on actors (one process would have taken "
+            f"{slab_job.n_slabs_said(self.n_slabs)} on actors (one process would have taken "
             f"{format_bytes(self.one_process_bytes())}). There is no cross-validation"
         )
         if self.left_out:
@@ -281,7 +281,7 @@ class SequenceBlocksJob(blocks.BlocksJob):
         """Return the job on the groups that some search has chosen."""
         plan, settings = self.whole.planned(context)
         outline = self._outline(context, settings)
-        stored = blocks.split_paths(context.read_arrays(PATHS))
+        stored = slab_job.split_paths(context.read_arrays(PATHS))
         paths = {
             rule.name: SequencePath.from_arrays(stored[rule.name], outline) for rule in self.rules
         }
@@ -345,7 +345,7 @@ class GroupsJob(SequenceJob):
 
 
 class ChosenJob(GroupsJob):
-    """The ordinary job on the groups that were chosen in blocks.
+    """The ordinary job on the groups that were chosen in slabs.
 
     Parameters
     ----------
@@ -367,7 +367,7 @@ class ChosenJob(GroupsJob):
     ) -> None:
         super().__init__(whole, groups)
         self.paths, self.everything = paths, everything
-        self.baselines = tuple(b for b in whole.baselines if b.criterion not in NOT_IN_BLOCKS)
+        self.baselines = tuple(b for b in whole.baselines if b.criterion not in NOT_IN_SLABS)
 
     def source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> RowSource:
         """Return the source of the rows that count among all columns."""
@@ -379,11 +379,11 @@ class ChosenJob(GroupsJob):
 
     def tell_counts(self, context: Context, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:
         """Do nothing."""
-        # The stage of the first block has counted all columns.
+        # The stage of the first slab has counted all columns.
         return
 
     def solved(self, context: Context) -> Solved:
-        """Return what was found in blocks, on the chosen groups."""
+        """Return what was found in slabs, on the chosen groups."""
         procedure, statistics = self.procedure(context), self.statistics(context)
         train = {name: part.train() for name, part in statistics.members.items()}
         return Solved(procedure, statistics, train, procedure.problem(train), self.paths)

@@ -1,4 +1,4 @@
-"""Multi-selection with the covariance in blocks is the job of one process but for what it says."""
+"""Multi-selection with the covariance in slabs is the job of one process but for what it says."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 
 from distfms.errors import EngineError, SpecError
 from distfms.methods import slabs
-from distfms.methods.multiselect.blocks_job import BlocksJob, one_process_bytes, wants_blocks
 from distfms.methods.multiselect.job import MultiselectJob
 from distfms.methods.multiselect.options import MultiselectOptions
+from distfms.methods.multiselect.slab_job import MultiselectSlabsJob, one_process_bytes, wants_slabs
 from distfms.runs.driver import prepare, run_job
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import stage, write_judgments
@@ -28,13 +28,13 @@ OPTIONS = {
 
 
 @pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    """Blocks of two of the five attributes."""
+def small_slabs(monkeypatch):
+    """Slabs of two of the five attributes."""
     monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
 
 
 def job(path: Path, output: Path, **changes):
-    """Spec of a job in blocks."""
+    """Spec of a job in slabs."""
     return small_job(path, output, **changes | {"multiselect": OPTIONS | changes["multiselect"]})
 
 
@@ -80,14 +80,14 @@ def test_says_what_it_did_and_left_out(tmp_path):
     data = write_judgments(tmp_path / "data")
     said: list[str] = []
     spec = job(data, tmp_path / "a", multiselect={})
-    assert "3 blocks of up to 2 attributes" in prepare(spec).job.describe()["search"]
+    assert "3 slabs of up to 2 attributes" in prepare(spec).job.describe()["search"]
     folder = run_job(spec, say=said.append).folder
     manifest = read(folder, "manifest.json")
-    note = next(n for n in manifest["notes"] if "searched in 3 blocks on actors" in n)
+    note = next(n for n in manifest["notes"] if "searched in 3 slabs on actors" in n)
     assert "baselines left out: averages, copies" in note
     assert "no cross-validation" in note
     assert f"Note: {note}" in said
-    # Each block is a pass over the four files; then one for the chosen, and one of averages.
+    # Each slab is a pass over the four files; then one for the chosen, and one of averages.
     for block in (1, 2, 3):
         assert stage(manifest, f"statistics {block} of 3")["n_read"] == 4
     assert set(manifest["judgments"]["train"]) == {"warm", "tall", "loud", "soft", "flat"}
@@ -132,20 +132,20 @@ def test_ray_does_not_change_a_bit(tmp_path, ray_session):
         assert (here / name).read_bytes() == (ray / name).read_bytes(), name
 
 
-def test_killed_between_blocks_reads_only_the_rest(tmp_path, monkeypatch):
+def test_killed_between_slabs_reads_only_the_rest(tmp_path, monkeypatch):
     data = write_judgments(tmp_path / "data")
     spec = job(data, tmp_path / "a", multiselect={}, engine={"cache": False})
-    original = BlocksJob.compute_block
+    original = MultiselectSlabsJob.compute_slab
 
     def failing(self, number, context):
         if number == 2:
             raise EngineError("the power went")
         return original(self, number, context)
 
-    monkeypatch.setattr(BlocksJob, "compute_block", failing)
+    monkeypatch.setattr(MultiselectSlabsJob, "compute_slab", failing)
     with pytest.raises(EngineError, match="the power went"):
         run_job(spec)
-    monkeypatch.setattr(BlocksJob, "compute_block", original)
+    monkeypatch.setattr(MultiselectSlabsJob, "compute_slab", original)
     result = run_job(spec)
     assert result.resumed
     assert result.skipped == ("statistics 1 of 3", "statistics 2 of 3")
@@ -154,10 +154,10 @@ def test_killed_between_blocks_reads_only_the_rest(tmp_path, monkeypatch):
         assert (result.folder / name).read_bytes() == (undisturbed / name).read_bytes()
 
 
-def test_pool_is_refused_where_a_block_does_not_fit(tmp_path, monkeypatch):
+def test_pool_is_refused_where_a_slab_does_not_fit(tmp_path, monkeypatch):
     data = write_judgments(tmp_path / "data")
-    monkeypatch.setattr(BlocksJob, "block_bytes", lambda self: 2**45)
-    monkeypatch.setattr(BlocksJob, "statistics_bytes", lambda self: 8)
+    monkeypatch.setattr(MultiselectSlabsJob, "slab_bytes", lambda self: 2**45)
+    monkeypatch.setattr(MultiselectSlabsJob, "statistics_bytes", lambda self: 8)
     with pytest.raises(SpecError, match="smaller blocks"):
         run(data, tmp_path / "a")
 
@@ -165,7 +165,7 @@ def test_pool_is_refused_where_a_block_does_not_fit(tmp_path, monkeypatch):
 def test_choice_depends_on_the_spec_and_the_number_of_attributes():
     def choice(n, folds=0, **options):
         options = {"budget": 1, "baselines": ("scoring",)} | options
-        return wants_blocks(MultiselectOptions(**options), n, folds)
+        return wants_slabs(MultiselectOptions(**options), n, folds)
 
     options = MultiselectOptions(budget=1, baselines=("scoring",))
     assert one_process_bytes(options, 20_000, 0) == (2 * 2 + 6) * 8 * 20_000**2
@@ -187,7 +187,7 @@ def test_choice_depends_on_the_spec_and_the_number_of_attributes():
 def test_ordinary_jobs_are_as_they_were(tmp_path):
     data = write_judgments(tmp_path / "data")
     assert type(prepare(small_job(data, tmp_path / "a")).job) is MultiselectJob
-    assert isinstance(prepare(job(data, tmp_path / "b", multiselect={})).job, BlocksJob)
+    assert isinstance(prepare(job(data, tmp_path / "b", multiselect={})).job, MultiselectSlabsJob)
 
 
 def write_wide(folder: Path, n_attributes: int, n_objects: int = 30) -> Path:
@@ -224,12 +224,12 @@ def test_driver_never_holds_the_whole_matrix(tmp_path, monkeypatch):
         tracemalloc.stop()
     assert found["always"][0] == found["never"][0]
     matrix = 8 * d * d
-    block = prepare(job(data, tmp_path / "x", multiselect=options)).job.block_bytes()
+    block = prepare(job(data, tmp_path / "x", multiselect=options)).job.slab_bytes()
     assert block < matrix / 10
-    in_blocks = found["always"][1]
-    statistics = [in_blocks[name] for name in in_blocks if name.startswith("statistics ")]
+    in_slabs = found["always"][1]
+    statistics = [in_slabs[name] for name in in_slabs if name.startswith("statistics ")]
     assert len(statistics) == 15
     # A block as arrays, twice where it is merged or written, and the values that were read.
     assert max(statistics) < 10 * block < 0.75 * matrix
-    assert in_blocks["select"] < 6 * block
+    assert in_slabs["select"] < 6 * block
     assert peaks.bytes["select"] > 4 * matrix

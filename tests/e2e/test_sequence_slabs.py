@@ -1,4 +1,4 @@
-"""Sequencing with the Gram matrix in blocks is the job of one process but for what it says."""
+"""Sequencing with the Gram matrix in slabs is the job of one process but for what it says."""
 
 import json
 import tracemalloc
@@ -11,9 +11,9 @@ import pytest
 from distfms.engine.memory import COLUMN_BYTES
 from distfms.errors import DataError, EngineError, SpecError
 from distfms.methods import slabs
-from distfms.methods.sequence import blocks_job
-from distfms.methods.sequence.blocks_job import SequenceBlocksJob, Sizes
+from distfms.methods.sequence import slab_job
 from distfms.methods.sequence.job import SequenceJob
+from distfms.methods.sequence.slab_job import SequenceSlabsJob, Sizes
 from distfms.runs.driver import prepare, run_job
 from distfms.runs.folder import RunFolder
 from distfms.runs.predict import predict_file
@@ -27,7 +27,7 @@ BASELINES = ["omp", "fr-blind", "omp-doubling", "oracle", "random"]
 
 
 @pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
+def small_slabs(monkeypatch):
     """Blocks that hold at most two of the numbers; a category is one of its own."""
     monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
 
@@ -43,7 +43,7 @@ def data(columns, tmp_path_factory):
 
 
 def job(data: Path, output: Path, /, **changes):
-    """Spec of a job in blocks, without folds."""
+    """Spec of a job in slabs, without folds."""
     sequence = {"blocks": "always"} | changes.pop("sequence", {})
     settings = {"folds": 0} | changes.pop("data", {})
     return mixed_job(data, output, sequence=sequence, data=settings, **changes)
@@ -58,7 +58,7 @@ def read(folder: Path, name: str):
 
 
 def require_like(blocks: Path, one: Path) -> None:
-    """All results of a run in blocks are those of one process, but for rounding."""
+    """All results of a run in slabs are those of one process, but for rounding."""
     selections = [read(folder, "selection.json") for folder in (blocks, one)]
     # Columns are in the order of their groups here.
     constant, notes = ([set(s.pop(key)) for s in selections] for key in ("constant", "notes"))
@@ -147,10 +147,10 @@ def scattered_rows(n: int = 300) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    ("criterion", "block_columns"), [("fr", 1), ("fr", 5), ("omp", 5), ("omp", 100)]
+    ("criterion", "slab_columns"), [("fr", 1), ("fr", 5), ("omp", 5), ("omp", 100)]
 )
-def test_scattered_repeated_and_constant_groups(tmp_path, monkeypatch, criterion, block_columns):
-    monkeypatch.setattr(slabs, "SLAB_COLUMNS", block_columns)
+def test_scattered_repeated_and_constant_groups(tmp_path, monkeypatch, criterion, slab_columns):
+    monkeypatch.setattr(slabs, "SLAB_COLUMNS", slab_columns)
     data = write_rows(tmp_path / "data", scattered_rows())
     options = {
         "groups": {g: [f"{g}_*"] for g in "zsabcde"}, "costs": {"a": 2.0}, "shared_costs": {},
@@ -181,13 +181,13 @@ def test_says_what_it_did_and_left_out(data, tmp_path):
     said: list[str] = []
     spec = job(data, tmp_path / "a", sequence={"baselines": ["sparse", "omp"]}, data={"folds": 3})
     described = prepare(spec).job.describe()
-    assert "5 blocks of up to 32 columns" in described["search"]
+    assert "5 slabs of up to 32 columns" in described["search"]
     assert "one process would take" in described["search"]
-    assert "one block, or what is chosen" in described["driver"]
+    assert "one slab, or what is chosen" in described["driver"]
     assert described["baselines"] == "omp"
     folder = run_job(spec, say=said.append).folder
     manifest = read(folder, "manifest.json")
-    note = next(n for n in manifest["notes"] if "6 groups were searched in 5 blocks" in n)
+    note = next(n for n in manifest["notes"] if "6 groups were searched in 5 slabs" in n)
     assert "no cross-validation; baselines left out: sparse" in note
     assert f"Note: {note}" in said
     assert read(folder, "metrics.json")["folds"] == []
@@ -196,7 +196,7 @@ def test_says_what_it_did_and_left_out(data, tmp_path):
     blocks = [f"statistics {k} of 5" for k in range(1, 6)]
     rest = ["select", "chosen", "model", "evaluate", "report"]
     assert names == ["categories", *blocks, *rest]
-    # A pass over the three files for each block, and one for the chosen columns.
+    # A pass over the three files for each slab, and one for the chosen columns.
     for name in [*blocks, "chosen"]:
         assert stage(manifest, name)["n_read"] == 3
 
@@ -209,13 +209,13 @@ def sizes(n_groups, folds=0, max_groups=None, width=1, n_searches=2):
 def test_projected_sizes():
     assert sizes(100).one_process_bytes() == 8 * ((4 + 1 + 3) * 101**2 + 3 * 101 * 100)
     many = sizes(20_000, max_groups=300)
-    assert many.one_process_bytes() > blocks_job.blocks.ONE_PROCESS_BYTES > many.chosen_bytes()
+    assert many.one_process_bytes() > slab_job.slab_job.ONE_PROCESS_BYTES > many.chosen_bytes()
     assert sizes(100, 5).one_process_bytes() > sizes(100).one_process_bytes()
     assert many.support() == 300
     mixed = Sizes((1, 32, 1, 4), 1, 2, 2, DataSection(path="x", target="y", folds=0))
     assert (mixed.n_columns, mixed.support(), mixed.support(3)) == (38, 36, 37)
     most = sizes(20_000, width=3).most_groups()
-    limit = blocks_job.blocks.ONE_PROCESS_BYTES
+    limit = slab_job.slab_job.ONE_PROCESS_BYTES
     assert sizes(20_000, width=3).chosen_bytes(most) <= limit
     assert sizes(20_000, width=3).chosen_bytes(most + 1) > limit
     assert sizes(3, width=30_000).most_groups() == 0
@@ -227,17 +227,17 @@ def test_choice_depends_on_spec_and_columns(data, tmp_path, monkeypatch):
 
     assert type(made(blocks="auto")) is SequenceJob
     assert type(made(blocks="never")) is SequenceJob
-    assert isinstance(made(blocks="always"), SequenceBlocksJob)
+    assert isinstance(made(blocks="always"), SequenceSlabsJob)
     one_group = Sizes.of(made(blocks="never", max_groups=1)).chosen_bytes()
-    monkeypatch.setattr(blocks_job.blocks, "ONE_PROCESS_BYTES", one_group)
-    assert isinstance(made(blocks="auto", max_groups=1), SequenceBlocksJob)
+    monkeypatch.setattr(slab_job.slab_job, "ONE_PROCESS_BYTES", one_group)
+    assert isinstance(made(blocks="auto", max_groups=1), SequenceSlabsJob)
     assert type(made(blocks="never", max_groups=1)) is SequenceJob
     whole = made(blocks="auto")
     assert type(whole) is SequenceJob
     assert "`sequence.max_groups` of at most 1" in whole.describe()["search"]
     with pytest.raises(SpecError, match=r"Set `sequence\.max_groups` to at most 1"):
         made(blocks="always")
-    monkeypatch.setattr(blocks_job.blocks, "ONE_PROCESS_BYTES", 100)
+    monkeypatch.setattr(slab_job.slab_job, "ONE_PROCESS_BYTES", 100)
     assert "search" not in made(blocks="auto").describe()
     with pytest.raises(SpecError, match="cut the groups smaller"):
         made(blocks="always")
@@ -292,7 +292,7 @@ def test_ray_does_not_change_a_bit(data, tmp_path, undisturbed, ray_session):
 
 
 def test_killed_actor_does_not_change_a_bit(data, tmp_path, monkeypatch, undisturbed):
-    search, deaths = blocks_job.sequence, []
+    search, deaths = slab_job.sequence, []
     monkeypatch.setattr(mishaps, "STEP_OF_MISHAP", 3)
 
     def fragile(*args, pool, **options):
@@ -300,7 +300,7 @@ def test_killed_actor_does_not_change_a_bit(data, tmp_path, monkeypatch, undistu
         deaths.append(marker)
         return search(*args, pool=mishaps.Fragile(pool, marker), **options)
 
-    monkeypatch.setattr(blocks_job, "sequence", fragile)
+    monkeypatch.setattr(slab_job, "sequence", fragile)
     folder = run(data, tmp_path, engine={"workers": 2})
     # One actor in each search: of the rule, and of all baselines but the oracle.
     assert [marker.exists() for marker in deaths] == [True] * 5
@@ -336,14 +336,14 @@ def test_killed_at_every_stage_goes_on_there(data, tmp_path, monkeypatch, undist
     assert results(result.folder) == undisturbed
 
 
-def test_damaged_block_is_computed_again(data, tmp_path, monkeypatch, undisturbed):
+def test_damaged_slab_is_computed_again(data, tmp_path, monkeypatch, undisturbed):
     spec = job(data, tmp_path, engine={"cache": False})
     with monkeypatch.context() as patch:
-        patch.setattr(SequenceBlocksJob, "select", lambda self, context: 1 / 0)
+        patch.setattr(SequenceSlabsJob, "select", lambda self, context: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run_job(spec)
     folder = next((tmp_path / "mixed").iterdir())
-    block = folder / "statistics" / "block-00001.npz"
+    block = folder / "statistics" / "slab-00001.npz"
     block.write_bytes(block.read_bytes()[:-1] + b"?")
     result = run_job(spec)
     assert "statistics 2 of 5" not in result.skipped
@@ -354,8 +354,8 @@ def test_damaged_block_is_computed_again(data, tmp_path, monkeypatch, undisturbe
 # --- memory -------------------------------------------------------------------------------------
 
 
-def test_pool_is_refused_where_a_block_does_not_fit(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(SequenceBlocksJob, "shard_bytes", lambda self: 2**45)
+def test_pool_is_refused_where_a_slab_does_not_fit(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(SequenceSlabsJob, "shard_bytes", lambda self: 2**45)
     with pytest.raises(SpecError, match="smaller blocks"):
         run(data, tmp_path)
 
@@ -378,7 +378,7 @@ def test_driver_keeps_to_what_it_has_stated(tmp_path, monkeypatch):
         tracemalloc.stop()
     made = prepare(spec).job
     matrix, stated = 8 * d * d, made.driver_bytes()
-    assert made.n_blocks == 10
+    assert made.n_slabs == 10
     assert stated - COLUMN_BYTES * d < 2 * matrix / 3
     # What the one worker here decodes and computes is beside what the driver holds.
     worker = 3 * 8 * n * d + 2 * made.statistics_bytes()

@@ -1,4 +1,4 @@
-"""Whole jobs in blocks of columns, from Parquet to model: time and memory against the statement.
+"""Whole jobs in slabs of columns, from Parquet to model: time and memory against the statement.
 
 Multi-selection (Full, a budget of judgments) and group sequencing (FR, groups of ten columns), on
 synthetic Parquet data with as many attributes or columns as asked for. Each line is a fresh process
@@ -10,7 +10,7 @@ machine.
 With the local engine the threads that compute statistics are in the driver's process, so that what
 it holds is compared with both statements together; on Ray they are processes of their own.
 
-Run with ``OMP_NUM_THREADS=1 python benchmarks/blocks_job.py`` for a small one, and with ``--d 20000
+Run with ``OMP_NUM_THREADS=1 python benchmarks/slab_job.py`` for a small one, and with ``--d 20000
 --rows 4000 --kind ray`` for what one process cannot do.
 """
 
@@ -42,7 +42,7 @@ GROUP_SIZE = 10
 N_FACTORS = 20
 N_FILES = 4
 MIB = 2**20
-#: Of each Ray node: room for the partial statistics of a few blocks.
+#: Of each Ray node: room for the partial statistics of a few slabs.
 OBJECT_STORE_BYTES = 2 * 2**30
 
 
@@ -186,7 +186,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     chosen = selection.get("repeats") or [step["group"] for step in selection["sequence"]]
     seconds = {entry["name"]: entry["seconds"] for entry in manifest["stages"]}
     statistics = sum(s for name, s in seconds.items() if name.startswith("statistics"))
-    in_blocks = hasattr(job, "driver_bytes")
+    in_slabs = hasattr(job, "driver_bytes")
     return {
         "statistics_s": statistics,
         "select_s": seconds["select"],
@@ -194,17 +194,17 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "driver": memory_bytes("VmHWM"),
         "worker": watch.most("worker"),
         "actor": watch.most("actor"),
-        "stated_driver": PROCESS_BYTES + (job.driver_bytes() if in_blocks else 0),
+        "stated_driver": PROCESS_BYTES + (job.driver_bytes() if in_slabs else 0),
         "stated_pass": stated.memory.total_bytes,
-        "stated_actor": _actor_bytes(job, args.workers) if in_blocks else 0,
-        "n_blocks": job.n_blocks if in_blocks else 1,
+        "stated_actor": _actor_bytes(job, args.workers) if in_slabs else 0,
+        "n_slabs": job.n_slabs if in_slabs else 1,
         "digest": hashlib.sha256(json.dumps(chosen).encode()).hexdigest()[:12],
     }
 
 
 def _actor_bytes(job: Any, workers: int) -> int:
-    """Bytes of the actor with the most blocks."""
-    return PROCESS_BYTES + job.shard_bytes() * -(-job.n_blocks // workers)
+    """Bytes of the actor with the most slabs."""
+    return PROCESS_BYTES + job.shard_bytes() * -(-job.n_slabs // workers)
 
 
 @contextmanager
@@ -277,7 +277,7 @@ def compare(args: argparse.Namespace, method: str, d: int, scratch: Path) -> Non
         # Local statistics are computed by threads of the driver.
         stated = max(found["stated_driver"], 0 if kind == "ray" else found["stated_pass"])
         print(
-            f"{method:11} {d:6}  {where:12} {found['n_blocks']:6}  {found['statistics_s']:7.1f}  "
+            f"{method:11} {d:6}  {where:12} {found['n_slabs']:6}  {found['statistics_s']:7.1f}  "
             f"{found['select_s']:8.1f}  {found['rest_s']:6.1f}  "
             f"{_against(found['driver'], stated)}  {found['worker'] / MIB:7.0f} "
             f"{_against(found['actor'], found['stated_actor'])}  {found['digest']}",

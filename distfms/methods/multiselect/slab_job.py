@@ -1,7 +1,7 @@
 """The job of multi-selection for more attributes than one process can pair.
 
-See :mod:`distfms.methods.blocks` for how it goes. The covariance is computed, kept and searched in
-blocks of attributes.
+See :mod:`distfms.methods.slab_job` for how it goes. The covariance is computed, kept and searched
+in slabs of attributes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from distfms.data.dataset import ParquetDataset
 from distfms.engine.memory import format_bytes
 from distfms.errors import DataError, SpecError
-from distfms.methods import blocks
+from distfms.methods import slab_job
 from distfms.methods.contract import Content, Context, FoldAnswers
 from distfms.methods.multiselect.evaluate import attribute_entries
 from distfms.methods.multiselect.greedy import select
@@ -25,7 +25,7 @@ from distfms.methods.multiselect.objective import Problem
 from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.methods.multiselect.path import SelectionPath, check_budget
 from distfms.methods.multiselect.procedure import SelectionProcedure
-from distfms.methods.multiselect.read import JudgmentBlockReader
+from distfms.methods.multiselect.read import JudgmentSlabReader
 from distfms.methods.multiselect.slab import AttributeSlab, Question, answer
 from distfms.methods.slabs import StoredMatrix, slab_starts
 from distfms.methods.statistics_job import PATHS, Solved, train_members
@@ -35,8 +35,8 @@ from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 _MATRICES = ("second_moment", "external")
 
 
-def wants_blocks(options: MultiselectOptions, n_attributes: int, n_folds: int) -> bool:
-    """Decide whether a job works in blocks.
+def wants_slabs(options: MultiselectOptions, n_attributes: int, n_folds: int) -> bool:
+    """Decide whether a job works in slabs.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def wants_blocks(options: MultiselectOptions, n_attributes: int, n_folds: int) -
     Raises
     ------
     SpecError
-        If blocks are asked for where they cannot be used.
+        If slabs are asked for where they cannot be used.
     """
     if options.blocks == "always":
         for needed, found, key in (
@@ -63,7 +63,7 @@ def wants_blocks(options: MultiselectOptions, n_attributes: int, n_folds: int) -
                     f"{str(needed).lower()}`; it is {str(found).lower()}."
                 )
     able = options.algorithm == "full" and options.psd == "none" and not options.refine
-    large = one_process_bytes(options, n_attributes, n_folds) > blocks.ONE_PROCESS_BYTES
+    large = one_process_bytes(options, n_attributes, n_folds) > slab_job.ONE_PROCESS_BYTES
     return options.blocks == "always" or (options.blocks == "auto" and able and large)
 
 
@@ -79,8 +79,8 @@ def one_process_bytes(options: MultiselectOptions, n_attributes: int, n_folds: i
     return 8 * n_matrices * n_attributes**2
 
 
-class BlocksJob(blocks.BlocksJob):
-    """Feature multi-selection with the covariance in blocks.
+class MultiselectSlabsJob(slab_job.SlabsJob):
+    """Feature multi-selection with the covariance in slabs.
 
     Parameters
     ----------
@@ -102,33 +102,33 @@ class BlocksJob(blocks.BlocksJob):
 
     @property
     def bounds(self) -> list[tuple[int, int]]:
-        """First and past-the-last attribute of each block."""
+        """First and past-the-last attribute of each slab."""
         return list(pairwise(slab_starts([1] * len(self.whole.layout.names))))
 
     @property
-    def n_blocks(self) -> int:
-        """Number of blocks."""
+    def n_slabs(self) -> int:
+        """Number of slabs."""
         return len(self.bounds)
 
     def describe(self) -> Mapping[str, str]:
         """Say what the job will do: label → text."""
         return {**super().describe(), "baselines": ", ".join(self.algorithms[1:]) or "none"}
 
-    def block_columns(self) -> int:
-        """Most attributes of a block."""
+    def slab_columns(self) -> int:
+        """Most attributes of a slab."""
         return max(stop - start for start, stop in self.bounds)
 
-    def block_bytes(self) -> int:
-        """Project one block of the statistics of complete judgments, in memory and on disk."""
-        return 8 * self.block_columns() * (len(self.whole.layout.names) + 1)
+    def slab_bytes(self) -> int:
+        """Project one slab of the statistics of complete judgments, in memory and on disk."""
+        return 8 * self.slab_columns() * (len(self.whole.layout.names) + 1)
 
     def shard_bytes(self) -> int:
-        """Project what an actor holds of one block.
+        """Project what an actor holds of one slab.
 
-        The co-moments of complete judgments become Σ in place; while a block of judgments with gaps
+        The co-moments of complete judgments become Σ in place; while a slab of judgments with gaps
         is loaded there are three arrays more. The search keeps a few rows for what is selected.
         """
-        return 2 * self.block_bytes() + 8 * self.block_columns() * 3 * self._most_bought()
+        return 2 * self.slab_bytes() + 8 * self.slab_columns() * 3 * self._most_bought()
 
     def one_process_bytes(self) -> int:
         """Project what the job would take in one process."""
@@ -148,30 +148,30 @@ class BlocksJob(blocks.BlocksJob):
 
     # --- statistics ---
 
-    def compute_block(self, number: int, context: Context) -> Mapping[str, Content]:
-        """Stage of one block: its co-moments, and what is known of its attributes."""
+    def compute_slab(self, number: int, context: Context) -> Mapping[str, Content]:
+        """Stage of one slab: its co-moments, and what is known of its attributes."""
         start, stop = self.bounds[number]
         section = self.whole.inputs.section.model_copy(update={"folds": 0})
 
-        def reader(dataset: ParquetDataset, held_out: bool) -> JudgmentBlockReader:
+        def reader(dataset: ParquetDataset, held_out: bool) -> JudgmentSlabReader:
             source = replace(self.whole.source(dataset, held_out), section=section)
-            return JudgmentBlockReader(source, start, stop)
+            return JudgmentSlabReader(source, start, stop)
 
-        # Partials of all blocks together are d × d numbers for each partition: not for the cache.
-        block: JudgmentStatistics = context.reduce(reader, cache=False)["block"].train()
-        if block.means.n_samples < 2:
+        # Partials of all slabs together are d × d numbers for each partition: not for the cache.
+        slab: JudgmentStatistics = context.reduce(reader, cache=False)["slab"].train()
+        if slab.means.n_samples < 2:
             raise DataError(
-                f"There are {block.means.n_samples} objects to train on in "
+                f"There are {slab.means.n_samples} objects to train on in "
                 f"{self.whole.inputs.train.files[0].path}; at least 2 are needed."
             )
         settings = self.whole.settings
-        estimates = block.estimates(settings.known_variance[start:stop], settings.names[start:stop])
+        estimates = slab.estimates(settings.known_variance[start:stop], settings.names[start:stop])
         return {
-            blocks.block_file("block", number): {
+            slab_job.slab_file("slab", number): {
                 "start": np.asarray(start),
                 "external": estimates.external,
             },
-            blocks.block_file("attributes", number): {
+            slab_job.slab_file("attributes", number): {
                 field.name: np.asarray(getattr(estimates, field.name))
                 for field in fields(estimates)
                 if field.name not in _MATRICES
@@ -180,7 +180,7 @@ class BlocksJob(blocks.BlocksJob):
 
     def _attributes(self, context: Context) -> JudgmentEstimates:
         """Put together what is known of each attribute."""
-        names = [blocks.block_file("attributes", k) for k in range(self.n_blocks)]
+        names = [slab_job.slab_file("attributes", k) for k in range(self.n_slabs)]
         parts = [context.read_arrays(name) for name in names]
         joined: dict[str, Any] = {
             name: np.concatenate([part[name] for part in parts]) if first.ndim else first.item()
@@ -197,7 +197,7 @@ class BlocksJob(blocks.BlocksJob):
         check_budget(settings.budget, vectors)
         slabs = [
             AttributeSlab.of(
-                vectors, *own, StoredMatrix(blocks.block_location(context, "block", k), "external")
+                vectors, *own, StoredMatrix(slab_job.slab_location(context, "slab", k), "external")
             )
             for k, own in enumerate(self.bounds)
         ]
@@ -222,12 +222,12 @@ class BlocksJob(blocks.BlocksJob):
             settings.names, settings.costs, estimates, estimates.n_judgments
         )
         stored = {name: path.to_arrays() for name, path in paths.items()}
-        return {"selection.json": selection, PATHS: blocks.join_paths(stored)}
+        return {"selection.json": selection, PATHS: slab_job.join_paths(stored)}
 
     def _tell(self, context: Context) -> None:
         d = len(self.whole.layout.names)
         text = (
-            f"{d:,} attributes were searched in {blocks.n_blocks_said(self.n_blocks)} on actors "
+            f"{d:,} attributes were searched in {slab_job.n_slabs_said(self.n_slabs)} on actors "
             f"(one process would have taken {format_bytes(self.one_process_bytes())}). The "
             "covariance is the estimate as it is, not the nearest positive semi-definite one, and "
             "there is no cross-validation"
@@ -247,7 +247,7 @@ class BlocksJob(blocks.BlocksJob):
 
     def chosen(self, context: Context) -> ChosenJob:
         """Return the job on the attributes that some path has bought."""
-        arrays = blocks.split_paths(context.read_arrays(PATHS))
+        arrays = slab_job.split_paths(context.read_arrays(PATHS))
         vectors = _without_matrix(self._attributes(context), self.whole.settings)
         paths = {name: SelectionPath.from_arrays(arrays[name], vectors) for name in self.algorithms}
         bought = np.unique(np.concatenate([path.attributes for path in paths.values()]))
@@ -267,7 +267,7 @@ class BlocksJob(blocks.BlocksJob):
 
 
 class ChosenJob(MultiselectJob):
-    """The ordinary job on the attributes that were selected in blocks.
+    """The ordinary job on the attributes that were selected in slabs.
 
     Parameters
     ----------
