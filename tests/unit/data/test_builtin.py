@@ -43,7 +43,7 @@ def test_same_bytes_every_time(tmp_path: Path, name: str) -> None:
         assert path.read_bytes() == (second / path.name).read_bytes()
 
 
-@pytest.mark.parametrize("patch", ["2x2", "2x4", "1x1", "8x8"])
+@pytest.mark.parametrize("patch", ["2x4", "1x1", "8x8"])
 def test_digits_judge_pixels_of_their_patch(tmp_path: Path, patch: str) -> None:
     images = datasets.load_digits().images
     height, width = int(patch[0]), int(patch[2])

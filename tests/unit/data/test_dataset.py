@@ -238,33 +238,25 @@ def test_a_url_without_client_says_so():
         open_dataset("nosuch://bucket/data")
 
 
-@pytest.mark.parametrize("path", ["nothing.parquet", "nothing/*.parquet"])
-def test_no_such_file(tmp_path, path):
-    with pytest.raises(DataError, match="nothing"):
-        open_dataset(tmp_path / path)
-
-
-def test_an_empty_list():
-    with pytest.raises(DataError, match="list of data files is empty"):
-        open_dataset([])
-
-
-def test_a_file_named_twice(tmp_path):
-    file = write(tmp_path / "a.parquet")
-    with pytest.raises(DataError, match="named twice"):
-        open_dataset([file, tmp_path])
-
-
-def test_a_folder_without_parquet(tmp_path):
-    (tmp_path / "data.csv").write_text("x\n1\n")
-    with pytest.raises(DataError, match=r"no Parquet file in the folder .*data\.csv"):
-        open_dataset(tmp_path)
-
-
-def test_an_empty_file(tmp_path):
-    (tmp_path / "a.parquet").write_bytes(b"")
-    with pytest.raises(DataError, match=r"a\.parquet is empty \(0 bytes\)"):
-        open_dataset(tmp_path)
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("nothing.parquet", "no file or folder .*nothing"),
+        ("nothing/*.parquet", "No file matches .*nothing"),
+        ([], "list of data files is empty"),
+        (["a.parquet", "."], "named twice"),
+        ("csv", r"no Parquet file in the folder .*data\.csv"),
+        ("empty", r"e\.parquet is empty \(0 bytes\)"),
+    ],
+)
+def test_what_is_no_data(tmp_path, monkeypatch, path, message):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "a.parquet")
+    for file, text in {"csv/data.csv": "x\n1\n", "empty/e.parquet": ""}.items():
+        (tmp_path / file).parent.mkdir()
+        (tmp_path / file).write_text(text)
+    with pytest.raises(DataError, match=message):
+        open_dataset(path)
 
 
 def test_a_truncated_file(tmp_path):
@@ -287,15 +279,13 @@ def test_damaged_pages_are_found_on_reading(tmp_path):
         dataset.read(dataset.partitions[0], ["x"])
 
 
-def test_a_file_without_rows(tmp_path):
-    with pytest.raises(DataError, match=r"no rows in .*a\.parquet"):
-        open_dataset(write(tmp_path / "a.parquet", n_rows=0))
-
-
-def test_a_dataset_without_rows(tmp_path):
-    write(tmp_path / "a.parquet", n_rows=0)
-    write(tmp_path / "b.parquet", n_rows=0)
-    with pytest.raises(DataError, match="no rows in the 2 files of"):
+@pytest.mark.parametrize(
+    ("names", "message"), [(["a"], r"no rows in .*a\.parquet"), (["a", "b"], "in the 2 files of")]
+)
+def test_a_dataset_without_rows(tmp_path, names, message):
+    for name in names:
+        write(tmp_path / f"{name}.parquet", n_rows=0)
+    with pytest.raises(DataError, match=message):
         open_dataset(tmp_path)
 
 
