@@ -39,9 +39,10 @@ from distfms.methods.sequence.glm import (
     glm_predictor,
     sequence_glm,
 )
-from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.groups import FeatureGroups, resolve_groups
-from distfms.methods.sequence.problem import SequenceProblem, problem_from_comoments
+from distfms.methods.sequence.problem import SequenceProblem
+from distfms.methods.sequence.procedure import SequenceProcedure
+from distfms.methods.sequence.rules import Rule
 from distfms.methods.sequence.timeliness import timeliness
 from distfms.stats.comoments import CoMoments
 
@@ -126,25 +127,20 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         self._check_moments(moments, plan.n_features)
         groups = _feature_groups(self.groups, plan)
         costs = _group_costs(self.costs, self.shared_costs, groups)
-        problem = problem_from_comoments(
-            moments,
-            features=range(plan.n_features),
-            targets=range(plan.n_features, moments.n_columns),
+        procedure = SequenceProcedure(
+            rules=(Rule(self.criterion, self.cost_aware, self.doubling),),
             feature_names=plan.feature_names,
             target_names=plan.roles.target,
             groups=groups,
             costs=costs,
             ridge=self.ridge,
+            max_groups=self.max_groups,
+            seed=0,
         )
+        problem = procedure.problem({"moments": moments})
         if family == "gaussian":
             self.criterion_ = self.criterion
-            path = sequence(
-                problem,
-                self.criterion,
-                cost_aware=self.cost_aware,
-                doubling=self.doubling,
-                max_groups=self.max_groups,
-            )
+            path = procedure.search(problem, procedure.rules[0])
             self.path_: Any = path
             self.predictor_ = AnytimePredictor.from_path(path)
             self.n_iter_ = 1
