@@ -55,31 +55,13 @@ def now() -> str:
 
 
 def write_atomic(path: Location, payload: bytes) -> None:
-    """Write a file whole or not at all.
-
-    Parameters
-    ----------
-    path : Path or RemotePath
-        Its folder is made when missing.
-    payload : bytes
-
-    Raises
-    ------
-    EngineError
-        If the folder is not writable or the disk is full.
-    """
+    """Write a file whole or not at all, and explain why it could not be."""
     with writing(path):
         write_whole(path, payload)
 
 
 def digest(path: Location) -> str:
-    """sha256 of a file, or of the names and digests of all files in a folder.
-
-    Raises
-    ------
-    OSError
-        `FileNotFoundError` if there is neither.
-    """
+    """Return the sha256 of a file, or of the names and digests of all files in a folder."""
     if isinstance(path, RemotePath):
         with suppress(FileNotFoundError, IsADirectoryError):
             return hashlib.sha256(path.read_bytes()).hexdigest()
@@ -95,13 +77,7 @@ def digest(path: Location) -> str:
 
 
 def intact(path: Location, sha256: str) -> bool:
-    """Whether a file or folder is there and is what the manifest vouches for.
-
-    Raises
-    ------
-    EngineError
-        If remote storage does not answer.
-    """
+    """Whether a file or folder is there and is what the manifest vouches for."""
     with reading(path):
         try:
             return digest(path) == sha256
@@ -277,13 +253,7 @@ class RunFolder:
         return read_manifest(self.path) or Manifest()
 
     def update(self, **entries: Any) -> Manifest:
-        """Set entries of the manifest and write it.
-
-        Raises
-        ------
-        EngineError
-            If another driver has taken over the run, or the file cannot be written.
-        """
+        """Set entries of the manifest and write it, if the fence allows."""
         found = read_manifest(self.path)
         self._compare_claim(found)
         content = {**(found.content() if found else {}), **entries}
