@@ -18,8 +18,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from distfms.methods.sequence import FeatureGroups, GroupCosts, problem_from_comoments, sequence
-from distfms.methods.sequence.baseline_sparse import sparse_path
 from distfms.methods.sequence.problem import SequenceProblem
+from distfms.methods.sequence.rules import sparse_path
 from distfms.stats.comoments import CoMoments
 
 CHUNK_ROWS = 20_000

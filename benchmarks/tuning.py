@@ -34,8 +34,7 @@ from distfms.engine.blas import single_threaded_blas
 from distfms.engine.open import make_pool
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.cross_validation import FoldWork, evaluate_on_folds
-from distfms.methods.sequence.costs import GroupCosts
-from distfms.methods.sequence.groups import FeatureGroups
+from distfms.methods.sequence.groups import FeatureGroups, GroupCosts
 from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.sequence.rules import Rule
 from distfms.methods.statistics_job import Tuned, TunedItem

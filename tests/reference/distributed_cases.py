@@ -6,7 +6,7 @@ import numpy as np
 
 from distfms.methods.multiselect.objective import Problem
 from distfms.methods.multiselect.path import SelectionPath
-from distfms.methods.sequence.costs import GroupCosts, SharedCost
+from distfms.methods.sequence.groups import GroupCosts, SharedCost
 from distfms.methods.sequence.path import SequencePath
 from distfms.methods.sequence.problem import SequenceProblem
 from tests.reference.sequence import correlated, make_problem

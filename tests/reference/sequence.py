@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distfms.methods.sequence.costs import GroupCosts
-from distfms.methods.sequence.groups import FeatureGroups
+from distfms.methods.sequence.groups import FeatureGroups, GroupCosts
 from distfms.methods.sequence.problem import SequenceProblem, problem_from_comoments
 from distfms.stats.comoments import CoMoments
 

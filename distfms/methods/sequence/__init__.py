@@ -6,9 +6,14 @@ Sequencing for Anytime Linear Prediction"). Selection works on co-moments, never
 """
 
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
-from distfms.methods.sequence.costs import GroupCosts, SharedCost, resolve_costs
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.groups import FeatureGroups, resolve_groups
+from distfms.methods.sequence.groups import (
+    FeatureGroups,
+    GroupCosts,
+    SharedCost,
+    resolve_costs,
+    resolve_groups,
+)
 from distfms.methods.sequence.path import HeldOutCurve, PrefixModels, SequencePath
 from distfms.methods.sequence.problem import SequenceProblem, problem_from_comoments
 from distfms.methods.sequence.timeliness import oracle_curve, plateau, stopping_cost, timeliness

@@ -31,7 +31,6 @@ from distfms.methods.estimator_input import (
 )
 from distfms.methods.row_predictor import plan_of_model, set_missing, sources_of
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
-from distfms.methods.sequence.costs import GroupCosts, resolve_costs
 from distfms.methods.sequence.glm import (
     GlmDesign,
     GlmRows,
@@ -39,7 +38,7 @@ from distfms.methods.sequence.glm import (
     glm_predictor,
     sequence_glm,
 )
-from distfms.methods.sequence.groups import FeatureGroups, resolve_groups
+from distfms.methods.sequence.groups import FeatureGroups, GroupCosts, resolve_costs, resolve_groups
 from distfms.methods.sequence.problem import SequenceProblem
 from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.sequence.rules import Rule

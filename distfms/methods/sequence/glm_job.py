@@ -13,7 +13,6 @@ from distfms.data.dataset import ParquetDataset
 from distfms.errors import SpecError
 from distfms.methods.contract import Content, Context, FoldAnswers, Inputs, Stage
 from distfms.methods.passes import Passes, Sums, one_pass, said_rows
-from distfms.methods.sequence.evaluate import Curve, compared
 from distfms.methods.sequence.glm import (
     GLM_CRITERIA,
     GlmDesign,
@@ -28,7 +27,7 @@ from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.problem import SequenceProblem
 from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.sequence.rules import Rule, parse_rule
-from distfms.methods.sequence.timeliness import timeliness
+from distfms.methods.sequence.timeliness import Curve, compared, timeliness
 from distfms.methods.statistics_job import Solved
 
 CLASSES = "statistics/classes.json"

@@ -27,9 +27,8 @@ from typing import NamedTuple
 import numpy as np
 
 from distfms.errors import SpecError
-from distfms.methods.sequence.costs import GroupCosts
 from distfms.methods.sequence.criteria import CRITERIA, make_criterion
-from distfms.methods.sequence.groups import FeatureGroups
+from distfms.methods.sequence.groups import FeatureGroups, GroupCosts
 from distfms.methods.sequence.path import SequencePath
 from distfms.methods.sequence.problem import SequenceOutline, SequenceProblem
 from distfms.methods.sequence.residual import Pivot, ResidualGram

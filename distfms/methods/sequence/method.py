@@ -1,15 +1,88 @@
-"""The method as the driver knows it."""
+"""The method as the driver knows it: its job, and prediction with a finished run's model."""
 
 from __future__ import annotations
 
-from distfms.methods.contract import Inputs, Job, Method
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from distfms.data.dataset import ParquetDataset
+from distfms.methods.contract import FinishedRun, Inputs, Job, Method
+from distfms.methods.row_predictor import RowPredictor, plan_of_model
 from distfms.methods.sequence import figures
+from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.glm_job import GlmSequenceJob
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import SequenceOptions
-from distfms.methods.sequence.predictor import make_predictor
 from distfms.methods.sequence.procedure import MEASURES
 from distfms.methods.sequence.slab_job import choose_form
+
+
+@dataclass(frozen=True, eq=False)
+class PrefixOf:
+    """Picklable function from values by name to the predictions of a prefix.
+
+    A missing value counts as the column's training mean: it says nothing, and so it moves nothing.
+
+    Attributes
+    ----------
+    model : AnytimePredictor
+    n_groups : int
+    """
+
+    model: AnytimePredictor
+    n_groups: int
+
+    def __call__(self, values: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
+        """Return predictions (n_rows, n_outputs)."""
+        if not self.n_groups:  # nothing is read, but the rows are there
+            mean = self.model.predict(np.zeros((1, len(self.model.feature_names))), budget=-1.0)
+            return np.tile(mean.reshape(1, -1), (n_rows, 1))
+        found = self.model.predict(values, budget=float(self.model.spent[self.n_groups - 1]))
+        return found.reshape(n_rows, -1)
+
+
+def make_predictor(run: FinishedRun, dataset: ParquetDataset, budget: float | None) -> RowPredictor:
+    """Find the columns of the longest affordable prefix in a dataset.
+
+    Parameters
+    ----------
+    run : FinishedRun
+    dataset : ParquetDataset
+        Needs no target, and no column of a group that the budget does not pay for.
+    budget : float or None
+        Cost a row; None for the whole sequence.
+
+    Raises
+    ------
+    DataError
+        If a column of the prefix is missing, or is a category where it was a number.
+    """
+    model = AnytimePredictor.from_arrays(run.weights, run.model)
+    n_groups = model.affordable(budget)
+    needed = [n for step in run.selection["sequence"][:n_groups] for n in step["columns"]]
+    return RowPredictor(
+        dataset.reader,
+        plan_of_model(dataset, needed, run.model["sources"], run.model["id"]),
+        tuple(f"predicted_{name}" for name in model.target_names),
+        PrefixOf(model, n_groups),
+        _spending(model, n_groups, budget),
+    )
+
+
+def _spending(model: AnytimePredictor, n_groups: int, budget: float | None) -> str:
+    """Say what the predictions cost."""
+    spent = float(model.spent[n_groups - 1]) if n_groups else 0.0
+    given = "" if budget is None else f" of the budget {budget:g}"
+    line = f"Spends {spent:g}{given} a row on {n_groups} of {len(model.groups)} groups"
+    if n_groups:
+        return line
+    return (
+        f"{line}: the first one, {model.groups[0]}, costs {model.spent[0]:g}, so every row is "
+        "predicted by the mean of the training rows"
+    )
+
 
 #: What `tune` may vary.
 TUNABLE = ("ridge", "criterion", "cost_aware", "doubling", "max_groups")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from distfms.errors import SpecError
-from distfms.methods.sequence.costs import cost_table, cost_table_from_csv
+from distfms.methods.sequence.groups import cost_table, cost_table_from_csv
 from distfms.methods.sequence.rules import DEFAULT_BASELINES, parse_rule
 from distfms.spec import NonNegative, Section, expand_variables
 

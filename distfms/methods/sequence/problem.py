@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.sequence.costs import GroupCosts
-from distfms.methods.sequence.groups import FeatureGroups
+from distfms.methods.sequence.groups import FeatureGroups, GroupCosts
 from distfms.stats.comoments import CoMoments
 
 

@@ -10,13 +10,11 @@ import numpy as np
 
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import CALLS, Fold, Members
-from distfms.methods.sequence.costs import GroupCosts
-from distfms.methods.sequence.evaluate import MAX_POINTS, thinned
-from distfms.methods.sequence.groups import FeatureGroups
+from distfms.methods.sequence.groups import FeatureGroups, GroupCosts
 from distfms.methods.sequence.path import SequencePath
 from distfms.methods.sequence.problem import SequenceProblem, problem_from_comoments
 from distfms.methods.sequence.rules import Rule
-from distfms.methods.sequence.timeliness import timeliness
+from distfms.methods.sequence.timeliness import MAX_POINTS, thinned, timeliness
 from distfms.methods.statistics_job import Procedure
 from distfms.stats.base import Statistic
 from distfms.stats.comoments import CoMoments

@@ -1,7 +1,7 @@
 import pytest
 
 from distfms.errors import SpecError
-from distfms.methods.sequence.costs import (
+from distfms.methods.sequence.groups import (
     cost_table,
     cost_table_from_csv,
     resolve_costs,

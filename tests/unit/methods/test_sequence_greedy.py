@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from distfms.errors import SpecError
-from distfms.methods.sequence.costs import GroupCosts, SharedCost
 from distfms.methods.sequence.criteria import CRITERIA
 from distfms.methods.sequence.greedy import sequence
+from distfms.methods.sequence.groups import GroupCosts, SharedCost
 from distfms.methods.sequence.rules import parse_rule
 from distfms.methods.sequence.timeliness import oracle_curve, timeliness
 from tests.reference.sequence import (

@@ -25,12 +25,12 @@ from distfms.methods.rows import (
     section_roles,
 )
 from distfms.methods.sequence import job as job_module
-from distfms.methods.sequence.evaluate import Curve, compared, thinned
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import SequenceOptions, read_cost_file
 from distfms.methods.sequence.rules import Rule, parse_rule
 from distfms.methods.sequence.scores import AccuracyCounts, RankingScores, ndcg
+from distfms.methods.sequence.timeliness import Curve, compared, thinned
 from distfms.spec import DataSection, parse_section
 from distfms.stats.comoments import CoMoments
 from tests.reference.sequence import comoments, correlated, make_problem

@@ -3,9 +3,8 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.sequence.costs import GroupCosts
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.groups import FeatureGroups
+from distfms.methods.sequence.groups import FeatureGroups, GroupCosts
 from distfms.methods.sequence.path import SequencePath
 from distfms.methods.sequence.problem import problem_from_comoments
 from distfms.stats.base import from_bytes, to_bytes

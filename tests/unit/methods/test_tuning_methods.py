@@ -14,8 +14,7 @@ from distfms.methods.cross_validation import Fold
 from distfms.methods.multiselect import objective
 from distfms.methods.multiselect.procedure import Rule as SelectionRule
 from distfms.methods.multiselect.procedure import SelectionProcedure
-from distfms.methods.sequence.costs import GroupCosts, SharedCost
-from distfms.methods.sequence.groups import FeatureGroups
+from distfms.methods.sequence.groups import FeatureGroups, GroupCosts, SharedCost
 from distfms.methods.sequence.procedure import MEASURES as SEQUENCE_MEASURES
 from distfms.methods.sequence.procedure import SequenceProcedure
 from distfms.methods.sequence.rules import Rule
