@@ -57,9 +57,10 @@ def test_commands_take_urls(here, s3_variables, tmp_path, capsys):
     for name in RESULTS:
         assert (run / name).read_bytes() == (local / name).read_bytes(), name
     manifest = json.loads((run / "manifest.json").read_bytes())
-    assert {entry["path"] for entry in manifest["inputs"]} == {
-        f"commands/data/part-{k}.parquet" for k in range(4)
+    assert {(entry["path"], entry["name"]) for entry in manifest["inputs"]} == {
+        (f"commands/data/part-{k}.parquet", f"data/part-{k}.parquet") for k in range(4)
     }
+    assert len({entry["footer"] for entry in manifest["inputs"]}) == 4
 
     code, said = distfms(capsys, "predict", run, source, "--out", f"{bucket}/predicted.parquet")
     assert code == 0, said
