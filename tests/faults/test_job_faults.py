@@ -63,7 +63,7 @@ def test_worker_of_a_job(
     first, *others = plan.reads()
     assert first == [2 if i == STRUCK else 1 for i in range(case.n_partitions)]
     assert others == [[1] * case.n_partitions] * len(others)
-    assert len(others) == (3 if kind == "glm" else 1)
+    assert len(others) == {"multiselect": 0, "sequence": 1, "glm": 3}[kind]
     assert contents(folder) == expected
     nothing_half_written(tmp_path / "runs", folder)
     done = manifest(folder)["stages"][0]
@@ -91,8 +91,8 @@ def test_actor_of_a_job(
     with small_blocks(), disturbed(plan):
         folder = run_job(spec).folder
     assert plan.happened
-    # A pass for each of three blocks, one for the chosen attributes, one for their averages.
-    assert plan.reads() == [[1, 1, 1, 1]] * 5
+    # A pass for each of three blocks, and one for the chosen attributes.
+    assert plan.reads() == [[1, 1, 1, 1]] * 4
     assert contents(folder) == expected
     nothing_half_written(output, folder)
     # Twelve choices, each a step, and the first offers. The shards of the actor that was struck
@@ -101,7 +101,7 @@ def test_actor_of_a_job(
     n_actors = min(engine["workers"], N_SHARDS)
     n_again = done["n_built"] - N_SHARDS
     assert 1 <= n_again <= -(-N_SHARDS // n_actors)
-    expected_counts = {"n_steps": 13, "n_built": 3 + n_again, "n_replayed": n_again * (STEP - 1)}
+    expected_counts = {"n_steps": 14, "n_built": 3 + n_again, "n_replayed": n_again * (STEP - 1)}
     assert done == expected_counts | {"n_lost": 1}
 
 
