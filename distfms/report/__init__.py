@@ -3,29 +3,3 @@
 Nothing here knows a method. A method's ``figures.py`` turns the JSON files of a run folder into
 sections; :class:`~distfms.report.page.Page` makes one self-contained HTML file of them.
 """
-
-from distfms.report.page import (
-    Code,
-    Column,
-    Figure,
-    KeyNumber,
-    KeyNumbers,
-    KeyValues,
-    Page,
-    Section,
-    Table,
-    Text,
-)
-
-__all__ = [
-    "Code",
-    "Column",
-    "Figure",
-    "KeyNumber",
-    "KeyNumbers",
-    "KeyValues",
-    "Page",
-    "Section",
-    "Table",
-    "Text",
-]

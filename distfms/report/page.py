@@ -210,54 +210,30 @@ class Section:
     blocks: Sequence[Block] = ()
 
 
+@dataclass(frozen=True)
 class Page:
-    """A report page under construction.
+    """A report page.
 
-    Parameters
+    Attributes
     ----------
     title : str
         What the page is about: the name of the job.
-    subtitle : str, default=""
+    subtitle : str
         Method, date and the like.
-    headline : str, default=""
+    headline : str
         The answer in one sentence; by default the title takes its place.
-    sections : sequence of Section, default=()
-    footer : str, default=""
-
-    Examples
-    --------
-    >>> page = Page("demo", headline="Two is enough")
-    >>> html = page.section("Why", Text("Because.")).render()
+    sections : sequence of Section
+    footer : str
     """
 
-    def __init__(
-        self,
-        title: str,
-        subtitle: str = "",
-        *,
-        headline: str = "",
-        sections: Sequence[Section] = (),
-        footer: str = "",
-    ) -> None:
-        self.title = title
-        self.subtitle = subtitle
-        self.headline = headline
-        self.sections = list(sections)
-        self.footer = footer
-
-    def section(self, title: str, *blocks: Block) -> Page:
-        """Append a section; returns the page itself."""
-        self.sections.append(Section(title, blocks))
-        return self
+    title: str
+    subtitle: str = ""
+    headline: str = ""
+    sections: Sequence[Section] = ()
+    footer: str = ""
 
     def render(self) -> str:
-        """Return the page as one HTML document.
-
-        Returns
-        -------
-        str
-            The same for the same content: no date, no random id.
-        """
+        """Return the page as one HTML document, the same for the same content."""
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
         environment = Environment(
@@ -280,15 +256,6 @@ def isolate_ids(svg: str, prefix: str) -> str:
     """Put a prefix before all ids of an SVG and all references to them.
 
     Several charts in one page would otherwise use one another's clip paths and markers.
-
-    Parameters
-    ----------
-    svg : str
-    prefix : str
-
-    Returns
-    -------
-    str
     """
 
     def in_tag(match: re.Match[str]) -> str:

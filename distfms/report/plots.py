@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from distfms.report.formatting import as_number, number, percent, shorten
-from distfms.report.labels import Spot, draw_names
 from distfms.report.svg import CARD, INK, MUTED, SERIES, drawing, new_figure, to_svg
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _DASHES: tuple[Any, ...] = (
 _MARKERS = "os^Dv*PX"
 _MARKS_A_LINE = 9
 _LEGEND_CHARACTERS = 84
+_NAME_CHARACTERS = 24
 #: Points with a name of their own in the SVG (tooltips); the others share one path.
 _NAMED_POINTS = 400
 
@@ -227,12 +229,7 @@ def scatter_chart(
         _plain_ticks(axes, log_x=log_x, log_y=log_y)
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
-        obstacles = len(shown) <= _NAMED_POINTS
-        spots = [
-            Spot(p.name, p.x, p.y, d, solid=obstacles or p.size > 0)
-            for p, d in zip(shown, _diameters(shown), strict=True)
-        ]
-        draw_names(axes, spots, _ranked(shown)[:n_labels])
+        _draw_names(axes, shown, n_labels)
         return to_svg(figure, title, tips)
 
 
@@ -286,15 +283,12 @@ def bar_chart(bars: Sequence[Bar], *, title: str, xlabel: str, n_bars: int = 30)
 def _draw_line(axes: Axes, line: Line, place: int, log_x: bool) -> Any:
     style = (place if line.style is None else line.style) % len(SERIES)
     colour = SERIES[style]
-    kept = [
-        i
-        for i, (x, y) in enumerate(zip(line.x, line.y, strict=True))
-        if _drawable(x, log_x) and as_number(y) is not None
-    ]
-    every = max(1, math.ceil(len(kept) / _MARKS_A_LINE))
+    x, y = _values(line.x, log_x), _values(line.y)
+    kept = np.isfinite(x) & np.isfinite(y)
+    every = max(1, math.ceil(kept.sum() / _MARKS_A_LINE))
     (handle,) = axes.plot(
-        [line.x[i] for i in kept],
-        [line.y[i] for i in kept],
+        x[kept],
+        y[kept],
         color=colour,
         linestyle=_DASHES[2] if line.dashed else _DASHES[0 if line.bold else style],
         linewidth=2.4 if line.bold else 1.5,
@@ -308,39 +302,18 @@ def _draw_line(axes: Axes, line: Line, place: int, log_x: bool) -> Any:
         zorder=3 if line.bold else 2.5,
     )
     if line.lower is not None and line.upper is not None:
-        _draw_band(axes, line, colour, log_x)
-    for x, y in line.marks:
-        axes.plot([x], [y], "o", ms=10, mfc="none", mec=colour, mew=2, zorder=4)
+        band = {"color": colour, "alpha": 0.16, "linewidth": 0}
+        step = "post" if line.step else None
+        axes.fill_between(x, _values(line.lower), _values(line.upper), step=step, **band)
+    for at, value in line.marks:
+        axes.plot([at], [value], "o", ms=10, mfc="none", mec=colour, mew=2, zorder=4)
     return handle
-
-
-def _draw_band(axes: Axes, line: Line, colour: str, log_x: bool) -> None:
-    assert line.lower is not None
-    assert line.upper is not None
-    points = [
-        (x, low, high)
-        for x, low, high in zip(line.x, line.lower, line.upper, strict=True)
-        if _drawable(x, log_x) and as_number(low) is not None and as_number(high) is not None
-    ]
-    if points:
-        x, low, high = zip(*points, strict=True)
-        axes.fill_between(
-            x,
-            low,
-            high,
-            color=colour,
-            alpha=0.16,
-            linewidth=0,
-            step="post" if line.step else None,
-        )
 
 
 def _draw_mark(axes: Axes, mark: VerticalMark) -> None:
     axes.axvline(mark.x, color=INK, linewidth=1, linestyle=_DASHES[1], zorder=2)
-    left, right = axes.get_xlim()
-    place = axes.transData.transform((mark.x, 0))[0]
-    start, end = (axes.transData.transform((x, 0))[0] for x in (left, right))
-    near_right = (place - start) > 0.6 * (end - start)
+    to_fraction = axes.transData - axes.transAxes
+    near_right = to_fraction.transform((mark.x, 0))[0] > 0.6
     axes.annotate(
         mark.label,
         (mark.x, 1),
@@ -357,13 +330,8 @@ def _draw_mark(axes: Axes, mark: VerticalMark) -> None:
 def _draw_second_scale(axes: Axes, scale: SecondScale) -> None:
     from matplotlib.ticker import FuncFormatter
 
-    def share_of(value: Any) -> Any:
-        return value / scale.unit
-
-    def value_of(share: Any) -> Any:
-        return share * scale.unit
-
-    other = axes.secondary_yaxis("right", functions=(share_of, value_of))
+    to_share, to_value = (lambda value: value / scale.unit), (lambda share: share * scale.unit)
+    other = axes.secondary_yaxis("right", functions=(to_share, to_value))
     other.set_ylabel(scale.label)
     other.yaxis.set_major_formatter(FuncFormatter(lambda share, _: percent(share, 0)))
     other.spines["right"].set_visible(True)
@@ -417,6 +385,46 @@ def _draw_points(axes: Axes, points: Sequence[Point]) -> dict[str, str]:
     return tips
 
 
+def _draw_names(axes: Axes, points: Sequence[Point], n_names: int) -> None:
+    """Write names beside the largest points where they cover no other name and no point.
+
+    The layout is done: what moves afterwards leaves the names behind. Of very many points, names
+    may cover the hollow ones.
+    """
+    from matplotlib.transforms import Bbox
+
+    frame, diameters = axes.get_window_extent(), _diameters(points)
+    taken = []
+    for point, d in zip(points, diameters, strict=True):
+        if len(points) <= _NAMED_POINTS or point.size > 0:
+            x, y = axes.transData.transform((point.x, point.y))
+            taken.append(Bbox.from_bounds(x - d / 2, y - d / 2, d, d))
+    for i in _ranked(points)[:n_names]:
+        gap = diameters[i] / 2 + 3
+        for dx, dy, ha, va in (
+            (gap, 0, "left", "center"),
+            (-gap, 0, "right", "center"),
+            (0, gap, "center", "bottom"),
+            (0, -gap, "center", "top"),
+        ):
+            text = axes.annotate(
+                shorten(points[i].name, _NAME_CHARACTERS),
+                (points[i].x, points[i].y),
+                xytext=(dx, dy),
+                textcoords="offset points",
+                ha=ha,
+                va=va,
+                fontsize=9.5,
+                zorder=5,
+            )
+            box = text.get_window_extent()
+            inside = frame.contains(box.x0, box.y0) and frame.contains(box.x1, box.y1)
+            if inside and not any(box.overlaps(other) for other in taken):
+                taken.append(box)
+                break
+            text.remove()
+
+
 def _ranked(points: Sequence[Point]) -> list[int]:
     """Rank the points: the largest first, among equals those far from y = 0."""
     return sorted(range(len(points)), key=lambda i: (-points[i].size, -abs(points[i].y), i))
@@ -429,6 +437,11 @@ def _diameters(points: Sequence[Point]) -> list[float]:
 
 
 # --- axes ---------------------------------------------------------------------------------------
+
+
+def _values(values: Sequence[Any], log: bool = False) -> np.ndarray:
+    """Return numbers, NaN for what is missing or has no place on the axis."""
+    return np.array([float(v) if _drawable(v, log) else np.nan for v in values])
 
 
 def _drawable(value: Any, log: bool) -> bool:

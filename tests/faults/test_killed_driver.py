@@ -19,20 +19,20 @@ from tests.faults.disturbance import Plan, disturbed, nothing_half_written
 Expected = Callable[[str], dict[str, bytes]]
 Data = Callable[[str], Path]
 
-MULTISELECT = ("statistics", "select", "averages", "model", "evaluate", "plan", "report")
+MULTISELECT = ("statistics", "select", "model", "evaluate", "plan", "report")
 SEQUENCE = ("categories", "statistics", "select", "model", "evaluate", "report")
 STAGES = {
     "multiselect": MULTISELECT,
     "sequence": SEQUENCE,
     "blocks": (
         *(f"statistics {number} of 3" for number in (1, 2, 3)),
-        *("select", "chosen", "averages", "model", "evaluate", "report"),
+        *("select", "chosen", "model", "evaluate", "report"),
     ),
 }
 #: Stages with a pass over all partitions whose partials are not kept in the cache.
 UNCACHED = set(STAGES["blocks"][:3])
 #: Stages with a pass at all.
-PASSES = UNCACHED | {"categories", "statistics", "chosen", "averages"}
+PASSES = UNCACHED | {"categories", "statistics", "chosen"}
 SLOW = pytest.mark.slow
 
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from distfms.report import (
+from distfms.report.page import (
+    Block,
     Code,
     Column,
     Figure,
@@ -13,8 +14,8 @@ from distfms.report import (
     Section,
     Table,
     Text,
+    isolate_ids,
 )
-from distfms.report.page import isolate_ids
 from tests.unit.report.checks import check_page
 
 SVG = (
@@ -23,41 +24,52 @@ SVG = (
 )
 
 
+def one_block(block: Block) -> str:
+    return Page("job", sections=[Section("s", [block])]).render()
+
+
 def full_page() -> Page:
-    page = Page("job & co", "method", headline="Two < three", footer="made here")
-    page.section("", KeyNumbers([KeyNumber("71 %", "explained", "held out")]))
-    page.section(
-        "What was found",
+    found = [
         Text("First `code` here.\n\nSecond.", tone="note"),
         Figure(SVG, "One figure."),
         Figure(SVG, "The same again."),
         Table(["Name", "Loss"], [["a", 1.25], ["b", None]], "A table.", emphasis=(1,)),
-    )
-    return page.section("What was found", KeyValues({"Rows": 1004, "Cached": True}), Code("a < b"))
+    ]
+    sections = [
+        Section("", [KeyNumbers([KeyNumber("71 %", "explained", "held out")])]),
+        Section("What was found", found),
+        Section("What was found", [KeyValues({"Rows": 1004, "Cached": True}), Code("a < b")]),
+    ]
+    return Page("job & co", "method", "Two < three", sections, "made here")
 
 
-def test_page_is_whole_self_contained_and_has_unique_ids() -> None:
-    text = check_page(full_page().render())
+def test_page_is_whole_self_contained_and_the_same_every_time() -> None:
+    html = full_page().render()
+    text = check_page(html)
     for expected in ("Two < three", "job & co", "Figure 2. The same again.", "1 004", "a < b"):
         assert expected in text
-
-
-def test_page_is_the_same_bytes_every_time() -> None:
-    assert full_page().render() == full_page().render()
+    # Colour schemes, paper, no requests; an anchor for each of two sections of one title.
+    for expected in (
+        "prefers-color-scheme: dark",
+        "@media print",
+        "default-src 'none'",
+        'id="what-was-found"',
+        'href="#what-was-found-2"',
+    ):
+        assert expected in html
+    assert full_page().render() == html
 
 
 def test_content_is_escaped() -> None:
     evil = "<script>alert(1)</script>"
-    page = Page(evil, evil, headline=evil, footer=evil)
-    page.section(
-        evil,
+    blocks = [
         Text(f"{evil} `{evil}`"),
         Table([evil], [[evil]], evil),
         KeyValues({evil: evil}),
         Code(evil),
         Figure(SVG, evil),
-    )
-    html = page.render()
+    ]
+    html = Page(evil, evil, evil, [Section(evil, blocks)], evil).render()
     check_page(html)
     assert "<script" not in html
 
@@ -66,29 +78,11 @@ def test_headline_falls_back_to_the_title() -> None:
     assert "<h1>job</h1>" in Page("job").render()
 
 
-def test_sections_with_one_title_have_their_own_anchors() -> None:
-    html = full_page().render()
-    assert 'id="what-was-found"' in html
-    assert 'href="#what-was-found-2"' in html
-
-
-def test_sections_may_be_given_at_once() -> None:
-    sections = [Section("One", [Text("1")])]
-    assert Page("job", sections=sections).render() == Page("job").section("One", Text("1")).render()
-
-
-def test_page_serves_both_colour_schemes_and_forbids_requests() -> None:
-    html = full_page().render()
-    assert "prefers-color-scheme: dark" in html
-    assert "@media print" in html
-    assert "default-src 'none'" in html
-
-
 def test_numbers_are_right_aligned_and_text_is_not() -> None:
     table = Table(["Name", "n", "Mixed", Column("Share", "percent")], [["a", 1, "x", 0.5]], "t")
     assert [numeric for _, numeric in table.heads()] == [False, True, False, True]
-    html = Page("job").section("s", table).render()
-    assert '<td>a</td><td class="n">1</td><td>x</td><td class="n">50\u00a0%</td>' in html
+    row = '<td>a</td><td class="n">1</td><td>x</td><td class="n">50\u00a0%</td>'
+    assert row in one_block(table)
 
 
 def test_column_without_any_value_is_text() -> None:
@@ -97,16 +91,12 @@ def test_column_without_any_value_is_text() -> None:
     assert table.cells()[0][0].text == "–"
 
 
-def test_long_tables_scroll_and_short_ones_do_not() -> None:
-    short = Page("job").section("s", Table(["i"], [[i] for i in range(16)], "t")).render()
-    long = Page("job").section("s", Table(["i"], [[i] for i in range(17)], "t")).render()
-    assert 'class="scroll long"' not in short
-    assert 'class="scroll long"' in long
-
-
-def test_long_names_are_cut_but_not_lost() -> None:
+def test_long_tables_scroll_and_long_names_are_cut_but_not_lost() -> None:
+    for n_rows, scrolls in ((16, False), (17, True)):
+        html = one_block(Table(["i"], [[i] for i in range(n_rows)], "t"))
+        assert ('class="scroll long"' in html) is scrolls
     name = "x" * 200
-    html = Page("job").section("s", Table(["Name"], [[name]], "t")).render()
+    html = one_block(Table(["Name"], [[name]], "t"))
     assert f'title="{name}"' in html
     assert f"<td>{name}" not in html
 
