@@ -24,8 +24,7 @@ import pyarrow.parquet as pq
 
 from distfms.methods.multiselect.baselines import averages, copies
 from distfms.methods.multiselect.greedy import select
-from distfms.methods.multiselect.objective import Problem
-from distfms.methods.multiselect.path import SelectionPath
+from distfms.methods.multiselect.objective import Problem, SelectionPath
 from distfms.stats.judgments import CopiesStatistics, JudgmentStatistics
 from distfms.stats.ragged import Ragged
 

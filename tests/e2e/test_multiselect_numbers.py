@@ -9,10 +9,10 @@ import pytest
 
 from distfms.data.folds import assign_parts
 from distfms.methods.multiselect import objective
+from distfms.methods.multiselect.baselines import refine
 from distfms.methods.multiselect.evaluate import delete_m_jackknife
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.objective import Problem
-from distfms.methods.multiselect.optimum import refine
 from distfms.runs.driver import run_job
 from tests.e2e.jobs import judgments_job, write_judgments
 from tests.e2e.multiselect_jobs import lists, notes, objects, run, write

@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distfms.methods.multiselect.baselines import refine, scoring_optimum
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.objective import Problem, full_objective, scoring_objective
-from distfms.methods.multiselect.optimum import refine, scoring_optimum
-from distfms.methods.multiselect.plan import acquisition_plan
+from distfms.methods.multiselect.read import acquisition_plan
 from tests.reference import multiselect as literal
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from distfms.methods.multiselect.objective import Problem
-from distfms.methods.multiselect.path import SelectionPath
+from distfms.methods.multiselect.objective import Problem, SelectionPath
 from distfms.methods.sequence.groups import GroupCosts, SharedCost
 from distfms.methods.sequence.path import SequencePath
 from distfms.methods.sequence.problem import SequenceProblem

@@ -1,8 +1,7 @@
-"""What one would do without multi-selection: the baselines of the paper's section 4.
+"""What the greedy search is compared with: baselines, exchanges of judgments, an exact optimum.
 
-All return a :class:`~distfms.methods.multiselect.greedy.SelectionPath`. Its objective is what the
-baseline itself maximises; to compare with other paths, evaluate the models of
-:func:`~distfms.methods.multiselect.model.path_models`.
+The baselines are those of section 4 of [1]_. The objective of their paths is what the baseline
+itself maximises; to compare, evaluate the models of `path_models`.
 
 References
 ----------
@@ -11,16 +10,36 @@ References
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from distfms.errors import SpecError
-from distfms.methods.multiselect.greedy import FullState, greedy_path
-from distfms.methods.multiselect.objective import Costs, Problem, default_names, resolve_costs
-from distfms.methods.multiselect.path import BUDGET_TOLERANCE, SelectionPath
+from distfms.methods.multiselect.greedy import (
+    Algorithm,
+    FullState,
+    SearchState,
+    greedy_path,
+    make_state,
+    objective_of,
+    spend,
+)
+from distfms.methods.multiselect.objective import (
+    BUDGET_TOLERANCE,
+    Costs,
+    Problem,
+    SelectionPath,
+    check_budget,
+    check_repeats,
+    default_names,
+    resolve_costs,
+    scoring_objective,
+)
 from distfms.methods.multiselect.slab import Purse
 
 if TYPE_CHECKING:
@@ -161,3 +180,185 @@ def single_attribute(problem: Problem, name: str, budget: float) -> SelectionPat
         objective=problem.b[a] ** 2 / variance if problem.candidates[a] else np.zeros(most),
         label_variance=problem.label_variance,
     )
+
+
+#: Relative improvement below which an exchange is not worth the name.
+MIN_IMPROVEMENT = 1e-9
+
+MOST_EXCHANGES = 100
+
+#: Largest table of the dynamic programme, in cells (attributes × units of the budget).
+MAX_CELLS = 50_000_000
+
+#: Costs are read as fractions with at most this denominator.
+MAX_DENOMINATOR = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """A repeat vector with the largest objective that the budget allows.
+
+    Attributes
+    ----------
+    repeats : ndarray of int, shape (d,)
+    objective : float
+        Scoring objective of `repeats`.
+    spent : float
+        Cost of `repeats`, at most the budget.
+    """
+
+    repeats: np.ndarray
+    objective: float
+    spent: float
+
+
+def scoring_optimum(problem: Problem, budget: float) -> Optimum:
+    """Maximise the Scoring objective exactly, by dynamic programming over the budget.
+
+    Parameters
+    ----------
+    problem : Problem
+        Costs must be whole numbers or fractions with a common denominator that is not too large.
+    budget : float
+
+    Returns
+    -------
+    Optimum
+
+    Raises
+    ------
+    SpecError
+        A cost is no fraction with denominator at most MAX_DENOMINATOR, the table would exceed
+        MAX_CELLS, or the budget is not a positive finite number.
+    DataError
+        The budget is below the cheapest attribute.
+
+    Notes
+    -----
+    Time O(Σ_a W²/c_a), memory O(d·W), where W and c_a are the budget and the costs in their
+    common unit.
+    """
+    check_budget(budget, problem)
+    units, capacity = _whole_units(problem, budget)
+    best = np.zeros(capacity + 1)
+    chosen = np.zeros((problem.n_attributes, capacity + 1), dtype=np.int32)
+    for a in np.flatnonzero(problem.candidates & (problem.b != 0)).tolist():
+        scores = _scores(problem, a, capacity // units[a])
+        best = _add_attribute(best, chosen[a], units[a], scores)
+    repeats = np.zeros(problem.n_attributes, dtype=np.int64)
+    left = int(np.argmax(best))
+    for a in reversed(range(problem.n_attributes)):
+        repeats[a] = chosen[a, left]
+        left -= int(repeats[a]) * units[a]
+    spent = float(repeats @ problem.costs)
+    return Optimum(repeats, scoring_objective(problem, repeats), spent)
+
+
+def _scores(problem: Problem, a: int, most: int) -> np.ndarray:
+    """Score of r = 1, 2, … up to `most` judgments of one attribute (repeats need v > 0)."""
+    most = most if problem.v[a] > 0 else min(1, most)
+    r = np.arange(1, most + 1)
+    variance = problem.external_variance[a] + problem.ridge + problem.v[a] / r
+    return problem.b[a] ** 2 / variance
+
+
+def _add_attribute(
+    best: np.ndarray, chosen: np.ndarray, unit: int, scores: np.ndarray
+) -> np.ndarray:
+    """Best value per capacity with one more attribute; `chosen` receives its repeats."""
+    result = best.copy()
+    for r, score in enumerate(scores, start=1):
+        value = best[: best.size - r * unit] + score
+        target = result[r * unit :]
+        better = value > target
+        target[better] = value[better]
+        chosen[r * unit :][better] = r
+    return result
+
+
+def _whole_units(problem: Problem, budget: float) -> tuple[list[int], int]:
+    """Costs and budget in the largest unit of which every cost is a whole multiple."""
+    fractions = [Fraction(float(c)).limit_denominator(MAX_DENOMINATOR) for c in problem.costs]
+    for name, cost, fraction in zip(problem.names, problem.costs, fractions, strict=True):
+        if abs(float(fraction) - cost) > 1e-12 * cost:
+            raise SpecError(
+                f"The cost {cost} of attribute {name!r} is no fraction with a denominator up to "
+                f"{MAX_DENOMINATOR}, which the exact optimum needs."
+            )
+    denominator = math.lcm(*(f.denominator for f in fractions))
+    whole = [int(f * denominator) for f in fractions]
+    divisor = math.gcd(*whole)
+    units = [w // divisor for w in whole]
+    # The tolerance keeps a budget such as 3 × 0.1 from losing its last unit.
+    capacity = math.floor(budget * (1.0 + BUDGET_TOLERANCE) * denominator / divisor)
+    if problem.n_attributes * (capacity + 1) > MAX_CELLS:
+        raise SpecError(
+            f"The exact optimum needs a table of {problem.n_attributes} attributes × {capacity} "
+            f"units of the budget, more than {MAX_CELLS} cells. Round the costs."
+        )
+    return units, capacity
+
+
+def refine(
+    problem: Problem, repeats: ArrayLike, budget: float, algorithm: Algorithm = "full"
+) -> np.ndarray:
+    """Improve a selection by exchanging judgments.
+
+    The greedy pass never gives anything back. An exchange gives back one judgment, or all
+    judgments, of one attribute and spends what is then left of the budget greedily, by gain per
+    cost and by gain. The best exchange is kept, and the next looked for, until none improves the
+    objective (at most MOST_EXCHANGES). Looking for one costs O(Σ r[a]·d·|S|) for Full.
+
+    Parameters
+    ----------
+    problem : Problem
+    repeats : array_like of int, shape (d,)
+        For example ``select(...).final_repeats``.
+    budget : float
+        At least the cost of `repeats`.
+    algorithm : {"full", "scoring"}, default="full"
+        Whose objective to improve.
+
+    Returns
+    -------
+    ndarray of int, shape (d,)
+        Within the budget; its objective is at least that of `repeats`.
+
+    Raises
+    ------
+    SpecError
+        `repeats` cost more than the budget, or are no repeat vector.
+    """
+    start = check_repeats(repeats, problem.n_attributes)
+    spent = float(start @ problem.costs)
+    if not spent <= budget * (1.0 + BUDGET_TOLERANCE):
+        raise SpecError(f"The selection costs {spent:g}, more than the budget {budget:g}.")
+    state: SearchState = make_state(problem, algorithm, start)
+    spend(state, budget, spent=spent)
+    for _ in range(MOST_EXCHANGES):
+        better = _best_exchange(problem, state, budget)
+        if better is None:
+            break
+        state = better
+    # The states' objectives are updated ones; the promise is about the literal formula.
+    before, after = (objective_of(problem, algorithm, r) for r in (start, state.repeats))
+    return state.repeats.copy() if after >= before else start
+
+
+def _best_exchange(problem: Problem, state: SearchState, budget: float) -> SearchState | None:
+    """State after the exchange that explains most, or None if none explains more than now."""
+    best: SearchState | None = None
+    bar = state.objective * (1.0 + MIN_IMPROVEMENT)
+    equal = (problem.costs == problem.costs[0]).all()
+    criteria = ("gain_per_cost",) if equal else ("gain_per_cost", "gain")
+    for attribute in np.flatnonzero(state.repeats > 0):
+        held = int(state.repeats[attribute])
+        for count in sorted({1, held}):
+            for criterion in criteria:
+                trial = state.copy()
+                trial.drop(int(attribute), count)
+                spent = float(trial.repeats @ problem.costs)
+                spend(trial, budget, spent=spent, criterion=criterion)
+                if trial.objective > bar:
+                    best, bar = trial, trial.objective
+    return best

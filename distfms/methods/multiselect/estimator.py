@@ -24,6 +24,7 @@ from distfms.methods.multiselect.greedy import Algorithm, Criterion, objective_o
 from distfms.methods.multiselect.model import (
     LinearModel,
     RefitStatistics,
+    TrainedColumns,
     predict,
     projected_model,
     refit,
@@ -32,14 +33,14 @@ from distfms.methods.multiselect.model import (
 from distfms.methods.multiselect.objective import (
     Costs,
     Psd,
+    check_budget,
+    check_choice,
     holdout_loss,
     projected_loss,
     resolve_costs,
 )
-from distfms.methods.multiselect.path import check_budget, check_choice
-from distfms.methods.multiselect.plan import acquisition_plan
-from distfms.methods.multiselect.predictor import TrainedColumns
 from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
+from distfms.methods.multiselect.read import acquisition_plan
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.cross_validation import Members
+from distfms.methods.multiselect.baselines import scoring_optimum
 from distfms.methods.multiselect.model import (
     LinearModel,
     PathModels,
@@ -21,9 +22,7 @@ from distfms.methods.multiselect.model import (
     path_objective,
     plain_loss,
 )
-from distfms.methods.multiselect.objective import Problem, projected_loss
-from distfms.methods.multiselect.optimum import scoring_optimum
-from distfms.methods.multiselect.path import SelectionPath
+from distfms.methods.multiselect.objective import Problem, SelectionPath, projected_loss
 from distfms.methods.multiselect.procedure import SelectionProcedure
 from distfms.methods.statistics_job import Solved
 from distfms.stats.base import Folded

@@ -33,17 +33,15 @@ from scipy.linalg.blas import dsymv, dsyr
 
 from distfms.linalg import symmetric_pinv
 from distfms.methods.multiselect.objective import (
+    BUDGET_TOLERANCE,
     RANK_TOLERANCE,
     Problem,
-    full_objective,
-    scoring_objective,
-)
-from distfms.methods.multiselect.path import (
-    BUDGET_TOLERANCE,
     SelectionPath,
     Status,
     check_budget,
     check_choice,
+    full_objective,
+    scoring_objective,
 )
 from distfms.methods.multiselect.slab import (
     Afresh,

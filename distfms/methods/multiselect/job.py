@@ -27,21 +27,28 @@ from distfms.methods.multiselect.evaluate import (
 from distfms.methods.multiselect.model import (
     LinearModel,
     RefitStatistics,
+    TrainedColumns,
     projected_model,
     refit,
 )
 from distfms.methods.multiselect.objective import (
+    BUDGET_TOLERANCE,
     Problem,
+    SelectionPath,
+    check_budget,
     full_objective,
     resolve_costs,
     scoring_objective,
 )
 from distfms.methods.multiselect.options import MultiselectOptions
-from distfms.methods.multiselect.path import BUDGET_TOLERANCE, SelectionPath, check_budget
-from distfms.methods.multiselect.plan import PLAN, WritePlan
-from distfms.methods.multiselect.predictor import TrainedColumns
 from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
-from distfms.methods.multiselect.read import AveragesReader, JudgmentReader, JudgmentSource
+from distfms.methods.multiselect.read import (
+    PLAN,
+    AveragesReader,
+    JudgmentReader,
+    JudgmentSource,
+    WritePlan,
+)
 from distfms.methods.rows import section_roles
 from distfms.methods.statistics_job import STATISTICS, Solved, StatisticsJob
 from distfms.stats.base import Folded

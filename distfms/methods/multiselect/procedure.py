@@ -11,7 +11,7 @@ import numpy as np
 from distfms.errors import DataError
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import CALLS, Fold, Members
-from distfms.methods.multiselect.baselines import averages, copies, single_attribute
+from distfms.methods.multiselect.baselines import averages, copies, refine, single_attribute
 from distfms.methods.multiselect.greedy import (
     Algorithm,
     Criterion,
@@ -20,9 +20,14 @@ from distfms.methods.multiselect.greedy import (
     select,
 )
 from distfms.methods.multiselect.model import PathModels, path_models, projected_model
-from distfms.methods.multiselect.objective import Problem, Psd, holdout_losses, projected_loss
-from distfms.methods.multiselect.optimum import refine
-from distfms.methods.multiselect.path import BUDGET_TOLERANCE, SelectionPath
+from distfms.methods.multiselect.objective import (
+    BUDGET_TOLERANCE,
+    Problem,
+    Psd,
+    SelectionPath,
+    holdout_losses,
+    projected_loss,
+)
 from distfms.methods.statistics_job import Procedure
 from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates, JudgmentStatistics
 

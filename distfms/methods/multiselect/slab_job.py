@@ -21,9 +21,8 @@ from distfms.methods.contract import Content, Context, FoldAnswers
 from distfms.methods.multiselect.evaluate import attribute_entries
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.job import MultiselectJob
-from distfms.methods.multiselect.objective import Problem
+from distfms.methods.multiselect.objective import Problem, SelectionPath, check_budget
 from distfms.methods.multiselect.options import MultiselectOptions
-from distfms.methods.multiselect.path import SelectionPath, check_budget
 from distfms.methods.multiselect.procedure import SelectionProcedure
 from distfms.methods.multiselect.read import JudgmentSlabReader
 from distfms.methods.multiselect.slab import AttributeSlab, Question, answer

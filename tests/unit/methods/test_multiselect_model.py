@@ -17,7 +17,7 @@ from distfms.methods.multiselect.model import (
     refit_statistics,
 )
 from distfms.methods.multiselect.objective import Problem, full_objective
-from distfms.methods.multiselect.plan import acquisition_plan
+from distfms.methods.multiselect.read import acquisition_plan
 from distfms.stats.ragged import Ragged
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_judgments, random_problem

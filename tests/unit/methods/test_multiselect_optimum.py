@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from distfms.errors import DataError, SpecError
+from distfms.methods.multiselect.baselines import refine, scoring_optimum
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.objective import Problem, full_objective, scoring_objective
-from distfms.methods.multiselect.optimum import refine, scoring_optimum
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_problem
 

@@ -6,7 +6,7 @@ import pytest
 
 from distfms import DataError, FeatureMultiSelector
 from distfms.data.judgments import AttributeColumns, JudgmentLayout
-from distfms.methods.multiselect.predictor import TrainedColumns
+from distfms.methods.multiselect.model import TrainedColumns
 
 FIXED = AttributeColumns("a", ("a__1", "a__2"), "numbers")
 PLAIN = AttributeColumns("a", ("a",), "list")
