@@ -39,8 +39,13 @@ from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.objective import Problem
 from distfms.methods.multiselect.slab import AttributeSlab
 from distfms.methods.sequence.greedy import GroupSlab, sequence
-from distfms.methods.sequence.groups import FeatureGroups, GroupCosts
-from distfms.methods.sequence.problem import Scaling, SequenceOutline, SequenceProblem
+from distfms.methods.sequence.problem import (
+    FeatureGroups,
+    GroupCosts,
+    Scaling,
+    SequenceOutline,
+    SequenceProblem,
+)
 from distfms.methods.slabs import slab_starts
 
 RANK = 40

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from distfms.methods.sequence import FeatureGroups, GroupCosts, problem_from_comoments, sequence
 from distfms.methods.sequence.problem import SequenceProblem
-from distfms.methods.sequence.rules import sparse_path
+from distfms.methods.sequence.procedure import sparse_path
 from distfms.stats.comoments import CoMoments
 
 CHUNK_ROWS = 20_000

@@ -34,9 +34,8 @@ from distfms.engine.blas import single_threaded_blas
 from distfms.engine.open import make_pool
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.cross_validation import FoldWork, evaluate_on_folds
-from distfms.methods.sequence.groups import FeatureGroups, GroupCosts
-from distfms.methods.sequence.procedure import SequenceProcedure
-from distfms.methods.sequence.rules import Rule
+from distfms.methods.sequence.problem import FeatureGroups, GroupCosts
+from distfms.methods.sequence.procedure import Rule, SequenceProcedure
 from distfms.methods.statistics_job import Tuned, TunedItem
 from distfms.methods.tuning import grid_points
 from distfms.stats.base import Folded, save_npz

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from distfms.methods.multiselect.objective import Problem, SelectionPath
-from distfms.methods.sequence.groups import GroupCosts, SharedCost
-from distfms.methods.sequence.path import SequencePath
-from distfms.methods.sequence.problem import SequenceProblem
+from distfms.methods.sequence.problem import GroupCosts, SequencePath, SequenceProblem, SharedCost
 from tests.reference.sequence import correlated, make_problem
 
 

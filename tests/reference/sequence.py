@@ -8,8 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distfms.methods.sequence.groups import FeatureGroups, GroupCosts
-from distfms.methods.sequence.problem import SequenceProblem, problem_from_comoments
+from distfms.methods.sequence.problem import (
+    FeatureGroups,
+    GroupCosts,
+    SequenceProblem,
+    problem_from_comoments,
+)
 from distfms.stats.comoments import CoMoments
 
 

@@ -7,16 +7,18 @@ Sequencing for Anytime Linear Prediction"). Selection works on co-moments, never
 
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.groups import (
+from distfms.methods.sequence.options import resolve_costs, resolve_groups
+from distfms.methods.sequence.problem import (
     FeatureGroups,
     GroupCosts,
+    HeldOutCurve,
+    PrefixModels,
+    SequencePath,
+    SequenceProblem,
     SharedCost,
-    resolve_costs,
-    resolve_groups,
+    problem_from_comoments,
 )
-from distfms.methods.sequence.path import HeldOutCurve, PrefixModels, SequencePath
-from distfms.methods.sequence.problem import SequenceProblem, problem_from_comoments
-from distfms.methods.sequence.timeliness import oracle_curve, plateau, stopping_cost, timeliness
+from distfms.methods.sequence.scores import oracle_curve, plateau, stopping_cost, timeliness
 
 __all__ = [
     "AnytimePredictor",

@@ -10,8 +10,13 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.sequence.families import mean_response, require_family
-from distfms.methods.sequence.path import PrefixModels, SequencePath, longest_affordable
+from distfms.methods.sequence.glm import GlmDesign, GlmPath, mean_response, require_family
+from distfms.methods.sequence.problem import (
+    PrefixModels,
+    SequencePath,
+    SequenceProblem,
+    longest_affordable,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,3 +353,25 @@ class AnytimeSession:
         used = [c for group in model.columns[: self.n_groups] for c in group]
         score = self._values[:, used] @ model.coefficients[self.n_groups][used]
         self._prediction = model._mean(score + model.intercept[self.n_groups])
+
+
+def glm_predictor(
+    path: GlmPath,
+    problem: SequenceProblem,
+    design: GlmDesign,
+    target_names: tuple[str, ...] | None = None,
+) -> AnytimePredictor:
+    """Make the predictor of all prefixes of a path."""
+    scaling, groups = problem.scaling, problem.groups
+    models, at = design.models(path.weights), path.model_of_prefix
+    return AnytimePredictor(
+        groups=tuple(groups.names[g] for g in path.order),
+        columns=tuple(tuple(scaling.kept[list(groups.columns[g])].tolist()) for g in path.order),
+        feature_names=scaling.feature_names,
+        target_names=scaling.target_names if target_names is None else target_names,
+        spent=path.spent,
+        coefficients=models.coefficients[at],
+        intercept=models.intercept[at],
+        fill=scaling.mean,
+        family=design.family,
+    )

@@ -30,19 +30,12 @@ from distfms.methods.estimator_input import (
     open_source,
 )
 from distfms.methods.row_predictor import plan_of_model, set_missing, sources_of
-from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
-from distfms.methods.sequence.glm import (
-    GlmDesign,
-    GlmRows,
-    glm_criterion,
-    glm_predictor,
-    sequence_glm,
-)
-from distfms.methods.sequence.groups import FeatureGroups, GroupCosts, resolve_costs, resolve_groups
-from distfms.methods.sequence.problem import SequenceProblem
-from distfms.methods.sequence.procedure import SequenceProcedure
-from distfms.methods.sequence.rules import Rule
-from distfms.methods.sequence.timeliness import timeliness
+from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession, glm_predictor
+from distfms.methods.sequence.glm import GlmDesign, GlmRows, glm_criterion, sequence_glm
+from distfms.methods.sequence.options import resolve_costs, resolve_groups
+from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, SequenceProblem
+from distfms.methods.sequence.procedure import Rule, SequenceProcedure
+from distfms.methods.sequence.scores import timeliness
 from distfms.stats.comoments import CoMoments
 
 

@@ -11,19 +11,179 @@ Appendix B.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.linalg import block_diag, cholesky
+from scipy.special import expit, xlogy
 
 from distfms.errors import DataError, SpecError
 from distfms.methods.passes import Minimum, Sums, minimise
-from distfms.methods.sequence.anytime import AnytimePredictor
-from distfms.methods.sequence.families import FAMILIES, Family
-from distfms.methods.sequence.path import PrefixModels
-from distfms.methods.sequence.problem import Scaling, SequenceOutline, SequenceProblem
+from distfms.methods.sequence.problem import PrefixModels, Scaling, SequenceOutline, SequenceProblem
+
+#: Largest absolute linear predictor of a mean on the boundary.
+_LINK_LIMIT = 30.0
+#: Above this linear predictor the Poisson φ continues as a straight line (e⁵⁰ ≈ 5·10²¹ counts).
+_POISSON_LIMIT = 50.0
+
+
+class Family(ABC):
+    """What a generalised linear model needs to know about its response."""
+
+    name: ClassVar[str]
+
+    def responses(self, y: np.ndarray, n_outputs: int) -> np.ndarray:
+        """Return responses (n_outputs, n); class numbers (n,) become memberships."""
+        return y
+
+    @abstractmethod
+    def require(self, y: np.ndarray) -> None:
+        """Raise `DataError` where a response cannot belong to the family."""
+
+    @abstractmethod
+    def mean(self, eta: np.ndarray) -> np.ndarray:
+        """∇φ(η) = E[y | x]."""
+
+    @abstractmethod
+    def loss(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """φ(η) − yᵀη less its minimum over η (half the deviance, ≥ 0), shape (n,).
+
+        Written without the difference of large numbers.
+        """
+
+    @abstractmethod
+    def link(self, mean: np.ndarray) -> np.ndarray:
+        """Return η with ∇φ(η) = mean; finite also on the boundary."""
+
+    @abstractmethod
+    def variance(self, mean: np.ndarray) -> np.ndarray:
+        """Diagonal of ∇²φ where ∇φ is the mean."""
+
+
+class Logistic(Family):
+    """φ(η) = Σ log(1 + e^η): labels (or shares) in [0, 1], each output on its own."""
+
+    name = "logistic"
+
+    def require(self, y: np.ndarray) -> None:
+        """Refuse what is not between 0 and 1."""
+        if y.size and (y.min() < 0.0 or y.max() > 1.0):
+            raise DataError(
+                "The logistic family wants labels 0 and 1 (or shares between them), "
+                f"the target ranges from {y.min():g} to {y.max():g}."
+            )
+
+    def mean(self, eta: np.ndarray) -> np.ndarray:
+        """1 / (1 + e^−η)."""
+        means: np.ndarray = expit(eta)
+        return means
+
+    def loss(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Cross entropy less entropy."""
+        # log(1+e^η) − yη = max(η,0) − yη + log1p(e^−|η|): both parts are ≥ 0, none overflows.
+        cross = np.maximum(eta, 0.0) - y * eta + np.log1p(np.exp(-np.abs(eta)))
+        return (cross + xlogy(y, y) + xlogy(1.0 - y, 1.0 - y)).sum(axis=0)
+
+    def link(self, mean: np.ndarray) -> np.ndarray:
+        """log(p / (1 − p)) within the limit."""
+        with np.errstate(divide="ignore"):
+            return np.clip(np.log(mean) - np.log1p(-mean), -_LINK_LIMIT, _LINK_LIMIT)
+
+    def variance(self, mean: np.ndarray) -> np.ndarray:
+        """p(1 − p)."""
+        return mean * (1.0 - mean)
+
+
+class Softmax(Family):
+    """φ(η) = log Σ e^η: one of P ≥ 2 classes.
+
+    The same number added to all η of a sample changes nothing. A fit that begins at coefficients
+    of zero mean over the classes keeps to such, since its gradients have zero mean.
+    """
+
+    name = "softmax"
+
+    def responses(self, y: np.ndarray, n_outputs: int) -> np.ndarray:
+        """Return memberships of class numbers."""
+        return (np.arange(n_outputs)[:, np.newaxis] == y).astype(np.float64)
+
+    def require(self, y: np.ndarray) -> None:
+        """Accept all: class numbers are made from the classes that were found."""
+
+    def mean(self, eta: np.ndarray) -> np.ndarray:
+        """e^η / Σ e^η."""
+        shares = np.exp(eta - eta.max(axis=0))
+        shares /= shares.sum(axis=0)
+        return shares
+
+    def loss(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Cross entropy."""
+        top = eta.max(axis=0)
+        below = eta - top
+        return np.log(np.exp(below).sum(axis=0)) - (y * below).sum(axis=0)
+
+    def link(self, mean: np.ndarray) -> np.ndarray:
+        """Return log π, centred over classes, within the limit."""
+        with np.errstate(divide="ignore"):
+            eta = np.maximum(np.log(mean), -_LINK_LIMIT)
+        return eta - eta.mean(axis=0)
+
+    def variance(self, mean: np.ndarray) -> np.ndarray:
+        """π(1 − π); off the diagonal the Hessian is −π_p π_q."""
+        return mean * (1.0 - mean)
+
+
+class Poisson(Family):
+    """φ(η) = Σ e^η: counts (or rates) ≥ 0, each output on its own."""
+
+    name = "poisson"
+
+    def require(self, y: np.ndarray) -> None:
+        """Refuse what is below 0."""
+        if y.size and y.min() < 0.0:
+            raise DataError(f"The poisson family wants counts ≥ 0, the target has {y.min():g}.")
+
+    def mean(self, eta: np.ndarray) -> np.ndarray:
+        """e^η, constant above the limit."""
+        return np.exp(np.minimum(eta, _POISSON_LIMIT))
+
+    def loss(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Σ y(e^δ − 1 − δ) with δ = η − log y; e^η where y = 0."""
+        low = np.minimum(eta, _POISSON_LIMIT)
+        delta = low - np.log(np.where(y > 0.0, y, 1.0))
+        value = np.where(y > 0.0, y * (np.expm1(delta) - delta), np.exp(low))
+        value += (np.exp(low) - y) * (eta - low)
+        return value.sum(axis=0)
+
+    def link(self, mean: np.ndarray) -> np.ndarray:
+        """Log within the limit."""
+        with np.errstate(divide="ignore"):
+            return np.clip(np.log(mean), -_LINK_LIMIT, _POISSON_LIMIT)
+
+    def variance(self, mean: np.ndarray) -> np.ndarray:
+        """Return the mean itself."""
+        return mean
+
+
+FAMILIES: dict[str, Family] = {f.name: f for f in (Logistic(), Softmax(), Poisson())}
+
+
+def require_family(name: str) -> None:
+    """Raise `SpecError` for a name that is neither ``gaussian`` nor one of `FAMILIES`."""
+    if name != "gaussian" and name not in FAMILIES:
+        known = ", ".join(("gaussian", *FAMILIES))
+        raise SpecError(f"There is no family {name!r}; known are {known}.")
+
+
+def mean_response(family: str, scores: np.ndarray) -> np.ndarray:
+    """Return predictions (n, P) from linear scores (n, P)."""
+    if family == "gaussian":
+        return scores
+    return FAMILIES[family].mean(np.ascontiguousarray(scores.T)).T
+
 
 GLM_CRITERIA = ("omp", "omp-no-whiten")
 """Rules of Appendix B: the squared norm of the gradient, whitened or as it is."""
@@ -298,28 +458,6 @@ def sequence_glm(
         gradient_norm=np.array([fit.gradient_norm for fit in walk.fits]) / walk.threshold,
         n_iterations=np.array([fit.n_iterations for fit in walk.fits]),
         n_passes=np.array(walk.passes),
-    )
-
-
-def glm_predictor(
-    path: GlmPath,
-    problem: SequenceProblem,
-    design: GlmDesign,
-    target_names: tuple[str, ...] | None = None,
-) -> AnytimePredictor:
-    """Make the predictor of all prefixes of a path."""
-    scaling, groups = problem.scaling, problem.groups
-    models, at = design.models(path.weights), path.model_of_prefix
-    return AnytimePredictor(
-        groups=tuple(groups.names[g] for g in path.order),
-        columns=tuple(tuple(scaling.kept[list(groups.columns[g])].tolist()) for g in path.order),
-        feature_names=scaling.feature_names,
-        target_names=scaling.target_names if target_names is None else target_names,
-        spent=path.spent,
-        coefficients=models.coefficients[at],
-        intercept=models.intercept[at],
-        fill=scaling.mean,
-        family=design.family,
     )
 
 

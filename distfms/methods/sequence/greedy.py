@@ -27,11 +27,14 @@ from typing import NamedTuple
 import numpy as np
 
 from distfms.errors import SpecError
-from distfms.methods.sequence.criteria import CRITERIA, make_criterion
-from distfms.methods.sequence.groups import FeatureGroups, GroupCosts
-from distfms.methods.sequence.path import SequencePath
-from distfms.methods.sequence.problem import SequenceOutline, SequenceProblem
-from distfms.methods.sequence.residual import Pivot, ResidualGram
+from distfms.methods.sequence.problem import (
+    FeatureGroups,
+    GroupCosts,
+    SequenceOutline,
+    SequencePath,
+    SequenceProblem,
+)
+from distfms.methods.sequence.residual import CRITERIA, Pivot, ResidualGram, make_criterion
 from distfms.methods.slabs import Loadable, OneProcess, Pool, slab_starts
 from distfms.stats.comoments import CoMoments
 

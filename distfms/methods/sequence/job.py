@@ -16,13 +16,18 @@ from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import sources_of
 from distfms.methods.rows import RowCounts
 from distfms.methods.sequence.anytime import AnytimePredictor
-from distfms.methods.sequence.groups import FeatureGroups, resolve_costs, resolve_groups
-from distfms.methods.sequence.options import SequenceOptions
-from distfms.methods.sequence.path import SequencePath
-from distfms.methods.sequence.procedure import SequenceProcedure
-from distfms.methods.sequence.read import ScoreReader, Scorers
-from distfms.methods.sequence.rules import Rule, parse_rule
-from distfms.methods.sequence.timeliness import MAX_POINTS, Curve, compared, thinned, timeliness
+from distfms.methods.sequence.options import SequenceOptions, resolve_costs, resolve_groups
+from distfms.methods.sequence.problem import FeatureGroups, SequencePath
+from distfms.methods.sequence.procedure import Rule, SequenceProcedure, parse_rule
+from distfms.methods.sequence.scores import (
+    MAX_POINTS,
+    Curve,
+    ScoreReader,
+    Scorers,
+    compared,
+    thinned,
+    timeliness,
+)
 from distfms.methods.statistics_job import Solved
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle

@@ -8,7 +8,7 @@ from distfms.engine.memory import format_bytes
 from distfms.methods import slab_job
 from distfms.methods.row_job import LEVELS_GUESSED
 from distfms.methods.sequence.job import SequenceJob
-from distfms.methods.sequence.rules import Rule
+from distfms.methods.sequence.procedure import Rule
 from distfms.spec import DataSection
 
 #: Baselines that need all products in one process.

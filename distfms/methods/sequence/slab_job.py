@@ -23,7 +23,6 @@ from distfms.methods import slab_job
 from distfms.methods.contract import Content, Context, Job
 from distfms.methods.rows import RowCounts, RowSource
 from distfms.methods.sequence.greedy import GroupSlab, sequence
-from distfms.methods.sequence.groups import FeatureGroups
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.job_sizes import (
     NOT_IN_SLABS,
@@ -32,9 +31,10 @@ from distfms.methods.sequence.job_sizes import (
     too_long,
     without_folds,
 )
-from distfms.methods.sequence.path import SequencePath
 from distfms.methods.sequence.problem import (
+    FeatureGroups,
     SequenceOutline,
+    SequencePath,
     outline_from_columns,
     require_varying_targets,
 )

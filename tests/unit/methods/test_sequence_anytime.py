@@ -6,7 +6,7 @@ import pytest
 from distfms.errors import DataError, SpecError
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.path import PrefixModels
+from distfms.methods.sequence.problem import PrefixModels
 from tests.reference.sequence import correlated, make_problem
 
 SIZES = [2, 1, 3]

@@ -1,11 +1,7 @@
 import pytest
 
 from distfms.errors import SpecError
-from distfms.methods.sequence.groups import (
-    cost_table,
-    cost_table_from_csv,
-    resolve_costs,
-)
+from distfms.methods.sequence.options import cost_table, cost_table_from_csv, resolve_costs
 
 NAMES = ["age", "chol", "fbs", "thal"]
 

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from distfms.errors import SpecError
-from distfms.methods.sequence.criteria import CRITERIA, make_criterion
-from distfms.methods.sequence.residual import ResidualGram
+from distfms.methods.sequence.residual import CRITERIA, ResidualGram, make_criterion
 from tests.reference.sequence import correlated, make_problem, standardised, value
 
 

@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from distfms import GroupSequenceClassifier, GroupSequencer
 from distfms.data.write import write_table
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.groups import resolve_costs, resolve_groups
+from distfms.methods.sequence.options import resolve_costs, resolve_groups
 from distfms.methods.sequence.problem import problem_from_comoments
 from distfms.stats.comoments import CoMoments
 

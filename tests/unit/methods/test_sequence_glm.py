@@ -9,16 +9,18 @@ from sklearn.linear_model import LogisticRegression, PoissonRegressor
 
 from distfms.errors import DataError, SpecError
 from distfms.methods.passes import Sums
-from distfms.methods.sequence.families import FAMILIES, mean_response, require_family
+from distfms.methods.sequence.anytime import glm_predictor
 from distfms.methods.sequence.glm import (
+    FAMILIES,
     GlmDesign,
     GlmPath,
     glm_criterion,
-    glm_predictor,
+    mean_response,
+    require_family,
     sequence_glm,
 )
-from distfms.methods.sequence.glm_read import MAX_CLASSES, ClassCounts, find_classes
-from distfms.methods.sequence.groups import GroupCosts, SharedCost
+from distfms.methods.sequence.glm_job import MAX_CLASSES, ClassCounts, find_classes
+from distfms.methods.sequence.problem import GroupCosts, SharedCost
 from distfms.stats.base import Folded
 from tests.reference import glm as literal
 from tests.reference.sequence import make_problem

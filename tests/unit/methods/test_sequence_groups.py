@@ -1,7 +1,8 @@
 import pytest
 
 from distfms.errors import SpecError
-from distfms.methods.sequence.groups import FeatureGroups, resolve_groups
+from distfms.methods.sequence.options import resolve_groups
+from distfms.methods.sequence.problem import FeatureGroups
 
 
 def test_without_groups_every_column_is_its_own():

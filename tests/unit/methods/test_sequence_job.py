@@ -28,9 +28,15 @@ from distfms.methods.sequence import job as job_module
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import SequenceOptions, read_cost_file
-from distfms.methods.sequence.rules import Rule, parse_rule
-from distfms.methods.sequence.scores import AccuracyCounts, RankingScores, ndcg
-from distfms.methods.sequence.timeliness import Curve, compared, thinned
+from distfms.methods.sequence.procedure import Rule, parse_rule
+from distfms.methods.sequence.scores import (
+    AccuracyCounts,
+    Curve,
+    RankingScores,
+    compared,
+    ndcg,
+    thinned,
+)
 from distfms.spec import DataSection, parse_section
 from distfms.stats.comoments import CoMoments
 from tests.reference.sequence import comoments, correlated, make_problem

@@ -4,9 +4,12 @@ from sklearn.linear_model import Ridge
 
 from distfms.errors import DataError, SpecError
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.groups import FeatureGroups, GroupCosts
-from distfms.methods.sequence.path import SequencePath
-from distfms.methods.sequence.problem import problem_from_comoments
+from distfms.methods.sequence.problem import (
+    FeatureGroups,
+    GroupCosts,
+    SequencePath,
+    problem_from_comoments,
+)
 from distfms.stats.base import from_bytes, to_bytes
 from distfms.stats.comoments import CoMoments
 from tests.reference.sequence import comoments, correlated, make_problem

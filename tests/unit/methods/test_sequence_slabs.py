@@ -7,9 +7,9 @@ from distfms.engine.blas import single_threaded_blas
 from distfms.engine.open import make_pool
 from distfms.errors import SpecError
 from distfms.methods import slabs
-from distfms.methods.sequence.criteria import CRITERIA
 from distfms.methods.sequence.greedy import GroupSlab, contenders, scores, sequence, slabs_of
-from distfms.methods.sequence.groups import SharedCost
+from distfms.methods.sequence.problem import SharedCost
+from distfms.methods.sequence.residual import CRITERIA
 from distfms.methods.slabs import slab_starts
 from distfms.stats.comoments import CoMoments
 from tests.reference.distributed_cases import awkward_sequence_problem, require_same_sequence

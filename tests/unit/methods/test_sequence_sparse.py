@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from distfms.errors import SpecError
-from distfms.methods.sequence.baseline_sparse import compress, sparse_path
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.groups import GroupCosts, SharedCost
+from distfms.methods.sequence.problem import GroupCosts, SharedCost
+from distfms.methods.sequence.procedure import compress, sparse_path
 from tests.reference.sequence import correlated, make_problem, standardised
 
 SIZES = [2, 1, 3, 2, 2]

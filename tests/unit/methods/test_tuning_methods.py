@@ -14,10 +14,9 @@ from distfms.methods.cross_validation import Fold
 from distfms.methods.multiselect import objective
 from distfms.methods.multiselect.procedure import Rule as SelectionRule
 from distfms.methods.multiselect.procedure import SelectionProcedure
-from distfms.methods.sequence.groups import FeatureGroups, GroupCosts, SharedCost
+from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, SharedCost
 from distfms.methods.sequence.procedure import MEASURES as SEQUENCE_MEASURES
-from distfms.methods.sequence.procedure import SequenceProcedure
-from distfms.methods.sequence.rules import Rule
+from distfms.methods.sequence.procedure import Rule, SequenceProcedure
 from distfms.report.page import Figure, Table
 from distfms.report.tuning import tuning_section
 from distfms.stats.comoments import CoMoments
