@@ -36,7 +36,7 @@ def undisturbed(
     def expected(kind: str) -> dict[str, bytes]:
         if kind not in made:
             spec = CASES[kind].spec(job_data(kind), tmp_path_factory.mktemp("undisturbed"))
-            with small_blocks():
+            with small_blocks(kind):
                 made[kind] = contents(run_job(spec).folder)
         return made[kind]
 

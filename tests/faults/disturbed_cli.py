@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from distfms.cli import main
 from tests.faults.cases import small_blocks
 from tests.faults.disturbance import Plan, disturbed
 
 if __name__ == "__main__":
-    with small_blocks(), disturbed(Plan.from_json(sys.argv[1])):
+    specs = [Path(word) for word in sys.argv[2:] if word.endswith(".yaml")]
+    kind = "blocks" if any("blocks: always" in spec.read_text() for spec in specs) else ""
+    with small_blocks(kind), disturbed(Plan.from_json(sys.argv[1])):
         main(sys.argv[2:])

@@ -159,7 +159,7 @@ def node_killed_on_three(ticket: engine_tasks.Ticket) -> tuple[int, ...]:
 def jobs_on_lost_nodes(folder: str) -> dict[str, Any]:
     """Whole jobs on three nodes, each of which loses one in its first pass, or in its search."""
     found = {}
-    with cluster(4) as (made, _), small_blocks():
+    with cluster(4) as (made, _):
         # The search first: each of its three actors is then on a node of its own.
         for kind in ("blocks", "multiselect", "sequence"):
             place = Path(folder) / kind
@@ -167,7 +167,7 @@ def jobs_on_lost_nodes(folder: str) -> dict[str, Any]:
             struck = {"step": 5} if kind == "blocks" else {"partition": 2}
             plan = Plan(str(place / "marks"), mishap="node", **struck)
             spec = CASES[kind].spec(place / "data", place / "runs", engine=engine)
-            with disturbed(plan):
+            with small_blocks(kind), disturbed(plan):
                 run = run_job(spec).folder
             found[kind] = {"run": str(run), "reads": plan.reads(), "pools": plan.pools()}
     return found

@@ -38,7 +38,7 @@ def test_same_bits(
 ) -> None:
     case = CASES[kind]
     spec = case.spec(job_data(kind), tmp_path / "runs", engine=engine)
-    with small_blocks(), disturbed(Plan(str(tmp_path / "marks"))) as plan:
+    with small_blocks(kind), disturbed(Plan(str(tmp_path / "marks"))) as plan:
         folder = run_job(spec).folder
     assert contents(folder) == undisturbed(kind)
     assert all(passed == [1] * case.n_partitions for passed in plan.reads())

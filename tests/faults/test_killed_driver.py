@@ -87,7 +87,7 @@ def test_killed_at_a_stage_on_a_cluster(
         timeout=240,
     )
     assert dead.returncode == -9, dead.stderr
-    with small_blocks(), disturbed(Plan(str(tmp_path / "again"))) as again:
+    with small_blocks(kind), disturbed(Plan(str(tmp_path / "again"))) as again:
         result = run_job(case.spec(data, output, engine=engine))
     assert result.resumed
     stages = STAGES[kind]

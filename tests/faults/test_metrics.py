@@ -65,7 +65,7 @@ def counters(numbers: Numbers, among: Numbers) -> Numbers:
 
 def numbers_of(kind: str, engine: dict[str, Any], data: Path, output: Path) -> Numbers:
     """Run a job and read the file of its metrics."""
-    with pytest.MonkeyPatch.context() as patch, small_blocks():
+    with pytest.MonkeyPatch.context() as patch, small_blocks(kind):
         patch.setenv(FILE_VARIABLE, str(output / "m.prom"))
         folder = run_job(CASES[kind].spec(data, output / "runs", engine=engine)).folder
     found = parsed((output / "m.prom").read_text(), folder.name)
