@@ -52,7 +52,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _common(
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
         bool,
         typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
@@ -79,7 +79,7 @@ def _storage(assignments: list[str] | None) -> dict[str, Any]:
 
 @app.command()
 def check(spec: Spec, set_: Sets = None) -> None:
-    """Check a spec against its data and say what a run would do.
+    """Check a spec against its data and show what a run would do.
 
     Only the files' footers are read; judgments in long form are converted, once.
     """
@@ -106,12 +106,12 @@ def run(
         str,
         typer.Option(
             envvar="DISTFMS_LOG",
-            help="What standard output is: text for people, or json, one event a line.",
+            help="Format of standard output: text for people, or json, one event per line.",
         ),
     ] = "text",
     set_: Sets = None,
 ) -> None:
-    """Run a job. The same command goes on where a killed run stopped."""
+    """Run a job; the same command resumes a run that was stopped."""
     from distfms.runs.entry import run_spec
 
     sets = [f"engine.kind={engine}"] if engine else []
@@ -126,7 +126,9 @@ def predict(
     out: Annotated[str, typer.Option(help="Parquet file to write, or its URL.")],
     budget: Annotated[
         float | None,
-        typer.Option(help="Cost a row may have; reads only the groups or judgments it pays for."),
+        typer.Option(
+            help="Most a row may cost; only the groups or judgments it pays for are read."
+        ),
     ] = None,
     storage: Storage = None,
 ) -> None:
@@ -171,14 +173,14 @@ def submit(
         ),
     ],
     wait: Annotated[
-        bool, typer.Option("--wait", help="Show the job's output; end when and as it ends.")
+        bool, typer.Option("--wait", help="Show the job's output, and exit as it does.")
     ] = False,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Accept a remote head that asks for no token.")
+        bool, typer.Option("--insecure", help="Accept a remote head that requires no token.")
     ] = False,
     set_: Sets = None,
 ) -> None:
-    """Submit a job to a Ray cluster. The same command goes on where a killed job stopped."""
+    """Submit a job to a Ray cluster; the same command resumes one that was stopped."""
     from distfms.runs import ray_head
     from distfms.runs.job_spec import load_spec
     from distfms.runs.submit import follow, submit
@@ -215,7 +217,9 @@ def data_judgments(
     duplicates: Annotated[
         str, typer.Option(help="A worker's second judgment of a cell: error, keep or first.")
     ] = "error",
-    max_judgments: Annotated[int | None, typer.Option(help="Keep at most so many.")] = None,
+    max_judgments: Annotated[
+        int | None, typer.Option(help="Most judgments to keep of a cell.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a dataset at --out.")
@@ -252,7 +256,7 @@ def data_make(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter.")
     ] = None,
 ) -> None:
-    """Write synthetic data in shards."""
+    """Write synthetic data as several Parquet files."""
     from distfms.data.synthetic import make
     from distfms.spec import set_dotted
 
@@ -297,7 +301,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code.
 
     Exit codes: 0 done, 1 failed while running, 2 bad spec, data or use; 128 and the number of the
-    signal for a run that was stopped by one and goes on when it is started again.
+    signal for a run that was stopped by one; the same command resumes it.
     """
     global _debug
     _debug = False

@@ -145,16 +145,16 @@ class DataSection(Section):
             raise ValueError("a path is empty; write `.` for the current folder")
         if any(HIDDEN in place for place in self.places()):
             raise ValueError(
-                "a URL's password or query was not written down, as it was given in clear; put it "
-                "in an environment variable and write ${NAME}"
+                "a URL's password or query was left out of the saved spec because it was given in "
+                "clear text; put it in an environment variable and write ${NAME}"
             )
         if any(_PASSWORD.search(place) for place in self.places()):
             # Paths are written down with the run, and told in messages.
             raise ValueError("a URL holds a password; write `storage_options: {password: ${NAME}}`")
         if self.options and self.builtin is None:
-            raise ValueError("`options` are for embedded data, named by `builtin`")
+            raise ValueError("`options` apply only to embedded data (`builtin`)")
         if self.test_path is not None and self.path is None:
-            raise ValueError("`test_path` goes with `path`; hold rows out with `test`")
+            raise ValueError("`test_path` needs `path`; hold rows out with `test`")
         return self
 
     def places(self) -> list[str]:
@@ -169,7 +169,9 @@ class DataSection(Section):
         if self.path is None:
             raise ValueError("`long` describes the files of `path`, which is missing")
         if self.test_path is not None:
-            raise ValueError("`test_path` does not go with `long`; hold objects out with `test`")
+            raise ValueError(
+                "`test_path` cannot be combined with `long`; hold objects out with `test`"
+            )
         if self.target not in ((), (self.long.label,)):
             raise ValueError("with `long` the label is `long.label`; leave `target` out")
         if self.id not in (None, self.long.object):
@@ -308,7 +310,7 @@ def _parse(text: str, where: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         at = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = str(getattr(error, "problem", None) or error).removesuffix(".")
-        raise SpecError(f"{where}{at}: this cannot be read as YAML: {problem}.") from error
+        raise SpecError(f"{where}{at}: not valid YAML: {problem}.") from error
 
 
 def parse_yaml(text: str, where: str) -> dict[str, Any]:
@@ -401,7 +403,7 @@ def _explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
         listed = f"`distfms options {where.partition('.')[0]}` lists the keys."
         return f"Unknown key `{dotted}` in the job spec.{nearest(location[-1], known)} {listed}"
     if problem["type"] == "missing":
-        return f"The job spec lacks the key `{dotted}`."
+        return f"The job spec is missing the key `{dotted}`."
     message = (
         problem["msg"].removeprefix("Value error, ").replace("Input should be", "it should be")
     )

@@ -114,7 +114,7 @@ def _reproduce_section(manifest: Mapping[str, Any]) -> Section:
         Text(
             "The run folder holds the resolved job spec. The same spec on the same data gives the "
             "same numbers, on any engine and with any number of workers; relative paths in it "
-            "start at the folder the command is called in."
+            "start at the folder the command is run in."
         ),
         Code(
             "distfms run RUN_FOLDER/spec.yaml\ndistfms report RUN_FOLDER      # redraws this page"

@@ -38,8 +38,8 @@ def tuning_section(metrics: Mapping[str, Any]) -> Section:
     text = (
         f"Chosen: {options_text(tuning['chosen'])}. {count(len(points), 'point')} of the grid were "
         f"compared on {count(len(tuning['folds']), 'fold')} of the training rows by "
-        f"{tuning['measure']} ({better} is better). {_RULES[tuning['rule']]} The mean of a point "
-        "that was chosen for it is a little too good; held-out rows tell what to expect."
+        f"{tuning['measure']} ({better} is better). {_RULES[tuning['rule']]} The mean of the "
+        "chosen point is slightly too good; held-out rows show what to expect."
     )
     return Section("Options tried", [Text(text), _figure(tuning, points), _table(tuning, points)])
 

@@ -1,4 +1,4 @@
-"""Which folder a job runs in: the one that is named, one to go on in, or a new one."""
+"""Which folder a job runs in: the one that is named, one to resume, or a new one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _unfinished_or_new(base: Location, identity: str, say: Callable[[str], None]
             found = parse_manifest(path, content)
         except SpecError as error:
             # Such a run stays as it is, and is in nobody's way.
-            say(f"Note: the run {path} is passed over. {error}")
+            say(f"Note: skipping the run {path}. {error}")
             continue
         if found.identity == identity and found.status != "done":
             return path
@@ -68,8 +68,8 @@ def _refuse_foreign(out: Location, identity: str) -> None:
     found = read_manifest(out)
     if found is not None and found.identity != identity:
         raise SpecError(
-            f"The run folder {out} belongs to another spec or to other data (it says "
-            f"{found.identity[:8]}, this job is {identity[:8]}). Choose another folder with --out."
+            f"The run folder {out} belongs to another spec or to other data (identity "
+            f"{found.identity[:8]}, not {identity[:8]}). Choose another folder with --out."
         )
     if found is None and any(not path.name.startswith(".") for path in out.iterdir()):
         raise SpecError(

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--log",
         default=os.environ.get("DISTFMS_LOG") or "text",
-        help="what standard output is: text for people, or json, one event a line",
+        help="format of standard output: text for people, or json, one event per line",
     )
     given = parser.parse_args(arguments)
     problem = lacking()
@@ -66,7 +66,7 @@ def lacking() -> str:
     if sys.version_info < _PYTHON:
         return (
             f"the cluster runs Python {platform.python_version()}; distfms needs "
-            f"{_PYTHON[0]}.{_PYTHON[1]} or later. Use an image with a later Python."
+            f"{_PYTHON[0]}.{_PYTHON[1]} or later. Use an image with a newer Python."
         )
     missing = []
     for requirement in metadata.requires("distfms") or ():
@@ -76,7 +76,7 @@ def lacking() -> str:
     if missing:
         return (
             f"the cluster's Python ({sys.executable}) lacks {', '.join(missing)}. Use an image "
-            "that has distfms installed (cluster/Dockerfile makes one), or install them there."
+            "that has distfms installed (cluster/Dockerfile builds one), or install them there."
         )
     return ""
 

@@ -51,10 +51,10 @@ LEVELS = {
 
 #: What people should read at once.
 _NOTICES = {
-    "retry": "{key} succeeded after {n_retries} further attempts",
-    "cache_corrupt": "cached partial of {key} was damaged, computed again",
-    "cache_unwritable": "cannot write the cache, going on without it ({error})",
-    "worker_lost": "worker processes died, doing their work again",
+    "retry": "{key} succeeded after retries: {n_retries}",
+    "cache_corrupt": "the cached partial of {key} was damaged; it is computed again",
+    "cache_unwritable": "cannot write the cache; continuing without it ({error})",
+    "worker_lost": "worker processes died; their work is repeated",
     "metrics_unavailable": "no metrics: {reason}",
 }
 
@@ -254,8 +254,7 @@ def open_log(kind: str, say: Say, stream: TextIO | None = None) -> Iterator[tupl
     """
     if kind not in ("text", "json"):
         raise SpecError(
-            f"There is no log of kind {kind!r}; `--log` (or the variable {LOG_VARIABLE}) is one "
-            "of: text, json."
+            f"`--log` (or the variable {LOG_VARIABLE}) is {kind!r}; use one of text, json."
         )
     if kind == "json":
         with JsonLog(stream or sys.stdout) as log:

@@ -46,7 +46,7 @@ def open_run(
     Raises
     ------
     SpecError
-        If this is no run folder, the run has not ended, or a file is damaged.
+        If this is not a run folder, the run is unfinished, or a file is damaged.
     EngineError
         If remote storage does not answer.
     """
@@ -54,11 +54,13 @@ def open_run(
     manifest = read_manifest(path)
     if manifest is None:
         raise SpecError(
-            f"{path} is no run folder: it has no manifest.json. Give the folder that "
-            "`distfms run` named, such as runs/NAME/2026-01-31T12-00-00Z-1a2b3c4d."
+            f"{path} is not a run folder: it has no manifest.json. Name the folder that "
+            "`distfms run` printed, such as runs/NAME/2026-01-31T12-00-00Z-1a2b3c4d."
         )
     if manifest.method not in METHODS:
-        raise SpecError(f"{path} is a run of `{manifest.method}`, unknown to this distfms.")
+        raise SpecError(
+            f"{path} is a run of `{manifest.method}`, which this distfms does not have."
+        )
     payloads = _whole_files(path, manifest)
     content = {
         name: parse_json(path / f"{name}.json", payloads[f"{name}.json"])
@@ -77,14 +79,14 @@ def _whole_files(path: Location, manifest: Manifest) -> dict[str, bytes]:
     for name in ("selection.json", "model.json", "weights.npz", "metrics.json"):
         if name not in written:
             raise SpecError(
-                f"The run {path} has not ended: {name} is not there yet. Run the job's command "
-                "again; it goes on where it stopped."
+                f"The run {path} is unfinished: {name} is missing. Run the job's command again to "
+                "resume it."
             )
         payloads[name] = _read(path / name)
         if hashlib.sha256(payloads[name]).hexdigest() != written[name]:
             raise SpecError(
                 f"{path / name} is not what the run wrote (its sha256 differs). Run the job's "
-                f"command again with --out {path}; it repeats that stage."
+                f"command again with --out {path} to repeat that stage."
             )
     return payloads
 
@@ -99,7 +101,7 @@ def _read(path: Location) -> bytes:
 
 
 def headline(run: Run) -> str:
-    """Say a run's result in one sentence."""
+    """Return a run's result in one sentence."""
     method, found = open_run(run)
     return method.headline(found)
 

@@ -2,7 +2,7 @@
 
 A file is written under a temporary name, fsynced and renamed, or put as one object (see
 :mod:`distfms.engine.store`). The manifest lists the finished stages with the sha256 of what they
-wrote, so that a run that was killed goes on where it stopped.
+wrote, so that a run that was killed can be resumed.
 
 One writer: a lock keeps a second driver on the same machine out, and dies with its process. Shared
 and object storage may know no locks, so every driver also enters an attempt number and a random
@@ -220,13 +220,13 @@ class RunFolder:
         if found is None:
             raise EngineError(
                 f"The run folder {self.path}, or its manifest, was removed while the job was "
-                "running. Run the same command again; it begins anew."
+                "running. Run the same command again to start over."
             )
         if (found.attempt, found.writer) != (own.attempt, own.writer):
             raise EngineError(
                 f"Another driver has taken over the run {self.path} (attempt {found.attempt}; "
-                f"this one was attempt {own.attempt}). It goes on from the stages that were "
-                "finished; this driver stops here and writes nothing more."
+                f"this one was attempt {own.attempt}). It resumes from the finished stages; this "
+                "driver stops here and writes nothing more."
             )
 
     def holds_claim(self) -> bool:
@@ -341,7 +341,7 @@ def read_json(path: Location) -> dict[str, Any]:
             payload = path.read_bytes()
     except FileNotFoundError as error:
         raise SpecError(
-            f"There is no {path.name} in {path.parent}. Give the folder of a finished run, such "
+            f"There is no {path.name} in {path.parent}. Name the folder of a finished run, such "
             "as runs/NAME/2026-01-31T12-00-00Z-1a2b3c4d."
         ) from error
     return parse_json(path, payload)
@@ -360,12 +360,12 @@ def parse_json(path: Location, payload: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _damaged(path, str(error)) from error
     if not isinstance(content, dict):
-        raise _damaged(path, "it is no mapping")
+        raise _damaged(path, "it is not a mapping")
     return content
 
 
 def _damaged(path: Location, reason: object) -> SpecError:
     return SpecError(
-        f"{path} is damaged ({reason}). Remove it and run the job again, for a run with --out "
-        f"{path.parent}; what wrote it is repeated."
+        f"{path} is damaged ({reason}). Delete it and run the job again, for a run with --out "
+        f"{path.parent}; the stage that wrote it is repeated."
     )

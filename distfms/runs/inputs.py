@@ -78,8 +78,8 @@ def _refuse_overlap(train: ParquetDataset, test: ParquetDataset) -> None:
     both = {file.path for file in train.files} & {file.path for file in test.files}
     if both:
         raise SpecError(
-            f"The file {min(both)} is in `data.path` and in `data.test_path`: a loss on rows that "
-            "were learned from tells nothing. Separate the two, or hold rows out with `data.test`."
+            f"The file {min(both)} is in both `data.path` and `data.test_path`; a loss on training "
+            "rows means nothing. Separate the two, or hold rows out with `data.test`."
         )
 
 
@@ -191,7 +191,9 @@ def convert_judgments(source: str, out: Path, **options: Any) -> list[str]:
     """
     known = ("error", "keep", "first")
     if options.get("duplicates", "error") not in known:
-        raise SpecError(f"--duplicates is {options['duplicates']!r}; it is {', '.join(known)}.")
+        raise SpecError(
+            f"--duplicates is {options['duplicates']!r}; use one of {', '.join(known)}."
+        )
     report = convert_long_judgments(source, out, **options)
     done = f"{report.n_judgments:,} judgments of {report.n_objects:,} objects in {report.out}"
     return [done, *_left_out(report.to_dict())]
@@ -201,7 +203,7 @@ def _left_out(report: Mapping[str, Any]) -> list[str]:
     """Say what the conversion did not take over."""
     kinds = {
         "n_unlabelled": "objects without a label",
-        "n_unjudged_labels": "labels of objects that nobody judged",
+        "n_unjudged_labels": "labels of objects without judgments",
         "n_without_value": "rows without a value",
         "n_duplicates": "second judgments by one worker",
     }

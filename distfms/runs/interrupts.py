@@ -11,17 +11,14 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-_SAID = (
-    "Stopped. What was finished is kept: give the same command again and the run goes on from "
-    "there."
-)
+_SAID = "Stopped. Finished work is kept; run the same command again to resume."
 #: What ends Python at once, so that worker processes are cut off instead of ended.
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def orderly_end(tell: Callable[[str], None]) -> Iterator[None]:
-    """Stop what was started on SIGINT, SIGTERM and SIGHUP, then say that the run can go on.
+    """Stop what was started on SIGINT, SIGTERM and SIGHUP, then say that the run can be resumed.
 
     A signal that is ignored, as SIGHUP under nohup, stays ignored. Outside the main thread, where
     signals cannot be received, nothing is changed.

@@ -157,7 +157,7 @@ def require_lasting(place: Location | str) -> None:
     """
     if re.match("memory:", str(place), re.IGNORECASE):
         raise SpecError(
-            f"{place} lives only in the memory of this process: what is written there would be "
+            f"{place} exists only in the memory of this process: what is written there would be "
             "gone when the command ends. Name a folder or other storage (`output` or --out)."
         )
 
@@ -181,7 +181,7 @@ def build_spec(content: Mapping[str, Any]) -> JobSpec:
     """Check the content of a spec; see :func:`load_spec`."""
     method = content.get("method")
     if not isinstance(method, str) or method not in METHODS:
-        found = "is missing" if method is None else f"is {method!r}, which is no known method"
+        found = "is missing" if method is None else f"is {method!r}, which is not a known method"
         raise SpecError(f"In the job spec, `method` {found}.{nearest(str(method), list(METHODS))}")
     sections = {"data", "engine", "output", "tune", method}
     known = [*TopKeys.model_fields, *sections]
@@ -190,7 +190,7 @@ def build_spec(content: Mapping[str, Any]) -> JobSpec:
             raise SpecError(f"Unknown key `{key}` in the job spec.{_hint(str(key), known, method)}")
     output = content.get("output", {})
     if not isinstance(output, str | Mapping):
-        raise SpecError(f"`output` is the folder or URL of all runs; found {output!r}.")
+        raise SpecError(f"`output` must be the folder or URL of all runs; found {output!r}.")
     top = parse_section(TopKeys, {k: v for k, v in content.items() if k not in sections}, "")
     data = parse_section(DataSection, content.get("data"), "data")
     chosen, tune = load_method(method), None

@@ -80,8 +80,8 @@ def parse_manifest(folder: Location, payload: bytes) -> Manifest:
             where = ".".join(map(str, error.errors()[0]["loc"])) or "it"
             reason = f"{where}: {error.errors()[0]['msg']}"
         raise SpecError(
-            f"{folder / MANIFEST} is damaged ({reason}), so nothing of this run can be used. "
-            f"Remove the whole folder {folder}, or name another with --out, and run the job again."
+            f"{folder / MANIFEST} is damaged ({reason}), so this run cannot be used. Delete "
+            f"the whole folder {folder}, or name another with --out, and run the job again."
         ) from error
     if manifest.schema_version > SCHEMA_VERSION:
         raise SpecError(

@@ -90,7 +90,7 @@ METRICS = (
         "distfms_stage_seconds_total", "Time the finished stages took", {"stage_done": "seconds"}
     ),
     Metric("distfms_runs_total", "Runs begun (or resumed), done and failed", labels=("status",)),
-    Metric("distfms_run_active", "1 while the run is going on", labels=()),
+    Metric("distfms_run_active", "1 while the run is active", labels=()),
 )
 
 _BY_NAME = {metric.name: metric for metric in METRICS}
@@ -139,7 +139,7 @@ class Metrics:
         self._file = file or None
         self._ray: dict[str, Any] | None = None
         if ray_address is not None and ray_address.startswith("ray://"):
-            on_problem("a driver connected through ray:// is no part of the cluster; submit it")
+            on_problem("a driver connected through ray:// is not part of the cluster; submit it")
         elif ray_address is not None:
             self._ray = {}
         self._on_problem = on_problem
@@ -222,7 +222,7 @@ class Metrics:
             (made.inc if metric.is_counter else made.set)(float(amount), tags)
         except Exception as error:
             self._ray = None
-            self._on_problem(f"the metrics agent of Ray cannot be written to ({error})")
+            self._on_problem(f"cannot write to Ray's metrics agent ({error})")
 
     def collect(self) -> Iterator[Any]:
         """Yield all numbers as prometheus_client wants them."""
@@ -249,6 +249,6 @@ class Metrics:
             write_to_textfile(str(self._file), registry)
         except Exception as error:
             reason = (isinstance(error, OSError) and error.strerror) or error
-            text = f"the file {self._file} cannot be written to ({reason})"
+            text = f"cannot write the file {self._file} ({reason})"
             self._file = None
             self._on_problem(text)

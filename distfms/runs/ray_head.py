@@ -61,20 +61,20 @@ def connect(
     if not _asks_for_token(address):
         if not here and not insecure:
             raise SpecError(
-                f"The Ray head at {address} asks for no token: whoever reaches it can run anything "
-                "there. Start it with RAY_AUTH_MODE=token, or accept that with --insecure."
+                f"The Ray head at {address} requires no token: anyone who can reach it can run "
+                "anything there. Start it with RAY_AUTH_MODE=token, or accept that with --insecure."
             )
         return _client(address, {})
     token = _find_token()
     if token is None:
         raise EngineError(
-            f"The Ray head at {address} asks for a token and none was found. Name the file that "
+            f"The Ray head at {address} requires a token, and none was found. Name the file that "
             "holds it: export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=…"
         )
     if address.startswith("http://") and not here:
         say(
-            f"Note: the token goes to {address} unencrypted. Use https:// or a tunnel where others "
-            "can listen."
+            f"Note: the token is sent to {address} unencrypted. Use https:// or a tunnel where "
+            "others can listen."
         )
     return _client(address, {"Authorization": f"Bearer {token}"})
 
@@ -89,13 +89,13 @@ def explained(address: str) -> Iterator[None]:
         yield
     except AuthenticationError as error:
         raise EngineError(
-            f"The Ray head at {address} does not accept the token. It has to be the one that the "
-            "cluster was started with; name the file that holds it in RAY_AUTH_TOKEN_PATH."
+            f"The Ray head at {address} rejects the token. Use the one that the cluster was "
+            "started with; RAY_AUTH_TOKEN_PATH names the file that holds it."
         ) from error
     except (requests.RequestException, ConnectionError) as error:
         raise EngineError(
-            f"The Ray head at {address} does not answer any more. Jobs there may still be running; "
-            f"ask again when it is back: ray job list --address {address}"
+            f"The Ray head at {address} no longer answers. Jobs there may still be running; check "
+            f"when it is back: ray job list --address {address}"
         ) from error
     except RuntimeError as error:
         raise EngineError(f"The Ray head at {address} answered: {error}") from error
@@ -149,7 +149,7 @@ def _asks_for_token(url: str) -> bool:
         answer = requests.get(f"{url}/api/version", timeout=_PROBE_TIMEOUT_S, allow_redirects=False)
     except requests.RequestException as error:
         late = isinstance(error, requests.Timeout)
-        reason = "it did not answer in time" if late else "nothing there answers as web servers do"
+        reason = "it did not answer in time" if late else "what is there is not a web server"
         raise _no_dashboard(url, reason) from error
     if answer.status_code == 401 and "authentication token" in answer.text:
         return True
@@ -163,7 +163,7 @@ def _no_dashboard(url: str, reason: str) -> EngineError:
     return EngineError(
         f"There is no Ray dashboard at {url}: {reason}. Give the address of the head's dashboard, "
         "as http://head:8265 (not the head's own port 6379, nor that of a Dask cluster, where "
-        "nothing is submitted: `distfms run SPEC --engine dask`), and see that the head is up: "
+        "nothing is submitted: `distfms run SPEC --engine dask`), and check that the head is up: "
         "ray status."
     )
 

@@ -28,8 +28,8 @@ def _expanded(key: str, value: Any) -> Any:
         return [_expanded(key, item) for item in value]
     if isinstance(value, str) and HIDDEN in value:
         raise SpecError(
-            f"The storage option `{key}` was not written down with the spec, as it was given "
-            "in clear. Put it in an environment variable and write ${NAME}, or leave it out "
+            f"The storage option `{key}` was left out of the saved spec because it was given in "
+            "clear text. Put it in an environment variable and write ${NAME}, or leave it out "
             "and use the provider's own configuration."
         )
     return expand_variables(value) if isinstance(value, str) else value
@@ -55,7 +55,7 @@ def refuse_clear_secrets(options: Mapping[str, Any], urls: Iterable[str], where:
     found += ["path" for url in urls if hidden_in_urls(url) != url]
     if found:
         raise SpecError(
-            f"`{where}.{found[0]}` holds a secret in clear, or may do so, and a submitted spec can "
-            "be read on the cluster. Set an environment variable on the cluster and write "
+            f"`{where}.{found[0]}` may hold a secret in clear text, and a submitted spec can be "
+            "read on the cluster. Set an environment variable on the cluster and write "
             "${NAME}, or leave the option out and use the provider's own configuration there."
         )

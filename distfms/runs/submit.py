@@ -71,7 +71,7 @@ def submit(client: Any, address: str, spec: JobSpec, *, local: bool, say: Say) -
     earlier = _jobs(client, address, prefix)
     if earlier and earlier[-1].status.value not in _ENDED:
         id = str(earlier[-1].submission_id)
-        say(f"The same job is {earlier[-1].status.value.lower()} already: {id}")
+        say(f"The same job is already {earlier[-1].status.value.lower()}: {id}")
         return id
     attempt = 1 + (int(earlier[-1].submission_id.removeprefix(prefix)) if earlier else 0)
     id = f"{prefix}{attempt}"
@@ -92,7 +92,7 @@ def submit(client: Any, address: str, spec: JobSpec, *, local: bool, say: Say) -
             # Somebody else may have submitted the same attempt at the same moment.
             if id not in [job.submission_id for job in _jobs(client, address, prefix)]:
                 raise
-            say(f"The same job has just been submitted: {id}")
+            say(f"The same job was just submitted: {id}")
             return id
     say(f"Submitted {id}" + (f" (attempt {attempt})" if attempt > 1 else ""))
     return id
@@ -155,7 +155,7 @@ def resolved(spec: JobSpec, *, local: bool, say: Say) -> dict[str, Any]:
     if made_absolute and not local:
         say(
             f"Warning: relative paths became {', '.join(made_absolute)}; every node of the cluster "
-            "has to see these (shared storage)."
+            "must be able to reach them (shared storage)."
         )
     return content
 
@@ -189,15 +189,15 @@ def follow(client: Any, address: str, id: str, write: Say, say: Say) -> None:
         job, log = _ended(client, address, id, write)
     except KeyboardInterrupt:
         say(
-            f"The job goes on. To end it: ray job stop {id} --address {address}; to follow it "
-            "again, submit the same spec with --wait."
+            f"The job keeps running. To stop it: ray job stop {id} --address {address}; to follow "
+            "it again, submit the same spec with --wait."
         )
         raise
     status = job.status.value
     if status == "STOPPED":
         raise EngineError(
-            f"The job {id} was stopped. Submit the same spec again; it goes on from the stages "
-            "that were finished."
+            f"The job {id} was stopped. Submit the same spec again to resume from its finished "
+            "stages."
         )
     if status != "SUCCEEDED":
         raise EngineError(f"The job {id} {status.lower()}: {_own_error(job, log, address)}")
@@ -232,4 +232,4 @@ def _own_error(job: Any, log: str, address: str) -> str:
         return errors[-1].removeprefix("Error: ")
     started = any(line.startswith("Running entrypoint") for line in lines)
     told = lines[-1].strip() if started else " ".join((job.message or "").split())[:1000]
-    return f"{told} (all of its output: ray job logs {job.submission_id} --address {address})"
+    return f"{told} (full output: ray job logs {job.submission_id} --address {address})"

@@ -191,7 +191,7 @@ def test_bad_columns(place, refusal, columns, message):
         ("multiselect.costs.warm=.nan", ["warm"]),
         ("multiselect.internal_variance.warmm=3", ["warmm"]),
         ("multiselect.baselines=['single:warmm']", ["warmm"]),
-        ("output=memory://lab", ["lives only in the memory of this process"]),
+        ("output=memory://lab", ["exists only in the memory of this process"]),
         ("seed=2026-99-99", ["seed", "2026-99-99"]),
     ],
 )
@@ -203,9 +203,9 @@ def test_bad_values(refusal, change, words):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "job.yaml", "--out", "memory://lab/run"], "lives only in the memory"),
-        (["check", "job.yaml", "--set", "output=MEMORY://lab"], "lives only in the memory"),
-        (["predict", "none", "none.parquet", "--out", "memory://lab/p"], "lives only in the"),
+        (["run", "job.yaml", "--out", "memory://lab/run"], "exists only in the memory"),
+        (["check", "job.yaml", "--set", "output=MEMORY://lab"], "exists only in the memory"),
+        (["predict", "none", "none.parquet", "--out", "memory://lab/p"], "exists only in the"),
         (["predict", "empty", "none.parquet", "--out", "p.parquet"], "no run folder"),
         (["run", "job.yaml", "--set", "data.path=empty"], "empty"),
         (["run", "job.yaml", "--set", "data.path=cut.parquet"], "cut.parquet"),

@@ -99,13 +99,13 @@ def test_unknown_kind_of_log(spec, tmp_path, capsys, monkeypatch):
     assert "'xml'" in capsys.readouterr().err
     monkeypatch.setenv("DISTFMS_LOG", "yaml")
     assert entry.main([str(spec), "--engine", "local"]) == 2
-    assert "Error: There is no log of kind 'yaml'" in capsys.readouterr().err
+    assert "Error: `--log` (or the variable DISTFMS_LOG) is 'yaml'" in capsys.readouterr().err
     assert not (tmp_path / "r").exists()
 
 
 def test_a_submitted_job_keeps_nothing_in_its_own_memory(spec, capsys):
     assert entry.main([str(spec), "--engine", "local", "--set", "output=memory://lab"]) == 2
-    assert "lives only in the memory of this process" in capsys.readouterr().err
+    assert "exists only in the memory of this process" in capsys.readouterr().err
 
 
 def test_metrics_that_cannot_be_written_break_nothing(spec, tmp_path, monkeypatch):
@@ -115,4 +115,4 @@ def test_metrics_that_cannot_be_written_break_nothing(spec, tmp_path, monkeypatc
     events = kept_events(tmp_path / "r")
     told = [event["reason"] for event in events if event["event"] == "metrics_unavailable"]
     assert len(told) == 1
-    assert told == [f"the file {tmp_path}/file/m.prom cannot be written to (Not a directory)"]
+    assert told == [f"cannot write the file {tmp_path}/file/m.prom (Not a directory)"]

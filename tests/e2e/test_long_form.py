@@ -114,7 +114,7 @@ def test_csv_without_rows(tmp_path):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"test_path": "x", "test": 0}, "`test_path` does not go with `long`"),
+        ({"test_path": "x", "test": 0}, "`test_path` cannot be combined with `long`"),
         ({"target": "a"}, "leave `target` out"),
         ({"id": "worker"}, "leave `id` out"),
         ({"path": None, "builtin": "digits"}, "`long` describes the files of `path`"),

@@ -165,11 +165,11 @@ def test_wrong_or_missing_token(cluster, tmp_path):
     (tmp_path / "token").write_text("f" * 64)
     wrong = cluster.distfms("submit", DIGITS, RAY_AUTH_TOKEN_PATH=str(tmp_path / "token"))
     assert wrong.returncode == 1
-    assert "does not accept the token" in wrong.stderr
+    assert "rejects the token" in wrong.stderr
     assert wrong.stderr.count("\n") == 1
     none = cluster.distfms("submit", DIGITS, RAY_AUTH_MODE="disabled")
     assert none.returncode == 1
-    assert "asks for a token" in none.stderr
+    assert "requires a token" in none.stderr
 
 
 @pytest.mark.slow

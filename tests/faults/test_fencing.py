@@ -145,7 +145,7 @@ def test_a_folder_that_is_removed_is_no_success(data, tmp_path, event):
         if told["event"] == event and told.get("stage", "report") == "report":
             shutil.rmtree(folders[0])
 
-    with pytest.raises(EngineError, match=r"was removed while the job was running.*begins anew"):
+    with pytest.raises(EngineError, match=r"was removed while the job was running.*to start over"):
         run_job(spec, progress=remove)
     again = run_job(spec)
     assert not again.resumed

@@ -29,19 +29,19 @@ def test_submitted_from_outside(lan, ray, expected):
     result = distfms(lan.client, "submit", lan.job("out"), "--address", ray, "--wait")
     assert result.returncode == 0, result.stdout + result.stderr
     assert lan.succeeded("out", expected)
-    assert "the token goes to" in result.stderr + result.stdout
+    assert "the token is sent to" in result.stderr + result.stdout
 
 
 def test_token_is_asked_for(lan, ray):
     job = lan.job("unheard")
     none = distfms(lan.client, "submit", job, "--address", ray, RAY_AUTH_MODE="disabled")
     assert none.returncode == 1
-    assert "asks for a token" in none.stderr
+    assert "requires a token" in none.stderr
     (lan.shared / "other").write_text("f" * 64)
     other = {"RAY_AUTH_TOKEN_PATH": str(lab.SHARED / "other")}
     wrong = distfms(lan.client, "submit", job, "--address", ray, **other)
     assert wrong.returncode == 1
-    assert "does not accept the token" in wrong.stderr
+    assert "rejects the token" in wrong.stderr
     assert not (lan.shared / "unheard").exists()
 
 

@@ -96,7 +96,7 @@ def test_yaml_reads_back():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"method": ["x"]}, "`method` is \\['x'\\], which is no known method"),
+        ({"method": ["x"]}, "`method` is \\['x'\\], which is not a known method"),
         ({"seed": "2026-99-99"}, "`seed` is '2026-99-99'"),
         ({("a",): 1}, "Unknown key"),
         ({"data": {"path": "x", "target": "y", ("a",): 1}}, "Keys should be strings"),

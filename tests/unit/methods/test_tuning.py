@@ -113,9 +113,9 @@ def test_slip_in_the_value_that_stands_for_an_option():
 def test_tune_is_a_section_with_a_grid():
     content = {**JOBS["sequence"], "name": "job", "data": {"path": "x", "target": "y", "folds": 2}}
     for tune, message in [
-        (None, "lacks the key `tune.grid`"),
+        (None, "is missing the key `tune.grid`"),
         ([1], "`tune` is a section with keys"),
-        ({"rule": "best"}, "lacks the key `tune.grid`"),
+        ({"rule": "best"}, "is missing the key `tune.grid`"),
     ]:
         with pytest.raises(SpecError, match=message):
             build_spec({**content, "tune": tune})

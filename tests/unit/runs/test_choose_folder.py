@@ -1,4 +1,4 @@
-"""Which run folder a job goes on in."""
+"""Which run folder a job takes."""
 
 import json
 
@@ -57,12 +57,12 @@ def test_a_damaged_run_is_in_nobodys_way(runs, tmp_path, damage):
     (damaged / "manifest.json").write_bytes(payload)
     assert choose(tmp_path, say=notes.append) == wanted
     assert len(notes) == 1
-    assert notes[0].startswith(f"Note: the run {damaged} is passed over. {damaged}")
+    assert notes[0].startswith(f"Note: skipping the run {damaged}. {damaged}")
     for use in (lambda: choose(tmp_path, out=damaged), lambda: open_run(damaged)):
         with pytest.raises(SpecError, match=reason):
             use()
     if damage != "later":
-        assert f"Remove the whole folder {damaged}" in notes[0]
+        assert f"Delete the whole folder {damaged}" in notes[0]
         remove_tree(damaged)
         assert choose(tmp_path, out=damaged) == damaged
 

@@ -56,7 +56,7 @@ def test_what_went_wrong_is_said_at_once(stream):
     log.close()
     text = stream.getvalue()
     assert "disk [full]" in text
-    assert "u2 succeeded after 2" in text
+    assert "u2 succeeded after retries: 2" in text
     assert "9/9, 9.0 KiB read" in text
 
 
@@ -125,7 +125,7 @@ def test_kinds_of_logs(capsys):
     out, err = capsys.readouterr()
     assert [json.loads(line)["event"] for line in out.splitlines()] == ["message", "unit"]
     assert err == "Reading: 9/9, 9.0 KiB read\n"
-    with pytest.raises(SpecError, match=r"'xml'.*DISTFMS_LOG.*text, json"), open_log("xml", print):
+    with pytest.raises(SpecError, match=r"DISTFMS_LOG.*'xml'.*text, json"), open_log("xml", print):
         pass
 
 

@@ -58,7 +58,7 @@ def test_not_what_the_run_wrote(tmp_path, name):
 
 def test_not_ended(tmp_path):
     place = write(tmp_path / "run", ["selection.json", "model.json"])
-    with pytest.raises(SpecError, match=r"has not ended: weights\.npz is not there yet"):
+    with pytest.raises(SpecError, match=r"is unfinished: weights\.npz is missing"):
         open_run(place)
 
 

@@ -24,7 +24,7 @@ def test_codes_and_words(number, code):
         stopped(number, said.append)
     assert ended.value.code == code
     assert len(said) == 1
-    assert "goes on from" in said[0]
+    assert "to resume" in said[0]
     assert signal.getsignal(number) == before
 
 

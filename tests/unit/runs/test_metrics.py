@@ -139,8 +139,8 @@ def test_a_receiver_that_fails_is_told_of_once_and_left_out(
     metrics.close()
     metrics.close()
     assert told == [
-        "the metrics agent of Ray cannot be written to (nobody there)",
-        f"the file {path} cannot be written to (No such file or directory)",
+        "cannot write to Ray's metrics agent (nobody there)",
+        f"cannot write the file {path} (No such file or directory)",
     ]
     assert not path.parent.exists()
 

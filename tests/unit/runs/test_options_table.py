@@ -37,7 +37,7 @@ def test_every_key_is_described(name):
         ("multiselect", "  refine: true | false; default false"),
         ("multiselect", '  baselines: list of text; default ["scoring", "averages", "copies"]'),
         ("sequence", "  alpha: number > 0, ≤ 1; optional"),
-        ("sequence", "  costs: mapping of names to number > 0; default {}"),
+        ("sequence", "  costs: mapping of names to number ≥ 0; default {}"),
         ("data", "  long: keys of `data.long`; optional"),
         ("data", "  path: text or list of text; optional"),
         ("tune", "  grid: non-empty mapping of names to non-empty list of any value; required"),

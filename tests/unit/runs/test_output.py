@@ -36,8 +36,8 @@ def test_folder_or_url(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        (5, "`output` is the folder or URL"),
-        (["a"], "`output` is the folder or URL"),
+        (5, "`output` must be the folder or URL"),
+        (["a"], "`output` must be the folder or URL"),
         ("", r"output\.path"),
         ({"place": "x"}, r"output\.place|Unknown key"),
         ({"path": "runs", "storage_options": {"key": "x"}}, "are for URLs"),
@@ -89,7 +89,7 @@ def test_secrets_in_clear_are_not_written_down(tmp_path):
     }
     assert yaml.safe_load(text)["data"]["storage_options"] == kept
     (tmp_path / "spec.yaml").write_text(text)
-    with pytest.raises(SpecError, match=r"`key` was not written down.*\$\{NAME\}"):
+    with pytest.raises(SpecError, match=r"`key` was left out of the saved spec.*\$\{NAME\}"):
         load_spec(tmp_path / "spec.yaml").place()
 
 
@@ -155,7 +155,7 @@ def test_signed_urls_of_data_are_not_written_down(tmp_path):
     assert "hush" not in signed.to_yaml()
     assert signed.identity([]) == spec(path="https://host/x.parquet?sig=other").identity([])
     (tmp_path / "spec.yaml").write_text(signed.to_yaml())
-    with pytest.raises(SpecError, match=r"not written down.*\$\{NAME\}"):
+    with pytest.raises(SpecError, match=r"left out of the saved spec.*\$\{NAME\}"):
         load_spec(tmp_path / "spec.yaml")
 
 

@@ -148,7 +148,7 @@ def test_something_without_http_answers():
                         connection.sendall(b"\x00\x01\x02 not http at all\n\n")
 
         threading.Thread(target=hang_up, daemon=True).start()
-        with pytest.raises(EngineError, match="answers as web servers do"):
+        with pytest.raises(EngineError, match="is not a web server"):
             connect(f"http://127.0.0.1:{listener.getsockname()[1]}")
 
 
@@ -166,7 +166,7 @@ def test_other_servers_get_no_token(serve, monkeypatch, status):
 
 def test_no_token_at_hand(serve):
     url, _ = serve(guarded_head)
-    with pytest.raises(EngineError, match=r"asks for a token and none was found.*AUTH_TOKEN_PATH"):
+    with pytest.raises(EngineError, match=r"requires a token, and none was found.*AUTH_TOKEN_PATH"):
         connect(url)
 
 
@@ -182,7 +182,7 @@ def test_token_kept_back(serve, monkeypatch):
 def test_wrong_token(serve, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_TOKEN", "not-it")
     url, _ = serve(guarded_head)
-    with pytest.raises(EngineError, match="does not accept the token") as error:
+    with pytest.raises(EngineError, match="rejects the token") as error:
         connect(url)
     assert "not-it" not in str(error.value)
 
@@ -212,7 +212,7 @@ def test_remote_head_without_a_token_is_refused(serve, monkeypatch):
     url, _ = serve(open_head)
     assert connect(url).list_jobs()
     monkeypatch.setattr(ray_head, "is_loopback", lambda url: False)
-    with pytest.raises(SpecError, match=r"asks for no token.*--insecure"):
+    with pytest.raises(SpecError, match=r"requires no token.*--insecure"):
         connect(url)
     assert connect(url, insecure=True).list_jobs()
 

@@ -152,7 +152,7 @@ def test_output_on_object_storage_travels_without_secrets():
     content = submit.resolved(spec(output="gs://b/x"), local=False, say=pytest.fail)
     assert content["output"]["path"] == "gs://b/x"
     for clear in ({"secret": "hush"}, {"client_kwargs": {"aws_session_token": "hush"}}):
-        with pytest.raises(SpecError, match=r"output\.storage_options\..*in clear") as caught:
+        with pytest.raises(SpecError, match=r"output\.storage_options\..*in clear text") as caught:
             hand_in(Head(), spec(output={"path": "s3://bucket/runs", "storage_options": clear}))
         assert "hush" not in str(caught.value)
 
@@ -195,7 +195,7 @@ def test_two_submit_at_the_same_moment():
     first = hand_in(head, spec())
     head.list_jobs = lambda: (answers.pop() if answers else known)()
     assert hand_in(head, spec(), said) == first
-    assert said == [f"The same job has just been submitted: {first}"]
+    assert said == [f"The same job was just submitted: {first}"]
 
 
 # --- following ----------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def test_a_log_is_written_once(monkeypatch):
 
 def test_head_that_stays_silent(monkeypatch):
     monkeypatch.setattr(submit, "_PATIENCE_S", -1.0)
-    with pytest.raises(EngineError, match=r"does not answer any more.*ray job list"):
+    with pytest.raises(EngineError, match=r"no longer answers.*ray job list"):
         follow(Followed(("RUNNING", ""), (ConnectionError(), "")), monkeypatch)
 
 
