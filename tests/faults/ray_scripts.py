@@ -35,17 +35,25 @@ N_UNITS = 8
 
 
 @contextmanager
-def cluster(n_nodes: int) -> Iterator[Any]:
-    """Several nodes on this machine: a head that does no work and the nodes that do."""
+def cluster(n_nodes: int, *, from_head: bool = False) -> Iterator[Any]:
+    """Several nodes on this machine: a head that does no work and the nodes that do.
+
+    A driver ends with the node that it is connected through, which may be any but `from_head`.
+    """
+    import ray
     from ray.cluster_utils import Cluster
 
     options = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **options})
     try:
+        if from_head:
+            made.connect()
         nodes = [made.add_node(num_cpus=1, object_store_memory=STORE_BYTES) for _ in range(n_nodes)]
         made.wait_for_nodes()
         yield made, nodes
     finally:
+        if from_head:
+            ray.shutdown()
         made.shutdown()
 
 
@@ -132,7 +140,7 @@ def node_lost(folder: str) -> dict[str, Any]:
     (Path(folder) / "pass").mkdir()
     tickets = engine_tasks.tickets(Path(folder) / "pass", N_UNITS)
     shards = pool_tasks.shards(Path(folder), 4)
-    with cluster(3) as (made, _), RayExecutor(made.address) as executor:
+    with cluster(3, from_head=True) as (made, _), RayExecutor(made.address) as executor:
         with make_pool("ray", 2, executor=executor) as pool:
             pool.start(pool_tasks.build, shards)
             pool.step(pool_tasks.walk, (3, None))
@@ -159,7 +167,7 @@ def node_killed_on_three(ticket: engine_tasks.Ticket) -> tuple[int, ...]:
 def jobs_on_lost_nodes(folder: str) -> dict[str, Any]:
     """Whole jobs on three nodes, each of which loses one in its first pass, or in its search."""
     found = {}
-    with cluster(4) as (made, _):
+    with cluster(4, from_head=True) as (made, _):
         # The search first: each of its three actors is then on a node of its own.
         for kind in ("blocks", "multiselect", "sequence"):
             place = Path(folder) / kind

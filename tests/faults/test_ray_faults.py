@@ -102,7 +102,9 @@ def test_lost_nodes(tmp_path: Path) -> None:
     assert found["walked"] == [weights.tobytes().hex() for weights in expected]
     # Shards 1 and 3 were on the lost node: built again, one step replayed each.
     counts = {name: n for name, n in found["counts"].items() if n}
-    assert counts == {"n_steps": 2, "n_built": 6, "n_replayed": 2, "n_lost": 1}
+    # Ray may put the actor in its place on the lost node once more, before it is missed.
+    assert counts.pop("n_lost") in (1, 2)
+    assert counts == {"n_steps": 2, "n_built": 6, "n_replayed": 2}
     assert found["value"] == list(range(N_UNITS))
     assert (found["n_computed"], found["bytes_read"]) == (N_UNITS, 100 * N_UNITS)
     assert found["attempts"] == [1, 1, 1, 2, 1, 1, 1, 1]
