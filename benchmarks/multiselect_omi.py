@@ -66,8 +66,8 @@ def paths_of(judgments: np.ndarray, label: np.ndarray) -> dict[str, SelectionPat
     return {
         "full": select(problem, budget),
         "scoring": select(problem, budget, "scoring"),
-        "averages": averages(estimates, budget),
-        "copies": copies(CopiesStatistics.from_block(columns, label, K), budget),
+        "averages": averages(problem, estimates, budget, K),
+        "copies": copies(problem, CopiesStatistics.from_block(columns, label, K), budget),
     }
 
 

@@ -11,8 +11,7 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -29,108 +28,69 @@ from distfms.methods.multiselect.greedy import (
     objective_of,
     spend,
 )
-from distfms.methods.multiselect.objective import (
-    BUDGET_TOLERANCE,
-    Costs,
-    Problem,
-    SelectionPath,
-    check_budget,
-    check_repeats,
-    default_names,
-    resolve_costs,
-    scoring_objective,
-)
+from distfms.methods.multiselect.objective import BUDGET_TOLERANCE, Problem, SelectionPath
 from distfms.methods.multiselect.slab import Purse
 
 if TYPE_CHECKING:
     from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates
 
+#: Relative improvement below which an exchange is not worth the name.
+MIN_IMPROVEMENT = 1e-9
+
+MOST_EXCHANGES = 100
+
+#: Largest table of the dynamic programme, in cells (attributes × units of the budget).
+MAX_CELLS = 50_000_000
+
+#: Costs are read as fractions with at most this denominator.
+MAX_DENOMINATOR = 10_000
+
+
+# --- baselines ----------------------------------------------------------------------------------
+
 
 def averages(
-    estimates: JudgmentEstimates,
-    budget: float,
-    costs: Costs = 1.0,
-    *,
-    n_judgments: int | None = None,
-    ridge: float = 0.0,
-    names: Sequence[str] | None = None,
+    problem: Problem, estimates: JudgmentEstimates, budget: float, n_judgments: int
 ) -> SelectionPath:
     """Forward selection on the averages of the judgments that were collected.
 
-    Each attribute is chosen at most once and then costs as many judgments as its averages were
-    made of.
-
-    Parameters
-    ----------
-    estimates : JudgmentEstimates
-        Of the training data; `second_moment` is that of the averages.
-    budget : float
-    costs : float, sequence, or mapping
-        Cost of one judgment.
-    n_judgments : int, optional
-        Judgments k per chosen attribute; default: each attribute's mean number of judgments,
-        rounded.
-    ridge : float, default=0
-    names : sequence of str, optional
-
-    Returns
-    -------
-    SelectionPath
-        With k judgments in each step; without steps if the budget buys no attribute.
+    Each attribute is chosen at most once and then costs `n_judgments` judgments.
     """
-    names_ = default_names(estimates.b.size, names)
-    k = np.full(len(names_), n_judgments or 1, dtype=np.int64)
-    if n_judgments is None:
-        k = np.maximum(np.rint(estimates.mean_judgments), 1).astype(np.int64)
-    elif n_judgments < 1:
-        raise SpecError(f"Averages needs at least 1 judgment per attribute, not {n_judgments}.")
-    single = resolve_costs(costs, names_)
-    problem = Problem.build(
+    d = problem.n_attributes
+    whole = Problem.build(
         estimates.b,
-        np.zeros(len(names_)),
+        np.zeros(d),
         estimates.second_moment,
         label_variance=estimates.label_variance,
-        costs=single * k,
-        ridge=ridge,
+        costs=problem.costs * n_judgments,
+        ridge=problem.ridge,
         means=estimates.means,
-        names=names_,
+        names=problem.names,
         semidefinite=not estimates.n_missing.any(),
     )
-    path = greedy_path(problem, FullState(problem), budget, "averages")
-    return replace(path, costs=single, counts=k[path.attributes])
+    path = greedy_path(whole, FullState(whole), budget, "averages")
+    return replace(path, costs=problem.costs, counts=np.full(path.n_steps, n_judgments))
 
 
-def copies(
-    statistics: CopiesStatistics,
-    budget: float,
-    costs: Costs = 1.0,
-    *,
-    ridge: float = 0.0,
-    names: Sequence[str] | None = None,
-) -> SelectionPath:
+def copies(problem: Problem, statistics: CopiesStatistics, budget: float) -> SelectionPath:
     """Forward selection with each judgment as an attribute of its own.
 
     The copies of an attribute are chosen in fixed order; r[a] is the number of copies chosen, at
     most the k that the statistics have of every attribute.
     """
-    d, n_copies = statistics.n_attributes, statistics.copies
-    names_ = default_names(d, names)
-    if len(names_) != d:
-        raise SpecError(f"There are {d} attributes but {len(names_)} names.")
-    single = resolve_costs(costs, names_)
     covariance = statistics.comoments.covariance(pairwise=True)
-    problem = Problem.build(
+    single = Problem.build(
         covariance[:-1, -1],
-        np.zeros(d * n_copies),
+        np.zeros(len(covariance) - 1),
         covariance[:-1, :-1],
         label_variance=float(covariance[-1, -1]),
-        costs=np.repeat(single, n_copies),
-        ridge=ridge,
+        costs=np.repeat(problem.costs, statistics.copies),
+        ridge=problem.ridge,
         means=statistics.comoments.mean[:-1],
         semidefinite=statistics.comoments.pair_weight is None,
     )
-    state = _CopiesState(FullState(problem), n_copies)
-    return replace(greedy_path(problem, state, budget, "copies"), names=names_)
+    state = _CopiesState(FullState(single), statistics.copies)
+    return replace(greedy_path(single, state, budget, "copies"), names=problem.names)
 
 
 class _CopiesState:
@@ -143,11 +103,9 @@ class _CopiesState:
 
     @property
     def objective(self) -> float:
-        """Explained part of the label's variance."""
         return self._inner.objective
 
     def best(self, purse: Purse) -> tuple[int | None, bool]:
-        """Best next copy of an attribute, and whether any of them has a positive gain."""
         first = np.arange(self.repeats.size) * self._n_copies
         following = first + np.minimum(self.repeats, self._n_copies - 1)
         left = self.repeats < self._n_copies
@@ -155,15 +113,12 @@ class _CopiesState:
         return purse.best(gains, self.costs), bool((gains > 0).any())
 
     def buy(self, attribute: int) -> None:
-        """Add the next copy."""
         self._inner.buy(attribute * self._n_copies + int(self.repeats[attribute]))
         self.repeats[attribute] += 1
 
 
 def single_attribute(problem: Problem, name: str, budget: float) -> SelectionPath:
     """Spend the whole budget on judgments of one attribute, say people's estimate of the label."""
-    if name not in problem.names:
-        raise SpecError(f"There is no attribute {name!r}; known are {', '.join(problem.names)}.")
     a = problem.names.index(name)
     most = int(budget * (1.0 + BUDGET_TOLERANCE) / problem.costs[a])
     variance = problem.external[a, a] + problem.ridge + problem.v[a] / np.arange(1, most + 1)
@@ -182,37 +137,69 @@ def single_attribute(problem: Problem, name: str, budget: float) -> SelectionPat
     )
 
 
-#: Relative improvement below which an exchange is not worth the name.
-MIN_IMPROVEMENT = 1e-9
-
-MOST_EXCHANGES = 100
-
-#: Largest table of the dynamic programme, in cells (attributes × units of the budget).
-MAX_CELLS = 50_000_000
-
-#: Costs are read as fractions with at most this denominator.
-MAX_DENOMINATOR = 10_000
+# --- exchanges ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Optimum:
-    """A repeat vector with the largest objective that the budget allows.
+def refine(
+    problem: Problem, repeats: ArrayLike, budget: float, algorithm: Algorithm = "full"
+) -> np.ndarray:
+    """Improve a selection by exchanging judgments.
 
-    Attributes
+    The greedy pass never gives anything back. An exchange gives back one judgment, or all
+    judgments, of one attribute and spends what is then left of the budget greedily, by gain per
+    cost and by gain. The best exchange is kept, and the next looked for, until none improves the
+    objective (at most MOST_EXCHANGES). Looking for one costs O(Σ r[a]·d·|S|) for Full.
+
+    Parameters
     ----------
-    repeats : ndarray of int, shape (d,)
-    objective : float
-        Scoring objective of `repeats`.
-    spent : float
-        Cost of `repeats`, at most the budget.
+    problem : Problem
+    repeats : array_like of int, shape (d,)
+        For example ``select(...).final_repeats``.
+    budget : float
+        At least the cost of `repeats`.
+    algorithm : {"full", "scoring"}, default="full"
+        Whose objective to improve.
+
+    Returns
+    -------
+    ndarray of int, shape (d,)
+        Within the budget; its objective is at least that of `repeats`.
     """
+    start = np.asarray(repeats, dtype=np.int64)
+    state = make_state(problem, algorithm, start)
+    spend(state, budget, spent=float(start @ problem.costs))
+    for _ in range(MOST_EXCHANGES):
+        better = _best_exchange(problem, state, budget)
+        if better is None:
+            break
+        state = better
+    # The states' objectives are updated ones; the promise is about the literal formula.
+    before, after = (objective_of(problem, algorithm, r) for r in (start, state.repeats))
+    return state.repeats.copy() if after >= before else start
 
-    repeats: np.ndarray
-    objective: float
-    spent: float
+
+def _best_exchange(problem: Problem, state: SearchState, budget: float) -> SearchState | None:
+    """State after the exchange that explains most, or None if none explains more than now."""
+    best: SearchState | None = None
+    bar = state.objective * (1.0 + MIN_IMPROVEMENT)
+    equal = (problem.costs == problem.costs[0]).all()
+    criteria = ("gain_per_cost",) if equal else ("gain_per_cost", "gain")
+    for attribute in np.flatnonzero(state.repeats > 0).tolist():
+        for count in sorted({1, int(state.repeats[attribute])}):
+            for criterion in criteria:
+                trial = state.copy()
+                trial.drop(attribute, count)
+                spent = float(trial.repeats @ problem.costs)
+                spend(trial, budget, spent=spent, criterion=criterion)
+                if trial.objective > bar:
+                    best, bar = trial, trial.objective
+    return best
 
 
-def scoring_optimum(problem: Problem, budget: float) -> Optimum:
+# --- the exact optimum of Scoring ---------------------------------------------------------------
+
+
+def scoring_optimum(problem: Problem, budget: float) -> np.ndarray:
     """Maximise the Scoring objective exactly, by dynamic programming over the budget.
 
     Parameters
@@ -223,43 +210,35 @@ def scoring_optimum(problem: Problem, budget: float) -> Optimum:
 
     Returns
     -------
-    Optimum
+    ndarray of int, shape (d,)
+        Repeats, within the budget.
 
     Raises
     ------
     SpecError
-        A cost is no fraction with denominator at most MAX_DENOMINATOR, the table would exceed
-        MAX_CELLS, or the budget is not a positive finite number.
-    DataError
-        The budget is below the cheapest attribute.
+        A cost is no fraction with denominator at most MAX_DENOMINATOR, or the table would exceed
+        MAX_CELLS.
 
     Notes
     -----
     Time O(Σ_a W²/c_a), memory O(d·W), where W and c_a are the budget and the costs in their
     common unit.
     """
-    check_budget(budget, problem)
     units, capacity = _whole_units(problem, budget)
     best = np.zeros(capacity + 1)
     chosen = np.zeros((problem.n_attributes, capacity + 1), dtype=np.int32)
     for a in np.flatnonzero(problem.candidates & (problem.b != 0)).tolist():
-        scores = _scores(problem, a, capacity // units[a])
+        # Only what is noisy is worth judging again.
+        most = capacity // units[a] if problem.v[a] > 0 else min(1, capacity // units[a])
+        noise = problem.v[a] / np.arange(1, most + 1)
+        scores = problem.b[a] ** 2 / (problem.external_variance[a] + problem.ridge + noise)
         best = _add_attribute(best, chosen[a], units[a], scores)
     repeats = np.zeros(problem.n_attributes, dtype=np.int64)
     left = int(np.argmax(best))
     for a in reversed(range(problem.n_attributes)):
         repeats[a] = chosen[a, left]
         left -= int(repeats[a]) * units[a]
-    spent = float(repeats @ problem.costs)
-    return Optimum(repeats, scoring_objective(problem, repeats), spent)
-
-
-def _scores(problem: Problem, a: int, most: int) -> np.ndarray:
-    """Score of r = 1, 2, … up to `most` judgments of one attribute (repeats need v > 0)."""
-    most = most if problem.v[a] > 0 else min(1, most)
-    r = np.arange(1, most + 1)
-    variance = problem.external_variance[a] + problem.ridge + problem.v[a] / r
-    return problem.b[a] ** 2 / variance
+    return repeats
 
 
 def _add_attribute(
@@ -288,7 +267,6 @@ def _whole_units(problem: Problem, budget: float) -> tuple[list[int], int]:
     denominator = math.lcm(*(f.denominator for f in fractions))
     whole = [int(f * denominator) for f in fractions]
     divisor = math.gcd(*whole)
-    units = [w // divisor for w in whole]
     # The tolerance keeps a budget such as 3 × 0.1 from losing its last unit.
     capacity = math.floor(budget * (1.0 + BUDGET_TOLERANCE) * denominator / divisor)
     if problem.n_attributes * (capacity + 1) > MAX_CELLS:
@@ -296,69 +274,4 @@ def _whole_units(problem: Problem, budget: float) -> tuple[list[int], int]:
             f"The exact optimum needs a table of {problem.n_attributes} attributes × {capacity} "
             f"units of the budget, more than {MAX_CELLS} cells. Round the costs."
         )
-    return units, capacity
-
-
-def refine(
-    problem: Problem, repeats: ArrayLike, budget: float, algorithm: Algorithm = "full"
-) -> np.ndarray:
-    """Improve a selection by exchanging judgments.
-
-    The greedy pass never gives anything back. An exchange gives back one judgment, or all
-    judgments, of one attribute and spends what is then left of the budget greedily, by gain per
-    cost and by gain. The best exchange is kept, and the next looked for, until none improves the
-    objective (at most MOST_EXCHANGES). Looking for one costs O(Σ r[a]·d·|S|) for Full.
-
-    Parameters
-    ----------
-    problem : Problem
-    repeats : array_like of int, shape (d,)
-        For example ``select(...).final_repeats``.
-    budget : float
-        At least the cost of `repeats`.
-    algorithm : {"full", "scoring"}, default="full"
-        Whose objective to improve.
-
-    Returns
-    -------
-    ndarray of int, shape (d,)
-        Within the budget; its objective is at least that of `repeats`.
-
-    Raises
-    ------
-    SpecError
-        `repeats` cost more than the budget, or are no repeat vector.
-    """
-    start = check_repeats(repeats, problem.n_attributes)
-    spent = float(start @ problem.costs)
-    if not spent <= budget * (1.0 + BUDGET_TOLERANCE):
-        raise SpecError(f"The selection costs {spent:g}, more than the budget {budget:g}.")
-    state: SearchState = make_state(problem, algorithm, start)
-    spend(state, budget, spent=spent)
-    for _ in range(MOST_EXCHANGES):
-        better = _best_exchange(problem, state, budget)
-        if better is None:
-            break
-        state = better
-    # The states' objectives are updated ones; the promise is about the literal formula.
-    before, after = (objective_of(problem, algorithm, r) for r in (start, state.repeats))
-    return state.repeats.copy() if after >= before else start
-
-
-def _best_exchange(problem: Problem, state: SearchState, budget: float) -> SearchState | None:
-    """State after the exchange that explains most, or None if none explains more than now."""
-    best: SearchState | None = None
-    bar = state.objective * (1.0 + MIN_IMPROVEMENT)
-    equal = (problem.costs == problem.costs[0]).all()
-    criteria = ("gain_per_cost",) if equal else ("gain_per_cost", "gain")
-    for attribute in np.flatnonzero(state.repeats > 0):
-        held = int(state.repeats[attribute])
-        for count in sorted({1, held}):
-            for criterion in criteria:
-                trial = state.copy()
-                trial.drop(int(attribute), count)
-                spent = float(trial.repeats @ problem.costs)
-                spend(trial, budget, spent=spent, criterion=criterion)
-                if trial.objective > bar:
-                    best, bar = trial, trial.objective
-    return best
+    return [w // divisor for w in whole], capacity

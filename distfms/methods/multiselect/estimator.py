@@ -34,7 +34,6 @@ from distfms.methods.multiselect.objective import (
     Costs,
     Psd,
     check_budget,
-    check_choice,
     holdout_loss,
     projected_loss,
     resolve_costs,
@@ -45,6 +44,13 @@ from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_CHOICES = {
+    "algorithm": ("full", "scoring"),
+    "criterion": ("best", "gain_per_cost", "gain"),
+    "psd": ("nearest", "none"),
+    "model": ("projected", "refit"),
+}
 
 Variances = float | Sequence[float] | np.ndarray | Mapping[str, float] | None
 
@@ -270,9 +276,10 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         return self
 
     def _check_parameters(self) -> None:
-        check_choice("algorithm", self.algorithm, ("full", "scoring"))
-        check_choice("psd", self.psd, ("nearest", "none"))
-        check_choice("model", self.model, ("projected", "refit"))
+        for name, known in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in known:
+                raise SpecError(f"{name} is {value!r}; known are {', '.join(known)}.")
 
     def _select(self, statistics: JudgmentStatistics, names: tuple[str, ...] | None) -> None:
         """Do what the stages ``select`` and ``model`` of a job do."""

@@ -22,7 +22,12 @@ from distfms.methods.multiselect.model import (
     path_objective,
     plain_loss,
 )
-from distfms.methods.multiselect.objective import Problem, SelectionPath, projected_loss
+from distfms.methods.multiselect.objective import (
+    Problem,
+    SelectionPath,
+    projected_loss,
+    scoring_objective,
+)
 from distfms.methods.multiselect.procedure import SelectionProcedure
 from distfms.methods.statistics_job import Solved
 from distfms.stats.base import Folded
@@ -298,13 +303,13 @@ def scoring_yardstick(problem: Problem, algorithm: str, budget: float) -> dict[s
     if algorithm != "scoring" or (problem.costs == problem.costs[0]).all():
         return None
     try:
-        optimum = scoring_optimum(problem, budget)
+        repeats = scoring_optimum(problem, budget)
     except SpecError:
         return None
     return {
-        "objective": optimum.objective,
-        "spent": optimum.spent,
-        "repeats": named_repeats(problem.names, optimum.repeats),
+        "objective": scoring_objective(problem, repeats),
+        "spent": float(repeats @ problem.costs),
+        "repeats": named_repeats(problem.names, repeats),
     }
 
 

@@ -38,8 +38,6 @@ from distfms.methods.multiselect.objective import (
     Problem,
     SelectionPath,
     Status,
-    check_budget,
-    check_choice,
     full_objective,
     scoring_objective,
 )
@@ -80,20 +78,6 @@ class GreedyState(Protocol):
 
     def buy(self, attribute: int) -> None:
         """Add a judgment of one attribute."""
-
-
-class SearchState(GreedyState, Protocol):
-    """A greedy state that can also give back what was bought."""
-
-    @property
-    def repeats(self) -> np.ndarray:
-        """Judgments chosen so far, int of shape (d,)."""
-
-    def drop(self, attribute: int, count: int = 1) -> None:
-        """Give back `count` judgments of one attribute."""
-
-    def copy(self) -> Self:
-        """Return an independent copy."""
 
 
 class FullState:
@@ -407,9 +391,11 @@ class ScoringState:
         return other
 
 
-def make_state(
-    problem: Problem, algorithm: str, repeats: np.ndarray | None = None
-) -> ScoringState | FullState:
+#: A greedy state that can also give back what was bought.
+SearchState = FullState | ScoringState
+
+
+def make_state(problem: Problem, algorithm: str, repeats: np.ndarray) -> SearchState:
     """State of the named objective, ``"full"`` or ``"scoring"``."""
     return FullState(problem, repeats) if algorithm == "full" else ScoringState(problem, repeats)
 
@@ -439,7 +425,7 @@ def select(
     ----------
     problem : Problem
     budget : float
-        Total cost of the judgments of one object.
+        Total cost of the judgments of one object, as `check_budget` lets it pass.
     algorithm : {"full", "scoring"}, default="full"
         Which objective; Scoring takes the attributes for uncorrelated.
     criterion : {"gain_per_cost", "gain", "best"}, default="gain_per_cost"
@@ -452,13 +438,6 @@ def select(
     -------
     SelectionPath
 
-    Raises
-    ------
-    SpecError
-        The budget is not a positive finite number, or a name is unknown.
-    DataError
-        The budget is below the cheapest attribute.
-
     Notes
     -----
     A step costs O(d·|S|) for Full, with S the attributes bought so far, and O(d) for Scoring.
@@ -468,9 +447,6 @@ def select(
     ----------
     .. [1] S. Sabato and A. Kalai, "Feature Multi-Selection among Subjective Features", ICML 2013.
     """
-    check_choice("algorithm", algorithm, ("full", "scoring"))
-    check_choice("criterion", criterion, ("gain_per_cost", "gain", "best"))
-    check_budget(budget, problem)
     criteria: list[str] = [criterion]
     if criterion == "best":
         equal = (problem.costs == problem.costs[0]).all()

@@ -619,24 +619,6 @@ class SelectionPath:
         return self.repeats_after(self.steps_at(budget))
 
 
-def check_choice(what: str, value: str, known: Sequence[str]) -> None:
-    """Raise a SpecError unless `value` is one of the known names.
-
-    Parameters
-    ----------
-    what : str
-        What the value is, for the message.
-    value : str
-    known : sequence of str
-
-    Raises
-    ------
-    SpecError
-    """
-    if value not in known:
-        raise SpecError(f"{what} is {value!r}; known are {', '.join(known)}.")
-
-
 def check_budget(budget: float, problem: Problem) -> None:
     """Check that a budget is a number that buys at least one judgment.
 

@@ -192,14 +192,10 @@ class SelectionProcedure(Procedure):
 
     def _searched(self, training: Training, rule: Rule) -> SelectionPath:
         problem = training.problem
-        how: Any = {"ridge": self.ridge, "names": problem.names}
         if rule.name == "averages":
-            how["n_judgments"] = self.n_judgments
-            return averages(training.estimates, self.budget, problem.costs, **how)
-        if rule.name == "copies":
-            if training.copies is None:
-                raise DataError("The Copies baseline needs the statistics of single judgments.")
-            return copies(training.copies, self.budget, problem.costs, **how)
+            return averages(problem, training.estimates, self.budget, self.n_judgments)
+        if training.copies is not None and rule.name == "copies":
+            return copies(problem, training.copies, self.budget)
         if rule.name.startswith("single:"):
             return single_attribute(problem, rule.name.removeprefix("single:"), self.budget)
         return select(problem, self.budget, rule.objective, self.criterion)

@@ -3,11 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distfms.errors import SpecError
 from distfms.methods.multiselect.baselines import averages, copies, single_attribute
 from distfms.methods.multiselect.model import path_models
 from distfms.methods.multiselect.objective import Problem, full_objective
-from distfms.stats.judgments import CopiesStatistics
+from distfms.stats.judgments import CopiesStatistics, JudgmentStatistics
 from distfms.stats.ragged import Ragged
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_judgments, random_problem
@@ -19,10 +18,16 @@ def copies_statistics(judgments: np.ndarray, label: np.ndarray) -> CopiesStatist
     return CopiesStatistics.from_block(columns, label, k)
 
 
+def learned(judgments, label, costs=1.0):
+    """The problem and the estimates of some objects."""
+    estimates = literal.estimates(judgments, label)
+    return Problem.from_estimates(estimates, costs), estimates
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_averages_is_forward_selection_on_the_averages(seed):
     judgments, label, _ = random_judgments(seed, k=3)
-    path = averages(literal.estimates(judgments, label), 9)
+    path = averages(*learned(judgments, label), 9, 3)
     means = judgments.mean(axis=2)
     chosen = literal.forward_selection(means, label, 3, lambda _chosen, _c: True)
     assert path.attributes.tolist() == chosen
@@ -35,25 +40,22 @@ def test_averages_is_forward_selection_on_the_averages(seed):
 
 def test_averages_buys_each_attribute_once_and_obeys_costs():
     judgments, label, _ = random_judgments(1)
-    est = literal.estimates(judgments, label)
-    everything = averages(est, 1000)
+    everything = averages(*learned(judgments, label), 1000, 2)
     assert sorted(everything.attributes.tolist()) == [0, 1, 2, 3, 4]
     assert everything.status == "no_positive_gain"
-    dear = averages(est, 1000, [1, 1, 50, 1, 1])
+    dear = averages(*learned(judgments, label, [1, 1, 50, 1, 1]), 1000, 2)
     assert dear.cost[dear.attributes == 2] == 100
-    assert averages(est, 1).n_steps == 0
-    assert averages(est, 1).status == "unaffordable"
-    assert averages(est, 4, n_judgments=4).counts.tolist() == [4]
-    with pytest.raises(SpecError, match="at least 1"):
-        averages(est, 4, n_judgments=0)
+    nothing = averages(*learned(judgments, label), 1, 2)
+    assert (nothing.n_steps, nothing.status) == (0, "unaffordable")
+    assert averages(*learned(judgments, label), 4, 4).counts.tolist() == [4]
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_copies_is_forward_selection_on_single_judgments_in_fixed_order(seed):
     judgments, label, _ = random_judgments(seed, k=2)
     columns = judgments.reshape(len(label), -1)
-    statistics = copies_statistics(judgments, label)
-    path = copies(statistics, 7)
+    problem, statistics = learned(judgments, label)[0], copies_statistics(judgments, label)
+    path = copies(problem, statistics, 7)
 
     def first_copy_first(chosen, column):
         return column % 2 == 0 or column - 1 in chosen
@@ -62,26 +64,26 @@ def test_copies_is_forward_selection_on_single_judgments_in_fixed_order(seed):
     assert path.attributes.tolist() == [column // 2 for column in chosen]
     losses = [literal.residual_variance(columns[:, chosen[: i + 1]], label) for i in range(7)]
     np.testing.assert_allclose(path.projected_loss, losses, rtol=1e-9)
-    whole = copies(statistics, 1000)
+    whole = copies(problem, statistics, 1000)
     assert whole.final_repeats.tolist() == [2] * 5
     assert whole.status == "no_positive_gain"
 
 
 def test_copies_costs_are_per_attribute():
     judgments, label, _ = random_judgments(0, d=2, k=2)
-    statistics = copies_statistics(judgments, label)
-    path = copies(statistics, 8, {"x": 3.0}, names=("x", "y"))
-    assert path.names == ("x", "y")
+    problem, _ = learned(judgments, label, [3.0, 1.0])
+    path = copies(problem, copies_statistics(judgments, label), 8)
+    assert path.names == problem.names
     assert path.spent[-1] == 8.0
-    with pytest.raises(SpecError, match="2 attributes but 3 names"):
-        copies(statistics, 8, names=("x", "y", "z"))
 
 
 def test_copies_with_missing_judgments():
     judgments, label, _ = random_judgments(6, m=80, k=3)
     judgments[::7, 1, 1:] = np.nan
     judgments[::5, 3, 2:] = np.nan
-    path = copies(copies_statistics(judgments, label), 12)
+    columns = [Ragged.from_matrix(judgments[:, a]) for a in range(5)]
+    problem = Problem.from_estimates(JudgmentStatistics.from_block(columns, label).estimates())
+    path = copies(problem, copies_statistics(judgments, label), 12)
     assert path.spent[-1] == 12
     assert np.all(path.final_repeats <= 3)
     assert np.all(np.diff(path.objective) >= 0)
@@ -98,14 +100,10 @@ def test_single_attribute_spends_everything_on_one():
     for step in (1, 2):
         expected = full_objective(problem, path.repeats_after(step))
         assert path.objective[step - 1] == pytest.approx(expected)
-    with pytest.raises(SpecError, match="'weight'"):
-        single_attribute(problem, "weight", 3)
 
 
 def test_models_along_a_baselines_path_are_the_projected_models_of_its_repeats():
-    judgments, label, _ = random_judgments(3)
-    est = literal.estimates(judgments, label)
-    problem = Problem.from_estimates(est)
-    models = path_models(problem, averages(est, 6))
+    problem, estimates = learned(*random_judgments(3)[:2])
+    models = path_models(problem, averages(problem, estimates, 6, 2))
     assert models.repeats[2].sum() == 4
     assert models.objective[2] == pytest.approx(full_objective(problem, models.repeats[2]))

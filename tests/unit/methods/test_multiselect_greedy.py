@@ -9,7 +9,12 @@ from distfms.errors import DataError, SpecError
 from distfms.methods import slabs
 from distfms.methods.multiselect import greedy as greedy_module
 from distfms.methods.multiselect.greedy import FullState, ScoringState, select
-from distfms.methods.multiselect.objective import Problem, full_objective, scoring_objective
+from distfms.methods.multiselect.objective import (
+    Problem,
+    check_budget,
+    full_objective,
+    scoring_objective,
+)
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_problem
 
@@ -272,20 +277,13 @@ def test_constant_attributes_are_never_bought(algorithm):
 @pytest.mark.parametrize("budget", [0.0, -3.0, np.nan, np.inf])
 def test_budget_must_be_a_positive_number(budget):
     with pytest.raises(SpecError, match="positive finite"):
-        select(random_problem(0), budget)
+        check_budget(budget, random_problem(0))
 
 
 def test_budget_below_the_cheapest_attribute_names_both_numbers():
     problem = random_problem(0, d=3, costs=[4.0, 2.5, 7.0], names=("x", "y", "z"))
     with pytest.raises(DataError, match=r"2 buys nothing.*'y', costs 2\.5"):
-        select(problem, 2.0)
-
-
-def test_unknown_names():
-    with pytest.raises(SpecError, match="algorithm"):
-        select(random_problem(0), 3, "fulll")
-    with pytest.raises(SpecError, match="criterion"):
-        select(random_problem(0), 3, criterion="cheap")
+        check_budget(2.0, problem)
 
 
 def test_scale_of_the_issue_within_the_time_it_allows():

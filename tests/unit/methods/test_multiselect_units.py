@@ -83,7 +83,7 @@ def test_constants_with_a_variance_from_rounding_are_never_bought(value):
     for path in (
         select(problem, 40),
         select(problem, 40, "scoring"),
-        averages(estimates, 40),
-        copies(single, 40),
+        averages(problem, estimates, 40, 2),
+        copies(problem, single, 40),
     ):
         assert path.final_repeats[2] == 0
