@@ -101,7 +101,7 @@ def test_budgets_hold_and_refinement_only_improves(problem, budget, algorithm, c
 )
 def test_a_plan_brings_every_object_to_its_repeats_and_no_further(counts, repeats):
     names, held = ("a", "b", "c"), np.array(counts)
-    plan = acquisition_plan(held, repeats, np.array([1.0, 2.0, 0.5]), names)
+    plan = acquisition_plan(held, repeats, np.array([1.0, 2.0, 0.5]), names, np.arange(len(held)))
     for row, attribute, more in zip(plan["object"], plan["attribute"], plan["more"], strict=True):
         assert more > 0
         held[row, names.index(attribute)] += more

@@ -414,7 +414,8 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         lacking = np.isnan(given) & (held_out.n_repeated == 0)
         given = np.where(lacking, self.estimates_.v[support], given)
         estimates = held_out.estimates(given, model.names)
-        return estimates, holdout_loss(estimates, model.weights, model.intercept, model.repeats)
+        loss = holdout_loss(estimates, model.weights, model.intercept, model.repeats)
+        return estimates, float(loss)
 
     @as_job
     def acquisition_plan(self, X: Any, ids: Any = None) -> pd.DataFrame:
@@ -442,7 +443,8 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
             ids = np.concatenate([own for _, own in found])
         elif ids is None and hasattr(X, "index") and source.kind == "frame":
             ids = X.index
-        if ids is not None and len(ids) != len(counts):
+        ids = np.arange(len(counts)) if ids is None else ids
+        if len(ids) != len(counts):
             raise DataError(f"There are {len(counts)} objects but {len(ids)} ids.")
         model, costs = self._model, self.problem_.costs[self.repeats_ > 0]
         plan = acquisition_plan(counts, model.repeats, costs, model.names, ids)

@@ -70,7 +70,7 @@ class Evaluation:
         curves = {
             name: self._points(
                 budgets,
-                path_models(solved.problem.problem, path, path.steps_at_each(budgets)),
+                path_models(solved.problem.problem, path, path.steps_at(budgets)),
                 self._on_folds(number, "projected_loss"),
             )
             for number, (name, path) in enumerate(solved.paths.items())

@@ -98,9 +98,7 @@ class PathModels:
         )
 
 
-def path_models(
-    problem: Problem, path: SelectionPath, steps: Sequence[int] | np.ndarray | None = None
-) -> PathModels:
+def path_models(problem: Problem, path: SelectionPath, steps: np.ndarray) -> PathModels:
     """Projected models after some steps of a path, by one pass of rank-one updates.
 
     Parameters
@@ -108,26 +106,24 @@ def path_models(
     problem : Problem
         Of the training data; the path may be a baseline's.
     path : SelectionPath
-    steps : sequence of int, optional
-        Numbers of steps, ascending, each from 0 (nothing bought) to ``path.n_steps``. All of
-        them by default.
+    steps : ndarray of int, shape (n,)
+        Ascending, each from 0 (nothing bought) to ``path.n_steps``.
 
     Notes
     -----
     Between two of the `steps` an attribute's judgments are bought at once. With s the number of
     attributes on the path and n that of `steps`, time O(min(n_steps, n·s)·s²), memory O(n·d).
     """
-    rows = np.arange(path.n_steps + 1) if steps is None else np.asarray(steps, dtype=np.int64)
     used = np.unique(path.attributes)
-    weights = np.zeros((rows.size, problem.n_attributes))
-    repeats = np.zeros((rows.size, problem.n_attributes), dtype=np.int64)
-    objective = np.zeros(rows.size)
-    for row, state in enumerate(_follow(problem, path, used, rows)):
+    weights = np.zeros((steps.size, problem.n_attributes))
+    repeats = np.zeros((steps.size, problem.n_attributes), dtype=np.int64)
+    objective = np.zeros(steps.size)
+    for row, state in enumerate(_follow(problem, path, used, steps)):
         weights[row, used] = state.weights
         repeats[row, used] = state.repeats
         objective[row] = state.objective
     intercepts = problem.label_mean - weights @ problem.means
-    return PathModels(repeats, weights, intercepts, objective, np.append(0.0, path.spent)[rows])
+    return PathModels(repeats, weights, intercepts, objective, np.append(0.0, path.spent)[steps])
 
 
 def path_objective(problem: Problem, path: SelectionPath, steps: np.ndarray) -> np.ndarray:
@@ -193,18 +189,8 @@ def refit_statistics(
     repeats: ArrayLike,
     weight: np.ndarray | None = None,
 ) -> RefitStatistics:
-    """Statistics of the averages of the first r[a] judgments of some objects.
-
-    Parameters
-    ----------
-    judgments : sequence of Ragged, length d
-        Judgments of each attribute.
-    label : ndarray of shape (n,)
-    repeats : array_like of int, shape (d,)
-    weight : ndarray of shape (n,), optional
-        Sample weights.
-    """
-    r = check_repeats(repeats, len(judgments))
+    """Summarise the averages of the first r[a] judgments of each attribute of some objects."""
+    r = np.asarray(repeats)
     support = np.flatnonzero(r > 0)
     complete = np.ones(label.size, dtype=bool)
     for a in support.tolist():
@@ -246,17 +232,9 @@ def refit(
     ------
     DataError
         No object holds enough judgments of every selected attribute.
-    SpecError
-        The statistics are of another number of attributes.
     """
-    r = check_repeats(repeats, len(names))
+    r, comoments = np.asarray(repeats), statistics.comoments
     support = np.flatnonzero(r > 0)
-    comoments = statistics.comoments
-    if comoments.n_columns != support.size + 1:
-        raise SpecError(
-            f"The statistics are of {comoments.n_columns - 1} attributes, the repeat vector "
-            f"selects {support.size}."
-        )
     if comoments.n_samples == 0:
         raise DataError(
             f"None of the {statistics.n_dropped} objects holds as many judgments of every "
@@ -274,10 +252,7 @@ def refit(
 
 
 def plain_loss(model: LinearModel, averages: RefitStatistics) -> float | None:
-    """Mean squared error over the objects that hold r[a] judgments of every selected attribute.
-
-    None if no object holds enough.
-    """
+    """Mean squared error over the objects that hold enough judgments; None if none does."""
     comoments = averages.comoments
     if comoments.n_samples == 0:
         return None
@@ -288,21 +263,16 @@ def plain_loss(model: LinearModel, averages: RefitStatistics) -> float | None:
 
 
 def predict(model: LinearModel, judgments: Sequence[Ragged]) -> np.ndarray:
-    """Predict labels from the judgments of each attribute, of which the first r[a] are averaged.
+    """Predict labels, shape (n,), from the first r[a] judgments of each attribute (at least one).
 
-    Returns an array of shape (n,); the training mean stands in for an attribute without judgments.
+    The training mean stands in for an attribute without judgments.
 
     Raises
     ------
     DataError
-        The number of attributes is not that of the model, or a judgment is infinite.
+        A judgment is infinite.
     """
-    if len(judgments) != len(model.names):
-        raise DataError(
-            f"The model is on {len(model.names)} attributes; judgments of {len(judgments)} were "
-            "given."
-        )
-    values = np.full(judgments[0].n_rows if judgments else 0, model.intercept)
+    values = np.full(judgments[0].n_rows, model.intercept)
     for a in np.flatnonzero(model.repeats > 0).tolist():
         column = judgments[a].first(int(model.repeats[a])).means()
         if np.isinf(column).any():
@@ -366,18 +336,7 @@ class JudgmentPredictor:
 def make_predictor(
     run: FinishedRun, dataset: ParquetDataset, budget: float | None
 ) -> JudgmentPredictor:
-    """Find a model's attributes in a dataset, which needs no label.
-
-    An attribute may come in another form than in training. With a smaller budget than the run's
-    the model is that of the beginning of the path.
-
-    Raises
-    ------
-    DataError
-        If the dataset has no judgments of an attribute that the model uses.
-    SpecError
-        If the model has no smaller ones in it.
-    """
+    """Find a model's attributes in a dataset; see :class:`distfms.methods.contract.Method`."""
     model = LinearModel(
         names=tuple(run.model["attributes"]),
         intercept=float(run.model["intercept"]),
@@ -449,15 +408,7 @@ class TrainedColumns:
 
     @classmethod
     def of(cls, layout: JudgmentLayout, available: Iterable[str]) -> TrainedColumns:
-        """Describe training data.
-
-        Parameters
-        ----------
-        layout : JudgmentLayout
-            Of the attributes in question.
-        available : iterable of str
-            All columns of the data.
-        """
+        """Describe the columns of some attributes, of all that are available."""
         read, names = set(layout.columns), set(layout.names)
         named = (column for column in available if _attribute_of(column, names) is not None)
         return cls(
@@ -478,26 +429,11 @@ class TrainedColumns:
         return cls(content.get("columns", {}), frozenset(content.get("columns_left", ())))
 
     def find(self, names: Sequence[str], available: Iterable[str]) -> list[str]:
-        """Find the columns to read in other data.
+        """Find the columns of some attributes in other data, in the order of the data.
 
-        Parameters
-        ----------
-        names : sequence of str
-            Attributes.
-        available : iterable of str
-            Columns of the data.
-
-        Returns
-        -------
-        list of str
-            In the order of the data. Columns that training left out are left out here too. An
-            attribute may come in another form than in training, and with more or fewer numbered
-            columns; where both forms are there, that of training counts.
-
-        Raises
-        ------
-        DataError
-            If an attribute has no column.
+        Columns that training left out are left out here too. An attribute may come in another
+        form than in training, and with more or fewer numbered columns; where both forms are there,
+        that of training counts.
         """
         wanted = set(names)
         found: dict[str, list[str]] = {name: [] for name in names}

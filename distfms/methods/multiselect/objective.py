@@ -73,16 +73,12 @@ class Problem:
         Which Σ the Full objective works with.
 
         - ``nearest``: the nearest positive semi-definite matrix to the estimate ("MakePSD" of
-          the paper), each attribute in units of the standard deviation of one judgment of it, so
-          that nothing depends on the units of the data. Needs all of Σ̂ in one place and O(d³)
-          operations.
-        - ``none``: the estimate as it is, for numbers of attributes where that is too much. Taking
-          the noise u off the diagonal may leave it indefinite, the more the fewer objects there
-          are. A judgment that would make the covariance of the selected averages singular or
-          indefinite then gains nothing and is never bought, so that every selection has a
-          positive definite one; but candidates close to that look better than they are, and the
-          projected loss may be too small, even negative. A ridge and held-out losses help. With
-          an estimate that is positive definite both choices are the same.
+          the paper), each attribute in units of the standard deviation of one judgment of it.
+          Needs all of Σ̂ in one place and O(d³) operations.
+        - ``none``: the estimate as it is. With few objects it may be indefinite. A judgment that
+          would make the covariance of the selected averages singular or indefinite then gains
+          nothing and is never bought; but candidates close to that look better than they are,
+          and the projected loss may be too small, even negative.
     """
 
     names: tuple[str, ...]
@@ -139,11 +135,11 @@ class Problem:
         SpecError
             A cost is not a positive number, or the ridge is not a non-negative number.
         DataError
-            A statistic is not finite, an internal variance is negative, or shapes disagree.
+            A statistic is not finite, or an internal variance is negative.
         """
         b_, v_ = np.asarray(b, dtype=float), np.asarray(v, dtype=float)
         external_ = np.asarray(external, dtype=float)
-        names_ = default_names(b_.size, names)
+        names_ = tuple(map(str, range(b_.size))) if names is None else tuple(names)
         means_ = np.zeros(b_.size) if means is None else np.asarray(means, dtype=float)
         _check_statistics(names_, b_, v_, external_, means_)
         # Rows are read for columns everywhere, so that it has to be symmetric to the bit.
@@ -231,11 +227,6 @@ class Problem:
         return cls(names, **{name: a if a.ndim else a.item() for name, a in own.items()})
 
 
-def default_names(n_attributes: int, names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of the attributes, their numbers where there are none."""
-    return tuple(map(str, range(n_attributes))) if names is None else tuple(names)
-
-
 def _make_psd(problem: Problem) -> np.ndarray:
     """Nearest PSD matrix in units of single judgments; exact zeros for constant attributes."""
     result = np.zeros_like(problem.external)
@@ -257,13 +248,6 @@ def _check_statistics(
     external: np.ndarray,
     means: np.ndarray,
 ) -> None:
-    d = len(names)
-    shapes = (b.shape, v.shape, means.shape, external.shape)
-    if shapes != ((d,), (d,), (d,), (d, d)):
-        raise DataError(
-            f"For {d} attributes b, v and means need {d} numbers each and the external covariance "
-            f"{d} × {d}; found shapes {', '.join(map(str, shapes))}."
-        )
     finite = np.isfinite(b) & np.isfinite(v) & np.isfinite(external).all(axis=1)
     bad = np.flatnonzero(~finite | (v < 0) | ~np.isfinite(means))
     if bad.size:
@@ -274,24 +258,10 @@ def _check_statistics(
 
 
 def resolve_costs(costs: Costs, names: Sequence[str]) -> np.ndarray:
-    """Return the cost of one judgment of every attribute.
+    """Return the cost of one judgment of every attribute, shape (d,).
 
-    Parameters
-    ----------
-    costs : float, sequence of length d, or mapping
-        One cost for all; one per attribute; or name → cost. A key may be a glob (``"bp_*"``); an
-        exact name goes first, then the first glob that matches, then ``default`` (1 if absent).
-    names : sequence of str, length d
-
-    Returns
-    -------
-    ndarray of shape (d,)
-
-    Raises
-    ------
-    SpecError
-        A cost is not a positive finite number, names an unknown attribute, or the number of
-        costs is not d.
+    One cost for all; one per attribute; or name → cost. A key may be a glob (``"bp_*"``); an exact
+    name goes first, then the first glob that matches, then ``default`` (1 if absent).
     """
     if isinstance(costs, Mapping):
         values = _named_costs(costs, names)
@@ -350,18 +320,7 @@ def covariance_of_averages(
 
 
 def full_weights(problem: Problem, repeats: ArrayLike) -> np.ndarray:
-    """Weights w = M_r⁺ b of the predictor with the least projected loss.
-
-    Parameters
-    ----------
-    problem : Problem
-    repeats : array_like of int, shape (d,)
-
-    Returns
-    -------
-    ndarray of shape (d,)
-        Zero where nothing is judged.
-    """
+    """Weights w = M_r⁺ b of the predictor with the least projected loss, 0 where not judged."""
     r = check_repeats(repeats, problem.n_attributes)
     support = np.flatnonzero((r > 0) & problem.candidates)
     weights = np.zeros(problem.n_attributes)
@@ -402,10 +361,10 @@ def projected_loss(problem: Problem, repeats: ArrayLike) -> float:
 def holdout_loss(
     estimates: JudgmentEstimates,
     weights: ArrayLike,
-    intercept: float,
+    intercepts: ArrayLike,
     repeats: ArrayLike,
-) -> float:
-    """Estimate of a predictor's squared loss at any repeats, from held-out objects.
+) -> np.ndarray:
+    """Estimate of predictors' squared losses at any repeats, from held-out objects.
 
     The held-out objects need not have `repeats` judgments: with their own S, u, v
 
@@ -420,14 +379,14 @@ def holdout_loss(
     ----------
     estimates : JudgmentEstimates
         Of the held-out objects; its external covariance must not be made positive semi-definite.
-    weights : array_like of shape (d,)
-    intercept : float
-        Of the predictor ``intercept + weights @ averages``.
-    repeats : array_like of int, shape (d,)
+    weights : array_like of shape (d,), or (n_models, d)
+    intercepts : array_like of shape (), or (n_models,)
+        Of the predictors ``intercept + weights @ averages``.
+    repeats : array_like of int, of the shape of `weights`
 
     Returns
     -------
-    float
+    ndarray of shape (), or (n_models,)
         In squared units of the label. Unbiased for a predictor that was fixed without the
         held-out objects, whatever their numbers of judgments, as long as every object has some
         judgment of every attribute in use; where some lack, b and S are means over the objects
@@ -438,31 +397,21 @@ def holdout_loss(
     ------
     SpecError
         An attribute has a weight but no repeats.
-    """
-    w = np.asarray(weights, dtype=float)
-    r = check_repeats(repeats, w.size)
-    return float(holdout_losses(estimates, w[None, :], np.array([intercept]), r[None, :])[0])
 
-
-def holdout_losses(
-    estimates: JudgmentEstimates,
-    weights: np.ndarray,
-    intercepts: np.ndarray,
-    repeats: np.ndarray,
-) -> np.ndarray:
-    """Compute :func:`holdout_loss` of several predictors at once, one a row.
-
+    Notes
+    -----
     Cost O(n_models · s²) with s the number of attributes that any of the models uses.
     """
+    weights, repeats = np.asarray(weights, dtype=float), np.asarray(repeats)
     if ((repeats <= 0) & (weights != 0)).any():
         raise SpecError("A predictor has a weight for an attribute that is judged 0 times.")
-    used = np.flatnonzero((weights != 0).any(axis=0))
-    w = weights[:, used]
-    internal = np.where(w != 0, estimates.v[used] / np.maximum(repeats[:, used], 1), 0.0)
-    offset = estimates.label_mean - intercepts - w @ estimates.means[used]
-    external = np.einsum("ij,ij->i", w @ estimates.external[np.ix_(used, used)], w)
+    used = np.flatnonzero(np.atleast_2d(weights != 0).any(axis=0))
+    w = weights[..., used]
+    internal = np.where(w != 0, estimates.v[used] / np.maximum(repeats[..., used], 1), 0.0)
+    offset = estimates.label_mean - np.asarray(intercepts) - w @ estimates.means[used]
+    external = np.einsum("...j,...j->...", w @ estimates.external[np.ix_(used, used)], w)
     explained = 2.0 * (w @ estimates.b[used])
-    noise = np.sum(internal * w**2, axis=1)
+    noise = np.sum(internal * w**2, axis=-1)
     return estimates.label_variance - explained + external + noise + offset**2
 
 
@@ -500,16 +449,14 @@ class SelectionPath:
     counts : ndarray of int, shape (n_steps,)
         Judgments bought in each step: 1, but for baselines that buy several at once.
     objective : ndarray of shape (n_steps,)
-        What the algorithm maximises, after each step. Comparable among paths of one algorithm
-        only.
+        What the algorithm maximises, after each step.
     label_variance : float
         Loss of the empty selection.
     refined : ndarray of int, shape (d,), or None
         What is bought in the end, where exchanges have improved on the end of the path.
     n_candidates : int
-        Candidates evaluated: gains of attributes computed and compared. Every step compares all
-        attributes that are not constant, and so does the look that ends the search; for criterion
-        ``"best"`` those of both searches. 0 for a path that no search has made.
+        Gains of attributes computed and compared, also by the look that ends the search; for
+        criterion ``"best"`` in both searches.
     """
 
     algorithm: str
@@ -591,13 +538,11 @@ class SelectionPath:
         held = np.bincount(attributes, weights=counts, minlength=len(self.names))
         return held.astype(np.int64)
 
-    def steps_at(self, budget: float) -> int:
-        """Count the steps that a smaller budget pays for."""
-        return int(self.steps_at_each(np.array([budget]))[0])
-
-    def steps_at_each(self, budgets: np.ndarray) -> np.ndarray:
-        """Count the steps that each of some budgets pays for, int of shape (n,)."""
-        return np.searchsorted(self.spent, budgets * (1.0 + BUDGET_TOLERANCE), side="right")
+    def steps_at(self, budgets: ArrayLike) -> np.ndarray:
+        """Count the steps that each of some budgets pays for, int of their shape."""
+        return np.searchsorted(
+            self.spent, np.asarray(budgets) * (1.0 + BUDGET_TOLERANCE), side="right"
+        )
 
     def repeats_at(self, budget: float) -> np.ndarray:
         """Repeat vector for a smaller budget: the steps it pays for, taken in order.
@@ -616,24 +561,11 @@ class SelectionPath:
         -------
         ndarray of int, shape (d,)
         """
-        return self.repeats_after(self.steps_at(budget))
+        return self.repeats_after(int(self.steps_at(budget)))
 
 
 def check_budget(budget: float, problem: Problem) -> None:
-    """Check that a budget is a number that buys at least one judgment.
-
-    Parameters
-    ----------
-    budget : float
-    problem : Problem
-
-    Raises
-    ------
-    SpecError
-        It is not a positive finite number.
-    DataError
-        It is below the cheapest attribute.
-    """
+    """Raise unless a budget is a number that buys at least one judgment."""
     if not (np.isfinite(budget) and budget > 0):
         raise SpecError(f"The budget is {budget}; it must be a positive finite number.")
     eligible = np.flatnonzero(problem.candidates)

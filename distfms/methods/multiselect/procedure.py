@@ -25,7 +25,7 @@ from distfms.methods.multiselect.objective import (
     Problem,
     Psd,
     SelectionPath,
-    holdout_losses,
+    holdout_loss,
     projected_loss,
 )
 from distfms.methods.statistics_job import Procedure
@@ -230,7 +230,7 @@ class SelectionProcedure(Procedure):
         known = np.isnan(v) & (statistics.n_repeated == 0)
         v = np.where(known, training.estimates.v[judged], v)
         names = [training.problem.names[a] for a in judged.tolist()]
-        losses = holdout_losses(
+        losses = holdout_loss(
             statistics.estimates(v, names),
             models.weights[:, judged],
             models.intercepts,
@@ -243,7 +243,7 @@ class SelectionProcedure(Procedure):
         self, training: Training, path: SelectionPath, held_out: Members, budgets: np.ndarray
     ) -> Answer:
         """Return the losses along a path, and of what is bought in the end."""
-        models = path_models(training.problem, path, path.steps_at_each(budgets))
+        models = path_models(training.problem, path, path.steps_at(budgets))
         return {
             "projected_loss": self.losses(training, models, held_out),
             "selected": self.losses(training, self.final(training, path), held_out),

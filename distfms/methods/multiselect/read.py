@@ -15,10 +15,8 @@ from distfms.data.roles import Roles
 from distfms.data.write import write_table
 from distfms.engine.storage import Location, absolute, files_below
 from distfms.engine.storage_errors import writing
-from distfms.errors import SpecError
 from distfms.methods.contract import Context, PartialReader
 from distfms.methods.multiselect.model import RefitStatistics, refit_statistics
-from distfms.methods.multiselect.objective import check_repeats
 from distfms.methods.rows import FoldedSource
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
@@ -28,14 +26,7 @@ from distfms.stats.ragged import Ragged
 
 @dataclass(frozen=True)
 class JudgmentSource(FoldedSource):
-    """Judgment data with all that is needed to read a partition of it.
-
-    Attributes
-    ----------
-    layout : JudgmentLayout
-        Which columns hold which attribute's judgments.
-    roles : Roles
-    """
+    """Judgment data with all that is needed to read a partition of it."""
 
     layout: JudgmentLayout
     roles: Roles
@@ -80,14 +71,7 @@ def _no_rows(block: JudgmentBatch) -> tuple[tuple[Ragged, ...], Any, Any]:
 
 @dataclass(frozen=True)
 class JudgmentReader(PartialReader):
-    """Reads the judgment statistics, and those of single copies where a baseline wants them.
-
-    Attributes
-    ----------
-    source : JudgmentSource
-    n_copies : int
-        Judgments per attribute that the Copies baseline works with, 0 for none.
-    """
+    """Reads the judgment statistics, and those of `n_copies` copies where a baseline wants them."""
 
     source: JudgmentSource
     n_copies: int = 0
@@ -111,7 +95,7 @@ class JudgmentReader(PartialReader):
     def _summarise(
         self, judgments: tuple[Ragged, ...], label: np.ndarray, weight: np.ndarray | None
     ) -> Any:
-        """Give one statistic for each of `part_types`."""
+        """Return one statistic for each of `part_types`."""
         statistics: tuple[Any, ...] = (JudgmentStatistics.from_block(judgments, label, weight),)
         if self.n_copies:
             copies = CopiesStatistics.from_block(judgments, label, self.n_copies, weight)
@@ -163,15 +147,7 @@ class JudgmentSlabReader(PartialReader):
 
 @dataclass(frozen=True)
 class AveragesReader(PartialReader):
-    """Reads the statistics of averages of the first r judgments, of the selected attributes.
-
-    Attributes
-    ----------
-    source : JudgmentSource
-        With the layout of the selected attributes only.
-    repeats : tuple of int
-        Judgments to average of each of them.
-    """
+    """Reads the statistics of averages of the first r judgments, of the selected attributes."""
 
     source: JudgmentSource
     repeats: tuple[int, ...]
@@ -204,7 +180,7 @@ def acquisition_plan(
     repeats: ArrayLike,
     costs: ArrayLike,
     names: Sequence[str],
-    objects: ArrayLike | None = None,
+    objects: ArrayLike,
 ) -> dict[str, np.ndarray]:
     """List how many more judgments of each object to collect.
 
@@ -217,35 +193,20 @@ def acquisition_plan(
     costs : array_like of shape (d,)
         Cost of one judgment.
     names : sequence of str, length d
-    objects : array_like of shape (n,), optional
-        Identifiers; default: 0 … n−1.
+    objects : array_like of shape (n,)
+        Identifiers.
 
     Returns
     -------
     dict of str to ndarray of shape (n_rows,)
-        Columns ``object, attribute, have, want, more, cost``: one row for each object and
-        attribute that lacks some, by object, then by attribute; ``more`` is max(0, r[a] − k_i[a])
-        and ``cost`` that of these judgments.
-
-    Raises
-    ------
-    SpecError
-        Lengths disagree.
+        One row for each object and attribute that lacks some, by object, then by attribute;
+        ``more`` is max(0, r[a] − k_i[a]) and ``cost`` that of these judgments.
     """
-    have = np.asarray(counts, dtype=np.int64)
-    want = check_repeats(repeats, len(names))
-    if have.ndim != 2 or have.shape[1] != len(names):
-        raise SpecError(f"counts has shape {have.shape}; it needs {len(names)} columns.")
-    identifiers = np.arange(have.shape[0]) if objects is None else np.asarray(objects)
-    if identifiers.shape != (have.shape[0],):
-        raise SpecError(f"There are {have.shape[0]} objects but {identifiers.size} identifiers.")
-    support = np.flatnonzero(want > 0)
-    lacking = want[support] - have[:, support]
-    rows, columns = np.nonzero(lacking > 0)
-    attributes = support[columns]
-    more = lacking[rows, columns]
+    have, want = np.asarray(counts, dtype=np.int64), np.asarray(repeats, dtype=np.int64)
+    rows, attributes = np.nonzero(have < want)
+    more = (want - have)[rows, attributes]
     return {
-        "object": identifiers[rows],
+        "object": np.asarray(objects)[rows],
         "attribute": np.asarray(names, dtype=np.str_)[attributes],
         "have": have[rows, attributes],
         "want": want[attributes],
@@ -256,18 +217,7 @@ def acquisition_plan(
 
 @dataclass(frozen=True)
 class WritePlan:
-    """Picklable function that writes the plan of one partition's training objects.
-
-    Attributes
-    ----------
-    source : JudgmentSource
-        With the layout of the selected attributes only.
-    repeats : tuple of int
-    costs : tuple of float
-        Of one judgment of each of them.
-    folder : Path or RemotePath
-        Of the run.
-    """
+    """Picklable function that writes the plan of one partition's training objects."""
 
     source: JudgmentSource
     repeats: tuple[int, ...]

@@ -104,6 +104,6 @@ def test_single_attribute_spends_everything_on_one():
 
 def test_models_along_a_baselines_path_are_the_projected_models_of_its_repeats():
     problem, estimates = learned(*random_judgments(3)[:2])
-    models = path_models(problem, averages(problem, estimates, 6, 2))
+    models = path_models(problem, averages(problem, estimates, 6, 2), np.arange(4))
     assert models.repeats[2].sum() == 4
     assert models.objective[2] == pytest.approx(full_objective(problem, models.repeats[2]))
