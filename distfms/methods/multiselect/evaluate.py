@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.special
-from numpy.typing import ArrayLike
 
-from distfms.errors import DataError, SpecError
+from distfms.errors import SpecError
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.cross_validation import Members
 from distfms.methods.multiselect.baselines import scoring_optimum
@@ -31,26 +29,13 @@ from distfms.methods.multiselect.objective import (
 from distfms.methods.multiselect.procedure import SelectionProcedure
 from distfms.methods.statistics_job import Solved
 from distfms.stats.base import Folded
-from distfms.stats.fold_means import FoldMeans, over_folds
+from distfms.stats.fold_means import FoldMeans, delete_m_jackknife, over_folds, student_t
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """All that the evaluation of a selection rests on.
-
-    Attributes
-    ----------
-    solved : Solved
-    validated : FoldAnswers or None
-        By rule, the losses on the folds.
-    averages : Folded of RefitStatistics, or None
-        For the model's repeats, if they were read.
-    model : LinearModel
-        Of all attributes.
-    confidence : float
-        Level of the intervals.
-    """
+    """All that the evaluation of a selection rests on; averages only if they were read."""
 
     solved: Solved
     validated: FoldAnswers | None
@@ -118,7 +103,7 @@ class Evaluation:
             **dict.fromkeys(("validation_loss", "lower", "upper")),
         }
         if validated is not None:
-            mean, half = validated.mean, half_width(validated, self.confidence)
+            mean, half = validated.mean, validated.half_width(self.confidence)
             columns |= {"validation_loss": mean, "lower": mean - half, "upper": mean + half}
         return [
             {name: None if c is None else float(c[i]) for name, c in columns.items()}
@@ -158,10 +143,10 @@ class Evaluation:
         ]
 
     def _interval(self) -> dict[str, float] | None:
-        """Delete-one-fold jackknife of the projected loss at the selected repeats.
+        """Jackknife of the projected loss of ``selection.json``, of the best weights.
 
-        The estimate is that of ``selection.json``: of the best weights for these repeats, with
-        the ridge's penalty and the covariance made positive semi-definite.
+        An interval of the loss of repeats that were chosen to make this very loss small reflects
+        the sampling of objects and judgments, not the choice.
         """
         found = self.validated
         if found is None or len(found.folds) < self.solved.statistics["judgments"].n_folds:
@@ -170,120 +155,10 @@ class Evaluation:
         if np.isnan(without).any():
             return None
         loss = projected_loss(self.solved.problem.problem, self.model.repeats)
-        interval = delete_m_jackknife(loss, without, found.weight, self.confidence)
-        return {
-            "level": self.confidence,
-            **{end: float(getattr(interval, end)) for end in ("estimate", "lower", "upper")},
-        }
-
-
-# --- intervals ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Interval:
-    """Estimate with a jackknife confidence interval; arrays have the statistic's shape.
-
-    Attributes
-    ----------
-    estimate : ndarray
-        Statistic of all folds together; the interval is centred on it.
-    standard_error : ndarray
-    lower, upper : ndarray
-        Ends of the interval, by Student's t with n_folds − 1 degrees of freedom.
-    bias : ndarray
-        Jackknife estimate of the bias of `estimate`; not taken off.
-    level : float
-        Nominal coverage, in (0, 1).
-    n_folds : int
-    """
-
-    estimate: np.ndarray
-    standard_error: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-    bias: np.ndarray
-    level: float
-    n_folds: int
-
-
-def delete_m_jackknife(
-    everything: ArrayLike,
-    without: ArrayLike,
-    weights: ArrayLike,
-    level: float = 0.95,
-) -> Interval:
-    """Delete-one-fold jackknife of any function of the statistics.
-
-    Parameters
-    ----------
-    everything : array_like of any shape
-        Statistic θ̂ of all folds together.
-    without : array_like of shape (n_folds, …)
-        θ̂_(−j): the statistic of all but fold j.
-    weights : array_like of shape (n_folds,)
-        Sum of the weights m_j of each fold's objects, positive; folds may differ in size.
-    level : float, default=0.95
-
-    Returns
-    -------
-    Interval
-
-    Raises
-    ------
-    DataError
-        There are fewer than 2 folds, or one without objects.
-    SpecError
-        The level is not in (0, 1).
-
-    Notes
-    -----
-    With fold weights m_j of n in all, h_j = n/m_j and pseudo-values
-    θ̃_j = h_j θ̂ − (h_j − 1) θ̂_(−j), the variance is (1/g) Σ_j (θ̃_j − θ_J)² / (h_j − 1),
-    θ_J = g θ̂ − Σ_j (1 − m_j/n) θ̂_(−j) (equation 8 of [1]_).
-
-    An interval of the loss of repeats that were chosen to make this very loss small reflects the
-    sampling of objects and judgments, not the choice.
-
-    References
-    ----------
-    .. [1] F. Busing, E. Meijer and R. van der Leeden, "Delete-m Jackknife for Unequal m",
-       Statistics and Computing 9, 1999.
-    """
-    if not 0 < level < 1:
-        raise SpecError(f"The confidence level is {level}; it must lie between 0 and 1.")
-    estimate, parts = np.asarray(everything, dtype=float), np.asarray(without, dtype=float)
-    m = np.asarray(weights, dtype=float)
-    g = m.size
-    if g < 2 or not (m > 0).all():
-        raise DataError(
-            f"A jackknife needs at least 2 folds, all with objects; there are {g}, "
-            f"{int((m > 0).sum())} of them with objects."
-        )
-    share = (m / m.sum()).reshape(-1, *([1] * estimate.ndim))
-    h = 1.0 / share
-    centre = g * estimate - np.sum((1.0 - share) * parts, axis=0)
-    pseudo = h * estimate - (h - 1.0) * parts
-    standard_error = np.sqrt(np.mean((pseudo - centre) ** 2 / (h - 1.0), axis=0))
-    half = scipy.special.stdtrit(g - 1, 0.5 + level / 2) * standard_error
-    return Interval(
-        estimate=estimate,
-        standard_error=standard_error,
-        lower=estimate - half,
-        upper=estimate + half,
-        bias=estimate - centre,
-        level=level,
-        n_folds=g,
-    )
-
-
-def half_width(found: FoldMeans, level: float) -> np.ndarray:
-    """Half width of a confidence interval of means of folds, by Student's t.
-
-    NaN where fewer than two folds have a number.
-    """
-    quantile = scipy.special.stdtrit(np.maximum(found.n_known - 1, 1), 0.5 + level / 2)
-    return quantile * found.standard_error
+        error = float(delete_m_jackknife(loss, without, found.weight))
+        half = float(student_t(self.confidence, without.size - 1)) * error
+        ends = {"estimate": loss, "lower": loss - half, "upper": loss + half}
+        return {"level": self.confidence, **ends}
 
 
 # --- entries of selection.json ------------------------------------------------------------------
@@ -295,10 +170,9 @@ def named_repeats(names: Sequence[str], repeats: np.ndarray) -> dict[str, int]:
 
 
 def scoring_yardstick(problem: Problem, algorithm: str, budget: float) -> dict[str, Any] | None:
-    """Exact optimum of the Scoring objective, where the greedy pass may miss it.
+    """Exact optimum of the Scoring objective where the greedy pass may miss it: costs differ.
 
-    None unless the algorithm is Scoring and costs differ (with equal ones the greedy pass is
-    optimal), or where the costs have no common unit of a workable size.
+    None also where the costs have no common unit of a workable size.
     """
     if algorithm != "scoring" or (problem.costs == problem.costs[0]).all():
         return None
@@ -316,27 +190,20 @@ def scoring_yardstick(problem: Problem, algorithm: str, budget: float) -> dict[s
 def path_entries(problem: Problem, path: SelectionPath) -> list[dict[str, Any]]:
     """Entries of ``selection.json`` for a path: one for each run of steps with one attribute.
 
-    The projected loss is that of the best weights after the run, whatever the algorithm
-    maximises: Scoring's own objective takes no account of correlations.
+    The projected loss is that of the best weights, whatever the algorithm maximises.
     """
-    if not path.n_steps:
-        return []
-    last = np.append(np.flatnonzero(np.diff(path.attributes)), path.n_steps - 1)
+    last = np.flatnonzero(np.diff(path.attributes, append=-1))
     counts = np.diff(np.cumsum(path.counts)[last], prepend=0)
-    columns: Mapping[str, np.ndarray] = {
+    bought = path.attributes[last]
+    columns = {
         "repeats": path.repeats[last],
         "count": counts,
-        "cost": path.costs[path.attributes[last]] * counts,
+        "cost": path.costs[bought] * counts,
         "spent": path.spent[last],
         "objective": path.objective[last],
         "projected_loss": problem.label_variance - path_objective(problem, path, last + 1),
     }
-    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-    names = [path.names[a] for a in path.attributes[last].tolist()]
-    return [
-        {"attribute": name, **dict(zip(columns, row, strict=True))}
-        for name, row in zip(names, rows, strict=True)
-    ]
+    return entries({"attribute": np.array(path.names, dtype=object)[bought], **columns})
 
 
 def attribute_entries(
@@ -354,6 +221,11 @@ def attribute_entries(
         "n_missing": estimates.n_missing,
         "mean_judgments": estimates.mean_judgments,
     }
+    return entries(columns)
+
+
+def entries(columns: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """Return the rows of a table as JSON has them."""
     rows = zip(*(column.tolist() for column in columns.values()), strict=True)
     return [dict(zip(columns, row, strict=True)) for row in rows]
 

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from distfms.errors import DataError, SpecError
-from distfms.methods.multiselect.evaluate import delete_m_jackknife, half_width
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.model import LinearModel
 from distfms.methods.multiselect.objective import (
@@ -15,7 +13,7 @@ from distfms.methods.multiselect.objective import (
     holdout_loss,
 )
 from distfms.stats.base import merge_tree
-from distfms.stats.fold_means import over_folds
+from distfms.stats.fold_means import delete_m_jackknife, over_folds, student_t
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
 from tests.reference import multiselect as literal
@@ -32,11 +30,11 @@ def folds_of(judgments, label, sizes) -> list[JudgmentStatistics]:
     return [statistics(judgments[a:b], label[a:b]) for a, b in pairwise(edges)]
 
 
-def jackknife(folds, statistic, level=0.95):
-    """Leave out one fold at a time."""
+def jackknife(folds, statistic):
+    """Statistic of all folds and its standard error, from leaving out one fold at a time."""
     everything = statistic(merge_tree(folds))
     without = [statistic(merge_tree([*folds[:j], *folds[j + 1 :]])) for j in range(len(folds))]
-    return delete_m_jackknife(everything, without, [f.means.weight for f in folds], level)
+    return everything, delete_m_jackknife(everything, without, [f.means.weight for f in folds])
 
 
 def test_estimates_of_the_statistics_are_the_papers():
@@ -68,43 +66,20 @@ def test_integer_sample_weights_equal_repetition_throughout():
 def test_jackknife_of_a_mean_is_the_textbook_formula(sizes):
     judgments, label, _ = random_judgments(2, m=40)
     folds = folds_of(judgments, label, sizes)
-    interval = jackknife(folds, lambda s: s.means.mean[-1], level=0.9)
+    estimate, error = jackknife(folds, lambda s: s.means.mean[-1])
     groups = np.split(label, np.cumsum(sizes)[:-1])
     h = 40 / np.array(sizes)
     squares = (np.array([g.mean() for g in groups]) - label.mean()) ** 2
-    standard_error = np.sqrt(np.mean(squares / (h - 1)))
-    assert interval.estimate == pytest.approx(label.mean())
-    assert interval.standard_error == pytest.approx(standard_error)
-    assert interval.bias == pytest.approx(0.0, abs=1e-9)
-    half = scipy.stats.t.ppf(0.95, 3) * standard_error
-    assert interval.upper - interval.estimate == pytest.approx(half)
-    assert interval.estimate - interval.lower == pytest.approx(half)
-
-
-def test_jackknife_estimates_the_bias_of_the_population_variance():
-    """The variance with denominator n is too small by variance/n; exact for shards of 1."""
-    judgments, label, _ = random_judgments(3, m=12)
-    folds = folds_of(judgments, label, [1] * 12)
-    interval = jackknife(folds, lambda s: s.means.covariance(pairwise=True)[-1, -1])
-    assert interval.estimate - interval.bias == pytest.approx(np.var(label, ddof=1))
-
-
-def test_jackknife_needs_two_folds_and_a_level():
-    with pytest.raises(DataError, match="at least 2 folds, all with objects; there are 2, 1 of"):
-        delete_m_jackknife(1.0, [1.0, 1.0], [10.0, 0.0])
-    with pytest.raises(DataError, match="there are 1, 1 of"):
-        delete_m_jackknife(1.0, [1.0], [10.0])
-    with pytest.raises(SpecError, match="level"):
-        delete_m_jackknife(1.0, [0.9, 1.1], [5.0, 5.0], level=1.0)
+    assert estimate == pytest.approx(label.mean())
+    assert error == pytest.approx(np.sqrt(np.mean(squares / (h - 1))))
 
 
 def test_jackknife_of_an_array_is_that_of_its_numbers():
     judgments, label, _ = random_judgments(5, m=80)
     folds = folds_of(judgments, label, [20, 25, 15, 20])
-    together = jackknife(folds, lambda s: s.means.mean)
-    alone = [jackknife(folds, lambda s, a=a: s.means.mean[a]) for a in range(6)]
-    for end in ("lower", "upper", "bias"):
-        np.testing.assert_array_equal(getattr(together, end), [getattr(i, end) for i in alone])
+    _, together = jackknife(folds, lambda s: s.means.mean)
+    alone = [jackknife(folds, lambda s, a=a: s.means.mean[a])[1] for a in range(6)]
+    np.testing.assert_array_equal(together, alone)
 
 
 def test_interval_of_the_held_out_loss_covers_the_loss():
@@ -119,19 +94,18 @@ def test_interval_of_the_held_out_loss_covers_the_loss():
         label = truth @ [1.3, -1.0] + 0.5 * rng.standard_normal(80)
         noise = np.sqrt(internal)[:, None] * rng.standard_normal((80, 2, 2))
         folds = folds_of(truth[:, :, None] + noise, label, [8] * 10)
-        interval = jackknife(
+        estimate, error = jackknife(
             folds,
             lambda s: holdout_loss(s.estimates(), model.weights, model.intercept, model.repeats),
-            level=0.9,
         )
-        covered += bool(interval.lower <= expected <= interval.upper)
+        covered += bool(abs(estimate - expected) <= student_t(0.9, 9) * error)
     assert abs(covered - 135) <= 4 * np.sqrt(150 * 0.9 * 0.1)
 
 
 def test_interval_of_the_mean_of_folds():
     losses = np.array([[3.0, 4.0, 8.0], [1.0, np.nan, 2.0], [5.0, np.nan, np.nan]])
     weights = np.array([10.0, 20.0, 30.0])
-    half = half_width(over_folds(losses, weights), 0.9)
+    half = over_folds(losses, weights).half_width(0.9)
     share, mean = weights / 60, (30 + 80 + 240) / 60
     error = np.sqrt(3 / 2 * np.sum(share**2 * (losses[0] - mean) ** 2))
     assert half[0] == pytest.approx(scipy.stats.t.ppf(0.95, 2) * error)
