@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from distfms.errors import DistfmsError
+from distfms.runs.entry import complain, run_spec, say
 
 app = typer.Typer(
     name="distfms",
@@ -46,7 +48,7 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         from distfms import __version__
 
-        _say(f"distfms {__version__}")
+        say(f"distfms {__version__}")
         raise typer.Exit
 
 
@@ -61,14 +63,6 @@ def _common(
     """Decide what is worth measuring, in which order and how often."""
     global _debug
     _debug = debug
-
-
-def _say(line: str) -> None:
-    Console(highlight=False, soft_wrap=True).print(line, markup=False)
-
-
-def _complain(line: str) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(line, markup=False)
 
 
 def _storage(assignments: list[str] | None) -> dict[str, Any]:
@@ -86,14 +80,14 @@ def check(spec: Spec, set_: Sets = None) -> None:
     from distfms.runs.driver import prepare
     from distfms.runs.job_spec import load_spec
 
-    prepared = prepare(load_spec(spec, set_ or ()), _say)
+    prepared = prepare(load_spec(spec, set_ or ()), say)
     for label, text in prepared.describe().items():
-        _say(f"{label}: {text}")
+        say(f"{label}: {text}")
     projection = prepared.projection()
     for line in projection.lines(prepared.root / prepared.spec.name):
-        _say(line)
+        say(line)
     projection.require()
-    _say("The spec is in order.")
+    say("The spec is in order.")
 
 
 @app.command()
@@ -112,11 +106,9 @@ def run(
     set_: Sets = None,
 ) -> None:
     """Run a job; the same command resumes a run that was stopped."""
-    from distfms.runs.entry import run_spec
-
     sets = [f"engine.kind={engine}"] if engine else []
     sets += [f'engine.address="{address}"'] if address else []
-    run_spec(str(spec), [*sets, *(set_ or ())], log, _say, _complain, out=out)
+    run_spec(str(spec), [*sets, *(set_ or ())], log, say, complain, out=out)
 
 
 @app.command()
@@ -138,7 +130,7 @@ def predict(
 
     require_lasting(out)
     options = _storage(storage)
-    _say(predict_file(run, data, out, budget=budget, storage_options=options))
+    say(predict_file(run, data, out, budget=budget, storage_options=options))
 
 
 @app.command()
@@ -146,7 +138,7 @@ def report(run: Run, storage: Storage = None) -> None:
     """Draw a run's report again from its files."""
     from distfms.runs.finished import redraw
 
-    _say(f"Report: {redraw(run, _storage(storage))}")
+    say(f"Report: {redraw(run, _storage(storage))}")
 
 
 @app.command()
@@ -159,7 +151,7 @@ def options(
     from distfms.runs.options_table import options_lines
 
     for line in options_lines(section, width=min(Console().width, 100)):
-        _say(line)
+        say(line)
 
 
 @app.command()
@@ -187,15 +179,10 @@ def submit(
 
     loaded = load_spec(spec, set_ or ())
     url = ray_head.dashboard_url(address)
-    client = ray_head.connect(url, insecure=insecure, say=_say)
-    id = submit(client, url, loaded, local=ray_head.is_loopback(url), say=_say)
+    client = ray_head.connect(url, insecure=insecure, say=say)
+    id = submit(client, url, loaded, local=ray_head.is_loopback(url), say=say)
     if wait:
-        follow(client, url, id, _write, _say)
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+        follow(client, url, id, partial(print, end="", flush=True), say)
 
 
 # --- data ---------------------------------------------------------------------------------------
@@ -243,7 +230,7 @@ def data_judgments(
         seed=seed,
         overwrite=overwrite,
     ):
-        _say(line)
+        say(line)
 
 
 @data_app.command("make")
@@ -260,7 +247,7 @@ def data_make(
     from distfms.data.synthetic import make
     from distfms.spec import set_dotted
 
-    _say(str(make(name, out, rows=rows, seed=seed, **set_dotted({}, parameter or []))))
+    say(str(make(name, out, rows=rows, seed=seed, **set_dotted({}, parameter or []))))
 
 
 @data_app.command("list")
@@ -283,7 +270,7 @@ def data_show(path: Annotated[str, typer.Argument(help="Folder, file, glob or UR
     from distfms.engine.memory import counted
 
     dataset = open_dataset(path)
-    _say(
+    say(
         f"{counted(dataset.n_rows, 'row')}, {counted(len(dataset.files), 'file')}, "
         f"{counted(len(dataset.partitions), 'partition')}, {dataset.n_bytes:,} bytes decoded, "
         f"fingerprint {dataset.fingerprint[:16]}"
@@ -310,7 +297,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except DistfmsError as error:
         if _debug:
             raise
-        _complain(f"Error: {error}")
+        complain(f"Error: {error}")
         sys.exit(error.exit_code)
     sys.exit(0)
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -417,15 +417,19 @@ def _explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
     return f"In the job spec, `{dotted}` is {problem['input']!r}: {message}."
 
 
-def _fields_at(model: Any, location: Sequence[str]) -> Sequence[str]:
+def _fields_at(model: type[BaseModel], location: Sequence[str]) -> Sequence[str]:
+    """Return the keys of the section that a location within a section leads to."""
     for part in location:
-        fields = getattr(model, "model_fields", {})
-        if part not in fields:
-            continue
-        candidates = [fields[part].annotation, *getattr(fields[part].annotation, "__args__", ())]
-        models = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
-        model = models[0] if models else None
-    return list(getattr(model, "model_fields", {}))
+        annotation = model.model_fields[part].annotation
+        inner = [
+            one
+            for one in (annotation, *get_args(annotation))
+            if isinstance(one, type) and issubclass(one, BaseModel)
+        ]
+        if not inner:
+            return []
+        model = inner[0]
+    return list(model.model_fields)
 
 
 def expand_variables(path: str) -> str:

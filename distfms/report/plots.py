@@ -302,9 +302,9 @@ def _draw_line(axes: Axes, line: Line, place: int, log_x: bool) -> Any:
         zorder=3 if line.bold else 2.5,
     )
     if line.lower is not None and line.upper is not None:
-        band = {"color": colour, "alpha": 0.16, "linewidth": 0}
-        step = "post" if line.step else None
-        axes.fill_between(x, _values(line.lower), _values(line.upper), step=step, **band)
+        low, high = _values(line.lower), _values(line.upper)
+        step: Any = "post" if line.step else None
+        axes.fill_between(x, low, high, step=step, color=colour, alpha=0.16, linewidth=0)
     for at, value in line.marks:
         axes.plot([at], [value], "o", ms=10, mfc="none", mec=colour, mew=2, zorder=4)
     return handle

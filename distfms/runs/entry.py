@@ -54,9 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sets = [*_engine(given.engine, given.address), *given.sets]
     greeting = f"distfms {__version__}, Python {platform.python_version()}"
     try:
-        run_spec(given.spec, sets, given.log, _say, _complain, greeting=greeting)
+        run_spec(given.spec, sets, given.log, say, complain, greeting=greeting)
     except DistfmsError as error:
-        _complain(f"Error: {error}")
+        complain(f"Error: {error}")
         return error.exit_code
     return 0
 
@@ -120,11 +120,13 @@ def run_spec(
     tell(f"Report: {result.folder / 'report.html'}")
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """Print a line at once."""
     print(line, flush=True)
 
 
-def _complain(line: str) -> None:
+def complain(line: str) -> None:
+    """Print a line on standard error."""
     print(line, file=sys.stderr, flush=True)
 
 

@@ -70,10 +70,9 @@ class _Throttle:
         self._clock = clock
         self._last_s: dict[str, float] = {}
 
-    def due(self, kind: str, *, in_any_case: bool = False, first: bool = True) -> bool:
+    def due(self, kind: str, *, in_any_case: bool = False) -> bool:
         now_s = self._clock()
-        last_s = self._last_s.setdefault(kind, -math.inf if first else now_s)
-        if in_any_case or now_s - last_s >= self._interval_s:
+        if in_any_case or now_s - self._last_s.get(kind, -math.inf) >= self._interval_s:
             self._last_s[kind] = now_s
             return True
         return False
@@ -107,6 +106,7 @@ class TextLog:
     ) -> None:
         self._stream = stream or sys.stderr
         self._throttle = _Throttle(interval_s, clock)
+        self._throttle.due("unit")  # the first line comes after a while
         self._bar: Any = _bar(self._stream) if self._stream.isatty() else None
 
     def __call__(self, event: Event) -> None:
@@ -133,7 +133,7 @@ class TextLog:
         if self._bar is not None:
             (task,) = self._bar.task_ids
             self._bar.update(task, completed=event["done"], total=event["total"], counts=text)
-        elif self._throttle.due("unit", in_any_case=_ends_pass(event), first=False):
+        elif self._throttle.due("unit", in_any_case=_ends_pass(event)):
             self._tell(text)
 
 
@@ -158,8 +158,7 @@ class JsonLog:
 
     Every line has the same keys: ``time`` (UTC, RFC 3339, milliseconds), ``level``, ``event`` (its
     kind), ``run`` (name of the run folder, null before there is one), ``stage`` (null
-    outside of stages) and ``fields`` (the event's own). Used as a context manager it also tells of
-    an interrupt, and of an error that nobody has told of.
+    outside of stages) and ``fields`` (the event's own).
 
     Parameters
     ----------
@@ -199,18 +198,11 @@ class JsonLog:
         """Take a line for people."""
         self._write("message", {"text": line.strip()})
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def end(self, error: BaseException) -> None:
+        """Tell of an interrupt, or of an error that no event has told of."""
         if isinstance(error, KeyboardInterrupt):
             self({"event": "interrupted"})
-        elif error is not None and not self._told_failure:
+        elif not self._told_failure:
             self(_failure(error))
 
     def _write(self, kind: str, fields: Event) -> None:
@@ -242,23 +234,25 @@ def open_log(kind: str, say: Say, stream: TextIO | None = None) -> Iterator[tupl
 
     Yields
     ------
-    say : callable
-        Takes lines for people; may be used afterwards.
-    display : Display
-        Takes events.
+    say, display : callable
+        Take lines for people, also afterwards, and events.
 
     Raises
     ------
     SpecError
-        There is no such kind.
+        If there is no such kind.
     """
     if kind not in ("text", "json"):
         raise SpecError(
             f"`--log` (or the variable {LOG_VARIABLE}) is {kind!r}; use one of text, json."
         )
     if kind == "json":
-        with JsonLog(stream or sys.stdout) as log:
+        log = JsonLog(stream or sys.stdout)
+        try:
             yield log.say, log
+        except BaseException as error:
+            log.end(error)
+            raise
         return
     shown = TextLog()
     try:

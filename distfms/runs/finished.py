@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from distfms.engine.remote import RemotePath
@@ -13,11 +14,7 @@ from distfms.engine.storage_errors import reading
 from distfms.errors import SpecError
 from distfms.methods import METHODS, load_method
 from distfms.methods.contract import FinishedRun, Method
-from distfms.runs.folder import (
-    RunFolder,
-    parse_json,
-    write_atomic,
-)
+from distfms.runs.folder import RunFolder, parse_json, write_atomic
 from distfms.runs.manifest import Manifest, read_manifest
 from distfms.runs.storage_options import expanded
 from distfms.stats.base import from_bytes
@@ -82,22 +79,14 @@ def _whole_files(path: Location, manifest: Manifest) -> dict[str, bytes]:
                 f"The run {path} is unfinished: {name} is missing. Run the job's command again to "
                 "resume it."
             )
-        payloads[name] = _read(path / name)
-        if hashlib.sha256(payloads[name]).hexdigest() != written[name]:
+        with reading(path / name), suppress(FileNotFoundError):
+            payloads[name] = (path / name).read_bytes()
+        if hashlib.sha256(payloads.get(name, b"")).hexdigest() != written[name]:
             raise SpecError(
                 f"{path / name} is not what the run wrote (its sha256 differs). Run the job's "
                 f"command again with --out {path} to repeat that stage."
             )
     return payloads
-
-
-def _read(path: Location) -> bytes:
-    """Content of a file; nothing where there is none, which is no content of any of them."""
-    with reading(path):
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            return b""
 
 
 def headline(run: Run) -> str:
@@ -107,19 +96,7 @@ def headline(run: Run) -> str:
 
 
 def redraw(run: Run, storage_options: Mapping[str, Any] | None = None) -> Location:
-    """Draw a run's report again.
-
-    Parameters
-    ----------
-    run : path or URL
-        The run's folder.
-    storage_options : mapping, optional
-        Passed to fsspec, for a URL.
-
-    Returns
-    -------
-    Path or RemotePath
-        Of the report.
+    """Draw a run's report again and return its place.
 
     Raises
     ------

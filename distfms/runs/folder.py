@@ -263,10 +263,6 @@ class RunFolder:
 
     # --- stages ---
 
-    def finished(self, stage: str) -> bool:
-        """Whether a stage is done and all its files are still what it wrote."""
-        return self.finished_of([stage]) == [stage]
-
     def finished_of(self, stages: Sequence[str]) -> list[str]:
         """Return those of some stages that are done and whose files are what they wrote."""
         entries = {entry.name: entry.files for entry in self.manifest().stages}
@@ -282,15 +278,7 @@ class RunFolder:
     ) -> None:
         """Write a stage's files, then enter it in the manifest.
 
-        Parameters
-        ----------
-        stage : str
-        files : mapping of str to content
-            ``None`` for a file or folder that is there already.
-        seconds : float
-            How long the stage took.
-        counts : mapping of str to int
-            Partitions read, taken from the cache, and bytes read.
+        Content ``None`` stands for a file or folder that is there already.
 
         Raises
         ------

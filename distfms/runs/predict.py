@@ -111,24 +111,17 @@ def _refuse_place(out: Location, data: str, dataset: ParquetDataset) -> None:
     with reading(out):
         if out.is_dir():
             raise SpecError(f"--out {out} is a folder. Name a Parquet file to write.")
+    files = {file.path for file in dataset.files}
     if isinstance(out, RemotePath):
-        _refuse_object(out, data, dataset)
-        return
-    target = out.resolve()
-    if any(Path(file.path).resolve() == target for file in dataset.files):
-        raise SpecError(f"--out {out} is a file of the data to predict. Name another file.")
-    if Path(data).is_dir() and Path(data).resolve() in target.parents:
-        raise SpecError(
-            f"--out {out} lies in the data folder {data} and would become part of the data. "
-            "Name a file elsewhere."
-        )
-
-
-def _refuse_object(out: RemotePath, data: str, dataset: ParquetDataset) -> None:
-    # By URL, as another storage may have a file of the same path.
-    folder = str(locate(data)) if is_url(data) else ""
-    inside = folder and str(out).startswith(f"{folder}/")
-    if str(out) == folder or (inside and out.inside in {file.path for file in dataset.files}):
+        # By URL, as another storage may have a file of the same path.
+        folder = str(locate(data)) if is_url(data) else ""
+        inside = bool(folder) and str(out).startswith(f"{folder}/")
+        read = str(out) == folder or (inside and out.inside in files)
+    else:
+        target = out.resolve()
+        inside = Path(data).is_dir() and Path(data).resolve() in target.parents
+        read = any(Path(file).resolve() == target for file in files)
+    if read:
         raise SpecError(f"--out {out} is a file of the data to predict. Name another file.")
     if inside:
         raise SpecError(

@@ -206,7 +206,7 @@ def test_bad_values(refusal, change, words):
         (["run", "job.yaml", "--out", "memory://lab/run"], "exists only in the memory"),
         (["check", "job.yaml", "--set", "output=MEMORY://lab"], "exists only in the memory"),
         (["predict", "none", "none.parquet", "--out", "memory://lab/p"], "exists only in the"),
-        (["predict", "empty", "none.parquet", "--out", "p.parquet"], "no run folder"),
+        (["predict", "empty", "none.parquet", "--out", "p.parquet"], "not a run folder"),
         (["run", "job.yaml", "--set", "data.path=empty"], "empty"),
         (["run", "job.yaml", "--set", "data.path=cut.parquet"], "cut.parquet"),
         (["run", "job.yaml", "--set", "data.path=mixed"], "loud.*part-1.parquet|part-1.*loud"),

@@ -35,7 +35,7 @@ def parsed(stream):
 
 
 def test_a_line_every_few_seconds_and_the_last_one():
-    stream, now = io.StringIO(), iter([0.0, 1.0, 4.9, 5.0, 6.0, 11.0])
+    stream, now = io.StringIO(), iter([0.0, 0.0, 1.0, 4.9, 5.0, 6.0, 11.0])
     log = TextLog(stream, interval_s=5.0, clock=lambda: next(now))
     for done in (1, 2, 3, 4, 5):
         log(unit(done, cached=done // 3))
@@ -65,8 +65,8 @@ def test_what_went_wrong_is_said_at_once(stream):
 
 def test_every_line_has_the_same_keys():
     stream = io.StringIO()
-    with JsonLog(stream) as log:
-        log.say("  Reads 5 rows\n")
+    with open_log("json", print, stream) as (say, log):
+        say("  Reads 5 rows\n")
         log({"event": "begin", "run": "r1", "attempt": 1})
         log({"event": "stage", "stage": "select"})
         log({"event": "retry", "key": "u", "n_retries": 2})
@@ -100,13 +100,12 @@ def test_frequent_events_now_and_then_and_the_last():
 
 def test_an_error_is_told_once():
     stream = io.StringIO()
-    with pytest.raises(DataError), JsonLog(stream):
+    with pytest.raises(DataError), open_log("json", print, stream):
         raise DataError("no such column")
-    log = JsonLog(stream)
-    log({"event": "failed", "error": "told"})
-    with pytest.raises(DataError), log:
-        raise DataError("told")
-    with pytest.raises(KeyboardInterrupt), JsonLog(stream):
+    with open_log("json", print, stream) as (_, log):
+        log({"event": "failed", "error": "told"})
+        log.end(DataError("told"))
+    with pytest.raises(KeyboardInterrupt), open_log("json", print, stream):
         raise KeyboardInterrupt
     assert [(line["level"], line["event"], line["fields"]) for line in parsed(stream)] == [
         ("error", "failed", {"error": "no such column"}),
