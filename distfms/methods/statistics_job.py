@@ -253,8 +253,12 @@ class StatisticsJob(Job):
         return ()
 
     def search(self, context: Context, procedure: Any, problem: Any) -> Sequence[Any]:
-        """Return the paths of all rules, in their order."""
-        return context.map(partial(procedure.search, problem), procedure.rules)
+        """Return the paths of all rules, in their order, found in the driver's process.
+
+        What a problem holds is sent nowhere: copies of its matrices are laid out differently in
+        memory, which changes last bits.
+        """
+        return [procedure.search(problem, rule) for rule in procedure.rules]
 
     def on_folds(self, context: Context, solved: Solved) -> Any:
         """Return the procedure that the cross-validation evaluates."""
