@@ -15,14 +15,7 @@ _N_STYLES = 8
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A rule's curve: numbers by name at points along ``x``.
-
-    Attributes
-    ----------
-    name : str
-    x : list of float
-    points : sequence of mapping
-    """
+    """A rule's curve: numbers by name at points along ``x``."""
 
     name: str
     x: list[float]

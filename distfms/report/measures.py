@@ -15,17 +15,9 @@ from distfms.stats.fold_means import over_folds
 def measure_tables(metrics: Mapping[str, Any], caption: str) -> list[Table]:
     """Put the measures of training, folds and held-out rows side by side.
 
-    Parameters
-    ----------
-    metrics : mapping
-        With ``train``, ``test`` (each ``{name: value}`` or null) and ``folds`` (a list of such,
-        each with its ``weight``).
-    caption : str
-
-    Returns
-    -------
-    list of Table
-        One table without the columns that would be empty, or none if there is no measure.
+    ``metrics`` has ``train``, ``test`` (each ``{name: value}`` or null) and ``folds`` (a list of
+    such, each with its ``weight``). Columns that would be empty are left out; no measure makes no
+    table.
     """
     train, test, folds = metrics["train"], metrics["test"] or {}, metrics["folds"]
     weights = [fold["weight"] for fold in folds]

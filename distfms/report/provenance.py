@@ -17,23 +17,7 @@ _ACCOUNTS = {"objects": "Objects", "judgments": "Judgments", "dropped": "Left ou
 def build_page(
     headline: str, sections: Sequence[Section], manifest: Mapping[str, Any], subtitle: str
 ) -> Page:
-    """Put a method's sections and the common ones on a page.
-
-    Parameters
-    ----------
-    headline : str
-        The answer in one sentence.
-    sections : sequence of Section
-        Of the method; one without blocks is left out.
-    manifest : mapping
-        Content of ``manifest.json``.
-    subtitle : str
-        The method in words.
-
-    Returns
-    -------
-    Page
-    """
+    """Put a method's sections, but those without blocks, and the common ones on a page."""
     when = manifest["created"].replace("T", " ").removesuffix("Z")
     return Page(
         manifest["spec_name"],

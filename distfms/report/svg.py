@@ -77,21 +77,9 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def to_svg(figure: Figure, title: str, tips: Mapping[str, str] | None = None) -> str:
-    """Write a figure as one SVG element.
+    """Return a figure that was drawn inside :func:`drawing` as one SVG element.
 
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-        Drawn inside :func:`drawing`.
-    title : str
-        What a reader who cannot see the chart is told.
-    tips : mapping of str to str, optional
-        Tooltips by the gid of the artist.
-
-    Returns
-    -------
-    str
-        Begins with ``<svg``; the same for the same figure.
+    ``title`` is read to those who cannot see the chart; ``tips`` are tooltips by the artist's gid.
     """
     buffer = io.StringIO()
     empty = {"Date": None, "Creator": None, "Format": None, "Type": None}

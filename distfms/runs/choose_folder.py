@@ -16,14 +16,7 @@ def choose_folder(
 ) -> Location:
     """Return the named folder, that of an unfinished run of the same identity, or a new one.
 
-    Parameters
-    ----------
-    named : Path or RemotePath, optional
-    base : Path or RemotePath
-        Folder of all runs of the job.
-    identity : str
-    say : callable
-        Told of damaged runs that are passed over.
+    ``base`` is the folder of all runs of the job; ``say`` is told of damaged runs that are skipped.
 
     Raises
     ------

@@ -37,22 +37,8 @@ R = TypeVar("R")
 class RunContext:
     """What the stages of one run use; see :class:`distfms.methods.contract.Context`.
 
-    Parameters
-    ----------
-    seed : int
-    inputs : Inputs
-    run : RunFolder
-    executor : Executor
-    retry : RetryPolicy
-    cache : Path, RemotePath or None
-        Folder of partial statistics.
-    record : Recorder
-        Told the engine's events, and what the user should know.
-    value_bytes : int
-        What the statistics of a partition take, at most.
-    counts : dict
-        Partitions read and taken from the cache, bytes read, candidates evaluated, since it was
-        last emptied.
+    ``cache`` is the folder of partial statistics, ``value_bytes`` what the statistics of a
+    partition take at most; ``counts`` are emptied when a stage starts.
     """
 
     seed: int

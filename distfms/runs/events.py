@@ -86,17 +86,7 @@ def _ends_pass(event: Event) -> bool:
 
 
 class TextLog:
-    """Shows progress to people: a bar on a terminal, a line every few seconds elsewhere.
-
-    Parameters
-    ----------
-    stream : file, optional
-        Default: standard error.
-    interval_s : float
-        Least seconds between plain lines.
-    clock : callable
-        Replaces ``time.monotonic`` in tests.
-    """
+    """Shows progress to people: a bar on a terminal, a line every few seconds elsewhere."""
 
     def __init__(
         self,
@@ -158,15 +148,8 @@ class JsonLog:
 
     Every line has the same keys: ``time`` (UTC, RFC 3339, milliseconds), ``level``, ``event`` (its
     kind), ``run`` (name of the run folder, null before there is one), ``stage`` (null
-    outside of stages) and ``fields`` (the event's own).
-
-    Parameters
-    ----------
-    stream : file
-    interval_s : float
-        Least seconds between two events of the same frequent kind.
-    clock : callable
-        Replaces ``time.monotonic`` in tests.
+    outside of stages) and ``fields`` (the event's own). Frequent events are written every
+    ``interval_s`` seconds.
     """
 
     #: Events stand for the lines that people would read, which need not be said as well.
@@ -294,14 +277,7 @@ class Recorder:
     def begin(self, line: str, *, ray_address: str | None, **fields: Any) -> None:
         """Record that a driver has taken the run, and count from now on.
 
-        Parameters
-        ----------
-        line : str
-            What to say.
-        ray_address : str or None
-            See `Metrics`.
-        **fields
-            Of the event; they hold the labels of the metrics.
+        ``fields`` of the event hold the labels of the metrics; see `Metrics` for ``ray_address``.
         """
         self.show({"event": "begin", **fields})
         self._say_unless_told(line)

@@ -46,15 +46,7 @@ class Opened:
 
 
 def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Opened:
-    """Open the data of a job.
-
-    Parameters
-    ----------
-    spec : JobSpec
-    root : Path or RemotePath
-        Place of all runs, where converted judgments are kept, too.
-    say : callable
-        Told, in one line, of work that takes a while.
+    """Open the data of a job; converted judgments are kept below ``root``, the place of all runs.
 
     Raises
     ------
@@ -173,21 +165,9 @@ def _convert_there(
 
 
 def convert_judgments(source: str, out: Path, **options: Any) -> list[str]:
-    """Convert judgments in long form, for the command line.
+    """Convert judgments in long form, for the command line, and return what was done in words.
 
-    Parameters
-    ----------
-    source : str
-        Parquet or CSV.
-    out : Path
-        Folder to write.
-    **options
-        Of :func:`distfms.data.convert.convert_long_judgments`.
-
-    Returns
-    -------
-    list of str
-        What was done, for the user.
+    The options are those of :func:`distfms.data.convert.convert_long_judgments`.
     """
     known = ("error", "keep", "first")
     if options.get("duplicates", "error") not in known:

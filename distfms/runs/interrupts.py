@@ -23,11 +23,6 @@ def orderly_end(tell: Callable[[str], None]) -> Iterator[None]:
     A signal that is ignored, as SIGHUP under nohup, stays ignored. Outside the main thread, where
     signals cannot be received, nothing is changed.
 
-    Parameters
-    ----------
-    tell : callable
-        Told one line.
-
     Raises
     ------
     SystemExit

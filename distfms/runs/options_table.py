@@ -37,18 +37,7 @@ def section_models() -> dict[str, type[Section]]:
 
 
 def options_lines(section: str | None = None, width: int = 100) -> list[str]:
-    """List the keys of a section, or those at the top of a spec and all sections.
-
-    Parameters
-    ----------
-    section : str, optional
-        Dotted name, as ``multiselect`` or ``data.long``.
-    width : int
-        Characters that a line may have.
-
-    Returns
-    -------
-    list of str
+    """List the keys of a section such as ``data.long``, or those at the top and all sections.
 
     Raises
     ------

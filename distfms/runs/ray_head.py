@@ -29,20 +29,12 @@ _PROBE_TIMEOUT_S = 10.0
 def connect(
     address: str, *, insecure: bool = False, say: Callable[[str], None] = lambda line: None
 ) -> Any:
-    """Return Ray's client of the job server of a head.
+    """Return Ray's client of the job server of a head, at an address from `dashboard_url`.
 
-    Parameters
-    ----------
-    address : str
-        From :func:`dashboard_url`.
-    insecure : bool
-        Accept a head on another machine that asks for no token.
-    say : callable
-        Told what the user should know.
-
-    Returns
-    -------
-    ray.job_submission.JobSubmissionClient
+    ``insecure`` accepts a head on another machine that requires no token. The token is looked for
+    where Ray does: ``RAY_AUTH_TOKEN``, the file that ``RAY_AUTH_TOKEN_PATH`` names,
+    ``~/.ray/auth_token``; not at all with ``RAY_AUTH_MODE=disabled``. It goes into the headers of
+    requests and nowhere else.
 
     Raises
     ------
@@ -50,12 +42,6 @@ def connect(
         If a remote head lets everybody in and ``insecure`` is not set.
     EngineError
         If no Ray dashboard answers there, or the token is refused.
-
-    Notes
-    -----
-    The token is looked for where Ray does: ``RAY_AUTH_TOKEN``, the file that
-    ``RAY_AUTH_TOKEN_PATH`` names, ``~/.ray/auth_token``; not at all with
-    ``RAY_AUTH_MODE=disabled``. It goes into the headers of requests and nowhere else.
     """
     here = is_loopback(address)
     if not _asks_for_token(address):

@@ -38,18 +38,7 @@ def _expanded(key: str, value: Any) -> Any:
 def refuse_clear_secrets(options: Mapping[str, Any], urls: Iterable[str], where: str) -> None:
     """Refuse what would hand a secret to whoever reads the cluster's job records.
 
-    Parameters
-    ----------
-    options : mapping
-        Storage options.
-    urls : iterable of str
-        Paths and URLs.
-    where : str
-        The section that holds them.
-
-    Raises
-    ------
-    SpecError
+    ``where`` is the section that holds the options and URLs.
     """
     found = [f"storage_options.{key}" for key, _ in secrets_of(options)]
     found += ["path" for url in urls if hidden_in_urls(url) != url]

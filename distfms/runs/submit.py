@@ -40,24 +40,9 @@ def submit(client: Any, address: str, spec: JobSpec, *, local: bool, say: Say) -
     """Hand a job in, unless the same job is pending or running.
 
     The id, ``distfms-NAME-HASH-ATTEMPT``, is made of the job's name, a hash of its resolved spec
-    and the number of the attempt: submitting the same spec again goes on with what an attempt that
-    ended badly has left in the run folder.
-
-    Parameters
-    ----------
-    client : ray.job_submission.JobSubmissionClient
-    address : str
-        Of the head, for messages.
-    spec : JobSpec
-    local : bool
-        Whether the cluster is on this machine, so that relative paths mean the same there.
-    say : callable
-        Told what the user should know.
-
-    Returns
-    -------
-    str
-        The id of the job handed in, or of the same job that was there already.
+    and the number of the attempt: submitting the same spec again resumes what an attempt that
+    ended badly has left in the run folder. ``local`` says that the cluster is on this machine, so
+    that relative paths mean the same there.
 
     Raises
     ------
