@@ -170,15 +170,13 @@ def make_outline(d: int) -> SequenceOutline:
     scaling = Scaling(
         names, ("y",), tuple(range(d)), (d,), np.arange(d), 0 * one, one, np.zeros(1), np.ones(1)
     )
-    return SequenceOutline(groups, costs, 1e-5, scaling, 1)
+    return SequenceOutline(groups=groups, costs=costs, ridge=1e-5, scaling=scaling)
 
 
 def fr_in_one_process(statistics: Statistics, n_steps: int) -> Callable[[], list[Any]]:
     outline = make_outline(statistics.d)
     gram, target = statistics.rows(0, statistics.d), statistics.b()[:, None]
-    problem = SequenceProblem(
-        gram, target, outline.groups, outline.costs, outline.ridge, outline.scaling
-    )
+    problem = SequenceProblem(gram=gram, target=target, **vars(outline))
 
     def search() -> list[Any]:
         path = sequence(problem, "fr", max_groups=n_steps)

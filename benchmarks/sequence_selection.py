@@ -17,8 +17,13 @@ from collections.abc import Callable
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from distfms.methods.sequence import FeatureGroups, GroupCosts, problem_from_comoments, sequence
-from distfms.methods.sequence.problem import SequenceProblem
+from distfms.methods.sequence.greedy import sequence
+from distfms.methods.sequence.problem import (
+    FeatureGroups,
+    GroupCosts,
+    SequenceProblem,
+    problem_from_comoments,
+)
 from distfms.methods.sequence.procedure import sparse_path
 from distfms.stats.comoments import CoMoments
 

@@ -383,13 +383,7 @@ class GlmPath:
 
 
 def glm_criterion(criterion: str, doubling: bool = False) -> str:
-    """Rule that a generalised linear sequence is found by when another is asked for.
-
-    Raises
-    ------
-    SpecError
-        For rules that have no form beyond squared loss.
-    """
+    """Rule that a generalised linear sequence is found by when another is asked for."""
     if doubling:
         raise SpecError("`doubling` is for the gaussian family only.")
     chosen = "omp" if criterion == "fr" else criterion

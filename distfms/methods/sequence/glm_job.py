@@ -38,39 +38,23 @@ MAX_CLASSES = 1000
 
 @dataclass(frozen=True, eq=False)
 class ClassCounts:
-    """Distinct values of a target; a mergeable statistic.
-
-    Attributes
-    ----------
-    values : ndarray of shape (C,)
-        Ascending; no more than `MAX_CLASSES`, further ones are forgotten.
-    weight : ndarray of shape (C,)
-        Σ w of the rows of each.
-    """
+    """Distinct values of a target; a mergeable statistic."""
 
     values: np.ndarray
     weight: np.ndarray
 
     @classmethod
     def from_rows(cls, target: np.ndarray, weight: np.ndarray | None) -> ClassCounts:
-        """Count the values of rows.
-
-        Parameters
-        ----------
-        target : ndarray of shape (n,)
-        weight : ndarray of shape (n,) or None
-        """
+        """Count the values of rows."""
         values, index = np.unique(target, return_inverse=True)
-        return cls(values, np.bincount(index, weight, len(values)).astype(float))._capped()
+        total = np.bincount(index, weight, len(values)).astype(float)
+        # One more than allowed stays, so that the excess is seen.
+        return cls(values[: MAX_CLASSES + 1], total[: MAX_CLASSES + 1])
 
     def merge(self, other: ClassCounts) -> ClassCounts:
         """Return the counts of the rows of both."""
         together = np.concatenate((self.values, other.values))
         return self.from_rows(together, np.concatenate((self.weight, other.weight)))
-
-    def _capped(self) -> ClassCounts:
-        # One more than allowed stays, so that the excess is seen.
-        return ClassCounts(self.values[: MAX_CLASSES + 1], self.weight[: MAX_CLASSES + 1])
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Content as named arrays."""
@@ -83,20 +67,7 @@ class ClassCounts:
 
 
 def find_classes(counts: Folded[ClassCounts], target: str, family: str) -> np.ndarray:
-    """Classes of a target, ascending.
-
-    Parameters
-    ----------
-    counts : Folded of ClassCounts
-    target : str
-        Its name, for messages.
-    family : {"logistic", "softmax"}
-
-    Raises
-    ------
-    DataError
-        If they are too few or too many, or one has no training row.
-    """
+    """Classes of a target, ascending."""
     train, test = counts.train(), counts.test
     classes = train.values[train.weight > 0]
     if len(classes) > MAX_CLASSES:
@@ -122,13 +93,7 @@ def find_classes(counts: Folded[ClassCounts], target: str, family: str) -> np.nd
 
 @dataclass(frozen=True)
 class ClassReader(PartialReader):
-    """Reads ``classes`` (`ClassCounts` of the only target).
-
-    Attributes
-    ----------
-    source : RowSource
-        With the plan of the target alone.
-    """
+    """Reads ``classes`` (`ClassCounts` of the only target)."""
 
     source: RowSource
 
@@ -156,18 +121,7 @@ class ClassReader(PartialReader):
 
 @dataclass(frozen=True, eq=False)
 class GlmReader:
-    """What passes read and add up; a :class:`~distfms.methods.passes.RowReader`.
-
-    Attributes
-    ----------
-    source : RowSource
-    design : GlmDesign
-    classes : tuple of float or None
-        Values of the only target that count as classes 0, 1, 2, ….
-    judges : bool
-        Add up the losses of several models, of training and of held-out rows, instead of the
-        loss and gradient of one on the training rows.
-    """
+    """What passes read and add up; a :class:`~distfms.methods.passes.RowReader`."""
 
     source: RowSource
     design: GlmDesign
@@ -210,11 +164,6 @@ class GlmReader:
         )
 
 
-def class_labels(target: str, classes: Sequence[float]) -> tuple[str, ...]:
-    """Names of the outputs of a softmax model: ``target=class``."""
-    return tuple(f"{target}={value:g}" for value in classes)
-
-
 CLASSES = "statistics/classes.json"
 
 #: Explained deviance from which classes without a ridge count as separated.
@@ -233,18 +182,6 @@ class GlmSequenceJob(SequenceJob):
     """Feature-group sequencing for logistic, softmax and Poisson models as a job.
 
     Every iteration of every refit is a pass over the training rows.
-
-    Parameters
-    ----------
-    options : SequenceOptions
-        With a `family` other than ``gaussian``.
-    inputs : Inputs
-    seed : int
-
-    Raises
-    ------
-    SpecError, DataError
-        If the options do not fit the family or the columns of the data.
     """
 
     def __init__(self, options: SequenceOptions, inputs: Inputs, seed: int) -> None:
@@ -376,8 +313,7 @@ class GlmSequenceJob(SequenceJob):
 
     def _notes(self, problem: SequenceProblem, path: GlmPath) -> list[str]:
         """Say what a reader of the result should know."""
-        notes = []
-        notes.append("Explained variance means explained deviance throughout.")
+        notes = ["Explained variance means explained deviance throughout."]
         if self.asked_criterion != self.rule.criterion:
             notes.append(
                 f"The criterion {self.asked_criterion} needs squared loss; groups were chosen by "
@@ -413,7 +349,7 @@ class GlmSequenceJob(SequenceJob):
         classes = self._known_classes(context)
         labels = None
         if classes is not None and self.options.family == "softmax":
-            labels = class_labels(self.roles.target[0], classes)
+            labels = tuple(f"{self.roles.target[0]}={value:g}" for value in classes)
         design = self._design(context, solved.problem)
         predictor = glm_predictor(solved.path, solved.problem, design, labels)
         return self.model_files(context, predictor, classes=classes)
@@ -436,9 +372,9 @@ class GlmSequenceJob(SequenceJob):
         found = {part: _measures(sums, part) for part in ("train", "test")}
         curves, start = {}, 0
         for name, path in solved.paths.items():
-            own = slice(start, start + len(path.weights))
-            start = own.stop
-            test = {measure: values[own] for measure, values in found["test"].items()}
+            part = slice(start, start + len(path.weights))
+            start = part.stop
+            test = {measure: values[part] for measure, values in found["test"].items()}
             curves[name] = _curve(solved.problem, path, test)
         last = len(solved.path.weights) - 1
         parts = {
@@ -449,9 +385,8 @@ class GlmSequenceJob(SequenceJob):
             for part, measures in found.items()
         }
         with_oracle = Rule("oracle") in self.baselines
-        own_curve = curves[self.rule.name]
-        compare = compared(curves, own_curve, self.options.alpha, with_oracle)
-        return {**parts, "folds": [], **compare}
+        own = curves[self.rule.name]
+        return {**parts, "folds": [], **compared(curves, own, self.options.alpha, with_oracle)}
 
 
 def _measures(sums: Sums, part: str) -> dict[str, np.ndarray]:

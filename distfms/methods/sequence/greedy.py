@@ -264,7 +264,7 @@ def contenders(score: np.ndarray) -> list[int]:
 
 
 def sequence(
-    problem: SequenceProblem | SequenceOutline,
+    problem: SequenceOutline,
     criterion: str = "fr",
     *,
     cost_aware: bool = True,
@@ -280,7 +280,7 @@ def sequence(
 
     Parameters
     ----------
-    problem : SequenceProblem or SequenceOutline
+    problem : SequenceProblem, or SequenceOutline
         An outline where the slabs have the matrices.
     criterion : {"fr", "omp", "omp-single", "omp-no-whiten", "given", "random"}
         What a step maximises, see `make_criterion`; ``given`` follows `order`, ``random`` a
@@ -324,8 +324,7 @@ def sequence(
     Hu, Grubb, Bagnell, Hebert, "Efficient Feature Group Sequencing for Anytime Linear
     Prediction", Algorithms 1 and 2.
     """
-    outline = problem if isinstance(problem, SequenceOutline) else problem.outline
-    fixed = fixed_order(len(outline.groups), criterion, order, seed)
+    fixed = fixed_order(len(problem.groups), criterion, order, seed)
     if fixed is not None and doubling:
         raise SpecError(f"doubling chooses among groups; criterion {criterion!r} has no choice.")
     if slabs is None:
@@ -335,12 +334,12 @@ def sequence(
     rule = "omp-no-whiten" if fixed is not None else criterion
     pool = OneProcess() if pool is None else pool
     pool.start(partial(GroupState, criterion=rule, rtol=rtol), slabs)
-    trail = Trail(outline)
-    n_steps = len(outline.groups) if fixed is None else len(fixed)
+    trail = Trail(problem)
+    n_steps = len(problem.groups) if fixed is None else len(fixed)
     group, pivot = -1, None
-    smallest = float(np.finfo(np.float64).eps) * outline.label_variance
+    smallest = float(np.finfo(np.float64).eps) * problem.n_targets
     for step in range(n_steps if max_groups is None else min(max_groups, n_steps)):
-        costs = outline.costs.marginal(trail.order)
+        costs = problem.costs.marginal(trail.order)
         cap = Cap(only=fixed[step]) if fixed is not None else trail.cap(costs, doubling)
         answers = pool.step(follow, Turn(group, pivot, cap, cost_aware, smallest))
         offers = [offer for found in answers for offer in found]
@@ -349,7 +348,7 @@ def sequence(
         chosen = next(offer for offer in offers if offer.score >= best * (1.0 - TIE_RTOL))
         group, pivot = chosen.group, chosen.pivot
         trail.add(group, float(costs[group]), pivot)
-    return trail.path(criterion, cost_aware, doubling)
+    return trail.path()
 
 
 def fixed_order(
@@ -434,20 +433,15 @@ class Trail:
         )
         return Cap(only=only)
 
-    def path(self, criterion: str, cost_aware: bool, doubling: bool) -> SequencePath:
+    def path(self) -> SequencePath:
         """Make the result of the search."""
         outline = self.outline
         support, upper, response = assemble_factor(self.pivots, outline.n_targets)
         return SequencePath(
-            criterion=criterion,
-            cost_aware=cost_aware,
-            doubling=doubling,
-            ridge=outline.ridge,
             order=np.array(self.order, dtype=np.intp),
             groups=tuple(outline.groups.names[g] for g in self.order),
             columns=outline.columns_of(self.order),
             cost=np.array(self.cost, dtype=np.float64),
-            spent=np.cumsum(np.array(self.cost, dtype=np.float64)),
             gain=np.array([p.gain for p in self.pivots], dtype=np.float64),
             ranks=np.cumsum([len(p.columns) for p in self.pivots], dtype=np.intp),
             doubling_capable=not self.notes,
@@ -473,14 +467,7 @@ def _notes(outline: SequenceOutline) -> list[str]:
 def assemble_factor(
     pivots: Sequence[Pivot], n_targets: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Whole Cholesky factor from the pivots of all steps.
-
-    Returns
-    -------
-    support : numpy.ndarray of int, shape (r,)
-    upper : numpy.ndarray of shape (r, r)
-    response : numpy.ndarray of shape (r, P)
-    """
+    """Whole Cholesky factor from the pivots of all steps."""
     rank = sum(len(p.columns) for p in pivots)
     upper = np.zeros((rank, rank))
     start = 0

@@ -25,6 +25,7 @@ from distfms.methods.sequence.scores import (
     ScoreReader,
     Scorers,
     compared,
+    share_correct,
     thinned,
     timeliness,
 )
@@ -38,19 +39,7 @@ _NAMES_SAID = 12
 
 
 class SequenceJob(RowJob):
-    """Feature-group sequencing (Hu, Grubb, Bagnell, Hebert) as a job, for squared loss.
-
-    Parameters
-    ----------
-    options : SequenceOptions
-    inputs : Inputs
-    seed : int
-
-    Raises
-    ------
-    SpecError, DataError
-        If the options do not fit the columns of the data.
-    """
+    """Feature-group sequencing (Hu, Grubb, Bagnell, Hebert) as a job, for squared loss."""
 
     name: ClassVar[str] = "sequence"
     nested: ClassVar[str | None] = "max_groups"
@@ -137,7 +126,7 @@ class SequenceJob(RowJob):
         context.count(n_candidates=path.n_candidates)
         return {
             **self.described(path.scaling.dropped),
-            "doubling": path.doubling,
+            "doubling": self.rule.doubling,
             "sequence": _steps(self.plan(context), path),
             "timeliness": timeliness(path.curve_cost, path.curve_value),
             "doubling_capable": path.doubling_capable,
@@ -234,7 +223,7 @@ class SequenceJob(RowJob):
         )
         found = {}
         if threshold is not None:
-            found["accuracy"] = result["accuracy"].test.accuracy
+            found["accuracy"] = share_correct(result["accuracy"].test)
         if ranks:
             found["ndcg@5"] = result["ranking"].test.mean
         scores = {name: np.full(len(models.intercept), np.nan) for name in found}

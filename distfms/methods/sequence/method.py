@@ -24,11 +24,6 @@ class PrefixOf:
     """Picklable function from values by name to the predictions of a prefix.
 
     A missing value counts as the column's training mean: it says nothing, and so it moves nothing.
-
-    Attributes
-    ----------
-    model : AnytimePredictor
-    n_groups : int
     """
 
     model: AnytimePredictor
@@ -44,21 +39,7 @@ class PrefixOf:
 
 
 def make_predictor(run: FinishedRun, dataset: ParquetDataset, budget: float | None) -> RowPredictor:
-    """Find the columns of the longest affordable prefix in a dataset.
-
-    Parameters
-    ----------
-    run : FinishedRun
-    dataset : ParquetDataset
-        Needs no target, and no column of a group that the budget does not pay for.
-    budget : float or None
-        Cost a row; None for the whole sequence.
-
-    Raises
-    ------
-    DataError
-        If a column of the prefix is missing, or is a category where it was a number.
-    """
+    """Find the columns of the longest affordable prefix in a dataset."""
     model = AnytimePredictor.from_arrays(run.weights, run.model)
     n_groups = model.affordable(budget)
     needed = [n for step in run.selection["sequence"][:n_groups] for n in step["columns"]]

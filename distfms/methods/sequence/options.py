@@ -193,13 +193,7 @@ def _cost(name: str, value: object) -> float:
 
 
 def cost_table(rows: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Costs from the rows (group, cost) of a table, for `resolve_costs`.
-
-    Raises
-    ------
-    SpecError
-        If a group is named twice or a cost is not a number of at least 0.
-    """
+    """Costs from the rows (group, cost) of a table, for `resolve_costs`."""
     costs: dict[str, float] = {}
     for group, cost in rows:
         if group in costs:
@@ -209,13 +203,7 @@ def cost_table(rows: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def cost_table_from_csv(lines: Iterable[str]) -> dict[str, float]:
-    """Costs from the lines of a CSV file with the columns ``group`` and ``cost``.
-
-    Raises
-    ------
-    SpecError
-        If a column is missing, a group is named twice, or a cost is not a number of at least 0.
-    """
+    """Costs from the lines of a CSV file with the columns ``group`` and ``cost``."""
     reader = csv.DictReader(lines)
     fields = reader.fieldnames or []
     if "group" not in fields or "cost" not in fields:
@@ -325,24 +313,7 @@ class SequenceOptions(Section):
 
 
 def read_cost_file(path: str) -> dict[str, float]:
-    """Read a table of costs.
-
-    Parameters
-    ----------
-    path : str
-        CSV or Parquet file with the columns ``group`` and ``cost``; ``${NAME}`` stands for an
-        environment variable.
-
-    Returns
-    -------
-    dict of str to float
-
-    Raises
-    ------
-    SpecError
-        If the file cannot be read, lacks a column, names a group twice or holds a cost that is no
-        positive number.
-    """
+    """Read a table of costs."""
     file = Path(expand_variables(path))
     try:
         if file.suffix.lower() in (".parquet", ".pq"):

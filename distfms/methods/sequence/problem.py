@@ -1,10 +1,17 @@
-"""The selection problem on statistics alone: standardised Gram matrix, groups, costs, ridge."""
+"""The selection problem on statistics alone, and the paths that searches find in it.
+
+With standardised columns, C = XᵀX/n + λI and b = XᵀY/n, groups S have the model w = C_S⁻¹ b_S and
+explain F(S) = ½ b_Sᵀ C_S⁻¹ b_S. A path keeps the Cholesky factor C_S = UᵀU and r = U⁻ᵀ b, of which
+corners belong to its prefixes: F is half the running sum of r². On other rows with moments M and
+c their squared error is T − 2 Σ r∘q + rᵀAr, with A = U⁻ᵀ M U⁻¹ and q = U⁻ᵀ c.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -38,20 +45,7 @@ class FeatureGroups:
         return sum(len(columns) for columns in self.columns)
 
     def restrict(self, kept: Sequence[int]) -> tuple[FeatureGroups, tuple[int, ...]]:
-        """Keep a subset of the columns, renumbered; groups left empty disappear.
-
-        Parameters
-        ----------
-        kept : sequence of int
-            Column positions that stay, ascending.
-
-        Returns
-        -------
-        groups : FeatureGroups
-            Positions now count within `kept`.
-        surviving : tuple of int
-            Former indices of the groups that still have a column.
-        """
+        """Keep a subset of the columns, renumbered; groups left empty disappear."""
         position = {column: new for new, column in enumerate(kept)}
         columns = [tuple(position[c] for c in group if c in position) for group in self.columns]
         surviving = tuple(index for index, group in enumerate(columns) if group)
@@ -173,13 +167,7 @@ class Scaling:
         return tuple(name for i, name in enumerate(self.feature_names) if i not in kept)
 
     def restricted(self, features: np.ndarray) -> Scaling:
-        """Scaling of some of the features alone, followed by the targets.
-
-        Parameters
-        ----------
-        features : numpy.ndarray of int, shape (m,)
-            Their positions among the D, ascending; in the result they are 0 … m − 1.
-        """
+        """Scaling of some of the features alone, followed by the targets."""
         n = len(features)
         return replace(
             self,
@@ -192,51 +180,14 @@ class Scaling:
         )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class SequenceOutline:
     """A selection problem without its matrices, which may be too large for one process.
 
     Attributes
     ----------
-    groups, costs, ridge, scaling, dropped_groups, n_samples
-        As in :class:`SequenceProblem`.
-    n_targets : int
-        P.
-    """
-
-    groups: FeatureGroups
-    costs: GroupCosts
-    ridge: float
-    scaling: Scaling
-    n_targets: int
-    dropped_groups: tuple[str, ...] = field(default=())
-    n_samples: int = 0
-
-    @property
-    def label_variance(self) -> float:
-        """YᵀY/n summed over the standardised targets, which is P; F is at most half of it."""
-        return float(self.n_targets)
-
-    def columns_of(self, groups: Iterable[int]) -> tuple[tuple[str, ...], ...]:
-        """Names of the columns of some groups, constant ones left out."""
-        names = [self.scaling.feature_names[i] for i in self.scaling.kept]
-        return tuple(tuple(names[c] for c in self.groups.columns[g]) for g in groups)
-
-
-@dataclass(frozen=True, eq=False)
-class SequenceProblem:
-    """Groups to put in order, on standardised statistics.
-
-    Columns have zero mean and unit variance; C = `gram` + `ridge` I.
-
-    Attributes
-    ----------
-    gram : numpy.ndarray of shape (d, d)
-        XᵀX/n, without the ridge.
-    target : numpy.ndarray of shape (d, P)
-        b = XᵀY/n.
     groups : FeatureGroups
-        Partition of the d columns into J groups.
+        Partition of the d columns that are not constant into J groups.
     costs : GroupCosts
         Costs of the J groups.
     ridge : float
@@ -249,37 +200,46 @@ class SequenceProblem:
         Rows behind the statistics.
     """
 
-    gram: np.ndarray
-    target: np.ndarray
     groups: FeatureGroups
     costs: GroupCosts
     ridge: float
     scaling: Scaling
-    dropped_groups: tuple[str, ...] = field(default=())
+    dropped_groups: tuple[str, ...] = ()
     n_samples: int = 0
 
     @property
     def n_targets(self) -> int:
-        """Number of targets P."""
-        return self.target.shape[1]
+        """Number of targets P; also YᵀY/n summed over them, as they are standardised."""
+        return len(self.scaling.target_names)
+
+    def columns_of(self, groups: Iterable[int]) -> tuple[tuple[str, ...], ...]:
+        """Names of the columns of some groups, constant ones left out."""
+        names = [self.scaling.feature_names[i] for i in self.scaling.kept]
+        return tuple(tuple(names[c] for c in self.groups.columns[g]) for g in groups)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SequenceProblem(SequenceOutline):
+    """Groups to put in order, on standardised statistics.
+
+    Columns have zero mean and unit variance; C = `gram` + `ridge` I.
+
+    Attributes
+    ----------
+    gram : numpy.ndarray of shape (d, d)
+        XᵀX/n, without the ridge.
+    target : numpy.ndarray of shape (d, P)
+        b = XᵀY/n.
+    """
+
+    gram: np.ndarray
+    target: np.ndarray
 
     @property
     def outline(self) -> SequenceOutline:
         """The problem without its matrices."""
-        return SequenceOutline(
-            self.groups,
-            self.costs,
-            self.ridge,
-            self.scaling,
-            self.n_targets,
-            self.dropped_groups,
-            self.n_samples,
-        )
-
-    @property
-    def label_variance(self) -> float:
-        """YᵀY/n summed over the standardised targets, which is P; F is at most half of it."""
-        return float(self.n_targets)
+        own = {member.name: getattr(self, member.name) for member in fields(SequenceOutline)}
+        return SequenceOutline(**own)
 
 
 def problem_from_comoments(
@@ -350,16 +310,8 @@ def problem_from_comoments(
     gram = covariance[np.ix_(kept, kept)] / np.outer(scale, scale)
     np.fill_diagonal(gram, 1.0)
     target = covariance[kept, len(features) :] / np.outer(scale, scaling.target_scale)
-    return SequenceProblem(
-        gram=gram,
-        target=np.ascontiguousarray(target),
-        groups=outline.groups,
-        costs=outline.costs,
-        ridge=outline.ridge,
-        scaling=scaling,
-        dropped_groups=outline.dropped_groups,
-        n_samples=outline.n_samples,
-    )
+    known = {**vars(outline), "scaling": scaling}
+    return SequenceProblem(gram=gram, target=np.ascontiguousarray(target), **known)
 
 
 def outline_from_columns(
@@ -374,25 +326,7 @@ def outline_from_columns(
     ridge: float = 0.0,
     n_samples: int = 0,
 ) -> SequenceOutline:
-    """Find the outline of a problem from what is known of single columns.
-
-    Parameters
-    ----------
-    mean, variance : numpy.ndarray of shape (D + P,)
-        Of the features, then the targets; missing values count as the mean.
-    constant : numpy.ndarray of bool, shape (D + P,)
-    feature_names, target_names, groups, costs, ridge
-        As for :func:`problem_from_comoments`.
-    n_samples : int
-        Rows behind the statistics.
-
-    Raises
-    ------
-    SpecError
-        If the ridge is negative or the groups do not partition the features.
-    DataError
-        If a target is constant, or every feature is.
-    """
+    """Find the outline of a problem from what is known of single columns."""
     n, n_targets = len(feature_names), len(target_names)
     _check(groups, n, ridge)
     require_varying_targets(constant[n:], target_names)
@@ -418,7 +352,6 @@ def outline_from_columns(
             target_mean=mean[n:],
             target_scale=scale[n:],
         ),
-        n_targets=n_targets,
         dropped_groups=tuple(name for index, name in enumerate(groups.names) if index not in known),
         n_samples=n_samples,
     )
@@ -499,20 +432,14 @@ class SequencePath:
 
     Attributes
     ----------
-    criterion : str
-        ``omp``, ``fr``, ``omp-single``, ``omp-no-whiten``, ``given`` or ``random``.
-    cost_aware, doubling : bool
-        How it was found.
-    ridge : float
-        λ of the objective.
     order : numpy.ndarray of int, shape (K,)
         Group indices of the problem.
     groups : tuple of str
         Their names.
     columns : tuple of tuple of str
         Their columns, constant ones left out.
-    cost, spent : numpy.ndarray of shape (K,)
-        Cost of each step, given what shared costs were paid before, and its running sum.
+    cost : numpy.ndarray of shape (K,)
+        Cost of each step, given what shared costs were paid before.
     gain : numpy.ndarray of shape (K,)
         Growth of F = ½ b_Sᵀ C_S⁻¹ b_S.
     ranks : numpy.ndarray of int, shape (K,)
@@ -530,20 +457,14 @@ class SequencePath:
     response : numpy.ndarray of shape (r, P)
         U⁻ᵀ b at `support`.
     n_candidates : int
-        Candidates evaluated: values of groups computed by the steps that chose, each of which
-        values all groups that are not selected yet, those that doubling does not allow included.
-        0 for a given or random order.
+        Values of groups computed by the steps that chose, those included that doubling does not
+        allow; 0 for a given or random order.
     """
 
-    criterion: str
-    cost_aware: bool
-    doubling: bool
-    ridge: float
     order: np.ndarray
     groups: tuple[str, ...]
     columns: tuple[tuple[str, ...], ...]
     cost: np.ndarray
-    spent: np.ndarray
     gain: np.ndarray
     ranks: np.ndarray
     doubling_capable: bool
@@ -556,6 +477,11 @@ class SequencePath:
 
     def __len__(self) -> int:
         return len(self.order)
+
+    @property
+    def spent(self) -> np.ndarray:
+        """Cost of the prefixes 1..K."""
+        return np.cumsum(self.cost)
 
     @property
     def objective(self) -> np.ndarray:
@@ -615,16 +541,6 @@ class SequencePath:
         """Errors of every prefix on rows that only their statistics are known of; exact.
 
         Missing features of those rows count as the training mean, as they did in training.
-
-        Parameters
-        ----------
-        statistics : CoMoments
-            Of the held-out rows, with the columns of the training statistics.
-
-        Raises
-        ------
-        DataError
-            If there are no held-out rows or a target is missing in some.
         """
         scaling, rank = self.scaling, len(self.support)
         if not statistics.weight > 0:
@@ -653,67 +569,35 @@ class SequencePath:
         )
 
     def restricted(self, features: np.ndarray) -> SequencePath:
-        """Write the path as one on data with some of the features only.
-
-        Parameters
-        ----------
-        features : numpy.ndarray of int, shape (m,)
-            Positions among the D features, ascending; all columns of the path's groups.
-
-        Returns
-        -------
-        SequencePath
-            Its `order` still counts among all groups, everything else knows these features only.
-        """
+        """Write the path as one on data with some of the features only."""
         scaling = self.scaling.restricted(features)
         support = np.searchsorted(features[scaling.kept], self.scaling.kept[self.support])
         return replace(self, scaling=scaling, support=support)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Give what is not known from the problem's outline, as named arrays."""
-        arrays = {name: np.asarray(getattr(self, name)) for name in _STORED}
+        """Return what is not known from the problem's outline, as named arrays."""
+        arrays = {name: np.asarray(getattr(self, name)) for name in (*_ARRAYS, *_NUMBERS)}
         return arrays | {"notes": np.array(self.notes, dtype=np.str_)}
 
     @classmethod
     def from_arrays(
         cls, arrays: Mapping[str, np.ndarray], outline: SequenceOutline
     ) -> SequencePath:
-        """Inverse of `to_arrays`.
-
-        Parameters
-        ----------
-        arrays : mapping of str to numpy.ndarray
-        outline : SequenceOutline
-            Of the problem that the path is of.
-        """
-        order, cost = arrays["order"], arrays["cost"]
+        """Inverse of `to_arrays`, for a path of the problem with this outline."""
+        order = arrays["order"]
+        content: dict[str, Any] = {name: arrays[name] for name in _ARRAYS}
+        content |= {name: arrays[name].item() for name in _NUMBERS}
         return cls(
-            criterion=str(arrays["criterion"]),
-            cost_aware=bool(arrays["cost_aware"]),
-            doubling=bool(arrays["doubling"]),
-            ridge=outline.ridge,
-            order=order,
+            **content,
             groups=tuple(outline.groups.names[g] for g in order),
             columns=outline.columns_of(order),
-            cost=cost,
-            spent=np.cumsum(cost),
-            gain=arrays["gain"],
-            ranks=arrays["ranks"],
-            doubling_capable=bool(arrays["doubling_capable"]),
             notes=tuple(arrays["notes"].tolist()),
             scaling=outline.scaling,
-            support=arrays["support"],
-            upper=arrays["upper"],
-            response=arrays["response"],
-            n_candidates=int(arrays["n_candidates"]),
         )
 
 
-_STORED = (
-    "criterion", "cost_aware", "doubling", "order", "cost", "gain", "ranks", "doubling_capable",
-    "support", "upper", "response", "n_candidates",
-)  # fmt: skip
-"""Members of a path that `SequencePath.to_arrays` gives as they are."""
+_ARRAYS = ("order", "cost", "gain", "ranks", "support", "upper", "response")
+_NUMBERS = ("doubling_capable", "n_candidates")
 
 
 def _whitened(upper: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -65,21 +65,7 @@ class Rule:
     def path(
         self, problem: SequenceProblem, *, seed: int = 0, max_groups: int | None = None
     ) -> SequencePath:
-        """Put the groups of a problem in order.
-
-        Parameters
-        ----------
-        problem : SequenceProblem
-        seed : int
-            For ``random``.
-        max_groups : int, optional
-
-        Raises
-        ------
-        SpecError
-            For ``sparse`` without the package celer, and for ``oracle``, which reorders the curve
-            of another sequence and is none of its own.
-        """
+        """Put the groups of a problem in order."""
         if self.criterion == "oracle":
             raise SpecError("The oracle is a curve, not a sequence.")
         if self.criterion == "sparse":
@@ -96,19 +82,7 @@ class Rule:
 
 
 def parse_rule(name: str) -> Rule:
-    """Rule of a name.
-
-    Parameters
-    ----------
-    name : str
-        A criterion with the endings ``-blind`` and ``-doubling`` (in this order), or ``oracle``,
-        ``sparse``, ``random``.
-
-    Raises
-    ------
-    SpecError
-        If there is no such rule.
-    """
+    """Rule of a name."""
     if name in OTHERS:
         return Rule(name)
     rest = name.removesuffix(_DOUBLING)
@@ -147,20 +121,7 @@ class SparsePath:
 
 
 def compress(gram: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(R, z) with RᵀR = G and Rᵀz = b, one row for each eigenvalue that is not negligible.
-
-    Parameters
-    ----------
-    gram : numpy.ndarray of shape (d, d)
-        Positive semi-definite.
-    target : numpy.ndarray of shape (d, P)
-        In the range of `gram`.
-
-    Returns
-    -------
-    R : numpy.ndarray of shape (r, d)
-    z : numpy.ndarray of shape (r, P)
-    """
+    """(R, z) with RᵀR = G and Rᵀz = b, one row for each eigenvalue that is not negligible."""
     eigenvalues, vectors = np.linalg.eigh(gram)
     kept = eigenvalues > eigenvalues[-1] * len(gram) * np.finfo(np.float64).eps
     root = np.sqrt(eigenvalues[kept])
@@ -177,30 +138,6 @@ def sparse_path(
     penalties: Sequence[float] | None = None,
 ) -> SparsePath:
     """Cost-weighted group lasso along a path of penalties.
-
-    Parameters
-    ----------
-    problem : SequenceProblem
-        Its ridge plays no part. Each group is weighted with what it costs as the first one,
-        shared costs included.
-    n_penalties : int
-        Number of penalties, log-spaced.
-    smallest : float
-        Least penalty as a share of the one at which the first group enters.
-    tol : float
-        Duality gap that celer stops at, relative to ‖z‖².
-    penalties : sequence of float, optional
-        The penalties themselves, instead.
-
-    Returns
-    -------
-    SparsePath
-        Evaluate it with ``sequence(problem, "given", order=path.order)``.
-
-    Raises
-    ------
-    SpecError
-        If celer is not installed.
 
     Notes
     -----
@@ -393,7 +330,7 @@ class SequenceProcedure(Procedure):
         for name, array in arrays.items():
             rule, _, key = name.partition("/")
             found[rule][key] = array
-        paths = {n: self.path_type.from_arrays(own, problem.outline) for n, own in found.items()}
+        paths = {n: self.path_type.from_arrays(own, problem) for n, own in found.items()}
         return problem, paths
 
     def n_operations(self) -> float:

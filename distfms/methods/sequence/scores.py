@@ -1,4 +1,4 @@
-"""Accuracy and NDCG of every prefix on held-out rows: what co-moments cannot tell.
+"""How well the prefixes of a sequence do: timeliness, and accuracy and NDCG of held-out rows.
 
 References
 ----------
@@ -8,8 +8,9 @@ Järvelin, Kekäläinen, "Cumulated gain-based evaluation of IR techniques", ACM
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from distfms.data.dataset import Partition
 from distfms.data.folds import hash_keys
 from distfms.errors import DataError
 from distfms.methods.contract import PartialReader
+from distfms.methods.passes import Sums
 from distfms.methods.rows import RowSource
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
@@ -69,20 +71,7 @@ def timeliness(
 
 
 def stopping_cost(cost: np.ndarray, value: np.ndarray, alpha: float) -> float:
-    """α-stopping cost: that of the first prefix with α of the final value.
-
-    Parameters
-    ----------
-    cost, value : array_like of shape (K + 1,)
-        Training curve of CS-G-OMP, ``path.curve_cost`` and ``path.curve_value``.
-    alpha : float
-        In [0, 1].
-
-    Raises
-    ------
-    ValueError
-        If `alpha` is outside [0, 1].
-    """
+    """α-stopping cost: that of the first prefix with α of the final value."""
     if not 0 <= alpha <= 1:
         raise ValueError(f"alpha is {alpha!r}, not in [0, 1]")
     cost, value = np.asarray(cost, dtype=np.float64), np.asarray(value, dtype=np.float64)
@@ -96,11 +85,6 @@ def plateau(cost: np.ndarray, value: np.ndarray) -> float:
 
     The least α of 0.95, 0.96, …, 0.99 such that going from α to α + 0.01 of the final value
     needs more than 20 % of all cost.
-
-    Parameters
-    ----------
-    cost, value : array_like of shape (K + 1,)
-        Training curve of CS-G-OMP.
     """
     total = float(cost[-1]) - float(cost[0])
     for percent in range(round(100 * PLATEAU_START), 100):
@@ -132,11 +116,6 @@ def oracle_curve(cost: np.ndarray, value: np.ndarray) -> OracleCurve:
     """Approximate upper bound: steps in descending order of gain per cost.
 
     Gains and costs of the steps are taken to stay what they were. Equal ratios keep their order.
-
-    Parameters
-    ----------
-    cost, value : array_like of shape (K + 1,)
-        Curve of a sequence, with costs that grow at every step.
     """
     step_cost, gain = np.diff(cost), np.diff(value)
     # What is free comes first, in the order in which it was found.
@@ -204,20 +183,7 @@ class Curve:
 def compared(
     curves: Mapping[str, Curve], reference: Curve, alpha: float | None, with_oracle: bool
 ) -> dict[str, Any]:
-    """Compare the sequences of rules: ``curves``, ``timeliness``, ``alpha``, ``baselines``.
-
-    Parameters
-    ----------
-    curves : mapping of str to Curve
-        By the name of the rule; the chosen one first.
-    reference : Curve
-        Where it reaches `alpha`, α-timeliness of all rules is cut, while `stopping_cost` is each
-        rule's own.
-    alpha : float or None
-        Share of the final objective; None for the plateau rule.
-    with_oracle : bool
-        Compare with the steps of the chosen sequence in the order of their gain per cost.
-    """
+    """Compare the sequences of rules: ``curves``, ``timeliness``, ``alpha``, ``baselines``."""
     if with_oracle:
         own = next(iter(curves.values()))
         oracle = oracle_curve(own.cost, own.value)
@@ -269,88 +235,8 @@ CUTOFF = 5
 _MAX_RELEVANCE = 30
 
 
-@dataclass(frozen=True, eq=False)
-class AccuracyCounts:
-    """Correctly classified rows; a mergeable statistic.
-
-    Attributes
-    ----------
-    weight : float
-        Σ w of the rows.
-    correct : ndarray of shape (M, P)
-        Σ w of the rows that each of M models classifies correctly, for P binary targets.
-    """
-
-    weight: float
-    correct: np.ndarray
-
-    @classmethod
-    def from_scores(
-        cls,
-        scores: np.ndarray,
-        target: np.ndarray,
-        threshold: float,
-        weight: np.ndarray | None = None,
-    ) -> AccuracyCounts:
-        """Classify by a threshold.
-
-        Parameters
-        ----------
-        scores : ndarray of shape (n, M, P)
-        target : ndarray of shape (n, P)
-            Two values, one on each side of the threshold.
-        threshold : float
-            A score above it means the greater of the two.
-        weight : ndarray of shape (n,), optional
-        """
-        right = (scores > threshold) == (target > threshold)[:, np.newaxis, :]
-        weight = np.ones(len(target)) if weight is None else weight
-        return cls(float(weight.sum()), np.tensordot(weight, right, axes=(0, 0)))
-
-    @classmethod
-    def empty(cls, n_models: int, n_targets: int) -> AccuracyCounts:
-        """Return the counts of no rows: the identity of `merge`."""
-        return cls(0.0, np.zeros((n_models, n_targets)))
-
-    @property
-    def accuracy(self) -> np.ndarray:
-        """Share of rows classified correctly, mean over the targets, shape (M,); NaN for none."""
-        if not self.weight > 0:
-            return np.full(len(self.correct), np.nan)
-        return self.correct.mean(axis=1) / self.weight
-
-    def merge(self, other: AccuracyCounts) -> AccuracyCounts:
-        """Return the counts of the rows of both."""
-        return AccuracyCounts(self.weight + other.weight, self.correct + other.correct)
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Content as named arrays."""
-        return {"weight": np.asarray(self.weight), "correct": self.correct}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> AccuracyCounts:
-        """Inverse of `to_arrays`."""
-        return cls(float(arrays["weight"]), arrays["correct"])
-
-
 def ndcg(scores: np.ndarray, relevance: np.ndarray, cutoff: int = CUTOFF) -> np.ndarray | None:
-    """Normalised discounted cumulative gain of one query.
-
-    Parameters
-    ----------
-    scores : ndarray of shape (n, M)
-        Of n documents, by M models.
-    relevance : ndarray of shape (n,)
-        Gain 2^relevance − 1.
-    cutoff : int
-        Positions that count; position r has the discount 1 / log₂(1 + r).
-
-    Returns
-    -------
-    ndarray of shape (M,), or None
-        None if no document is relevant, so that every order is as good. Documents of equal score
-        share the discounts of their positions, so that the order of the rows plays no part.
-    """
+    """Normalised discounted cumulative gain of one query."""
     gain = np.exp2(relevance) - 1.0
     discount = 1.0 / np.log2(2.0 + np.arange(min(cutoff, len(gain))))
     best = np.sort(gain)[::-1][: len(discount)] @ discount
@@ -377,41 +263,22 @@ class RankingScores:
     ----------
     total : ndarray of shape (M,)
         Σ NDCG over the complete queries that have a relevant document.
-    n_queries, n_irrelevant : int
-        Complete queries with and without a relevant document.
+    n_queries : int
+        How many these are.
     closed : ndarray of uint64
         Keys of the complete queries, ascending.
-    keys : ndarray of uint64, shape (0,), (1,) or (2,)
-        Of the first and the last query.
-    sizes : ndarray of int64
-        Rows of each of them.
+    keys : ndarray of uint64, shape (n,)
+        Of the rows of the first and the last query.
     relevance : ndarray of shape (n,)
     scores : ndarray of shape (n, M)
-        Of these rows.
     """
 
     total: np.ndarray
     n_queries: int
-    n_irrelevant: int
     closed: np.ndarray
     keys: np.ndarray
-    sizes: np.ndarray
     relevance: np.ndarray
     scores: np.ndarray
-
-    @classmethod
-    def empty(cls, n_models: int) -> RankingScores:
-        """Scores of no rows: the identity of `merge`."""
-        return cls(
-            total=np.zeros(n_models),
-            n_queries=0,
-            n_irrelevant=0,
-            closed=np.zeros(0, dtype=np.uint64),
-            keys=np.zeros(0, dtype=np.uint64),
-            sizes=np.zeros(0, dtype=np.int64),
-            relevance=np.zeros(0),
-            scores=np.zeros((0, n_models)),
-        )
 
     @classmethod
     def from_rows(
@@ -431,18 +298,15 @@ class RankingScores:
         DataError
             If the rows of a query are not together, or a relevance is not in 0 … 30.
         """
-        if not len(keys):
-            return cls.empty(scores.shape[1])
-        if relevance.min() < 0 or relevance.max() > _MAX_RELEVANCE:
+        if len(keys) and (relevance.min() < 0 or relevance.max() > _MAX_RELEVANCE):
             raise DataError(
                 f"NDCG is wanted because `data.query` is set, and needs a target from 0 (not "
                 f"relevant) to {_MAX_RELEVANCE}; found {relevance.min():g} to "
                 f"{relevance.max():g}. Name the column as `id` if rows are only to be kept "
                 "together in folds."
             )
-        starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
-        sizes = np.diff(np.append(starts, len(keys)))
-        return _closing_inner(cls.empty(scores.shape[1]), keys[starts], sizes, relevance, scores)
+        total, closed = np.zeros(scores.shape[1]), np.zeros(0, dtype=np.uint64)
+        return cls(total, 0, closed, keys, relevance, scores)._settled()
 
     @property
     def mean(self) -> np.ndarray:
@@ -450,12 +314,7 @@ class RankingScores:
 
         The queries that are still open count as complete.
         """
-        total, n_queries = self.total.copy(), self.n_queries
-        for relevance, scores in _runs(self.sizes, self.relevance, self.scores):
-            value = ndcg(scores, relevance)
-            if value is not None:
-                total += value
-                n_queries += 1
+        total, n_queries = self._with(self._runs())
         return total / n_queries if n_queries else np.full(len(total), np.nan)
 
     def merge(self, other: RankingScores) -> RankingScores:
@@ -466,95 +325,52 @@ class RankingScores:
         DataError
             If the rows of a query are not together.
         """
-        if not len(self.keys) or not len(other.keys):
-            return other if not len(self.keys) else self
-        keys, sizes = list(self.keys), list(self.sizes)
-        rest_keys, rest_sizes = list(other.keys), list(other.sizes)
-        if keys[-1] == rest_keys[0]:
-            sizes[-1] += rest_sizes.pop(0)
-            rest_keys.pop(0)
-        both = RankingScores(
-            self.total + other.total,
-            self.n_queries + other.n_queries,
-            self.n_irrelevant + other.n_irrelevant,
-            np.concatenate((self.closed, other.closed)),
-            *(getattr(self, name)[:0] for name in ("keys", "sizes", "relevance", "scores")),
-        )
-        return _closing_inner(
-            both,
-            np.array(keys + rest_keys, dtype=np.uint64),
-            np.array(sizes + rest_sizes, dtype=np.int64),
-            np.concatenate((self.relevance, other.relevance)),
-            np.concatenate((self.scores, other.scores)),
-        )
+        rows = ("closed", "keys", "relevance", "scores")
+        joined = {k: np.concatenate((getattr(self, k), getattr(other, k))) for k in rows}
+        total, n_queries = self.total + other.total, self.n_queries + other.n_queries
+        return RankingScores(total, n_queries, **joined)._settled()
+
+    def _settled(self) -> RankingScores:
+        """Take the queries between the first and the last for complete."""
+        runs = self._runs()
+        begun = np.sort(np.concatenate((self.closed, self.keys[[run.start for run in runs]])))
+        if (begun[1:] == begun[:-1]).any():
+            raise DataError(
+                "The rows of a query do not follow one another in the held-out data, so its "
+                "ranking cannot be judged in one pass. Sort the data by the `query` column, or "
+                "name that column as `id` to do without NDCG."
+            )
+        inner = runs[1:-1]
+        total, n_queries = self._with(inner)
+        closed = np.concatenate((self.closed, self.keys[[run.start for run in inner]]))
+        open_ = np.ones(len(self.keys), dtype=bool)
+        for run in inner:
+            open_[run] = False
+        rows = (self.keys[open_], self.relevance[open_], self.scores[open_])
+        return RankingScores(total, n_queries, np.sort(closed), *rows)
+
+    def _runs(self) -> list[slice]:
+        """Rows of each query."""
+        if not len(self.keys):
+            return []
+        starts = np.flatnonzero(self.keys[1:] != self.keys[:-1]) + 1
+        return [slice(*pair) for pair in pairwise([0, *starts.tolist(), len(self.keys)])]
+
+    def _with(self, runs: Sequence[slice]) -> tuple[np.ndarray, int]:
+        """Sum and number of queries with those of some runs."""
+        values = [ndcg(self.scores[run], self.relevance[run]) for run in runs]
+        known = [value for value in values if value is not None]
+        return sum(known, start=self.total.copy()), self.n_queries + len(known)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Content as named arrays."""
-        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
+        return {member.name: np.asarray(getattr(self, member.name)) for member in fields(self)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> RankingScores:
         """Inverse of `to_arrays`."""
-        counts = ("n_queries", "n_irrelevant")
-        content: dict[str, Any] = {
-            f.name: int(arrays[f.name]) if f.name in counts else arrays[f.name] for f in fields(cls)
-        }
+        content: dict[str, Any] = {**arrays, "n_queries": int(arrays["n_queries"])}
         return cls(**content)
-
-
-def _closing_inner(
-    base: RankingScores,
-    keys: np.ndarray,
-    sizes: np.ndarray,
-    relevance: np.ndarray,
-    scores: np.ndarray,
-) -> RankingScores:
-    """Add runs of rows to what is complete; all but the first and the last are complete now."""
-    total, n_queries, n_irrelevant = base.total.copy(), base.n_queries, base.n_irrelevant
-    for own_relevance, own_scores in _runs(sizes, relevance, scores)[1:-1]:
-        value = ndcg(own_scores, own_relevance)
-        if value is None:
-            n_irrelevant += 1
-        else:
-            total += value
-            n_queries += 1
-    closed = np.sort(np.concatenate((base.closed, keys[1:-1])))
-    _require_contiguous(closed, keys)
-    ends = np.zeros(len(relevance), dtype=bool)
-    ends[: sizes[0]] = True
-    ends[len(ends) - sizes[-1] :] = True
-    outer = [0] if len(keys) == 1 else [0, len(keys) - 1]
-    return RankingScores(
-        total,
-        n_queries,
-        n_irrelevant,
-        closed,
-        keys[outer],
-        sizes[outer],
-        relevance[ends],
-        scores[ends],
-    )
-
-
-def _runs(
-    sizes: Sequence[int] | np.ndarray, relevance: np.ndarray, scores: np.ndarray
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Rows of each query."""
-    bounds = np.cumsum(sizes)[:-1]
-    if not len(sizes):
-        return []
-    return list(zip(np.split(relevance, bounds), np.split(scores, bounds), strict=True))
-
-
-def _require_contiguous(closed: np.ndarray, keys: np.ndarray) -> None:
-    """Refuse a query that began again after it had ended."""
-    everything = np.sort(np.concatenate((closed, keys[[0, -1]] if len(keys) > 1 else keys)))
-    if (everything[1:] == everything[:-1]).any():
-        raise DataError(
-            "The rows of a query do not follow one another in the held-out data, so its ranking "
-            "cannot be judged in one pass. Sort the data by the `query` column, or name that "
-            "column as `id` to do without NDCG."
-        )
 
 
 _CHUNK_VALUES = 1 << 20
@@ -577,16 +393,7 @@ class Scorers:
     fill: np.ndarray
 
     def __call__(self, features: np.ndarray) -> np.ndarray:
-        """Scores of rows.
-
-        Parameters
-        ----------
-        features : ndarray of shape (D, n)
-
-        Returns
-        -------
-        ndarray of shape (n, M, P)
-        """
+        """Scores of rows."""
         n_models, n_features, n_targets = self.coefficients.shape
         flat = self.coefficients.transpose(1, 0, 2).reshape(n_features, -1)
         filled = np.where(np.isnan(features), self.fill[:, np.newaxis], features)
@@ -623,66 +430,58 @@ class ScoreReader(PartialReader):
     @property
     def part_types(self) -> Mapping[str, type[Any]]:
         """Class of each member's parts."""
-        types: dict[str, type[Any]] = {}
-        if self.threshold is not None:
-            types["accuracy"] = AccuracyCounts
-        if self.ranks:
-            types["ranking"] = RankingScores
-        return types
+        accuracy = {} if self.threshold is None else {"accuracy": Sums}
+        return {**accuracy, "ranking": RankingScores} if self.ranks else accuracy
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and judge its held-out rows."""
-        block = self.source.read(partition)
-        rows = block.part_slices[0 if self.source.held_out else -1]
-        n_models, _, n_targets = self.scorers.coefficients.shape
-        members: dict[str, Folded[Any]] = {}
-        if self.threshold is not None:
-            none = AccuracyCounts.empty(n_models, n_targets)
-            members["accuracy"] = self._test_only(none, self._accuracy(block, rows))
-        if self.ranks:
-            ranking = self._ranking(block, rows)
-            members["ranking"] = self._test_only(RankingScores.empty(n_models), ranking)
-        return Bundle(members)
-
-    def _test_only(self, nothing: Any, test: Any) -> Folded[Any]:
-        return Folded((nothing,) * (self.source.n_parts - 1) + (test,))
-
-    def _accuracy(self, block: RowBatch, rows: slice) -> AccuracyCounts:
-        n_models, _, n_targets = self.scorers.coefficients.shape
-        result = AccuracyCounts.empty(n_models, n_targets)
-        for chunk in self._chunks(rows):
-            scores = self.scorers(block.features[:, chunk])
-            weight = None if block.weight is None else block.weight[chunk]
-            assert self.threshold is not None
-            result = result.merge(
-                AccuracyCounts.from_scores(scores, block.target[:, chunk].T, self.threshold, weight)
-            )
-        return result
-
-    def _ranking(self, block: RowBatch, rows: slice) -> RankingScores:
-        result = RankingScores.empty(len(self.scorers.coefficients))
-        for chunk in self._chunks(rows):
-            assert block.rows.query is not None
-            keys = hash_keys(block.rows.query[chunk])
-            scores = self.scorers(block.features[:, chunk])[:, :, 0]
-            relevance = block.target[0, chunk].copy()  # the block's memory is used again
-            result = result.merge(RankingScores.from_rows(keys, relevance, scores))
-        return result
-
-    def _chunks(self, rows: slice) -> Iterator[slice]:
-        """Cut rows into runs whose scores fit the cache."""
+        batch = self.source.read(partition)
+        rows = batch.part_slices[0 if self.source.held_out else -1]
         n_models, n_features, n_targets = self.scorers.coefficients.shape
+        keys, nothing = np.zeros(0, dtype=np.uint64), np.zeros((0, n_models))
+        none = {
+            "accuracy": Sums({}),
+            "ranking": RankingScores.from_rows(keys, np.zeros(0), nothing),
+        }
+        found: dict[str, Any] = {name: none[name] for name in self.part_types}
         step = max(1, _CHUNK_VALUES // max(n_models * n_targets, n_features))
         for start in range(rows.start, rows.stop, step):
-            yield slice(start, min(start + step, rows.stop))
+            chunk = slice(start, min(start + step, rows.stop))
+            scores = self.scorers(batch.features[:, chunk])
+            for name in found:
+                judge = self._accuracy if name == "accuracy" else self._ranking
+                found[name] = found[name].merge(judge(batch, chunk, scores))
+        before = self.source.n_parts - 1
+        parts = {name: (none[name],) * before + (own,) for name, own in found.items()}
+        return Bundle({name: Folded(own) for name, own in parts.items()})
+
+    def _accuracy(self, batch: RowBatch, rows: slice, scores: np.ndarray) -> Sums:
+        """Weight of the rows, and of those that each model classifies correctly, (M, P)."""
+        threshold = 0.5 if self.threshold is None else self.threshold
+        target = batch.target[:, rows].T[:, np.newaxis]
+        right = (scores > threshold) == (target > threshold)
+        weight = np.ones(len(scores)) if batch.weight is None else batch.weight[rows]
+        correct = np.tensordot(weight, right, axes=(0, 0))
+        return Sums({"weight": np.array(weight.sum()), "correct": correct})
+
+    def _ranking(self, batch: RowBatch, rows: slice, scores: np.ndarray) -> RankingScores:
+        assert batch.rows.query is not None
+        relevance = batch.target[0, rows].copy()  # the batch's memory is used again
+        keys = hash_keys(batch.rows.query[rows])
+        return RankingScores.from_rows(keys, relevance, scores[:, :, 0])
 
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
         return {
             **self.source.key(),
-            "kind": "scores",
+            "kind": "scores of prefixes",
             "query": self.source.plan.roles.query,
             "models": self.scorers.digest(),
             "threshold": self.threshold,
             "ranks": self.ranks,
         }
+
+
+def share_correct(sums: Sums) -> np.ndarray:
+    """Share of rows classified correctly, mean over the targets, shape (M,); NaN for none."""
+    return np.asarray(sums["correct"].mean(axis=1) / (float(sums["weight"]) or np.nan))

@@ -30,7 +30,6 @@ from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import SequenceOptions, read_cost_file
 from distfms.methods.sequence.procedure import Rule, parse_rule
 from distfms.methods.sequence.scores import (
-    AccuracyCounts,
     Curve,
     RankingScores,
     compared,
@@ -217,22 +216,6 @@ def test_gaps_are_counted_by_column_of_the_data(tmp_path):
     assert missing_by_source(rows.plan, [0, 3, 3, 2]) == {"c": 3, "b": 2}
 
 
-# --- accuracy -----------------------------------------------------------------------------------
-
-
-def test_accuracy():
-    scores = np.array([[[0.2], [0.9]], [[0.7], [0.1]], [[0.5], [0.6]]])
-    target = np.array([[0.0], [1.0], [1.0]])
-    counts = AccuracyCounts.from_scores(scores, target, 0.5, np.array([1.0, 2.0, 3.0]))
-    np.testing.assert_allclose(counts.accuracy, [3 / 6, 3 / 6])
-    twice = counts.merge(AccuracyCounts.from_scores(scores[1:], target[1:], 0.5))
-    np.testing.assert_allclose(twice.accuracy, [4 / 8, 4 / 8])
-    empty = AccuracyCounts.empty(2, 1)
-    assert np.isnan(empty.accuracy).all()
-    back = AccuracyCounts.from_arrays(empty.merge(counts).to_arrays())
-    np.testing.assert_array_equal(back.accuracy, counts.accuracy)
-
-
 # --- NDCG ---------------------------------------------------------------------------------------
 
 
@@ -285,8 +268,8 @@ def test_queries_may_straddle_blocks(rows):
         backward = part.merge(backward)
     for merged in (forward, backward, RankingScores.from_arrays(forward.to_arrays())):
         np.testing.assert_allclose(merged.mean, expected, rtol=1e-12)
-        assert sum(merged.sizes) == len(merged.relevance) == len(merged.scores)
-    everything = [*forward.closed.tolist(), *forward.keys.tolist()]
+        assert len(merged.keys) == len(merged.relevance) == len(merged.scores)
+    everything = [*forward.closed.tolist(), *np.unique(forward.keys).tolist()]
     assert sorted(everything) == np.unique(keys).tolist()
 
 
