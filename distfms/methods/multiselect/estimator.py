@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -54,19 +54,8 @@ _CHOICES = {
 
 Variances = float | Sequence[float] | np.ndarray | Mapping[str, float] | None
 
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def as_job(method: F) -> F:
-    """Run a method with one BLAS thread, as a job runs, so that it has the same bits."""
-
-    @wraps(method)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        with single_threaded_blas():
-            return method(*args, **kwargs)
-
-    return wrapped  # type: ignore[return-value]
+#: A method runs with one BLAS thread, as a job does, so that it has the same bits.
+_as_job = single_threaded_blas()
 
 
 class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
@@ -211,7 +200,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
 
     # --- fitting ---
 
-    @as_job
+    @_as_job
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Select and fit in one pass over the data (two with ``model="refit"``).
 
@@ -223,10 +212,6 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
             Labels, or the name of their column.
         sample_weight : array-like of shape (n,), or str, optional
             Weights of the objects, at least 0, or the name of their column.
-
-        Returns
-        -------
-        FeatureMultiSelector
 
         Raises
         ------
@@ -247,7 +232,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
             self._set_model(refit(averages, self._names, self.repeats_, ridge=self.ridge))
         return self
 
-    @as_job
+    @_as_job
     def fit_statistics(
         self, statistics: JudgmentStatistics, names: Sequence[str] | None = None
     ) -> Self:
@@ -258,10 +243,6 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         statistics : JudgmentStatistics
         names : sequence of str, length d, optional
             Names of the attributes.
-
-        Returns
-        -------
-        FeatureMultiSelector
 
         Raises
         ------
@@ -328,7 +309,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
 
     # --- applying ---
 
-    @as_job
+    @_as_job
     def predict(self, X: Any) -> Any:
         """Predict labels from the averages of the first ``repeats_[a]`` judgments.
 
@@ -346,7 +327,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         source, reader = self._apply(X)
         return source.stack(partial(reader.predictions, self._model))
 
-    @as_job
+    @_as_job
     def transform(self, X: Any) -> Any:
         """Average the first ``repeats_[a]`` judgments of each selected attribute.
 
@@ -363,7 +344,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         source, reader = self._apply(X)
         return source.stack(partial(reader.means, self._model), (len(self._model.names),))
 
-    @as_job
+    @_as_job
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Share of the label's variance that `repeats_` judgments explain of these objects.
 
@@ -387,7 +368,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
             return 1.0 - loss / estimates.label_variance
         return float(loss <= 0)
 
-    @as_job
+    @_as_job
     def holdout_loss(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Estimate the squared loss at `repeats_` judgments from held-out objects.
 
@@ -417,7 +398,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         loss = holdout_loss(estimates, model.weights, model.intercept, model.repeats)
         return estimates, float(loss)
 
-    @as_job
+    @_as_job
     def acquisition_plan(self, X: Any, ids: Any = None) -> pd.DataFrame:
         """List the judgments that objects lack of `repeats_`.
 
@@ -452,7 +433,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
 
     # --- the path ---
 
-    @as_job
+    @_as_job
     def repeats_at(self, budget: float) -> np.ndarray:
         """Judgments that a smaller budget buys: the greedy steps that it pays for.
 
@@ -469,7 +450,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         return self.path_.repeats_at(budget)
 
-    @as_job
+    @_as_job
     def projected_loss(self, repeats: ArrayLike) -> float:
         """Squared loss to be expected with the best weights for any repeats.
 
@@ -528,13 +509,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
 
 @dataclass(frozen=True)
 class _ObjectReader:
-    """What is computed of the judgments of a piece of objects, wherever they are; picklable.
-
-    Attributes
-    ----------
-    layout : JudgmentLayout
-    roles : Roles
-    """
+    """What is computed of the judgments of a piece of objects, wherever they are; picklable."""
 
     layout: JudgmentLayout
     roles: Roles

@@ -330,15 +330,7 @@ def _inverse(matrix: np.ndarray) -> np.ndarray:
 class ScoringState:
     """State of the Scoring objective: a sum of one term per attribute.
 
-    Parameters
-    ----------
-    problem : Problem
-    repeats : ndarray of int, shape (d,), optional
-        Where to start; default: nothing judged.
-
-    Notes
-    -----
-    ``buy`` costs O(1), ``gains`` O(d).
+    It starts from `repeats`, by default from nothing. ``buy`` costs O(1), ``gains`` O(d).
     """
 
     def __init__(self, problem: Problem, repeats: np.ndarray | None = None) -> None:
@@ -441,11 +433,7 @@ def select(
     Notes
     -----
     A step costs O(d·|S|) for Full, with S the attributes bought so far, and O(d) for Scoring.
-    With equal costs, Scoring is optimal for its objective (Theorem 3.2 of [1]_).
-
-    References
-    ----------
-    .. [1] S. Sabato and A. Kalai, "Feature Multi-Selection among Subjective Features", ICML 2013.
+    With equal costs, Scoring is optimal for its objective (Theorem 3.2 of the paper).
     """
     criteria: list[str] = [criterion]
     if criterion == "best":
@@ -495,22 +483,8 @@ def spend(
 ) -> tuple[list[int], list[float], Status]:
     """Buy greedily from where the state stands until the budget or the gains are used up.
 
-    Parameters
-    ----------
-    state : GreedyState
-        Changed in place.
-    budget, spent : float
-        Total, and the part of it that is gone.
-    criterion : {"gain_per_cost", "gain"}
-
-    Returns
-    -------
-    attributes : list of int
-        Attribute of each step.
-    objective : list of float
-        Objective after each step.
-    status : str
-        As in :class:`SelectionPath`.
+    Return the attribute of each step, the objective after each, and the status of
+    :class:`SelectionPath`; `spent` is the part of the budget that is gone.
     """
     attributes: list[int] = []
     objective: list[float] = []

@@ -24,6 +24,7 @@ from distfms.methods.multiselect.evaluate import (
     scoring_yardstick,
     selection_remarks,
 )
+from distfms.methods.multiselect.greedy import objective_of
 from distfms.methods.multiselect.model import (
     LinearModel,
     RefitStatistics,
@@ -38,7 +39,6 @@ from distfms.methods.multiselect.objective import (
     check_budget,
     full_objective,
     resolve_costs,
-    scoring_objective,
 )
 from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.methods.multiselect.procedure import Rule, SelectionProcedure, Training
@@ -206,7 +206,6 @@ class MultiselectJob(StatisticsJob):
     def path_content(self, problem: Problem, path: SelectionPath) -> dict[str, Any]:
         """Return ``selection.json`` but for its entries of single attributes."""
         names, repeats, algorithm = self.layout.names, path.selected, self.options.algorithm
-        objective = scoring_objective if algorithm == "scoring" else full_objective
         return {
             "method": self.name,
             "algorithm": algorithm,
@@ -214,7 +213,7 @@ class MultiselectJob(StatisticsJob):
             "budget": self.options.budget,
             "spent": float(repeats @ self.settings.costs),
             "label_variance": problem.label_variance,
-            "objective": objective(problem, repeats),
+            "objective": objective_of(problem, algorithm, repeats),
             "projected_loss": problem.label_variance - full_objective(problem, repeats),
             "status": path.status,
             "n_candidates": path.n_candidates,

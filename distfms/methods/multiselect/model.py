@@ -214,24 +214,8 @@ def refit(
 ) -> LinearModel:
     """Least squares on the averages of the first r[a] judgments (step 4 of the paper).
 
-    Parameters
-    ----------
-    statistics : RefitStatistics
-        For the same repeats.
-    names : sequence of str, length d
-    repeats : array_like of int, shape (d,)
-    ridge : float, default=0
-        ρ, added to the variance of each average.
-
-    Returns
-    -------
-    LinearModel
-        With the smallest weights on standardised averages where these are linearly dependent.
-
-    Raises
-    ------
-    DataError
-        No object holds enough judgments of every selected attribute.
+    The ridge is added to the variance of each average. Linearly dependent averages get the
+    smallest weights on them standardised. Raises DataError if no object holds enough judgments.
     """
     r, comoments = np.asarray(repeats), statistics.comoments
     support = np.flatnonzero(r > 0)
@@ -286,18 +270,7 @@ _NUMBERED = re.compile(r"__[0-9]+$")
 
 @dataclass(frozen=True, eq=False)
 class JudgmentPredictor:
-    """Picklable function from a partition to its predictions.
-
-    Attributes
-    ----------
-    reader : PartitionReader
-    layout : JudgmentLayout
-        Of the model's attributes.
-    roles : Roles
-    model : LinearModel
-    column : str
-        Name of the prediction.
-    """
+    """Picklable function from a partition to its predictions."""
 
     reader: PartitionReader
     layout: JudgmentLayout

@@ -73,25 +73,16 @@ class Training:
 
 @dataclass(frozen=True, eq=False)
 class SelectionProcedure(Procedure):
-    """What decides about a selection, beside the statistics.
+    """What decides about a selection besides the statistics.
 
     Attributes
     ----------
-    names : tuple of str, length d
-    budget : float
-    costs : ndarray of shape (d,)
-    ridge : float
-    psd : {"nearest", "none"}
-        See :class:`~distfms.methods.multiselect.objective.Problem`.
-    criterion : {"best", "gain_per_cost", "gain"}
     internal_variance : ndarray of shape (d,), or None
         Known internal variances, NaN where they are estimated.
     n_judgments : int
-        Judgments per attribute of the Averages and Copies baselines.
+        Judgments per attribute of the Averages baseline.
     rules : tuple of Rule
         The chosen one first, then the baselines.
-    refine : bool
-        Whether the chosen rule's selection is improved by exchanges.
     budgets : ndarray of shape (n_budgets,), or None
         Where curves have their points; None: where the path's own steps end.
     bought : ndarray of int, shape (d,), or None
