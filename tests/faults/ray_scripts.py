@@ -50,6 +50,8 @@ def cluster(n_nodes: int, *, from_head: bool = False) -> Iterator[Any]:
             made.connect()
         nodes = [made.add_node(num_cpus=1, object_store_memory=STORE_BYTES) for _ in range(n_nodes)]
         made.wait_for_nodes()
+        if from_head:
+            time.sleep(3.0)  # until all know of all: else actors may be put on the head
         yield made, nodes
     finally:
         if from_head:
