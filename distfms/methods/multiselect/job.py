@@ -41,7 +41,7 @@ from distfms.methods.multiselect.objective import (
     resolve_costs,
 )
 from distfms.methods.multiselect.options import MultiselectOptions
-from distfms.methods.multiselect.procedure import Rule, SelectionProcedure, Training
+from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
 from distfms.methods.multiselect.read import (
     PLAN,
     AveragesReader,
@@ -184,12 +184,6 @@ class MultiselectJob(StatisticsJob):
         return self.settings
 
     # --- selection ---
-
-    def search(
-        self, context: Context, procedure: Any, problem: Training
-    ) -> Sequence[SelectionPath]:
-        """Return the paths of all rules, found here: tasks would carry d × d numbers each."""
-        return [procedure.search(problem, rule) for rule in procedure.rules]
 
     def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
         """Return the content of ``selection.json``."""

@@ -545,21 +545,11 @@ class SelectionPath:
         )
 
     def repeats_at(self, budget: float) -> np.ndarray:
-        """Repeat vector for a smaller budget: the steps it pays for, taken in order.
+        """Repeat vector for a smaller budget, int of shape (d,): the steps it pays for, in order.
 
-        With equal costs this is exactly what a search with that budget returns. With unequal
-        costs such a search goes the same way up to the first step it cannot pay for; it would
-        then look for a cheaper one, while this stops there. So the vector never exceeds the
-        budget but may leave up to one step's cost unspent.
-
-        Parameters
-        ----------
-        budget : float
-            At most the path's own budget; more gives the end of the path.
-
-        Returns
-        -------
-        ndarray of int, shape (d,)
+        With equal costs this is exactly what a search with that budget returns. With unequal ones
+        such a search would look for something cheaper than the first step it cannot pay for, where
+        this stops, so that up to one step's cost may stay unspent.
         """
         return self.repeats_after(int(self.steps_at(budget)))
 
