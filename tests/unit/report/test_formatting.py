@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 
@@ -30,23 +31,11 @@ def test_number(value: object, text: str) -> None:
     assert formatting.number(value) == text
 
 
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [(0.714, "71"), (0.97, "97"), (0.974, "97.4"), (0.0321, "3.2"), (1.0, "100"), (0, "0")],
-)
-def test_percent_gives_a_digit_more_only_where_it_tells_something(share: float, text: str) -> None:
-    assert formatting.percent(share) == f"{text}\u00a0%"
-
-
 def test_column_texts_share_their_decimals_and_never_show_a_small_number_as_zero() -> None:
     assert formatting.column_texts([57.61, 3.0, None, -0.5]) == ["57.61", "3.00", "–", "−0.50"]
     assert formatting.column_texts([1, 40, 1000]) == ["1", "40", "1\u202f000"]
     assert formatting.column_texts([1234.5, 1e-7, 0]) == ["1\u202f234", "1e−7", "0"]
     assert formatting.column_texts([None, 0.0]) == ["–", "0"]
-
-
-def test_fixed_has_no_negative_zero() -> None:
-    assert formatting.fixed(-0.0001, 2) == "0.00"
 
 
 def test_percent_texts_have_one_decimal_where_any_needs_it() -> None:
@@ -55,18 +44,30 @@ def test_percent_texts_have_one_decimal_where_any_needs_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0, "0 B"), (1536, "1.5 KiB"), (5 * 2**30, "5 GiB"), (2**52, "4096 TiB")]
+    ("write", "value", "text"),
+    [
+        # A digit more only near an end, and where it tells something.
+        (formatting.percent, 0.714, "71 %"),
+        (formatting.percent, 0.97, "97 %"),
+        (formatting.percent, 0.974, "97.4 %"),
+        (formatting.percent, 0.0321, "3.2 %"),
+        (formatting.percent, 1.0, "100 %"),
+        (formatting.percent, 0, "0 %"),
+        (formatting.n_bytes, 0, "0 B"),
+        (formatting.n_bytes, 1536, "1.5 KiB"),
+        (formatting.n_bytes, 5 * 2**30, "5 GiB"),
+        (formatting.n_bytes, 2**52, "4096 TiB"),
+        (formatting.seconds, 0.4, "0.40 s"),
+        (formatting.seconds, 42, "42.0 s"),
+        (formatting.seconds, 200, "3 min 20 s"),
+        (formatting.seconds, 7500, "2 h 5 min"),
+        (lambda value: formatting.count(value, "file"), 1, "1 file"),
+        (lambda value: formatting.count(value, "entry", "entries"), 2, "2 entries"),
+        (lambda value: formatting.fixed(value, 2), -0.0001, "0.00"),
+    ],
 )
-def test_n_bytes(value: int, text: str) -> None:
-    shown = formatting.n_bytes(value).replace("\u00a0", " ").replace("\u202f", "")
-    assert shown == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.4, "0.40 s"), (42, "42.0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
-)
-def test_seconds(value: float, text: str) -> None:
-    assert formatting.seconds(value).replace("\u00a0", " ") == text
+def test_units(write: Callable[[float], str], value: float, text: str) -> None:
+    assert write(value).replace("\u00a0", " ").replace("\u202f", "") == text
 
 
 def test_shorten_keeps_beginning_and_end() -> None:
@@ -77,9 +78,3 @@ def test_shorten_keeps_beginning_and_end() -> None:
     assert cut.startswith("a_rather")
     assert cut.endswith("_17")
     assert formatting.shorten("two\nlines") == "two lines"
-
-
-def test_count_agrees_with_its_number() -> None:
-    assert formatting.count(1, "file").replace("\u00a0", " ") == "1 file"
-    assert formatting.count(2, "file").replace("\u00a0", " ") == "2 files"
-    assert formatting.count(2, "entry", "entries").replace("\u00a0", " ") == "2 entries"

@@ -28,6 +28,8 @@ def test_all_that_was_read_is_said() -> None:
         "numpy",
         "2.50 s",
         "selection.json",
+        "Method · run of 2026-01-02 03:04:05 UTC",
+        "Made by distfms 0.1.0",
     ):
         assert expected in text
 
@@ -42,49 +44,24 @@ def test_of_very_many_files_the_first_are_shown() -> None:
     assert "p200" not in text
 
 
-def test_page_has_date_and_version_of_the_manifest() -> None:
-    text = check_page(build_page("Head", [], manifest(), "Method").render())
-    assert "Method · run of 2026-01-02 03:04:05 UTC" in text
-    assert "Made by distfms 0.1.0" in text
-
-
 def test_notes_are_said_once() -> None:
     (note,) = notes(manifest(), ["Another."])
     assert note.text == "One thing.\n\nAnother."
     assert notes({**manifest(), "notes": []}) == []
 
 
-def test_measures_stand_side_by_side() -> None:
-    (table,) = measure_tables(
-        {
-            "train": {"mse": 2.0},
-            "test": None,
-            "folds": [
-                {"fold": 0, "mse": 1.0, "weight": 1.0},
-                {"fold": 1, "mse": 3.0, "weight": 1.0},
-            ],
-        },
-        "c",
-    )
-    assert [title for title, _ in table.heads()] == [
-        "Measure",
-        "Training",
-        "Mean of 2 folds",
-        "± between folds",
-    ]
-    assert [cell.text for cell in table.cells()[0]] == ["mse", "2", "2", "1.414"]
-
-
-def test_folds_count_by_their_weight() -> None:
+def test_measures_stand_side_by_side_and_folds_count_by_their_weight() -> None:
     folds = [
         {"fold": 0, "mse": 1.0, "r2": None, "n_rows": 3, "weight": 30.0},
         {"fold": 1, "mse": 3.0, "r2": 0.5, "n_rows": 1, "weight": 10.0},
     ]
-    (table,) = measure_tables({"train": {}, "test": None, "folds": folds}, "c")
+    (table,) = measure_tables({"train": {"mse": 2.0}, "test": None, "folds": folds}, "c")
+    titles = ["Measure", "Training", "Mean of 2 folds", "± between folds"]
+    assert [title for title, _ in table.heads()] == titles
     # √2 times the standard error, √(2 · 2 · ((0.75 · 0.5)² + (0.25 · 1.5)²))
     assert [[cell.text for cell in row] for row in table.cells()] == [
-        ["mse", "1.5", "1.061"],
-        ["r2", "0.5", "–"],
+        ["mse", "2", "1.5", "1.061"],
+        ["r2", "–", "0.5", "–"],
     ]
 
 
