@@ -1,11 +1,10 @@
-import itertools
-
 import numpy as np
 import pytest
 
-from distfms.methods.sequence.greedy import contenders, scores, sequence
-from distfms.methods.sequence.residual import ResidualGram
-from tests.reference.sequence import correlated, make_problem
+from distfms.errors import SpecError
+from distfms.methods.sequence.greedy import sequence
+from distfms.methods.sequence.residual import CRITERIA, ResidualGram, make_criterion
+from tests.reference.sequence import correlated, make_problem, standardised, value
 
 SIZES = [2, 1, 3, 2, 3, 1, 2]
 
@@ -60,42 +59,6 @@ def test_pivots_add_up_to_the_factor_of_the_whole():
     assert (np.tril(path.upper, -1) == 0).all()
 
 
-@pytest.mark.parametrize("ridge", [0.0, 1e-3])
-def test_columns_spread_over_holders_give_the_same_sequence(ridge):
-    """One step of the distributed form: best candidate of each, pivot of the winner to all."""
-    p = problem(3, ridge)
-    shares = [[0, 3, 5], [1, 2], [4, 6]]
-    holders = []
-    for groups in shares:
-        columns = [c for g in groups for c in p.groups.columns[g]]
-        ends = np.cumsum([0, *(len(p.groups.columns[g]) for g in groups)])
-        own = [range(a, b) for a, b in itertools.pairwise(ends)]
-        holders.append(
-            ResidualGram(
-                p.gram[:, columns], p.target[columns], own, columns=columns, ridge=ridge,
-                blocks=True,
-            )
-        )  # fmt: skip
-    open_, order, gains = np.ones(7, dtype=bool), [], []
-    for _ in range(7):
-        values = np.zeros(7)
-        for groups, holder in zip(shares, holders, strict=True):
-            values[groups] = holder.group_gains()
-        group = contenders(scores(values, None, open_, 1e-16))[0]
-        at = next(i for i, groups in enumerate(shares) if group in groups)
-        pivot = holders[at].select(shares[at].index(group))
-        assert pivot.border.shape[0] == holders[at].rank - len(pivot.columns)
-        for i, holder in enumerate(holders):
-            if i != at:
-                holder.append(pivot)
-        open_[group] = False
-        order.append(group)
-        gains.append(pivot.gain)
-    path = sequence(p, "fr", cost_aware=False)
-    assert order == path.order.tolist()
-    np.testing.assert_allclose(gains, path.gain, rtol=1e-10)
-
-
 def test_store_of_rows_grows_past_its_first_size():
     X, Y, groups = correlated(np.random.default_rng(0), 400, [3] * 50)
     p = make_problem(X, Y, groups)
@@ -136,3 +99,36 @@ def test_gains_and_selection_agree_on_what_is_dependent():
     assert pivot.columns.tolist() == [0]
     assert gains[0] == pytest.approx(pivot.gain, rel=1e-9)
     assert gains[0] == pytest.approx(0.5 * p.target[0, 0] ** 2)
+
+
+# --- criteria
+
+
+@pytest.mark.parametrize("rule", CRITERIA)
+@pytest.mark.parametrize("ridge", [0.0, 0.2])
+@pytest.mark.parametrize("copies", [False, True])
+def test_values_are_those_of_the_rows(rule, ridge, copies):
+    X, Y, groups = correlated(np.random.default_rng(1), 120, [2, 3, 1, 3, 2, 2], n_targets=2)
+    if copies:
+        X[:, 4], X[:, 12] = X[:, 3], -2 * X[:, 11]
+    problem = make_problem(X, Y, groups, ridge=ridge)
+    state = ResidualGram(problem.gram, problem.target, groups, ridge=ridge, blocks=True)
+    values = make_criterion(rule, state)
+    Z, T = standardised(X), standardised(Y)
+    done: list[int] = []
+    for group in (3, 2, None):
+        columns = [c for g in done for c in groups[g]]
+        found = values()
+        for g in set(range(6)) - set(done):
+            expected = value(rule, Z, T, columns, groups[g], ridge)
+            assert found[g] == pytest.approx(expected, rel=1e-7, abs=1e-12)
+        if group is not None:
+            state.select(group)
+            done.append(group)
+
+
+def test_unknown_rules_are_refused():
+    X, Y, groups = correlated(np.random.default_rng(1), 30, [1, 1])
+    problem = make_problem(X, Y, groups)
+    with pytest.raises(SpecError, match="'lars' is none of omp, fr"):
+        make_criterion("lars", ResidualGram(problem.gram, problem.target, groups))
