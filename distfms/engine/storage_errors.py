@@ -27,20 +27,17 @@ def storage_error(place: Location, error: OSError, done: str = "written") -> Dis
     if isinstance(place, Path):
         if error.errno in _FULL:
             return EngineError(
-                f"The disk is full, or a quota reached: {place} could not be {done}. What was "
-                "finished is kept; free some space, then run the same command again and it goes "
-                "on from there."
+                f"The disk is full, or a quota reached: {place} could not be {done}. Finished "
+                "work is kept; free some space, then run the same command again to resume."
             )
         return EngineError(
             f"{place} could not be {done} ({reason}). Check the folder's permissions, then run "
-            "the same command again and it goes on from there."
+            "the same command again to resume."
         )
     text = f"{place} could not be {done} ({reason}). {_advice(error)}"
     if error.errno == errno.EROFS:
         return SpecError(f"{text}.")
-    return EngineError(
-        f"{text}, then run the same command again and it goes on from what was finished."
-    )
+    return EngineError(f"{text}, then run the same command again to resume.")
 
 
 def _advice(error: OSError) -> str:

@@ -90,7 +90,7 @@ def test_full_at_a_stage(
     with disturbed(Plan(str(tmp_path / "marks"))) as plan:
         with (
             full_at(monkeypatch, file),
-            pytest.raises(EngineError, match=r"disk is full.*could not be written.*goes on"),
+            pytest.raises(EngineError, match=r"disk is full.*could not be written.*to resume"),
         ):
             run_job(spec)
         assert not list((tmp_path / "runs").rglob("*.tmp"))

@@ -185,7 +185,7 @@ def test_a_put_that_fails(data, undisturbed, memory, tmp_path, n, lasting):
     if said:
         assert said.startswith("1 memory://")
         assert "the storage has failed" in said
-        assert "run the same command again and it goes on" in said
+        assert "run the same command again to resume" in said
     else:
         failed = FaultyFileSystem.seen[n:] if lasting else FaultyFileSystem.seen[n - 1 : n]
         # Only lines of events were lost, or the job has no put with that number.
