@@ -35,6 +35,7 @@ import pyarrow.parquet as pq
 from distributed_greedy import memory_bytes, two_nodes
 
 from distfms.engine.memory import PROCESS_BYTES, format_bytes
+from distfms.methods import slab_job
 from distfms.runs.driver import prepare, run_job
 from distfms.runs.job_spec import JobSpec, build_spec
 
@@ -42,6 +43,8 @@ GROUP_SIZE = 10
 N_FACTORS = 20
 N_FILES = 4
 MIB = 2**20
+#: What one process may take: for the work to be done in one, and in slabs (from 2,000 columns on).
+WHOLE_BYTES, SLABS_BYTES = 2**60, 64 * MIB
 #: Of each Ray node: room for the partial statistics of a few slabs.
 OBJECT_STORE_BYTES = 2 * 2**30
 
@@ -95,7 +98,7 @@ def make_spec(args: argparse.Namespace, address: str | None) -> JobSpec:
             "name": args.method,
             "method": args.method,
             "data": {"path": str(args.data), "target": "y", "folds": 0, "test": 0.2},
-            args.method: {**section, "blocks": args.blocks},
+            args.method: section,
             "engine": engine,
             "output": str(args.output),
         }
@@ -174,6 +177,7 @@ def _status(pid: int, what: str) -> int:
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     """One line of the table, in this process."""
+    slab_job.ONE_PROCESS_BYTES = WHOLE_BYTES if args.form == "whole" else SLABS_BYTES
     with cluster(args.kind) as address:
         spec = make_spec(args, address)
         prepared = prepare(spec)
@@ -218,7 +222,7 @@ def line_in_its_own_process(args: argparse.Namespace, **changes: Any) -> dict[st
     """Measure one line."""
     given = {**vars(args), **changes}
     command = [sys.executable, __file__, "--one"]
-    for name in ("method", "d", "rows", "steps", "kind", "workers", "blocks", "data", "output"):
+    for name in ("method", "d", "rows", "steps", "kind", "workers", "form", "data", "output"):
         command += [f"--{name}", str(given[name])]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
@@ -234,7 +238,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--method", choices=["multiselect", "sequence", "both"], default="both")
     parser.add_argument("--kind", choices=["local", "ray", "both"], default="local")
     parser.add_argument("--workers", type=int, default=2, help="workers, and actors")
-    parser.add_argument("--blocks", choices=["always", "never", "both"], default="both")
+    parser.add_argument("--form", choices=["slabs", "whole", "both"], default="both")
     parser.add_argument("--folder", type=Path, help="for scratch files; default: a temporary one")
     parser.add_argument("--one", action="store_true", help="only this process's line, as JSON")
     parser.add_argument("--data", type=Path, help="with --one: the Parquet files")
@@ -249,12 +253,12 @@ def main() -> None:
         return
     print(f"{os.cpu_count()} processors, {args.workers} workers; peak MiB (stated MiB)")
     print(
-        "method           d  where        blocks  stat. s  select s  rest s          driver"
+        "method           d  where         slabs  stat. s  select s  rest s          driver"
         "   worker           actor  chosen"
     )
     for method in ["multiselect", "sequence"] if args.method == "both" else [args.method]:
         for d in args.d:
-            with tempfile.TemporaryDirectory(dir=args.folder, prefix="blocks-") as scratch:
+            with tempfile.TemporaryDirectory(dir=args.folder, prefix="slabs-") as scratch:
                 compare(args, method, d, Path(scratch))
 
 
@@ -263,17 +267,17 @@ def compare(args: argparse.Namespace, method: str, d: int, scratch: Path) -> Non
     data = scratch / "data"
     write_data(data, method, d, args.rows)
     kinds = ["local", "ray"] if args.kind == "both" else [args.kind]
-    modes = [("always", kind) for kind in kinds] if args.blocks != "never" else []
-    if args.blocks != "always":
-        modes.insert(0, ("never", "local"))
+    modes = [("slabs", kind) for kind in kinds] if args.form != "whole" else []
+    if args.form != "slabs":
+        modes.insert(0, ("whole", "local"))
     digests = set()
-    for blocks, kind in modes:
-        output = scratch / f"{blocks}-{kind}"
+    for form, kind in modes:
+        output = scratch / f"{form}-{kind}"
         found = line_in_its_own_process(
-            args, method=method, d=d, blocks=blocks, kind=kind, data=data, output=output
+            args, method=method, d=d, form=form, kind=kind, data=data, output=output
         )
         digests.add(found["digest"])
-        where = "one process" if blocks == "never" else f"{kind} actors"
+        where = "one process" if form == "whole" else f"{kind} actors"
         # Local statistics are computed by threads of the driver.
         stated = max(found["stated_driver"], 0 if kind == "ray" else found["stated_pass"])
         print(

@@ -172,8 +172,8 @@ def require_room(needed: int, available: int | None, where: str, who: str = "one
     if available is not None and needed > available:
         raise SpecError(
             f"The state of {who} takes about {format_bytes(needed)} and {where} has "
-            f"{format_bytes(available)} of memory for it. Cut the work into more and smaller "
-            "blocks, use fewer actors on one machine, or machines with more memory."
+            f"{format_bytes(available)} of memory for it. Use fewer actors on one machine, or "
+            "machines with more memory."
         )
 
 

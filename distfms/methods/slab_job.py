@@ -11,63 +11,35 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import partial
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 
+from distfms.data.dataset import ParquetDataset
 from distfms.engine.memory import COLUMN_BYTES, format_bytes
-from distfms.engine.storage import Location, absolute, open_binary
+from distfms.engine.storage import Location, absolute
 from distfms.errors import SpecError
-from distfms.methods.contract import (
-    Content,
-    Context,
-    Job,
-    Stage,
-    run_stage,
-)
-from distfms.stats.base import load_npz
+from distfms.methods.contract import Content, Context, Job, PartialReader, Stage, run_stage
+from distfms.methods.slabs import Pool, slab_starts
+from distfms.methods.statistics_job import PATHS, STATISTICS, StatisticsJob
+from distfms.stats.bundle import Bundle
 
-#: Memory of the work in one process beyond which ``blocks: auto`` uses slabs. Fixed, as the
-#: result (its curves and baselines) must not depend on the machine.
+#: Memory of the work in one process beyond which it is done in slabs. Fixed, as the result (its
+#: curves and baselines) must not depend on the machine.
 ONE_PROCESS_BYTES = 4 * 2**30
 
 #: Arrays of a slab in memory while it is computed with missing values; there are four of them.
 MATRICES_WITH_GAPS = 4
 
+CHOSEN = "statistics/chosen.npz"
+
 
 def slab_file(what: str, number: int) -> str:
-    """Name in the run folder of what a slab's stage writes."""
+    """Return the name in the run folder of what a slab's stage writes."""
     return f"statistics/{what}-{number:05d}.npz"
-
-
-def slab_location(context: Context, what: str, number: int) -> Location:
-    """Say where an actor on any node finds a file of a slab; see `load_slab`."""
-    return absolute(context.folder) / slab_file(what, number)
-
-
-def load_slab(location: Location) -> dict[str, np.ndarray]:
-    """Read a file of a slab, on an actor."""
-    with open_binary(location) as stream:
-        return load_npz(stream)
-
-
-def join_paths(paths: Mapping[str, Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Arrays of the paths of several rules as one set of arrays, ``rule/name``."""
-    return {
-        f"{rule}/{name}": np.asarray(value)
-        for rule, arrays in paths.items()
-        for name, value in arrays.items()
-    }
-
-
-def split_paths(arrays: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
-    """Inverse of `join_paths`."""
-    paths: dict[str, dict[str, np.ndarray]] = {}
-    for key, array in arrays.items():
-        rule, _, name = key.rpartition("/")
-        paths.setdefault(rule, {})[name] = array
-    return paths
 
 
 class SlabsJob(Job):
@@ -75,32 +47,42 @@ class SlabsJob(Job):
 
     Parameters
     ----------
-    whole : Job
-        The same job for one process. Its stages before ``statistics`` come first here as well;
-        those after ``select`` are done for the chosen columns.
+    whole : StatisticsJob
+        The same job for one process, with the rules that can be searched in slabs. Its stages
+        before ``statistics`` come first here as well; those after ``select`` are done on the
+        chosen columns.
+    one_process_bytes : int
+        What that would take.
+    left_out : sequence of str
+        Baselines that need the whole matrix.
+
+    Attributes
+    ----------
+    widths : sequence of int
+        Columns of each item (attribute, group), as far as they are known before data are read.
+    starts : list of int
+        First item of each slab, and the number of items.
+    n_targets : int
+        Columns beside those of the items.
+    matrices : int
+        Arrays of one slab's size that a partial statistic may have.
     """
 
-    #: What a column is called in this method.
-    columns_are: ClassVar[str]
+    #: What is chosen, in this method.
+    items: ClassVar[str]
+    widths: Sequence[int]
+    n_targets = 1
+    matrices = MATRICES_WITH_GAPS
 
-    def __init__(self, whole: Job) -> None:
-        self.whole = whole
-        self.options, self.inputs, self.seed = whole.options, whole.inputs, whole.seed
+    def __init__(
+        self, whole: Any, one_process_bytes: int, left_out: Sequence[str], widths: Sequence[int]
+    ) -> None:
+        self.whole = without_folds(whole)
+        self.options, self.inputs, self.seed = whole.options, self.whole.inputs, whole.seed
+        self.one_process_bytes, self.left_out, self.widths = one_process_bytes, left_out, widths
+        self.starts = slab_starts(widths)
 
-    # --- what a method says of its slabs ---
-
-    @property
-    @abstractmethod
-    def n_slabs(self) -> int:
-        """Number of slabs."""
-
-    @abstractmethod
-    def slab_bytes(self) -> int:
-        """Project the largest slab without missing values, in memory and on disk."""
-
-    @abstractmethod
-    def slab_columns(self) -> int:
-        """Most columns of a slab."""
+    # --- what a method gives ---
 
     @abstractmethod
     def shard_bytes(self) -> int:
@@ -111,26 +93,56 @@ class SlabsJob(Job):
         """Project what the job on the chosen columns holds."""
 
     @abstractmethod
-    def one_process_bytes(self) -> int:
-        """Project what the whole job would take in one process."""
+    def slab_reader(
+        self, context: Context, number: int, dataset: ParquetDataset, held_out: bool
+    ) -> PartialReader:
+        """Return the reader of the statistics of a slab."""
 
     @abstractmethod
-    def compute_slab(self, number: int, context: Context) -> Mapping[str, Content]:
-        """Stage of one slab: the files to write."""
+    def slab_arrays(
+        self, context: Context, number: int, statistics: Bundle
+    ) -> tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]:
+        """Check a slab's statistics; return what actors need, and what is known of its columns.
+
+        Raises
+        ------
+        DataError
+        """
 
     @abstractmethod
-    def select(self, context: Context) -> Mapping[str, Content]:
-        """Stage of the search."""
+    def outline(self, context: Context) -> Any:
+        """Return the selection problem without its matrix, from `known_columns`."""
 
     @abstractmethod
-    def chosen(self, context: Context) -> Job:
-        """Return the ordinary job on the columns that some search has chosen."""
+    def shards(self, outline: Any, locations: Sequence[Location]) -> list[Any]:
+        """Return what actors build their states from, the slabs being stored at the locations."""
 
-    def choose(self, context: Context) -> Mapping[str, Content]:
-        """Stage of the statistics of the chosen columns."""
-        return run_stage(self.chosen(context), "statistics", context)
+    @abstractmethod
+    def search(self, outline: Any, rule: Any, pool: Pool, shards: list[Any]) -> Any:
+        """Return the path of a rule."""
 
-    # --- what the driver asks ---
+    @abstractmethod
+    def selection(
+        self, context: Context, outline: Any, paths: Mapping[str, Any], pool: Pool
+    ) -> Mapping[str, Any]:
+        """Return the content of ``selection.json``."""
+
+    @abstractmethod
+    def chosen(self, outline: Any, paths: Mapping[str, Any]) -> np.ndarray:
+        """Return the items that some path has chosen, ascending."""
+
+    @abstractmethod
+    def restricted_path(self, outline: Any, path: Any, chosen: np.ndarray) -> Any:
+        """Write a path as one on the chosen items."""
+
+    @abstractmethod
+    def restricted(self, context: Context, chosen: np.ndarray) -> Any:
+        """Return the ordinary job on the chosen items."""
+
+    def check(self, context: Context, job: Any, statistics: Bundle) -> None:
+        """Check and account for the statistics of the chosen items."""
+
+    # --- stages ---
 
     def stages(self) -> Sequence[Stage]:
         """Return the stages in order; one for each slab, so that a killed run loses one."""
@@ -142,26 +154,99 @@ class SlabsJob(Job):
             *(Stage(f"statistics {k + 1} of {n}", partial(self.compute_slab, k)) for k in range(n)),
             Stage("select", self.select),
             Stage("chosen", self.choose),
-            *(Stage(name, partial(_run_on_chosen, self, name)) for name in names[last + 1 :]),
+            *(Stage(name, partial(self.run_on_chosen, name)) for name in names[last + 1 :]),
         ]
 
+    def compute_slab(self, number: int, context: Context) -> Mapping[str, Content]:
+        """Read the statistics of one slab."""
+        # Partials of all slabs together are D × D numbers for each partition: not for the cache.
+        statistics = context.reduce(partial(self.slab_reader, context, number), cache=False)
+        slab, columns = self.slab_arrays(context, number, statistics)
+        return {slab_file("slab", number): slab, slab_file("columns", number): columns}
+
+    def known_columns(self, context: Context) -> dict[str, Any]:
+        """Join what is known of the columns of all slabs."""
+        parts = [context.read_arrays(slab_file("columns", k)) for k in range(self.n_slabs)]
+        return {
+            name: np.concatenate([part[name] for part in parts if name in part])
+            if array.ndim
+            else array.item()
+            for name, array in parts[0].items()
+        }
+
+    def select(self, context: Context) -> Mapping[str, Content]:
+        """Search on actors, by every rule."""
+        outline, procedure = self.outline(context), self.whole.procedure(context)
+        folder = absolute(context.folder)
+        locations = [folder / slab_file("slab", k) for k in range(self.n_slabs)]
+        shards = self.shards(outline, locations)
+        with context.pool(len(shards), self.shard_bytes()) as pool:
+            paths = {
+                rule.name: self.search(outline, rule, pool, shards) for rule in procedure.rules
+            }
+            selection = self.selection(context, outline, paths, pool)
+        left_out = f"; baselines left out: {', '.join(self.left_out)}" if self.left_out else ""
+        context.note(
+            f"{len(self.widths):,} {self.items} were searched in {self._slabs_said} on actors "
+            f"(one process would have taken {format_bytes(self.one_process_bytes)}). There is no "
+            f"cross-validation{left_out}."
+        )
+        chosen = self.chosen(outline, paths)
+        own = {name: self.restricted_path(outline, path, chosen) for name, path in paths.items()}
+        return {
+            "selection.json": selection,
+            PATHS: procedure.store(outline, own),
+            CHOSEN: {"chosen": chosen},
+        }
+
+    def choose(self, context: Context) -> Mapping[str, Content]:
+        """Read the statistics of the chosen columns."""
+        job = self.chosen_job(context)
+        statistics = context.reduce(partial(job.reader, context))
+        self.check(context, job, statistics)
+        return {STATISTICS: statistics.to_arrays()}
+
+    def chosen_job(self, context: Context) -> StatisticsJob:
+        """Return the ordinary job on what `select` has chosen."""
+        job: StatisticsJob = self.restricted(context, context.read_arrays(CHOSEN)["chosen"])
+        return job
+
+    def run_on_chosen(self, name: str, context: Context) -> Mapping[str, Content]:
+        """Run a stage of the ordinary job on the chosen columns."""
+        return run_stage(self.chosen_job(context), name, context)
+
+    # --- what the driver asks ---
+
+    @property
+    def n_slabs(self) -> int:
+        """Number of slabs."""
+        return len(self.starts) - 1
+
+    @property
+    def _slabs_said(self) -> str:
+        return f"{self.n_slabs} slab{'s' if self.n_slabs > 1 else ''}"
+
+    def slab_columns(self) -> int:
+        """Project the columns of the widest slab."""
+        return max(sum(self.widths[first:last]) for first, last in pairwise(self.starts))
+
+    def slab_bytes(self) -> int:
+        """Project the largest slab without missing values, in memory and on disk."""
+        return 8 * self.slab_columns() * (sum(self.widths) + self.n_targets)
+
     def describe(self) -> Mapping[str, str]:
-        """Say what the job will do: label → text."""
-        n, most = self.n_slabs, format_bytes(self.driver_bytes())
+        """Return what the job will do: label → text."""
+        most = format_bytes(self.driver_bytes())
         return {
             **self.whole.describe(),
             "search": (
-                f"on actors: {n_slabs_said(n)} of up to {self.slab_columns():,} "
-                f"{self.columns_are}, {format_bytes(self.slab_bytes())} each on disk and up to "
+                f"on actors: {self._slabs_said} of up to {self.slab_columns():,} columns, "
+                f"{format_bytes(self.slab_bytes())} each on disk and up to "
                 f"{format_bytes(self.shard_bytes())} on an actor, in as many passes over the data; "
-                f"one process would take {format_bytes(self.one_process_bytes())}"
+                f"one process would take {format_bytes(self.one_process_bytes)}"
             ),
-            "driver": f"up to {most} beside what workers take: one slab, or what is chosen",
+            "driver": f"up to {most} besides what workers take: one slab, or what is chosen",
         }
-
-    def matrices(self) -> int:
-        """Arrays of one slab's size that a partial statistic may have."""
-        return MATRICES_WITH_GAPS
 
     def driver_bytes(self) -> int:
         """Project what the driver itself holds at most.
@@ -169,15 +254,15 @@ class SlabsJob(Job):
         That is one slab with its file and what is copied on the way, or the statistics, paths and
         models of the chosen columns; and what is known of the data's columns.
         """
-        held = max((self.matrices() + 4) * self.slab_bytes(), self.chosen_bytes())
+        held = max((self.matrices + 4) * self.slab_bytes(), self.chosen_bytes())
         return held + COLUMN_BYTES * len(self.columns())
 
     def statistics_bytes(self) -> int:
-        """Size of one partial statistic in memory."""
-        return self.matrices() * self.slab_bytes()
+        """Return the size of one partial statistic in memory."""
+        return self.matrices * self.slab_bytes()
 
     def kept_bytes(self) -> int:
-        """Size of the statistics in the run folder."""
+        """Return the size of the statistics in the run folder."""
         return self.n_slabs * self.slab_bytes() + self.chosen_bytes()
 
     def columns(self) -> Sequence[str]:
@@ -187,16 +272,15 @@ class SlabsJob(Job):
     def check_tuning(self) -> None:
         """Refuse `tune`: there is no cross-validation in slabs."""
         raise SpecError(
-            f"`tune` compares by cross-validation, which `{self.name}` does not do in slabs. Set "
-            f"`{self.name}.blocks: never` if the machine has the memory, or leave `tune` out."
+            f"`tune` compares by cross-validation, which `{self.name}` does not do in slabs; one "
+            f"process would take {format_bytes(self.one_process_bytes)}. Read fewer columns "
+            "(`data.features`), or leave `tune` out."
         )
 
 
-def n_slabs_said(n_slabs: int) -> str:
-    """Write a number of slabs."""
-    return f"{n_slabs} slab{'s' if n_slabs > 1 else ''}"
-
-
-def _run_on_chosen(job: SlabsJob, name: str, context: Context) -> Mapping[str, Content]:
-    """Run a stage of the ordinary job on the chosen columns."""
-    return run_stage(job.chosen(context), name, context)
+def without_folds(job: Any) -> Any:
+    """Return a copy of a job that is not cross-validated."""
+    other = copy(job)
+    section = job.inputs.section.model_copy(update={"folds": 0})
+    other.inputs = type(job.inputs)(job.inputs.train, job.inputs.test, section)
+    return other

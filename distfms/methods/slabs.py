@@ -90,8 +90,13 @@ class StoredMatrix:
 
     def load(self) -> np.ndarray:
         """Read the array."""
-        with open_binary(self.location) as stream:
-            return load_npz(stream)[self.name]
+        return load_arrays(self.location)[self.name]
+
+
+def load_arrays(location: Location) -> dict[str, np.ndarray]:
+    """Read the arrays of a slab, on an actor."""
+    with open_binary(location) as stream:
+        return load_npz(stream)
 
 
 def loaded(matrix: np.ndarray | Loadable[np.ndarray]) -> np.ndarray:

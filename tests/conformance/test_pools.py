@@ -213,7 +213,7 @@ def test_bad_use() -> None:
         make_pool("spark")
     with pytest.raises(SpecError, match="at least 1 actor, not 0"):
         make_pool("local", 0)
-    with pytest.raises(SpecError, match=r"one actor takes about 1\.0 TiB.*smaller blocks"):
+    with pytest.raises(SpecError, match=r"one actor takes about 1\.0 TiB.*fewer actors"):
         make_pool("serial", actor_bytes=2**40)
     with make_pool("serial") as pool, pytest.raises(EngineError, match="at least one shard"):
         pool.start(tasks.build, [])

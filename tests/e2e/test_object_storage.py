@@ -9,12 +9,10 @@ import pytest
 from distfms import cli
 from distfms.data.convert import CONVERSION
 from distfms.engine.storage import files_below, locate
-from distfms.methods import slabs
+from distfms.methods import slab_job, slabs
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from tests.e2e.jobs import RESULTS, judgments_job, write_judgments
-
-OPTIONS_OF_BLOCKS = {"psd": "none", "blocks": "always", "plan": False}
 
 
 @pytest.fixture(scope="module")
@@ -149,15 +147,17 @@ def test_long_judgments_come_from_storage_and_are_converted_to_it(s3, tmp_path):
     assert [e.name for e in files_below(conversions)] == [e.name for e in converted]
 
 
-def test_actors_on_ray_load_blocks_from_s3(here, s3, tmp_path, ray_session, monkeypatch):
+def test_actors_on_ray_load_slabs_from_s3(here, s3, tmp_path, ray_session, monkeypatch):
     monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
+    monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", 0)
     data, _ = here
-    url = s3.bucket("blocks")
-    content = judgments_job(data, tmp_path, multiselect=OPTIONS_OF_BLOCKS).to_mapping()
+    url = s3.bucket("slabs")
+    options = {"psd": "none", "plan": False}
+    content = judgments_job(data, tmp_path, multiselect=options).to_mapping()
     local = run_job(build_spec(content)).folder
     content["engine"] = {"kind": "ray", "workers": 2}
     content["output"] = {"path": f"{url}/runs", "storage_options": s3.options}
     folder = run_job(build_spec(content)).folder
-    assert str(folder).startswith("s3://blocks/runs/small/")
-    for name in (*RESULTS, "statistics/block-00001.npz"):
+    assert str(folder).startswith("s3://slabs/runs/small/")
+    for name in (*RESULTS, "statistics/slab-00001.npz"):
         assert (folder / name).read_bytes() == (local / name).read_bytes(), name

@@ -12,24 +12,30 @@ from distfms.engine.memory import COLUMN_BYTES
 from distfms.errors import DataError, EngineError, SpecError
 from distfms.methods import slabs
 from distfms.methods.sequence import slab_job
+from distfms.methods.sequence.glm_job import GlmSequenceJob
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.slab_job import SequenceSlabsJob, Sizes
+from distfms.methods.slab_job import ONE_PROCESS_BYTES
 from distfms.runs.driver import prepare, run_job
 from distfms.runs.folder import RunFolder
 from distfms.runs.predict import predict_file
-from distfms.spec import DataSection
 from tests.conformance import test_distributed_greedy as mishaps
 from tests.e2e.jobs import results, stage
 from tests.e2e.memory import Peaks
 from tests.e2e.sequence_jobs import mixed_job, mixed_rows, write_rows
 
+PASSES = [f"statistics {k} of 5" for k in range(1, 6)]
+STAGES = ["categories", *PASSES, "select", "chosen", "model", "evaluate", "report"]
 BASELINES = ["omp", "fr-blind", "omp-doubling", "oracle", "random"]
 
 
-@pytest.fixture(autouse=True)
-def small_slabs(monkeypatch):
-    """Blocks that hold at most two of the numbers; a category is one of its own."""
-    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
+@pytest.fixture(scope="module", autouse=True)
+def small_slabs():
+    """Slabs that hold at most two of the numbers; a category is one of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slabs, "SLAB_COLUMNS", 2)
+        patch.setattr(Sizes, "one_process_bytes", lambda self: 2**50)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -43,29 +49,40 @@ def data(columns, tmp_path_factory):
 
 
 def job(data: Path, output: Path, /, **changes):
-    """Spec of a job in slabs, without folds."""
-    sequence = {"blocks": "always"} | changes.pop("sequence", {})
-    settings = {"folds": 0} | changes.pop("data", {})
-    return mixed_job(data, output, sequence=sequence, data=settings, **changes)
+    """Spec of a job without folds."""
+    return mixed_job(data, output, **changes | {"data": {"folds": 0} | changes.get("data", {})})
 
 
 def run(data: Path, output: Path, /, **changes):
     return run_job(job(data, output, **changes)).folder
 
 
+def run_both(data: Path, folder: Path, /, **changes):
+    """Run in slabs and in one process, and require the same results."""
+    cut = run(data, folder / "slabs", **changes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sizes, "one_process_bytes", lambda self: 0)
+        one = run(data, folder / "whole", **changes)
+    require_like(cut, one)
+    for name in ("objects", "dropped", "imputed"):
+        manifests = [read(folder, "manifest.json").get(name) for folder in (cut, one)]
+        assert manifests[0] == manifests[1], name
+    return cut, one
+
+
 def read(folder: Path, name: str):
     return json.loads((folder / name).read_text())
 
 
-def require_like(blocks: Path, one: Path) -> None:
+def require_like(cut: Path, one: Path) -> None:
     """All results of a run in slabs are those of one process, but for rounding."""
-    selections = [read(folder, "selection.json") for folder in (blocks, one)]
+    selections = [read(folder, "selection.json") for folder in (cut, one)]
     # Columns are in the order of their groups here.
     constant, notes = ([set(s.pop(key)) for s in selections] for key in ("constant", "notes"))
     assert constant[0] == constant[1]
     assert len(notes[0]) == len(notes[1])
     require_close(*selections, "selection.json")
-    require_close(read(blocks, "metrics.json"), read(one, "metrics.json"), "metrics.json")
+    require_close(read(cut, "metrics.json"), read(one, "metrics.json"), "metrics.json")
 
 
 def require_close(found, expected, where):
@@ -103,15 +120,9 @@ def test_result_is_that_of_one_process(columns, tmp_path, options, settings):
     data = write_rows(tmp_path / "data", {**columns, "w": weight})
     settings = {"exclude": [] if "weight" in settings else ["w"]} | settings
     changes = {"sequence": options | {"baselines": BASELINES}, "data": settings}
-    blocks = run(data, tmp_path / "a", **changes)
-    never = {"sequence": changes["sequence"] | {"blocks": "never"}}
-    one = run(data, tmp_path / "b", **changes | never)
-    require_like(blocks, one)
-    for name in ("objects", "dropped", "imputed"):
-        manifests = [read(folder, "manifest.json").get(name) for folder in (blocks, one)]
-        assert manifests[0] == manifests[1], name
+    folders = run_both(data, tmp_path, **changes)
     tables = []
-    for number, folder in enumerate((blocks, one)):
+    for number, folder in enumerate(folders):
         predict_file(folder, data, tmp_path / f"{number}.parquet")
         tables.append(pq.read_table(tmp_path / f"{number}.parquet"))
     require_close(tables[0].to_pydict(), tables[1].to_pydict(), "predictions")
@@ -127,12 +138,8 @@ def test_accuracy_ranking_and_separate_test_rows(tmp_path):
     held_out = write_rows(tmp_path / "held-out", others, n_files=1)
     settings = {"test": 0, "test_path": str(held_out), "query": "q", "missing": "drop"}
     changes = {"data": settings, "sequence": {"max_groups": 3, "baselines": ["random"]}}
-    blocks = run(data, tmp_path / "a", **changes)
-    never = {"sequence": changes["sequence"] | {"blocks": "never"}}
-    one = run(data, tmp_path / "b", **changes | never)
-    require_like(blocks, one)
-    assert {"accuracy", "ndcg@5"} < read(blocks, "metrics.json")["test"].keys()
-    assert read(blocks, "manifest.json")["objects"] == read(one, "manifest.json")["objects"]
+    folder, _ = run_both(data, tmp_path, **changes)
+    assert {"accuracy", "ndcg@5"} < read(folder, "metrics.json")["test"].keys()
 
 
 def scattered_rows(n: int = 300) -> dict[str, np.ndarray]:
@@ -156,16 +163,9 @@ def test_scattered_repeated_and_constant_groups(tmp_path, monkeypatch, criterion
         "groups": {g: [f"{g}_*"] for g in "zsabcde"}, "costs": {"a": 2.0}, "shared_costs": {},
         "ridge": 0.0, "criterion": criterion, "baselines": ["fr-blind", "oracle"],
     }  # fmt: skip
-    folders = []
-    for blocks in ("always", "never"):
-        spec = mixed_job(
-            data, tmp_path / blocks,
-            data={"target": ["y", "other"], "folds": 0, "missing": "error"},
-            sequence=options | {"blocks": blocks},
-        )  # fmt: skip
-        folders.append(run_job(spec).folder)
-    require_like(*folders)
-    selection = read(folders[0], "selection.json")
+    settings = {"target": ["y", "other"], "missing": "error"}
+    folder, _ = run_both(data, tmp_path, data=settings, sequence=options)
+    selection = read(folder, "selection.json")
     # z is a and costs less: a adds nothing after it. s does not vary.
     steps = {step["group"]: step for step in selection["sequence"]}
     assert set(steps) == set("zabcde")
@@ -192,60 +192,42 @@ def test_says_what_it_did_and_left_out(data, tmp_path):
     assert f"Note: {note}" in said
     assert read(folder, "metrics.json")["folds"] == []
     assert "Feature-group sequencing" in (folder / "report.html").read_text()
-    names = [entry["name"] for entry in manifest["stages"]]
-    blocks = [f"statistics {k} of 5" for k in range(1, 6)]
-    rest = ["select", "chosen", "model", "evaluate", "report"]
-    assert names == ["categories", *blocks, *rest]
+    assert [entry["name"] for entry in manifest["stages"]] == STAGES
     # A pass over the three files for each slab, and one for the chosen columns.
-    for name in [*blocks, "chosen"]:
+    for name in [*PASSES, "chosen"]:
         assert stage(manifest, name)["n_read"] == 3
 
 
 def sizes(n_groups, folds=0, max_groups=None, width=1, n_searches=2):
-    section = DataSection(path="x", target="y", folds=folds)
-    return Sizes((width,) * n_groups, 1, n_searches, max_groups, section)
+    return Sizes((width,) * n_groups, 1, n_searches, max_groups or n_groups, folds)
 
 
 def test_projected_sizes():
-    assert sizes(100).one_process_bytes() == 8 * ((4 + 1 + 3) * 101**2 + 3 * 101 * 100)
-    many = sizes(20_000, max_groups=300)
-    assert many.one_process_bytes() > slab_job.slab_job.ONE_PROCESS_BYTES > many.chosen_bytes()
-    assert sizes(100, 5).one_process_bytes() > sizes(100).one_process_bytes()
-    assert many.support() == 300
-    mixed = Sizes((1, 32, 1, 4), 1, 2, 2, DataSection(path="x", target="y", folds=0))
-    assert (mixed.n_columns, mixed.support(), mixed.support(3)) == (38, 36, 37)
-    most = sizes(20_000, width=3).most_groups()
-    limit = slab_job.slab_job.ONE_PROCESS_BYTES
-    assert sizes(20_000, width=3).chosen_bytes(most) <= limit
-    assert sizes(20_000, width=3).chosen_bytes(most + 1) > limit
+    assert sizes(100).chosen_bytes() == 8 * ((4 + 1 + 3) * 101**2 + 3 * 101 * 100)
+    many, wide = sizes(20_000, max_groups=300), sizes(20_000, width=3)
+    assert many.chosen_bytes() < ONE_PROCESS_BYTES
+    assert many.support(300) == 300
+    mixed = Sizes((1, 32, 1, 4), 1, 2, 2)
+    assert (mixed.support(2), mixed.support(3)) == (36, 37)
+    most = wide.most_groups()
+    assert wide.chosen_bytes(most) <= ONE_PROCESS_BYTES < wide.chosen_bytes(most + 1)
     assert sizes(3, width=30_000).most_groups() == 0
 
 
-def test_choice_depends_on_spec_and_columns(data, tmp_path, monkeypatch):
+def test_form_depends_on_spec_and_columns(data, tmp_path, monkeypatch):
     def made(**sequence):
-        return prepare(job(data, tmp_path / "a", sequence=sequence, data={"folds": 3})).job
+        return prepare(job(data, tmp_path, sequence=sequence, data={"folds": 3})).job
 
-    assert type(made(blocks="auto")) is SequenceJob
-    assert type(made(blocks="never")) is SequenceJob
-    assert isinstance(made(blocks="always"), SequenceSlabsJob)
-    one_group = Sizes.of(made(blocks="never", max_groups=1)).chosen_bytes()
+    assert isinstance(made(), SequenceSlabsJob)
+    assert isinstance(made(family="poisson", baselines=[]), GlmSequenceJob)
+    one_group = made(max_groups=1).chosen_bytes()
     monkeypatch.setattr(slab_job.slab_job, "ONE_PROCESS_BYTES", one_group)
-    assert isinstance(made(blocks="auto", max_groups=1), SequenceSlabsJob)
-    assert type(made(blocks="never", max_groups=1)) is SequenceJob
-    whole = made(blocks="auto")
+    assert isinstance(made(max_groups=1), SequenceSlabsJob)
+    whole = made()
     assert type(whole) is SequenceJob
     assert "`sequence.max_groups` of at most 1" in whole.describe()["search"]
-    with pytest.raises(SpecError, match=r"Set `sequence\.max_groups` to at most 1"):
-        made(blocks="always")
     monkeypatch.setattr(slab_job.slab_job, "ONE_PROCESS_BYTES", 100)
-    assert "search" not in made(blocks="auto").describe()
-    with pytest.raises(SpecError, match="cut the groups smaller"):
-        made(blocks="always")
-
-
-def test_only_squared_loss(data, tmp_path):
-    with pytest.raises(SpecError, match=r"needs `sequence\.family: gaussian`; it is poisson"):
-        prepare(job(data, tmp_path / "a", sequence={"family": "poisson", "baselines": []}))
+    assert "search" not in made().describe()
 
 
 @pytest.mark.parametrize(
@@ -274,21 +256,16 @@ def test_one_row_is_refused(tmp_path):
 @pytest.fixture(scope="module")
 def undisturbed(data, tmp_path_factory):
     """Results of the job on one worker, without a cache."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(slabs, "SLAB_COLUMNS", 2)
-        folder = run(data, tmp_path_factory.mktemp("runs"), engine={"cache": False})
-    return results(folder)
+    return results(run(data, tmp_path_factory.mktemp("runs"), engine={"cache": False}))
 
 
-@pytest.mark.parametrize("workers", [2, 4])
-def test_workers_do_not_change_a_bit(data, tmp_path, undisturbed, workers):
-    folder = run(data, tmp_path, engine={"workers": workers})
+@pytest.mark.parametrize(("kind", "workers"), [("local", 2), ("local", 4), ("ray", 2)])
+def test_workers_do_not_change_a_bit(data, tmp_path, undisturbed, request, kind, workers):
+    if kind == "ray":
+        request.getfixturevalue("ray_session")
+    folder = run(data, tmp_path, engine={"kind": kind, "workers": workers})
     assert len(undisturbed) > 14
     assert results(folder) == undisturbed
-
-
-def test_ray_does_not_change_a_bit(data, tmp_path, undisturbed, ray_session):
-    assert results(run(data, tmp_path, engine={"kind": "ray", "workers": 2})) == undisturbed
 
 
 def test_killed_actor_does_not_change_a_bit(data, tmp_path, monkeypatch, undisturbed):
@@ -309,10 +286,8 @@ def test_killed_actor_does_not_change_a_bit(data, tmp_path, monkeypatch, undistu
 
 def test_killed_at_every_stage_goes_on_there(data, tmp_path, monkeypatch, undisturbed):
     spec = job(data, tmp_path, engine={"cache": False})
-    blocks = [f"statistics {k} of 5" for k in range(1, 6)]
-    names = ["categories", *blocks, "select", "chosen", "model", "evaluate", "report"]
     write = RunFolder.write_stage
-    for done, lost in enumerate(names):
+    for done, lost in enumerate(STAGES):
 
         def failing(self, name, *rest, lost=lost):
             if name == lost:
@@ -326,12 +301,12 @@ def test_killed_at_every_stage_goes_on_there(data, tmp_path, monkeypatch, undist
         (folder,) = (tmp_path / "mixed").iterdir()
         manifest = read(folder, "manifest.json")
         # What was finished before is not done again: its entry is that of the attempt before.
-        assert [entry["name"] for entry in manifest["stages"]] == names[:done]
+        assert [entry["name"] for entry in manifest["stages"]] == STAGES[:done]
     result = run_job(spec)
-    assert result.skipped == tuple(names[:-1])
+    assert result.skipped == tuple(STAGES[:-1])
     manifest = read(result.folder, "manifest.json")
     reading = {entry["name"] for entry in manifest["stages"] if entry.get("n_read")}
-    assert reading == {"categories", *blocks, "chosen"}
+    assert reading == {"categories", *PASSES, "chosen"}
     assert all(stage(manifest, name)["n_read"] == 3 for name in reading)
     assert results(result.folder) == undisturbed
 
@@ -343,8 +318,8 @@ def test_damaged_slab_is_computed_again(data, tmp_path, monkeypatch, undisturbed
         with pytest.raises(ZeroDivisionError):
             run_job(spec)
     folder = next((tmp_path / "mixed").iterdir())
-    block = folder / "statistics" / "slab-00001.npz"
-    block.write_bytes(block.read_bytes()[:-1] + b"?")
+    slab = folder / "statistics" / "slab-00001.npz"
+    slab.write_bytes(slab.read_bytes()[:-1] + b"?")
     result = run_job(spec)
     assert "statistics 2 of 5" not in result.skipped
     assert {"statistics 1 of 5", "statistics 3 of 5"} < set(result.skipped)
@@ -356,7 +331,7 @@ def test_damaged_slab_is_computed_again(data, tmp_path, monkeypatch, undisturbed
 
 def test_pool_is_refused_where_a_slab_does_not_fit(data, tmp_path, monkeypatch):
     monkeypatch.setattr(SequenceSlabsJob, "shard_bytes", lambda self: 2**45)
-    with pytest.raises(SpecError, match="smaller blocks"):
+    with pytest.raises(SpecError, match="fewer actors on one machine"):
         run(data, tmp_path)
 
 

@@ -245,15 +245,15 @@ def test_families_without_folds_refuse(data, tmp_path):
 
 
 @pytest.mark.parametrize("grid", [{"ridge": [0.1, 1.0]}, {"psd": ["none", "nearest"]}])
-def test_blocks_refuse(tmp_path, grid):
+def test_slabs_refuse(tmp_path, monkeypatch, grid):
+    monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", 0)
     data = write_judgments(tmp_path / "judgments")
-    options = {"psd": "none", "blocks": "always"}
-    spec = judgments_job(data, tmp_path / "runs", multiselect=options, tune={"grid": grid})
-    with pytest.raises(SpecError, match=r"does not do in slabs. Set `multiselect.blocks: never`"):
+    spec = judgments_job(data, tmp_path / "runs", multiselect={"psd": "none"}, tune={"grid": grid})
+    with pytest.raises(SpecError, match=r"which `multiselect` does not do in slabs"):
         prepare(spec)
 
 
-def test_values_that_only_together_ask_for_blocks_leave_the_job_in_one_process(
+def test_values_that_only_together_ask_for_slabs_leave_the_job_in_one_process(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", 0)

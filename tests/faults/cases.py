@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.methods import slabs
+from distfms.methods import slab_job, slabs
 from distfms.runs.job_spec import JobSpec
 from tests.conformance.engine_tasks import blas_as_before
 from tests.e2e.jobs import judgments_job, write_judgments
@@ -41,7 +41,7 @@ class Case:
 
 
 def _blocks(data: Path, output: Path, /, **changes: Any) -> JobSpec:
-    options = {"psd": "none", "blocks": "always", "plan": False}
+    options = {"psd": "none", "plan": False}
     return judgments_job(data, output, multiselect=options, **changes)
 
 
@@ -67,17 +67,18 @@ CASES = {
 
 @contextmanager
 def small_blocks(kind: str = "blocks") -> Iterator[None]:
-    """Blocks of two of the five attributes, so that there are three, in jobs of that kind only.
+    """Slabs of two of the five attributes, so that there are three, in jobs of that kind only.
 
     Other jobs search in the driver or on workers, which know nothing of this; how wide slabs are
     changes the last bits.
     """
-    before = slabs.SLAB_COLUMNS
-    slabs.SLAB_COLUMNS = 2 if kind == "blocks" else before
+    before = slabs.SLAB_COLUMNS, slab_job.ONE_PROCESS_BYTES
+    if kind == "blocks":
+        slabs.SLAB_COLUMNS, slab_job.ONE_PROCESS_BYTES = 2, 0
     try:
         yield
     finally:
-        slabs.SLAB_COLUMNS = before
+        slabs.SLAB_COLUMNS, slab_job.ONE_PROCESS_BYTES = before
 
 
 @contextmanager

@@ -12,14 +12,12 @@ from distfms.methods.multiselect.options import (
     TUNABLE,
     MultiselectOptions,
 )
-from distfms.methods.multiselect.slab_job import MultiselectSlabsJob, wants_slabs
+from distfms.methods.multiselect.slab_job import choose_form
 
 
 def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
     """Return the job, in slabs of attributes where they are too many for one process."""
-    job = MultiselectJob(options, inputs, seed)
-    slabs = wants_slabs(options, len(job.layout.names), inputs.section.folds)
-    return MultiselectSlabsJob(job) if slabs else job
+    return choose_form(MultiselectJob(options, inputs, seed))
 
 
 METHOD = Method(

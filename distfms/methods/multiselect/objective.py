@@ -206,13 +206,17 @@ class Problem:
         """
         return self.deviation > CONSTANT_RTOL * np.abs(self.means)
 
-    def take(self, attributes: np.ndarray) -> Problem:
-        """Return the problem on some attributes only, without another "MakePSD"."""
+    def take(self, attributes: np.ndarray, external: np.ndarray | None = None) -> Problem:
+        """Return the problem on some attributes only, without another "MakePSD".
+
+        Their `external` can be given where the problem does not have its own.
+        """
         own = {
             name: getattr(self, name)[attributes]
             for name in ("b", "v", "external_variance", "costs", "means")
         }
-        external = self.external[np.ix_(attributes, attributes)]
+        if external is None:
+            external = self.external[np.ix_(attributes, attributes)]
         names = tuple(self.names[a] for a in attributes.tolist())
         return replace(self, names=names, external=external, **own)
 

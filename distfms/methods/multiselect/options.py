@@ -34,13 +34,10 @@ class MultiselectOptions(Section):
     psd: Literal["nearest", "none"] = "nearest"
     """Whether Full works with the positive semi-definite matrix nearest to the estimated
     covariance, as in the paper, or with the estimate as it is, which does not need the whole matrix
-    in one place.
-    """
-    blocks: Literal["auto", "never", "always"] = "auto"
-    """Whether the covariance is computed, kept and searched in blocks of attributes, on actors, so
-    that no process holds all of it. Only for Full with `psd: none`. `auto` does so where one
-    process would take more than 4 GiB (whatever this machine has, as it decides about the result:
-    there is then no cross-validation and no baseline but `scoring`).
+    in one place. With `none`, Full (without `refine`) computes, keeps and searches the covariance
+    in slabs of attributes, on actors, where one process would take more than 4 GiB (whatever this
+    machine has, as it decides about the result: there is then no cross-validation and no baseline
+    but `scoring`).
     """
     model: Literal["projected", "refit"] = "projected"
     """Weights from the statistics, or least squares on the means of the first r judgments."""
@@ -85,7 +82,6 @@ _AFTERWARDS = "it concerns what is made of the selection, not the selection"
 NOT_TUNABLE = {
     "costs": _STATES,
     "internal_variance": _STATES,
-    "blocks": "it says where the work is done, and there is no cross-validation in blocks",
     "model": "a refit needs a pass over the rows for every selection",
     "plain_error": _AFTERWARDS,
     "refine": "it can only improve the objective; set it and tune the others with it",

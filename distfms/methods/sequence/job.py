@@ -10,15 +10,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distfms.data.batches import ColumnPlan
+from distfms.data.dataset import ParquetDataset
 from distfms.errors import SpecError
 from distfms.methods.contract import Content, Context, FoldAnswers, Inputs
 from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import sources_of
-from distfms.methods.rows import RowCounts
+from distfms.methods.rows import RowCounts, RowSource
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.options import SequenceOptions, resolve_costs, resolve_groups
 from distfms.methods.sequence.problem import FeatureGroups, SequencePath
 from distfms.methods.sequence.procedure import Rule, SequenceProcedure, parse_rule
+from distfms.methods.sequence.read import NarrowedSource
 from distfms.methods.sequence.scores import (
     MAX_POINTS,
     Curve,
@@ -46,6 +48,8 @@ class SequenceJob(RowJob):
     options: SequenceOptions
     #: Where the job is done, if that is worth saying before it starts.
     advice: str | None = None
+    #: All columns, where a row counts by more of them (`missing: drop`) than are read.
+    everything: ColumnPlan | None = None
 
     def __init__(self, options: SequenceOptions, inputs: Inputs, seed: int) -> None:
         super().__init__(options, inputs, seed)
@@ -96,6 +100,13 @@ class SequenceJob(RowJob):
             )
 
     # --- statistics, selection and model ---
+
+    def source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> RowSource:
+        """Return all that is needed to read a partition of a dataset."""
+        source = super().source(plan, dataset, held_out)
+        if self.everything is None:
+            return source
+        return NarrowedSource(**vars(source), everything=self.everything)
 
     def check(self, context: Context, statistics: Bundle) -> None:
         """Refuse what cannot be learned from; say what is left out."""

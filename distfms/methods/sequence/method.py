@@ -77,7 +77,6 @@ NOT_TUNABLE = {
     "max_refits": "the families it is for have no cross-validation",
     "baselines": _AFTERWARDS,
     "alpha": _AFTERWARDS,
-    "blocks": "it says where the work is done, and there is no cross-validation in blocks",
 }
 
 

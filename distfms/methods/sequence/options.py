@@ -264,14 +264,10 @@ class SequenceOptions(Section):
     alpha: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the final objective where α-timeliness is cut. Left out: by the plateau rule."""
     max_groups: Annotated[int, Field(ge=1)] | None = None
-    """End the sequence after so many groups."""
-    blocks: Literal["auto", "never", "always"] = "auto"
-    """Whether the Gram matrix is computed, kept and searched in blocks of groups, on actors, so
-    that no process holds all of it. Only for the family `gaussian` and a sequence that ends
-    (`max_groups`) where its columns still fit one process, as the model and its evaluation need all
-    of their products. `auto` does so where one process would take more than 4 GiB (whatever this
-    machine has, as it decides about the result: there is then no cross-validation and no baseline
-    `sparse`).
+    """End the sequence after so many groups. Where one process would take more than 4 GiB, but not
+    for the columns of a sequence that ends, the family `gaussian` computes, keeps and searches the
+    Gram matrix in slabs of groups, on actors (whatever this machine has, as it decides about the
+    result: there is then no cross-validation and no baseline `sparse`).
     """
 
     @model_validator(mode="before")

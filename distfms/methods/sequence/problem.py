@@ -166,19 +166,6 @@ class Scaling:
         kept = set(self.kept.tolist())
         return tuple(name for i, name in enumerate(self.feature_names) if i not in kept)
 
-    def restricted(self, features: np.ndarray) -> Scaling:
-        """Scaling of some of the features alone, followed by the targets."""
-        n = len(features)
-        return replace(
-            self,
-            feature_names=tuple(self.feature_names[int(f)] for f in features),
-            feature_columns=tuple(range(n)),
-            target_columns=tuple(range(n, n + len(self.target_names))),
-            kept=np.flatnonzero(np.isin(features, self.kept)),
-            mean=self.mean[features],
-            scale=self.scale[features],
-        )
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SequenceOutline:
@@ -567,12 +554,6 @@ class SequencePath:
             explained_variance=_mean_share(risk, risk[0]),
             r2=_mean_share(risk, np.maximum(total - offset**2, 0.0)),
         )
-
-    def restricted(self, features: np.ndarray) -> SequencePath:
-        """Write the path as one on data with some of the features only."""
-        scaling = self.scaling.restricted(features)
-        support = np.searchsorted(features[scaling.kept], self.scaling.kept[self.support])
-        return replace(self, scaling=scaling, support=support)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return what is not known from the problem's outline, as named arrays."""

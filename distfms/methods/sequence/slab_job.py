@@ -1,36 +1,30 @@
-"""The job of group sequencing for more columns than one process can pair.
+"""The job of group sequencing for more columns than one process can pair; see `methods.slab_job`.
 
-See :mod:`distfms.methods.slab_job` for how it goes. The columns are in the order of their groups,
-so that a slab of whole groups is a run of columns. The sequence has to end before the products of
-its columns are too many for one process: models and curves need them all.
+The columns are in the order of their groups, so that a slab of whole groups is a run of columns.
+The sequence has to end before the products of its columns are too many for one process: models and
+curves need them all.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import ClassVar
+from itertools import chain, pairwise
+from typing import Any, ClassVar
 
 import numpy as np
 
-from distfms.data.batches import ColumnPlan, require_observed
+from distfms.data.batches import require_observed
 from distfms.data.dataset import ParquetDataset
 from distfms.engine.memory import format_bytes
 from distfms.engine.storage import Location
-from distfms.errors import SpecError
 from distfms.methods import slab_job
-from distfms.methods.contract import Content, Context, Job
-from distfms.methods.rows import RowCounts, RowSource
+from distfms.methods.contract import Context
+from distfms.methods.row_job import LEVELS_GUESSED
 from distfms.methods.sequence.greedy import GroupSlab, sequence
 from distfms.methods.sequence.job import SequenceJob
-from distfms.methods.sequence.job_sizes import (
-    NOT_IN_SLABS,
-    Sizes,
-    searched_rules,
-    too_long,
-    without_folds,
-)
 from distfms.methods.sequence.problem import (
     FeatureGroups,
     SequenceOutline,
@@ -38,51 +32,102 @@ from distfms.methods.sequence.problem import (
     outline_from_columns,
     require_varying_targets,
 )
-from distfms.methods.sequence.procedure import SequenceProcedure
-from distfms.methods.sequence.read import ComomentSlabReader, NarrowedSource
-from distfms.methods.slabs import slab_starts
+from distfms.methods.sequence.procedure import Rule
+from distfms.methods.sequence.read import ComomentSlabReader
+from distfms.methods.slabs import Pool, load_arrays
 from distfms.methods.statistics_job import Solved
-from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments
 
-PATHS = "statistics/paths.npz"
-TARGETS = "statistics/targets.npz"
+#: Baselines that need all products in one process.
+NOT_IN_SLABS = ("sparse",)
 
 
-def choose_form(job: SequenceJob) -> Job:
-    """Return the job itself or in slabs, as its options say or its size asks for.
+# --- sizes --------------------------------------------------------------------------------------
 
-    Parameters
+
+@dataclass(frozen=True)
+class Sizes:
+    """What decides how large a job is.
+
+    Attributes
     ----------
-    job : SequenceJob
-
-    Raises
-    ------
-    SpecError
-        If slabs are asked for where they cannot be used.
+    widths : tuple of int
+        Columns of each group; a category counts as `LEVELS_GUESSED`.
+    n_targets : int
+    n_searches : int
+        Sequences that are looked for in slabs.
+    max_groups : int
+        Groups that a sequence may have.
+    n_folds : int
+    has_gaps : bool
+        Whether missing values are counted in.
     """
-    options = job.options
-    if options.blocks == "never" or (options.blocks == "auto" and options.family != "gaussian"):
-        return job
-    if options.family != "gaussian":
-        raise SpecError(
-            "`sequence.blocks: always` needs `sequence.family: gaussian`; it is "
-            f"{options.family}, whose refits need more than the Gram matrix."
+
+    widths: tuple[int, ...]
+    n_targets: int
+    n_searches: int
+    max_groups: int
+    n_folds: int = 0
+    has_gaps: bool = False
+
+    @classmethod
+    def of(cls, job: SequenceJob) -> Sizes:
+        """Return the sizes of a job."""
+        guessed = [LEVELS_GUESSED if f in job.categorical else 1 for f in job.roles.features]
+        searched = {*job.compared, Rule("omp")} - set(map(Rule, NOT_IN_SLABS))
+        return cls(
+            tuple(sum(guessed[c] for c in group) for group in job.groups.columns),
+            len(job.roles.target),
+            len(searched),
+            job.options.max_groups or len(job.groups),
+            job.inputs.section.folds,
+            job.inputs.section.missing == "mean",
         )
+
+    def support(self, n_groups: int) -> int:
+        """Return the most columns that a sequence of so many groups has."""
+        return sum(sorted(self.widths, reverse=True)[:n_groups])
+
+    def one_process_bytes(self) -> int:
+        """Project what the job in one process holds."""
+        return self._job_bytes(sum(self.widths), self.max_groups, self.n_folds)
+
+    def chosen_bytes(self, n_groups: int | None = None) -> int:
+        """Project what the job on the chosen columns holds, for so many groups at most."""
+        n_groups = n_groups or self.max_groups
+        n_columns = min(self.n_searches * self.support(n_groups), sum(self.widths))
+        return self._job_bytes(n_columns, n_groups, 0)
+
+    def _job_bytes(self, n_columns: int, n_groups: int, n_folds: int) -> int:
+        """Project what a job in one process holds.
+
+        That is the statistics of every fold and of the held-out rows, as a file and as arrays,
+        what is derived from them, and the models of all prefixes.
+        """
+        matrices, n_parts = 3 if self.has_gaps else 1, max(n_folds, 1) + 1
+        n_matrices = 2 * matrices * n_parts + matrices + 3
+        models = 3 * (n_groups + 1) * n_columns * self.n_targets
+        return 8 * (n_matrices * (n_columns + self.n_targets) ** 2 + models)
+
+    def most_groups(self) -> int:
+        """Return the longest sequence whose chosen columns fit one process."""
+        lengths = range(1, len(self.widths) + 1)
+        return bisect_right(lengths, slab_job.ONE_PROCESS_BYTES, key=self.chosen_bytes)
+
+
+def choose_form(job: SequenceJob) -> SequenceJob | SequenceSlabsJob:
+    """Return the job itself, or in slabs where it can be and one process would need too much."""
     sizes = Sizes.of(job)
-    whole, chosen = sizes.one_process_bytes(), sizes.chosen_bytes()
-    if options.blocks == "auto" and whole <= slab_job.ONE_PROCESS_BYTES:
+    needed, most = sizes.one_process_bytes(), slab_job.ONE_PROCESS_BYTES
+    if job.options.family != "gaussian" or needed <= most:
         return job
-    if chosen <= slab_job.ONE_PROCESS_BYTES:
-        return SequenceSlabsJob(job)
-    if options.blocks == "always":
-        raise SpecError(too_long(sizes))
-    most = sizes.most_groups()
-    if most:
+    if sizes.chosen_bytes() <= most:
+        return SequenceSlabsJob(job, sizes)
+    if sizes.most_groups():
         job.advice = (
-            f"in one process, about {format_bytes(whole)}; in slabs on actors with "
-            f"`sequence.max_groups` of at most {most:,}"
+            f"in one process, about {format_bytes(needed)}; in slabs on actors with "
+            f"`sequence.max_groups` of at most {sizes.most_groups():,}"
         )
     return job
 
@@ -92,16 +137,7 @@ def choose_form(job: SequenceJob) -> Job:
 
 @dataclass(frozen=True)
 class StoredGroups:
-    """A slab of the co-moments in a file of the run folder, for an actor to load.
-
-    Attributes
-    ----------
-    location : Path or RemotePath
-        See :func:`distfms.methods.slab_job.slab_location`.
-    outline : SequenceOutline
-    first, last : int
-        Its groups, constant ones left out.
-    """
+    """The groups ``[first, last)`` of the outline, whose co-moments an actor loads."""
 
     location: Location
     outline: SequenceOutline
@@ -110,64 +146,23 @@ class StoredGroups:
 
     def load(self) -> GroupSlab:
         """Read the file."""
-        slab = CoMoments.from_arrays(slab_job.load_slab(self.location))
+        slab = CoMoments.from_arrays(load_arrays(self.location))
         return GroupSlab.from_comoments(slab, self.outline, self.first, self.last)
 
 
 class SequenceSlabsJob(slab_job.SlabsJob):
-    """Group sequencing with the Gram matrix in slabs.
-
-    Parameters
-    ----------
-    whole : SequenceJob
-        The same job for one process.
-    """
+    """Group sequencing with the Gram matrix in slabs."""
 
     name: ClassVar[str] = "sequence"
-    columns_are = "columns"
-    whole: GroupsJob
+    items = "groups"
 
-    def __init__(self, whole: SequenceJob) -> None:
-        self.sizes, self.rules = Sizes.of(whole), searched_rules(whole)
-        self.left_out = [b.name for b in whole.baselines if b.criterion in NOT_IN_SLABS]
-        super().__init__(GroupsJob(whole, range(len(whole.groups))))
-        bounds = [0, *np.cumsum(self.sizes.widths).tolist()]
-        guessed = FeatureGroups(
-            self.whole.groups.names,
-            tuple(tuple(range(*pair)) for pair in pairwise(bounds)),
-        )
-        #: First group of each slab, and the number of groups.
-        self.starts = slab_starts(len(group) for group in guessed.columns)
-
-    # --- what the driver asks ---
-
-    @property
-    def n_slabs(self) -> int:
-        """Number of slabs."""
-        return len(self.starts) - 1
-
-    def describe(self) -> Mapping[str, str]:
-        """Say what the job will do: label → text."""
-        names = [rule.name for rule in self.whole.baselines if rule.name not in self.left_out]
-        return {**super().describe(), "baselines": ", ".join(names) or "none"}
-
-    def slab_columns(self) -> int:
-        """Most columns of a slab, a category taken for `LEVELS_GUESSED` of them."""
-        edges = np.concatenate(([0], np.cumsum(self.sizes.widths)))[self.starts]
-        return int(np.diff(edges).max())
-
-    def slab_bytes(self) -> int:
-        """Project one slab of the co-moments, in memory and on disk."""
-        return 8 * self.slab_columns() * (self.sizes.n_columns + self.sizes.n_targets)
-
-    def matrices(self) -> int:
-        """Arrays of one slab's size that a partial statistic may have."""
-        has_gaps = self.whole.inputs.section.missing == "mean"
-        return slab_job.MATRICES_WITH_GAPS if has_gaps else 1
-
-    def one_process_bytes(self) -> int:
-        """Project what the job would take in one process."""
-        return self.sizes.one_process_bytes()
+    def __init__(self, job: SequenceJob, sizes: Sizes) -> None:
+        whole = on_groups(job, range(len(job.groups)))
+        whole.baselines = tuple(b for b in job.baselines if b.criterion not in NOT_IN_SLABS)
+        left_out = [b.name for b in job.baselines if b not in whole.baselines]
+        super().__init__(whole, sizes.one_process_bytes(), left_out, sizes.widths)
+        self.sizes, self.n_targets = sizes, sizes.n_targets
+        self.matrices = slab_job.MATRICES_WITH_GAPS if sizes.has_gaps else 1
 
     def chosen_bytes(self) -> int:
         """Project what the job on the chosen columns holds."""
@@ -175,215 +170,150 @@ class SequenceSlabsJob(slab_job.SlabsJob):
 
     def shard_bytes(self) -> int:
         """Project what an actor holds of one slab: its rows, and those of the factor."""
-        rank = min(self.sizes.support(), self.sizes.n_columns)
+        rank = self.sizes.support(self.sizes.max_groups)
         return self.slab_bytes() + 8 * self.slab_columns() * 2 * rank
 
     # --- statistics ---
 
-    def compute_slab(self, number: int, context: Context) -> Mapping[str, Content]:
-        """Stage of one slab: its co-moments, and what is known of its columns."""
-        plan, settings = self.whole.planned(context)
-        groups = settings.groups.columns[self.starts[number] : self.starts[number + 1]]
-        start, stop = groups[0][0], groups[-1][-1] + 1
+    def _columns(self, context: Context, number: int) -> slice:
+        """Return the columns of a slab."""
+        groups = self.whole.procedure(context).groups.columns
+        return slice(groups[self.starts[number]][0], groups[self.starts[number + 1] - 1][-1] + 1)
 
-        def reader(dataset: ParquetDataset, held_out: bool) -> ComomentSlabReader:
-            source = self.whole.source(plan, dataset, held_out)
-            return ComomentSlabReader(source, start, stop, totals=number == 0)
+    def slab_reader(
+        self, context: Context, number: int, dataset: ParquetDataset, held_out: bool
+    ) -> ComomentSlabReader:
+        """Return the reader of the statistics of a slab."""
+        own, plan = self._columns(context, number), self.whole.plan(context)
+        source = self.whole.source(plan, dataset, held_out)
+        return ComomentSlabReader(source, own.start, own.stop, totals=number == 0)
 
-        # Partials of all slabs together are D × D numbers for each partition: not for the cache.
-        bundle = context.reduce(reader, cache=False)
-        slab: CoMoments = bundle["slab"].train()
-        files: dict[str, Content] = {}
+    def slab_arrays(
+        self, context: Context, number: int, statistics: Bundle
+    ) -> tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]:
+        """Return the rows of the co-moments, and what is known of their columns."""
+        plan, own = self.whole.plan(context), self._columns(context, number)
+        slab: CoMoments = statistics["slab"].train()
+        targets: dict[str, np.ndarray] = {}
         if number == 0:
-            files[TARGETS] = self.whole.target_columns(bundle["targets"])
-            self.whole.tell_counts(context, plan, bundle["counts"])
-        require_observed(plan.feature_names[start:stop], slab.observed_weight[start:stop])
+            targets = self._targets(statistics)
+            self.whole.tell_counts(context, plan, statistics["counts"])
+        require_observed(plan.feature_names[own], slab.observed_weight[own])
         columns = {
-            "mean": slab.mean[start:stop],
-            "variance": np.diagonal(slab.comoment, start) / slab.weight,
+            "mean": slab.mean[own],
+            "variance": np.diagonal(slab.comoment, own.start) / slab.weight,
             "constant": slab.constant_columns(),
         }
         # Missing values count as the mean: what only a merge needs is not kept.
         imputed = replace(slab, pair_weight=None, cross=None, cross_columns=None, observed=None)
+        return imputed.to_arrays(), columns | targets
+
+    def _targets(self, statistics: Bundle) -> dict[str, np.ndarray]:
+        """Refuse too few rows and constant targets; return what is known of the targets."""
+        train = statistics["targets"].train()
+        self.whole.require_rows(train, statistics["targets"].test)
+        constant = train.constant_columns()
+        require_varying_targets(constant, self.whole.roles.target)
         return {
-            slab_job.slab_file("slab", number): imputed.to_arrays(),
-            slab_job.slab_file("columns", number): columns,
-            **files,
+            "n_samples": np.array(train.n_samples),
+            "mean of targets": train.mean,
+            "variance of targets": train.variance(),
+            "constant of targets": constant,
         }
 
-    def _outline(self, context: Context, settings: SequenceProcedure) -> SequenceOutline:
-        """Problem without its matrix, from what the slabs' stages have written."""
-        names = [slab_job.slab_file("columns", k) for k in range(self.n_slabs)]
-        parts = [context.read_arrays(name) for name in [*names, TARGETS]]
+    # --- selection ---
+
+    def outline(self, context: Context) -> SequenceOutline:
+        """Return the problem without its matrix."""
+        known, settings = self.known_columns(context), self.whole.procedure(context)
         return outline_from_columns(
-            *(np.concatenate([p[key] for p in parts]) for key in ("mean", "variance", "constant")),
+            *(
+                np.concatenate((known[name], known[f"{name} of targets"]))
+                for name in ("mean", "variance", "constant")
+            ),
             feature_names=settings.feature_names,
             target_names=settings.target_names,
             groups=settings.groups,
             costs=settings.costs,
             ridge=settings.ridge,
-            n_samples=int(parts[-1]["n_samples"]),
+            n_samples=known["n_samples"],
         )
 
-    # --- selection ---
-
-    def select(self, context: Context) -> Mapping[str, Content]:
-        """Stage of the search, by every rule."""
-        settings = self.whole.procedure(context)
-        outline = self._outline(context, settings)
-        shards = self._shards(context, outline, settings)
-        with context.pool(len(shards), self.shard_bytes()) as pool:
-            paths = {
-                rule.name: sequence(
-                    outline,
-                    rule.criterion,
-                    pool=pool,
-                    slabs=shards,
-                    cost_aware=rule.cost_aware,
-                    doubling=rule.doubling,
-                    seed=settings.seed,
-                    max_groups=settings.max_groups,
-                )
-                for rule in self.rules
-            }
-        self._tell(context)
-        solved = Solved(settings, Bundle({}), {}, outline, paths)
-        selection = self.whole.selection(context, solved)
-        arrays = {name: path.to_arrays() for name, path in paths.items()}
-        return {"selection.json": selection, PATHS: slab_job.join_paths(arrays)}
-
-    def _shards(
-        self, context: Context, outline: SequenceOutline, settings: SequenceProcedure
-    ) -> list[StoredGroups]:
-        """Slabs with what is left of their groups, without those that have none."""
-        position = {name: g for g, name in enumerate(settings.groups.names)}
-        kept = [position[name] for name in outline.groups.names]
-        edges = np.searchsorted(kept, self.starts).tolist()
+    def shards(self, outline: SequenceOutline, locations: Sequence[Location]) -> list[Any]:
+        """Return slabs with what is left of their groups, without those that have none."""
+        edges = np.searchsorted(self._positions(outline), self.starts).tolist()
         return [
-            StoredGroups(slab_job.slab_location(context, "slab", k), outline, first, last)
-            for k, (first, last) in enumerate(pairwise(edges))
+            StoredGroups(location, outline, first, last)
+            for location, (first, last) in zip(locations, pairwise(edges), strict=True)
             if first < last
         ]
 
-    def _tell(self, context: Context) -> None:
-        text = (
-            f"{len(self.whole.groups):,} groups were searched in "
-            f"{slab_job.n_slabs_said(self.n_slabs)} on actors (one process would have taken "
-            f"{format_bytes(self.one_process_bytes())}). There is no cross-validation"
+    def _positions(self, outline: SequenceOutline) -> np.ndarray:
+        """Return where the groups that are not constant are among all."""
+        position = {name: g for g, name in enumerate(self.whole.groups.names)}
+        return np.array([position[name] for name in outline.groups.names])
+
+    def search(
+        self, outline: SequenceOutline, rule: Rule, pool: Pool, shards: list[Any]
+    ) -> SequencePath:
+        """Return the sequence of a rule."""
+        return sequence(
+            outline,
+            rule.criterion,
+            pool=pool,
+            slabs=shards,
+            cost_aware=rule.cost_aware,
+            doubling=rule.doubling,
+            seed=self.seed,
+            max_groups=self.options.max_groups,
         )
-        if self.left_out:
-            text += f"; baselines left out: {', '.join(self.left_out)}"
-        context.note(f"{text}.")
 
-    # --- after the search: the ordinary job on the chosen columns ---
-
-    def chosen(self, context: Context) -> ChosenJob:
-        """Return the job on the groups that some search has chosen."""
-        plan, settings = self.whole.planned(context)
-        outline = self._outline(context, settings)
-        stored = slab_job.split_paths(context.read_arrays(PATHS))
-        paths = {
-            rule.name: SequencePath.from_arrays(stored[rule.name], outline) for rule in self.rules
-        }
-        names = {name for path in paths.values() for name in path.groups}
-        groups = [g for g, name in enumerate(settings.groups.names) if name in names]
-        features = np.array([c for g in groups for c in settings.groups.columns[g]], dtype=np.intp)
-        restricted = {rule: path.restricted(features) for rule, path in paths.items()}
-        return ChosenJob(self.whole, groups, restricted, plan)
-
-
-# --- the job in one process, on some groups -----------------------------------------------------
-
-
-class GroupsJob(SequenceJob):
-    """A job on some of the groups, without folds and with its columns in the order of the groups.
-
-    Parameters
-    ----------
-    job : SequenceJob
-    groups : sequence of int
-        Indices of the groups, ascending.
-    """
-
-    def __init__(self, job: SequenceJob, groups: Sequence[int]) -> None:
-        self.__dict__.update(vars(job))
-        members = [[job.roles.features[c] for c in job.groups.columns[g]] for g in groups]
-        features = tuple(name for group in members for name in group)
-        edges = [0, *np.cumsum([len(group) for group in members]).tolist()]
-        self.groups = FeatureGroups(
-            tuple(job.groups.names[g] for g in groups),
-            tuple(tuple(range(*pair)) for pair in pairwise(edges)),
+    def selection(
+        self, context: Context, outline: SequenceOutline, paths: Mapping[str, Any], pool: Pool
+    ) -> Mapping[str, Any]:
+        """Return the content of ``selection.json``."""
+        procedure = self.whole.procedure(context)
+        content: Mapping[str, Any] = self.whole.selection(
+            context, Solved(procedure, Bundle({}), {}, outline, paths)
         )
-        self.roles = replace(job.roles, features=features)
-        known = set(features)
-        self.categorical = tuple(name for name in job.categorical if name in known)
-        self.costs = job.costs.take(groups)
-        self.inputs = replace(job.inputs, section=without_folds(job.inputs.section))
+        return content
 
-    def planned(self, context: Context) -> tuple[ColumnPlan, SequenceProcedure]:
-        """Return the plan of the columns, and the settings on it."""
-        return self.plan(context), self.procedure(context)
+    def chosen(self, outline: SequenceOutline, paths: Mapping[str, SequencePath]) -> np.ndarray:
+        """Return the groups that some sequence has chosen."""
+        orders = np.concatenate([path.order for path in paths.values()])
+        return self._positions(outline)[np.unique(orders)]
 
-    def target_columns(self, targets: Folded[CoMoments]) -> dict[str, np.ndarray]:
-        """Return what is known of the targets' columns.
+    def restricted_path(
+        self, outline: SequenceOutline, path: SequencePath, chosen: np.ndarray
+    ) -> SequencePath:
+        """Write a path as one on the chosen groups."""
+        own = np.searchsorted(self._positions(outline), chosen)
+        columns = np.concatenate([outline.groups.columns[g] for g in own])
+        return replace(
+            path,
+            order=np.searchsorted(own, path.order),
+            support=np.searchsorted(columns, path.support),
+        )
 
-        Raises
-        ------
-        DataError
-            If there are too few rows, or a target is constant.
-        """
-        train = targets.train()
-        self.require_rows(train, targets.test)
-        constant = train.constant_columns()
-        require_varying_targets(constant, self.roles.target)
-        return {
-            "n_samples": np.array(train.n_samples),
-            "mean": train.mean,
-            "variance": train.variance(),
-            "constant": constant,
-        }
+    def restricted(self, context: Context, chosen: np.ndarray) -> SequenceJob:
+        """Return the ordinary job on the chosen groups, of the rows that count among all."""
+        job = on_groups(self.whole, chosen.tolist())
+        if self.inputs.section.missing == "drop":
+            job.everything = self.whole.plan(context)
+        return job
 
 
-class ChosenJob(GroupsJob):
-    """The ordinary job on the groups that were chosen in slabs.
-
-    Parameters
-    ----------
-    whole : GroupsJob
-    groups : sequence of int
-        The chosen groups, ascending.
-    paths : mapping of str to SequencePath
-        What the searches among all groups found, by rule, as paths on the chosen columns.
-    everything : ColumnPlan
-        All columns.
-    """
-
-    def __init__(
-        self,
-        whole: GroupsJob,
-        groups: Sequence[int],
-        paths: Mapping[str, SequencePath],
-        everything: ColumnPlan,
-    ) -> None:
-        super().__init__(whole, groups)
-        self.paths, self.everything = paths, everything
-        self.baselines = tuple(b for b in whole.baselines if b.criterion not in NOT_IN_SLABS)
-
-    def source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> RowSource:
-        """Return the source of the rows that count among all columns."""
-        source = super().source(plan, dataset, held_out)
-        # Otherwise no other column decides whether a row counts.
-        if self.inputs.section.missing != "drop":
-            return source
-        return NarrowedSource(**vars(source), everything=self.everything)
-
-    def tell_counts(self, context: Context, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:
-        """Do nothing."""
-        # The stage of the first slab has counted all columns.
-        return
-
-    def solved(self, context: Context) -> Solved:
-        """Return what was found in slabs, on the chosen groups."""
-        procedure, statistics = self.procedure(context), self.statistics(context)
-        train = {name: part.train() for name, part in statistics.members.items()}
-        return Solved(procedure, statistics, train, procedure.problem(train), self.paths)
+def on_groups(job: SequenceJob, groups: Sequence[int]) -> SequenceJob:
+    """Return the job on some of the groups, its columns in the order of the groups."""
+    members = [[job.roles.features[c] for c in job.groups.columns[g]] for g in groups]
+    edges = [0, *np.cumsum([len(group) for group in members]).tolist()]
+    features = tuple(chain(*members))
+    other = copy(job)
+    other.roles = replace(job.roles, features=features)
+    other.groups = FeatureGroups(
+        tuple(job.groups.names[g] for g in groups),
+        tuple(tuple(range(*pair)) for pair in pairwise(edges)),
+    )
+    other.categorical = tuple(name for name in job.categorical if name in set(features))
+    other.costs = job.costs.take(groups)
+    return other

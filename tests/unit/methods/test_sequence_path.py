@@ -186,20 +186,3 @@ def test_a_path_comes_back_from_its_arrays(path_and_problem):
             assert again.scaling is problem.outline.scaling
         else:
             assert getattr(again, name) == value, name
-
-
-def test_a_restricted_path_predicts_the_same_from_fewer_columns(path_and_problem):
-    path, problem, X, Y = path_and_problem
-    names = {name for group in path.columns for name in group} | {"x2"}
-    features = np.array([i for i in range(X.shape[1]) if f"x{i}" in names])
-    assert 1 < len(features) < X.shape[1]
-    fewer = path.restricted(features)
-    whole, part = path.models(), fewer.models()
-    np.testing.assert_array_equal(part.coefficients, whole.coefficients[:, features])
-    np.testing.assert_allclose(part.intercept, whole.intercept, rtol=1e-12)
-    assert fewer.scaling.dropped == ("x2",)
-    curves = [path.held_out(comoments(X, Y)), fewer.held_out(comoments(X[:, features], Y))]
-    np.testing.assert_allclose(curves[0].mse, curves[1].mse, rtol=1e-12)
-    unused = np.setdiff1d(np.arange(X.shape[1]), features)
-    assert not whole.coefficients[:, unused].any()
-    assert problem.outline.columns_of(path.order) == path.columns
