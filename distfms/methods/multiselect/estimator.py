@@ -24,7 +24,6 @@ from distfms.methods.multiselect.greedy import Algorithm, Criterion, objective_o
 from distfms.methods.multiselect.model import (
     LinearModel,
     RefitStatistics,
-    TrainedColumns,
     predict,
     projected_model,
     refit,
@@ -38,6 +37,7 @@ from distfms.methods.multiselect.objective import (
     projected_loss,
     resolve_costs,
 )
+from distfms.methods.multiselect.predictor import TrainedColumns
 from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
 from distfms.methods.multiselect.read import acquisition_plan
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics

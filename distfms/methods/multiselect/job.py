@@ -28,7 +28,6 @@ from distfms.methods.multiselect.greedy import objective_of
 from distfms.methods.multiselect.model import (
     LinearModel,
     RefitStatistics,
-    TrainedColumns,
     projected_model,
     refit,
 )
@@ -41,6 +40,7 @@ from distfms.methods.multiselect.objective import (
     resolve_costs,
 )
 from distfms.methods.multiselect.options import MultiselectOptions
+from distfms.methods.multiselect.predictor import TrainedColumns
 from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
 from distfms.methods.multiselect.read import (
     PLAN,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from distfms.methods.contract import Inputs, Job, Method
 from distfms.methods.multiselect import figures
 from distfms.methods.multiselect.job import MultiselectJob
-from distfms.methods.multiselect.model import make_predictor
 from distfms.methods.multiselect.options import (
     MEASURES,
     NOT_TUNABLE,
     TUNABLE,
     MultiselectOptions,
 )
+from distfms.methods.multiselect.predictor import make_predictor
 from distfms.methods.multiselect.slab_job import choose_form
 
 

@@ -35,7 +35,7 @@ from distfms.methods.sequence.glm import GlmDesign, GlmRows, glm_criterion, sequ
 from distfms.methods.sequence.options import resolve_costs, resolve_groups
 from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, SequenceProblem
 from distfms.methods.sequence.procedure import Rule, SequenceProcedure
-from distfms.methods.sequence.scores import timeliness
+from distfms.methods.sequence.timeliness import timeliness
 from distfms.stats.comoments import CoMoments
 
 

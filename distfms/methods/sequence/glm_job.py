@@ -27,7 +27,7 @@ from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.problem import SequenceProblem
 from distfms.methods.sequence.procedure import Rule, SequenceProcedure, parse_rule
-from distfms.methods.sequence.scores import Curve, compared, timeliness
+from distfms.methods.sequence.timeliness import Curve, compared, timeliness
 from distfms.methods.statistics_job import Solved
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle

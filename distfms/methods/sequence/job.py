@@ -20,17 +20,8 @@ from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.options import SequenceOptions, resolve_costs, resolve_groups
 from distfms.methods.sequence.problem import FeatureGroups, SequencePath
 from distfms.methods.sequence.procedure import Rule, SequenceProcedure, parse_rule
-from distfms.methods.sequence.read import NarrowedSource
-from distfms.methods.sequence.scores import (
-    MAX_POINTS,
-    Curve,
-    ScoreReader,
-    Scorers,
-    compared,
-    share_correct,
-    thinned,
-    timeliness,
-)
+from distfms.methods.sequence.read import NarrowedSource, ScoreReader, Scorers, share_correct
+from distfms.methods.sequence.timeliness import MAX_POINTS, Curve, compared, thinned, timeliness
 from distfms.methods.statistics_job import Solved
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle

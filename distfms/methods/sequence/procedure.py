@@ -20,7 +20,7 @@ from distfms.methods.sequence.problem import (
     problem_from_comoments,
 )
 from distfms.methods.sequence.residual import CRITERIA
-from distfms.methods.sequence.scores import MAX_POINTS, thinned, timeliness
+from distfms.methods.sequence.timeliness import MAX_POINTS, thinned, timeliness
 from distfms.methods.statistics_job import Procedure
 from distfms.stats.base import Statistic
 from distfms.stats.comoments import CoMoments

@@ -11,7 +11,6 @@ from distfms.methods.multiselect.model import (
     LinearModel,
     PathModels,
     RefitStatistics,
-    TrainedColumns,
     path_models,
     path_objective,
     predict,
@@ -20,6 +19,7 @@ from distfms.methods.multiselect.model import (
     refit_statistics,
 )
 from distfms.methods.multiselect.objective import Problem, full_objective
+from distfms.methods.multiselect.predictor import TrainedColumns
 from distfms.methods.multiselect.read import acquisition_plan
 from distfms.stats.ragged import Ragged
 from tests.reference import multiselect as literal

@@ -10,7 +10,7 @@ from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.problem import GroupCosts, SharedCost
 from distfms.methods.sequence.procedure import parse_rule
 from distfms.methods.sequence.residual import CRITERIA
-from distfms.methods.sequence.scores import oracle_curve, timeliness
+from distfms.methods.sequence.timeliness import oracle_curve, timeliness
 from tests.reference.sequence import (
     best_of_cost,
     correlated,

@@ -29,13 +29,8 @@ from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import SequenceOptions, read_cost_file
 from distfms.methods.sequence.procedure import Rule, parse_rule
-from distfms.methods.sequence.scores import (
-    Curve,
-    RankingScores,
-    compared,
-    ndcg,
-    thinned,
-)
+from distfms.methods.sequence.read import RankingScores, ndcg
+from distfms.methods.sequence.timeliness import Curve, compared, thinned
 from distfms.spec import DataSection, parse_section
 from distfms.stats.comoments import CoMoments
 from tests.reference.sequence import comoments, correlated, make_problem

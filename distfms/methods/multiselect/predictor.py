@@ -1,0 +1,195 @@
+"""Applying a finished run's model to other data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from distfms.data.dataset import ParquetDataset, Partition, PartitionReader
+from distfms.data.judgments import JudgmentLayout, detect_layout, read_judgments
+from distfms.data.roles import Roles, resolve_roles
+from distfms.errors import DataError, SpecError
+from distfms.methods.contract import FinishedRun
+from distfms.methods.multiselect.model import LinearModel, predict, projected_model
+from distfms.methods.multiselect.objective import Problem, SelectionPath
+
+_NUMBERED = re.compile(r"__[0-9]+$")
+
+
+@dataclass(frozen=True, eq=False)
+class JudgmentPredictor:
+    """Picklable function from a partition to its predictions."""
+
+    reader: PartitionReader
+    layout: JudgmentLayout
+    roles: Roles
+    model: LinearModel
+    column: str
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """Columns that are read."""
+        return [*self.layout.columns, *([self.roles.id] if self.roles.id else [])]
+
+    def __call__(self, partition: Partition) -> Any:
+        """Return a table: id (or row number), prediction, judgments that were lacking."""
+        import pyarrow as pa
+
+        batch = read_judgments(self.reader, partition, self.layout, self.roles)
+        values, short = np.full(batch.n_rows, self.model.intercept), np.zeros(batch.n_rows, int)
+        if batch.attributes:
+            values = predict(self.model, batch.attributes)
+            counts = np.array([ragged.counts() for ragged in batch.attributes])
+            short = np.maximum(self.model.repeats[:, None] - counts, 0).sum(axis=0)
+        if self.roles.id:
+            ids = self.reader.read(partition, [self.roles.id]).column(self.roles.id)
+        else:
+            ids = pa.array(batch.row_ids)
+        names = [self.roles.id or "row", self.column, "judgments_lacking"]
+        return pa.table([ids, pa.array(values), pa.array(short)], names=names)
+
+    def remarks(self, table: Any) -> Mapping[str, int]:
+        """Count the rows with fewer judgments than the model asks for."""
+        lacking = table.column("judgments_lacking").to_numpy()
+        return {"Rows with fewer judgments than the model asks for": int((lacking > 0).sum())}
+
+
+def make_predictor(
+    run: FinishedRun, dataset: ParquetDataset, budget: float | None
+) -> JudgmentPredictor:
+    """Find a model's attributes in a dataset; see :class:`distfms.methods.contract.Method`."""
+    model = LinearModel(
+        names=tuple(run.model["attributes"]),
+        intercept=float(run.model["intercept"]),
+        **{name: run.weights[name] for name in ("repeats", "weights", "means")},
+    )
+    if budget is not None:
+        model = _model_within(run, model, budget)
+    id_ = run.model["id"] if run.model["id"] in dataset.schema.names else None
+    roles, layout = Roles((), (), id=id_), JudgmentLayout(())
+    if model.names:
+        columns = TrainedColumns.from_json(run.model).find(model.names, dataset.schema.names)
+        roles = resolve_roles(
+            dataset.schema, target=None, features=columns, globs=False, id=id_, judgments=True
+        )
+        layout = detect_layout(dataset.schema, roles).restricted(model.names)
+    column = f"predicted_{run.model['target']}"
+    return JudgmentPredictor(dataset.reader, layout, roles, model, column)
+
+
+def _model_within(run: FinishedRun, model: LinearModel, budget: float) -> LinearModel:
+    """Return the model of what a smaller budget buys."""
+    own = run.selection["budget"]
+    if budget > own or "path/attributes" not in run.weights:
+        why = (
+            "a refit is made for one budget"
+            if run.model["kind"] == "refit"
+            else (
+                f"this run bought for {own:g}"
+                if budget > own
+                else "a selection that was refined is made for one budget"
+            )
+        )
+        raise SpecError(
+            f"This model cannot predict within a budget of {budget:g}: {why}. Run the job again "
+            f"with --set multiselect.budget={budget:g}."
+        )
+    problem = Problem.from_arrays(_below("problem/", run.weights), model.names)
+    path = SelectionPath.from_arrays(_below("path/", run.weights), problem)
+    bought = path.repeats_at(budget)
+    smaller, kept = projected_model(problem, bought), np.flatnonzero(bought)
+    return LinearModel(
+        tuple(model.names[a] for a in kept.tolist()),
+        bought[kept],
+        smaller.weights[kept],
+        smaller.intercept,
+        smaller.means[kept],
+    )
+
+
+def _below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+
+
+@dataclass(frozen=True)
+class TrainedColumns:
+    """What the columns of some attributes were in the training data.
+
+    Attributes
+    ----------
+    read : mapping of str to sequence of str
+        Attribute → its columns; attributes that are unknown here may come in any form.
+    left : frozenset of str
+        Columns that are named like a judgment of one of the attributes, but were not read: they
+        were excluded, or had another role.
+    """
+
+    read: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    left: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, layout: JudgmentLayout, available: Iterable[str]) -> TrainedColumns:
+        """Describe the columns of some attributes, of all that are available."""
+        read, names = set(layout.columns), set(layout.names)
+        named = (column for column in available if _attribute_of(column, names) is not None)
+        return cls(
+            {attribute.name: attribute.columns for attribute in layout.attributes},
+            frozenset(column for column in named if column not in read),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Entries of ``model.json``."""
+        return {
+            "columns": {name: list(columns) for name, columns in self.read.items()},
+            "columns_left": sorted(self.left),
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> TrainedColumns:
+        """Inverse of :meth:`to_json`; a model that does not say reads what it finds."""
+        return cls(content.get("columns", {}), frozenset(content.get("columns_left", ())))
+
+    def find(self, names: Sequence[str], available: Iterable[str]) -> list[str]:
+        """Find the columns of some attributes in other data, in the order of the data.
+
+        Columns that training left out are left out here too. An attribute may come in another
+        form than in training, and with more or fewer numbered columns; where both forms are there,
+        that of training counts.
+        """
+        wanted = set(names)
+        found: dict[str, list[str]] = {name: [] for name in names}
+        for column in available:
+            attribute = None if column in self.left else _attribute_of(column, wanted)
+            if attribute is not None:
+                found[attribute].append(column)
+        chosen = {c for name, columns in found.items() for c in self._of_one_form(name, columns)}
+        lacking = [name for name, columns in found.items() if not columns]
+        if lacking:
+            left = sorted(c for c in self.left if _attribute_of(c, set(lacking)) is not None)
+            hint = f" ({', '.join(left)} was left out in training, too.)" if left else ""
+            raise DataError(
+                f"The data hold no judgments of {', '.join(map(repr, lacking))}, which the model "
+                f"asks for.{hint}"
+            )
+        return [column for columns in found.values() for column in columns if column in chosen]
+
+    def _of_one_form(self, name: str, columns: Sequence[str]) -> Sequence[str]:
+        """Leave out columns of another form than in training, where both are there."""
+        trained = self.read.get(name)
+        if name not in columns or len(columns) == 1 or not trained:
+            return columns
+        if list(trained) == [name]:
+            return [name]
+        return [column for column in columns if column != name]
+
+
+def _attribute_of(column: str, names: set[str]) -> str | None:
+    """Name the attribute that a column would hold judgments of; None if it is none of these."""
+    if column in names:
+        return column
+    base = _NUMBERED.sub("", column)
+    return base if base in names else None

@@ -1,0 +1,212 @@
+"""Numbers of the evaluation of sequences: curves, timeliness, where to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+PLATEAU_START = 0.95
+"""A plateau begins once this share of the final objective is there ..."""
+
+PLATEAU_COST = 0.20
+"""... and the next per cent of it needs more than this share of all cost."""
+
+
+def timeliness(
+    cost: np.ndarray, value: np.ndarray, *, stop: float | None = None, final: float | None = None
+) -> float:
+    """Area under value against cost over the whole area, stop × final value.
+
+    The curve runs linearly between its points.
+
+    Parameters
+    ----------
+    cost : array_like of shape (K + 1,)
+        Cost of the prefixes, ascending, usually from 0.
+    value : array_like of shape (K + 1,)
+        Explained variance of the prefixes.
+    stop : float, optional
+        Cost at which the curve is cut, interpolated there: the α-stopping cost for
+        α-timeliness. Beyond the last cost the curve stays where it is. Default: the last cost.
+    final : float, optional
+        Value that the whole area is measured with. Default: the last value, which is the same
+        for all sequences of the same groups.
+
+    Returns
+    -------
+    float
+        In [0, 1] for a curve that never exceeds `final`; 0 when `stop` is not above the first
+        cost (0-timeliness is zero) or `final` is not positive.
+    """
+    cost, value = np.asarray(cost, dtype=np.float64), np.asarray(value, dtype=np.float64)
+    stop = float(cost[-1]) if stop is None else float(stop)
+    final = float(value[-1]) if final is None else float(final)
+    if stop <= cost[0] or final <= 0:
+        return 0.0
+    inside = cost < stop
+    cut_cost = np.append(cost[inside], stop)
+    cut_value = np.append(value[inside], np.interp(stop, cost, value))
+    area = float(np.trapezoid(cut_value, cut_cost))
+    return area / ((stop - float(cost[0])) * final)
+
+
+def stopping_cost(cost: np.ndarray, value: np.ndarray, alpha: float) -> float:
+    """α-stopping cost: that of the first prefix with α of the final value."""
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"alpha is {alpha!r}, not in [0, 1]")
+    cost, value = np.asarray(cost, dtype=np.float64), np.asarray(value, dtype=np.float64)
+    needed = alpha * value[-1]
+    reached = value >= needed - 1e-12 * abs(value[-1])  # the last gains are rounding
+    return float(cost[np.argmax(reached)])
+
+
+def plateau(cost: np.ndarray, value: np.ndarray) -> float:
+    """α at which a curve reaches its final plateau, 1 if it has none.
+
+    The least α of 0.95, 0.96, …, 0.99 such that going from α to α + 0.01 of the final value
+    needs more than 20 % of all cost.
+    """
+    total = float(cost[-1]) - float(cost[0])
+    for percent in range(round(100 * PLATEAU_START), 100):
+        here = stopping_cost(cost, value, percent / 100)
+        after = stopping_cost(cost, value, (percent + 1) / 100)
+        if after - here > PLATEAU_COST * total:
+            return percent / 100
+    return 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class OracleCurve:
+    """Curve of the found groups reordered by gain per cost.
+
+    Attributes
+    ----------
+    order : numpy.ndarray of int, shape (K,)
+        Steps of the original sequence in their new order.
+    cost, value : numpy.ndarray of shape (K + 1,)
+        Of the prefixes, from 0.
+    """
+
+    order: np.ndarray
+    cost: np.ndarray
+    value: np.ndarray
+
+
+def oracle_curve(cost: np.ndarray, value: np.ndarray) -> OracleCurve:
+    """Approximate upper bound: steps in descending order of gain per cost.
+
+    Gains and costs of the steps are taken to stay what they were. Equal ratios keep their order.
+    """
+    step_cost, gain = np.diff(cost), np.diff(value)
+    # What is free comes first, in the order in which it was found.
+    per_cost = np.divide(gain, step_cost, out=np.full(len(gain), np.inf), where=step_cost > 0)
+    order = np.argsort(-per_cost, kind="stable")
+    return OracleCurve(
+        order=order,
+        cost=float(cost[0]) + np.concatenate(([0.0], np.cumsum(step_cost[order]))),
+        value=float(value[0]) + np.concatenate(([0.0], np.cumsum(gain[order]))),
+    )
+
+
+MAX_POINTS = 200
+"""Most points of a curve in ``metrics.json``."""
+
+
+def thinned(n: int, limit: int) -> np.ndarray:
+    """Positions of at most `limit` of n items, evenly, the first and the last among them."""
+    if n <= limit:
+        return np.arange(n)
+    return np.unique(np.linspace(0, n - 1, limit).round().astype(np.intp))
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """How well the prefixes 0..K of a rule's sequence do.
+
+    Attributes
+    ----------
+    groups : tuple of str
+        In the order of the sequence.
+    cost, value : numpy.ndarray of shape (K + 1,)
+        Cost, and share explained on the training rows.
+    test : numpy.ndarray of shape (K + 1,), optional
+        Share explained on the held-out rows.
+    more : mapping of str to numpy.ndarray of shape (K + 1,)
+        Further numbers of each prefix; NaN where one is not known.
+    validation : numpy.ndarray, optional
+        Share explained in cross-validation, of the prefixes that `thinned` keeps.
+    """
+
+    groups: tuple[str, ...]
+    cost: np.ndarray
+    value: np.ndarray
+    test: np.ndarray | None = None
+    more: Mapping[str, np.ndarray] = field(default_factory=dict)
+    validation: np.ndarray | None = None
+
+    def points(self) -> list[dict[str, Any]]:
+        """Return the entries of ``metrics.json``, thinned."""
+        found = []
+        for i, prefix in enumerate(thinned(len(self.cost), MAX_POINTS).tolist()):
+            more = {name: float(values[prefix]) for name, values in self.more.items()}
+            point = {
+                "n_groups": prefix,
+                "spent": float(self.cost[prefix]),
+                "explained_variance": float(self.value[prefix]),
+                "validation": None if self.validation is None else float(self.validation[i]),
+                "test": None if self.test is None else float(self.test[prefix]),
+            }
+            found.append(point | {name: v for name, v in more.items() if not np.isnan(v)})
+        return found
+
+
+def compared(
+    curves: Mapping[str, Curve], reference: Curve, alpha: float | None, with_oracle: bool
+) -> dict[str, Any]:
+    """Compare the sequences of rules: ``curves``, ``timeliness``, ``alpha``, ``baselines``."""
+    if with_oracle:
+        own = next(iter(curves.values()))
+        oracle = oracle_curve(own.cost, own.value)
+        more = {name: oracle.value for name in own.more if name == "explained_deviance"}
+        curves = {**curves, "oracle": Curve((), oracle.cost, oracle.value, more=more)}
+    share = plateau(reference.cost, reference.value) if alpha is None else alpha
+    cut = stopping_cost(reference.cost, reference.value, share)
+    drawn: list[dict[str, Any]] = [
+        {"name": name, "points": curve.points()} for name, curve in curves.items()
+    ]
+    return {
+        "curves": drawn,
+        "timeliness": _timeliness(curves, share, cut),
+        "alpha": {"alpha": share, "stopping_cost": cut, "by_plateau": alpha is None},
+        "baselines": {
+            entry["name"]: {
+                "groups": list(curves[entry["name"]].groups) or None,
+                **entry["points"][-1],
+            }
+            for entry in drawn[1:]
+        },
+    }
+
+
+def _timeliness(
+    curves: Mapping[str, Curve], alpha: float, cut: float
+) -> dict[str, dict[str, float | None]]:
+    """Timeliness of every rule, on a scale that all share."""
+    end = max(float(curve.cost[-1]) for curve in curves.values())
+    final = max(float(curve.value[-1]) for curve in curves.values())
+    tests = [float(curve.test[-1]) for curve in curves.values() if curve.test is not None]
+    return {
+        name: {
+            "timeliness": timeliness(curve.cost, curve.value, stop=end, final=final),
+            "alpha": alpha,
+            "stopping_cost": stopping_cost(curve.cost, curve.value, alpha),
+            "alpha_timeliness": timeliness(curve.cost, curve.value, stop=cut, final=final),
+            "test_alpha_timeliness": None
+            if curve.test is None
+            else timeliness(curve.cost, curve.test, stop=cut, final=max(tests)),
+        }
+        for name, curve in curves.items()
+    }

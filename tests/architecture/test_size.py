@@ -1,0 +1,75 @@
+"""The house stays small and without circles."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "distfms"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+#: Lines of code a file may have.
+MOST_LINES = 350
+#: Files with code that a method's folder may have.
+MOST_FILES = 15
+
+
+def code_lines(path: Path) -> int:
+    """Count lines that are neither blank nor comment nor docstring."""
+    text = path.read_text()
+    lines = {n for n, line in enumerate(text.splitlines(), 1) if line.strip()}
+    lines -= {n for n, line in enumerate(text.splitlines(), 1) if line.lstrip().startswith("#")}
+    for node in ast.walk(ast.parse(text)):
+        alone = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if alone and isinstance(node.value.value, str):
+            lines -= set(range(node.lineno, node.end_lineno + 1))
+    return len(lines)
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in SOURCES}
+
+
+def imported(path: Path) -> set[str]:
+    """Modules of the package that a file imports anywhere: in functions and for types too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inside = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= (inside & MODULES.keys()) or {node.module}
+    return found & MODULES.keys()
+
+
+def test_no_import_cycles_at_any_depth() -> None:
+    left = {name: imported(path) - {name} for name, path in MODULES.items()}
+    while free := {name for name, needs in left.items() if not needs & left.keys()}:
+        left = {name: needs for name, needs in left.items() if name not in free}
+    assert left == {}
+
+
+def test_files_are_small() -> None:
+    sizes = {str(path.relative_to(ROOT)): code_lines(path) for path in SOURCES}
+    assert {name: size for name, size in sizes.items() if size > MOST_LINES} == {}
+
+
+@pytest.mark.parametrize("folder", [p for p in (PACKAGE / "methods").iterdir() if p.is_dir()])
+def test_a_method_has_few_files(folder: Path) -> None:
+    assert sum(code_lines(path) > 0 for path in folder.glob("*.py")) <= MOST_FILES
+
+
+def test_functions_are_short() -> None:
+    long = []
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                first = body[0].lineno if body else node.lineno
+                if node.end_lineno - first > 60:
+                    long.append(f"{path.name}:{node.name}")
+    assert long == []
