@@ -22,8 +22,18 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests on a Ray cluster first: Ray reads its settings once, when it is first imported."""
-    items.sort(key=lambda item: "ray_session" not in getattr(item, "fixturenames", ()))
+    """Put tests on a Ray cluster first and in one process: they share the cluster, and Ray reads
+    its settings once, when it is first imported. Other tests stay together by file."""
+    items.sort(key=lambda item: not _on_ray(item))
+    for item in items:
+        group = "ray" if _on_ray(item) else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _on_ray(item: pytest.Item) -> bool:
+    call = getattr(item, "callspec", None)
+    asked = [] if call is None else [v for v in call.params.values() if isinstance(v, str)]
+    return "ray_session" in getattr(item, "fixturenames", ()) or "ray" in asked
 
 
 @pytest.fixture(scope="session")
