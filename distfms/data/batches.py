@@ -149,7 +149,7 @@ class ColumnPlan:
 def _side_by_side(
     columns: Iterable[tuple[str, tuple[str, ...] | None]],
 ) -> tuple[SourceColumn, ...]:
-    """Give columns with their levels consecutive rows of the batch."""
+    """Assign columns with their levels consecutive rows of the batch."""
     placed, start = [], 0
     for name, levels in columns:
         stop = start + (1 if levels is None else len(levels))

@@ -162,7 +162,7 @@ class _Tally:
             self._unit(self._units[notice.index], notice)
 
     def finish(self, account: Account) -> None:
-        """Tell the exact counts, and a cache failure whose report was lost."""
+        """Report the exact counts, and a cache failure whose report was lost."""
         self._unwritable(account.cache_error)
         self._on_event(
             {

@@ -54,7 +54,7 @@ class MemoryProjection:
         return self.processes_bytes + max(during, after)
 
     def lines(self) -> list[str]:
-        """Give the projection as lines for people."""
+        """Return the projection as lines for people."""
         return [
             f"{counted(self.n_units, 'unit')} on {counted(self.workers, 'worker')}",
             f"units being read       {format_bytes(self.units_bytes)}",
@@ -148,7 +148,7 @@ def require(projection: MemoryProjection, available: int | None = None) -> None:
 
 
 def available_bytes(root: str | Path = "/") -> int | None:
-    """Give the memory this process may still take.
+    """Return the memory this process may still take.
 
     Parameters
     ----------
@@ -247,7 +247,7 @@ def _cgroup1_left(base: Path) -> list[int | None]:
 
 
 def _own_cgroup(base: Path, controller: str) -> str:
-    """Give the path of this process's control group; version 2 has an empty controller list."""
+    """Return the path of this process's control group; version 2 has an empty controller list."""
     for line in (_read(base / "proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
@@ -256,7 +256,7 @@ def _own_cgroup(base: Path, controller: str) -> str:
 
 
 def _with_parents(root: Path, path: str) -> list[Path]:
-    """Give the root's and each group's folder; inside a container often only the root exists."""
+    """Return the root's and each group's folder; inside a container often only the root exists."""
     folders = [root]
     for part in Path(path).parts:
         folders.append(folders[-1] / part)

@@ -205,7 +205,7 @@ class ReplayPool(ActorPool):
     def _run(
         self, assign: Callable[[int], _Work | None], take: Callable[[int, Reply], None]
     ) -> None:
-        """Give actors work until there is no more, and make good what is lost."""
+        """Hand actors work until there is no more, and make good what is lost."""
         self._ready = False  # until all is answered, states may stand at several steps
         works: dict[int, _Work] = {}
 

@@ -183,7 +183,7 @@ def _shard_sums(shard: _Shard, message: Any) -> tuple[None, Sums]:
 
 
 def keeps_rows(n_bytes: int) -> bool:
-    """Tell whether workers keep rows of this size: half of the memory that there is."""
+    """Return whether workers keep rows of this size: half of the memory that there is."""
     available = available_bytes()
     return available is None or n_bytes <= available // 2
 

@@ -176,14 +176,14 @@ class FoldedSource:
         return None if self.held_out else self._plan_of_folds
 
     def folded(self, summarise: Callable[[int], S], nothing: S) -> Folded[S]:
-        """Put the summaries of a block's parts where they belong.
+        """Arrange the summaries of a batch's parts where they belong.
 
         Parameters
         ----------
         summarise : callable
             From a part of the block to its statistic; where all rows are held out they are part 0.
         nothing : Statistic
-            That of no rows, for the parts that a held-out dataset has not.
+            That of no rows, for the parts that a held-out dataset does not have.
         """
         if self.held_out:
             return Folded((nothing,) * (self.n_parts - 1) + (summarise(0),))

@@ -154,7 +154,7 @@ def _read(method: Method, content: Mapping[str, Any], name: str, place: int, val
 
 
 def renamed(error: SpecError, method: str, name: str, place: int) -> SpecError:
-    """Say of an error about an option that it is one of the values to try that is wrong."""
+    """Reword an error about an option as one about a value to try."""
     where = f"tune.grid.{name}[{place}]"
     text, option = str(error), f"`{method}.{name}`"
     if option in text:
@@ -184,7 +184,8 @@ def _measure(method: Method, wanted: str | None) -> str:
         return known[0]
     if wanted not in known:
         raise SpecError(
-            f"`tune.measure` is {wanted!r}, which {method.name} has not.{nearest(wanted, known)}"
+            f"`tune.measure` is {wanted!r}, which {method.name} does not have."
+            f"{nearest(wanted, known)}"
         )
     return wanted
 

@@ -88,7 +88,7 @@ class Tuning:
         return type(self.options).model_validate({**self.options.model_dump(), **point})
 
     def describe(self) -> Mapping[str, str]:
-        """Say what the job will do: label → text."""
+        """Return what the job will do: label → text."""
         tune, n_folds = self.tune, self.inputs.section.folds
         tried = "; ".join(said_values(name, values) for name, values in tune.grid.items())
         n_points = len(self.points)

@@ -151,7 +151,7 @@ class Table:
     Raises
     ------
     ValueError
-        If a row has not one cell a column.
+        If a row does not have one cell for each column.
     """
 
     columns: Sequence[str | Column]
@@ -266,7 +266,7 @@ def isolate_ids(svg: str, prefix: str) -> str:
 
 
 def _numbered(sections: Sequence[Section]) -> list[dict[str, Any]]:
-    """Give sections anchors, tables and figures numbers, and figures ids of their own."""
+    """Assign sections anchors, tables and figures numbers, and figures ids of their own."""
     from markupsafe import Markup
 
     anchors: set[str] = set()

@@ -79,7 +79,7 @@ class Prepared:
         return [*(self.tuning or self.job).stages(), self.method.report_stage()]
 
     def describe(self) -> Mapping[str, str]:
-        """Say what the run will do: label → text."""
+        """Return what the run will do: label → text."""
         return (self.tuning or self.job).describe()
 
     def projection(self, workers: int | None = None) -> Projection:

@@ -182,7 +182,7 @@ class JsonLog:
         self._write("message", {"text": line.strip()})
 
     def end(self, error: BaseException) -> None:
-        """Tell of an interrupt, or of an error that no event has told of."""
+        """Report an interrupt, or an error that no event has reported."""
         if isinstance(error, KeyboardInterrupt):
             self({"event": "interrupted"})
         elif not self._told_failure:

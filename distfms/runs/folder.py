@@ -88,7 +88,7 @@ def intact(path: Location, sha256: str) -> bool:
 def encode(name: str, content: Any) -> bytes:
     """Bytes of a file by the ending of its name: ``.json``, ``.npz`` or text.
 
-    Numbers in JSON are unrounded; NaN and infinities, which JSON has not, become ``null``.
+    Numbers in JSON are unrounded; NaN and infinities, which JSON does not have, become ``null``.
     """
     if name.endswith(".json"):
         text = json.dumps(plain(content), indent=1, ensure_ascii=False, allow_nan=False)

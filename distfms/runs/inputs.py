@@ -180,7 +180,7 @@ def convert_judgments(source: str, out: Path, **options: Any) -> list[str]:
 
 
 def _left_out(report: Mapping[str, Any]) -> list[str]:
-    """Say what the conversion did not take over."""
+    """Return what the conversion left out."""
     kinds = {
         "n_unlabelled": "objects without a label",
         "n_unjudged_labels": "labels of objects without judgments",

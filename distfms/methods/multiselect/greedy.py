@@ -175,7 +175,7 @@ class FullState:
             self._update(attribute, 1.0 / schur, q, enters=at is None)
 
     def drop(self, attribute: int, count: int = 1) -> None:
-        """Give back `count` judgments of one attribute."""
+        """Take `count` judgments of one attribute back."""
         self.repeats[attribute] -= count
         at = self._slot(attribute)
         if at is None:
@@ -373,7 +373,7 @@ class ScoringState:
             self._set(attribute, int(self.repeats[attribute]) + 1)
 
     def drop(self, attribute: int, count: int = 1) -> None:
-        """Give back `count` judgments of one attribute."""
+        """Take `count` judgments of one attribute back."""
         self._set(attribute, int(self.repeats[attribute]) - count)
         self.objective = scoring_objective(self._problem, self.repeats)
 

@@ -208,7 +208,7 @@ class GlmSequenceJob(SequenceJob):
         return [*super().first_stages(), *classes]
 
     def describe(self) -> Mapping[str, str]:
-        """Say what the job will do: label → text."""
+        """Return what the job will do: label → text."""
         refits = self.options.max_refits
         cap = "after every group" if refits is None else f"at most {refits} times"
         n_bytes = 8 * self._row_values(self.guessed_columns()) * self.inputs.train.n_rows
@@ -312,7 +312,7 @@ class GlmSequenceJob(SequenceJob):
         }
 
     def _notes(self, problem: SequenceProblem, path: GlmPath) -> list[str]:
-        """Say what a reader of the result should know."""
+        """Return what a reader of the result should know."""
         notes = ["Explained variance means explained deviance throughout."]
         if self.asked_criterion != self.rule.criterion:
             notes.append(
@@ -355,7 +355,7 @@ class GlmSequenceJob(SequenceJob):
         return self.model_files(context, predictor, classes=classes)
 
     def validate(self, context: Context, solved: Solved) -> None:
-        """Say that folds are not used."""
+        """Note that folds are not used."""
         if self.inputs.section.folds > 1:
             context.note(
                 "Folds are not used: cross-validating a generalised linear sequence would take as "

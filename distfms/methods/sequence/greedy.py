@@ -455,7 +455,7 @@ class Trail:
 
 
 def _notes(outline: SequenceOutline) -> list[str]:
-    """Say what of the problem itself a reader of the result should know."""
+    """Return what of the problem itself a reader of the result should know."""
     notes = []
     if outline.scaling.dropped:
         notes.append(f"constant columns left out: {', '.join(outline.scaling.dropped)}")

@@ -66,7 +66,7 @@ class SequenceJob(RowJob):
     # --- what the driver asks ---
 
     def describe(self) -> Mapping[str, str]:
-        """Say what the job will do: label → text."""
+        """Return what the job will do: label → text."""
         low, high = self.costs.alone.min(), self.costs.alone.max()
         price = f"{low:g}" if low == high else f"{low:g} to {high:g}"
         shared = f", {len(self.costs.shared)} costs shared" if self.costs.shared else ""

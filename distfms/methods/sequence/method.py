@@ -53,7 +53,7 @@ def make_predictor(run: FinishedRun, dataset: ParquetDataset, budget: float | No
 
 
 def _spending(model: AnytimePredictor, n_groups: int, budget: float | None) -> str:
-    """Say what the predictions cost."""
+    """Return what the predictions cost."""
     spent = float(model.spent[n_groups - 1]) if n_groups else 0.0
     given = "" if budget is None else f" of the budget {budget:g}"
     line = f"Spends {spent:g}{given} a row on {n_groups} of {len(model.groups)} groups"
