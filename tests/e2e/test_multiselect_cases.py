@@ -281,7 +281,7 @@ def test_held_out_data_are_not_learned_from(tmp_path):
     write(tmp_path / "all", objects(), "1.parquet")
     path = write(tmp_path / "all", objects(seed=2), "2.parquet")
     data = {"test": 0, "test_path": str(path)}
-    with pytest.raises(SpecError, match=r"2\.parquet is in `data.path` and in `data.test_path`"):
+    with pytest.raises(SpecError, match=r"2\.parquet is in both `data.path` and `data.test_path`"):
         prepare(job(tmp_path / "all", tmp_path, data=data))
 
 

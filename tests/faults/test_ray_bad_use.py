@@ -83,11 +83,6 @@ def test_spec_with_the_address_of_the_other_kind() -> None:
         assert EngineSection(kind="ray", address=address).address == address
 
 
-def test_no_cluster_on_this_machine() -> None:
-    found = run_script("connecting", "auto")
-    assert re.search(r"Connecting to Ray failed: auto: .*ray start", found["token"]["text"])
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
