@@ -180,7 +180,7 @@ def report_pass(
     with tempfile.TemporaryDirectory(prefix="distfms-bench-", dir=data) as folder:
         generate(
             GRAM, Path(folder) / "rows", n_rows, rows_per_shard=ROWS_PER_FILE,
-            n_features=COLUMNS - 1, workers=WORKERS,
+            n_features=COLUMNS - 1,
         )  # fmt: skip
         dataset = open_dataset(Path(folder) / "rows")
         rounds = measure_pass(executors, dataset, repeats)

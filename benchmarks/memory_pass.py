@@ -82,7 +82,7 @@ def main() -> None:
     for n_rows in (args.rows, 10 * args.rows):
         with data_folder(args.data) as scratch:
             shards = {"rows_per_shard": min(ROWS_PER_SHARD, args.rows // 4 or 1)}
-            generate(GRAM, scratch / "gram", n_rows, n_features=TALL - 1, workers=WORKERS, **shards)
+            generate(GRAM, scratch / "gram", n_rows, n_features=TALL - 1, **shards)
             runs = [measure(scratch / "gram") for _ in range(args.repeats)]
         highest, lowest = max(peak for peak, _ in runs), min(peak for peak, _ in runs)
         peaks.append(highest)

@@ -397,7 +397,7 @@ def measure_and_validate(args: argparse.Namespace) -> dict[str, Costs]:
         folder = stack.enter_context(tempfile.TemporaryDirectory(dir=args.data))
         generate(
             GRAM, Path(folder) / "rows", args.rows, rows_per_shard=max(args.rows // 8, 1),
-            n_features=COLUMNS - 1, workers=WORKERS,
+            n_features=COLUMNS - 1,
         )  # fmt: skip
         dataset = open_dataset(Path(folder) / "rows")
         plan = ColumnPlan.from_schema(

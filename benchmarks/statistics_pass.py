@@ -215,7 +215,6 @@ def main() -> None:
                 n_rows,
                 rows_per_shard=-(-n_rows // FILES),
                 n_features=n_columns - 1,
-                workers=WORKERS,
             )
             report(f"{n_rows} × {n_columns}", measure(folder, args.repeats))
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Parquet out: one table, or a folder of shards, never half-written.
+"""Parquet out: one file, or a folder of shards, never half-written.
 
 Float columns are written with BYTE_STREAM_SPLIT and zstd and without a dictionary: measurements
 hardly repeat, and this form decodes about twice as fast as the writer's default and is smaller.
@@ -8,6 +8,7 @@ Whatever is written appears under its final name only when it is complete and on
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import shutil
 import socket
@@ -18,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from distfms.data.columns import number_view
 from distfms.engine.remote import RemotePath
-from distfms.engine.storage import Location, locate, whole_file
+from distfms.engine.storage import Location, locate, sync, whole_file
 from distfms.engine.storage_errors import unwritable, writing
 from distfms.errors import DataError
 
@@ -42,22 +44,7 @@ def write_table(
     row_group_rows: int = ROW_GROUP_ROWS,
     row_group_bytes: int = ROW_GROUP_BYTES,
 ) -> Location:
-    """Write one Parquet file atomically.
-
-    Parameters
-    ----------
-    path : path, URL or RemotePath
-        An existing file is replaced. Its folder is made where needed.
-    table : pyarrow.Table
-    row_group_rows : int
-        At most so many rows in a row group.
-    row_group_bytes : int
-        At most so many uncompressed bytes in a row group, but at least one row.
-
-    Returns
-    -------
-    Path or RemotePath
-        Where the table is.
+    """Write one Parquet file atomically, in place of one that is there, and return its place.
 
     Raises
     ------
@@ -68,7 +55,7 @@ def write_table(
     with (
         writing(target),
         whole_file(target) as temporary,
-        GroupedFile(temporary, table.schema, row_group_rows, row_group_bytes) as file,
+        GroupedFile(temporary, row_group_rows, row_group_bytes) as file,
     ):
         file.write(table)
     return target
@@ -80,18 +67,8 @@ class ShardWriter:
     The shards go to a hidden folder next to the target, which is renamed when the last one is on
     disk: a killed writer leaves no dataset that looks whole. What is written depends on the rows
     only, not on how they were cut into calls of :meth:`write`. At most one row group is held.
-
-    Parameters
-    ----------
-    folder : path
-        The dataset; must not exist, or be empty, unless ``overwrite``.
-    schema : pyarrow.Schema
-    rows_per_shard : int
-        Rows of every shard but the last.
-    row_group_rows, row_group_bytes : int
-        Upper bounds of a row group, the second in uncompressed bytes; one row always fits.
-    overwrite : bool
-        Replace a dataset that is there. Refused for folders that hold anything but datasets.
+    The folder must not exist, or be empty; `overwrite` replaces a dataset that is there, but no
+    folder that holds anything else.
 
     Raises
     ------
@@ -99,11 +76,6 @@ class ShardWriter:
         If the folder is taken.
     SpecError, EngineError
         If the folder cannot be written, or the disk is full.
-
-    Examples
-    --------
-    >>> with ShardWriter(folder, table.schema, rows_per_shard=1000) as writer:  # doctest: +SKIP
-    ...     writer.write(table)
     """
 
     def __init__(
@@ -116,17 +88,13 @@ class ShardWriter:
         *,
         overwrite: bool = False,
     ) -> None:
-        bounds = {"row_group_rows": row_group_rows, "row_group_bytes": row_group_bytes}
-        for name, number in {"rows_per_shard": rows_per_shard, **bounds}.items():
-            if number < 1:
-                raise DataError(f"{name} is {number}; it has to be at least 1.")
         self.folder = Path(folder)
         self.schema = schema
-        self.rows_per_shard = rows_per_shard
-        self._bounds = bounds
+        self._rows_per_shard = rows_per_shard
+        self._bounds = (row_group_rows, row_group_bytes)
+        self._shards = contextlib.ExitStack()
         self._n_shards = 0
-        self._open = contextlib.ExitStack()
-        self._file: GroupedFile | None = None
+        self._shard: GroupedFile | None = None
         check_free(self.folder, overwrite=overwrite)
         self._working = working_folder(self.folder, "partial")
 
@@ -136,13 +104,13 @@ class ShardWriter:
     def __exit__(self, kind: type[BaseException] | None, *error: Any) -> None:
         try:
             if kind is not None:
-                self._open.__exit__(kind, *error)
+                self._shards.__exit__(kind, *error)
                 return
             with writing_to(self.folder):
                 if self._n_shards == 0:  # a dataset without rows has one shard without rows
-                    self._shard()
+                    self._open_shard().write(self.schema.empty_table())
                 self._end_shard()
-                _sync(self._working)
+                sync(self._working)
                 self._publish()
         finally:
             shutil.rmtree(self._working, ignore_errors=True)
@@ -152,51 +120,44 @@ class ShardWriter:
 
         Raises
         ------
-        DataError
-            If the schema differs.
         SpecError, EngineError
             If they cannot be written.
         """
-        if not table.schema.equals(self.schema):
-            raise DataError(
-                f"rows for {self.folder} have the columns {_described(table.schema)} where the "
-                f"dataset has {_described(self.schema)}."
-            )
+        assert table.schema.equals(self.schema)
         with writing_to(self.folder):
             start = 0
             while start < table.num_rows:
-                shard = self._shard()
-                piece = table.slice(start, self.rows_per_shard - shard.n_rows)
+                shard = self._shard or self._open_shard()
+                piece = table.slice(start, self._rows_per_shard - shard.n_rows)
                 shard.write(piece)
                 start += piece.num_rows
-                if shard.n_rows == self.rows_per_shard:
+                if shard.n_rows == self._rows_per_shard:
                     self._end_shard()
 
     def add_file(self, name: str, content: bytes) -> None:
         """Put a small file (metadata, costs) next to the shards.
 
-        Its name ends in ``.json`` or ``.csv`` and begins with an underscore: pyarrow, Dask and
-        Spark take any other file of the folder for a part of the table.
+        Its name begins with an underscore: pyarrow, Dask and Spark take any other file of the
+        folder for a part of the table.
         """
         assert name.startswith("_")
         assert name.endswith(_OUR_SUFFIXES)
         with writing_to(self.folder):
             path = self._working / name
             path.write_bytes(content)
-            _sync(path)
+            sync(path)
 
-    def _shard(self) -> GroupedFile:
-        if self._file is None:
-            path = self._working / f"part-{self._n_shards:05d}.parquet"
-            self._n_shards += 1
-            self._file = self._open.enter_context(GroupedFile(path, self.schema, **self._bounds))
-        return self._file
+    def _open_shard(self) -> GroupedFile:
+        path = self._working / f"part-{self._n_shards:05d}.parquet"
+        self._n_shards += 1
+        self._shard = self._shards.enter_context(GroupedFile(path, *self._bounds))
+        return self._shard
 
     def _end_shard(self) -> None:
-        if self._file is not None:
-            path, self._file = self._file.path, None
-            self._open.close()
-            _sync(path)
+        if self._shard is not None:
+            path, self._shard = self._shard.path, None
+            self._shards.close()
+            sync(path)
 
     def _publish(self) -> None:
         """Rename; an old dataset is moved out of the way first and removed last."""
@@ -205,30 +166,24 @@ class ShardWriter:
             old = working_folder(self.folder, "replaced")
             self.folder.replace(old)
         self._working.replace(self.folder)
-        _sync(self.folder.parent)
+        sync(self.folder.parent)
         if old is not None:
             shutil.rmtree(old, ignore_errors=True)
 
 
 class GroupedFile:
-    """One Parquet file whose row groups end where rows or bytes reach their bound.
+    """One Parquet file whose row groups end where rows or uncompressed bytes reach their bound.
 
     Where they end depends on the rows only, as partitions follow them and sums follow partitions.
-
-    Parameters
-    ----------
-    path : Path
-        Local; in place of an existing file.
-    schema : pyarrow.Schema
-    row_group_rows, row_group_bytes : int
-        Upper bounds; one row always fits.
+    A row group has at least one row. The first table written decides about the schema.
     """
 
     def __init__(
-        self, path: Path, schema: pa.Schema, row_group_rows: int, row_group_bytes: int
+        self,
+        path: Path,
+        row_group_rows: int = ROW_GROUP_ROWS,
+        row_group_bytes: int = ROW_GROUP_BYTES,
     ) -> None:
-        import pyarrow.parquet as pq
-
         self.path = path
         self.n_rows = 0
         self._max_rows = row_group_rows
@@ -236,13 +191,18 @@ class GroupedFile:
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
         self._pending_bytes = 0
-        self._writer = pq.ParquetWriter(str(path), schema, **parquet_options(schema))
+        self._writer: Any = None
 
     def __enter__(self) -> GroupedFile:
         return self
 
     def write(self, table: pa.Table) -> None:
         """Append rows; full row groups go to disk."""
+        import pyarrow.parquet as pq
+
+        if self._writer is None:
+            options = parquet_options(table.schema)
+            self._writer = pq.ParquetWriter(str(self.path), table.schema, **options)
         ends = np.cumsum(_row_bytes(table))
         start = 0
         while start < table.num_rows:
@@ -266,10 +226,10 @@ class GroupedFile:
         if kind is None:
             self._flush()
             self._writer.close()
-            return
-        # Closing writes the footer, which fails for the reason why the file is not wanted.
-        with contextlib.suppress(Exception):
-            self._writer.close()
+        elif self._writer is not None:
+            # Closing writes the footer, which fails for the reason why the file is not wanted.
+            with contextlib.suppress(Exception):
+                self._writer.close()
 
     def _flush(self) -> None:
         import pyarrow as pa
@@ -312,19 +272,14 @@ def working_folder(target: Path, purpose: str) -> Path:
 
     Those of the same purpose left by processes of this machine that are no longer there are
     removed.
-
-    Raises
-    ------
-    DataError
-        If the parent folder cannot be made or written.
     """
     prefix = f".{target.name}.{purpose}-{socket.gethostname()}-"
     with writing_to(target):
         parent = target.absolute().parent
         parent.mkdir(parents=True, exist_ok=True)
-        for entry in parent.iterdir():
+        for entry in parent.glob(f"{glob.escape(prefix)}*"):
             owner = entry.name.removeprefix(prefix).partition("-")[0]
-            if entry.name.startswith(prefix) and owner.isdigit() and not _is_running(int(owner)):
+            if owner.isdigit() and not _is_running(int(owner)):
                 shutil.rmtree(entry, ignore_errors=True)
         folder = parent / f"{prefix}{os.getpid()}-{uuid.uuid4().hex[:8]}"
         folder.mkdir()
@@ -356,47 +311,25 @@ def writing_to(target: Path) -> Iterator[None]:
         raise unwritable(target, error, "The dataset", "name another place") from error
 
 
-def _sync(path: Path) -> None:
-    """Flush a file or folder to disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _described(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in schema)
-
-
 def parquet_options(schema: pa.Schema) -> dict[str, Any]:
     """Return options of ``pyarrow.parquet.ParquetWriter`` for a schema.
 
     Floats (also those in lists) have BYTE_STREAM_SPLIT, all else the writer's dictionary.
     """
+    import pyarrow as pa
     import pyarrow.types as pt
 
-    leaves = [leaf for field in schema for leaf in _leaves(field.name, field.type)]
-    floats = [path for path, kind in leaves if pt.is_float32(kind) or pt.is_float64(kind)]
-    others = [path for path, kind in leaves if path not in set(floats)]
+    floats, others = [], []
+    for field in schema:
+        path, kind = field.name, field.type
+        if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+            path, kind = f"{path}.list.element", kind.value_type
+        (floats if kind in (pa.float32(), pa.float64()) else others).append(path)
     return {
         "compression": "zstd",
         "use_dictionary": others or False,
         "column_encoding": dict.fromkeys(floats, "BYTE_STREAM_SPLIT") or None,
     }
-
-
-def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
-    """Parquet paths of the primitive columns below a field."""
-    import pyarrow.types as pt
-
-    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
-        yield from _leaves(f"{path}.list.element", kind.value_type)
-    elif pt.is_struct(kind):
-        for field in kind:
-            yield from _leaves(f"{path}.{field.name}", field.type)
-    else:
-        yield path, kind
 
 
 def _row_bytes(table: pa.Table) -> np.ndarray:
@@ -408,13 +341,17 @@ def _row_bytes(table: pa.Table) -> np.ndarray:
     for column in table.columns:
         kind = column.type
         if pt.is_list(kind) or pt.is_large_list(kind):
-            lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
-            n_bytes += lengths * _width(kind.value_type) + 4
+            n_bytes += _numbers(pc.list_value_length(column)) * _width(kind.value_type) + 4
         elif pt.is_string(kind) or pt.is_large_string(kind) or pt.is_binary(kind):
-            n_bytes += pc.fill_null(pc.binary_length(column), 0).to_numpy()
+            n_bytes += _numbers(pc.binary_length(column))
         else:
             n_bytes += _width(kind)
     return n_bytes
+
+
+def _numbers(lengths: pa.ChunkedArray) -> np.ndarray:
+    chunks = [number_view(chunk) for chunk in lengths.fill_null(0).chunks]
+    return np.concatenate([np.empty(0, np.int64), *chunks])
 
 
 def _width(kind: pa.DataType) -> int:

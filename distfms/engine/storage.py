@@ -109,10 +109,10 @@ def whole_file(place: Location, *, durable: bool = True) -> Iterator[Path]:
         place.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         if durable:
-            _sync(temporary)
+            sync(temporary)
         temporary.replace(place)
         if durable:
-            _sync(place.parent)
+            sync(place.parent)
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -133,7 +133,8 @@ def is_temporary(name: str) -> bool:
     return last.startswith(".") and last.endswith(".tmp")
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Flush a file or folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

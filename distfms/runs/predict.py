@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from distfms.data.dataset import ParquetDataset, open_dataset
-from distfms.data.write import parquet_options
+from distfms.data.write import GroupedFile
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import counted
 from distfms.engine.open import make_executor
@@ -133,24 +133,8 @@ def _refuse_place(out: Location, data: str, dataset: ParquetDataset) -> None:
 @contextmanager
 def _written(out: Location) -> Iterator[Callable[[Any], None]]:
     """Yield a function that appends a table to a Parquet file which appears whole at the end."""
-    import pyarrow.parquet as pq
-
-    writer: Any = None
-
-    def write(table: Any) -> None:
-        nonlocal writer
-        if writer is None:
-            writer = pq.ParquetWriter(temporary, table.schema, **parquet_options(table.schema))
-        writer.write_table(table)
-
     try:
-        with whole_file(out) as temporary:
-            try:
-                yield write
-                writer.close()
-            except BaseException:
-                with suppress(Exception):  # after an error, which is the one to tell
-                    writer.close()
-                raise
+        with whole_file(out) as temporary, GroupedFile(temporary) as file:
+            yield file.write
     except OSError as error:
         raise unwritable(out, error, "--out", "name another file") from error

@@ -39,14 +39,14 @@ def test_every_generator_is_tried_here() -> None:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_rows_do_not_depend_on_length_shards_or_threads(
+def test_rows_do_not_depend_on_length_or_shards(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("distfms.data.synthetic.base._CHUNK_ROWS", 100)
+    monkeypatch.setattr("distfms.data.synthetic._CHUNK_ROWS", 100)
     whole = make(name, tmp_path / "a", 950, **SMALL[name])
-    threads = make(name, tmp_path / "b", 950, workers=3, **SMALL[name])
+    again = make(name, tmp_path / "b", 950, **SMALL[name])
     for path in whole.iterdir():
-        assert path.read_bytes() == (threads / path.name).read_bytes()
+        assert path.read_bytes() == (again / path.name).read_bytes()
     shards = make(name, tmp_path / "c", 330, rows_per_shard=100, **SMALL[name])
     assert len(list(shards.glob("*.parquet"))) == 4
     assert pq.read_table(shards).equals(pq.read_table(whole).slice(0, 330))
@@ -145,19 +145,17 @@ def test_wrong_parameters(tmp_path: Path, name: str, options: dict[str, Any], me
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_taken_folder_is_overwritten_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_a_taken_folder_is_refused(tmp_path: Path) -> None:
     make("judgments", tmp_path / "a", 10, n_attributes=2)
     with pytest.raises(DataError, match="not empty"):
         make("judgments", tmp_path / "a", 10, n_attributes=2)
-    make("judgments", tmp_path / "a", 5, n_attributes=2, overwrite=True)
-    assert pq.read_table(tmp_path / "a").num_rows == 5
 
 
 def test_memory_does_not_grow_with_rows(tmp_path: Path) -> None:
     script = """
         import resource, sys
         from distfms.data.synthetic import make
-        options = {"n_groups": 2, "n_features": 10, "n_relevant": 1, "workers": 2}
+        options = {"n_groups": 2, "n_features": 10, "n_relevant": 1}
         make("correlated-groups", sys.argv[1], int(sys.argv[2]), **options)
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     """

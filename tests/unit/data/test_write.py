@@ -197,20 +197,6 @@ def test_no_rows_keep_the_schema(tmp_path: Path, table: pa.Table) -> None:
     assert pq.read_table(tmp_path / "out").schema.equals(table.schema)
 
 
-def test_rows_of_another_schema(tmp_path: Path, table: pa.Table) -> None:
-    with (
-        pytest.raises(DataError, match="have the columns id: int64 where"),
-        ShardWriter(tmp_path / "out", table.schema) as writer,
-    ):
-        writer.write(table.select(["id"]))
-
-
-@pytest.mark.parametrize("bound", ["rows_per_shard", "row_group_rows", "row_group_bytes"])
-def test_bounds_are_positive(tmp_path: Path, table: pa.Table, bound: str) -> None:
-    with pytest.raises(DataError, match=f"{bound} is 0"):
-        ShardWriter(tmp_path / "out", table.schema, **{bound: 0})
-
-
 def test_relative_folder(tmp_path: Path, table: pa.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with ShardWriter("out", table.schema) as writer:
