@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import re
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from distfms.engine import nodes
@@ -68,13 +69,12 @@ class DaskExecutor(Executor):
         """Run a graph and return its root; see `Executor.compute`."""
         tasks, reports = _with_reports(graph)
         with _quiet():
-            root, *asked = self._client.get(tasks, [graph.root, *reports], sync=False)
+            futures = self._client.get(tasks, [graph.root, *reports], sync=False)
             try:
-                self._wait(root, asked, watch)
-                return root.result()
+                return self._follow(futures, watch)
             except BaseException:
                 if self._client.status == "running":
-                    self._client.cancel([root, *asked], force=True)
+                    self._client.cancel(futures, force=True)
                 raise
 
     def probe(self, paths: Sequence[str]) -> None:
@@ -113,24 +113,35 @@ class DaskExecutor(Executor):
             found: Mapping[str, Any] = self._client.run(nodes.examine, packages, paths)
         return {f"Dask worker {key} on {there['host']}": there for key, there in found.items()}
 
-    def _wait(self, root: Any, asked: Sequence[Any], watch: Watch | None) -> None:
-        """Wait for the root and hand on what leaves report; raise the first failure."""
+    def _follow(self, futures: Sequence[Any], watch: Watch | None) -> Partial[Any]:
+        """Return the root, which is the first; hand on what leaves report; raise a failure."""
         done: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        for future in (root, *asked):
-            future.add_done_callback(done.put)
-        seen_s, n_left = time.monotonic(), 1 + len(asked)
-        while n_left:
-            ready = _taken(done)
-            n_left -= len(ready)
-            for future in ready:
-                if future.status != "finished":
-                    raise self._failure(future)
-            if watch is not None:
-                for reports in self._client.gather([f for f in ready if f is not root]):
-                    for report in reports:
-                        watch(report)
-            if not ready:
+        asked = {}
+        for future in futures:
+            # Waits for what was finished and is lost with its worker, until it is done again.
+            gathering = self._client.gather(future, asynchronous=True)
+            loop = self._client.loop.asyncio_loop
+            answer = asyncio.run_coroutine_threadsafe(gathering, loop)
+            asked[answer] = future
+            answer.add_done_callback(done.put)
+        seen_s = time.monotonic()
+        while asked:
+            try:
+                answer = done.get(timeout=_POLL_S)
+            except queue.Empty:
                 seen_s = self._require_life(seen_s)
+                continue
+            future = asked.pop(answer)
+            try:
+                value = answer.result()
+            except (Exception, asyncio.CancelledError) as error:
+                raise self._failure(future, error) from error.__cause__
+            if future is futures[0]:
+                root: Partial[Any] = value
+            elif watch is not None:
+                for report in value:
+                    watch(report)
+        return root
 
     def _require_life(self, seen_s: float) -> float:
         """Raise EngineError when there have been no workers for long; else when there were some.
@@ -147,10 +158,9 @@ class DaskExecutor(Executor):
             )
         return seen_s
 
-    def _failure(self, future: Any) -> BaseException:
-        """Return the error of a failed future, in words a user can act on."""
-        error = future.exception() if future.status == "error" else None
-        if error is None:
+    def _failure(self, future: Any, error: BaseException) -> BaseException:
+        """Return what went wrong with a future in words a user can act on."""
+        if future.status != "error":
             return EngineError(
                 f"The Dask scheduler at {self.address} dropped the work of this job: it stopped "
                 "or was restarted, or somebody cancelled the work. Once it is back, run the same "
@@ -184,19 +194,10 @@ def _reports(leaf: Partial[Any]) -> tuple[UnitReport, ...]:
     return leaf.reports
 
 
-def _taken(done: queue.SimpleQueue[Any]) -> list[Any]:
-    """Wait for one, and return all there are."""
-    found = []
-    with suppress(queue.Empty):
-        found.append(done.get(timeout=_POLL_S))
-        while True:
-            found.append(done.get_nowait())
-    return found
-
-
 def _connect(address: str, timeout_s: float) -> Any:
     """Open a client that does not become the default for other users of Dask here."""
     from distributed import Client
+    from distributed.utils import LoopRunner
 
     found = _ADDRESS.match(address)
     if found is None:
@@ -210,9 +211,10 @@ def _connect(address: str, timeout_s: float) -> Any:
             f"tcp://host:8786.{hint}"
         )
     try:
-        # A client that fails to connect leaves its thread behind, so knock first.
-        if not nodes.knock(found[2], int(found[3]), timeout_s):
-            raise TimeoutError("nobody accepts connections")
+        # A client that fails to connect leaves its thread and a traceback behind, so ask first.
+        kind = LoopRunner().run_sync(_kind_of_server, address, timeout_s)
+        if kind != "Scheduler":
+            raise ConnectionError(f"a Dask {kind.lower()} answers")
         with _quiet():
             return Client(address, timeout=timeout_s, set_as_default=False, name="distfms")
     except Exception as error:
@@ -222,6 +224,14 @@ def _connect(address: str, timeout_s: float) -> Any:
             f"{type(error).__name__}: {error}). Start one with `dask scheduler`, or check host "
             "and port; the port is that of the scheduler, not of its dashboard or a worker."
         ) from error
+
+
+async def _kind_of_server(address: str, timeout_s: float) -> str:
+    """Return what answers: ``Scheduler``, ``Worker`` or ``Nanny``."""
+    from distributed.core import rpc
+
+    async with asyncio.timeout(timeout_s), rpc(address, timeout=timeout_s) as server:
+        return str((await server.identity())["type"])
 
 
 @contextmanager

@@ -266,7 +266,7 @@ def test_something_else_listens_there() -> None:
 def test_the_address_of_a_worker() -> None:
     with (
         dask_cluster(n_workers=1, processes=False) as cluster,
-        pytest.raises(EngineError, match=r"No Dask scheduler .*dashboard or a worker"),
+        pytest.raises(EngineError, match=r"No Dask scheduler .*a Dask worker answers"),
     ):
         DaskExecutor(cluster.workers[0].address)
 
@@ -315,6 +315,33 @@ def test_killed_dask_worker(tmp_path: Path) -> None:
         assert reduction.bytes_read == 100 * N_UNITS
         assert units[3].payload.attempts == 2
         assert sum(event["event"] == "unit" for event in events) == N_UNITS
+
+
+def test_dask_workers_killed_when_the_driver_knows_that_they_have_finished(tmp_path: Path) -> None:
+    """What the driver was told of is lost before it is fetched, and done again."""
+    units = units_of(tmp_path)
+    with (
+        dask_cluster(n_workers=2, processes=True) as cluster,
+        DaskExecutor(cluster.scheduler_address) as executor,
+    ):
+        processes = executor._client.run(os.getpid).values()
+
+        def kill_all(event: Any) -> None:
+            if event["event"] == "unit" and event["done"] == 1:
+                while not all(attempts(units)):
+                    time.sleep(0.01)
+                for process in processes:
+                    os.kill(process, signal.SIGKILL)
+                while executor._client.nthreads().keys() & known:
+                    time.sleep(0.01)
+
+        known = executor._client.nthreads().keys()
+        reduction = map_reduce(
+            units, tasks.as_tuple, tasks.concatenate, executor, on_event=kill_all
+        )
+    assert reduction.value == tuple(range(N_UNITS))
+    assert reduction.n_computed == N_UNITS
+    assert max(attempts(units)) <= 2
 
 
 def test_dask_worker_killed_every_time(tmp_path: Path) -> None:

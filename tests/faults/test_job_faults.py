@@ -30,7 +30,7 @@ MISHAPS = ("kill", "raise", "hang")
 def marks_of(engine: str, mishap: str) -> Any:
     """Errors that tasks raise are retried by the tasks themselves, on every engine alike."""
     usual = {("ray", "kill"), ("ray", "hang")}
-    usual |= {("processes", "kill")}
+    usual |= {("processes", "kill"), ("dask", "kill")}
     return () if (engine, mishap) in usual else pytest.mark.slow
 
 
