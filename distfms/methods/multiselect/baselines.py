@@ -22,7 +22,7 @@ from distfms.errors import SpecError
 from distfms.methods.multiselect.greedy import (
     Algorithm,
     FullState,
-    SearchState,
+    GreedyState,
     greedy_path,
     make_state,
     objective_of,
@@ -166,34 +166,47 @@ def refine(
         Within the budget; its objective is at least that of `repeats`.
     """
     start = np.asarray(repeats, dtype=np.int64)
-    state = make_state(problem, algorithm, start)
-    spend(state, budget, spent=float(start @ problem.costs))
+    now = _spent(problem, algorithm, start, budget)
     for _ in range(MOST_EXCHANGES):
-        better = _best_exchange(problem, state, budget)
+        better = _best_exchange(problem, algorithm, now, budget)
         if better is None:
             break
-        state = better
+        now = better
     # The states' objectives are updated ones; the promise is about the literal formula.
-    before, after = (objective_of(problem, algorithm, r) for r in (start, state.repeats))
-    return state.repeats.copy() if after >= before else start
+    before, after = (objective_of(problem, algorithm, r) for r in (start, now.repeats))
+    return now.repeats if after >= before else start
 
 
-def _best_exchange(problem: Problem, state: SearchState, budget: float) -> SearchState | None:
+def _best_exchange(
+    problem: Problem, algorithm: Algorithm, now: GreedyState, budget: float
+) -> GreedyState | None:
     """State after the exchange that explains most, or None if none explains more than now."""
-    best: SearchState | None = None
-    bar = state.objective * (1.0 + MIN_IMPROVEMENT)
+    best: GreedyState | None = None
+    bar = now.objective * (1.0 + MIN_IMPROVEMENT)
     equal = (problem.costs == problem.costs[0]).all()
     criteria = ("gain_per_cost",) if equal else ("gain_per_cost", "gain")
-    for attribute in np.flatnonzero(state.repeats > 0).tolist():
-        for count in sorted({1, int(state.repeats[attribute])}):
+    for attribute in np.flatnonzero(now.repeats > 0).tolist():
+        for count in sorted({1, int(now.repeats[attribute])}):
             for criterion in criteria:
-                trial = state.copy()
-                trial.drop(attribute, count)
-                spent = float(trial.repeats @ problem.costs)
-                spend(trial, budget, spent=spent, criterion=criterion)
+                left = now.repeats.copy()
+                left[attribute] -= count
+                trial = _spent(problem, algorithm, left, budget, criterion)
                 if trial.objective > bar:
                     best, bar = trial, trial.objective
     return best
+
+
+def _spent(
+    problem: Problem,
+    algorithm: Algorithm,
+    repeats: np.ndarray,
+    budget: float,
+    criterion: str = "gain_per_cost",
+) -> GreedyState:
+    """Spend greedily what some repeats leave of the budget."""
+    state = make_state(problem, algorithm, repeats)
+    spend(state, budget, spent=float(repeats @ problem.costs), criterion=criterion)
+    return state
 
 
 # --- the exact optimum of Scoring ---------------------------------------------------------------

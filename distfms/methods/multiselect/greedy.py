@@ -25,11 +25,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import scipy.linalg
-from scipy.linalg.blas import dsymv, dsyr
+from scipy.linalg.blas import dger
 
 from distfms.linalg import symmetric_pinv
 from distfms.methods.multiselect.objective import (
@@ -44,15 +44,15 @@ from distfms.methods.multiselect.objective import (
 from distfms.methods.multiselect.slab import (
     Afresh,
     AttributeSlab,
-    Bought,
     FullSlab,
     Offer,
     Purse,
     Question,
+    Update,
     answer,
     slabs_of,
 )
-from distfms.methods.slabs import OneProcess, Pool, copied
+from distfms.methods.slabs import OneProcess, Pool
 
 Algorithm = Literal["full", "scoring"]
 Criterion = Literal["gain_per_cost", "gain", "best"]
@@ -60,14 +60,12 @@ Criterion = Literal["gain_per_cost", "gain", "best"]
 #: Updates after which everything is computed afresh, to bound their drift.
 REFRESH_EVERY = 512
 
-#: Selected attributes by which the room for them grows.
-ROOM = 64
-
 
 class GreedyState(Protocol):
     """What the greedy pass needs: a way to find the best purchase, and to make it."""
 
     costs: np.ndarray
+    repeats: np.ndarray
 
     @property
     def objective(self) -> float:
@@ -81,13 +79,11 @@ class GreedyState(Protocol):
 
 
 class FullState:
-    """Selected attributes S in slots, with P and w; slabs of all attributes follow in a pool.
+    """P and w of the attributes S that have judgments; slabs of all attributes follow in a pool.
 
-    M becomes singular only through attributes without internal variance that depend linearly on
-    others (with ridge 0). Where Σ is positive semi-definite, then P = M⁺, for which the gains of
-    the module stay exact, and a dependent attribute gains what the pseudo-inverse gives (nothing,
-    if b is consistent with Σ). Where Σ was left as estimated (``psd="none"``), a candidate that
-    would make M singular or indefinite gains nothing, so that M stays positive definite.
+    M stays positive definite: a candidate that depends linearly on S, or would make M indefinite
+    where Σ was left as estimated, gains nothing. Along the path of a baseline, which heeds another
+    matrix, M may become singular; P is then its pseudo-inverse.
 
     Parameters
     ----------
@@ -112,25 +108,22 @@ class FullState:
         self.problem, self.costs = problem, problem.costs
         self._pool: Any = OneProcess() if pool is None else pool
         self._pool.start(FullSlab, slabs_of(problem) if slabs is None else slabs)
-        self.objective, self._w = 0.0, np.zeros(0)
-        self._changes: list[Bought | Afresh] = []
-        self.repeats = np.zeros(problem.n_attributes, np.int64)
-        if repeats is not None:
-            self.repeats[:] = repeats
-        self._slots = np.flatnonzero((self.repeats > 0) & problem.candidates)
-        self._inverse = np.zeros((self._slots.size, self._slots.size))
-        self._covariance = self._inverse
-        if self._slots.size:
-            self._covariance = np.concatenate(self._ask("among", self._slots))
+        self.repeats = (
+            np.zeros(problem.n_attributes, np.int64) if repeats is None else repeats.copy()
+        )
+        self._support = np.flatnonzero((self.repeats > 0) & problem.candidates)
+        self._inverse, self._w, self.objective = np.zeros((0, 0)), np.zeros(0), 0.0
+        self._changes: list[Update | Afresh] = []
+        self._offers: list[Offer] = []
+        self._n_updates = 0
         self._refresh()
 
     def best(self, purse: Purse) -> tuple[int | None, bool]:
         """Best purchase that can be afforded, and whether any judgment has a positive gain."""
         self._offers = [o for found in self._ask("offers", self.objective, purse) for o in found]
-        held, again = self._repeat_gains()
         offered = np.array([offer.attribute for offer in self._offers], dtype=np.int64)
-        attributes = np.concatenate([held, offered])
-        gains = np.concatenate([again, [self._gain(offer) for offer in self._offers]])
+        attributes = np.concatenate([self._support, offered])
+        gains = np.concatenate([self._repeat_gains(), [offer.gain for offer in self._offers]])
         scores = purse.scores(gains, self.costs[attributes])
         most = scores.max(initial=-np.inf)
         best = int(attributes[scores == most].min()) if most > 0 else None
@@ -138,83 +131,44 @@ class FullState:
 
     def gains(self) -> np.ndarray:
         """Gain of one more judgment, shape (d,); −inf for constant attributes."""
-        answers = self._ask("gains", self.objective)
-        gains = np.concatenate([gains for gains, _ in answers])
-        for offer in (offer for _, unsure in answers for offer in unsure):
-            gains[offer.attribute] = self._gain(offer)
-        held, repeat_gains = self._repeat_gains()
-        gains[held] = repeat_gains
+        gains = np.concatenate(self._ask("gains", self.objective))
+        gains[self._support] = self._repeat_gains()
         return gains
 
     @property
     def weights(self) -> np.ndarray:
         """Weights of the predictor, shape (d,); 0 for attributes that are not judged."""
         weights = np.zeros(self.repeats.size)
-        weights[self._slots] = self._w
+        weights[self._support] = self._w
         return weights
 
     def buy(self, attribute: int, count: int = 1) -> None:
         """Add `count` judgments of one attribute."""
         self.repeats[attribute] += count
         if self.repeats[attribute] > count:
-            self._count(attribute, count)
+            self._buy_again(attribute, count)
             return
         row = self._row(attribute)
         own = row[-1] + self.problem.ridge + float(self.problem.v[attribute]) / count
-        at = self._slot(attribute)
-        q = self._times(row[:-1])
+        q = self._inverse @ row[:-1]
         schur = own - float(row[:-1] @ q)
-        if at is None:
-            q = np.append(q, -1.0)
-            self._open(attribute, row)
-        else:
-            q[at] = -1.0
+        grown = np.zeros((row.size, row.size), order="F")
+        grown[:-1, :-1] = self._inverse
+        self._inverse, self._w = grown, np.append(self._w, 0.0)
+        self._support = np.append(self._support, attribute)
         if schur <= RANK_TOLERANCE * own:
             self._refresh()
         else:
-            self._update(attribute, 1.0 / schur, q, enters=at is None)
+            self._update(1.0 / schur, np.append(q, -1.0), attribute)
 
-    def drop(self, attribute: int, count: int = 1) -> None:
-        """Take `count` judgments of one attribute back."""
-        self.repeats[attribute] -= count
-        at = self._slot(attribute)
-        if at is None:
-            return
-        if self.repeats[attribute] > 0:
-            self._count(attribute, -count)
-        elif self.problem.ridge > 0 or self.problem.v[attribute] > 0:
-            q = self._column(at)
-            self._update(attribute, -1.0 / q[at], q)
-            at = self._slot(attribute)
-            if at is not None:  # else everything was computed afresh
-                self._inverse[at] = self._inverse[:, at] = self._w[at] = 0.0
-        else:
-            self._refresh()
-
-    def copy(self) -> Self:
-        """Return an independent copy; of a state in this process."""
-        other: Self = copied(self)
-        other._pool = self._pool.copy()
-        return other
-
-    def _column(self, at: int) -> np.ndarray:
-        """Column of P, of which the lower triangle is kept."""
-        n = self._slots.size
-        return np.concatenate([self._inverse[at, :at], self._inverse[at:n, at]])
-
-    def _times(self, x: np.ndarray) -> np.ndarray:
-        """Return P x."""
-        return dsymv(1.0, self._inverse, self._padded(x), lower=1)[: x.size]
-
-    def _padded(self, x: np.ndarray) -> np.ndarray:
-        """Return a vector on the slots with zeros for those there is room for."""
-        padded = np.zeros(len(self._inverse))
-        padded[: x.size] = x
-        return padded
-
-    def _slot(self, attribute: int) -> int | None:
-        found = np.flatnonzero(self._slots == attribute)
-        return int(found[0]) if found.size else None
+    def _buy_again(self, attribute: int, count: int) -> None:
+        """Take δ = v/r − v/(r + count) from the attribute's diagonal element of M."""
+        after = int(self.repeats[attribute])
+        delta = float(self.problem.v[attribute]) * count / (after * (after - count))
+        if delta > 0:
+            at = int(np.flatnonzero(self._support == attribute)[0])
+            q = self._inverse[:, at].copy()
+            self._update(delta / (1.0 - delta * float(q[at])), q)
 
     def _ask(self, method: str, *arguments: Any) -> list[Any]:
         changes, self._changes = self._changes, []
@@ -227,90 +181,42 @@ class FullState:
             made = [o for found in self._ask("offer_of", attribute) for o in found]
         return made[0].row
 
-    def _repeat_gains(self) -> tuple[np.ndarray, np.ndarray]:
-        """Attributes that have judgments, and the gain of another one of each.
+    def _repeat_gains(self) -> np.ndarray:
+        """Gain of another judgment of each attribute in S.
 
         It is 0 where it would make M singular, which happens only where Σ is indefinite.
         """
-        r, v = self.repeats[self._slots], self.problem.v[self._slots]
-        delta = v / (np.maximum(r, 1) * (r + 1.0))
-        pivot = 1.0 - delta * np.diagonal(self._inverse)[: r.size]
+        r, v = self.repeats[self._support], self.problem.v[self._support]
+        delta = v / (r * (r + 1.0))
+        pivot = 1.0 - delta * np.diagonal(self._inverse)
         gains = np.zeros(r.size)
-        np.divide(delta * self._w**2, pivot, out=gains, where=pivot > RANK_TOLERANCE)
-        return self._slots[r > 0], gains[r > 0]
+        return np.divide(delta * self._w**2, pivot, out=gains, where=pivot > RANK_TOLERANCE)
 
-    def _gain(self, offer: Offer) -> float:
-        """Gain of an offer; by the pseudo-inverse if its attribute depends linearly on S.
-
-        With p = PΣ[S, a], e = num[a] and attributes in units of their standard deviation the
-        explained part becomes uᵀPu, u = b + p e/(1 + pᵀp).
-        """
-        if not np.isnan(offer.gain):
-            return offer.gain
-        p, v, ridge = self._times(offer.row[:-1]), self.problem.v, self.problem.ridge
-        n = self._slots.size
-        # Only attributes without v are in p, so that their repeats do not matter.
-        units = np.diagonal(self._covariance)[:n] + v[self._slots] + ridge
-        change = units * p
-        diagonal = float(offer.row[-1]) + float(v[offer.attribute]) + ridge
-        shift = offer.num / (diagonal + float(change @ p))
-        gain = 2.0 * float(self._w @ change) + shift * float(change @ self._times(change))
-        return shift * gain
-
-    def _count(self, attribute: int, count: int) -> None:
-        """Take δ = v/r − v/(r + count) from the attribute's diagonal element of M."""
-        at = self._slot(attribute)
-        if at is None:
-            return
-        after = int(self.repeats[attribute])
-        delta = float(self.problem.v[attribute]) * count / (after * (after - count))
-        if delta != 0.0:
-            q = self._column(at)
-            self._update(attribute, delta / (1.0 - delta * q[at]), q)
-
-    def _open(self, attribute: int, row: np.ndarray) -> None:
-        """Give a new attribute a slot with zero row and column of P."""
-        n = self._slots.size
-        if n == len(self._inverse):
-            self._reserve(n + ROOM)
-        self._covariance[n, : n + 1] = self._covariance[: n + 1, n] = row
-        self._slots, self._w = np.append(self._slots, attribute), np.append(self._w, 0.0)
-
-    def _update(self, attribute: int, kappa: float, q: np.ndarray, *, enters: bool = False) -> None:
+    def _update(self, kappa: float, q: np.ndarray, entered: int | None = None) -> None:
         """P ← P + κ q qᵀ and all that follows from it."""
-        product = float(q @ self.problem.b[self._slots])
-        p = self._inverse
-        self._inverse = dsyr(kappa, self._padded(q), lower=1, a=p, overwrite_a=1)
+        product = float(q @ self.problem.b[self._support])
+        self._inverse = dger(kappa, q, q, a=self._inverse, overwrite_a=1)
         self._w = self._w + (kappa * product) * q
         self.objective += kappa * product**2
-        held = bool(self.repeats[attribute] > 0)
-        self._changes.append(Bought(attribute, held, enters, kappa, product, q))
+        self._changes.append(Update(kappa, product, q, entered))
         self._offers = []
         self._n_updates += 1
         if self._n_updates >= REFRESH_EVERY:
             self._refresh()
 
-    def _reserve(self, room: int) -> None:
-        """Make room for slots, with zeros in P."""
-        for name in ("_inverse", "_covariance"):
-            old = getattr(self, name)
-            grown = np.zeros((room, room), order="F")
-            grown[: len(old), : len(old)] = old
-            setattr(self, name, grown)
-
     def _refresh(self) -> None:
-        """Compute everything afresh from the repeats, without slots of what was given back."""
-        kept = np.flatnonzero(self.repeats[self._slots] > 0)
-        self._slots = self._slots[kept]
-        self._covariance = self._covariance[np.ix_(kept, kept)]
-        r, b = self.repeats[self._slots], self.problem.b[self._slots]
-        matrix = self._covariance.copy()
-        matrix[np.diag_indices_from(matrix)] += self.problem.v[self._slots] / r + self.problem.ridge
-        inverse = self._inverse = _inverse(matrix)
-        self._reserve(kept.size + ROOM)
-        self._w = inverse @ b
-        self.objective = float(self._w @ b)
-        self._changes = [Afresh(self._slots, inverse, self._w)]
+        """Compute everything afresh from the repeats."""
+        self._support = support = np.sort(self._support)
+        self._changes = []
+        matrix = np.zeros((0, 0))
+        if support.size:
+            matrix = np.concatenate(self._ask("among", support))
+        noise = self.problem.v[support] / self.repeats[support]
+        matrix[np.diag_indices_from(matrix)] += noise + self.problem.ridge
+        self._inverse = np.asfortranarray(_inverse(matrix))
+        self._w = self._inverse @ self.problem.b[support]
+        self.objective = float(self._w @ self.problem.b[support])
+        self._changes = [Afresh(support, self._inverse.copy(), self._w)]
         self._offers, self._n_updates = [], 0
 
 
@@ -328,31 +234,25 @@ def _inverse(matrix: np.ndarray) -> np.ndarray:
 
 
 class ScoringState:
-    """State of the Scoring objective: a sum of one term per attribute.
-
-    It starts from `repeats`, by default from nothing. ``buy`` costs O(1), ``gains`` O(d).
-    """
+    """State of the Scoring objective, a sum of one term for each attribute; a step costs O(d)."""
 
     def __init__(self, problem: Problem, repeats: np.ndarray | None = None) -> None:
-        self._problem, self.costs = problem, problem.costs
+        self._problem, self.costs, self._candidates = problem, problem.costs, problem.candidates
         d = problem.n_attributes
         self.repeats = np.zeros(d, np.int64) if repeats is None else repeats.copy()
         self.objective = scoring_objective(problem, self.repeats)
-        self._gains = np.array([self._gain(a) for a in range(d)])
+        self._gains = self._gains_of(np.arange(d))
 
-    def _variance(self, a: int, count: int) -> float:
-        problem = self._problem
-        return float(problem.external_variance[a] + problem.ridge + problem.v[a] / count)
-
-    def _gain(self, a: int) -> float:
-        """Exact difference of two terms, without cancellation."""
-        problem, r = self._problem, int(self.repeats[a])
-        if not problem.candidates[a]:
-            return -np.inf
-        score = float(problem.b[a]) ** 2 / self._variance(a, r + 1)
-        if r == 0:
-            return score
-        return score * float(problem.v[a]) / (r * (r + 1) * self._variance(a, r))
+    def _gains_of(self, attributes: np.ndarray) -> np.ndarray:
+        """Exact differences of two terms, without cancellation."""
+        problem, r = self._problem, self.repeats[attributes]
+        fixed, v = problem.external_variance[attributes] + problem.ridge, problem.v[attributes]
+        before = np.where(r > 0, r * (r + 1) * (fixed + v / np.maximum(r, 1)), 1.0)
+        share = np.divide(v, before, out=np.zeros(v.size), where=before > 0)
+        after = fixed + v / (r + 1)
+        gains = np.full(r.size, -np.inf)
+        squares = problem.b[attributes] ** 2 * np.where(r > 0, share, 1.0)
+        return np.divide(squares, after, out=gains, where=self._candidates[attributes])
 
     def gains(self) -> np.ndarray:
         """Gain of one more judgment, shape (d,); −inf for constant attributes."""
@@ -362,32 +262,16 @@ class ScoringState:
         """Best purchase that can be afforded, and whether any judgment has a positive gain."""
         return purse.best(self._gains, self.costs), bool((self._gains > 0).any())
 
-    def _set(self, attribute: int, count: int) -> None:
-        self.repeats[attribute] = count
-        self._gains[attribute] = self._gain(attribute)
-
-    def buy(self, attribute: int, count: int = 1) -> None:
-        """Add `count` judgments of one attribute."""
-        for _ in range(count):
-            self.objective += float(self._gains[attribute])
-            self._set(attribute, int(self.repeats[attribute]) + 1)
-
-    def drop(self, attribute: int, count: int = 1) -> None:
-        """Take `count` judgments of one attribute back."""
-        self._set(attribute, int(self.repeats[attribute]) - count)
-        self.objective = scoring_objective(self._problem, self.repeats)
-
-    def copy(self) -> Self:
-        """Return an independent copy."""
-        other: Self = copied(self)
-        return other
+    def buy(self, attribute: int) -> None:
+        """Add a judgment of one attribute."""
+        self.objective += float(self._gains[attribute])
+        self.repeats[attribute] += 1
+        self._gains[[attribute]] = self._gains_of(np.array([attribute]))
 
 
-#: A greedy state that can also give back what was bought.
-SearchState = FullState | ScoringState
-
-
-def make_state(problem: Problem, algorithm: str, repeats: np.ndarray) -> SearchState:
+def make_state(
+    problem: Problem, algorithm: str, repeats: np.ndarray | None = None
+) -> FullState | ScoringState:
     """State of the named objective, ``"full"`` or ``"scoring"``."""
     return FullState(problem, repeats) if algorithm == "full" else ScoringState(problem, repeats)
 

@@ -74,40 +74,29 @@ def test_gains_of_all_candidates_after_any_purchases(algorithm, v):
 
 
 @pytest.mark.parametrize("algorithm", ["full", "scoring"])
-def test_dropping_and_buying_several_at_once(algorithm):
+def test_a_search_goes_on_from_any_repeats(algorithm):
     problem = random_problem(5, d=6)
-    state, objective = STATES[algorithm](problem), OBJECTIVES[algorithm]
-    for attribute, count in [(0, 3), (2, 1), (4, 5), (2, 4), (5, 1)]:
-        state.buy(attribute, count)
-    kept = state.copy()
-    for attribute, count in [(4, 2), (0, 3), (2, 5)]:
-        state.drop(attribute, count)
-    state.buy(0)
-    np.testing.assert_array_equal(state.repeats, [1, 0, 0, 0, 3, 1])
-    np.testing.assert_array_equal(kept.repeats, [3, 0, 5, 0, 5, 1])
-    for each in (state, kept):
-        fresh = STATES[algorithm](problem, each.repeats)
-        np.testing.assert_allclose(each.gains(), fresh.gains(), rtol=1e-9)
-        assert each.objective == pytest.approx(objective(problem, each.repeats), rel=1e-12)
+    state, objective = (
+        STATES[algorithm](problem, np.array([1, 0, 0, 0, 3, 1])),
+        OBJECTIVES[algorithm],
+    )
+    assert state.objective == pytest.approx(objective(problem, state.repeats), rel=1e-12)
+    state.buy(2)
+    fresh = STATES[algorithm](problem, np.array([1, 0, 1, 0, 3, 1]))
+    np.testing.assert_allclose(state.gains(), fresh.gains(), rtol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_any_sequence_of_purchases_and_returns_equals_a_fresh_start(seed, monkeypatch):
-    """Refreshed and grown often, so that slots are opened, emptied, dropped and reused."""
+def test_any_sequence_of_purchases_equals_a_fresh_start(seed, monkeypatch):
+    """Refreshed often, and several judgments bought at once."""
     monkeypatch.setattr(greedy_module, "REFRESH_EVERY", 7)
-    monkeypatch.setattr(greedy_module, "ROOM", 2)
     monkeypatch.setattr(slabs, "SLAB_COLUMNS", 10)
     d = 24
     v = np.random.default_rng(seed).choice([0.0, 0.5, 2.0], d)
     problem = random_problem(seed, d=d, v=v, ridge=0.05 * (seed % 2))
     state, rng = FullState(problem), np.random.default_rng(seed)
-    for _ in range(150):
-        held = np.flatnonzero(state.repeats)
-        if held.size and rng.random() < 0.45:
-            attribute = int(rng.choice(held))
-            state.drop(attribute, int(rng.integers(1, state.repeats[attribute] + 1)))
-        else:
-            state.buy(int(rng.integers(d)), int(rng.integers(1, 4)))
+    for _ in range(100):
+        state.buy(int(rng.integers(d)), int(rng.integers(1, 4)))
         fresh = FullState(problem, state.repeats)
         np.testing.assert_allclose(state.gains(), fresh.gains(), rtol=1e-6, atol=1e-10)
         np.testing.assert_allclose(state.weights, fresh.weights, rtol=1e-6, atol=1e-9)
@@ -138,22 +127,21 @@ def test_singular_and_duplicate_attributes_match_the_pseudo_inverse():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_inconsistent_dependent_attributes_match_the_pseudo_inverse(seed):
+def test_dependent_attributes_gain_nothing_whatever_b_says(seed):
     """b need not lie in the range of Σ: with missing judgments it is estimated by pairs."""
     rng = np.random.default_rng(seed)
     factors = rng.standard_normal((6, 3))
     v = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.5])
-    b = rng.standard_normal(6)
-    problem = Problem.build(b, v, factors @ factors.T, label_variance=1.0)
+    problem = Problem.build(rng.standard_normal(6), v, factors @ factors.T, label_variance=1.0)
     state = FullState(problem)
     for attribute in [3, 1, 0]:
         state.buy(attribute)
-    for attribute in (2, 5, 4):
-        now = literal_full(problem)(state.repeats)
-        rest = np.flatnonzero(state.repeats == 0)
-        after = [literal_full(problem)(state.repeats + np.eye(6, dtype=int)[a]) for a in rest]
-        np.testing.assert_allclose(state.gains()[rest], np.array(after) - now, rtol=1e-6)
+    assert state.gains()[[2, 4]].tolist() == [0.0, 0.0]
+    path = select(problem, 20)
+    assert np.count_nonzero(path.final_repeats[:5]) <= 3
+    for attribute in (2, 5, 4):  # as the path of a baseline may ask for
         state.buy(attribute)
+        assert state.objective == pytest.approx(literal_full(problem)(state.repeats), rel=1e-6)
 
 
 def test_near_duplicates_without_noise_end_the_search():

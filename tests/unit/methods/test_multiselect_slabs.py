@@ -57,7 +57,6 @@ def test_slabs_do_not_change_the_choice(monkeypatch, psd):
 def test_refreshing_and_growth_happen_everywhere_at_once(small_slabs, monkeypatch):
     """More than 16 attributes, so that all stores grow, and all afresh every 7 steps."""
     monkeypatch.setattr(greedy_module, "REFRESH_EVERY", 7)
-    monkeypatch.setattr(greedy_module, "ROOM", 8)
     problem = random_problem(3, d=60, rank=50)
     path = on_pool(problem, 120.0, "gain")
     require_same(path, select(problem, 120.0, "full", "gain"))
