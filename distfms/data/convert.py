@@ -10,16 +10,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from distfms.data.columns import number_view
-from distfms.data.labels import Labels
-from distfms.data.long_source import LongColumns, LongSource, Source, whole
+from distfms.data.long_source import Labels, LongSource, Source, whole
 from distfms.data.pivot import (
     Cells,
     Duplicates,
@@ -48,7 +47,7 @@ CONVERTER_VERSION = 1
 CONVERSION = "_conversion.json"
 
 
-@dataclass(frozen=True)
+@dataclass
 class ConversionReport:
     """What a conversion read, kept and left out.
 
@@ -60,20 +59,14 @@ class ConversionReport:
         Its id and label columns.
     attributes : tuple of str
         Its list columns.
-    n_rows : int
-        Long rows read.
-    n_without_value : int
-        Rows whose value is missing; left out.
+    n_rows, n_without_value : int
+        Long rows read, and those left out as their value is missing.
     n_duplicates : int
         Second judgments of a worker: dropped with ``duplicates="first"``, kept with ``"keep"``.
-    n_judgments : int
-        Judgments written.
-    n_objects : int
-        Objects written, one row each.
-    n_unlabelled : int
-        Objects without a label; left out.
-    n_unjudged_labels : int
-        Labels of objects that nobody judged; left out.
+    n_judgments, n_objects : int
+        Judgments and objects written.
+    n_unlabelled, n_unjudged_labels : int
+        Objects without a label, and labels of objects that nobody judged; left out.
     n_empty_cells : int
         (object, attribute) pairs without any judgment, among the objects written.
     n_ranges : int
@@ -83,7 +76,7 @@ class ConversionReport:
     out: Path
     id: str
     label: str | None
-    attributes: tuple[str, ...]
+    attributes: tuple[str, ...] = ()
     n_rows: int = 0
     n_without_value: int = 0
     n_duplicates: int = 0
@@ -99,10 +92,6 @@ class ConversionReport:
         content = asdict(self)
         del content["out"], content["n_ranges"]
         return content
-
-    def plus(self, **counts: int) -> ConversionReport:
-        """Return the report with some counts raised."""
-        return replace(self, **{name: getattr(self, name) + n for name, n in counts.items()})
 
 
 def convert_long_judgments(
@@ -126,6 +115,8 @@ def convert_long_judgments(
 ) -> ConversionReport:
     """Convert judgments in long form to the wide form that jobs read.
 
+    The options are those of :class:`distfms.spec.LongForm`; the others are these.
+
     Parameters
     ----------
     source : path or sequence of paths
@@ -135,35 +126,15 @@ def convert_long_judgments(
         Folder to write; has one row per object, ascending by id: the id (named ``object``), the
         label (float64), and one list of float64 per attribute, by name, with its judgments in
         source order. ``_conversion.json`` there holds the counts of the report.
-    object, attribute, value : str
-        Column names.
-    worker : str, optional
-        Column that tells workers apart; with it, duplicates are looked for.
-    labels : path, optional
-        Table (Parquet or CSV) with the columns ``object`` and ``label``; held in memory.
     label : str, optional
-        Without ``labels``, an attribute, which then is not among the attributes of the result; see
-        ``label_from``. If it is not given the result has no label.
-    label_from : str
-        ``"mean"``: the label is the mean of all judgments of attribute ``label``. ``"column"``:
-        ``label`` is a column of the long table, one value per object. Any other: a column of the
-        long table, read where the attribute is ``label`` (an expert's value next to the workers');
-        the attribute then stays and the label column is named ``<label>_<label_from>``.
-    max_judgments : int, optional
-        At most so many judgments of a cell are kept, drawn by ``seed``. The label's mean takes all
-        of them.
-    seed : int
-        Non-negative.
-    duplicates : {"error", "keep", "first"}
-        What to do with a worker's second judgment of one cell.
+        If neither it nor ``labels`` is given, the result has no label. With ``label_from`` the name
+        of a column, the label column is named ``<label>_<label_from>``.
     rows_per_shard : int
         Objects in a file.
     memory_bytes : int
         About what the conversion may hold, apart from ``labels``. Does not change the result.
     overwrite : bool
         Replace a dataset at ``out``.
-    storage_options : mapping, optional
-        Passed to the fsspec file systems of URLs.
 
     Returns
     -------
@@ -178,65 +149,55 @@ def convert_long_judgments(
     """
     import pyarrow.compute as pc
 
-    for name, number, least in (
-        ("memory_bytes", memory_bytes, 1),
-        ("max_judgments", max_judgments, 1),
-        ("seed", seed, 0),
-    ):
+    bounds = {"memory_bytes": (memory_bytes, 1), "seed": (seed, 0)}
+    for name, (number, least) in {**bounds, "max_judgments": (max_judgments, 1)}.items():
         if number is not None and number < least:
             raise DataError(f"{name} is {number}; it has to be at least {least}.")
     if duplicates not in ("error", "keep", "first"):
         raise DataError(f"duplicates is {duplicates!r}; choose error, keep or first.")
-    target = Path(out)
     rule = _LabelRule.of(label, label_from, labels is not None)
-    columns = LongColumns(object, attribute, value, worker, rule.column)
-    long = LongSource.open(source, columns, storage_options)
+    roles = {"object": object, "attribute": attribute, "value": value}
+    long = LongSource.open(
+        source, {**roles, "worker": worker, "label": rule.column}, storage_options
+    )
     table = None
     if labels is not None and label is not None:
         table = Labels.read(labels, object, label, long.object_type, storage_options)
-    check_free(target, overwrite=overwrite)
+    report = ConversionReport(Path(out), object, rule.name)
+    check_free(report.out, overwrite=overwrite)
     row_bytes = ROW_BYTES + (WORKER_BYTES if worker else 0)
-    working = working_folder(target, "runs")
+    working = working_folder(report.out, "runs")
     try:
         # Sorting a run takes it twice beside what is being read; ranges differ in size.
         run_rows = int(np.clip(memory_bytes // (4 * row_bytes), 1, _MAX_RUN_ROWS))
-        runs, names = SortedRuns(working, "object", run_rows), _AttributeCodes()
-        n_rows = 0
+        runs, codes = SortedRuns(working, "object", run_rows), dict[str, int]()
         for rows in long.batches(run_rows):
-            n_rows += rows.num_rows
-            runs.add(names.coded(rows).filter(pc.is_valid(rows.column("value"))))
+            report.n_rows += rows.num_rows
+            runs.add(_coded(rows, codes).filter(pc.is_valid(rows.column("value"))))
         if runs.n_rows == 0:
             raise DataError("the source holds no judgments.")
-        report = ConversionReport(
-            out=target,
-            id=object,
-            label=rule.name,
-            attributes=names.besides(rule),
-            n_rows=n_rows,
-            n_without_value=n_rows - runs.n_rows,
-        )
-        schema = _schema(report, long.object_type)
+        report.n_without_value = report.n_rows - runs.n_rows
+        report.attributes = rule.attributes_besides(codes)
         draw = None if max_judgments is None else (max_judgments, seed)
-        pivot = _Pivot(schema, names.codes, rule, table, duplicates, draw)
-        ranges = runs.ranges(max(1, 2 * memory_bytes // (3 * row_bytes)))
-        return _write(report, pivot, ranges, rows_per_shard, overwrite)
+        schema = _schema(report, long.object_type)
+        pivot = _Pivot(report, schema, codes, rule, table, duplicates, draw)
+        with ShardWriter(report.out, schema, rows_per_shard, overwrite=overwrite) as writer:
+            for rows in runs.ranges(max(1, 2 * memory_bytes // (3 * row_bytes))):
+                writer.write(pivot(rows))
+            if report.n_objects == 0:
+                raise DataError(f"none of the {report.n_unlabelled} objects has a label.")
+            if table is not None:
+                report.n_unjudged_labels = int(np.count_nonzero(~table.used))
+            content = json.dumps(report.to_dict(), indent=1) + "\n"
+            writer.add_file(CONVERSION, content.encode())
     finally:
         shutil.rmtree(working, ignore_errors=True)
+    return report
 
 
 @dataclass(frozen=True)
 class _LabelRule:
-    """Where the label comes from.
-
-    Attributes
-    ----------
-    name : str or None
-        Label column of the result.
-    attribute : str or None
-        The attribute whose rows give the label.
-    column : str or None
-        The column of the long table that gives it.
-    """
+    """The label column of the result, and the attribute and the column of the source it is from."""
 
     name: str | None
     attribute: str | None = None
@@ -252,42 +213,35 @@ class _LabelRule:
             return cls(label, column=label)
         return cls(f"{label}_{label_from}", attribute=label, column=label_from)
 
-
-@dataclass
-class _AttributeCodes:
-    """Numbers for attributes, in order of appearance."""
-
-    codes: dict[str, int] = field(default_factory=dict)
-
-    def coded(self, rows: pa.Table) -> pa.Table:
-        """Replace the names of attributes by their codes."""
-        import pyarrow as pa
-
-        found = whole(rows.column("attribute")).dictionary_encode()
-        own = [self.codes.setdefault(n, len(self.codes)) for n in found.dictionary.to_pylist()]
-        codes = np.array(own, dtype=np.int64)[number_view(found.indices)]
-        return rows.set_column(
-            rows.schema.get_field_index("attribute"), "attribute", pa.array(codes)
-        )
-
-    def besides(self, rule: _LabelRule) -> tuple[str, ...]:
+    def attributes_besides(self, codes: Mapping[str, int]) -> tuple[str, ...]:
         """Return the attributes of the result, by name."""
-        names = sorted(self.codes)
-        if rule.attribute is not None and rule.attribute not in names:
+        names = sorted(codes)
+        if self.attribute is not None and self.attribute not in names:
             raise DataError(
-                f"no judgment of attribute {rule.attribute!r}.{nearest(rule.attribute, names)}"
+                f"no judgment of attribute {self.attribute!r}.{nearest(self.attribute, names)}"
             )
-        if rule.column is None:
-            names = [name for name in names if name != rule.attribute]
+        if self.column is None:
+            names = [name for name in names if name != self.attribute]
         if not names:
             raise DataError("no attribute is left besides the label.")
         return tuple(names)
 
 
+def _coded(rows: pa.Table, codes: dict[str, int]) -> pa.Table:
+    """Replace the names of attributes by codes in order of appearance, adding new ones."""
+    import pyarrow as pa
+
+    found = whole(rows.column("attribute")).dictionary_encode()
+    own = [codes.setdefault(name, len(codes)) for name in found.dictionary.to_pylist()]
+    column = pa.array(np.array(own, dtype=np.int64)[number_view(found.indices)])
+    return rows.set_column(rows.schema.get_field_index("attribute"), "attribute", column)
+
+
 @dataclass(frozen=True)
 class _Pivot:
-    """From long rows of whole objects to rows of the result, and what was left out."""
+    """From long rows of whole objects to rows of the result; counts in the report."""
 
+    report: ConversionReport
     schema: pa.Schema
     codes: Mapping[str, int]
     rule: _LabelRule
@@ -295,24 +249,28 @@ class _Pivot:
     duplicates: Duplicates
     draw: tuple[int, int] | None
 
-    def __call__(self, rows: pa.Table, attributes: tuple[str, ...]) -> tuple[pa.Table, int, int]:
-        """Return the wide rows, the number of objects without label, and that of duplicates."""
+    def __call__(self, rows: pa.Table) -> pa.Table:
         import pyarrow as pa
 
-        cells, n_duplicates = drop_duplicates(
-            Cells.from_table(rows), list(self.codes), self.duplicates
-        )
+        report, names = self.report, list(self.codes)
+        cells, n_duplicates = drop_duplicates(Cells.from_table(rows), names, self.duplicates)
         labels = self._labels(cells)
         if self.draw is not None:
-            cells = draw_judgments(cells, list(self.codes), *self.draw)
-        columns = list_columns(cells, [self.codes[name] for name in attributes])
-        if labels is None:
-            wide = pa.Table.from_arrays([cells.ids, *columns], schema=self.schema)
-            return wide, 0, n_duplicates
-        wide = pa.Table.from_arrays([cells.ids, pa.array(labels), *columns], schema=self.schema)
-        labelled = ~np.isnan(labels)
-        n_unlabelled = int(np.count_nonzero(~labelled))
-        return wide.filter(pa.array(labelled)), n_unlabelled, n_duplicates
+            cells = draw_judgments(cells, names, *self.draw)
+        lists = list_columns(cells, [self.codes[name] for name in report.attributes])
+        columns = [cells.ids, *([] if labels is None else [pa.array(labels)]), *lists]
+        wide = pa.Table.from_arrays(columns, schema=self.schema)
+        if labels is not None:
+            wide = wide.filter(pa.array(~np.isnan(labels)))
+        chunks = (chunk for name in report.attributes for chunk in wide.column(name).chunks)
+        lengths = np.concatenate([np.empty(0), *(np.diff(number_view(c.offsets)) for c in chunks)])
+        report.n_ranges += 1
+        report.n_judgments += int(lengths.sum())
+        report.n_empty_cells += int(np.count_nonzero(lengths == 0))
+        report.n_objects += wide.num_rows
+        report.n_unlabelled += len(cells.ids) - wide.num_rows
+        report.n_duplicates += n_duplicates
+        return wide
 
     def _labels(self, cells: Cells) -> np.ndarray | None:
         if self.table is not None:
@@ -321,39 +279,6 @@ class _Pivot:
         if self.rule.column is not None:
             return column_label(cells, code, self.rule.column)
         return None if code is None else mean_label(cells, code)
-
-
-def _write(
-    report: ConversionReport,
-    pivot: _Pivot,
-    ranges: Iterator[pa.Table],
-    rows_per_shard: int,
-    overwrite: bool,
-) -> ConversionReport:
-    """Pivot one range after the other into the shards."""
-    with ShardWriter(report.out, pivot.schema, rows_per_shard, overwrite=overwrite) as writer:
-        for rows in ranges:
-            wide, n_unlabelled, n_duplicates = pivot(rows, report.attributes)
-            chunks = (chunk for name in report.attributes for chunk in wide.column(name).chunks)
-            lengths = np.concatenate(
-                [np.empty(0), *(np.diff(number_view(c.offsets)) for c in chunks)]
-            )
-            report = report.plus(
-                n_ranges=1,
-                n_judgments=int(lengths.sum()),
-                n_empty_cells=int(np.count_nonzero(lengths == 0)),
-                n_objects=wide.num_rows,
-                n_unlabelled=n_unlabelled,
-                n_duplicates=n_duplicates,
-            )
-            writer.write(wide)
-        if report.n_objects == 0:
-            raise DataError(f"none of the {report.n_unlabelled} objects has a label.")
-        if pivot.table is not None:
-            report = report.plus(n_unjudged_labels=pivot.table.n_unused())
-        content = json.dumps(report.to_dict(), indent=1) + "\n"
-        writer.add_file(CONVERSION, content.encode())
-    return report
 
 
 def _schema(report: ConversionReport, object_type: pa.DataType) -> pa.Schema:

@@ -24,197 +24,65 @@ if TYPE_CHECKING:
 _PARQUET = (".parquet", ".pq")
 _CSV = (".csv", ".csv.gz")
 
+_LABEL_ROWS = 2**20
+
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-
-
-@dataclass(frozen=True)
-class LongColumns:
-    """Names of the columns of a long table.
-
-    Parameters
-    ----------
-    object, attribute, value : str
-    worker : str, optional
-    label : str, optional
-        Column that holds a label next to the judgments.
-    """
-
-    object: str
-    attribute: str
-    value: str
-    worker: str | None = None
-    label: str | None = None
-
-    def named(self) -> dict[str, str]:
-        """Column name by role, for the roles that are there."""
-        roles = {
-            "object": self.object,
-            "attribute": self.attribute,
-            "value": self.value,
-            "worker": self.worker,
-            "label": self.label,
-        }
-        return {role: name for role, name in roles.items() if name is not None}
-
-
-@dataclass(frozen=True)
-class TableFile:
-    """One Parquet or CSV file.
-
-    Parameters
-    ----------
-    stored : StoredFile
-    """
-
-    stored: StoredFile
-
-    @property
-    def path(self) -> str:
-        """Path as messages show it."""
-        return self.stored.path
-
-    @property
-    def is_csv(self) -> bool:
-        """Whether the file is read as CSV."""
-        return self.path.lower().endswith(_CSV)
-
-    def schema(self) -> pa.Schema:
-        """Column names and types; those of a CSV file as inferred from its beginning."""
-        with self._opened() as handle:
-            if self.is_csv:
-                import pyarrow.csv as csv
-
-                return csv.open_csv(self._plain(handle)).schema
-            import pyarrow.parquet as pq
-
-            return pq.ParquetFile(handle).schema_arrow
-
-    def batches(
-        self, columns: Sequence[str], types: dict[str, pa.DataType], batch_rows: int
-    ) -> Iterator[pa.Table]:
-        """Yield the rows in file order, at most ``batch_rows`` at a time."""
-        import pyarrow as pa
-
-        with self._opened() as handle:
-            if self.is_csv:
-                source = self._csv_batches(self._plain(handle), columns, types, batch_rows)
-            else:
-                import pyarrow.parquet as pq
-
-                source = pq.ParquetFile(handle).iter_batches(batch_rows, columns=list(columns))
-            for batch in source:
-                yield pa.Table.from_batches([batch]).select(columns)
-
-    def require_unchanged(self) -> None:
-        """Refuse a file that is not the one that was listed.
-
-        Raises
-        ------
-        DataError
-        """
-        with reading(self.stored.place):
-            entry = file_entry(self.stored.place)
-        if entry is None or (entry.n_bytes, entry.stamp) != (
-            self.stored.n_bytes,
-            self.stored.stamp,
-        ):
-            raise DataError(
-                f"The file {self.path} changed while it was converted: convert it again once "
-                "nothing writes to it."
-            )
-
-    def _csv_batches(
-        self, handle: Any, columns: Sequence[str], types: dict[str, pa.DataType], batch_rows: int
-    ) -> Iterator[pa.RecordBatch]:
-        import pyarrow.csv as csv
-
-        options = csv.ConvertOptions(
-            include_columns=list(columns), column_types=types, strings_can_be_null=True
-        )
-        block = csv.ReadOptions(block_size=min(max(batch_rows * 32, 2**16), 2**26))
-        yield from csv.open_csv(handle, read_options=block, convert_options=options)
-
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[Any]:
-        """Open the file; explain what pyarrow says of a broken one, and failures of storage."""
-        import pyarrow as pa
-
-        place = self.stored.place
-        try:
-            with open_stream(place) as handle:
-                yield handle
-        except DistfmsError:
-            raise
-        except Exception as error:
-            here = isinstance(place, Path)
-            if isinstance(error, pa.ArrowException) or (here and isinstance(error, OSError)):
-                raise DataError(f"{self.path} cannot be read: {error}") from error
-            if here:
-                raise
-            raise storage_error(place, os_error(error), "read") from error
-
-    def _plain(self, handle: Any) -> Any:
-        import pyarrow as pa
-
-        return pa.CompressedInputStream(handle, "gzip") if self.path.endswith(".gz") else handle
 
 
 def list_tables(
     source: Source, storage_options: Mapping[str, Any] | None = None
-) -> tuple[TableFile, ...]:
-    """Find the files of a source: files, folders, globs or URLs of Parquet and CSV files.
+) -> tuple[StoredFile, ...]:
+    """Find the files of a source: files, folders, globs or URLs of Parquet and CSV files."""
+    return list_files(source, storage_options, _PARQUET + _CSV)
 
-    Raises
-    ------
-    DataError
-        If there is nothing to read.
-    """
-    return tuple(TableFile(file) for file in list_files(source, storage_options, _PARQUET + _CSV))
+
+def is_csv(file: StoredFile) -> bool:
+    """Whether a file is read as CSV."""
+    return file.path.lower().endswith(_CSV)
 
 
 @dataclass(frozen=True)
 class LongSource:
-    """Checked access to the files of a long table.
+    """Checked access to some columns of files.
 
     Attributes
     ----------
-    files : tuple of TableFile
-    columns : LongColumns
+    files : tuple of StoredFile
+    roles : mapping of str to str
+        Column name by role: object, attribute, value, worker, label.
     object_type : pyarrow.DataType
-        Type of the object column of the first file; the others are cast to it.
+        What objects are cast to.
     """
 
-    files: tuple[TableFile, ...]
-    columns: LongColumns
+    files: tuple[StoredFile, ...]
+    roles: Mapping[str, str]
     object_type: pa.DataType
 
     @classmethod
     def open(
         cls,
         source: Source,
-        columns: LongColumns,
+        roles: Mapping[str, str | None],
         storage_options: Mapping[str, Any] | None = None,
+        object_type: pa.DataType | None = None,
     ) -> LongSource:
-        """Find the files and check that each has the columns.
+        """Find the files and check that each has the columns; the first decides about objects.
 
         Raises
         ------
         DataError
             If a file or a column is missing, or one column is named for two roles.
         """
-        roles = columns.named()
-        if len(set(roles.values())) < len(roles):
-            raise DataError(f"one column is named for two roles: {roles}.")
+        named = {role: name for role, name in roles.items() if name is not None}
+        if len(set(named.values())) < len(named):
+            raise DataError(f"one column is named for two roles: {named}.")
         files = list_tables(source, storage_options)
-        object_type = None
         for file in files:
-            schema = file.schema()
-            for role, name in roles.items():
-                require_column(schema.names, name, role, file.path)
-            kind = schema.field(columns.object).type
-            object_type = object_type or _decoded(kind)
-        assert object_type is not None
-        return cls(files, columns, object_type)
+            schema = _schema(file)
+            for role, name in named.items():
+                _require_column(schema.names, name, role, file.path)
+            object_type = object_type or _decoded(schema.field(named["object"]).type)
+        return cls(files, named, object_type)
 
     def batches(self, batch_rows: int) -> Iterator[pa.Table]:
         """Yield the rows in source order, checked.
@@ -222,8 +90,8 @@ class LongSource:
         Yields
         ------
         pyarrow.Table
-            Columns are named by role: object, attribute (strings) and value (float64, null where
-            it is missing), and where they were named worker (strings) and label (float64).
+            Columns are named by role: object, attribute and worker (strings), value and label
+            (float64, null where it is missing).
 
         Raises
         ------
@@ -233,75 +101,184 @@ class LongSource:
         """
         import pyarrow as pa
 
-        roles = self.columns.named()
-        types = dict.fromkeys(roles.values(), pa.string())
-        types[self.columns.object] = self.object_type
+        types = dict.fromkeys(self.roles.values(), pa.string())
+        types[self.roles["object"]] = self.object_type
         for file in self.files:
             first_row = 0
-            for table in file.batches(list(roles.values()), types, batch_rows):
-                yield self._checked(table.rename_columns(list(roles)), file.path, first_row)
+            for table in _batches(file, types, batch_rows):
+                columns = {
+                    role: self._checked(role, whole(table.column(name)), file.path, first_row)
+                    for role, name in self.roles.items()
+                }
+                yield pa.table(columns)
                 first_row += table.num_rows
-            file.require_unchanged()
+            _require_unchanged(file)
 
-    def _checked(self, rows: pa.Table, path: str, first_row: int) -> pa.Table:
+    def _checked(self, role: str, column: pa.Array, path: str, first_row: int) -> pa.Array:
         import pyarrow as pa
+        import pyarrow.compute as pc
 
-        columns = {}
-        for role, name in self.columns.named().items():
-            column = whole(rows.column(role))
-            if role in ("object", "attribute"):
-                _refuse_null(column, name, path, first_row)
-            if role == "object":
-                column = self._objects(column, path)
-            elif role in ("value", "label"):
-                numbers = as_numbers(column, name, path, first_row)
-                column = pa.array(numbers, mask=np.isnan(numbers))
-            else:
-                column = column.cast(pa.string())
-            columns[role] = column
-        return pa.table(columns)
-
-    def _objects(self, column: pa.Array, path: str) -> pa.Array:
-        import pyarrow as pa
-
+        name = self.roles[role]
+        if role in ("value", "label"):
+            numbers = _as_numbers(column, name, path, first_row)
+            return pa.array(numbers, mask=np.isnan(numbers))
+        if role in ("object", "attribute"):
+            empty = pc.is_null(column, nan_is_null=True).cast(pa.uint8())
+            _refuse_first(
+                number_view(empty) > 0, f"column {name!r} of {path} has no value in", first_row
+            )
+        kind = self.object_type if role == "object" else pa.string()
         try:
-            return column.cast(self.object_type)
-        except pa.ArrowInvalid as error:
+            return column.cast(kind)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise DataError(
-                f"column {self.columns.object!r} of {path} does not hold {self.object_type} as the "
-                f"first file does: {error}"
+                f"column {name!r} of {path} does not hold {kind} as the first file does: {error}"
             ) from error
 
 
-def require_column(names: Sequence[str], name: str, role: str, where: str) -> None:
-    """Refuse a table, called `where`, that has none or several columns of a name."""
-    if list(names).count(name) == 1:
-        return
-    if name in names:
+@dataclass(frozen=True)
+class Labels:
+    """Labels of objects from a table of their own; `used` marks those that were looked up."""
+
+    ids: pa.Array
+    values: np.ndarray
+    used: np.ndarray
+
+    @classmethod
+    def read(
+        cls,
+        source: Source,
+        object: str,
+        label: str,
+        object_type: pa.DataType,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Labels:
+        """Read the columns `object` and `label`; rows without a label are as good as absent.
+
+        Raises
+        ------
+        DataError
+            If a column is missing or not numeric, an id is null, or an object has two rows.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        roles = {"object": object, "label": label}
+        table = LongSource.open(source, roles, storage_options, object_type)
+        rows = pa.concat_tables(table.batches(_LABEL_ROWS))
+        counts = pc.value_counts(rows.column("object"))
+        twice = counts.filter(pc.greater(counts.field("counts"), 1))
+        if len(twice):
+            raise DataError(
+                f"object {twice[0]['values']} has more than one row in the labels {source}."
+            )
+        rows = rows.drop_null().combine_chunks()
+        values = as_floats(whole(rows.column("label")))
+        return cls(whole(rows.column("object")), values, np.zeros(len(values), dtype=bool))
+
+    def look_up(self, ids: pa.Array) -> np.ndarray:
+        """Return the labels of objects, float64 of shape (n,), NaN where there is none."""
+        import pyarrow.compute as pc
+
+        at = pc.index_in(ids, self.ids).fill_null(-1)
+        found = number_view(at)
+        self.used[found[found >= 0]] = True
+        return np.append(self.values, np.nan)[found]
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def _schema(file: StoredFile) -> pa.Schema:
+    """Column names and types; those of a CSV file as inferred from its beginning."""
+    with _opened(file) as stream:
+        if is_csv(file):
+            import pyarrow.csv as csv
+
+            return csv.open_csv(stream).schema
+        import pyarrow.parquet as pq
+
+        return pq.ParquetFile(stream).schema_arrow
+
+
+def _batches(
+    file: StoredFile, types: Mapping[str, pa.DataType], batch_rows: int
+) -> Iterator[pa.Table]:
+    """Yield the columns that have types, in file order, at most ``batch_rows`` at a time."""
+    import pyarrow as pa
+
+    columns = list(types)
+    with _opened(file) as stream:
+        source: Any
+        if is_csv(file):
+            import pyarrow.csv as csv
+
+            options = csv.ConvertOptions(
+                include_columns=columns, column_types=dict(types), strings_can_be_null=True
+            )
+            block = csv.ReadOptions(block_size=min(max(batch_rows * 32, 2**16), 2**26))
+            source = csv.open_csv(stream, read_options=block, convert_options=options)
+        else:
+            import pyarrow.parquet as pq
+
+            source = pq.ParquetFile(stream).iter_batches(batch_rows, columns=columns)
+        for batch in source:
+            yield pa.Table.from_batches([batch])
+
+
+def _require_unchanged(file: StoredFile) -> None:
+    """Refuse a file that is not the one that was listed."""
+    with reading(file.place):
+        entry = file_entry(file.place)
+    if entry is None or (entry.n_bytes, entry.stamp) != (file.n_bytes, file.stamp):
+        raise DataError(
+            f"The file {file.path} changed while it was converted: convert it again once "
+            "nothing writes to it."
+        )
+
+
+@contextlib.contextmanager
+def _opened(file: StoredFile) -> Iterator[Any]:
+    """Open a file; explain what pyarrow says of a broken one, and failures of storage."""
+    import pyarrow as pa
+
+    try:
+        with open_stream(file.place) as stream:
+            zipped = file.path.endswith(".gz")
+            yield pa.CompressedInputStream(stream, "gzip") if zipped else stream
+    except DistfmsError:
+        raise
+    except Exception as error:
+        here = isinstance(file.place, Path)
+        if isinstance(error, pa.ArrowException) or (here and isinstance(error, OSError)):
+            raise DataError(f"{file.path} cannot be read: {error}") from error
+        if here:
+            raise
+        raise storage_error(file.place, os_error(error), "read") from error
+
+
+# --- columns ------------------------------------------------------------------------------------
+
+
+def _require_column(names: Sequence[str], name: str, role: str, where: str) -> None:
+    """Refuse a table that has none or several columns of a name."""
+    if name not in names:
+        raise DataError(f"{where} has no column {name!r} ({role}).{nearest(name, names)}")
+    if list(names).count(name) > 1:
         raise DataError(f"{where} has several columns named {name!r}.")
-    raise DataError(f"{where} has no column {name!r} ({role}).{nearest(name, names)}")
 
 
-def as_numbers(
-    column: pa.Array | pa.ChunkedArray, name: str, path: str, first_row: int = 0
-) -> np.ndarray:
-    """Convert numbers, booleans, or text that holds numbers to float64, missing values to NaN.
-
-    Raises
-    ------
-    DataError
-        If a value is not a number, or infinite; names the row, counted from `first_row`.
-    """
+def _as_numbers(array: pa.Array, name: str, path: str, first_row: int) -> np.ndarray:
+    """Convert numbers, booleans, or text that holds numbers to float64, missing values to NaN."""
     import pyarrow as pa
     import pyarrow.types as pt
 
-    array = whole(column)
     if pt.is_temporal(array.type) or pt.is_nested(array.type):
         raise DataError(f"column {name!r} of {path} holds {array.type}, not numbers.")
     try:
         numbers = as_floats(array)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        row, text = _first_not_number(array.to_pylist())
+        row, text = next((r, t) for r, t in enumerate(array.to_pylist()) if not _is_number(t))
         raise DataError(
             f"column {name!r} of {path} is not numeric: row {first_row + row} (counted from 0) "
             f"holds {text!r}."
@@ -310,28 +287,14 @@ def as_numbers(
     return numbers
 
 
-def _first_not_number(values: list[Any]) -> tuple[int, Any]:
-    for row, value in enumerate(values):
-        if value is not None and not _is_number(value):
-            return row, value
-    return 0, values[0] if values else None
+def _is_number(text: Any) -> bool:
+    import pyarrow as pa
 
-
-def _is_number(value: Any) -> bool:
     try:
-        float(value)
-    except (TypeError, ValueError):
+        pa.scalar(text).cast(pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return False
     return True
-
-
-def _refuse_null(column: pa.Array, name: str, path: str, first_row: int) -> None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    empty = pc.is_null(column, nan_is_null=True).cast(pa.uint8())
-    what = f"column {name!r} of {path} has no value in"
-    _refuse_first(number_view(empty) > 0, what, first_row)
 
 
 def _refuse_first(bad: np.ndarray, what: str, first_row: int) -> None:
@@ -344,11 +307,9 @@ def _refuse_first(bad: np.ndarray, what: str, first_row: int) -> None:
         )
 
 
-def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def whole(column: pa.ChunkedArray) -> pa.Array:
     """Return one plain array, dictionaries decoded."""
-    import pyarrow as pa
-
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    array = column.combine_chunks()
     decoded = _decoded(array.type)
     return array.cast(decoded) if decoded != array.type else array
 

@@ -14,7 +14,7 @@ from typing import Any
 from distfms.data.builtin import BUILTIN, builtin_dataset
 from distfms.data.convert import CONVERSION, CONVERTER_VERSION, convert_long_judgments
 from distfms.data.dataset import ParquetDataset, open_dataset
-from distfms.data.long_source import list_tables
+from distfms.data.long_source import is_csv, list_tables
 from distfms.engine.remote import RemotePath
 from distfms.engine.storage import Location, files_below
 from distfms.engine.storage_errors import writing
@@ -194,7 +194,7 @@ def _left_out(report: Mapping[str, Any]) -> list[str]:
 def _source_fingerprint(path: str | list[str], section: DataSection) -> str:
     """Fingerprint of judgment files, which may also be CSV."""
     files = list_tables(path, expanded(section.storage_options))
-    if not any(file.is_csv for file in files):
+    if not any(is_csv(file) for file in files):
         return _open(section, path).fingerprint
-    stamps = [[f.stored.path, str(f.stored.n_bytes), f.stored.stamp] for f in files]
+    stamps = [[file.path, str(file.n_bytes), file.stamp] for file in files]
     return "csv:" + hashlib.sha256(json.dumps(stamps).encode()).hexdigest()

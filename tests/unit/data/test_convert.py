@@ -332,7 +332,7 @@ def test_wrong_rows(tmp_path: Path, column: str, values: list[Any], message: str
         ("thang,score\n1,2\n", r"no column 'thing' \(object\)\. Did you mean 'thang'"),
         ("thing,score\n7,2\n", "none of the 2 objects has a label"),
         ("thing,score\nseven,2\n", "cannot be read: .*seven"),
-        ("thing,score\n,2\n", "1 missing values"),
+        ("thing,score\n,2\n", "'thing' of .* has no value in row 0"),
     ],
 )
 def test_wrong_labels(tmp_path: Path, labels: str, message: str) -> None:
