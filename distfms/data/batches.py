@@ -40,16 +40,9 @@ _RUN_BYTES = 2**19
 
 @dataclass(frozen=True)
 class SourceColumn:
-    """A Parquet column and the rows of the batch it becomes.
+    """A Parquet column and the batch rows ``[start, stop)`` it becomes.
 
-    Attributes
-    ----------
-    name : str
-        Column name.
-    start, stop : int
-        Batch rows ``[start, stop)``: one for a number, one for each level of a category.
-    levels : tuple of str or None
-        Levels of a category, ascending; None for a number.
+    One for a number, one for each level of a category; `levels` are ascending, None for a number.
     """
 
     name: str
@@ -69,14 +62,8 @@ class SourceColumn:
 class ColumnPlan:
     """How the columns of a dataset become rows of a batch: features first, then targets.
 
-    Attributes
-    ----------
-    columns : tuple of SourceColumn
-        In the order of the rows of the batch.
-    roles : Roles
-    unknown : {'error', 'zero'}
-        What to do about a category that is no level: refuse (while learning, where all levels
-        are known), or leave all its columns 0 (while predicting).
+    `unknown` says what to do about a category that is no level: refuse it (while learning, where
+    all levels are known), or leave all its columns 0 (while predicting).
     """
 
     columns: tuple[SourceColumn, ...]
@@ -92,13 +79,7 @@ class ColumnPlan:
         *,
         unknown: Literal["error", "zero"] = "error",
     ) -> ColumnPlan:
-        """Plan the batch of all features and targets; `categories` are the levels of features.
-
-        Raises
-        ------
-        DataError
-            If the levels of a categorical feature are not given.
-        """
+        """Plan the batch of all features and targets; `categories` are the levels of features."""
         levels = categories.levels if isinstance(categories, Categories) else categories or {}
         categorical = set(categorical_columns(schema, roles))
         for name in roles.features:
@@ -149,7 +130,6 @@ class ColumnPlan:
 def _side_by_side(
     columns: Iterable[tuple[str, tuple[str, ...] | None]],
 ) -> tuple[SourceColumn, ...]:
-    """Assign columns with their levels consecutive rows of the batch."""
     placed, start = [], 0
     for name, levels in columns:
         stop = start + (1 if levels is None else len(levels))

@@ -40,26 +40,8 @@ def builtin_dataset(
 ) -> Path:
     """Return the folder of an embedded dataset; it is written when it is not there yet.
 
-    Parameters
-    ----------
-    name : str
-        Of ``BUILTIN``.
-    cache_folder : path, optional
-        By default the environment's ``DISTFMS_CACHE``, else ``~/.cache/distfms``.
-    options : mapping, optional
-        Of the dataset.
-
-    Returns
-    -------
-    Path
-        A folder of Parquet shards.
-
-    Raises
-    ------
-    SpecError
-        If the name or an option is unknown.
-    DataError
-        If the cache cannot be written.
+    `cache_folder` is by default the environment's ``DISTFMS_CACHE``, else ``~/.cache/distfms``. A
+    SpecError says that the name or an option is unknown, a DataError that nothing can be written.
     """
     import filelock
 

@@ -14,17 +14,9 @@ from distfms.errors import SpecError, nearest
 class CatalogEntry:
     """A dataset that can be made.
 
-    Attributes
-    ----------
-    name, description : str
-    target : str
-        Column to predict.
-    id : str or None
-        Column that names the rows; all other columns are features.
-    make : callable
-        Its keyword-only parameters are the options, and their defaults say their types.
-    version : int
-        Raised whenever the rows change.
+    `target` is the column to predict, `id` that which names the rows; all others are features. The
+    keyword-only parameters of `make` are the options, and their defaults say their types. `version`
+    is raised whenever the rows change.
     """
 
     name: str
@@ -41,13 +33,7 @@ class CatalogEntry:
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all options, those given in place of the defaults.
-
-        Raises
-        ------
-        SpecError
-            If a name is unknown (with the nearest known one) or a value has the wrong type.
-        """
+        """Return all options, those given in place of the defaults; wrong ones are refused."""
         options = self.options
         for name, value in given.items():
             if name not in options:

@@ -24,27 +24,13 @@ MAX_LEVELS = 1000
 
 @dataclass(frozen=True)
 class Categories:
-    """Sorted levels of each categorical column; a mergeable statistic.
-
-    Attributes
-    ----------
-    levels : dict of str to tuple of str
-        Levels in ascending order of code points.
-    max_levels : int
-        Limit that a merge checks.
-    """
+    """Sorted levels (by code points) of each categorical column; a mergeable statistic."""
 
     levels: Mapping[str, tuple[str, ...]]
     max_levels: int = MAX_LEVELS
 
     def merge(self, other: Categories) -> Categories:
-        """Unite the levels of two parts of the data.
-
-        Raises
-        ------
-        DataError
-            If a column has more than `max_levels` levels.
-        """
+        """Unite the levels of two parts of the data; too many of a column are refused."""
         names = dict.fromkeys((*self.levels, *other.levels))
         united = {
             name: tuple(sorted({*self.levels.get(name, ()), *other.levels.get(name, ())}))
@@ -89,13 +75,7 @@ def scan_categories(
     columns: Sequence[str],
     max_levels: int = MAX_LEVELS,
 ) -> Categories:
-    """Find the levels of columns in one partition; merge them with :meth:`Categories.merge`.
-
-    Raises
-    ------
-    DataError
-        If a column has more than `max_levels` levels.
-    """
+    """Find the levels of columns in one partition; too many of a column are refused."""
     levels: dict[str, tuple[str, ...]] = {}
     for table in source.reader.column_tables(partition, columns):
         for name in table.column_names:
@@ -114,13 +94,7 @@ def _check_levels(name: str, levels: Sequence[str], max_levels: int) -> None:
 
 
 def level_codes(column: Any, levels: Sequence[str]) -> tuple[np.ndarray, list[str]]:
-    """Return the position of each value among ascending levels.
-
-    Parameters
-    ----------
-    column : pyarrow.ChunkedArray
-        Strings or a dictionary.
-    levels : sequence of str
+    """Return the position of each value of a column of strings among ascending levels.
 
     Returns
     -------
@@ -140,7 +114,6 @@ def level_codes(column: Any, levels: Sequence[str]) -> tuple[np.ndarray, list[st
 
 
 def _code(text: str | None, position: Mapping[str, int]) -> int:
-    """Return the code of one dictionary entry."""
     return -1 if text is None else position.get(text, -2)
 
 

@@ -20,10 +20,7 @@ _thread = threading.local()
 
 
 def batch_buffer(n_columns: int, n_rows: int) -> np.ndarray:
-    """Return this thread's batch buffer, grown to the largest batch it has held.
-
-    C-ordered and uninitialised; valid until the next call on the same thread.
-    """
+    """Return this thread's batch buffer, uninitialised; valid until the next call on the thread."""
     return _buffer("batch", n_columns * n_rows).reshape(n_columns, n_rows)
 
 
@@ -39,21 +36,9 @@ def _buffer(name: str, size: int) -> np.ndarray:
 
 
 def fill_numbers(column: Any, out: np.ndarray, order: np.ndarray | None = None) -> bool:
-    """Copy a numeric column into a row of a batch; null becomes NaN.
+    """Copy a numeric column into a row of a batch, null as NaN; return whether all are finite.
 
-    Parameters
-    ----------
-    column : pyarrow.ChunkedArray
-        Integers, floats, decimals or booleans.
-    out : ndarray of float64, shape (n,)
-        Contiguous; overwritten.
-    order : ndarray of intp, shape (n,), optional
-        Row order wanted: ``out[i] = column[order[i]]``.
-
-    Returns
-    -------
-    bool
-        Whether all values are finite, so that nothing more needs to be looked at.
+    ``out[i] = column[order[i]]`` where there is an order; `out` is contiguous.
     """
     parts = [as_floats(chunk) for chunk in column.chunks]
     whole = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0), *parts])
@@ -67,23 +52,10 @@ def fill_numbers(column: Any, out: np.ndarray, order: np.ndarray | None = None) 
 def fill_columns(
     table: Any, out: np.ndarray, order: np.ndarray | None, step: int
 ) -> Iterator[slice]:
-    """Copy numeric columns into consecutive rows of a batch; null becomes NaN.
+    """Copy numeric columns into consecutive rows of a batch, null as NaN, `step` at a time.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        Of integers, floats, decimals or booleans.
-    out : ndarray of float64, shape (n_columns, n)
-        C-ordered or a run of rows of such an array; overwritten.
-    order : ndarray of intp, shape (n,), or None
-        Row order wanted, as for :func:`fill_numbers`.
-    step : int
-        Rows of `out` to fill at a time, at least 1.
-
-    Yields
-    ------
-    slice
-        The rows of `out` that were filled just now.
+    Yields the slice of rows of `out`, of shape (n_columns, n), that were just filled; `order` as
+    for :func:`fill_numbers`.
     """
     batches = [[as_floats(a) for a in batch.columns] for batch in table.to_batches()]
     for start in range(0, len(out), step):
@@ -113,10 +85,7 @@ def _join(pieces: Sequence[Sequence[np.ndarray]], out: np.ndarray) -> None:
 
 
 def as_floats(array: Any) -> np.ndarray:
-    """Return an Arrow array of numbers as float64 of shape (n,), nulls as NaN.
-
-    Float64 without nulls is a read-only view.
-    """
+    """Return an Arrow array of numbers as float64, nulls as NaN; a view where nothing changes."""
     import pyarrow as pa
 
     if array.type != pa.float64():
@@ -129,7 +98,7 @@ def as_floats(array: Any) -> np.ndarray:
 
 
 def number_view(array: Any) -> np.ndarray:
-    """Return integers or floats of an Arrow array as a read-only view, what is at nulls included.
+    """Return integers or floats of an Arrow array as a read-only view; at nulls it is arbitrary.
 
     Unlike ``to_numpy`` it does not import pandas.
     """
@@ -141,10 +110,7 @@ def number_view(array: Any) -> np.ndarray:
 
 
 def probably_finite(values: np.ndarray) -> bool:
-    """Return False for NaN and infinity, and also where the sum of squares overflows.
-
-    One pass at the speed of BLAS.
-    """
+    """Return False for NaN and infinity, and also where the sum of squares overflows."""
     with np.errstate(over="ignore", invalid="ignore"):
         return math.isfinite(values.dot(values))
 
@@ -156,18 +122,7 @@ def refuse_infinite(
     infinite: np.ndarray,
     order: np.ndarray | None = None,
 ) -> DataError:
-    """Return the error for infinite values of a column.
-
-    Parameters
-    ----------
-    reader : PartitionReader
-    partition : Partition
-    column : str
-    infinite : ndarray of bool, shape (n,)
-        Which rows, in the order of the batch.
-    order : ndarray of intp, shape (n,), optional
-        File row of each row of the batch; None for the order of the file.
-    """
+    """Return the error for infinite values of a column: `infinite` marks them in batch order."""
     where, count = describe_rows(reader, partition, infinite, order)
     return DataError(
         f"The column {column!r} of {partition.path} has {count} infinite "
@@ -184,7 +139,7 @@ def refuse_missing(
     order: np.ndarray | None,
     advice: str,
 ) -> DataError:
-    """Return the error for missing values of a column; parameters as :func:`refuse_infinite`."""
+    """Return the error for missing values of a column."""
     where, count = describe_rows(reader, partition, missing, order)
     quantity = f"all {count} values missing" if count == len(missing) else f"{count} missing"
     noun = "" if count == len(missing) else " value" if count == 1 else " values"

@@ -49,20 +49,17 @@ class Partition:
     ----------
     index : int
         Position in the dataset, from 0.
-    path : str
-        Path of the file inside the dataset's file system.
-    name : str
-        Name of the file in the dataset; see :class:`~distfms.data.storage.StoredFile`.
+    path, name : str
+        Path inside the dataset's file system, and name in the dataset (see `StoredFile`).
     row_groups : tuple of int
         Consecutive row groups of the file.
-    n_rows : int
-    n_bytes : int
-        Uncompressed bytes of the row groups, all columns.
+    n_rows, n_bytes : int
+        Rows, and uncompressed bytes of all columns.
     row_offset, file_row_offset : int
-        Number of rows of the dataset, and of the file, before the first row of the partition.
+        Rows of the dataset, and of the file, before the first row of the partition.
     fingerprint : str
-        Hexadecimal digest of file name (so a folder that was moved without another name keeps its
-        cached statistics), file version, row groups and schema.
+        Digest of file name (so a folder that was moved without another name keeps its cached
+        statistics), file version, row groups and schema.
     file_version : str
         :attr:`DataFile.version` of the file when it was listed.
     """
@@ -94,10 +91,6 @@ class PartitionReader:
 
     Whatever it reads is compared with the listing after reading, so that no result mixes two
     versions of a file.
-
-    Attributes
-    ----------
-    filesystem : pyarrow.fs.FileSystem
     """
 
     filesystem: Any
@@ -108,13 +101,7 @@ class PartitionReader:
         return self
 
     def open(self, partition: Partition) -> pq.ParquetFile:
-        """Open the file of a partition.
-
-        Raises
-        ------
-        DataError
-            If the file is gone, cannot be read or no longer holds the rows of the partition.
-        """
+        """Open the file of a partition; a DataError if it no longer holds the partition's rows."""
         import pyarrow.parquet as pq
         from pyarrow import fs
 
@@ -132,10 +119,7 @@ class PartitionReader:
     def read(self, partition: Partition, columns: Sequence[str]) -> pa.Table:
         """Read top-level columns of a partition, in the order given, on the calling thread.
 
-        Raises
-        ------
-        DataError
-            If the file cannot be read, lacks a column or is not the one that was listed.
+        A DataError says that the file cannot be read, lacks a column or is not the one listed.
         """
         with self.open(partition) as file:
             table = _read(file, partition, columns)
@@ -143,17 +127,9 @@ class PartitionReader:
         return table
 
     def column_tables(self, partition: Partition, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Read columns of a partition a few at a time, to keep decoded data in the cache.
+        """Yield columns of a partition in tables of about 4 MiB, to keep decoded data in the cache.
 
-        Yields
-        ------
-        pyarrow.Table
-            The next columns, in the order given; about 4 MiB, at least one column.
-
-        Raises
-        ------
-        DataError
-            As :meth:`read`, before the last table is given out.
+        At least one column at a time. Errors as of :meth:`read`, before the last table is yielded.
         """
         step = max(1, _TABLE_BYTES // (8 * max(partition.n_rows, 1)))
         with self.open(partition) as file:
@@ -219,14 +195,8 @@ class TableReader:
 class ParquetDataset:
     """Parquet files read as one table; made by :func:`open_dataset`, picklable.
 
-    Attributes
-    ----------
-    reader : PartitionReader
-        Opens partitions; give tasks this rather than the dataset, it is smaller.
-    files : tuple of DataFile
-    schema : pyarrow.Schema
-        Of the first file; all files have these columns and types.
-    partitions : tuple of Partition
+    `reader` opens partitions (give tasks this rather than the dataset, it is smaller); `schema` is
+    that of the first file, and all files have its columns and types.
     """
 
     reader: PartitionReader
@@ -275,11 +245,8 @@ def open_dataset(
     storage_options : mapping, optional
         Passed to the fsspec file system of a URL.
     without_rows : str
-        What follows for the caller from data without a single row, for the message.
-
-    Returns
-    -------
-    ParquetDataset
+        What follows for the caller from data without a single row, for the message. Shards without
+        rows beside others are accepted; they give no partition.
 
     Raises
     ------
@@ -288,11 +255,6 @@ def open_dataset(
     DataError
         If nothing is there, a file is empty, truncated or not Parquet, the files' schemas differ,
         a column name occurs twice, or there is no row at all.
-
-    Notes
-    -----
-    Shards without rows are accepted beside others (many writers leave some behind); they give no
-    partition.
     """
     if max_rows < 1 or max_bytes < 1:
         raise SpecError(
@@ -314,7 +276,6 @@ def open_dataset(
 
 
 def _read(file: pq.ParquetFile, partition: Partition, columns: Sequence[str]) -> pa.Table:
-    """Decode columns of a partition's row groups on this thread."""
     with readable(partition.path):
         table = file.read_row_groups(
             list(partition.row_groups), columns=list(columns), use_threads=False
@@ -333,7 +294,6 @@ def _read(file: pq.ParquetFile, partition: Partition, columns: Sequence[str]) ->
 def _layout(
     files: Sequence[DataFile], schema: str, max_rows: int, max_bytes: int
 ) -> tuple[Partition, ...]:
-    """Cut all files into partitions."""
     partitions: list[Partition] = []
     row_offset = 0
     for file in files:

@@ -29,21 +29,9 @@ MAX_FOLDS = 200
 
 @dataclass(frozen=True)
 class FoldPlan:
-    """How rows are divided into folds and test.
+    """How rows are divided: `n_folds` folds (0 for none), and a share `test` in [0, 1) held out.
 
-    Attributes
-    ----------
-    n_folds : int
-        Cross-validation folds K; 0 for none, then all training rows are part 0.
-    test : float
-        Share of rows (or of keys) held out, in [0, 1).
-    seed : int
-        Chooses one of the possible divisions.
-
-    Raises
-    ------
-    SpecError
-        If a number is out of range.
+    A SpecError says that a number is out of range.
     """
 
     n_folds: int = 0
@@ -82,16 +70,13 @@ def assign_parts(
     Parameters
     ----------
     keys : array-like, shape (n,), or None
-        Values of the id or query column (numpy or Arrow; integers, floats, strings, bytes,
-        dates): rows of equal key go together, whatever file or position they are in. Without
-        keys the file's name in the dataset and the row number in the file decide, which stay the
-        same when files or folders are added or taken away.
+        Values of the id or query column: rows of equal key go together, whatever file or position
+        they are in. Without keys the file's name in the dataset and the row number in the file
+        decide, which stay the same when files or folders are added or taken away.
     partition : Partition, optional
         Needed without keys.
-    n_folds : int
-    test : float
-    seed : int
-        See :class:`FoldPlan`.
+    n_folds, test, seed
+        As in :class:`FoldPlan`.
 
     Returns
     -------
@@ -100,8 +85,6 @@ def assign_parts(
 
     Raises
     ------
-    SpecError
-        If `n_folds` or `test` is out of range.
     DataError
         If a key is missing or of a type that cannot be hashed.
 
@@ -124,28 +107,12 @@ def assign_parts(
 
 
 def hash_keys(keys: Any) -> np.ndarray:
-    """Hash the values of a column to 64 bits.
+    """Hash the values of a column to 64 bits, as uint64 of shape (n,).
 
-    Parameters
-    ----------
-    keys : array-like, shape (n,)
-        numpy array, Arrow array or chunked array, or a sequence.
-
-    Returns
-    -------
-    ndarray of uint64, shape (n,)
-        Equal for equal values: of integers of any width, of floats that are whole numbers and
-        those integers, of a string however it is stored.
-
-    Raises
-    ------
-    DataError
-        If a key is missing or of a type without a hash.
-
-    Notes
-    -----
-    Integers: splitmix64 of the two's complement. Other floats: splitmix64 of the bits of the
-    float64. Strings and bytes: polynomial of the UTF-8 bytes modulo 2⁶⁴, mixed with the length.
+    Equal for equal values: of integers of any width, of floats that are whole numbers and those
+    integers, of a string however it is stored. Integers: splitmix64 of the two's complement. Other
+    floats: splitmix64 of the bits of the float64. Strings and bytes: polynomial of the UTF-8 bytes
+    modulo 2⁶⁴, mixed with the length.
     """
     if isinstance(keys, np.ndarray) and keys.dtype.kind in "iub":
         return _hash_integers(keys)
@@ -160,7 +127,6 @@ def hash_keys(keys: Any) -> np.ndarray:
 
 
 def _hash_arrow(keys: Any) -> np.ndarray:
-    """Hash one Arrow array."""
     import pyarrow as pa
     import pyarrow.types as pat
 
@@ -195,7 +161,6 @@ def _hash_arrow(keys: Any) -> np.ndarray:
 
 
 def _missing_key() -> DataError:
-    """Return the error for a key that is null or NaN."""
     return DataError(
         "The id or query column that decides the folds has missing values: fill them, or take "
         "the role away so that the row number decides."
@@ -220,10 +185,7 @@ def _hash_floats(keys: np.ndarray) -> np.ndarray:
 
 
 def _hash_bytes(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Hash byte strings by Horner's rule, one byte of all strings at a time.
-
-    String `i` is ``data[offsets[i]:offsets[i + 1]]``.
-    """
+    """Hash the byte strings ``data[offsets[i]:offsets[i + 1]]`` by Horner's rule, side by side."""
     starts, lengths = offsets[:-1], np.diff(offsets)
     # Longest first: the strings that still have a byte are then a leading slice.
     order = np.argsort(-lengths, kind="stable")

@@ -25,20 +25,12 @@ _TAIL_BYTES = 64 * 2**10
 
 @dataclass(frozen=True)
 class DataFile:
-    """One Parquet file of a dataset.
+    """One Parquet file of a dataset; the first four fields are those of `StoredFile`.
 
-    Attributes
-    ----------
-    path, name, n_bytes, stamp
-        As in :class:`~distfms.data.storage.StoredFile`.
-    row_group_rows : tuple of int
-        Rows of each row group.
-    row_group_bytes : tuple of int
-        Uncompressed bytes of each row group.
-    footer : str
-        Hexadecimal digest of the footer: the size, place and (where the writer gave them) least
-        and greatest value of every column of every row group. It tells a file that was rewritten
-        with the same size and given its old time stamp.
+    `row_group_rows` and `row_group_bytes` (uncompressed) are by row group. `footer` is a digest of
+    the footer: the size, place and (where the writer gave them) least and greatest value of every
+    column of every row group. It tells a file that was rewritten with the same size and given its
+    old time stamp.
     """
 
     path: str
@@ -61,13 +53,7 @@ class DataFile:
 
 
 def read_footers(filesystem: Any, stored: Sequence[StoredFile]) -> list[tuple[DataFile, pa.Schema]]:
-    """Read the footers of files, several at a time, in the order of the files.
-
-    Raises
-    ------
-    DataError
-        If a file is truncated or not Parquet.
-    """
+    """Read the footers of files, several at a time, in the order of the files."""
     if len(stored) == 1:
         return [_read_footer(filesystem, stored[0])]
     with ThreadPoolExecutor(min(_FOOTER_THREADS, len(stored))) as pool:
@@ -75,7 +61,6 @@ def read_footers(filesystem: Any, stored: Sequence[StoredFile]) -> list[tuple[Da
 
 
 def _read_footer(filesystem: Any, stored: StoredFile) -> tuple[DataFile, pa.Schema]:
-    """Return the row groups and the schema of one file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -99,13 +84,7 @@ def _read_footer(filesystem: Any, stored: StoredFile) -> tuple[DataFile, pa.Sche
 
 
 def stored_version(filesystem: Any, path: str) -> str:
-    """Return :attr:`DataFile.version` of a file as it is stored now.
-
-    Raises
-    ------
-    DataError
-        If the file is gone or cannot be read.
-    """
+    """Return :attr:`DataFile.version` of a file as it is stored now."""
     with readable(path):
         n_bytes, stamp = current_state(filesystem, path)
         with filesystem.open_input_file(path) as source:
@@ -122,10 +101,7 @@ def _footer_digest(footer: bytes) -> str:
 
 
 def _footer_bytes(source: Any) -> bytes:
-    """Read the end of a file from its footer on, most often at once.
-
-    What is no Parquet file is returned as it is, for pyarrow to complain about.
-    """
+    """Read the end of a file from its footer on; of what is no Parquet file, just the end."""
     size = source.size()
     tail = source.read_at(min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))
     length = int.from_bytes(tail[-8:-4], "little") + 8
@@ -136,14 +112,9 @@ def _footer_bytes(source: Any) -> bytes:
 
 @contextmanager
 def readable(path: str) -> Iterator[None]:
-    """Turn pyarrow's errors about broken files into one that names the file.
+    """Turn pyarrow's errors about broken files into a DataError that names the file.
 
     Trouble with the store itself (the network, say) passes through: it is worth a retry.
-
-    Raises
-    ------
-    DataError
-        If the file is gone, may not be read, or its content cannot be decoded.
     """
     from pyarrow import ArrowException, ArrowInvalid, ArrowNotImplementedError
 
@@ -179,7 +150,6 @@ def _speaks_of_content(message: str) -> bool:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, without a closing full stop."""
     return (str(error).splitlines() or [""])[0].rstrip(". ")
 
 

@@ -38,16 +38,7 @@ _NUMBERED = re.compile(r"(.+)__([0-9]+)")
 
 @dataclass(frozen=True)
 class AttributeColumns:
-    """The columns that hold the judgments of one attribute.
-
-    Attributes
-    ----------
-    name : str
-        Name of the attribute.
-    columns : tuple of str
-        One column of lists, or one or more columns of numbers.
-    form : {'list', 'numbers'}
-    """
+    """The columns of one attribute: one column of lists, or one or more of numbers."""
 
     name: str
     columns: tuple[str, ...]
@@ -56,13 +47,7 @@ class AttributeColumns:
 
 @dataclass(frozen=True)
 class JudgmentLayout:
-    """Where the judgments of each attribute are.
-
-    Attributes
-    ----------
-    attributes : tuple of AttributeColumns
-        In the order of the features.
-    """
+    """Where the judgments of each attribute are, in the order of the features."""
 
     attributes: tuple[AttributeColumns, ...]
 
@@ -77,13 +62,7 @@ class JudgmentLayout:
         return tuple(column for attribute in self.attributes for column in attribute.columns)
 
     def restricted(self, names: Sequence[str]) -> JudgmentLayout:
-        """Return the layout of some attributes, in the order given.
-
-        Raises
-        ------
-        DataError
-            If an attribute is unknown.
-        """
+        """Return the layout of some attributes, in the order given."""
         known = {attribute.name: attribute for attribute in self.attributes}
         for name in names:
             if name not in known:
@@ -94,29 +73,11 @@ class JudgmentLayout:
 
 
 def detect_layout(schema: pa.Schema, roles: Roles) -> JudgmentLayout:
-    """Find the attributes among the feature columns.
+    """Find the attributes among the feature columns, whose roles allow judgments.
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-    roles : Roles
-        Resolved with ``judgments=True``.
-
-    Returns
-    -------
-    JudgmentLayout
-        Attributes in the order of their first column, numbered columns in the order of their
-        numbers.
-
-    Raises
-    ------
-    SpecError
-        If two forms give judgments of one attribute, or a number occurs twice (``a__1, a__01``).
-
-    Examples
-    --------
     Columns ``trust: list<double>``, ``age__1``, ``age__2``, ``size`` of numbers are the three
-    attributes ``trust``, ``age`` and ``size``.
+    attributes ``trust``, ``age`` and ``size``, in the order of their first columns. Two forms of
+    one attribute, or a number that occurs twice (``a__1, a__01``), are refused.
     """
     lists: dict[str, str] = {}
     numbered: dict[str, dict[int, str]] = {}
@@ -296,10 +257,7 @@ def _lists(reader: PartitionReader, partition: Partition, name: str, column: Any
 
 
 def lists_as_ragged(column: Any) -> Ragged:
-    """Return a column of lists of numbers; null lists are empty, nulls inside lists become NaN.
-
-    The values are shared with Arrow where they are float64 without null in one chunk.
-    """
+    """Return a column of lists of numbers; null lists are empty, nulls inside lists become NaN."""
     chunks = [_list_chunk(chunk) for chunk in column.chunks]
     return chunks[0] if len(chunks) == 1 else _concatenate(chunks)
 
@@ -320,14 +278,12 @@ def _list_chunk(chunk: Any) -> Ragged:
 
 
 def _concatenate(chunks: Sequence[Ragged]) -> Ragged:
-    """Join the rows of several arrays."""
     counts = np.concatenate([np.zeros(1, dtype=np.int64), *(c.counts() for c in chunks)])
     values = np.concatenate([np.empty(0), *(c.content() for c in chunks)])
     return Ragged(values, np.cumsum(counts))
 
 
 def _without(ragged: Ragged, absent: np.ndarray) -> Ragged:
-    """Drop marked values from their lists."""
     if not absent.any():
         return ragged
     present_before = np.zeros(len(absent) + 1, dtype=np.int64)

@@ -45,13 +45,8 @@ def is_csv(file: StoredFile) -> bool:
 class LongSource:
     """Checked access to some columns of files.
 
-    Attributes
-    ----------
-    files : tuple of StoredFile
-    roles : mapping of str to str
-        Column name by role: object, attribute, value, worker, label.
-    object_type : pyarrow.DataType
-        What objects are cast to.
+    `roles` are column names by role (object, attribute, value, worker, label); objects are cast to
+    `object_type`.
     """
 
     files: tuple[StoredFile, ...]
@@ -66,13 +61,7 @@ class LongSource:
         storage_options: Mapping[str, Any] | None = None,
         object_type: pa.DataType | None = None,
     ) -> LongSource:
-        """Find the files and check that each has the columns; the first decides about objects.
-
-        Raises
-        ------
-        DataError
-            If a file or a column is missing, or one column is named for two roles.
-        """
+        """Find the files and check that each has the columns; the first decides about objects."""
         named = {role: name for role, name in roles.items() if name is not None}
         if len(set(named.values())) < len(named):
             raise DataError(f"one column is named for two roles: {named}.")
@@ -85,19 +74,10 @@ class LongSource:
         return cls(files, named, object_type)
 
     def batches(self, batch_rows: int) -> Iterator[pa.Table]:
-        """Yield the rows in source order, checked.
+        """Yield the rows in source order, checked; errors name file and row.
 
-        Yields
-        ------
-        pyarrow.Table
-            Columns are named by role: object, attribute and worker (strings), value and label
-            (float64, null where it is missing).
-
-        Raises
-        ------
-        DataError
-            On a missing object or attribute, or a value that is not a finite number, with file
-            and row.
+        Columns are named by role: object, attribute and worker (strings), value and label (float64,
+        null where it is missing).
         """
         import pyarrow as pa
 
@@ -153,13 +133,7 @@ class Labels:
         object_type: pa.DataType,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Labels:
-        """Read the columns `object` and `label`; rows without a label are as good as absent.
-
-        Raises
-        ------
-        DataError
-            If a column is missing or not numeric, an id is null, or an object has two rows.
-        """
+        """Read the columns `object` and `label`; rows without a label are as good as absent."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

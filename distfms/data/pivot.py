@@ -34,7 +34,6 @@ class Cells:
         NaN where there is none.
     workers : ndarray of int64, shape (n,), or None
         Position of each judgment's worker in `worker_names`, −1 for unknown.
-    worker_names : pyarrow.Array or None
     """
 
     ids: pa.Array
@@ -96,24 +95,8 @@ def _repeats(*keys: np.ndarray) -> np.ndarray:
 def drop_duplicates(cells: Cells, names: Sequence[str], policy: Duplicates) -> tuple[Cells, int]:
     """Deal with a worker's second judgment of one attribute of one object.
 
-    Parameters
-    ----------
-    cells : Cells
-        A missing worker is nobody's second judgment.
-    names : sequence of str
-        Attribute names by code.
-    policy : {"error", "keep", "first"}
-
-    Returns
-    -------
-    cells : Cells
-    n_duplicates : int
-        How many there are (``keep``) or were dropped (``first``).
-
-    Raises
-    ------
-    DataError
-        If there is one and the policy is ``error``.
+    Returns the cells, and how many such judgments there are (``keep``) or were dropped (``first``).
+    A missing worker is nobody's second judgment; `names` are the attributes by code.
     """
     if cells.workers is None or cells.worker_names is None:
         return cells, 0
@@ -148,19 +131,8 @@ def mean_label(cells: Cells, attribute: int) -> np.ndarray:
 def column_label(cells: Cells, attribute: int | None, name: str) -> np.ndarray:
     """Return the label of each object that stands next to its judgments, NaN where there is none.
 
-    Parameters
-    ----------
-    cells : Cells
-        With labels.
-    attribute : int or None
-        Only its judgments carry the label.
-    name : str
-        The column, for the message.
-
-    Raises
-    ------
-    DataError
-        If one object has two labels.
+    Only judgments of `attribute`, unless None, carry the label. Two labels of one object are
+    refused.
     """
     assert cells.labels is not None
     own = ~np.isnan(cells.labels)
@@ -198,7 +170,6 @@ def draw_judgments(cells: Cells, names: Sequence[str], most: int, seed: int) -> 
 
 
 def _hashes(names: Sequence[str], seed: int) -> np.ndarray:
-    """Return a hash of 64 bits of each name."""
     key = str(seed).encode()
     digests = [hashlib.blake2b(n.encode(), digest_size=8, key=key).digest() for n in names]
     return np.frombuffer(b"".join(digests), dtype="<u8").copy()

@@ -16,19 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Roles:
-    """Column names by role.
-
-    Attributes
-    ----------
-    target : tuple of str
-        Columns to predict; may be empty where only predictions are wanted.
-    features : tuple of str
-        Columns to predict from, in their final order.
-    weight : str or None
-        Sample weight, ≥ 0.
-    query, id, time : str or None
-        Query of a ranking, identity of an object, time of an observation.
-    """
+    """Column names by role; `features` are in their final order."""
 
     target: tuple[str, ...]
     features: tuple[str, ...]
@@ -41,8 +29,7 @@ class Roles:
     def fold_key(self) -> str | None:
         """Column whose value decides the fold: the query if there is one, else the id.
 
-        A query comes first because a ranking cannot be judged when its rows are scattered over
-        folds.
+        A ranking cannot be judged when its rows are scattered over folds.
         """
         return self.query or self.id
 
@@ -112,19 +99,12 @@ def resolve_roles(
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return `` (did you mean 'x'?)`` for the end of a message; empty when nothing is near."""
     near = closest(name, known)
     return f" (did you mean {near!r}?)" if near else ""
 
 
 def require_columns(schema: pa.Schema, names: Iterable[str], role: str = "column") -> None:
-    """Check that columns exist; `role` says what for in the message.
-
-    Raises
-    ------
-    DataError
-        Naming the first missing column and the nearest known one.
-    """
+    """Check that columns exist; `role` says what for in the message."""
     for name in names:
         if name not in schema.names:
             raise DataError(
@@ -136,13 +116,7 @@ def require_columns(schema: pa.Schema, names: Iterable[str], role: str = "column
 def require_same_kinds(
     schema: pa.Schema, other: pa.Schema, columns: Iterable[str], path: str
 ) -> None:
-    """Check that held-out data at `path` hold columns of the same kind as the training data.
-
-    Raises
-    ------
-    DataError
-        Naming the first column that is missing or of another kind.
-    """
+    """Check that held-out data at `path` hold columns of the same kind as the training data."""
     for name in columns:
         if name not in other.names:
             raise DataError(
@@ -188,7 +162,6 @@ def is_number_list(dtype: pa.DataType) -> bool:
 
 
 def _check_named(schema: pa.Schema, named: Sequence[tuple[str, str]]) -> None:
-    """Check the columns given by name: known, and each with one role."""
     seen: dict[str, str] = {}
     for role, name in named:
         require_columns(schema, [name], f"`{role}`")

@@ -36,15 +36,13 @@ class RowIndex:
     part : ndarray of uint8, shape (n,)
         Part of each row, ascending; see :func:`~distfms.data.folds.assign_parts`.
     part_slices : tuple of slice
-        Rows of each part, ``part_slices[p]``; the last part is the held-out one.
+        Rows of each part; the last part is the held-out one.
     row_ids : ndarray of int64, shape (n,)
         Dataset-wide row numbers, from 0.
     order : ndarray of intp, shape (n,), or None
         Row of the partition for each row of the batch; None for the order of the file.
-    weight : ndarray of float64, shape (n,), or None
-        Sample weight.
-    id, query : ndarray, shape (n,), or None
-        Values of these columns, numbers as they are, everything else as objects.
+    weight, id, query : ndarray of shape (n,), or None
+        Values of these columns; weights are ≥ 0.
     """
 
     part: np.ndarray
@@ -72,13 +70,7 @@ class RowIndex:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of one partition; what is read of them is in the subclasses.
-
-    Attributes
-    ----------
-    rows : RowIndex
-        Part, row number, weight, id and query of each row.
-    """
+    """Rows of one partition; what is read of them is in the subclasses."""
 
     rows: RowIndex
 
@@ -115,13 +107,7 @@ def read_row_index(
     roles: Roles,
     folds: FoldPlan | None = None,
 ) -> RowIndex:
-    """Read the columns that go with rows, and divide the rows into parts.
-
-    Raises
-    ------
-    DataError
-        If a weight is negative or not finite, or a fold key is missing.
-    """
+    """Read the columns that go with rows, and divide the rows into parts."""
     folds = folds or FoldPlan()
     names = [n for n in (roles.weight, roles.id, roles.query) if n is not None]
     table = reader.read(partition, list(dict.fromkeys(names))) if names else None
@@ -183,7 +169,6 @@ def _weights(
 
 
 def _values(table: Any, name: str | None, order: np.ndarray | None) -> np.ndarray | None:
-    """Return the values of a column in batch order."""
     if name is None:
         return None
     column = table.column(name)

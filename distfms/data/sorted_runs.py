@@ -19,18 +19,10 @@ _SAMPLES = 64
 
 
 class SortedRuns:
-    """Rows in sorted files, read back in ranges of their key.
+    """Rows in sorted files below `folder`, read back in ranges of their key.
 
-    Rows of equal key stay in the order in which they came, whatever the size of the runs.
-
-    Parameters
-    ----------
-    folder : Path
-        For the files.
-    key : str
-        Column to sort by; without nulls.
-    run_rows : int
-        Rows to hold before they are sorted and written.
+    Rows of equal key stay in the order in which they came, whatever the number `run_rows` of rows
+    that are held before they are sorted and written. The key has no nulls.
     """
 
     def __init__(self, folder: Path, key: str, run_rows: int) -> None:
@@ -44,13 +36,7 @@ class SortedRuns:
         self._sample: list[Any] = []
 
     def add(self, table: pa.Table) -> None:
-        """Append rows.
-
-        Raises
-        ------
-        DataError
-            If the disk is full.
-        """
+        """Append rows."""
         self.n_rows += table.num_rows
         self._pending.append(table)
         self._n_pending += table.num_rows

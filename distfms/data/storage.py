@@ -33,7 +33,6 @@ class StoredFile:
         Name of the listed folder and the path below it, with ``/`` between folders, as
         ``2024/a.parquet``. It stays the same when further folders join the dataset.
     n_bytes : int
-        Size of the file.
     stamp : str
         What changes when the content changes: the etag if the store has one, else the
         modification time.
@@ -50,26 +49,9 @@ class StoredFile:
 def list_parquet_files(
     path: Paths, storage_options: Mapping[str, Any] | None = None
 ) -> tuple[Any, tuple[StoredFile, ...]]:
-    """Resolve a file, folder, glob, URL or list of those to Parquet files.
+    """Resolve a path (see :func:`list_files`) to a pyarrow file system and its Parquet files.
 
-    Parameters
-    ----------
-    path : str, path or sequence of those
-        See :func:`list_files`.
-    storage_options : mapping, optional
-        Passed to the fsspec file system of a URL.
-
-    Returns
-    -------
-    filesystem : pyarrow.fs.FileSystem
-        The one file system that holds all the files; picklable.
-    files : tuple of StoredFile
-
-    Raises
-    ------
-    DataError
-        If there is no such path, no Parquet file in it, a file is empty or named twice, or the
-        items lie on several file systems.
+    A DataError says that a file is empty, or that the items lie on several file systems.
     """
     files = list_files(path, storage_options, PARQUET)
     filesystems = [arrow_filesystem(place) for place in _one_by_server(files)]
@@ -92,15 +74,9 @@ def list_files(
 ) -> tuple[StoredFile, ...]:
     """Resolve a file, folder, glob, URL or list of those to files.
 
-    Parameters
-    ----------
-    path : str, path or sequence of those
-        A folder is searched, with all below it, for files that end in one of the suffixes; names
-        (of files or folders) that start with ``_`` or ``.`` are passed over. Files of a folder or
-        glob come in name order, items of a list in the order given.
-    storage_options : mapping, optional
-        Passed to the fsspec file system of a URL.
-    suffixes : tuple of str
+    A folder is searched, with all below it, for files that end in one of the suffixes; names (of
+    files or folders) that start with ``_`` or ``.`` are passed over. Files of a folder or glob come
+    in name order, items of a list in the order given.
 
     Raises
     ------
@@ -140,7 +116,6 @@ def _items(path: Paths) -> list[str | os.PathLike[str]]:
 
 
 def _resolve(item: str, place: Location, suffixes: tuple[str, ...]) -> tuple[Location, list[Entry]]:
-    """Return the root folder and the files of one item."""
     file = file_entry(place)
     if file is not None:
         return place.parent, [file]
@@ -173,7 +148,6 @@ def _folder(root: Location, suffixes: tuple[str, ...]) -> list[Entry]:
 
 
 def _visible(entries: Iterable[Entry]) -> list[Entry]:
-    """Leave out names that start with ``_`` or ``.``."""
     return [e for e in entries if not any(part[0] in "_." for part in e.name.split("/"))]
 
 
@@ -234,12 +208,7 @@ def arrow_filesystem(place: Location) -> Any:
 
 
 def current_state(filesystem: Any, path: str) -> tuple[int, str]:
-    """Return size and stamp of a file as it is now, not as a listing remembers it.
-
-    Raises
-    ------
-    FileNotFoundError
-    """
+    """Return size and stamp of a file as it is now, not as a listing remembers it."""
     handler = getattr(filesystem, "handler", None)
     if handler is None:
         entry = file_entry(Path(path))

@@ -44,13 +44,7 @@ def write_table(
     row_group_rows: int = ROW_GROUP_ROWS,
     row_group_bytes: int = ROW_GROUP_BYTES,
 ) -> Location:
-    """Write one Parquet file atomically, in place of one that is there, and return its place.
-
-    Raises
-    ------
-    EngineError
-        If the file cannot be written; nothing is left behind then.
-    """
+    """Write one Parquet file atomically, in place of one that is there, and return its place."""
     target = locate(path)
     with (
         writing(target),
@@ -69,13 +63,6 @@ class ShardWriter:
     only, not on how they were cut into calls of :meth:`write`. At most one row group is held.
     The folder must not exist, or be empty; `overwrite` replaces a dataset that is there, but no
     folder that holds anything else.
-
-    Raises
-    ------
-    DataError
-        If the folder is taken.
-    SpecError, EngineError
-        If the folder cannot be written, or the disk is full.
     """
 
     def __init__(
@@ -116,13 +103,7 @@ class ShardWriter:
             shutil.rmtree(self._working, ignore_errors=True)
 
     def write(self, table: pa.Table) -> None:
-        """Append rows.
-
-        Raises
-        ------
-        SpecError, EngineError
-            If they cannot be written.
-        """
+        """Append rows."""
         assert table.schema.equals(self.schema)
         with writing_to(self.folder):
             start = 0
@@ -242,13 +223,7 @@ class GroupedFile:
 
 
 def check_free(folder: Path, *, overwrite: bool) -> None:
-    """See that a dataset can be put at ``folder``, in place of another if that is allowed.
-
-    Raises
-    ------
-    DataError
-        If something is there that may not be replaced.
-    """
+    """See that a dataset can be put at ``folder``, in place of another if that is allowed."""
     with writing_to(folder):
         if not folder.exists():
             return
@@ -268,10 +243,9 @@ def check_free(folder: Path, *, overwrite: bool) -> None:
 
 
 def working_folder(target: Path, purpose: str) -> Path:
-    """Make a hidden folder next to ``target``, on the same disk, and return it.
+    """Make a hidden folder next to ``target``.
 
-    Those of the same purpose left by processes of this machine that are no longer there are
-    removed.
+    Those of the same purpose left by processes of this machine that are gone are removed.
     """
     prefix = f".{target.name}.{purpose}-{socket.gethostname()}-"
     with writing_to(target):
@@ -298,13 +272,7 @@ def _is_running(process: int) -> bool:
 
 @contextlib.contextmanager
 def writing_to(target: Path) -> Iterator[None]:
-    """Explain a failed write in one paragraph that names the target.
-
-    Raises
-    ------
-    SpecError, EngineError
-        In place of any OSError: the second if the disk is full.
-    """
+    """Explain a failed write in one paragraph that names the target."""
     try:
         yield
     except OSError as error:
@@ -312,10 +280,7 @@ def writing_to(target: Path) -> Iterator[None]:
 
 
 def parquet_options(schema: pa.Schema) -> dict[str, Any]:
-    """Return options of ``pyarrow.parquet.ParquetWriter`` for a schema.
-
-    Floats (also those in lists) have BYTE_STREAM_SPLIT, all else the writer's dictionary.
-    """
+    """Return options of a writer: BYTE_STREAM_SPLIT for floats, a dictionary for all else."""
     import pyarrow as pa
     import pyarrow.types as pt
 
