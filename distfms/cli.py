@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 
 from distfms.errors import DistfmsError
-from distfms.runs.entry import complain, run_spec, say
 
 app = typer.Typer(
     name="distfms",
@@ -42,6 +41,16 @@ Storage = Annotated[
 
 
 _debug = False
+
+
+def say(line: str) -> None:
+    """Print a line at once."""
+    print(line, flush=True)
+
+
+def complain(line: str) -> None:
+    """Print a line on standard error."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def _show_version(wanted: bool) -> None:
@@ -106,9 +115,19 @@ def run(
     set_: Sets = None,
 ) -> None:
     """Run a job; the same command resumes a run that was stopped."""
+    from distfms.runs.driver import run_job
+    from distfms.runs.events import open_log
+    from distfms.runs.finished import headline
+    from distfms.runs.interrupts import end_at_once, orderly_end
+    from distfms.runs.job_spec import load_spec
+
     sets = [f"engine.kind={engine}"] if engine else []
     sets += [f'engine.address="{address}"'] if address else []
-    run_spec(str(spec), [*sets, *(set_ or ())], log, say, complain, out=out)
+    with orderly_end(complain), open_log(log, say) as (tell, progress):
+        loaded = load_spec(spec, [*sets, *(set_ or ())], out)
+        result = run_job(loaded, out=out, say=tell, progress=progress, on_silence=end_at_once)
+    tell(headline(result.folder))
+    tell(f"Report: {result.folder / 'report.html'}")
 
 
 @app.command()

@@ -316,10 +316,7 @@ def _parse(text: str, where: str) -> Any:
 def parse_yaml(text: str, where: str) -> dict[str, Any]:
     """Parse the text of a spec, YAML or JSON, which messages call ``where``.
 
-    Raises
-    ------
-    SpecError
-        If the text is not a YAML mapping, or nests or multiplies beyond what a job needs.
+    What nests or multiplies beyond what a job needs is refused.
     """
     content = _parse(text, where)
     if not isinstance(content, dict):
@@ -329,13 +326,7 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Read a spec file; see :func:`parse_yaml`.
-
-    Raises
-    ------
-    SpecError
-        If there is no such file, or it cannot be read or parsed.
-    """
+    """Read a spec file; see :func:`parse_yaml`."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -347,13 +338,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def set_dotted(content: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """Return a spec with assignments of the form ``section.key=value`` applied, values in YAML.
-
-    Raises
-    ------
-    SpecError
-        If an assignment has no ``=`` or goes through something that is not a section.
-    """
+    """Return a spec with assignments of the form ``section.key=value`` applied, values in YAML."""
     result = dict(content)
     for assignment in assignments:
         dotted, equals, text = assignment.partition("=")
@@ -376,13 +361,7 @@ def _assigned(section: Any, keys: Sequence[str], value: Any, dotted: str) -> dic
 
 
 def parse_section(model: type[S], content: Any, where: str) -> S:
-    """Check one section of a spec; nothing counts as an empty one.
-
-    Raises
-    ------
-    SpecError
-        Naming the first wrong key, what was found and what is expected.
-    """
+    """Check one section of a spec, naming the first wrong key; nothing counts as an empty one."""
     if content is None:
         content = {}
     if not isinstance(content, Mapping):
@@ -433,13 +412,7 @@ def _fields_at(model: type[BaseModel], location: Sequence[str]) -> Sequence[str]
 
 
 def expand_variables(path: str) -> str:
-    """Replace ``${NAME}`` in a path by the environment variable.
-
-    Raises
-    ------
-    SpecError
-        If the variable is not set.
-    """
+    """Replace ``${NAME}`` in a path by the environment variable."""
 
     def value(match: re.Match[str]) -> str:
         name = match.group(1)

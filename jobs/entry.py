@@ -4,9 +4,7 @@
 belongs to; its exit code is the job's. ``distfms submit`` sends the same code along by itself.
 """
 
-import sys
-
-from distfms.runs.entry import main
+from distfms.entry import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -17,13 +17,6 @@ def choose_folder(
     """Return the named folder, that of an unfinished run of the same identity, or a new one.
 
     ``base`` is the folder of all runs of the job; ``say`` is told of damaged runs that are skipped.
-
-    Raises
-    ------
-    SpecError
-        If the named folder belongs to another spec or other data, or holds other things.
-    EngineError
-        If the storage does not answer.
     """
     if named is not None:
         with reading(named):

@@ -52,18 +52,8 @@ def _silent(line: str) -> None:
 class Prepared:
     """A job whose spec and data have been checked.
 
-    Attributes
-    ----------
-    spec : JobSpec
-    root : Path or RemotePath
-        Place of all runs.
-    opened : Opened
-    method : Method
-    job : Job
-    identity : str
-        Hash of all that the result depends on.
-    tuning : Tuning or None
-        The same job with the choice of its options, where the spec asks for it.
+    `root` is the place of all runs, `identity` a hash of all that the result depends on, `tuning`
+    the same job with the choice of its options, where the spec asks for it.
     """
 
     spec: JobSpec

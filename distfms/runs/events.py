@@ -146,10 +146,8 @@ def _bar(stream: TextIO) -> Any:
 class JsonLog:
     """Writes events, and lines for people, as JSON, one object a line, for collectors of logs.
 
-    Every line has the same keys: ``time`` (UTC, RFC 3339, milliseconds), ``level``, ``event`` (its
-    kind), ``run`` (name of the run folder, null before there is one), ``stage`` (null
-    outside of stages) and ``fields`` (the event's own). Frequent events are written every
-    ``interval_s`` seconds.
+    Every line has the same keys, which ``cluster/README.md`` explains. Frequent events are written
+    every ``interval_s`` seconds.
     """
 
     #: Events stand for the lines that people would read, which need not be said as well.
@@ -204,26 +202,10 @@ class JsonLog:
 
 @contextmanager
 def open_log(kind: str, say: Say, stream: TextIO | None = None) -> Iterator[tuple[Say, Display]]:
-    """Make the log of a command.
+    """Yield what takes lines for people, also afterwards, and what takes events.
 
-    Parameters
-    ----------
-    kind : {"text", "json"}
-        Lines for people, with progress on standard error; or JSON.
-    say : callable
-        Takes lines for people.
-    stream : file, optional
-        For JSON; default: standard output.
-
-    Yields
-    ------
-    say, display : callable
-        Take lines for people, also afterwards, and events.
-
-    Raises
-    ------
-    SpecError
-        If there is no such kind.
+    `kind` is ``text``, lines for people with progress on standard error, or ``json``, to a stream
+    (by default standard output).
     """
     if kind not in ("text", "json"):
         raise SpecError(
@@ -250,17 +232,8 @@ def open_log(kind: str, say: Say, stream: TextIO | None = None) -> Iterator[tupl
 class Recorder:
     """Hands every event of a run to the display, the run folder and the metrics.
 
-    Used as a context manager, around all that happens once the folder is locked.
-
-    Parameters
-    ----------
-    run : RunFolder
-        Keeps events in ``events.jsonl``, but for the many of single units and steps.
-    say : callable
-        Takes lines for people.
-    display : callable
-        Shows events. Where its `tells_events` is true, lines that only repeat an event are not
-        said.
+    Used as a context manager, around all that happens once the folder is locked. Where
+    `tells_events` of the display is true, lines that only repeat an event are not said.
     """
 
     def __init__(self, run: RunFolder, say: Say, display: Display) -> None:

@@ -26,19 +26,7 @@ Run = str | os.PathLike[str] | RemotePath
 def open_run(
     run: Run, storage_options: Mapping[str, Any] | None = None
 ) -> tuple[Method, FinishedRun]:
-    """Read a finished run.
-
-    Parameters
-    ----------
-    run : path or URL
-        The run's folder.
-    storage_options : mapping, optional
-        Passed to fsspec, for a URL.
-
-    Returns
-    -------
-    method : Method
-    run : FinishedRun
+    """Read a finished run from its folder.
 
     Raises
     ------
@@ -96,13 +84,7 @@ def headline(run: Run) -> str:
 
 
 def redraw(run: Run, storage_options: Mapping[str, Any] | None = None) -> Location:
-    """Draw a run's report again and return its place.
-
-    Raises
-    ------
-    EngineError
-        If another process is writing the run, or the report cannot be written.
-    """
+    """Draw a run's report again and return its place."""
     path = locate(run, expanded(storage_options or {}))
     method, found = open_run(path)
     target, page = path / "report.html", method.page(found).encode()

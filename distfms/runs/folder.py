@@ -136,18 +136,7 @@ def locked_file(path: Path, busy: str = "") -> Iterator[None]:
 
 
 class RunFolder:
-    """One run's folder.
-
-    Parameters
-    ----------
-    path : Path or RemotePath
-        Made when missing.
-
-    Raises
-    ------
-    SpecError
-        If the folder cannot be made or written.
-    """
+    """One run's folder, made when missing; a SpecError says that it cannot be written."""
 
     def __init__(self, path: Location) -> None:
         self.path = path
@@ -167,11 +156,6 @@ class RunFolder:
         The lock belongs to the process, so a killed driver leaves none behind. Where the storage
         knows no locks, as object storage, the fence alone keeps drivers apart: the later one takes
         the run over.
-
-        Raises
-        ------
-        EngineError
-            If another process is writing this run.
         """
         if isinstance(self.path, RemotePath):
             yield
@@ -187,11 +171,6 @@ class RunFolder:
         """Take the run over: enter this driver's attempt and token, with other entries.
 
         From then on every write of this object requires that they still stand in the manifest.
-
-        Raises
-        ------
-        EngineError
-            If the manifest cannot be written.
         """
         self._claim = None
         content = self.update(
@@ -202,13 +181,7 @@ class RunFolder:
         return content
 
     def require_claim(self) -> None:
-        """Check the fence.
-
-        Raises
-        ------
-        EngineError
-            If another driver has claimed the run since, or the folder was removed.
-        """
+        """Check the fence: no other driver has claimed the run, and the folder is there."""
         if self._claim is not None:
             self._compare_claim(read_manifest(self.path))
 
@@ -279,11 +252,6 @@ class RunFolder:
         """Write a stage's files, then enter it in the manifest.
 
         Content ``None`` stands for a file or folder that is there already.
-
-        Raises
-        ------
-        EngineError
-            If another driver has taken over the run, or a file cannot be written.
         """
         digests = {}
         for name, content in files.items():
@@ -315,15 +283,7 @@ class RunFolder:
 
 
 def read_json(path: Location) -> dict[str, Any]:
-    """Read a JSON file of a run.
-
-    Raises
-    ------
-    SpecError
-        If it is missing or damaged.
-    EngineError
-        If the storage does not answer.
-    """
+    """Read a JSON file of a run."""
     try:
         with reading(path):
             payload = path.read_bytes()
@@ -336,13 +296,7 @@ def read_json(path: Location) -> dict[str, Any]:
 
 
 def parse_json(path: Location, payload: bytes) -> dict[str, Any]:
-    """Parse the content of a JSON file of a run.
-
-    Raises
-    ------
-    SpecError
-        If it is damaged.
-    """
+    """Parse the content of a JSON file of a run."""
     try:
         content = json.loads(payload)
     except (ValueError, RecursionError) as error:

@@ -30,14 +30,8 @@ from distfms.spec import DataSection, LongForm, expand_variables
 class Opened:
     """A job's data, opened.
 
-    Attributes
-    ----------
-    inputs : Inputs
-        With the data section resolved to the files that are read.
-    fingerprints : tuple of str
-        Of the files that the spec names (not of what was converted from them).
-    notes : tuple of str
-        What the user should know about the opening.
+    The section of `inputs` is resolved to the files that are read; `fingerprints` are of the files
+    that the spec names (not of what was converted from them); `notes` are for the user.
     """
 
     inputs: Inputs
@@ -46,13 +40,7 @@ class Opened:
 
 
 def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Opened:
-    """Open the data of a job; converted judgments are kept below ``root``, the place of all runs.
-
-    Raises
-    ------
-    DataError, SpecError
-        If the data are not there or not readable.
-    """
+    """Open the data of a job; converted judgments are kept below ``root``, beside all runs."""
     section = spec.data
     if section.builtin is not None:
         return _open_builtin(section, say)

@@ -20,13 +20,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 def orderly_end(tell: Callable[[str], None]) -> Iterator[None]:
     """Stop what was started on SIGINT, SIGTERM and SIGHUP, then say that the run can be resumed.
 
-    A signal that is ignored, as SIGHUP under nohup, stays ignored. Outside the main thread, where
-    signals cannot be received, nothing is changed.
-
-    Raises
-    ------
-    SystemExit
-        With 128 and the number of the signal, as shells have it.
+    Exits with 128 and the number of the signal, as shells have it. A signal that is ignored, as
+    SIGHUP under nohup, stays ignored; outside the main thread nothing is changed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -86,13 +86,7 @@ class JobSpec:
     tune: TuneSection | None = None
 
     def place(self, out: str | Path | None = None) -> Location:
-        """Return the place of all runs, or of one that is named; storage is not asked.
-
-        Raises
-        ------
-        SpecError
-            If the package for the URL's storage is not installed, or a variable is not set.
-        """
+        """Return the place of all runs, or of one that is named; storage is not asked."""
         text = expand_variables(self.output.path) if out is None else str(out)
         return locate(text, expanded(self.output.storage_options) if is_url(text) else None)
 
@@ -149,12 +143,7 @@ def _without_secrets(value: Any) -> Any:
 
 
 def require_lasting(place: Location | str) -> None:
-    """Refuse a place that is gone when this process ends, for commands that end with their work.
-
-    Raises
-    ------
-    SpecError
-    """
+    """Refuse a place that is gone when this process ends, for commands that end with their work."""
     if re.match("memory:", str(place), re.IGNORECASE):
         raise SpecError(
             f"{place} exists only in the memory of this process: what is written there would be "
@@ -166,11 +155,6 @@ def load_spec(path: str | Path, assignments: Sequence[str] = (), out: str | None
     """Read and check a spec file, overridden by ``section.key=value`` assignments.
 
     Its runs, or the one at ``out``, have to outlast this process; :func:`build_spec` does not ask.
-
-    Raises
-    ------
-    SpecError
-        Naming the key that is wrong and what is expected there.
     """
     spec = build_spec(set_dotted(read_yaml(path), assignments))
     require_lasting(spec.place(out))

@@ -53,15 +53,7 @@ class Manifest(BaseModel):
 
 
 def read_manifest(folder: Location) -> Manifest | None:
-    """Read the manifest of a run folder, None if it has none.
-
-    Raises
-    ------
-    SpecError
-        If it is damaged, or of a later schema.
-    EngineError
-        If the storage does not answer.
-    """
+    """Read the manifest of a run folder, None if it has none."""
     with reading(folder / MANIFEST):
         try:
             payload = (folder / MANIFEST).read_bytes()

@@ -101,28 +101,11 @@ class Metrics:
 
     The driver hears of each unit of work once: attempts that failed, work that is done again after
     a loss and deliveries that come twice are not counted twice, and after a stage its numbers are
-    those of the manifest. On Ray the numbers go to the metrics agent of the driver's node, on any
-    engine to a file, if one is named. A receiver that fails is told of once and then left out:
-    metrics never break a run.
+    those of the manifest. On Ray, at `ray_address`, the numbers go to the metrics agent of the
+    driver's node, on any engine to a `file`, if one is named, which is replaced as a whole. A
+    receiver that fails is told of once (`on_problem`) and then left out: metrics never break a run.
 
-    Parameters
-    ----------
-    labels : mapping of str to str
-        Values of `RUN_LABELS`.
-    ray_address : str, optional
-        Of the Ray cluster that this process is connected to.
-    file : str or path, optional
-        In a folder that is there. It is replaced as a whole, so one file is for one run at a time;
-        the collector wants the ending ``.prom``.
-    on_problem : callable, optional
-        Told, once for each receiver, why there will be no metrics.
-    clock : callable
-        Replaces ``time.monotonic`` in tests.
-
-    Attributes
-    ----------
-    values : dict
-        (name, values of the metric's own labels) → number so far.
+    `values` are the numbers so far by (name, values of the metric's own labels).
     """
 
     def __init__(

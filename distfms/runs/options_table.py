@@ -37,13 +37,7 @@ def section_models() -> dict[str, type[Section]]:
 
 
 def options_lines(section: str | None = None, width: int = 100) -> list[str]:
-    """List the keys of a section such as ``data.long``, or those at the top and all sections.
-
-    Raises
-    ------
-    SpecError
-        If there is no such section.
-    """
+    """List the keys of a section such as ``data.long``, or those at the top and all sections."""
     models = section_models()
     if section is None:
         column = max(map(len, models))

@@ -65,14 +65,6 @@ def predict_file(
     -------
     str
         What was done, for the user.
-
-    Raises
-    ------
-    SpecError, DataError
-        If the run or the data cannot be used, or the file cannot be where it should; nothing is
-        left behind then.
-    EngineError
-        If the disk is full or remote storage does not answer; nothing is left behind either.
     """
     if budget is not None and not (math.isfinite(budget) and budget >= 0):
         raise SpecError(f"--budget is {budget:g}; it must be a finite number of at least 0.")

@@ -22,18 +22,9 @@ from distfms.runs.job_spec import JobSpec
 class Projection:
     """The projected size of a run.
 
-    Attributes
-    ----------
-    n_rows, n_partitions, n_files : int
-    read_bytes : int
-        Decoded bytes of all columns of the data.
-    written_bytes : int
-        Upper bound of the statistics in the run folder and of the cached partials.
-    memory : MemoryProjection
-    limit : int or None
-        Bytes the spec allows; None for what there is.
-    cached : bool
-        Whether partials are kept on disk.
+    `read_bytes` are decoded, of all columns; `written_bytes` bound the statistics in the run folder
+    and the cached partials; `limit` is what the spec allows, None for what there is; `cached` says
+    whether partials are kept on disk.
     """
 
     n_rows: int
@@ -56,17 +47,9 @@ class Projection:
         ]
 
     def require(self, available: int | None = None) -> None:
-        """Refuse a job that cannot fit.
+        """Refuse a job that cannot fit, with the numbers.
 
-        Parameters
-        ----------
-        available : int, optional
-            Bytes the workers have, where they are not on this machine.
-
-        Raises
-        ------
-        SpecError
-            With the numbers.
+        `available` are the bytes the workers have, where they are not on this machine.
         """
         require(self.memory, available if self.limit is None else self.limit)
 

@@ -35,13 +35,6 @@ def connect(
     where Ray does: ``RAY_AUTH_TOKEN``, the file that ``RAY_AUTH_TOKEN_PATH`` names,
     ``~/.ray/auth_token``; not at all with ``RAY_AUTH_MODE=disabled``. It goes into the headers of
     requests and nowhere else.
-
-    Raises
-    ------
-    SpecError
-        If a remote head lets everybody in and ``insecure`` is not set.
-    EngineError
-        If no Ray dashboard answers there, or the token is refused.
     """
     here = is_loopback(address)
     if not _asks_for_token(address):
@@ -88,13 +81,7 @@ def explained(address: str) -> Iterator[None]:
 
 
 def dashboard_url(address: str) -> str:
-    """Check the address of a dashboard and complete it, as ``http://head:8265``.
-
-    Raises
-    ------
-    SpecError
-        If it is an address of something else.
-    """
+    """Check the address of a dashboard and complete it, as ``http://head:8265``."""
     if "@" in address:
         raise SpecError(
             "--address must not hold a name or password, which others can read there. Name the "

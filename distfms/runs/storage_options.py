@@ -11,13 +11,7 @@ from distfms.spec import expand_variables
 
 
 def expanded(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return storage options with the values of the environment variables they name.
-
-    Raises
-    ------
-    SpecError
-        If a variable is not set, or a secret was not written down.
-    """
+    """Return storage options with the values of the environment variables they name."""
     return {key: _expanded(str(key), value) for key, value in options.items()}
 
 

@@ -20,7 +20,6 @@ from typing import Any
 from distfms.engine.remote import is_url
 from distfms.errors import EngineError
 from distfms.hidden import hidden_in_urls
-from distfms.runs import entry
 from distfms.runs.events import LOG_VARIABLE
 from distfms.runs.job_spec import JobSpec, build_spec
 from distfms.runs.ray_head import explained
@@ -37,19 +36,12 @@ Say = Callable[[str], None]
 
 
 def submit(client: Any, address: str, spec: JobSpec, *, local: bool, say: Say) -> str:
-    """Hand a job in, unless the same job is pending or running.
+    """Hand a job in, unless the same job is pending or running, and return its id.
 
     The id, ``distfms-NAME-HASH-ATTEMPT``, is made of the job's name, a hash of its resolved spec
     and the number of the attempt: submitting the same spec again resumes what an attempt that
     ended badly has left in the run folder. ``local`` says that the cluster is on this machine, so
     that relative paths mean the same there.
-
-    Raises
-    ------
-    SpecError
-        If the spec cannot run on a cluster.
-    EngineError
-        If the head does not take the job.
     """
     travelling = resolved(spec, local=local, say=say)
     prefix = _submission_prefix(travelling)
@@ -105,11 +97,7 @@ def _submission_prefix(content: Mapping[str, Any]) -> str:
 def resolved(spec: JobSpec, *, local: bool, say: Say) -> dict[str, Any]:
     """Return the spec as the cluster is to read it: absolute paths, engine ray.
 
-    Raises
-    ------
-    SpecError
-        If a variable in a path is not set, or a storage option holds a secret in clear: the
-        variables that options name are looked up on the cluster.
+    The variables that storage options name are looked up on the cluster.
     """
     refuse_clear_secrets(spec.data.storage_options, spec.data.places(), "data")
     refuse_clear_secrets(spec.output.storage_options, (), "output")
@@ -147,10 +135,10 @@ def resolved(spec: JobSpec, *, local: bool, say: Say) -> dict[str, Any]:
 
 def stage_package(folder: Path) -> None:
     """Copy this distfms into a folder, so that Python started there finds it."""
-    package = Path(entry.__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parents[1]
     ignored = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
     shutil.copytree(package, folder / package.name, ignore=ignored)
-    shutil.copyfile(entry.__file__, folder / "entry.py")
+    shutil.copyfile(package / "entry.py", folder / "entry.py")
     distribution = metadata.distribution("distfms")
     # The package asks for its version at import.
     about = folder / f"distfms-{distribution.version}.dist-info"
@@ -164,11 +152,7 @@ def stage_package(folder: Path) -> None:
 def follow(client: Any, address: str, id: str, write: Say, say: Say) -> None:
     """Show what a job prints, and return when it has succeeded.
 
-    Raises
-    ------
-    EngineError
-        If the job failed or was stopped, with its own error, or if the head stays silent, when the
-        job may go on.
+    An EngineError has the job's own error, or says that the head stays silent.
     """
     try:
         job, log = _ended(client, address, id, write)

@@ -40,24 +40,10 @@ S = TypeVar("S", bound=Statistic)
 
 
 def merge_tree(items: Sequence[S]) -> S:
-    """Merge along the fixed binary tree aligned at powers of two.
+    """Merge one statistic or more along the fixed binary tree aligned at powers of two.
 
     Node ``(level, j)`` is the merge of leaves ``[j·2^level, (j+1)·2^level)``, as many of them as
     there are. Leaves appended later leave the complete nodes as they were, bit for bit.
-
-    Parameters
-    ----------
-    items : sequence of Statistic
-        At least one.
-
-    Returns
-    -------
-    Statistic
-
-    Raises
-    ------
-    ValueError
-        If there is nothing to merge.
     """
     if not items:
         raise ValueError("nothing to merge")
@@ -104,19 +90,12 @@ class Folded(Generic[S]):
         return merge_tree(self.folds)
 
     def train_without(self, fold: int) -> S:
-        """Return the statistic of all training rows but those of one fold.
-
-        Parameters
-        ----------
-        fold : int
-            In ``[0, n_folds)``.
+        """Return the statistic of all training rows but those of one fold, in ``[0, n_folds)``.
 
         Raises
         ------
-        IndexError
-            If there is no such fold.
-        ValueError
-            If there is only one training part, so that nothing would be left.
+        IndexError, ValueError
+            If there is no such fold, or only one, so that nothing would be left.
         """
         if not 0 <= fold < self.n_folds:
             raise IndexError(f"fold {fold} of {self.n_folds}")
@@ -125,24 +104,13 @@ class Folded(Generic[S]):
         return merge_tree([part for f, part in enumerate(self.folds) if f != fold])
 
     def merge(self, other: Folded[S]) -> Folded[S]:
-        """Merge part by part.
-
-        Raises
-        ------
-        ValueError
-            If the two are split into different numbers of folds.
-        """
+        """Merge part by part; a ValueError says that the numbers of folds differ."""
         if len(self.parts) != len(other.parts):
             raise ValueError(f"{self.n_folds} folds cannot be merged with {other.n_folds}")
         return Folded(tuple(a.merge(b) for a, b in zip(self.parts, other.parts, strict=True)))
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """All parts' arrays, under ``0/…``, ``1/…``, ….
-
-        Returns
-        -------
-        dict of str to ndarray
-        """
+        """All parts' arrays, under ``0/…``, ``1/…``, …."""
         return {
             f"{index}/{key}": array
             for index, part in enumerate(self.parts)
@@ -151,14 +119,7 @@ class Folded(Generic[S]):
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], part_type: type[S]) -> Folded[S]:
-        """Inverse of :meth:`to_arrays`.
-
-        Parameters
-        ----------
-        arrays : mapping of str to ndarray
-        part_type : type
-            The class of the parts.
-        """
+        """Inverse of :meth:`to_arrays`; `part_type` is the class of the parts."""
         parts: dict[int, dict[str, np.ndarray]] = {}
         for name, array in arrays.items():
             index, _, key = name.partition("/")
@@ -171,20 +132,9 @@ class Folded(Generic[S]):
 
 
 def save_npz(file: str | PathLike[str] | BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays as an npz file whose bytes depend on the arrays alone.
+    """Write arrays (no objects) as an npz file whose bytes depend on the arrays alone.
 
     Members are stored uncompressed, sorted by name, in C order, with a fixed timestamp.
-
-    Parameters
-    ----------
-    file : path or binary file
-    arrays : mapping of str to ndarray
-        No object arrays.
-
-    Raises
-    ------
-    ValueError
-        If an array holds Python objects.
     """
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(arrays):
@@ -196,16 +146,7 @@ def save_npz(file: str | PathLike[str] | BinaryIO, arrays: Mapping[str, np.ndarr
 
 
 def load_npz(file: str | PathLike[str] | BinaryIO) -> dict[str, np.ndarray]:
-    """Read what `save_npz` wrote; pickled content is refused.
-
-    Parameters
-    ----------
-    file : path or binary file
-
-    Returns
-    -------
-    dict of str to ndarray
-    """
+    """Read what `save_npz` wrote; pickled content is refused."""
     with np.load(file, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 

@@ -29,14 +29,10 @@ _PROBE_ROWS = 256
 
 
 class Chunk(NamedTuple):
-    """Some rows of a batch.
+    """Some rows of a batch; overwritten by the next chunk.
 
-    Attributes
-    ----------
-    values : ndarray of shape (d, rows)
-        √w (x − mean), 0 where missing. Overwritten by the next chunk.
-    present : ndarray of shape (m, rows)
-        √w where observed, 0 where missing, of the m columns of `Batch.incomplete`.
+    `values`, of shape (d, rows), are √w (x − mean), 0 where missing; `present`, of shape (m, rows),
+    √w where observed, 0 where missing, of the m columns of `Batch.incomplete`.
     """
 
     values: np.ndarray
@@ -90,12 +86,6 @@ class Batch:
             Whether `values` may be used as scratch.
         sums : ndarray of shape (d,), optional
             ``values.sum(axis=1)`` where it is known; not used where there are weights.
-
-        Raises
-        ------
-        DataError
-            If a value is infinite (naming the column's index) or a weight is negative or not
-            finite.
         """
         values = np.asarray(values, dtype=np.float64)
         if values.ndim != 2:
@@ -173,14 +163,7 @@ def mean_is_small(mean: np.ndarray, variance: np.ndarray) -> bool:
 def checked_weight(
     weight: np.ndarray | None, n_rows: int
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Check the weights of rows.
-
-    Returns
-    -------
-    keep : ndarray of bool or None
-        Rows of positive weight; None if that is all of them.
-    weight : ndarray or None
-        Weights of the rows to keep.
+    """Return a mask of the rows of positive weight, None if that is all, and their weights.
 
     Raises
     ------
@@ -209,11 +192,6 @@ def refuse_infinite(values: np.ndarray, columns: np.ndarray) -> None:
     values : ndarray of shape (d, n)
     columns : ndarray of int
         Columns to look at: those whose sum is not finite.
-
-    Raises
-    ------
-    DataError
-        Naming the index of the first such column.
     """
     for column in columns:
         row = values[column]

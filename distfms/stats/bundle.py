@@ -17,14 +17,7 @@ SEPARATOR = "/"
 class Bundle:
     """Named per-fold statistics of one partition, or of any merge of partitions.
 
-    Parameters
-    ----------
-    members : mapping of str to Folded
-        The statistics by name. Bundles merge when they have the same names.
-
-    See Also
-    --------
-    distfms.stats.base.Folded : one statistic, split by fold.
+    Bundles merge when they have the same names.
     """
 
     members: Mapping[str, Folded[Any]]
@@ -34,13 +27,7 @@ class Bundle:
         return self.members[name]
 
     def merge(self, other: Bundle) -> Bundle:
-        """Merge member by member.
-
-        Raises
-        ------
-        ValueError
-            If the two hold different statistics.
-        """
+        """Merge member by member; a ValueError says that these differ."""
         if self.members.keys() != other.members.keys():
             raise ValueError(f"bundles of {sorted(self.members)} and {sorted(other.members)}")
         return Bundle({name: part.merge(other[name]) for name, part in self.members.items()})
@@ -57,14 +44,7 @@ class Bundle:
     def from_arrays(
         cls, arrays: Mapping[str, np.ndarray], part_types: Mapping[str, type[Statistic]]
     ) -> Bundle:
-        """Inverse of :meth:`to_arrays`.
-
-        Parameters
-        ----------
-        arrays : mapping of str to ndarray
-        part_types : mapping of str to type
-            The class of each member's parts.
-        """
+        """Inverse of :meth:`to_arrays`; `part_types` are the classes of the members' parts."""
         members = {}
         for name, part_type in part_types.items():
             prefix = name + SEPARATOR

@@ -151,13 +151,7 @@ class CoMoments:
         return np.diagonal(self.pair_weight).copy() if self.observed is None else self.observed
 
     def merge(self, other: CoMoments) -> CoMoments:
-        """Co-moments of the rows of data of both.
-
-        Raises
-        ------
-        ValueError
-            If the numbers of columns, or the rows of the matrix, differ.
-        """
+        """Co-moments of the rows of data of both, of the same columns and rows of the matrix."""
         self._check_columns(other)
         if not other.n_samples:
             return self

@@ -11,16 +11,10 @@ from numpy.typing import ArrayLike
 
 @dataclass(frozen=True, eq=False)
 class FoldMeans:
-    """What the folds say together.
+    """What the folds say together; arrays of one shape.
 
-    Attributes
-    ----------
-    mean : ndarray
-        Weighted mean over the folds that have a number; NaN where none has.
-    standard_error : ndarray
-        Of that mean; NaN where fewer than two folds have a number.
-    n_known : ndarray of int
-        Folds that have a number.
+    `mean` is weighted, over the folds that have a number, and NaN where none has. Its
+    `standard_error` is NaN where fewer than two folds have one; `n_known` counts these folds.
     """
 
     mean: np.ndarray

@@ -187,13 +187,7 @@ class JudgmentStatistics:
         return self.means.n_samples
 
     def merge(self, other: JudgmentStatistics) -> JudgmentStatistics:
-        """Summary of the objects of both.
-
-        Raises
-        ------
-        ValueError
-            If the attributes differ.
-        """
+        """Summary of the objects of both, for the same attributes."""
         added = {name: getattr(self, name) + getattr(other, name) for name in _SUMS + _COUNTS}
         return JudgmentStatistics(
             means=self.means.merge(other.means),
@@ -231,13 +225,7 @@ class JudgmentStatistics:
         return replace(self, means=means, label=label, **counts, **sums)
 
     def scaled(self, factor: float) -> JudgmentStatistics:
-        """Multiply every object's weight by `factor` > 0 (decay); counts stay.
-
-        Raises
-        ------
-        ValueError
-            If `factor` is not positive and finite.
-        """
+        """Multiply every object's weight by `factor` > 0 (decay); counts stay."""
         sums = {name: getattr(self, name) * factor for name in _SUMS}
         means, label = self.means.scaled(factor), self.label.scaled(factor)
         return replace(self, means=means, label=label, **sums)
@@ -356,21 +344,7 @@ class CopiesStatistics:
         copies: int,
         weight: np.ndarray | None = None,
     ) -> CopiesStatistics:
-        """Summarise one block of objects.
-
-        Parameters
-        ----------
-        judgments : sequence of Ragged, length d
-        label : ndarray of shape (n,)
-        copies : int
-            k ≥ 1.
-        weight : ndarray of shape (n,), optional
-
-        Raises
-        ------
-        DataError
-            As :meth:`JudgmentStatistics.from_block`.
-        """
+        """Summarise one batch of objects; see :meth:`JudgmentStatistics.from_block`."""
         judgments, label, weight = checked_judgments(judgments, label, weight)
         block = np.empty((len(judgments) * copies + 1, label.size))
         for attribute, ragged in enumerate(judgments):
@@ -384,13 +358,7 @@ class CopiesStatistics:
         return (self.comoments.n_columns - 1) // self.copies
 
     def merge(self, other: CopiesStatistics) -> CopiesStatistics:
-        """Summary of the objects of both.
-
-        Raises
-        ------
-        ValueError
-            If the numbers of attributes or of copies differ.
-        """
+        """Summary of the objects of both."""
         if self.copies != other.copies:
             raise ValueError(f"{self.copies} copies cannot be merged with {other.copies}")
         return replace(self, comoments=self.comoments.merge(other.comoments))

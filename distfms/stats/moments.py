@@ -92,13 +92,7 @@ class Moments:
         return np.sqrt(self.variance) <= rtol * np.abs(self.mean)
 
     def merge(self, other: Moments) -> Moments:
-        """Moments of the rows of both.
-
-        Raises
-        ------
-        ValueError
-            If the numbers of columns differ.
-        """
+        """Moments of the rows of both; a ValueError says that the numbers of columns differ."""
         if self.n_columns != other.n_columns:
             raise ValueError(f"moments of {self.n_columns} and {other.n_columns} columns")
         weight = self.weight + other.weight

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from distfms import entry
 from distfms.cli import main
-from distfms.runs import entry
 from tests.e2e.jobs import judgments_job, stage, write_judgments
 
 KEYS = ["time", "level", "event", "run", "stage", "fields"]
@@ -47,10 +47,14 @@ def kept_events(folder):
     return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
 
 
-def run(*arguments):
+def code_of(command, *arguments):
     with pytest.raises(SystemExit) as ended:
-        main([str(argument) for argument in arguments])
+        command([str(argument) for argument in arguments])
     return ended.value.code
+
+
+def run(*arguments):
+    return code_of(main, *arguments)
 
 
 def test_run_prints_events(spec, tmp_path, capsys):
@@ -82,12 +86,11 @@ def test_run_prints_events(spec, tmp_path, capsys):
 
 def test_entry_prints_events_where_the_variable_says_so(spec, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("DISTFMS_LOG", "json")
-    given = [str(spec), "--engine", "local", "--set", f'output="{tmp_path}"']
-    assert entry.main(given) == 0
+    given = [spec, "--engine", "local", "--set", f'output="{tmp_path}"']
+    assert code_of(entry.main, *given) == 0
     lines = parsed(capsys.readouterr().out)
-    assert lines[0]["fields"]["text"].startswith("distfms ")
     assert [line["event"] for line in lines].count("done") == 1
-    assert entry.main([*given, "--set", "data.target=nothing"]) == 2
+    assert code_of(entry.main, *given, "--set", "data.target=nothing") == 2
     out, err = capsys.readouterr()
     last = parsed(out)[-1]
     assert (last["level"], last["event"]) == ("error", "failed")
@@ -98,13 +101,14 @@ def test_unknown_kind_of_log(spec, tmp_path, capsys, monkeypatch):
     assert run("run", spec, "--out", tmp_path / "r", "--log", "xml") == 2
     assert "'xml'" in capsys.readouterr().err
     monkeypatch.setenv("DISTFMS_LOG", "yaml")
-    assert entry.main([str(spec), "--engine", "local"]) == 2
+    assert code_of(entry.main, spec, "--engine", "local") == 2
     assert "Error: `--log` (or the variable DISTFMS_LOG) is 'yaml'" in capsys.readouterr().err
     assert not (tmp_path / "r").exists()
 
 
 def test_a_submitted_job_keeps_nothing_in_its_own_memory(spec, capsys):
-    assert entry.main([str(spec), "--engine", "local", "--set", "output=memory://lab"]) == 2
+    given = [spec, "--engine", "local", "--set", "output=memory://lab"]
+    assert code_of(entry.main, *given) == 2
     assert "exists only in the memory of this process" in capsys.readouterr().err
 
 

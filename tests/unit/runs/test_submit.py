@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from distfms import entry
 from distfms.errors import EngineError, SpecError
-from distfms.runs import entry, submit
+from distfms.runs import submit
 from distfms.runs.job_spec import build_spec, load_spec
 
 ADDRESS = "http://127.0.0.1:8265"
@@ -100,7 +101,7 @@ def test_package_and_spec_travel_without_junk(tmp_path):
 
 def test_staged_package_is_the_one_that_runs(tmp_path):
     submit.stage_package(tmp_path)
-    code = "import distfms, distfms.runs.entry; print(distfms.__file__, distfms.__version__)"
+    code = "import distfms, distfms.entry; print(distfms.__file__, distfms.__version__)"
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
@@ -261,14 +262,20 @@ def test_interrupt_says_that_the_job_goes_on(monkeypatch):
 # --- the entry point ----------------------------------------------------------------------------
 
 
+def code_of(*arguments):
+    with pytest.raises(SystemExit) as ended:
+        entry.main([str(argument) for argument in arguments])
+    return ended.value.code
+
+
 def test_what_the_cluster_lacks(tmp_path, monkeypatch, capsys):
     requires = ["pyarrow>=17", "absent.one>=2", "pandas", 'moto[s3]; extra == "test"', "absent-two"]
     with monkeypatch.context() as patch:
         patch.setattr(entry.metadata, "requires", lambda name: requires)
-        assert entry.main(["spec.yaml"]) == 2
+        assert code_of("spec.yaml") == 2
         patch.setattr(entry, "_PYTHON", (99, 0))
-        assert entry.main(["spec.yaml"]) == 2
-    assert entry.main([str(tmp_path / "none.yaml"), "--engine", "local"]) == 2
+        assert code_of("spec.yaml") == 2
+    assert code_of(tmp_path / "none.yaml", "--engine", "local") == 2
     said = capsys.readouterr().err.splitlines()
     expected = ["lacks absent.one, absent-two.", "needs 99.0 or later", "There is no spec file"]
     assert [text for text, line in zip(expected, said, strict=True) if text in line] == expected
@@ -279,8 +286,8 @@ def test_run_by_the_entry_point(tmp_path, capsys):
 
     job = judgments_job(write_judgments(tmp_path / "data"), tmp_path / "runs")
     (tmp_path / "spec.yaml").write_text(job.to_yaml())
-    given = [str(tmp_path / "spec.yaml"), "--engine", "local", "--set", "multiselect.budget=9"]
-    assert entry.main(given) == 0
+    given = [tmp_path / "spec.yaml", "--engine", "local", "--set", "multiselect.budget=9"]
+    assert code_of(*given) == 0
     folder = next((tmp_path / "runs" / "small").iterdir())
     assert json.loads((folder / "selection.json").read_text())["budget"] == 9
     assert f"Report: {folder}/report.html" in capsys.readouterr().out
