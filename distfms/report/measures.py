@@ -11,29 +11,44 @@ from distfms.report.formatting import as_number
 from distfms.report.page import Column, Table
 from distfms.stats.fold_means import over_folds
 
+Rows = dict[str, dict[str, Any]]
 
-def measure_tables(metrics: Mapping[str, Any], caption: str) -> list[Table]:
-    """Put the measures of training, folds and held-out rows side by side.
+
+def measure_rows(metrics: Mapping[str, Any], noun: str = "rows") -> Rows:
+    """Return the measures of each set of rows.
 
     ``metrics`` has ``train``, ``test`` (each ``{name: value}`` or null) and ``folds`` (a list of
-    such, each with its ``weight``). Columns that would be empty are left out; no measure makes no
-    table.
+    such, each with its ``weight``).
     """
-    train, test, folds = metrics["train"], metrics["test"] or {}, metrics["folds"]
-    weights = [fold["weight"] for fold in folds]
-    rows: list[list[Any]] = []
-    for name in dict.fromkeys([*train, *test, *(key for fold in folds for key in fold)]):
-        if name in ("fold", "weight"):
-            continue
-        # The mean of counts over folds tells nothing about a model.
-        values = [None if name.startswith("n_") else as_number(fold.get(name)) for fold in folds]
-        between = _mean_and_spread(values, weights)
-        row = [as_number(train.get(name)), *between, as_number(test.get(name))]
-        if any(value is not None for value in row):
-            rows.append([name, *row])
-    titles = ["Measure", "Training", f"Mean of {len(folds)} folds", "± between folds", "Held out"]
-    columns = [Column(titles[0], "text"), *(Column(title, "measure") for title in titles[1:])]
-    return [without_empty_columns(columns, rows, caption)] if rows else []
+    rows = {f"Training {noun}": dict(metrics["train"])}
+    folds = metrics["folds"]
+    if folds:
+        # Means of counts over folds tell nothing about a model.
+        found = {
+            name: _over_folds(folds, name)
+            for name in dict.fromkeys(name for fold in folds for name in fold)
+            if name not in ("fold", "weight") and not name.startswith("n_")
+        }
+        rows[f"Mean of {len(folds)} folds, each left out once"] = {
+            n: v[0] for n, v in found.items()
+        }
+        rows["± between folds"] = {name: spread for name, (_, spread) in found.items()}
+    if metrics["test"]:
+        rows[f"Held-out {noun}"] = dict(metrics["test"])
+    return rows
+
+
+def measure_tables(rows: Rows, titles: Mapping[str, str], caption: str) -> list[Table]:
+    """Put the measures of sets of rows below one another.
+
+    Columns are those of `titles` first, with these titles, then others by their names. Columns and
+    rows that would be empty are left out; no measure makes no table.
+    """
+    known = dict.fromkeys([*titles, *(name for own in rows.values() for name in own)])
+    table = [[label, *(as_number(own.get(name)) for name in known)] for label, own in rows.items()]
+    table = [row for row in table if any(value is not None for value in row[1:])]
+    columns = [Column("", "text"), *(Column(titles.get(name, name), "measure") for name in known)]
+    return [without_empty_columns(columns, table, caption)] if table else []
 
 
 def without_empty_columns(
@@ -49,10 +64,9 @@ def without_empty_columns(
     )
 
 
-def _mean_and_spread(
-    values: Sequence[float | None], weights: Sequence[float]
-) -> tuple[float | None, float | None]:
+def _over_folds(folds: Sequence[Mapping[str, Any]], name: str) -> tuple[float | None, float | None]:
     """Mean over the folds that have a number, and standard deviation between them."""
+    values = [as_number(fold.get(name)) for fold in folds]
     known = np.array([np.nan if value is None else value for value in values])
-    found = over_folds(known, weights)
+    found = over_folds(known, [fold["weight"] for fold in folds])
     return as_number(float(found.mean)), as_number(float(found.deviation))

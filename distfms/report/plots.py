@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH = 640.0
+#: Drawn so narrow that the text can still be read on a telephone.
+WIDTH = 520.0
 _DASHES: tuple[Any, ...] = (
     "solid",
     (0, (6, 2)),
@@ -29,8 +30,10 @@ _DASHES: tuple[Any, ...] = (
 )
 _MARKERS = "os^Dv*PX"
 _MARKS_A_LINE = 9
-_LEGEND_CHARACTERS = 84
+_LEGEND_CHARACTERS = 66
 _NAME_CHARACTERS = 24
+#: Digits that ticks may have beyond the usual ones.
+_MORE_DIGITS = 9
 #: Points with a name of their own in the SVG (tooltips); the others share one path.
 _NAMED_POINTS = 400
 
@@ -135,7 +138,7 @@ def line_chart(
     y_limits: tuple[float | None, float | None] = (None, None),
     y_percent: bool = False,
     log_x: bool = False,
-    height: float = 360.0,
+    height: float = 330.0,
 ) -> str:
     """Draw lines over a common x.
 
@@ -155,7 +158,7 @@ def line_chart(
     log_x : bool
         Points at x ≤ 0 are left out.
     height : float
-        In units of a chart 640 wide.
+        In units of the SVG.
 
     Returns
     -------
@@ -186,11 +189,9 @@ def scatter_chart(
     title: str,
     xlabel: str,
     ylabel: str,
-    diagonal: bool = False,
     log_x: bool = False,
-    log_y: bool = False,
     n_labels: int = 14,
-    height: float = 400.0,
+    height: float = 360.0,
 ) -> str:
     """Draw points, the largest of them with their names as far as there is room.
 
@@ -200,9 +201,7 @@ def scatter_chart(
         Drawn in the order given; those without finite coordinates are left out.
     title, xlabel, ylabel : str
         As for :func:`line_chart`.
-    diagonal : bool
-        Draw x = y.
-    log_x, log_y : bool
+    log_x : bool
         Points that a logarithm does not admit are left out.
     n_labels : int, default=14
         At most so many names.
@@ -213,20 +212,17 @@ def scatter_chart(
     str
         SVG.
     """
-    shown = [p for p in points if _drawable(p.x, log_x) and _drawable(p.y, log_y)]
+    shown = [p for p in points if _drawable(p.x, log_x) and _drawable(p.y, False)]
     with drawing():
         figure = new_figure(WIDTH, height)
         axes = figure.subplots()
         axes.set(xlabel=xlabel, ylabel=ylabel)
         axes.margins(0.08)
         axes.set_xscale("log" if log_x else "linear")
-        axes.set_yscale("log" if log_y else "linear")
         tips = _draw_points(axes, shown)
-        if not log_y and shown and min(p.y for p in shown) < 0 < max(p.y for p in shown):
+        if shown and min(p.y for p in shown) < 0 < max(p.y for p in shown):
             axes.axhline(0, color=MUTED, linewidth=0.8, zorder=1)
-        if diagonal and shown:
-            axes.axline((1, 1), slope=1, color=MUTED, linewidth=0.8, linestyle=_DASHES[1])
-        _plain_ticks(axes, log_x=log_x, log_y=log_y)
+        _plain_ticks(axes, log_x=log_x)
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
         _draw_names(axes, shown, n_labels)
@@ -328,12 +324,10 @@ def _draw_mark(axes: Axes, mark: VerticalMark) -> None:
 
 
 def _draw_second_scale(axes: Axes, scale: SecondScale) -> None:
-    from matplotlib.ticker import FuncFormatter
-
     to_share, to_value = (lambda value: value / scale.unit), (lambda share: share * scale.unit)
     other = axes.secondary_yaxis("right", functions=(to_share, to_value))
     other.set_ylabel(scale.label)
-    other.yaxis.set_major_formatter(FuncFormatter(lambda share, _: percent(share, 0)))
+    other.yaxis.set_major_formatter(_tick_writer(percent, 0))
     other.spines["right"].set_visible(True)
 
 
@@ -450,22 +444,32 @@ def _drawable(value: Any, log: bool) -> bool:
 
 
 def _plain_ticks(
-    axes: Axes,
-    *,
-    y: bool = True,
-    y_percent: bool = False,
-    log_x: bool = False,
-    log_y: bool = False,
+    axes: Axes, *, y: bool = True, y_percent: bool = False, log_x: bool = False
 ) -> None:
     """Write ticks as the tables write numbers; label enough of a logarithmic axis."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, NullFormatter
 
-    write = FuncFormatter(lambda value, _: number(value))
-    axes.xaxis.set_major_formatter(write)
+    axes.xaxis.set_major_formatter(_tick_writer(number, 4))
     if y:
-        shares = FuncFormatter(lambda value, _: percent(value, 0))
-        axes.yaxis.set_major_formatter(shares if y_percent else write)
-    for axis, log in ((axes.xaxis, log_x), (axes.yaxis, log_y)):
-        if log:
-            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            axis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_major_formatter(_tick_writer(*((percent, 0) if y_percent else (number, 4))))
+    if log_x:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _tick_writer(write: Callable[[float, int], str], digits: int) -> Any:
+    """Return what labels the ticks of an axis, with as many digits as tell them apart."""
+    from matplotlib.ticker import Formatter
+
+    class Writer(Formatter):
+        def format_ticks(self, values: Any) -> list[str]:
+            for more in range(_MORE_DIGITS):
+                labels = [write(value, digits + more) for value in values]
+                if len(set(labels)) == len(set(values)):
+                    break
+            return labels
+
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return write(x, digits)
+
+    return Writer()

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from distfms.methods.contract import FinishedRun
 from distfms.report.curves import Curve, comparison_chart, more, of_name, value_range
-from distfms.report.formatting import MISSING, as_number, count, number, percent
-from distfms.report.measures import measure_tables, without_empty_columns
+from distfms.report.formatting import as_number, count, number, percent
+from distfms.report.measures import measure_rows, measure_tables, without_empty_columns
 from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Section, Table, Text
 from distfms.report.plots import (
     Bar,
@@ -33,17 +34,30 @@ Json = Mapping[str, Any]
 
 _TITLES = {"full": "Full", "scoring": "Scoring", "averages": "Averages", "copies": "Copies"}
 _STYLES = {"full": 0, "scoring": 1, "averages": 2, "copies": 3}
-#: The losses a curve may have, the most trusted first.
+#: The losses a curve may have, the most trusted first: on which objects, and how they are drawn.
 _READINGS = {
-    "test_loss": "held-out objects",
-    "validation_loss": "cross-validation",
+    "test_loss": "on held-out objects",
+    "validation_loss": "in cross-validation",
     "projected_loss": "projected from the training objects",
+}
+_LOOKS: dict[str, dict[str, Any]] = {
+    "projected_loss": {"style": 0, "dashed": True},
+    "validation_loss": {"style": 1, "bold": True},
+    "test_loss": {"style": 2},
 }
 _STATUSES = {
     "no_positive_gain": "The search ended before the budget: no further judgment lowers the loss.",
     "unaffordable": "The rest of the budget pays for no further judgment that would help.",
 }
-_TOO_FEW = "too few objects to estimate it"
+_MEASURES = {
+    "n_objects": "Objects",
+    "label_variance": "Variance of the label",
+    "projected_loss": "Loss",
+    "r2": "Share explained",
+    "mse": "Plain error",
+}
+#: Objects from which a share of the label's variance can be stated at all.
+_FEW_OBJECTS = 20
 _NAMES_SAID = 3
 _BARS_SHOWN = 30
 _PATH_SHOWN = 60
@@ -53,7 +67,7 @@ _ROUNDING = 1e-9
 
 
 def headline(run: FinishedRun) -> str:
-    """Return in one sentence what to buy, and what it explains."""
+    """Return in one sentence what to buy, and what it explains of other objects."""
     repeats = repeats_of(run.selection)
     if not repeats:
         return "No judgment is worth its cost: none lowers the loss"
@@ -66,26 +80,24 @@ def headline(run: FinishedRun) -> str:
         parts.append(f"{number(sum(r for _, r in rest))} of {others}")
     bought = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else parts[0]
     loss = Loss.of(run)
-    if not loss.is_possible:
-        return f"Buy {bought}: {_TOO_FEW}"
-    return f"Buy {bought}: {percent(loss.explained)} of the label's variance explained"
+    if loss.explained is None:
+        return f"Buy {bought}; {loss.why_not}"
+    if loss.key == "projected_loss":
+        return f"Buy {bought}; no other objects show what they explain"
+    share = percent(max(loss.explained, 0.0))
+    where = _READINGS[loss.key]
+    return f"Buy {bought}: they explain {share} of the label's variance {where}"
 
 
 def sections(run: FinishedRun) -> list[Section]:
     """Return the sections of the report."""
-    selection, metrics = run.selection, run.metrics
-    measures = measure_tables(
-        metrics,
-        "Measures of the model. projected_loss is the unbiased estimate of the mean squared error "
-        "with the chosen numbers of judgments; mse is measured on the judgments in the data.",
-    )
     return [
         Section("", [_key_numbers(run), *_notes(run)]),
         Section("What a budget buys", _loss_blocks(run)),
-        Section("What to buy", _repeats_blocks(selection)),
-        Section("The attributes", _attribute_blocks(selection)),
-        Section("The model", [*measures, *_interval(metrics["train"])]),
-        tuning_section(metrics),
+        Section("What to buy", _repeats_blocks(run)),
+        Section("The attributes", _attribute_blocks(run.selection)),
+        Section("The model", _model_blocks(run)),
+        tuning_section(run.metrics),
     ]
 
 
@@ -99,70 +111,72 @@ def repeats_of(selection: Json) -> dict[str, int]:
 # --- the answer ---------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
 class Loss:
-    """The most trusted loss of the selection, and where it comes from.
+    """A loss, the variance of the label among the same objects, and their number."""
 
-    Parameters
-    ----------
-    value, variance : float
-        The loss, and the label's variance among the same objects.
-    reading : str
-    """
-
-    def __init__(self, value: float, variance: float, reading: str) -> None:
-        self.value, self.variance, self.reading = value, variance, reading
+    value: float
+    variance: float
+    n_objects: int
+    key: str = "projected_loss"
 
     @classmethod
     def of(cls, run: FinishedRun) -> Loss:
-        """Find it in the files of a run."""
-        test, chosen = run.metrics["test"], run.metrics["chosen"]
+        """Return the most trusted loss of the selection."""
+        train, test, chosen = (run.metrics[key] for key in ("train", "test", "chosen"))
         if test is not None:
             for key in ("projected_loss", "mse"):
                 value = as_number(test[key])
                 if value is not None:
-                    return cls(value, test["label_variance"], _READINGS["test_loss"])
-        variance = run.selection["label_variance"]
-        for key in ("validation_loss", "projected_loss"):
-            value = as_number(chosen.get(key))
-            if value is not None:
-                return cls(value, variance, _READINGS[key])
-        projected = run.selection["projected_loss"]
-        return cls(projected, variance, _READINGS["projected_loss"])
-
-    @property
-    def is_possible(self) -> bool:
-        """Whether a model can have it: an unbiased estimate from few objects falls below 0."""
-        return self.value >= -_ROUNDING * self.variance
+                    return cls(value, test["label_variance"], test["n_objects"], "test_loss")
+        found = as_number(chosen.get("validation_loss"))
+        variance, n = run.selection["label_variance"], train["n_objects"]
+        if found is not None:
+            return cls(found, variance, n, "validation_loss")
+        return cls(run.selection["projected_loss"], variance, n)
 
     @property
     def explained(self) -> float | None:
-        """Share of the label's variance that it leaves explained, at most 1."""
-        if not self.is_possible or not self.variance:
+        """Share of the label's variance that it leaves explained, where that can be said.
+
+        An unbiased estimate from few objects may fall below 0, which no model's loss can.
+        """
+        impossible = self.value < -_ROUNDING * self.variance
+        if impossible or self.n_objects < _FEW_OBJECTS or not self.variance:
             return None
         return min(1 - self.value / self.variance, 1.0)
+
+    @property
+    def why_not(self) -> str:
+        """Why there is no share."""
+        objects = count(self.n_objects, "object")
+        are = "is" if self.n_objects == 1 else "are"
+        return f"{objects} {are} too few to say what they explain"
 
 
 def _key_numbers(run: FinishedRun) -> KeyNumbers:
     selection, repeats, loss = run.selection, repeats_of(run.selection), Loss.of(run)
-    how = loss.reading if loss.is_possible else _TOO_FEW
-    found = f"{loss.reading}; {number(loss.variance)} without judgments"
-    if not loss.is_possible:
-        found = f"{_TOO_FEW} (the estimate, {loss.reading}, is {number(loss.value)})"
-    judged = "attribute judged" if len(repeats) == 1 else "attributes judged"
+    share, where = loss.explained, _READINGS[loss.key]
+    optimistic = ", which is optimistic" if loss.key == "projected_loss" else ""
+    variance = f"{where}; {number(loss.variance)} without judgments"
     return KeyNumbers(
         [
-            KeyNumber(percent(loss.explained), "of the label's variance explained", how),
+            KeyNumber(
+                percent(share),
+                "of the label's variance explained",
+                loss.why_not if share is None else where + optimistic,
+            ),
             KeyNumber(
                 number(selection["spent"]),
                 f"spent of a budget of {number(selection['budget'])}",
                 f"on {count(sum(repeats.values()), 'judgment')} of each object",
             ),
             KeyNumber(
-                number(len(repeats)), judged, f"of {number(len(selection['attributes']))} offered"
+                number(len(repeats)),
+                "attribute judged" if len(repeats) == 1 else "attributes judged",
+                f"of {number(len(selection['attributes']))} offered",
             ),
-            KeyNumber(
-                number(loss.value) if loss.is_possible else MISSING, "mean squared error", found
-            ),
+            KeyNumber(number(loss.value), "mean squared error, estimated", variance),
         ]
     )
 
@@ -172,7 +186,7 @@ def _notes(run: FinishedRun) -> list[Text]:
     if constant:
         named = ", ".join(constant[:10]) + (" and others" if len(constant) > 10 else "")
         others.append(
-            f"{count(len(constant), 'attribute')} never varied and took no part: {named}."
+            f"{count(len(constant), 'attribute')} never varied and played no part: {named}."
         )
     others += [text for key, text in _STATUSES.items() if run.selection["status"] == key]
     return notes(run.manifest, others)
@@ -182,12 +196,9 @@ def _notes(run: FinishedRun) -> list[Text]:
 
 
 def _loss_blocks(run: FinishedRun) -> list[Block]:
-    selection, metrics = run.selection, run.metrics
-    curves = [Curve.of(entry, "budget") for entry in metrics["curves"] if entry["points"]]
-    blocks: list[Block] = []
-    own = of_name(curves, selection["algorithm"])
-    if own is not None:
-        blocks.append(_own_figure(run, own))
+    curves = [Curve.of(entry, "budget") for entry in run.metrics["curves"] if entry["points"]]
+    own = of_name(curves, run.selection["algorithm"])
+    blocks: list[Block] = [] if own is None else [_own_figure(run, own)]
     if len(curves) > 1:
         blocks.append(_comparison_figure(run, curves))
     return [*blocks, *_baseline_tables(run)]
@@ -197,29 +208,22 @@ def _own_figure(run: FinishedRun, curve: Curve) -> Figure:
     selection, test = run.selection, run.metrics["test"]
     refined = run.metrics["chosen"] if selection["refined"] else {}
     variance, name = selection["label_variance"], _title(curve.name)
-    looks: dict[str, dict[str, Any]] = {
-        "projected_loss": {"style": 0, "dashed": True},
-        "validation_loss": {"style": 1, "bold": True},
-        "test_loss": {"style": 2},
-    }
-    names = {"projected_loss": "projected", "validation_loss": "cross-validated"}
     lines = [
-        curve.line(key, names.get(key, _READINGS[key]), marked=refined.get(key), **look)
-        for key, look in looks.items()
+        curve.line(key, _READINGS[key], marked=refined.get(key), **look)
+        for key, look in _LOOKS.items()
         if curve.has(key)
     ]
     caption = [
-        f"Mean squared error of {name} against the budget of one object. The projected loss is "
-        "what the training objects promise; it is optimistic where attributes are many and objects "
-        "few. The right-hand scale is the share of the label's variance among the training objects "
-        "that stays unexplained."
+        f"Mean squared error of {name} against the budget for one object. The loss projected from "
+        "the training objects is optimistic where there are many attributes and few objects. The "
+        "right-hand scale gives the share of the label's variance among the training objects."
     ]
     if curve.has("lower"):
-        caption.append("The band is the interval of the cross-validated loss.")
+        caption.append("The band is the confidence interval of the cross-validated loss.")
     if refined:
         caption.append(
-            "Lines are those of the greedy pass; circles show the selection that it became by "
-            "exchanging judgments."
+            "Lines show the greedy search; circles show the selection after judgments were "
+            "exchanged."
         )
     if test is not None and curve.has("test_loss"):
         elsewhere = number(test["label_variance"])
@@ -231,8 +235,8 @@ def _comparison_figure(run: FinishedRun, curves: Sequence[Curve]) -> Figure:
     key = next(key for key in _READINGS if all(curve.has(key) for curve in curves))
     lines = comparison_chart(curves, key, _title, _STYLES, run.selection["algorithm"])
     caption = (
-        f"All ways to spend the same budget, by their loss: {_READINGS[key]}. The chosen one is "
-        "the thicker line."
+        f"Mean squared error of all ways to spend the same budget, {_READINGS[key]}. The thicker "
+        "line is the chosen one."
     )
     test = run.metrics["test"]
     held_out = key == "test_loss" and test is not None
@@ -247,7 +251,7 @@ def _loss_figure(
     chart = line_chart(
         lines,
         title=title,
-        xlabel="budget of one object",
+        xlabel="budget for one object",
         ylabel="mean squared error",
         marks=[VerticalMark(budget, f"budget {number(budget)}")],
         second_scale=SecondScale("of the label's variance", variance) if variance else None,
@@ -262,7 +266,7 @@ def _loss_limits(lines: Sequence[Line], variance: float) -> tuple[float, float]:
     """Range of a chart of losses: from zero, unless all of them are far from it."""
     bottom, top = value_range(lines)
     if variance:
-        # A loss far above the label's own variance is told by leaving the chart, if not all are.
+        # A loss far above the label's own variance leaves the chart, unless all do.
         top, bottom = min(top, max(1.3 * variance, 1.1 * bottom)), max(bottom, -0.25 * variance)
     if 0 <= bottom < 0.5 * top or bottom >= top:
         top, bottom = max(top, 0.0) or 1.0, 0.0
@@ -276,24 +280,19 @@ def _baseline_tables(run: FinishedRun) -> list[Table]:
     if not metrics["baselines"]:
         return []
     own = {**metrics["chosen"], "repeats": selection["repeats"], "spent": selection["spent"]}
-    held_out = (metrics["test"] or selection)["label_variance"]
     rows = []
     for name, entry in {selection["algorithm"]: own, **metrics["baselines"]}.items():
-        losses = [as_number(entry.get(key)) for key in reversed(_READINGS)]
-        last = next((loss for loss in reversed(losses) if loss is not None), math.nan)
-        variance = selection["label_variance"] if losses[-1] is None else held_out
         n_judged = sum(1 for r in entry["repeats"].values() if r)
-        share = Loss(last, variance, "").explained
-        rows.append([_title(name), entry["spent"], n_judged, *losses, share])
-    titles = ("Spent", "Attributes", "Projected loss", "Cross-validated", "Held out")
-    columns = [
-        Column("Way to spend", "text"),
-        *(Column(title, "number") for title in titles),
-        Column("Variance explained", "percent"),
-    ]
+        losses = [as_number(entry.get(key)) for key in reversed(_READINGS)]
+        rows.append([_title(name), entry["spent"], n_judged, *losses])
+    titles = ("Spent", "Attributes", "Projected loss", "Cross-validated loss", "Held-out loss")
+    columns = [Column("Way to spend", "text"), *(Column(title, "number") for title in titles)]
+    variances = f"{number(selection['label_variance'])} among the training objects"
+    if metrics["test"] is not None:
+        variances += f", {number(metrics['test']['label_variance'])} among those held out"
     caption = (
-        "The selection (bold) and the baselines at the whole budget. The share explained is that "
-        "of the last loss in the row, of the label's variance among the same objects."
+        "The selection (bold) and the baselines at the whole budget. Without any judgment the loss "
+        f"is the variance of the label: {variances}."
     )
     return [without_empty_columns(columns, rows, caption, emphasis=(0,))]
 
@@ -307,11 +306,11 @@ def _title(name: str) -> str:
 # --- what to buy --------------------------------------------------------------------------------
 
 
-def _repeats_blocks(selection: Json) -> list[Block]:
-    repeats = repeats_of(selection)
+def _repeats_blocks(run: FinishedRun) -> list[Block]:
+    repeats = repeats_of(run.selection)
     if not repeats:
         return []
-    costs = {a["name"]: a["cost"] for a in selection["attributes"]}
+    costs = {a["name"]: a["cost"] for a in run.selection["attributes"]}
     ranked = sorted(repeats.items(), key=lambda item: -item[1])
     bars = [
         Bar(name, r, str(r) if cost == 1 else f"{r} × {number(cost)} = {number(r * cost)}")
@@ -326,33 +325,35 @@ def _repeats_blocks(selection: Json) -> list[Block]:
     )
     caption = "How many judgments of each attribute to buy for one object."
     rest = more(len(bars), _BARS_SHOWN, "in the table", "with most judgments")
-    return [Figure(chart, caption + rest), *_path_tables(selection)]
+    return [Figure(chart, caption + rest), *_path_tables(run)]
 
 
-def _path_tables(selection: Json) -> list[Table]:
+def _path_tables(run: FinishedRun) -> list[Table]:
     """List the first purchases in order."""
-    path, variance = selection["path"], selection["label_variance"]
+    path, variance = run.selection["path"], run.selection["label_variance"]
     if not path:
         return []
     keys = ("count", "repeats", "cost", "spent", "projected_loss")
+    n = run.metrics["train"]["n_objects"]
     rows = [
         [
             step["attribute"],
             *(step[key] for key in keys),
-            Loss(step["projected_loss"], variance, "").explained,
+            Loss(step["projected_loss"], variance, n).explained,
         ]
         for step in path[:_PATH_SHOWN]
     ]
-    titles = ("Number", "Its judgments so far", "Cost", "Spent", "Projected loss")
+    titles = ("Judgments", "Of it so far", "Cost", "Spent so far", "Projected loss")
     columns = [
-        Column("Judgments of", "text"),
+        Column("Attribute", "text"),
         *(Column(title, "number") for title in titles),
-        Column("Variance explained", "percent"),
+        Column("Projected share explained", "percent"),
     ]
     caption = "The order of purchase. Stopping anywhere gives the selection for that budget."
-    if selection["refined"]:
+    if run.selection["refined"]:
         caption += " Exchanging judgments after the last step has improved the selection further."
-    return [Table(columns, rows, caption + more(len(path), _PATH_SHOWN, "in selection.json"))]
+    caption += more(len(path), _PATH_SHOWN, "in selection.json")
+    return [without_empty_columns(columns, rows, caption)]
 
 
 # --- attributes ---------------------------------------------------------------------------------
@@ -380,8 +381,8 @@ def _attribute_blocks(selection: Json) -> list[Block]:
         left = len(selection["attributes"]) - len(points)
         caption = (
             "Each attribute by how much raters disagree about it (left: little) and how closely it "
-            "goes with the label (far from 0: closely). Filled points are bought, their area shows "
-            "how often; hollow ones are not."
+            "follows the label (far from 0: closely). Filled circles are bought, the larger the "
+            "more often; hollow ones are not."
         )
         if left:
             which = count(left, "attribute")
@@ -400,15 +401,58 @@ def _attribute_table(selection: Json, repeats: Mapping[str, int], deviation: flo
         rest = (a[key] for key in ("cost", "mean", "mean_judgments", "n_missing"))
         rows.append([name, repeats.get(name, 0), correlation, noise, b, v, sigma, *rest])
     rows.sort(key=lambda row: (-row[1], -abs(row[2] or 0.0)))
-    titles = ("r", "Correlation", "v̂/σ̂²", "b̂", "v̂", "σ̂", "Cost", "Mean", "k̄", "Missing")
+    titles = ("Buy", "Correlation", "v̂/σ̂²", "b̂", "v̂", "σ̂", "Cost", "Mean", "Have", "Without")
     return Table(
         [Column("Attribute", "text"), *(Column(title, "number") for title in titles)],
         rows[:_ATTRIBUTES_SHOWN],
-        "All attributes, the most bought first. r: judgments to buy; correlation with the label as "
-        "if judged without noise; b̂: covariance with the label; v̂: variance between raters of one "
-        "object; σ̂: standard deviation between objects; k̄: judgments an object has on average; "
-        "missing: objects without any." + more(len(rows), _ATTRIBUTES_SHOWN, "in selection.json"),
+        "All attributes, the most bought first. Buy: judgments to buy for one object; correlation "
+        "with the label as if judged without noise; b̂: covariance with the label; v̂: variance "
+        "between raters of one object; σ̂: standard deviation between objects; have: judgments of "
+        "an object on average; without: objects that have none."
+        + more(len(rows), _ATTRIBUTES_SHOWN, "in selection.json"),
     )
+
+
+# --- the model ----------------------------------------------------------------------------------
+
+
+def _model_blocks(run: FinishedRun) -> list[Block]:
+    rows = measure_rows(run.metrics, "objects")
+    for label in [label for label in ("Training objects", "Held-out objects") if label in rows]:
+        own = rows[label]
+        n_complete, error = own.pop("n_objects_with_all_judgments"), own.pop("mse")
+        if own["n_objects"] < _FEW_OBJECTS:
+            own["r2"] = None
+        if error is not None:
+            rows[f"{label} that hold all judgments"] = {"n_objects": n_complete, "mse": error}
+    caption = (
+        "What the model loses, each row on other objects. The loss is the unbiased estimate of the "
+        "mean squared error with the judgments to be bought; the plain error is measured where "
+        "objects hold as many."
+    )
+    measures = measure_tables(rows, _MEASURES, caption)
+    return [*_coefficient_tables(run), *measures, *_interval(run.metrics["train"])]
+
+
+def _coefficient_tables(run: FinishedRun) -> list[Table]:
+    """List the weights, those that move the prediction most first."""
+    sigma = {a["name"]: a["sigma"] for a in run.selection["attributes"]}
+    numbers = (run.weights[key].tolist() for key in ("repeats", "weights", "means"))
+    rows = [
+        [name, r, weight, weight * sigma[name], mean]
+        for name, r, weight, mean in zip(run.model["attributes"], *numbers, strict=True)
+    ]
+    rows.sort(key=lambda row: -abs(row[3]))
+    titles = ("Judgments", "Weight", "Weight × σ̂", "Training mean")
+    caption = (
+        f"The model. A prediction of {run.model['target']} is {number(run.model['intercept'], 6)} "
+        "plus, for each attribute, its weight times the average of its judgments; for an attribute "
+        "without judgments the training mean takes the place of the average. Weight × σ̂ is what "
+        "one standard deviation between objects changes."
+    )
+    columns = [Column("Attribute", "text"), *(Column(title, "measure") for title in titles)]
+    rest = more(len(rows), _ATTRIBUTES_SHOWN, "in weights.npz")
+    return [Table(columns, rows[:_ATTRIBUTES_SHOWN], caption + rest)] if rows else []
 
 
 def _interval(train: Json) -> list[Text]:
@@ -416,15 +460,15 @@ def _interval(train: Json) -> list[Text]:
     if interval is None or as_number(interval["lower"]) is None:
         return []
     text = (
-        f"The projected loss of the selection, {number(interval['estimate'])}, lies between "
-        f"{number(interval['lower'])} and {number(interval['upper'])} with "
-        f"{percent(interval['level'])} confidence (jackknife over the folds)."
+        f"With {percent(interval['level'])} confidence the projected loss of the selection, "
+        f"{number(interval['estimate'])}, lies between {number(interval['lower'])} and "
+        f"{number(interval['upper'])} (jackknife over the folds)."
     )
     # With psd: nearest the two losses are of different covariances; without, they are one.
     table = as_number(train["projected_loss"])
     if table is not None and not math.isclose(interval["estimate"], table):
         text += (
-            " It is of the covariance made positive semi-definite, on which the selection was "
-            "made; the table's is of the covariance as estimated."
+            " It is computed with the positive semi-definite covariance that the selection was "
+            "made with, the loss in the table with the covariance as estimated."
         )
     return [Text(text)]

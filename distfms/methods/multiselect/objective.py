@@ -109,26 +109,10 @@ class Problem:
         psd: Psd = "nearest",
         semidefinite: bool = False,
     ) -> Problem:
-        """Check the numbers and make the external covariance positive semi-definite, in O(d³).
+        """Check the numbers and make the estimated external covariance semi-definite, in O(d³).
 
-        Parameters
-        ----------
-        b, v : array_like of shape (d,)
-        external : array_like of shape (d, d)
-            Estimate Σ̂ of the external covariance; it may have negative eigenvalues. Its symmetric
-            part is used.
-        label_variance : float
-        costs : float, sequence, or mapping
-            See :func:`resolve_costs`.
-        ridge : float, default=0
-        label_mean : float, default=0
-        means : array_like of shape (d,), default=zeros
-        names : sequence of str, default=("0", "1", …)
-        psd : {"nearest", "none"}, default="nearest"
-        semidefinite : bool, default=False
-            The matrix is known to be positive semi-definite but for rounding, as a covariance of
-            rows without gaps is: it is taken as it is, and linearly dependent attributes count
-            as such.
+        A matrix that is known to be `semidefinite` but for rounding, as a covariance of rows
+        without gaps is, is taken as it is.
 
         Raises
         ------
@@ -374,10 +358,9 @@ def holdout_loss(
 
         loss = E[(y−ȳ)²] − 2wᵀb + wᵀ(S − Diag(u) + Diag(v/r))w + (ȳ − c − wᵀx̄)²,
 
-    where the last term, with intercept c, is what centring at the held-out means left out. The
-    first three terms with S alone and the last are exactly the mean squared error on the averages
-    the held-out objects have; these carry noise of variance wᵀDiag(u)w, the averages of `repeats`
-    judgments noise of variance wᵀDiag(v/r)w.
+    where the last term, with intercept c, is what centring at the held-out means left out. It is
+    unbiased for a predictor that was fixed without these objects, as long as each has some
+    judgment of every attribute in use (else consistent), and so may be negative on few objects.
 
     Parameters
     ----------
@@ -385,26 +368,17 @@ def holdout_loss(
         Of the held-out objects; its external covariance must not be made positive semi-definite.
     weights : array_like of shape (d,), or (n_models, d)
     intercepts : array_like of shape (), or (n_models,)
-        Of the predictors ``intercept + weights @ averages``.
     repeats : array_like of int, of the shape of `weights`
 
     Returns
     -------
     ndarray of shape (), or (n_models,)
-        In squared units of the label. Unbiased for a predictor that was fixed without the
-        held-out objects, whatever their numbers of judgments, as long as every object has some
-        judgment of every attribute in use; where some lack, b and S are means over the objects
-        that do have it, and the estimate is consistent but no longer exactly unbiased. Being
-        unbiased it may be negative on few objects.
+        In squared units of the label, in O(n_models · s²) for s attributes in use.
 
     Raises
     ------
     SpecError
         An attribute has a weight but no repeats.
-
-    Notes
-    -----
-    Cost O(n_models · s²) with s the number of attributes that any of the models uses.
     """
     weights, repeats = np.asarray(weights, dtype=float), np.asarray(repeats)
     if ((repeats <= 0) & (weights != 0)).any():

@@ -4,6 +4,7 @@ import copy
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 from distfms.methods.contract import FinishedRun
@@ -90,9 +91,17 @@ def metrics() -> dict[str, Any]:
             "mse": 71.0,
             "r2": 0.29,
             "label_variance": 100.0,
+            "n_objects": 90,
+            "n_objects_with_all_judgments": 40,
             "projected_loss_interval": None,
         },
-        "test": {"projected_loss": 82.0, "mse": 83.0, "label_variance": 100.0},
+        "test": {
+            "projected_loss": 82.0,
+            "mse": 83.0,
+            "label_variance": 100.0,
+            "n_objects": 30,
+            "n_objects_with_all_judgments": 20,
+        },
         "folds": [{"mse": 75.0, "weight": 1.0}, {"mse": 77.0, "weight": 1.0}],
         "chosen": {**last, "projected_loss": 70.0, "validation_loss": 76.0, "test_loss": 82.0},
         "baselines": {
@@ -116,10 +125,13 @@ def metrics() -> dict[str, Any]:
 
 
 MANIFEST = manifest()
+MODEL = {"attributes": ["age", "calm"], "intercept": 3.25, "target": "mood"}
+WEIGHTS = {"repeats": [1, 2], "weights": [0.5, -4.0], "means": [5.0, 6.0]}
 
 
 def finished(selection: Any, metrics: Any) -> FinishedRun:
-    return FinishedRun(selection, metrics, {}, MANIFEST, {})
+    weights = {name: np.array(values) for name, values in WEIGHTS.items()}
+    return FinishedRun(selection, metrics, MODEL, MANIFEST, weights)
 
 
 def headline(selection: Any, metrics: Any) -> str:
@@ -144,7 +156,8 @@ def tables(found: list[Section]) -> dict[str, Table]:
 
 def test_headline_says_what_to_buy_and_the_held_out_share() -> None:
     assert headline(selection(), metrics()) == (
-        "Buy 2 judgments of calm and 1 of age: 18 % of the label's variance explained"
+        "Buy 2 judgments of calm and 1 of age: they explain 18 % of the label's variance on "
+        "held-out objects"
     )
 
 
@@ -162,14 +175,38 @@ def test_headline_sums_up_what_is_bought_less() -> None:
         ({"projected_loss": None, "mse": 90.0, "label_variance": 100.0}, 76.0, "10 %"),
         ({"projected_loss": 82.0, "mse": None, "label_variance": 164.0}, 76.0, "50 %"),
         (None, 76.0, "24 %"),
-        (None, None, "30 %"),
         ({"projected_loss": -1e-12, "mse": None, "label_variance": 100.0}, 76.0, "100 %"),
     ],
 )
 def test_headline_takes_the_most_trusted_loss(test: Any, validated: Any, share: str) -> None:
-    content = {**metrics(), "test": test}
+    content = {**metrics(), "test": test and {"n_objects": 30, **test}}
     content["chosen"]["validation_loss"] = validated
-    assert f": {share} of the label" in headline(selection(), content)
+    assert f": they explain {share} of the label" in headline(selection(), content)
+
+
+def test_headline_promises_nothing_of_the_objects_that_chose() -> None:
+    content = {**metrics(), "test": None}
+    content["chosen"]["validation_loss"] = None
+    found = headline(selection(), content)
+    assert found == "Buy 2 judgments of calm and 1 of age; no other objects show what they explain"
+    assert "projected from the training objects, which is optimistic" in plain(
+        render(selection(), content)
+    )
+
+
+@pytest.mark.parametrize("n_test", [5, None])
+def test_few_objects_promise_no_share_anywhere(n_test: int | None) -> None:
+    content = metrics()
+    content["train"] |= {"n_objects": 5, "r2": 0.99}
+    content["test"] = n_test and {**content["test"], "n_objects": n_test, "r2": 0.99}
+    chosen = {**selection(), "projected_loss": 1.0}
+    assert headline(chosen, content) == (
+        "Buy 2 judgments of calm and 1 of age; 5 objects are too few to say what they explain"
+    )
+    found = tables(sections(chosen, content))
+    assert [c.title for c in found["The order of"].columns][-1] == "Projected loss"
+    assert "Share explained" not in [c.title for c in found["What the mod"].columns]
+    assert "99 %" not in plain(render(chosen, content))
 
 
 def test_headline_is_honest_about_nothing() -> None:
@@ -182,19 +219,36 @@ def test_an_impossible_loss_is_no_share_of_the_variance() -> None:
     content = metrics()
     content["test"]["projected_loss"] = content["chosen"]["test_loss"] = -6.0
     assert headline(selection(), content) == (
-        "Buy 2 judgments of calm and 1 of age: too few objects to estimate it"
+        "Buy 2 judgments of calm and 1 of age; 30 objects are too few to say what they explain"
     )
-    page = plain(render(selection(), content))
-    assert "106 %" not in page
-    assert "(the estimate, held-out objects, is −6)" in page
-    assert tables(sections(selection(), content))["The selectio"].rows[0][6] is None
+    assert "106 %" not in plain(render(selection(), content))
+
+
+def test_every_row_of_the_measures_is_of_the_same_objects() -> None:
+    table = tables(sections(selection(), metrics()))["What the mod"]
+    titles = ["", "Objects", "Variance of the label", "Loss", "Share explained", "Plain error"]
+    assert [column.title for column in table.columns] == titles
+    assert table.rows == [
+        ["Training objects", 90, 100, 70, 0.29, None],
+        ["Mean of 2 folds, each left out once", None, None, None, None, 76],
+        ["± between folds", None, None, None, None, pytest.approx(2**0.5)],
+        ["Held-out objects", 30, 100, 82, None, None],
+        ["Training objects that hold all judgments", 40, None, None, None, 71],
+        ["Held-out objects that hold all judgments", 20, None, None, None, 83],
+    ]
+
+
+def test_coefficients_stand_in_a_table_with_the_most_important_first() -> None:
+    table = tables(sections(selection(), metrics()))["The model. A"]
+    assert table.rows == [["calm", 2, -4.0, -4.0, 6.0], ["age", 1, 0.5, 1.0, 5.0]]
+    assert "A prediction of mood is 3.25 plus" in table.caption
 
 
 def test_page_says_all_that_was_asked() -> None:
     text = render(selection(), metrics())
     for expected in (
         "One thing.",
-        "1 attribute never varied and took no part: race.",
+        "1 attribute never varied and played no part: race.",
         "What a budget buys",
         "cross-validated",
         "budget 6",
@@ -233,7 +287,7 @@ def test_baselines_stand_below_the_selection() -> None:
     table = tables(sections(selection(), metrics()))["The selectio"]
     assert [row[0] for row in table.rows] == ["Full", "Scoring", "Copies"]
     assert [row[3:6] for row in table.rows] == [[70, 76, 82], [74, None, 84], [75, 78, None]]
-    assert [row[6] for row in table.rows] == pytest.approx([0.18, 0.16, 0.22])
+    assert "100 among the training objects, 100 among those held out" in table.caption
 
 
 def test_early_end_refinement_and_interval_are_said() -> None:
@@ -248,11 +302,11 @@ def test_early_end_refinement_and_interval_are_said() -> None:
     text = render(changed, content)
     assert "no further judgment lowers the loss" in text
     assert "Exchanging judgments" in text
-    assert "between 61.5 and 78 with 95 % confidence" in text
+    assert "With 95 % confidence the projected loss of the selection, 70, lies between" in text
     assert "positive semi-definite" not in text
     plain_text = render(selection(), metrics())
     assert "Exchanging judgments" not in plain_text
-    assert "confidence" not in plain_text
+    assert "jackknife" not in plain_text
 
 
 @pytest.mark.parametrize(("estimate", "differs"), [(70.0 + 1e-12, False), (71.0, True)])
@@ -261,7 +315,9 @@ def test_two_projected_losses_of_one_selection_are_explained(estimate, differs) 
     content["train"]["projected_loss"] = 70.0
     interval = {"level": 0.95, "estimate": estimate, "lower": 61.5, "upper": 78}
     content["train"]["projected_loss_interval"] = interval
-    assert ("It is of the covariance made positive" in render(selection(), content)) is differs
+    assert (
+        "It is computed with the positive semi-definite" in render(selection(), content)
+    ) is differs
 
 
 def test_content_is_not_changed() -> None:
@@ -325,9 +381,9 @@ def test_a_refined_selection_is_a_point_of_its_own() -> None:
     content["chosen"] = point | {"test_loss": None, "lower": 60.0, "upper": 80.0}
     content["test"] = None
     page = plain(render(chosen, content))
-    assert "circles show the selection that it became by exchanging judgments" in page
+    assert "circles show the selection after judgments were exchanged" in page
     # The answer is told by the refined selection's losses, not by those of the path's end (76).
-    assert "cross-validation; 100 without judgments" in page
+    assert "in cross-validation; 100 without judgments" in page
     found = tables(sections(chosen, content))["The selectio"]
     assert found.rows[0][4] == 70.5
     both = n_circles(chosen, content)

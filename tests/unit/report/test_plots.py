@@ -41,7 +41,6 @@ def points() -> str:
     return scatter_chart(
         [Point(f"attribute {i}", 1.0 + i, (-1.0) ** i * i, float(i % 4)) for i in range(12)],
         **LABELS,
-        diagonal=True,
     )
 
 
@@ -140,3 +139,26 @@ def test_bars_show_the_first_and_cut_long_names() -> None:
     found = [text for text in texts(bar_chart(many, title="t", xlabel="r")) if "patch" in text]
     assert len(found) == 30
     assert max(map(len, found)) <= 34
+
+
+@pytest.mark.parametrize("low", [123456.0, 0.98765])
+def test_ticks_of_a_narrow_range_have_distinct_labels(low: float) -> None:
+    near = [low * (1 + 1e-6 * i) for i in range(5)]
+    narrow = Line("narrow", near, near)
+    scale = SecondScale("of the variance", low)
+    svg = line_chart([narrow], **LABELS, second_scale=scale)
+    found = re.findall(r'<g id="([xy])tick_\d+">.*?<text[^>]*>([^<]*)</text>', svg, re.DOTALL)
+    axes = {(axis, label[-1:] == "%"): [] for axis, label in found}
+    for axis, label in found:
+        axes[axis, label[-1:] == "%"].append(label)
+    assert set(axes) == {("x", False), ("y", False), ("y", True)}
+    for labels in axes.values():
+        assert len(set(labels)) == len(labels) > 2
+
+
+def test_charts_are_no_wider_than_a_telephone_can_show() -> None:
+    """At 400 pixels the text, 10 units high, is still 7 pixels high."""
+    for svg in (lines(), points(), bars()):
+        box = re.search(r'viewBox="0 0 ([0-9.]+) ', svg)
+        assert box is not None
+        assert float(box[1]) <= 540

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distfms.report.measures import measure_tables, without_empty_columns
+from distfms.report.measures import measure_rows, measure_tables, without_empty_columns
 from distfms.report.page import Column
 from distfms.report.provenance import build_page, notes
 from tests.unit.report.checks import check_page, manifest
@@ -50,23 +50,25 @@ def test_notes_are_said_once() -> None:
     assert notes({**manifest(), "notes": []}) == []
 
 
-def test_measures_stand_side_by_side_and_folds_count_by_their_weight() -> None:
+def test_measures_of_other_rows_stand_below_and_folds_count_by_their_weight() -> None:
     folds = [
         {"fold": 0, "mse": 1.0, "r2": None, "n_rows": 3, "weight": 30.0},
         {"fold": 1, "mse": 3.0, "r2": 0.5, "n_rows": 1, "weight": 10.0},
     ]
-    (table,) = measure_tables({"train": {"mse": 2.0}, "test": None, "folds": folds}, "c")
-    titles = ["Measure", "Training", "Mean of 2 folds", "± between folds"]
-    assert [title for title, _ in table.heads()] == titles
+    rows = measure_rows({"train": {"mse": 2.0}, "test": None, "folds": folds})
+    (table,) = measure_tables(rows, {"mse": "Error"}, "c")
+    assert [title for title, _ in table.heads()] == ["", "Error", "r2"]
     # √2 times the standard error, √(2 · 2 · ((0.75 · 0.5)² + (0.25 · 1.5)²))
     assert [[cell.text for cell in row] for row in table.cells()] == [
-        ["mse", "2", "1.5", "1.061"],
-        ["r2", "–", "0.5", "–"],
+        ["Training rows", "2", "–"],
+        ["Mean of 2 folds, each left out once", "1.5", "0.5"],
+        ["± between folds", "1.061", "–"],
     ]
 
 
 def test_no_measures_make_no_table() -> None:
-    assert measure_tables({"train": {"mse": None}, "test": None, "folds": []}, "c") == []
+    rows = measure_rows({"train": {"mse": None}, "test": None, "folds": []})
+    assert measure_tables(rows, {}, "c") == []
 
 
 def test_empty_columns_are_left_out_but_the_first() -> None:
