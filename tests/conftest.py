@@ -7,20 +7,26 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests import ray_here, s3_here
 
 
 def pytest_configure() -> None:
-    """Take interrupts again where a shell has begun the tests in the background.
+    """Take signals that are ignored where tests run in the background; set up hypothesis."""
+    for number, usual in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
+    # How long an example takes is a matter of what else the machine does.
+    hypothesis.settings.register_profile("distfms", deadline=None)
+    hypothesis.settings.load_profile("distfms")
 
-    Such a shell lets SIGINT be ignored, and what tests start would inherit that.
-    """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
-
+@pytest.hookimpl(tryfirst=True)  # before xdist, which asks for the groups in a hook of that name
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put tests on a Ray cluster first and in one process: they share the cluster, and Ray reads
     its settings once, when it is first imported. Other tests stay together by file."""
