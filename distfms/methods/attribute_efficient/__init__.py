@@ -1,0 +1,1 @@
+"""Ridge and lasso regression from a few attributes of each example."""

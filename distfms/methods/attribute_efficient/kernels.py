@@ -1,0 +1,333 @@
+"""The compiled step of GAERR and GAELR, in O(k log d) operations.
+
+The weights are ``w = scale · v``. A step changes at most k entries of ``v``; a projection (ridge)
+or another normaliser (lasso) changes only the scale. The probabilities of the inner product are
+the leaves of a binary tree of sums, whose root does not drift, as a parent is always the sum of its
+children. The average of all weights is gathered lazily: an entry is multiplied with the sum of the
+scales since it last changed. As differences of that sum lose digits when the scale shrinks
+geometrically, everything is settled in O(d) when the scale has fallen by a factor of a thousand.
+
+This module imports numba; import it where it is used.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit as jit
+from numba import uint64
+
+# Columns of the table of attributes. A row is one cache line.
+VALUE, GATHERED, SINCE, INNER, PENDING, SEEN, LOG, POINT = range(8)
+# Numbers of a chain: the scale, the sum of scales since all was settled, the squared norm of v
+# (ridge) or the normaliser (lasso) and its peak since then, the logarithm that lasso's v is
+# relative to, the scale when all was settled, what attributes are divided by, η and B.
+SCALE, TOTAL, NORM, PEAK, BASE, SETTLED_SCALE, UNIT, STEP, BOUND = range(9)
+N_NUMBERS = 9
+# Counts of a chain: examples learned, examples averaged, distinct attributes observed, examples
+# since all was settled.
+N_EXAMPLES, N_AVERAGED, N_SEEN, N_UNSETTLED = range(4)
+N_COUNTS = 4
+# Form of a chain: lasso rather than ridge, probabilities of the inner product by squares of the
+# weights, attributes for the point, attributes in all, whether squares are gathered.
+LASSO, SQUARES, N_POINT, N_DRAWS, GATHERS = range(5)
+
+
+class State(NamedTuple):
+    """All of a chain, in arrays that steps change in place.
+
+    Attributes
+    ----------
+    table : ndarray of shape (d, 8)
+    tree : ndarray of shape (2 · n_leaves,)
+        Node n has the children 2n and 2n + 1; the root is node 1.
+    alias : ndarray of shape (d, 2)
+        Of the probabilities of the point.
+    squares : ndarray of shape (d, 2)
+        Sum of the squares, and number, of the values that a first phase observed.
+    numbers, counts, form : ndarray
+    key : ndarray of uint64, shape (1,)
+        Of the stream of random numbers.
+    """
+
+    table: np.ndarray
+    tree: np.ndarray
+    alias: np.ndarray
+    squares: np.ndarray
+    numbers: np.ndarray
+    counts: np.ndarray
+    form: np.ndarray
+    key: np.ndarray
+
+
+#: Fall of the scale, or of the norm, at which all is settled.
+_FALL = 1e-3
+#: Examples for each attribute after which all is settled in any case, which bounds rounding.
+_SETTLE_EVERY = 32
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_ONE, _11, _27, _30, _31 = (np.uint64(n) for n in (1, 11, 27, 30, 31))
+_UNIT = 2.0**-53
+
+njit = partial(jit, cache=True, error_model="numpy")
+
+
+@njit
+def uniform(key: np.uint64, index: int) -> float:
+    """Return number `index` of the stream of a key, in [0, 1): splitmix64."""
+    z = uint64(key) + (uint64(index) + _ONE) * _GOLDEN
+    z = (z ^ (z >> _30)) * _MIX_1
+    z = (z ^ (z >> _27)) * _MIX_2
+    return ((z ^ (z >> _31)) >> _11) * _UNIT
+
+
+@njit
+def uniforms(key: np.uint64, start: int, count: int) -> np.ndarray:
+    """Return `count` numbers of a stream."""
+    found = np.empty(count)
+    for i in range(count):
+        found[i] = uniform(key, start + i)
+    return found
+
+
+# --- the tree -----------------------------------------------------------------------------------
+
+
+@njit
+def _set_leaf(tree: np.ndarray, leaf: int, value: float) -> None:
+    node = (len(tree) >> 1) + leaf
+    tree[node] = value
+    node >>= 1
+    while node:
+        tree[node] = tree[2 * node] + tree[2 * node + 1]
+        node >>= 1
+
+
+@njit
+def _find_leaf(tree: np.ndarray, share: float) -> int:
+    """Return the leaf at a share of the sum of all leaves; its value is positive."""
+    rest, node, n_leaves = share * tree[1], 1, len(tree) >> 1
+    while node < n_leaves:
+        node *= 2
+        if rest >= tree[node] and tree[node + 1] > 0.0:
+            rest -= tree[node]
+            node += 1
+    return node - n_leaves
+
+
+@njit
+def _leaf_value(value: float, inner: float, form: np.ndarray) -> float:
+    return value * value if form[SQUARES] else abs(value) * inner
+
+
+# --- settling -----------------------------------------------------------------------------------
+
+
+@njit
+def settle(state: State) -> None:
+    """Bring the average up to date, take the scale into the values, and build the tree anew."""
+    table, tree, numbers, form = state.table, state.tree, state.numbers, state.form
+    n_attributes, n_leaves = len(table), len(tree) >> 1
+    scale, total = numbers[SCALE], numbers[TOTAL]
+    for i in range(n_attributes):
+        table[i, GATHERED] += table[i, VALUE] * (total - table[i, SINCE])
+        table[i, SINCE] = 0.0
+    if form[LASSO]:
+        norm = 0.0
+        for i in range(n_attributes):
+            norm += _hyperbolic(table[i, LOG], numbers[BASE])[1]
+        numbers[BASE] += math.log(norm)
+    norm = 0.0
+    for i in range(n_attributes):
+        if form[LASSO]:
+            table[i, VALUE], share = _hyperbolic(table[i, LOG], numbers[BASE])
+            norm += share
+        else:
+            table[i, VALUE] *= scale
+            norm += table[i, VALUE] * table[i, VALUE]
+        tree[n_leaves + i] = _leaf_value(table[i, VALUE], table[i, INNER], form)
+    for node in range(n_leaves - 1, 0, -1):
+        tree[node] = tree[2 * node] + tree[2 * node + 1]
+    numbers[NORM] = numbers[PEAK] = norm
+    numbers[SCALE] = numbers[SETTLED_SCALE] = numbers[BOUND] / norm if form[LASSO] else 1.0
+    numbers[TOTAL] = 0.0
+    state.counts[N_UNSETTLED] = 0
+
+
+@njit
+def _hyperbolic(log: float, base: float) -> tuple[float, float]:
+    """Return sinh and cosh of a logarithm, both divided by the exponential of the base."""
+    up, down = math.exp(log - base), math.exp(-log - base)
+    sine = math.sinh(log) * math.exp(-base) if abs(log) < 1.0 else 0.5 * (up - down)
+    return sine, 0.5 * (up + down)
+
+
+# --- a step -------------------------------------------------------------------------------------
+
+
+@njit
+def draw(state: State, number: int, attributes: np.ndarray, factors: np.ndarray) -> None:
+    """Draw the attributes of an example, and by what their values are to be multiplied.
+
+    The first ``N_POINT`` are for the point, x̃ = Σ factor · value · e; the rest for the inner
+    product, which Σ factor · value estimates. There is nothing to observe for the latter while all
+    weights are 0: the attribute is then −1.
+    """
+    table, tree, numbers, form = state.table, state.tree, state.numbers, state.form
+    alias, n_attributes = state.alias, len(state.table)
+    n_point, n_draws = form[N_POINT], form[N_DRAWS]
+    inner_unit = (n_draws - n_point) * numbers[UNIT]
+    for r in range(n_draws):
+        u = uniform(state.key[0], number * n_draws + r)
+        if r < n_point:
+            place = u * n_attributes
+            i = int(place)
+            if place - i >= alias[i, 0]:
+                i = int(alias[i, 1])
+            attributes[r], factors[r] = i, table[i, POINT]
+        elif tree[1] > 0.0:
+            j = _find_leaf(tree, u)
+            probability = tree[(len(tree) >> 1) + j] / tree[1]
+            weight = numbers[SCALE] * table[j, VALUE]
+            attributes[r], factors[r] = j, weight / (probability * inner_unit)
+        else:
+            attributes[r], factors[r] = -1, 0.0
+
+
+@njit
+def learn(
+    state: State, target: float, values: np.ndarray, attributes: np.ndarray, factors: np.ndarray
+) -> None:
+    """Make a step by the observed values of one example."""
+    table, squares, numbers = state.table, state.squares, state.numbers
+    counts, form = state.counts, state.form
+    n_point, n_draws = form[N_POINT], form[N_DRAWS]
+    counts[N_EXAMPLES] += 1
+    counts[N_AVERAGED] += 1
+    counts[N_UNSETTLED] += 1
+    numbers[TOTAL] += numbers[SCALE]
+    residual = -target
+    for r in range(n_draws):
+        i = attributes[r]
+        if i < 0:
+            continue
+        if r < n_point:
+            table[i, PENDING] += factors[r] * values[r]
+        else:
+            residual += factors[r] * values[r]
+        if table[i, SEEN] != counts[N_EXAMPLES]:
+            table[i, SEEN] = counts[N_EXAMPLES]
+            counts[N_SEEN] += 1
+            if form[GATHERS]:
+                squares[i, 0] += values[r] * values[r]
+                squares[i, 1] += 1.0
+    for r in range(n_point):
+        i = attributes[r]
+        if table[i, PENDING] != 0.0:  # the first of equal draws has their sum
+            move = numbers[STEP] * residual * table[i, PENDING]
+            table[i, PENDING] = 0.0
+            if move != 0.0:
+                _move(state, i, -move)
+    if form[LASSO]:
+        numbers[SCALE] = numbers[BOUND] / numbers[NORM]
+    else:
+        length = numbers[SCALE] * math.sqrt(max(numbers[NORM], 0.0))
+        if length > numbers[BOUND]:
+            numbers[SCALE] *= numbers[BOUND] / length
+    numbers[PEAK] = max(numbers[PEAK], numbers[NORM])
+    if (
+        numbers[SCALE] < _FALL * numbers[SETTLED_SCALE]
+        or numbers[NORM] < _FALL * numbers[PEAK]
+        or counts[N_UNSETTLED] >= _SETTLE_EVERY * len(table)
+    ):
+        settle(state)
+
+
+@njit
+def _move(state: State, i: int, move: float) -> None:
+    """Move one weight (ridge) or its logarithm (lasso)."""
+    table, numbers, form = state.table, state.numbers, state.form
+    old = table[i, VALUE]
+    table[i, GATHERED] += old * (numbers[TOTAL] - table[i, SINCE])
+    table[i, SINCE] = numbers[TOTAL]
+    if form[LASSO]:
+        before = _hyperbolic(table[i, LOG], numbers[BASE])[1]
+        table[i, LOG] += min(max(move, -1.0), 1.0)
+        new, after = _hyperbolic(table[i, LOG], numbers[BASE])
+        numbers[NORM] += after - before
+    else:
+        new = old + move / numbers[SCALE]
+        numbers[NORM] += (new - old) * (new + old)
+    table[i, VALUE] = new
+    _set_leaf(state.tree, i, _leaf_value(new, table[i, INNER], form))
+
+
+# --- many examples ------------------------------------------------------------------------------
+
+
+@njit
+def learn_rows(state: State, rows: np.ndarray, target: np.ndarray, order: np.ndarray) -> None:
+    """Draw and learn from some rows, in an order; of a row only what was drawn is looked at.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d)
+    target : ndarray of shape (n,)
+    order : ndarray of int64
+        Rows to learn from.
+    """
+    n_draws = state.form[N_DRAWS]
+    attributes = np.empty(n_draws, dtype=np.int64)
+    factors, values = np.empty(n_draws), np.empty(n_draws)
+    for row in order:
+        draw(state, state.counts[N_EXAMPLES], attributes, factors)
+        for r in range(n_draws):
+            values[r] = rows[row, attributes[r]] if attributes[r] >= 0 else 0.0
+        learn(state, target[row], values, attributes, factors)
+
+
+@njit
+def online_rows(
+    rows: np.ndarray,
+    target: np.ndarray,
+    order: np.ndarray,
+    factor: float,
+    weights: np.ndarray,
+    total: np.ndarray,
+    is_lasso: bool,
+    step: float,
+    bound: float,
+) -> None:
+    """Learn from all attributes of some rows: gradient descent, or exponentiated gradient.
+
+    `weights` are those of ridge, or the logarithms of lasso; `total` is the sum of all weights that
+    predicted. Rows count as multiplied with `factor`.
+    """
+    n_attributes = len(weights)
+    current = np.empty(n_attributes)
+    for row in order:
+        if is_lasso:
+            peak = np.abs(weights).max()
+            norm = 0.0
+            for i in range(n_attributes):
+                current[i], share = _hyperbolic(weights[i], peak)
+                norm += share
+            current *= bound / norm
+        else:
+            current[:] = weights
+        residual = -target[row]
+        for i in range(n_attributes):
+            total[i] += current[i]
+            residual += current[i] * rows[row, i] * factor
+        length = 0.0
+        for i in range(n_attributes):
+            move = step * residual * rows[row, i] * factor
+            weights[i] -= min(max(move, -1.0), 1.0) if is_lasso else move
+            length += weights[i] * weights[i]
+        if not is_lasso and length > bound * bound:
+            weights *= bound / math.sqrt(length)

@@ -1,0 +1,267 @@
+"""A chain: the weights that some examples have taught, of which few attributes were observed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+from scipy.optimize import brentq
+
+from distfms.methods.attribute_efficient.sampling import (
+    Penalty,
+    Phase,
+    Sampling,
+    alias_table,
+    smoothing,
+)
+
+#: Share of the examples that the first of two phases learns from, one in so many.
+FIRST_PHASE = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """What is learned, how, and what is known before the first example.
+
+    Attributes
+    ----------
+    penalty : {"ridge", "lasso"}
+    sampling : {"uniform", "moments", "two_phase"}
+    n_attributes : int
+        d.
+    n_draws : int
+        k + 1, at least 2.
+    n_examples : int
+        m, that the steps are for; more may come.
+    bound : float
+        B, of the weights of scaled attributes.
+    norm : float
+        What attributes are divided by, so that ‖x‖₂ ≤ 1 (ridge) or ‖x‖_∞ ≤ 1 (lasso).
+    moments : ndarray of shape (d,), or None
+        Second moments as the attributes come, for ``sampling="moments"``.
+    even_split : bool
+        Half of the draws for the inner product rather than one.
+    improved : bool
+        Draw for the inner product by |w| √E[x²] where the moments are known.
+    step_factor, first_step_factor : float
+        Multiply the theoretical steps; the second those of the first of two phases.
+    confidence : float
+        1 − δ of the moments that a first phase estimates; 0 takes ε = 0.
+    """
+
+    penalty: Penalty
+    sampling: Sampling
+    n_attributes: int
+    n_draws: int
+    n_examples: int
+    bound: float
+    norm: float
+    moments: np.ndarray | None = None
+    even_split: bool = True
+    improved: bool = True
+    step_factor: float = 1.0
+    first_step_factor: float = 1.0
+    confidence: float = 0.0
+
+    @property
+    def n_point(self) -> int:
+        """Attributes drawn for the point: k."""
+        return self.n_draws - (self.n_draws // 2 if self.even_split else 1)
+
+    @property
+    def first_examples(self) -> int:
+        """Examples of the first phase, m₁; 0 where there is one phase."""
+        return max(1, self.n_examples // FIRST_PHASE) if self.sampling == "two_phase" else 0
+
+    def phase(self, estimated: np.ndarray | None = None) -> Phase:
+        """Return the only or first phase, or the second with the moments that the first found."""
+        moments, more = self.moments if self.sampling == "moments" else None, {}
+        n_examples = self.first_examples or self.n_examples
+        if estimated is not None:
+            n_examples = max(1, self.n_examples - self.first_examples)
+            draws = float(self.n_draws * self.first_examples)
+            more = {
+                "smoothing": smoothing(self.n_attributes, draws, self.confidence),
+                "first_draws": draws,
+                "confidence": self.confidence,
+            }
+            moments = estimated
+        scaled = None if moments is None else moments / self.norm**2
+        return Phase(
+            self.penalty, self.n_attributes, n_examples, self.n_point, self.bound, scaled, **more
+        )
+
+
+class Chain:
+    """GAERR or GAELR on a sequence of examples.
+
+    Parameters
+    ----------
+    design : Design
+    key : int
+        Of the stream of random numbers, below 2⁶⁴.
+
+    References
+    ----------
+    Kukliansky and Shamir, "Attribute Efficient Linear Regression with Distribution-Dependent
+    Sampling" (ICML 2015), Algorithms 1 to 4.
+    """
+
+    def __init__(self, design: Design, key: int) -> None:
+        from distfms.methods.attribute_efficient import kernels
+
+        self.design = design
+        n_attributes = design.n_attributes
+        n_leaves = 1 << max(n_attributes - 1, 1).bit_length()
+        self.state = kernels.State(
+            table=np.zeros((n_attributes, 8)),
+            tree=np.zeros(2 * n_leaves),
+            alias=np.zeros((n_attributes, 2)),
+            squares=np.zeros((n_attributes, 2)),
+            numbers=np.zeros(kernels.N_NUMBERS),
+            counts=np.zeros(kernels.N_COUNTS, dtype=np.int64),
+            form=np.zeros(5, dtype=np.int64),
+            key=np.array([key], dtype=np.uint64),
+        )
+        self._begin(design.phase(), np.zeros(n_attributes))
+
+    # --- learning ---
+
+    def learn(self, rows: np.ndarray, target: np.ndarray, order: np.ndarray | None = None) -> None:
+        """Draw attributes of each row, and learn from their values.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n, d)
+            Only what is drawn is looked at.
+        target : ndarray of shape (n,)
+        order : ndarray of int, optional
+            Rows to learn from, in this order; default: all.
+        """
+        order = np.arange(len(rows)) if order is None else np.asarray(order, dtype=np.int64)
+        at = 0
+        while at < len(order):
+            part = order[at : at + self._until_next_phase]
+            self._kernels.learn_rows(self.state, rows, target, part)
+            at += len(part)
+            self._end_phase()
+
+    def draw(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return attributes (−1: none) and factors of example `number`, at the present weights."""
+        attributes = np.empty(self.design.n_draws, dtype=np.int64)
+        factors = np.empty(self.design.n_draws)
+        self._kernels.draw(self.state, number, attributes, factors)
+        return attributes, factors
+
+    def learn_drawn(
+        self, target: float, values: np.ndarray, attributes: np.ndarray, factors: np.ndarray
+    ) -> None:
+        """Learn from the values of attributes that `draw` returned."""
+        self._kernels.learn(self.state, target, values, attributes, factors)
+        self._end_phase()
+
+    # --- what was learned ---
+
+    @property
+    def n_examples(self) -> int:
+        """Examples learned from."""
+        return int(self.state.counts[self._kernels.N_EXAMPLES])
+
+    @property
+    def n_seen(self) -> int:
+        """Attributes observed, an attribute of an example once however often it was drawn."""
+        return int(self.state.counts[self._kernels.N_SEEN])
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Average of the weights of the last phase, for attributes as they come, shape (d,)."""
+        kernels, table = self._kernels, self.state.table
+        total, value = self.state.numbers[kernels.TOTAL], table[:, kernels.VALUE]
+        n_averaged = int(self.state.counts[kernels.N_AVERAGED])
+        if not n_averaged:
+            return self.state.numbers[kernels.SCALE] * value / self.design.norm
+        gathered = table[:, kernels.GATHERED] + value * (total - table[:, kernels.SINCE])
+        return gathered / n_averaged / self.design.norm
+
+    @property
+    def current(self) -> np.ndarray:
+        """Weights after the last example, for scaled attributes."""
+        return self.state.numbers[self._kernels.SCALE] * self.state.table[:, self._kernels.VALUE]
+
+    @property
+    def estimated_moments(self) -> np.ndarray:
+        """Mean squares of the attributes that a first phase observed, as they come, shape (d,).
+
+        An attribute that was never observed has the mean of the others.
+        """
+        total, count = self.state.squares.T
+        means = np.divide(total, count, out=np.zeros(len(total)), where=count > 0)
+        means[count == 0] = means[count > 0].mean() if count.any() else 1.0
+        return means
+
+    # --- phases ---
+
+    @property
+    def _until_next_phase(self) -> int:
+        left = self.design.first_examples - self.n_examples
+        return left if left > 0 else np.iinfo(np.int64).max
+
+    def _end_phase(self) -> None:
+        """Begin the second phase where the first is complete: from its result, by its moments."""
+        if self.state.form[self._kernels.GATHERS] and self.n_examples == self.design.first_examples:
+            start = self.weights * self.design.norm
+            self._begin(self.design.phase(self._known_moments()), start)
+
+    def _known_moments(self) -> np.ndarray:
+        moments = self.estimated_moments
+        return moments if moments.any() else np.ones_like(moments)
+
+    def _begin(self, phase: Phase, start: np.ndarray) -> None:
+        kernels, design = self._kernels, self.design
+        first = design.sampling == "two_phase" and phase.moments is None
+        probabilities = phase.probabilities()
+        known = phase.moments if design.improved else None
+        squares = design.penalty == "ridge" and known is None
+        state, drawn = self.state, probabilities > 0
+        state.alias[:] = alias_table(probabilities)
+        state.form[:] = (design.penalty == "lasso", squares, design.n_point, design.n_draws, first)
+        table, numbers = state.table, state.numbers
+        table[:] = 0.0
+        table[drawn, kernels.POINT] = 1.0 / (design.n_point * probabilities[drawn] * design.norm)
+        table[:, kernels.INNER] = 1.0 if known is None else np.sqrt(known)
+        numbers[:] = 0.0
+        numbers[kernels.SCALE], numbers[kernels.UNIT] = 1.0, design.norm
+        numbers[kernels.BOUND] = design.bound
+        factor = design.first_step_factor if first else design.step_factor
+        numbers[kernels.STEP] = factor * phase.step()
+        if design.penalty == "lasso":
+            table[:, kernels.LOG] = logarithms(start, design.bound)
+            numbers[kernels.BASE] = np.abs(table[:, kernels.LOG]).max()
+        else:
+            table[:, kernels.VALUE] = start
+        state.counts[kernels.N_AVERAGED] = 0
+        kernels.settle(state)
+
+    @property
+    def _kernels(self) -> ModuleType:
+        from distfms.methods.attribute_efficient import kernels
+
+        return kernels
+
+
+def logarithms(weights: np.ndarray, bound: float) -> np.ndarray:
+    """Return the logarithms θ with ``bound · sinh θ / Σ cosh θ = weights``; Σ|weights| < bound."""
+    shares = np.abs(weights) / bound
+    if not shares.any():
+        return np.zeros_like(weights)
+    shares *= min(1.0, (1.0 - 1e-9) / shares.sum())  # on the boundary logarithms are infinite
+
+    def excess(norm: float) -> float:
+        return float(np.hypot(1.0, shares * norm).sum()) - norm
+
+    upper = 2.0 * len(weights)
+    while excess(upper) > 0.0:
+        upper *= 2.0
+    norm = brentq(excess, 0.0, upper, xtol=1e-12, rtol=1e-14)
+    return np.copysign(np.arcsinh(shares * norm), weights)

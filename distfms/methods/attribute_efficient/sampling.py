@@ -1,0 +1,178 @@
+"""Which attributes are drawn how often, and how long the steps are: the papers' formulas."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+Penalty = Literal["ridge", "lasso"]
+#: How the attributes of the point are drawn: alike, by known second moments, or by those that a
+#: first phase with equal probabilities has estimated.
+Sampling = Literal["uniform", "moments", "two_phase"]
+
+#: Constant of the upper confidence bound of estimated moments (Algorithm 2).
+_SMOOTHING = 13.0 / 6.0
+
+
+def point_probabilities(penalty: Penalty, moments: np.ndarray) -> np.ndarray:
+    """Return the probabilities q that minimise the bound on the gradient's size.
+
+    Parameters
+    ----------
+    penalty : {"ridge", "lasso"}
+    moments : ndarray of shape (d,)
+        Second moments E[x²], at least 0, not all 0.
+
+    Returns
+    -------
+    ndarray of shape (d,)
+        Proportional to √E[x²] for ridge (equation 2), to E[x²] for lasso (Lemma 4.3).
+    """
+    weights = np.sqrt(moments) if penalty == "ridge" else np.asarray(moments, dtype=np.float64)
+    return weights / weights.sum()
+
+
+def improvement_ratio(penalty: Penalty, moments: np.ndarray) -> float:
+    """Return ρ in (0, 1]: drawing by the moments can save a factor of up to 1/ρ of the attributes.
+
+    Parameters
+    ----------
+    penalty : {"ridge", "lasso"}
+    moments : ndarray of shape (d,)
+
+    References
+    ----------
+    Section 5 of the paper: ‖s‖_½ / (d Σ s) for ridge, Σ s / (d max s) for lasso.
+    """
+    if penalty == "ridge":
+        return float(np.sqrt(moments).sum() ** 2 / (len(moments) * moments.sum()))
+    return float(moments.sum() / (len(moments) * moments.max()))
+
+
+def alias_table(probabilities: np.ndarray) -> np.ndarray:
+    """Prepare draws in O(1): a uniform cell, and within it the cell itself or one other.
+
+    Parameters
+    ----------
+    probabilities : ndarray of shape (d,)
+        Sum to 1.
+
+    Returns
+    -------
+    ndarray of shape (d, 2)
+        Share of the cell that is its own, and the other.
+
+    References
+    ----------
+    Vose, "A linear algorithm for generating random numbers with a given distribution" (1991).
+    """
+    n = len(probabilities)
+    table = np.column_stack((np.ones(n), np.arange(n, dtype=np.float64)))
+    rest = probabilities * n
+    small = [i for i in range(n) if rest[i] < 1.0]
+    large = [i for i in range(n) if rest[i] >= 1.0]
+    while small and large:
+        own, other = small.pop(), large[-1]
+        table[own] = rest[own], other
+        rest[other] -= 1.0 - rest[own]
+        if rest[other] < 1.0:
+            small.append(large.pop())
+    for i in small:  # 1 but for rounding, unless they cannot be drawn at all
+        if probabilities[i] == 0.0:
+            table[i] = 0.0, float(np.argmax(probabilities))
+    return table
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase of learning: how many examples, and what is known of the second moments.
+
+    Attributes
+    ----------
+    penalty : {"ridge", "lasso"}
+    n_attributes, n_examples : int
+    n_point : int
+        Attributes drawn for the point: k.
+    bound : float
+        B.
+    moments : ndarray of shape (d,), or None
+        Second moments of scaled attributes; None where they are drawn alike.
+    smoothing : float
+        ε of estimated moments; 0 for known ones.
+    first_draws : float
+        (k + 1) m₁ of the phase that estimated the moments; 0 where they are known.
+    confidence : float
+        1 − δ of the estimates.
+    """
+
+    penalty: Penalty
+    n_attributes: int
+    n_examples: int
+    n_point: int
+    bound: float
+    moments: np.ndarray | None = None
+    smoothing: float = 0.0
+    first_draws: float = 0.0
+    confidence: float = 0.0
+
+    def probabilities(self) -> np.ndarray:
+        """Return q, shape (d,)."""
+        if self.moments is None:
+            return np.full(self.n_attributes, 1.0 / self.n_attributes)
+        return point_probabilities(self.penalty, self.moments + _SMOOTHING * self.smoothing)
+
+    def step(self) -> float:
+        """Return the step η that minimises the bound on the risk."""
+        return self._ridge_step() if self.penalty == "ridge" else self._lasso_step()
+
+    def _ridge_step(self) -> float:
+        d, k, m = self.n_attributes, self.n_point, self.n_examples
+        uniform = math.sqrt(k / (2.0 * d * m))  # 2B/(G√m), G² = 8B²d/k
+        if self.moments is None:
+            return uniform
+        if not self.first_draws:
+            return 1.0 / math.sqrt(m * (_half_norm(self.moments) / k + 1.0))  # Theorem 3.3
+        norm = _half_norm(2.0 * self.moments + 10.0 / 3.0 * self.smoothing)
+        doubt = 0.0
+        if self.smoothing:
+            log = math.log(2.0 * d / (1.0 - self.confidence))
+            doubt = math.sqrt(5.0 * d**3 * norm * log / (3.0 * self.first_draws))
+        own = math.sqrt(k / m / (2.0 * norm + 2.0 * doubt + k))
+        return max(math.sqrt(k / (6.0 * d * m)), own)  # Theorem 3.4
+
+    def _lasso_step(self) -> float:
+        d, k, m, log = (
+            self.n_attributes,
+            self.n_point,
+            self.n_examples,
+            math.log(2.0 * self.n_attributes),
+        )
+        if self.moments is None:
+            # The minimum of Theorem 4.1 at G² = 8B²d/k, as Hazan and Koren have it.
+            return math.sqrt(k * log / (40.0 * d * m)) / self.bound
+        norm = float(self.moments.sum())
+        if not self.first_draws:
+            return math.sqrt(log / (20.0 * m * (norm / k + 1.0))) / self.bound  # Theorem 4.4
+        doubt = 20.0 * d * min(self.smoothing, 1.0)
+        return math.sqrt(k * log / (20.0 * m * (8.0 * norm + doubt + k))) / self.bound  # 4.5
+
+
+def smoothing(n_attributes: int, first_draws: float, confidence: float) -> float:
+    """Return ε = d log(2d/δ) / ((k + 1) m₁) of Algorithm 2; 0 without a confidence 1 − δ."""
+    if not confidence:
+        return 0.0
+    return n_attributes * math.log(2.0 * n_attributes / (1.0 - confidence)) / first_draws
+
+
+def online_step(penalty: Penalty, n_attributes: int, n_examples: int, bound: float) -> float:
+    """Return the step of learning from all attributes: k → ∞ in Theorems 3.3 and 4.4."""
+    if penalty == "ridge":
+        return 1.0 / math.sqrt(n_examples)
+    return math.sqrt(math.log(2.0 * n_attributes) / (20.0 * n_examples)) / bound
+
+
+def _half_norm(moments: np.ndarray) -> float:
+    return float(np.sqrt(moments).sum() ** 2)
