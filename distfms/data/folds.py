@@ -94,8 +94,12 @@ def assign_parts(
     its fold comes from a second round of the hash, so the folds are the same for every `test`.
     """
     plan = FoldPlan(n_folds, test, seed)
-    hashes = _row_hashes(partition) if keys is None else hash_keys(keys)
-    hashes = mix(hashes ^ mix(np.uint64((seed + int(GOLDEN)) % 2**64)))
+    if keys is None:
+        assert partition is not None
+        hashes = row_hashes(partition)
+    else:
+        hashes = hash_keys(keys)
+    hashes = with_seed(hashes, seed)
     parts = np.zeros(len(hashes), dtype=np.uint8)
     if n_folds:
         upper = mix(hashes + _FOLD_TAG) >> np.uint64(32)
@@ -202,9 +206,14 @@ def _hash_bytes(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     return mix(result ^ mix(lengths.astype(np.uint64)))
 
 
-def _row_hashes(partition: Partition | None) -> np.ndarray:
-    """Hash (file name, row number in the file)."""
-    assert partition is not None
+def with_seed(hashes: np.ndarray, seed: int) -> np.ndarray:
+    """Return other hashes of the same things, as a seed says."""
+    seeded: np.ndarray = mix(hashes ^ mix(np.uint64((seed + int(GOLDEN)) % 2**64)))
+    return seeded
+
+
+def row_hashes(partition: Partition) -> np.ndarray:
+    """Hash (file name, row number in the file) of the rows of a partition, in its order."""
     first = partition.file_row_offset
     rows = mix(np.arange(first, first + partition.n_rows, dtype=np.uint64) + _ROW_TAG)
     name = np.frombuffer(partition.name.encode(), np.uint8)

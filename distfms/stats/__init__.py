@@ -10,6 +10,7 @@ from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates, JudgmentStatistics
 from distfms.stats.moments import Moments
 from distfms.stats.ragged import Ragged
+from distfms.stats.sample import RowSample
 
 __all__ = [
     "Bundle",
@@ -20,6 +21,7 @@ __all__ = [
     "JudgmentStatistics",
     "Moments",
     "Ragged",
+    "RowSample",
     "Statistic",
     "merge_tree",
 ]

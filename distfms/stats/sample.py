@@ -1,0 +1,109 @@
+"""A uniform sample of rows that does not depend on how the rows are divided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class RowSample:
+    """The rows with the smallest hashes, at most `size` of them.
+
+    Attributes
+    ----------
+    size : int
+        Most rows that are kept.
+    hashes : ndarray of uint64, shape (n,)
+        Ascending; rows of equal hash by their number.
+    row_ids : ndarray of int64, shape (n,)
+        Dataset-wide row numbers.
+    ids : ndarray of shape (n,), or None
+        Integers or strings that name the rows, where something does.
+    values : ndarray of float64, shape (d, n)
+        What is kept of each row.
+
+    Notes
+    -----
+    Merging is exact: the sample of all rows is the same whatever the parts were. Its first m rows
+    are the sample of size m.
+    """
+
+    size: int
+    hashes: np.ndarray
+    row_ids: np.ndarray
+    ids: np.ndarray | None
+    values: np.ndarray
+
+    @classmethod
+    def empty(cls, size: int, n_columns: int) -> RowSample:
+        """Return the sample of no rows: the identity of `merge`."""
+        nothing = np.zeros(0, dtype=np.int64)
+        return cls(size, nothing.astype(np.uint64), nothing, None, np.zeros((n_columns, 0)))
+
+    @classmethod
+    def from_rows(
+        cls,
+        size: int,
+        hashes: np.ndarray,
+        row_ids: np.ndarray,
+        values: np.ndarray,
+        ids: np.ndarray | None = None,
+    ) -> RowSample:
+        """Sample rows of a batch.
+
+        Parameters
+        ----------
+        size : int
+        hashes : ndarray of uint64, shape (n,)
+        row_ids : ndarray of int64, shape (n,)
+        values : ndarray of shape (d, n)
+            Copied as far as it is kept.
+        ids : ndarray of shape (n,), optional
+        """
+        own = np.arange(len(hashes))
+        if len(hashes) > size:
+            # All that are not above the last of the sample: equal hashes are told apart below.
+            own = np.flatnonzero(hashes <= np.partition(hashes, size - 1)[size - 1])
+        own = own[np.lexsort((row_ids[own], hashes[own]))][:size]
+        named = None if ids is None else ids[own]
+        return cls(size, hashes[own], row_ids[own], named, np.take(values, own, axis=1))
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows in the sample."""
+        return len(self.hashes)
+
+    def merge(self, other: RowSample) -> RowSample:
+        """Return the sample of the rows of both."""
+        if not self.n_rows or not other.n_rows:
+            return self if self.n_rows else other
+        ids = None
+        if self.ids is not None and other.ids is not None:
+            ids = np.concatenate((self.ids, other.ids))
+        return self.from_rows(
+            self.size,
+            np.concatenate((self.hashes, other.hashes)),
+            np.concatenate((self.row_ids, other.row_ids)),
+            np.concatenate((self.values, other.values), axis=1),
+            ids,
+        )
+
+    def first(self, n: int) -> RowSample:
+        """Return the sample of `n` rows, which are the first of this one."""
+        ids = None if self.ids is None else self.ids[:n]
+        return RowSample(n, self.hashes[:n], self.row_ids[:n], ids, self.values[:, :n])
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Content as named arrays."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: np.asarray(value) for name, value in found.items() if value is not None}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> RowSample:
+        """Inverse of :meth:`to_arrays`."""
+        content: dict[str, Any] = {"ids": None, **arrays, "size": int(arrays["size"])}
+        return cls(**content)

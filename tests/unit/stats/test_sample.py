@@ -1,0 +1,53 @@
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distfms.stats.base import from_bytes, to_bytes
+from distfms.stats.sample import RowSample
+
+
+def rows(hashes):
+    n = len(hashes)
+    return np.array(hashes, np.uint64), np.arange(n), np.arange(2.0 * n).reshape(2, n)
+
+
+def contents(sample):
+    return {name: array.tolist() for name, array in sample.to_arrays().items()}
+
+
+@given(
+    hashes=st.lists(st.integers(0, 30), max_size=40),
+    cuts=st.lists(st.integers(0, 40), max_size=4),
+    size=st.integers(1, 12),
+)
+def test_the_same_rows_whatever_the_parts(hashes, cuts, size):
+    keys, numbers, values = rows(hashes)
+    whole = RowSample.from_rows(size, keys, numbers, values)
+    merged = RowSample.empty(size, 2)
+    bounds = [0, *sorted(min(cut, len(hashes)) for cut in cuts), len(hashes)]
+    parts = [slice(a, b) for a, b in pairwise(bounds)]
+    for part in parts[::-1]:
+        own = RowSample.from_rows(size, keys[part], numbers[part], values[:, part])
+        merged = own.merge(merged)
+    assert contents(merged) == contents(whole)
+    wanted = sorted(zip(hashes, range(len(hashes)), strict=True))[:size]
+    assert whole.row_ids.tolist() == [number for _, number in wanted]
+    first = RowSample.from_rows(1, keys, numbers, values)
+    assert contents(whole.first(1)) == contents(first)
+
+
+def test_ids_and_storage():
+    keys, numbers, values = rows([5, 1, 3])
+    sample = RowSample.from_rows(2, keys, numbers, values, np.array(["a", "bb", "ccc"]))
+    assert sample.ids.tolist() == ["bb", "ccc"]
+    stored = RowSample.from_arrays(from_bytes(to_bytes(sample.to_arrays())))
+    assert contents(stored) == contents(sample)
+    both = sample.merge(
+        RowSample.from_rows(2, keys[:1], numbers[:1], values[:, :1], np.array(["z"]))
+    )
+    assert both.ids.tolist() == ["bb", "ccc"]
+    assert (
+        RowSample.from_arrays(from_bytes(to_bytes(RowSample.empty(2, 2).to_arrays()))).ids is None
+    )
