@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 METHODS = {
     "multiselect": "distfms.methods.multiselect.method:METHOD",
     "sequence": "distfms.methods.sequence.method:METHOD",
+    "landmarks": "distfms.methods.landmarks.method:METHOD",
 }
 
 

@@ -246,7 +246,7 @@ class Job(ABC):
 
     name: ClassVar[str]
     #: Stage that `tune` follows: it and those before it do not depend on what can be tuned.
-    tuned_after: ClassVar[str] = "statistics"
+    tuned_after: str = "statistics"
     options: Any
     inputs: Inputs
     seed: int

@@ -1,0 +1,234 @@
+"""The report of a model on landmarks, from the JSON files of its run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from distfms.methods.contract import FinishedRun
+from distfms.report.curves import Curve, more
+from distfms.report.formatting import as_number, count, number, percent
+from distfms.report.measures import measure_tables, without_empty_columns
+from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Section, Table
+from distfms.report.plots import Line, Point, line_chart, scatter_chart
+from distfms.report.provenance import notes
+from distfms.report.tuning import tuning_section
+
+SUBTITLE = "Learning with similarities to landmarks"
+
+_READINGS = {"test": "held-out rows", "validation": "cross-validation", "train": "training rows"}
+_LANDMARKS_SHOWN = 500
+
+
+def headline(run: FinishedRun) -> str:
+    """Return in one sentence how well the model predicts."""
+    reading = _reading(run)
+    measures = _measures(run, reading)
+    r2 = as_number(measures.get("r2"))
+    what = f"{count(len(run.selection['landmarks']), 'landmark')} of {run.selection['similarity']}"
+    if r2 is None:
+        return f"A model on {what}"
+    verb = "explains" if len(run.selection["landmarks"]) == 1 else "explain"
+    return f"{what} {verb} {percent(r2)} of the variance ({_READINGS[reading]})"
+
+
+def sections(run: FinishedRun) -> list[Section]:
+    """Return the sections of the report."""
+    return [
+        Section("", [_key_numbers(run), *notes(run.manifest)]),
+        Section("Error and number of landmarks", [_error_figure(run), _baseline_table(run)]),
+        Section("The landmarks", [_landmark_table(run)]),
+        Section("How good the similarities are", [_goodness_table(run)]),
+        Section("The model", [*_predicted_figure(run), *measure_tables(run.metrics, _MODEL)]),
+        tuning_section(run.metrics),
+    ]
+
+
+_MODEL = "Measures of the model with all its landmarks."
+
+
+def _curves(run: FinishedRun) -> list[Curve]:
+    """Return the curve of each similarity, its numbers by ``rows/measure``."""
+    return [
+        Curve.of(
+            {
+                "name": entry["name"],
+                "points": [
+                    {"budget": point["budget"]}
+                    | {
+                        f"{rows}/{name}": value
+                        for rows in _READINGS
+                        for name, value in (point.get(rows) or {}).items()
+                    }
+                    for point in entry["points"]
+                ],
+            },
+            "budget",
+        )
+        for entry in run.metrics["curves"]
+    ]
+
+
+def _reading(run: FinishedRun) -> str:
+    """Return the rows whose errors are trusted most."""
+    points = run.metrics["curves"][0]["points"]
+    return next(rows for rows in _READINGS if points and points[-1].get(rows) is not None)
+
+
+def _measures(run: FinishedRun, reading: str) -> Mapping[str, Any]:
+    measures: Mapping[str, Any] = run.metrics["curves"][0]["points"][-1][reading]
+    return measures
+
+
+def _key_numbers(run: FinishedRun) -> KeyNumbers:
+    reading = _reading(run)
+    measures, selection = _measures(run, reading), run.selection
+    numbers = [
+        KeyNumber(
+            number(len(selection["landmarks"])),
+            "landmarks",
+            f"of {count(selection['n_candidates'], 'candidate')}, {selection['similarity']}",
+        ),
+        KeyNumber(number(measures["mse"]), "mean squared error", _READINGS[reading]),
+    ]
+    r2 = as_number(measures["r2"])
+    if r2 is not None:
+        numbers.append(KeyNumber(percent(r2), "of the variance explained", _READINGS[reading]))
+    reference = _references(run, reading).get(selection["similarity"])
+    if reference is not None:
+        numbers.append(KeyNumber(number(reference), "is that of kernel regression", "the baseline"))
+    return KeyNumbers(numbers)
+
+
+def _references(run: FinishedRun, reading: str) -> dict[str, float]:
+    """Return the errors of kernel regression by similarity."""
+    prefix = "kernel regression, "
+    found = {}
+    for name, entry in run.metrics["baselines"].items():
+        value = as_number((entry.get(reading) or {}).get("mse"))
+        if name.startswith(prefix) and value is not None:
+            found[name.removeprefix(prefix)] = value
+    return found
+
+
+def _error_figure(run: FinishedRun) -> Figure:
+    reading, curves = _reading(run), _curves(run)
+    chosen = run.selection["similarity"]
+    lines = [
+        curve.line(f"{reading}/mse", curve.name, style=i, bold=curve.name == chosen)
+        for i, curve in enumerate(curves)
+    ]
+    references = _references(run, reading)
+    for i, curve in enumerate(curves):
+        if curve.name in references:
+            ends = [curve.x[0], curve.x[-1]]
+            level = [references[curve.name]] * 2
+            title = f"{curve.name}, kernel regression"
+            lines.append(Line(title, ends, level, style=i, dashed=True))
+    chart = line_chart(
+        lines,
+        title="Error against the number of landmarks",
+        xlabel="landmarks",
+        ylabel="mean squared error",
+        log_x=True,
+        y_limits=(0.0, None),
+    )
+    return Figure(
+        chart,
+        f"Mean squared error against the number of landmarks: {_READINGS[reading]}. The dashed "
+        "lines are kernel regression, which compares with every row of a sample.",
+    )
+
+
+def _baseline_table(run: FinishedRun) -> Table:
+    names = {"test": "Held out", "validation": "Mean of folds"}
+    rows = []
+    for name, entry in run.metrics["baselines"].items():
+        own = [as_number((entry.get(rows_of) or {}).get("mse")) for rows_of in names]
+        sampled = entry.get("test") or entry.get("validation") or {}
+        rows.append([name, *own, sampled.get("n_train"), sampled.get("n_guarded")])
+    points = run.metrics["curves"][0]["points"][-1]
+    model = [as_number((points.get(rows_of) or {}).get("mse")) for rows_of in names]
+    columns = [
+        Column("Model", "text"),
+        *(Column(title, "measure") for title in names.values()),
+        Column("Rows compared with", "number"),
+        Column("Guarded", "number"),
+    ]
+    return without_empty_columns(
+        columns,
+        [[run.selection["similarity"], *model, None, None], *rows],
+        "Mean squared errors of the model and what it is compared with. Where the similarities of "
+        "a row add up to nothing, kernel regression has no answer and the mean stands in for it: "
+        "these rows are counted as guarded.",
+        emphasis=[0],
+    )
+
+
+def _landmark_table(run: FinishedRun) -> Table:
+    weights = run.weights["weights"][-1]
+    rows = [
+        [i + 1, str(name), *(float(w) for w in weights[i])]
+        for i, name in enumerate(run.selection["landmarks"][:_LANDMARKS_SHOWN])
+    ]
+    titles = (
+        ["Weight"]
+        if weights.shape[1] == 1
+        else [f"Weight {p + 1}" for p in range(weights.shape[1])]
+    )
+    columns = [
+        Column("Order", "number"),
+        Column("Row", "text"),
+        *(Column(title, "measure") for title in titles),
+    ]
+    rest = more(len(run.selection["landmarks"]), _LANDMARKS_SHOWN, "in selection.json")
+    how = "as they were chosen" if run.selection["task"] == "sparse" else "in their random order"
+    return Table(
+        columns, rows, f"The landmarks {how}, and the weight of the similarity to each.{rest}"
+    )
+
+
+def _goodness_table(run: FinishedRun) -> Table:
+    """List the goodness (ε₀, B) of each similarity for a ladder of landmarks."""
+    reading, rows, emphasis = _reading(run), [], []
+    for curve in _curves(run):
+        loss, largest = curve.values(f"{reading}/mse"), curve.values("train/largest_weight")
+        for n_landmarks, error, weight in zip(curve.x, loss, largest, strict=True):
+            share = n_landmarks / run.selection["n_candidates"]
+            rows.append([curve.name, n_landmarks, share, error, weight])
+        if curve.name == run.selection["similarity"]:
+            emphasis.append(len(rows) - 1)
+    columns = [
+        Column("Similarity", "text"),
+        Column("Landmarks", "number"),
+        Column("Share τ", "percent"),
+        Column("Loss ε₀", "measure"),
+        Column("Bound B", "measure"),
+    ]
+    return Table(
+        columns,
+        rows,
+        f"A similarity is (ε₀, B)-good for the task if some weights of size up to B have a loss of "
+        f"at most ε₀. Estimated by models on so many landmarks: ε₀ is their squared error "
+        f"({_READINGS[reading]}), B their largest weight where similarities are averaged, τ the "
+        "share of the candidates that they use.",
+        emphasis=emphasis,
+    )
+
+
+def _predicted_figure(run: FinishedRun) -> Sequence[Block]:
+    found = run.metrics["predicted"]
+    points = [
+        Point(f"row {i + 1}", true, predicted)
+        for i, (true, predicted) in enumerate(zip(found["true"], found["predicted"], strict=True))
+    ]
+    chart = scatter_chart(
+        points,
+        title="Predicted against true values",
+        xlabel="true value",
+        ylabel="prediction",
+        diagonal=True,
+        n_labels=0,
+    )
+    rows = count(len(points), "sampled row")
+    return [Figure(chart, f"Predictions against true values: {rows}, {_READINGS[found['rows']]}.")]

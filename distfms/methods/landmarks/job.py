@@ -1,0 +1,370 @@
+"""The job of learning with similarities to landmarks, for squared loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from distfms.data.batches import require_observed
+from distfms.data.dataset import ParquetDataset
+from distfms.errors import DataError, SpecError
+from distfms.methods.contract import Content, Context, FoldAnswers, Inputs, PartialReader, Stage
+from distfms.methods.cross_validation import evaluate_on_folds
+from distfms.methods.landmarks.choose import SIGMA_ROWS, landmark_arrays, landmark_maps
+from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
+from distfms.methods.landmarks.procedure import (
+    LandmarkProcedure,
+    SimilarityRule,
+    kernel_regression,
+    ladder,
+)
+from distfms.methods.landmarks.read import SampleReader, SimilarityReader
+from distfms.methods.landmarks.similarity import (
+    PARAMETERS,
+    PRECOMPUTED,
+    LandmarkMap,
+    user_function,
+)
+from distfms.methods.row_job import RowJob
+from distfms.methods.row_predictor import sources_of
+from distfms.methods.statistics_job import ScoredOn, Solved
+from distfms.stats.base import Folded
+from distfms.stats.bundle import Bundle
+from distfms.stats.fold_means import over_folds
+from distfms.stats.sample import RowSample
+
+LANDMARKS = "statistics/landmarks.npz"
+COMPARED = "similarities.json"
+#: Rows whose predictions the report shows.
+_SHOWN_ROWS = 400
+
+
+class LandmarkJob(RowJob):
+    """Learning with similarity functions (Kar, Jain) as a job, for squared loss."""
+
+    name: ClassVar[str] = "landmarks"
+    nested: ClassVar[str | None] = "keep"
+    options: LandmarksOptions
+
+    def __init__(self, options: LandmarksOptions, inputs: Inputs, seed: int) -> None:
+        super().__init__(options, inputs, seed)
+        self.similarities = [section.similarity for section in options.similarity]
+        names = {similarity.name for similarity in self.similarities}
+        if len(self.roles.target) > 1:
+            raise SpecError(
+                f"`data.target` names {len(self.roles.target)} columns; landmarks predict one."
+            )
+        if len(names) > 1 and PRECOMPUTED in names:
+            raise SpecError(
+                "`landmarks.similarity` lists `precomputed` beside others: the features are either "
+                "similarities or something to be compared."
+            )
+        if PRECOMPUTED in names and self.categorical:
+            raise SpecError(
+                f"With the similarity `precomputed` all features are numbers; "
+                f"{self.categorical[0]!r} holds texts. Leave it out with `data.exclude`."
+            )
+        if len(self.similarities) > 1:
+            if inputs.section.folds < 2:
+                raise SpecError(
+                    "`landmarks.similarity` is a list, of which cross-validation keeps the best: "
+                    "set `data.folds` to at least 2, or name one similarity."
+                )
+            self.tuned_after = "similarities"
+        for name in names - PARAMETERS.keys():
+            user_function(name)
+
+    # --- what the driver asks ---
+
+    @property
+    def is_precomputed(self) -> bool:
+        """Whether the features are similarities."""
+        return self.similarities[0].name == PRECOMPUTED
+
+    @property
+    def scaling(self) -> str:
+        """How features are scaled."""
+        return PRECOMPUTED if self.is_precomputed else self.options.scaling
+
+    def most_landmarks(self) -> int:
+        """Return how many landmarks there are at most, before the rows are known."""
+        if self.is_precomputed:
+            return len(self.roles.features)
+        return self.options.landmarks or min(DEFAULT_LANDMARKS, self.inputs.train.n_rows)
+
+    def statistics_bytes(self) -> int:
+        """Return the size of one partial statistic in memory."""
+        n_parts = max(self.inputs.section.folds, 1) + 1
+        moments = len(self.similarities) * (self.most_landmarks() + 1) ** 2
+        sample = self.sample_size() * (self.guessed_columns() + 4)
+        return 8 * n_parts * max(moments, sample)
+
+    def sample_size(self) -> int:
+        """Return how many rows of each part are sampled."""
+        return max(self.options.sample, self.most_landmarks())
+
+    def describe(self) -> Mapping[str, str]:
+        """Return what the job will do: label → text."""
+        options, n = self.options, self.most_landmarks()
+        landmarks = f"{n:,}"
+        if options.task == "sparse" or options.keep:
+            landmarks += f", of which {options.n_kept(n):,} are kept"
+        functions = [s.name for s in self.similarities if s.name not in PARAMETERS]
+        workers = {"functions": "called where the tasks of the engine run"} if functions else {}
+        return {
+            "method": f"landmarks, {options.task}",
+            "target": self.roles.target[0],
+            "columns": str(len(self.roles.features)),
+            "similarity": "; ".join(similarity.label for similarity in self.similarities),
+            "landmarks": landmarks,
+            "scaling": self.scaling,
+            **workers,
+        }
+
+    def check_tried(self, name: str) -> None:
+        """Refuse to keep more landmarks than there are: all such are the same point."""
+        if name == "keep" and (self.options.keep or 0) > self.most_landmarks():
+            raise SpecError(
+                f"`landmarks.keep` is {self.options.keep}, and there are {self.most_landmarks()} "
+                "landmarks. Write `null` for all of them."
+            )
+
+    # --- landmarks ---
+
+    def first_stages(self) -> Sequence[Stage]:
+        """Return the stages that read levels of categories and choose landmarks."""
+        return [*super().first_stages(), Stage("landmarks", self._landmarks)]
+
+    def stages(self) -> Sequence[Stage]:
+        """Return the stages in order, without the report."""
+        stages = list(super().stages())
+        if len(self.similarities) > 1:
+            after = 1 + [stage.name for stage in stages].index("statistics")
+            stages.insert(after, Stage("similarities", self._compare))
+        return stages
+
+    def _landmarks(self, context: Context) -> Mapping[str, Content]:
+        """Sample rows, take landmarks and the scales of features from them."""
+        plan = self.plan(context)
+        found = context.reduce(
+            lambda dataset, held_out: SampleReader(
+                self.source(plan, dataset, held_out), self.sample_size()
+            )
+        )
+        sample: Folded[RowSample] = found["sample"]
+        train, moments = sample.train(), found["moments"].train()
+        self._require_landmarks(train)
+        require_observed(plan.feature_names, moments.weight[: plan.n_features])
+        self.tell_counts(context, plan, found["counts"])
+        landmarks = train.first(self.most_landmarks())
+        own = landmark_arrays(landmarks, moments, plan.n_features, self.scaling)
+        constant = [n for n, s in zip(plan.feature_names, own["scale"], strict=True) if not s]
+        if constant:
+            context.note(f"Constant columns play no part: {', '.join(constant)}.")
+        ids: Any = landmarks.row_ids if landmarks.ids is None else landmarks.ids
+        if self.is_precomputed:
+            ids = np.array(plan.feature_names)
+        kept = {f"sample/{name}": array for name, array in sample.to_arrays().items()}
+        return {LANDMARKS: {**own, **kept, "ids": ids}}
+
+    def _require_landmarks(self, train: RowSample) -> None:
+        """Refuse more landmarks than rows."""
+        wanted = 2 if self.is_precomputed else max(2, self.options.landmarks or 2)
+        if train.n_rows < wanted:
+            asked = (
+                f", and `landmarks.landmarks` is {wanted}: choose at most {train.n_rows}"
+                if wanted > 2 and train.n_rows > 1
+                else "; at least 2 are needed: add rows, or lower `data.test`"
+            )
+            raise DataError(
+                f"There are {train.n_rows} rows to train on in "
+                f"{self.inputs.train.files[0].path}{asked}."
+            )
+
+    def sample(self, context: Context) -> Folded[RowSample]:
+        """Return the sampled rows of each part."""
+        arrays = context.read_arrays(LANDMARKS)
+        return Folded.from_arrays(_below("sample", arrays), RowSample)
+
+    def maps(self, context: Context) -> dict[str, LandmarkMap]:
+        """Return the maps from features to similarities, by label."""
+        arrays = context.read_arrays(LANDMARKS)
+        train = Folded.from_arrays(_below("sample", arrays), RowSample).train()
+        return landmark_maps(self.similarities, arrays, train)
+
+    # --- statistics and selection ---
+
+    def reader(self, context: Context, dataset: ParquetDataset, held_out: bool) -> PartialReader:
+        """Return the reader of co-moments of similarities."""
+        source = self.source(self.plan(context), dataset, held_out)
+        return SimilarityReader(source, self.maps(context))
+
+    def check(self, context: Context, statistics: Bundle) -> None:
+        """Say where a similarity tells nothing."""
+        for label, moments in statistics.members.items():
+            constant = moments.train().constant_columns()
+            if constant[:-1].all():
+                raise DataError(
+                    f"The similarity `{label}` is the same for all rows and landmarks: nothing can "
+                    "be learned from it."
+                )
+            if constant[-1]:
+                context.note(f"The target {self.roles.target[0]!r} is constant.")
+
+    def procedure(self, context: Context) -> LandmarkProcedure:
+        """Return the pure part; once similarities were compared, the best comes first."""
+        labels, options = [similarity.label for similarity in self.similarities], self.options
+        if len(labels) > 1 and (context.folder / COMPARED).exists():
+            best = context.read_json(COMPARED)["best"]
+            labels.sort(key=lambda label: label != best)
+        n_landmarks = len(context.read_arrays(LANDMARKS)["landmarks"])
+        return LandmarkProcedure(
+            rules=tuple(SimilarityRule(label) for label in labels),
+            sparse=options.task == "sparse",
+            keep=options.n_kept(n_landmarks),
+            by_gradient=options.criterion == "gradient",
+            ridge=options.ridge,
+            bound=options.bound,
+        )
+
+    def _compare(self, context: Context) -> Mapping[str, Content]:
+        """Compare the similarities by cross-validation."""
+        procedure = self.procedure(context)
+        ends = np.array([float(procedure.keep)])
+        items = [(rule, ends) for rule in procedure.rules]
+        work = self._fold_work(context, ScoredOn(procedure), items, [procedure] * len(items))
+        found = evaluate_on_folds(context, work)
+        errors = {
+            rule.name: float(over_folds(np.array([a["mse"][0] for a in own]), found.weight).mean)
+            for rule, own in zip(procedure.rules, found.answers, strict=True)
+        }
+        best = min(errors, key=errors.__getitem__)
+        context.note(f"Of {len(errors)} similarities, {best} has the least cross-validated error.")
+        return {COMPARED: {"best": best, "mse": errors}}
+
+    def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
+        """Return the content of ``selection.json``."""
+        arrays, path = context.read_arrays(LANDMARKS), solved.path
+        mapping = self.maps(context)[path.label]
+        return {
+            "method": self.name,
+            "task": self.options.task,
+            "similarity": path.label,
+            "parameters": dict(mapping.similarity.parameters),
+            "landmarks": arrays["ids"][path.order].tolist(),
+            "order": path.order.tolist(),
+            "n_candidates": mapping.n_landmarks,
+            "scaling": self.scaling,
+            "sigma_rows": min(SIGMA_ROWS, self.sample(context).train().n_rows),
+        }
+
+    def model(self, context: Context, solved: Solved) -> Mapping[str, Content]:
+        """Return the models of all sizes with their landmarks, so that no data are needed."""
+        path = solved.path
+        sizes = ladder(len(path.order))
+        weights = solved.procedure.weights(solved.problem, path, sizes)
+        intercept = solved.problem[path.label].intercept(weights)
+        return self.model_files(context, path, sizes, weights[:, path.order, np.newaxis], intercept)
+
+    def model_files(
+        self,
+        context: Context,
+        path: Any,
+        sizes: Sequence[int],
+        weights: np.ndarray,
+        intercept: np.ndarray,
+        **more: Any,
+    ) -> Mapping[str, Content]:
+        """Return ``model.json`` and ``weights.npz`` of models (n_sizes, k, n_outputs)."""
+        plan = self.plan(context)
+        mapping = self.maps(context)[path.label].restricted(path.order)
+        names = {"method": self.name, "task": self.options.task, "id": self.roles.id}
+        if self.is_precomputed:
+            kept = [plan.feature_names[i] for i in path.order]
+            sources: Any = dict.fromkeys(kept)
+        else:
+            sources, kept = sources_of(plan), list(plan.feature_names)
+        return {
+            "model.json": {
+                **names,
+                "target": self.roles.target[0],
+                "sources": sources,
+                "features": kept,
+                "similarity": mapping.similarity.name,
+                "parameters": dict(mapping.similarity.parameters),
+                **more,
+            },
+            "weights.npz": {
+                "sizes": np.array(sizes),
+                "weights": weights,
+                "intercept": intercept.reshape(len(sizes), -1),
+                **mapping.arrays,
+            },
+        }
+
+    # --- evaluation ---
+
+    def metrics(
+        self, context: Context, solved: Solved, validated: FoldAnswers | None
+    ) -> dict[str, Any]:
+        """Return the content of ``metrics.json``."""
+        found = super().metrics(context, solved, validated)
+        if self.options.baselines and not self.is_precomputed:
+            maps, sample = self.maps(context), self.sample(context)
+            for rule in solved.procedure.rules:
+                name = f"kernel regression, {rule.name}"
+                found["baselines"][name] = self._smoothed(maps[rule.name], sample)
+        found["predicted"] = self._predicted(context, solved)
+        return found
+
+    def _smoothed(self, mapping: LandmarkMap, sample: Folded[RowSample]) -> dict[str, Any]:
+        """Judge kernel regression on samples: on the held-out rows, and on each fold."""
+        judge = partial(self._smoothed_on, mapping)
+        found: dict[str, Any] = {}
+        if sample.n_folds > 1:
+            parts = [f for f in range(sample.n_folds) if sample.folds[f].n_rows > 1]
+            own = [judge(sample.train_without(f), sample.folds[f]) for f in parts]
+            found["validation"] = {
+                "mse": float(np.mean([entry["mse"] for entry in own])),
+                "n_guarded": sum(entry["n_guarded"] for entry in own),
+                "n_train": max(entry["n_train"] for entry in own),
+                "n_rows": sum(entry["n_rows"] for entry in own),
+            }
+        if sample.test.n_rows > 1:
+            found["test"] = judge(sample.train(), sample.test)
+        return found
+
+    def _smoothed_on(
+        self, mapping: LandmarkMap, train: RowSample, held_out: RowSample
+    ) -> dict[str, Any]:
+        n = len(mapping.scale)
+        smoothed = kernel_regression(mapping, train, n, held_out.values[:n])
+        return {
+            "mse": float(np.mean((smoothed.values - held_out.values[n]) ** 2)),
+            "n_guarded": smoothed.n_guarded,
+            "n_train": train.n_rows,
+            "n_rows": held_out.n_rows,
+        }
+
+    def _predicted(self, context: Context, solved: Solved) -> dict[str, Any]:
+        """Predict some sampled rows: held-out ones where there are any."""
+        sample = self.sample(context)
+        rows = (sample.test if sample.test.n_rows else sample.train()).first(_SHOWN_ROWS)
+        mapping, own = self.maps(context)[solved.path.label], solved.problem[solved.path.label]
+        weights = solved.procedure.weights(solved.problem, solved.path, [len(solved.path.order)])[0]
+        n = len(mapping.scale)
+        values = weights @ mapping(rows.values[:n]) + own.intercept(weights)
+        return {
+            "rows": "test" if sample.test.n_rows else "train",
+            "true": rows.values[n].tolist(),
+            "predicted": values.tolist(),
+        }
+
+
+def _below(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the arrays whose names begin with ``name/``, without that."""
+    prefix = f"{name}/"
+    return {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}

@@ -1,0 +1,125 @@
+"""The method as the driver knows it: its job, and prediction with a finished run's model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distfms.data.dataset import ParquetDataset
+from distfms.errors import SpecError
+from distfms.methods.contract import FinishedRun, Inputs, Job, Method
+from distfms.methods.landmarks import figures
+from distfms.methods.landmarks.job import LandmarkJob
+from distfms.methods.landmarks.options import LandmarksOptions
+from distfms.methods.landmarks.procedure import MEASURES
+from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap, Similarity
+from distfms.methods.row_predictor import RowPredictor, plan_of_model
+
+
+@dataclass(frozen=True, eq=False)
+class LandmarkModel:
+    """Picklable function from values by name to predictions.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Rows of a batch that are compared, in order.
+    mapping : LandmarkMap
+    weights : ndarray of shape (k, P)
+    intercept : ndarray of shape (P,)
+    """
+
+    names: tuple[str, ...]
+    mapping: LandmarkMap
+    weights: np.ndarray
+    intercept: np.ndarray
+
+    @classmethod
+    def of(cls, model: Mapping[str, Any], arrays: Mapping[str, np.ndarray], budget: Any) -> Any:
+        """Read a model from ``model.json`` and ``weights.npz``, of so many landmarks at most.
+
+        Raises
+        ------
+        SpecError
+            If no model is so small.
+        """
+        sizes = arrays["sizes"]
+        at = len(sizes) - 1 if budget is None else int(np.searchsorted(sizes, budget, "right")) - 1
+        if at < 0:
+            raise SpecError(
+                f"--budget is {budget:g}, which is a number of landmarks: the smallest model of "
+                f"this run has {sizes[0]}."
+            )
+        similarity = Similarity(model["similarity"], tuple(model["parameters"].items()))
+        whole = LandmarkMap.of(similarity, arrays)
+        size = int(sizes[at])
+        names = tuple(model["features"])
+        return cls(
+            names[:size] if similarity.name == PRECOMPUTED else names,
+            whole.restricted(np.arange(size)),
+            arrays["weights"][at, :size],
+            arrays["intercept"][at],
+        )
+
+    @property
+    def n_landmarks(self) -> int:
+        """Number of landmarks that rows are compared with."""
+        return len(self.weights)
+
+    def scores(self, features: np.ndarray) -> np.ndarray:
+        """Return linear scores (n, P) of features (d, n)."""
+        found = np.empty((features.shape[1], self.weights.shape[1]))
+        for rows, block in self.mapping.blocks(features):
+            found[rows] = block[:-1].T @ self.weights + self.intercept
+        return found
+
+    def __call__(self, values: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
+        """Return predictions (n_rows, 1)."""
+        return self.scores(np.stack([values[name] for name in self.names]))
+
+
+def make_predictor(run: FinishedRun, dataset: ParquetDataset, budget: float | None) -> RowPredictor:
+    """Find the columns of a model in a dataset."""
+    model = LandmarkModel.of(run.model, run.weights, budget)
+    sources = run.model["sources"]
+    is_precomputed = model.mapping.similarity.name == PRECOMPUTED
+    return RowPredictor(
+        dataset.reader,
+        plan_of_model(
+            dataset, list(model.names if is_precomputed else sources), sources, run.model["id"]
+        ),
+        (f"predicted_{run.model['target']}",),
+        model,
+        f"Compares each row with {model.n_landmarks} landmarks",
+    )
+
+
+def make_job(options: LandmarksOptions, inputs: Inputs, seed: int) -> Job:
+    """Return the job of the task and loss."""
+    return LandmarkJob(options, inputs, seed)
+
+
+_STATES = "statistics depend on it; run the job once for each value"
+
+METHOD = Method(
+    name="landmarks",
+    Options=LandmarksOptions,
+    make_job=make_job,
+    predictor=make_predictor,
+    sections=figures.sections,
+    headline=figures.headline,
+    subtitle=figures.SUBTITLE,
+    tunable=("keep", "ridge", "bound", "criterion"),
+    not_tunable={
+        "similarity": "a list of similarities is compared by itself: give `similarity` that list",
+        "landmarks": "`keep` takes the first of the landmarks, which is a smaller random choice",
+        "task": "its values explain different things",
+        "scaling": _STATES,
+        "sample": "it concerns what is compared with the model, not the model",
+        "baselines": "it concerns what is compared with the model, not the model",
+    },
+    measures=MEASURES,
+)

@@ -1,0 +1,201 @@
+"""The pure part of the method: from co-moments of similarities to models of few landmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distfms.errors import DataError
+from distfms.methods.contract import Answer
+from distfms.methods.cross_validation import CALLS, Fold, Members
+from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap
+from distfms.methods.landmarks.squared import SquaredProblem, errors, greedy, refitted
+from distfms.methods.statistics_job import Procedure
+from distfms.stats.sample import RowSample
+
+MEASURES = {"mse": False, "r2": True}
+"""What `tune` compares models by, and whether more is better."""
+
+#: A sum of similarities counts as none where it is at most this part of the sum of their sizes.
+_NO_WEIGHT = 1e-6
+#: Rows that similarities to all rows of a sample are computed for at a time.
+_JUDGED_ROWS = 512
+
+
+@dataclass(frozen=True)
+class SimilarityRule:
+    """The similarity that models are made of, by its label."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class LandmarkPath:
+    """Landmarks in the order in which models take them.
+
+    Attributes
+    ----------
+    label : str
+        Of the similarity.
+    order : ndarray of int, shape (k,)
+    """
+
+    label: str
+    order: np.ndarray
+
+
+def ladder(n_landmarks: int) -> list[int]:
+    """Return numbers of landmarks up to a number: 1, 2, 5, 10, …."""
+    steps = [m * 10**e for e in range(9) for m in (1, 2, 5)]
+    return [*(step for step in steps if step < n_landmarks), n_landmarks]
+
+
+@dataclass(frozen=True)
+class LandmarkProcedure(Procedure):
+    """What decides about a model of squared loss besides the statistics.
+
+    Attributes
+    ----------
+    rules : tuple of SimilarityRule
+        The chosen similarity first.
+    sparse : bool
+        Choose landmarks rather than take the first ones.
+    keep : int
+        Most landmarks of a model.
+    by_gradient : bool
+    ridge : float
+    bound : float or None
+    """
+
+    rules: tuple[SimilarityRule, ...]
+    sparse: bool
+    keep: int
+    by_gradient: bool = False
+    ridge: float = 0.0
+    bound: float | None = None
+
+    def size(self, members: Members) -> tuple[int, float]:
+        """Return the number of rows and their weight."""
+        moments = next(iter(members.values()))
+        return int(moments.n_samples), float(moments.weight)
+
+    def problem(self, train: Members) -> dict[str, SquaredProblem]:
+        """Return the problem of each similarity."""
+        n_rows, _ = self.size(train)
+        if n_rows < 2:
+            raise DataError(f"There are {n_rows} rows of positive weight; at least 2 are needed.")
+        return {rule.name: SquaredProblem.of(train[rule.name]) for rule in self.rules}
+
+    def search(self, problem: Mapping[str, SquaredProblem], rule: SimilarityRule) -> LandmarkPath:
+        """Return the landmarks in the order of choice, or the first ones."""
+        own = problem[rule.name]
+        if self.sparse:
+            return LandmarkPath(rule.name, greedy(own, self.keep, self.ridge, self.by_gradient))
+        return LandmarkPath(rule.name, np.arange(min(self.keep, own.n_landmarks)))
+
+    def weights(
+        self, problem: Mapping[str, SquaredProblem], path: LandmarkPath, sizes: Sequence[int]
+    ) -> np.ndarray:
+        """Return the models of the path's first landmarks, (n_sizes, L)."""
+        return refitted(problem[path.label], path.order, sizes, self.ridge, self.bound)
+
+    def grid(self, path: LandmarkPath) -> np.ndarray:
+        """Return the numbers of landmarks at which the curve has its points."""
+        return np.array(ladder(len(path.order)), dtype=np.float64)
+
+    def score(
+        self,
+        problem: Mapping[str, SquaredProblem],
+        path: LandmarkPath,
+        held_out: Members,
+        budgets: np.ndarray,
+    ) -> Answer:
+        """Score models of so many landmarks.
+
+        ``largest_weight`` is the bound B of Definition 2, where similarities are averaged.
+        """
+        sizes = np.minimum(budgets, len(path.order)).astype(int)
+        weights = self.weights(problem, path, sizes.tolist())
+        moments = held_out[path.label]
+        mse = errors(problem[path.label], weights, moments)
+        variance = float(moments.comoment[-1, -1] / moments.weight)
+        r2 = 1.0 - mse / variance if variance > 0 else np.full(len(mse), np.nan)
+        return {"mse": mse, "r2": r2, "largest_weight": sizes * np.abs(weights).max(axis=1)}
+
+    def tuned_values(self, fold: Fold, ends: Sequence[int | None], measure: str) -> np.ndarray:
+        """Measure models of several numbers of landmarks on a fold."""
+        most = np.array([self.keep if end is None else end for end in ends], dtype=np.float64)
+        return self.evaluate(fold, self.rules[0], most)[measure]
+
+    def store(self, problem: Any, paths: Mapping[str, LandmarkPath]) -> dict[str, np.ndarray]:
+        """Return the paths as named arrays."""
+        return {name: path.order for name, path in paths.items()}
+
+    def restore(
+        self, train: Members, arrays: Mapping[str, np.ndarray]
+    ) -> tuple[dict[str, SquaredProblem], dict[str, LandmarkPath]]:
+        """Return problem and paths, in the order of the rules."""
+        paths = {rule.name: LandmarkPath(rule.name, arrays[rule.name]) for rule in self.rules}
+        return self.problem(train), paths
+
+    def n_operations(self) -> float:
+        """Return about how many multiplications a search takes, calls counted as such."""
+        return float(self.keep) ** 3 + CALLS * (self.keep if self.sparse else 10)
+
+
+# --- kernel regression --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Smoothed:
+    """Predictions of kernel regression.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n,)
+    n_guarded : int
+        Rows whose similarities add up to about nothing, so that they were predicted by the mean.
+    """
+
+    values: np.ndarray
+    n_guarded: int
+
+
+def kernel_regression(
+    mapping: LandmarkMap, train: RowSample, n_features: int, rows: np.ndarray
+) -> Smoothed:
+    """Predict Σ y_i K(x, x_i) / Σ K(x, x_i) over sampled rows, the paper's baseline.
+
+    Parameters
+    ----------
+    mapping : LandmarkMap
+        Its landmarks are not used.
+    train : RowSample
+        Of features and target.
+    n_features : int
+    rows : ndarray of shape (d, n)
+        Features of the rows to predict.
+    """
+    if mapping.similarity.name == PRECOMPUTED:
+        raise ValueError("no similarities between rows are known")
+    target = train.values[n_features]
+    everyone = LandmarkMap(
+        mapping.similarity,
+        mapping.shift,
+        mapping.scale,
+        mapping.fill,
+        np.ascontiguousarray(train.values[:n_features].T),
+    )
+    values, n_guarded = np.empty(rows.shape[1]), 0
+    for start in range(0, rows.shape[1], _JUDGED_ROWS):
+        own = slice(start, start + _JUDGED_ROWS)
+        similarities = everyone(rows[:, own])
+        total, size = similarities.sum(axis=0), np.abs(similarities).sum(axis=0)
+        guarded = np.abs(total) <= _NO_WEIGHT * size
+        total[guarded] = 1.0
+        values[own] = np.where(guarded, target.mean(), target @ similarities / total)
+        n_guarded += int(np.count_nonzero(guarded))
+    return Smoothed(values, n_guarded)

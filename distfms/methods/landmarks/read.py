@@ -1,0 +1,188 @@
+"""What is read of rows: a sample that landmarks come from, then similarities to the landmarks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distfms.data.batches import RowBatch
+from distfms.data.dataset import Partition
+from distfms.data.folds import hash_keys, mix, row_hashes, with_seed
+from distfms.errors import DataError
+from distfms.methods.contract import PartialReader
+from distfms.methods.landmarks.similarity import LandmarkMap
+from distfms.methods.rows import RowCounts, RowSource
+from distfms.stats.base import Folded
+from distfms.stats.bundle import Bundle
+from distfms.stats.comoments import CoMoments
+from distfms.stats.moments import Moments
+from distfms.stats.sample import RowSample
+
+
+def sample_hashes(batch: RowBatch, partition: Partition, seed: int) -> np.ndarray:
+    """Hash the rows of a batch, whatever the partitions are.
+
+    With ids their values decide, and those of the row, as several rows may have one id; otherwise
+    the file's name and the row's number in it.
+    """
+    if batch.rows.id is not None:
+        sums = np.nan_to_num(batch.values.sum(axis=0)) + 0.0  # no sign of zero
+        hashes = mix(hash_keys(batch.rows.id) ^ mix(sums.view(np.uint64)))
+    else:
+        hashes = row_hashes(partition)[batch.row_ids - partition.row_offset]
+    return with_seed(mix(hashes), seed)
+
+
+@dataclass(frozen=True)
+class SampleReader(PartialReader):
+    """Reads ``sample`` (`RowSample` of features and targets), ``moments`` and ``counts``.
+
+    Attributes
+    ----------
+    source : RowSource
+    size : int
+        Rows of the sample of each part.
+    """
+
+    source: RowSource
+    size: int
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        return {"sample": RowSample, "moments": Moments, "counts": RowCounts}
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and summarise each of its parts."""
+        source = self.source
+        batch = source.read(partition)
+        hashes = sample_hashes(batch, partition, source.seed)
+        n_columns, n_features = len(batch.values), batch.n_features
+
+        def weight(rows: slice) -> np.ndarray | None:
+            return None if batch.weight is None else batch.weight[rows]
+
+        nothing = {
+            "sample": RowSample.empty(self.size, n_columns),
+            "moments": Moments.empty(n_columns),
+            "counts": RowCounts.empty(n_features, n_columns - n_features),
+        }
+        summaries: dict[str, Any] = {
+            "sample": lambda part: self.sample(batch, hashes, batch.part_slices[part]),
+            "moments": lambda part: Moments.from_block(
+                batch.values[:, batch.part_slices[part]], weight(batch.part_slices[part])
+            ),
+            "counts": lambda part: RowCounts.from_block(
+                batch, part, count_missing=source.section.missing == "mean"
+            ),
+        }
+        return Bundle(
+            {name: source.folded(make, nothing[name]) for name, make in summaries.items()}
+        )
+
+    def sample(self, batch: RowBatch, hashes: np.ndarray, rows: slice) -> RowSample:
+        """Sample the rows of one part that have weight."""
+        named = batch.rows.id
+        ids = None if named is None else named[rows]
+        if ids is not None and ids.dtype.kind not in "iu":
+            ids = ids.astype(str)
+        content = (hashes[rows], batch.row_ids[rows], batch.values[:, rows])
+        if batch.weight is not None and not (counts := batch.weight[rows] > 0).all():
+            content = (content[0][counts], content[1][counts], content[2][:, counts])
+            ids = None if ids is None else ids[counts]
+        return RowSample.from_rows(self.size, *content, ids)
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        return {**self.source.key(), "kind": "sample of rows", "size": self.size}
+
+    def partition_key(self, partition: Partition) -> str:
+        """Return the fingerprint, and the number of the first row: a sample holds row numbers."""
+        return f"{partition.fingerprint}:{partition.row_offset}"
+
+
+@contextmanager
+def naming(partition: Partition) -> Iterator[None]:
+    """Say of an error about data in which partition it was found."""
+    try:
+        yield
+    except DataError as error:
+        groups = partition.row_groups
+        where = f"row group {groups[0]}" if len(groups) == 1 else f"row groups {list(groups)}"
+        raise DataError(f"In {partition.path}, {where}: {error}") from error
+
+
+def embedded_moments(
+    mapping: LandmarkMap, features: np.ndarray, target: np.ndarray, weight: np.ndarray | None
+) -> CoMoments:
+    """Return co-moments of similarities and a target, some rows at a time.
+
+    Parameters
+    ----------
+    mapping : LandmarkMap
+    features : ndarray of shape (d, n)
+    target : ndarray of shape (n,)
+    weight : ndarray of shape (n,), or None
+    """
+    found = CoMoments.empty(mapping.n_landmarks + 1)
+    for rows, block in mapping.blocks(features):
+        block[-1] = target[rows]
+        own = None if weight is None else weight[rows]
+        found = found.merge(CoMoments.from_block(block, own, overwrite=True))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class SimilarityReader(PartialReader):
+    """Reads for each similarity `CoMoments` of what it maps rows to, and of the target.
+
+    Attributes
+    ----------
+    source : RowSource
+    maps : mapping of str to LandmarkMap
+        By the label of the similarity.
+    """
+
+    source: RowSource
+    maps: Mapping[str, LandmarkMap]
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        return dict.fromkeys(self.maps, CoMoments)
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and summarise each of its parts."""
+        batch = self.source.read(partition)
+
+        def moments(mapping: LandmarkMap, part: int) -> CoMoments:
+            rows = batch.part_slices[part]
+            weight = None if batch.weight is None else batch.weight[rows]
+            return embedded_moments(mapping, batch.features[:, rows], batch.target[0, rows], weight)
+
+        members: dict[str, Folded[CoMoments]] = {}
+        with naming(partition):
+            for label, mapping in self.maps.items():
+                nothing = CoMoments.empty(mapping.n_landmarks + 1)
+                own = [moments(mapping, part) for part in range(len(batch.part_slices))]
+                members[label] = self.source.folded(own.__getitem__, nothing)
+        return Bundle(members)
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        return {**self.source.key(), "kind": "similarities", "maps": digest(self.maps)}
+
+
+def digest(maps: Mapping[str, LandmarkMap]) -> str:
+    """Return a hexadecimal digest of maps."""
+    content = hashlib.sha256()
+    for mapping in maps.values():
+        content.update(repr((mapping.similarity, mapping.single)).encode())
+        for array in (mapping.shift, mapping.scale, mapping.fill, mapping.landmarks):
+            content.update(np.ascontiguousarray(array).tobytes())
+    return content.hexdigest()

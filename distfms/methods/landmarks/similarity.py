@@ -1,0 +1,319 @@
+"""Similarities K(x, l) of rows x to landmarks l, and the map of a row to its similarities.
+
+Rows come as a batch has them, one column of the data per row of an array: features are (d, n), and
+similarities (L, n).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from distfms.errors import DataError, SpecError
+
+PRECOMPUTED = "precomputed"
+#: Numbers of a block of similarities that is worked on at a time, and the bounds of its rows.
+_BLOCK_VALUES = 2**21
+_BLOCK_ROWS = (1024, 8192)
+
+#: Parameters by similarity; None stands for a value that the data decide.
+PARAMETERS: Mapping[str, Mapping[str, float | None]] = {
+    "sigmoid": {"a": None, "r": -1.0},
+    "manhattan": {},
+    "gaussian": {"sigma": None},
+    "euclidean": {},
+    "linear": {},
+    "polynomial": {"a": None, "r": 1.0, "degree": 3.0},
+    "cosine": {},
+    PRECOMPUTED: {},
+}
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """A similarity with its parameters.
+
+    Attributes
+    ----------
+    name : str
+        ``sigmoid`` tanh(a⟨x, l⟩ + r), ``manhattan`` −‖x − l‖₁, ``gaussian`` exp(−‖x − l‖²/2σ²),
+        ``euclidean`` −‖x − l‖₂², ``linear`` ⟨x, l⟩, ``polynomial`` (a⟨x, l⟩ + r)^degree,
+        ``cosine`` ⟨x, l⟩/‖x‖‖l‖, ``precomputed`` (the columns of the data are similarities), or
+        ``module:function``, called with rows (n, d) and landmarks (L, d) for an array (n, L).
+    parameters : tuple of (str, float)
+    """
+
+    name: str
+    parameters: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Name with the parameters that were given, unlike that of any other."""
+        given = ", ".join(f"{name} {value:g}" for name, value in self.parameters)
+        return f"{self.name}({given})" if given else self.name
+
+    def resolved(self, n_columns: int, sigma: Callable[[], float]) -> Similarity:
+        """Return the similarity with all its parameters.
+
+        Parameters
+        ----------
+        n_columns : int
+            That rows are compared in: a is 1/n_columns by default.
+        sigma : callable
+            Returns the mean distance between two rows.
+        """
+        found: dict[str, float] = {}
+        given = dict(self.parameters)
+        for name, default in PARAMETERS.get(self.name, {}).items():
+            value = given.get(name, default)
+            if value is None:
+                value = sigma() if name == "sigma" else 1.0 / max(n_columns, 1)
+            found[name] = value
+        return replace(self, parameters=tuple(found.items()))
+
+    def fill(self, landmarks: np.ndarray, rows: np.ndarray, out: np.ndarray) -> None:
+        """Compute similarities.
+
+        Parameters
+        ----------
+        landmarks : ndarray of shape (L, d)
+        rows : ndarray of shape (d, n)
+        out : ndarray of shape (L, n)
+            Overwritten.
+
+        Raises
+        ------
+        DataError
+            If a function of the user's raises, or returns something else than L finite numbers
+            for each row.
+        """
+        formula = _FORMULAS.get(self.name)
+        if formula is not None:
+            formula(landmarks, rows, out, **dict(self.parameters))
+        else:
+            out[:] = _asked(self.name, rows.T, landmarks).T
+
+
+def _sigmoid(landmarks: Any, rows: Any, out: Any, a: float, r: float) -> None:
+    np.matmul(a * landmarks, rows, out=out)
+    np.tanh(np.add(out, r, out=out), out=out)
+
+
+def _linear(landmarks: Any, rows: Any, out: Any) -> None:
+    np.matmul(landmarks, rows, out=out)
+
+
+def _polynomial(landmarks: Any, rows: Any, out: Any, a: float, r: float, degree: float) -> None:
+    np.matmul(a * landmarks, rows, out=out)
+    np.power(np.add(out, r, out=out), int(degree), out=out)
+
+
+def _cosine(landmarks: Any, rows: Any, out: Any) -> None:
+    lengths = [np.sqrt(np.einsum("ij,ij->j", x, x)) for x in (landmarks.T, rows)]
+    own, theirs = (np.where(x > 0, x, 1.0).astype(x.dtype) for x in lengths)
+    np.matmul(landmarks / own[:, np.newaxis], rows / theirs, out=out)
+
+
+def _manhattan(landmarks: Any, rows: Any, out: Any) -> None:
+    _compiled_manhattan()(landmarks, rows, out)
+
+
+def _euclidean(landmarks: Any, rows: Any, out: Any, factor: float = 1.0) -> None:
+    # −‖x − l‖² = 2⟨x, l⟩ − ‖l‖² − ‖x‖² as one product: nothing is left to be added afterwards.
+    n_landmarks, n_rows = out.shape
+    squares = np.einsum("ij,ij->i", landmarks, landmarks)[:, np.newaxis]
+    ones = np.ones((max(n_landmarks, n_rows), 1), dtype=out.dtype)
+    left = np.hstack((2 * landmarks, -squares, -ones[:n_landmarks]))
+    right = np.vstack((rows, ones[:n_rows].T, np.einsum("ij,ij->j", rows, rows)))
+    np.matmul(factor * left, right, out=out)
+
+
+def _gaussian(landmarks: Any, rows: Any, out: Any, sigma: float) -> None:
+    _euclidean(landmarks, rows, out, 0.5 / sigma**2)
+    np.exp(out, out=out)
+
+
+def _precomputed(landmarks: Any, rows: Any, out: Any) -> None:
+    out[:] = rows
+
+
+_FORMULAS: dict[str, Callable[..., None]] = {
+    "sigmoid": _sigmoid,
+    "manhattan": _manhattan,
+    "gaussian": _gaussian,
+    "euclidean": _euclidean,
+    "linear": _linear,
+    "polynomial": _polynomial,
+    "cosine": _cosine,
+    PRECOMPUTED: _precomputed,
+}
+
+
+@cache
+def _compiled_manhattan() -> Callable[..., None]:
+    """Compile −‖x − l‖₁; the inner loop is over rows, so that sums have the same order anywhere."""
+    from numba import njit
+
+    def kernel(landmarks, rows, out):  # type: ignore[no-untyped-def]
+        for i in range(out.shape[0]):
+            own = out[i]
+            own[:] = 0.0
+            for column in range(rows.shape[0]):
+                at, values = landmarks[i, column], rows[column]
+                for row in range(own.shape[0]):
+                    own[row] -= abs(values[row] - at)
+
+    try:
+        compiled: Callable[..., None] = njit(nogil=True, cache=True)(kernel)
+    except RuntimeError:  # no folder that compiled code can be kept in
+        compiled = njit(nogil=True)(kernel)
+    return compiled
+
+
+# --- functions of the user's --------------------------------------------------------------------
+
+
+@cache
+def user_function(name: str) -> Callable[[np.ndarray, np.ndarray], Any]:
+    """Import ``module:function``.
+
+    Raises
+    ------
+    SpecError
+        If there is no such module or function.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        function = getattr(import_module(module), attribute)
+    except Exception as error:
+        raise SpecError(
+            f"The similarity `{name}` cannot be imported: {type(error).__name__}: {error}. Write "
+            "`module:function`, and make the module importable (PYTHONPATH) wherever workers run."
+        ) from error
+    if not callable(function):
+        raise SpecError(f"The similarity `{name}` is no function: {attribute} cannot be called.")
+    return function
+
+
+def _asked(name: str, rows: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
+    """Call a function of the user's and check what it returns."""
+    function, wanted = user_function(name), (len(rows), len(landmarks))
+    try:
+        found = np.asarray(function(rows, landmarks), dtype=rows.dtype)
+    except Exception as error:
+        raise DataError(
+            f"The similarity `{name}` failed: {type(error).__name__}: {error}"
+        ) from error
+    if found.shape != wanted:
+        raise DataError(
+            f"The similarity `{name}` returned an array of shape {found.shape} for {wanted[0]} "
+            f"rows and {wanted[1]} landmarks; it must return one of shape {wanted}."
+        )
+    if not np.isfinite(found).all():
+        row, landmark = np.argwhere(~np.isfinite(found))[0]
+        raise DataError(
+            f"The similarity `{name}` returned {found[row, landmark]} for row {row} of a block and "
+            f"landmark {landmark}; similarities must be finite numbers."
+        )
+    return found
+
+
+#: Arrays of a map.
+MAP_ARRAYS = ("shift", "scale", "fill", "landmarks")
+
+
+# --- the map ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class LandmarkMap:
+    """From a row's features to its similarities to landmarks.
+
+    Attributes
+    ----------
+    similarity : Similarity
+        With all its parameters.
+    shift, scale : ndarray of shape (d,)
+        Features are compared as (x − shift)/scale; those of scale 0 do not count.
+    fill : ndarray of shape (d,)
+        What a missing value is taken for, in original units.
+    landmarks : ndarray of shape (L, d)
+        In original units.
+    single : bool
+        Whether similarities are float32.
+    """
+
+    similarity: Similarity
+    shift: np.ndarray
+    scale: np.ndarray
+    fill: np.ndarray
+    landmarks: np.ndarray
+    single: bool = False
+
+    @classmethod
+    def of(cls, similarity: Similarity, arrays: Mapping[str, np.ndarray]) -> LandmarkMap:
+        """Make a map of the arrays that :attr:`arrays` returned."""
+        shift, scale, fill, landmarks = (arrays[name] for name in MAP_ARRAYS)
+        return cls(similarity, shift, scale, fill, landmarks)
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All but the similarity, by name."""
+        return {name: getattr(self, name) for name in MAP_ARRAYS}
+
+    @property
+    def n_landmarks(self) -> int:
+        """Number of similarities of a row."""
+        return len(self.landmarks)
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the similarities."""
+        return np.float32 if self.single else np.float64
+
+    def scaled(self, features: np.ndarray) -> np.ndarray:
+        """Scale features (d, n); the columns that do not count are left out."""
+        used = self.scale > 0
+        values = features if used.all() else features[used]
+        missing = np.isnan(values)
+        if missing.any():
+            values = np.where(missing, self.fill[used, np.newaxis], values)
+        found = (values - self.shift[used, np.newaxis]) / self.scale[used, np.newaxis]
+        return found.astype(self.dtype, copy=False)
+
+    def blocks(self, features: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield some rows at a time, and their similarities with a free row below: (L + 1, m).
+
+        The memory is used again.
+        """
+        n_rows = features.shape[1]
+        most = int(np.clip(_BLOCK_VALUES // self.n_landmarks, *_BLOCK_ROWS))
+        landmarks = np.ascontiguousarray(self.scaled(self.landmarks.T).T)
+        memory = np.empty((self.n_landmarks + 1) * min(most, n_rows), dtype=self.dtype)
+        for start in range(0, n_rows, most):
+            rows = slice(start, min(start + most, n_rows))
+            size = rows.stop - rows.start
+            block = memory[: (self.n_landmarks + 1) * size].reshape(-1, size)
+            own = np.ascontiguousarray(self.scaled(features[:, rows]))
+            self.similarity.fill(landmarks, own, block[:-1])
+            yield rows, block
+
+    def __call__(self, features: np.ndarray) -> np.ndarray:
+        """Return similarities (L, n) of features (d, n)."""
+        found = np.empty((self.n_landmarks, features.shape[1]), dtype=self.dtype)
+        for rows, block in self.blocks(features):
+            found[:, rows] = block[:-1]
+        return found
+
+    def restricted(self, landmarks: Sequence[int] | np.ndarray) -> LandmarkMap:
+        """Return the map to some landmarks, in the order given."""
+        chosen = np.asarray(landmarks, dtype=np.intp)
+        if self.similarity.name == PRECOMPUTED:
+            vectors = {name: getattr(self, name)[chosen] for name in ("shift", "scale", "fill")}
+            return replace(self, landmarks=np.eye(len(chosen)), **vectors)
+        return replace(self, landmarks=self.landmarks[chosen])

@@ -1,0 +1,182 @@
+"""Squared loss on similarities, from their co-moments alone.
+
+The model is f(x) = Σ u_l K(x, l) + b; in the paper's terms w = √k·u for k landmarks. The intercept
+is what centring makes of it: b = mean(y) − uᵀ mean(K).
+
+References
+----------
+Kar, Jain, "Supervised Learning with Similarity Functions", Algorithms 1 and 2.
+Shalev-Shwartz, Srebro, Zhang, "Trading Accuracy for Sparsity", SIAM J. Optimization 20 (2010):
+forward greedy selection, with the refit of all chosen weights after each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh, solve_triangular
+from scipy.optimize import brentq
+
+from distfms.linalg import symmetric_pinv
+from distfms.stats.comoments import CoMoments
+
+#: Share of a landmark's variance that others must leave unexplained for it to be chosen.
+_INDEPENDENT = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class SquaredProblem:
+    """Squared loss of a target on L similarities.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (L + 1,)
+        Of the similarities, then of the target.
+    covariance : ndarray of shape (L + 1, L + 1)
+    """
+
+    mean: np.ndarray
+    covariance: np.ndarray
+
+    @classmethod
+    def of(cls, moments: CoMoments) -> SquaredProblem:
+        """Read similarities and target from their co-moments."""
+        return cls(moments.mean, moments.covariance(pairwise=False))
+
+    @property
+    def n_landmarks(self) -> int:
+        """Number of landmarks L."""
+        return len(self.mean) - 1
+
+    @property
+    def target_variance(self) -> float:
+        """Variance of the target."""
+        return float(self.covariance[-1, -1])
+
+    def penalised(self, ridge: float) -> np.ndarray:
+        """Return the Gram (L, L) with a ridge, a multiple of the mean variance on its diagonal."""
+        gram = self.covariance[:-1, :-1].copy()
+        gram[np.diag_indices_from(gram)] += ridge * np.mean(np.diagonal(gram))
+        return gram
+
+    def intercept(self, weights: np.ndarray) -> np.ndarray:
+        """Return b of models with weights (..., L)."""
+        return np.asarray(self.mean[-1] - weights @ self.mean[:-1])
+
+
+def errors(problem: SquaredProblem, weights: np.ndarray, held_out: CoMoments) -> np.ndarray:
+    """Return the mean squared errors of models (m, L) on rows that co-moments sum up."""
+    covariance = held_out.covariance(pairwise=False)
+    contrast = np.hstack((-weights, np.ones((len(weights), 1))))
+    bias = contrast @ (held_out.mean - problem.mean)
+    spread = np.einsum("mi,mi->m", contrast @ covariance, contrast)
+    return np.maximum(spread, 0.0) + bias**2
+
+
+def solve(
+    gram: np.ndarray, target: np.ndarray, bound: float | None = None
+) -> tuple[np.ndarray, float]:
+    """Minimise uᵀGu − 2uᵀc, with ‖u‖₂ ≤ `bound`; return u and the multiplier of the bound."""
+    if not len(target):
+        return np.zeros(0), 0.0
+    try:
+        weights = cho_solve(cho_factor(gram, check_finite=False), target, check_finite=False)
+    except LinAlgError:
+        weights = symmetric_pinv(gram) @ target
+    if bound is None or np.linalg.norm(weights) <= bound:
+        return weights, 0.0
+    values, vectors = eigh(gram)
+    turned = vectors.T @ target
+
+    def excess(multiplier: float) -> float:
+        return float(np.linalg.norm(turned / (values + multiplier)) - bound)
+
+    # ‖u‖ ≤ ‖c‖ / (least eigenvalue + λ), so a multiplier of ‖c‖/B is large enough.
+    high = np.linalg.norm(target) / bound - min(values[0], 0.0)
+    low = max(-values[0], 0.0) + 1e-14 * high
+    if excess(low) <= 0:  # a singular Gram, of which the factorisation had made large weights
+        return vectors @ (turned / (values + low)), 0.0
+    multiplier = float(brentq(excess, low, high, xtol=1e-300, rtol=1e-12))
+    return vectors @ (turned / (values + multiplier)), multiplier
+
+
+def greedy(
+    problem: SquaredProblem, n_steps: int, ridge: float, by_gradient: bool = False
+) -> np.ndarray:
+    """Choose landmarks one by one, all weights refitted after each step.
+
+    Parameters
+    ----------
+    problem : SquaredProblem
+    n_steps : int
+        Most landmarks to choose.
+    ridge : float
+    by_gradient : bool
+        Choose the landmark of the largest gradient, as Algorithm 2 does, rather than the one that
+        lowers the squared loss most.
+
+    Returns
+    -------
+    ndarray of int
+        In order of choice; ends early where no landmark would lower the loss.
+
+    Notes
+    -----
+    A Cholesky factorisation of the Gram that is built row by row: step t costs t·L.
+    """
+    gram, residual = problem.penalised(ridge), problem.covariance[:-1, -1].copy()
+    scale = np.diagonal(gram).copy()
+    variance, n_steps = scale.copy(), min(n_steps, len(scale))
+    factor = np.empty((n_steps, len(scale)))
+    order: list[int] = []
+    for step in range(n_steps):
+        possible = variance > _INDEPENDENT * scale
+        possible[order] = False
+        gain = np.zeros(len(scale))
+        np.divide(residual**2, variance, out=gain, where=possible)
+        if not gain.max() > np.finfo(float).eps * problem.target_variance:
+            break
+        own = int(np.argmax(np.where(possible, np.abs(residual), 0.0) if by_gradient else gain))
+        row = factor[step]
+        np.subtract(gram[own], factor[:step, own] @ factor[:step], out=row)
+        row /= np.sqrt(variance[own])
+        residual -= row * (residual[own] / row[own])
+        variance -= row**2
+        order.append(own)
+    return np.array(order, dtype=np.intp)
+
+
+def refitted(
+    problem: SquaredProblem,
+    order: np.ndarray,
+    sizes: Sequence[int],
+    ridge: float,
+    bound: float | None = None,
+) -> np.ndarray:
+    """Return the models of the first k landmarks of an order for each size k, (n_sizes, L).
+
+    The bound B is that of the paper's w, so that of u is B/√k.
+    """
+    gram = problem.penalised(ridge)[np.ix_(order, order)]
+    target = problem.covariance[order, -1]
+    weights = np.zeros((len(sizes), problem.n_landmarks))
+    factor = None if bound is not None else _factor(gram)
+    for row, k in zip(weights, sizes, strict=True):
+        chosen = order[:k]
+        if factor is None:
+            own = None if bound is None else bound / np.sqrt(max(k, 1))
+            row[chosen], _ = solve(gram[:k, :k], target[:k], own)
+        else:
+            white = solve_triangular(factor[:k, :k], target[:k], trans=1)
+            row[chosen] = solve_triangular(factor[:k, :k], white)
+    return weights
+
+
+def _factor(gram: np.ndarray) -> np.ndarray | None:
+    """Return the upper Cholesky factor, whose leading blocks are those of the leading blocks."""
+    try:
+        return np.linalg.cholesky(gram).T
+    except np.linalg.LinAlgError:
+        return None

@@ -1,0 +1,243 @@
+"""Jobs of learning with similarities, from spec to report and prediction."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from distfms.data.folds import assign_parts
+from distfms.errors import DataError, SpecError
+from distfms.runs.driver import run_job
+from distfms.runs.job_spec import build_spec, load_spec
+from distfms.runs.predict import predict_file
+from tests.e2e.sequence_jobs import content, write_rows
+from tests.reference import landmarks as literal
+
+JOBS = Path(__file__).resolve().parents[2] / "jobs"
+N = 400
+
+
+def smooth_rows(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 3, size=(n, 3))
+    y = 20 + 5 * np.exp(-((X - 1) ** 2).sum(axis=1)) + 0.05 * rng.normal(size=n)
+    columns = {f"x{j}": X[:, j] for j in range(3)}
+    return {"id": [f"r{i}" for i in range(n)], **columns, "still": np.full(n, 2.0), "y": y}
+
+
+@pytest.fixture(scope="module")
+def columns():
+    return smooth_rows()
+
+
+@pytest.fixture(scope="module")
+def data(columns, tmp_path_factory):
+    return write_rows(tmp_path_factory.mktemp("smooth") / "rows", columns)
+
+
+def spec(data, output, /, **changes):
+    content = {
+        "name": "smooth",
+        "method": "landmarks",
+        "data": {"path": str(data), "target": "y", "id": "id", "folds": 4, "test": 0.25},
+        "landmarks": {"similarity": "gaussian", "landmarks": 60},
+        "engine": {"workers": 1},
+        "output": str(output),
+    }
+    for key, value in changes.items():
+        content[key] = {**content.get(key, {}), **value} if isinstance(value, dict) else value
+    return build_spec(content)
+
+
+def files_of(folder):
+    names = ("selection.json", "metrics.json", "model.json", "weights.npz")
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def predicted(folder, data, out, **options):
+    predict_file(folder, str(data), out, **options)
+    table = pq.read_table(out).to_pydict()
+    return np.array(
+        [dict(zip(table["id"], table["predicted_y"], strict=True))[f"r{i}"] for i in range(N)]
+    )
+
+
+def test_a_model_on_all_landmarks(data, columns, tmp_path):
+    folder = run_job(spec(data, tmp_path)).folder
+    selection, metrics = (content(folder, f"{n}.json") for n in ("selection", "metrics"))
+    assert selection["task"] == "regression"
+    assert len(selection["landmarks"]) == len(selection["order"]) == 60
+    X = np.column_stack([columns[f"x{j}"] for j in range(3)])
+    y = columns["y"]
+    parts = assign_parts(np.array(columns["id"], object), n_folds=4, test=0.25, seed=0)
+    train = parts < 4
+    Z = (X - X[train].mean(axis=0)) / X[train].std(axis=0)
+    chosen = [int(name[1:]) for name in selection["landmarks"]]
+    assert set(chosen) <= set(np.flatnonzero(train).tolist())
+    # The whole model by its formulas.
+    sigma = selection["parameters"]["sigma"]
+    pairs = np.linalg.norm(Z[train][:, None] - Z[train][None], axis=2)
+    assert sigma == pytest.approx(pairs.sum() / (len(pairs) * (len(pairs) - 1)))
+    K = literal.embedding("gaussian", Z, Z[chosen], {"sigma": sigma})
+    centre, mean = K[train].mean(axis=0), y[train].mean()
+    A, b = K[train] - centre, y[train] - mean
+    gram = A.T @ A + 1e-6 * np.mean(np.diag(A.T @ A)) * np.eye(60)
+    wanted = (K - centre) @ np.linalg.solve(gram, A.T @ b) + mean
+    for rows, part in (("train", train), ("test", ~train)):
+        mse = np.mean((wanted[part] - y[part]) ** 2)
+        assert metrics[rows]["mse"] == pytest.approx(mse, rel=1e-6)
+    assert metrics["test"]["mse"] < 0.2 * y.var()
+    found = predicted(folder, data, tmp_path / "out.parquet")
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    # The smaller models are in the folder too.
+    few = predicted(folder, data, tmp_path / "few.parquet", budget=25)
+    error = np.mean((few[~train] - y[~train]) ** 2)
+    curve = metrics["curves"][0]["points"]
+    assert [point["budget"] for point in curve] == [1, 2, 5, 10, 20, 50, 60]
+    assert error == pytest.approx(curve[4]["test"]["mse"], rel=1e-6)
+    with pytest.raises(SpecError, match="smallest model of this run has 1"):
+        predict_file(folder, str(data), tmp_path / "none.parquet", budget=0)
+    # Kernel regression on all training rows.
+    all_rows = literal.embedding("gaussian", Z[~train], Z[train], {"sigma": sigma})
+    reference = np.mean((literal.kernel_regression(all_rows, y[train]) - y[~train]) ** 2)
+    entry = metrics["baselines"]["kernel regression, gaussian"]
+    assert entry["test"]["mse"] == pytest.approx(reference, rel=1e-9)
+    assert entry["test"]["n_train"] == train.sum()
+    assert "still" in " ".join(content(folder, "manifest.json")["notes"])
+
+
+def test_chosen_landmarks_of_the_best_similarity(data, tmp_path):
+    own = {"task": "sparse", "similarity": ["linear", "gaussian"], "keep": 12}
+    folder = run_job(spec(data, tmp_path, landmarks=own)).folder
+    selection, metrics = (content(folder, f"{n}.json") for n in ("selection", "metrics"))
+    assert selection["similarity"] == "gaussian"
+    assert len(selection["landmarks"]) == 12
+    assert len(set(selection["order"])) == 12
+    assert [curve["name"] for curve in metrics["curves"]] == ["gaussian", "linear"]
+    compared = content(folder, "similarities.json")
+    assert compared["best"] == "gaussian"
+    assert compared["mse"]["gaussian"] < compared["mse"]["linear"]
+    points = metrics["curves"][0]["points"]
+    assert compared["mse"]["gaussian"] == pytest.approx(points[-1]["validation"]["mse"])
+    errors = [point["train"]["mse"] for point in points]
+    assert errors == sorted(errors, reverse=True)
+    report = (folder / "report.html").read_text()
+    assert "12\u202f" not in report
+    for heading in ("Error and number of landmarks", "How good the similarities are"):
+        assert heading in report
+    # The model needs its 12 landmarks only.
+    with np.load(folder / "weights.npz") as arrays:
+        assert arrays["landmarks"].shape == (12, 4)
+        assert arrays["weights"].shape[1:] == (12, 1)
+
+
+def test_the_same_bits_on_two_workers_in_processes_and_from_the_cache(data, tmp_path):
+    whole = files_of(run_job(spec(data, tmp_path / "a")).folder)
+    threads = spec(data, tmp_path / "b", engine={"workers": 2})
+    assert files_of(run_job(threads).folder) == whole
+    processes = spec(data, tmp_path / "c", engine={"workers": 2, "processes": True})
+    assert files_of(run_job(processes).folder) == whole
+    again = run_job(spec(data, tmp_path / "b", engine={"workers": 2}))
+    assert files_of(again.folder) == whole
+    assert sum(s.get("n_read", 0) for s in content(again.folder, "manifest.json")["stages"]) == 0
+
+
+def test_landmarks_do_not_depend_on_how_rows_are_divided(columns, data, tmp_path):
+    order = np.random.default_rng(1).permutation(N)
+    other = {name: np.array(values, dtype=object)[order] for name, values in columns.items()}
+    other = {n: v.tolist() if n == "id" else v.astype(float) for n, v in other.items()}
+    shuffled = write_rows(tmp_path / "shuffled", other, n_files=2)
+    folders = [
+        run_job(spec(rows, tmp_path / f"{i}")).folder for i, rows in enumerate((data, shuffled))
+    ]
+    one, two = (content(folder, "selection.json") for folder in folders)
+    assert one["landmarks"] == two["landmarks"]
+    errors = [content(folder, "metrics.json")["test"]["mse"] for folder in folders]
+    assert errors[0] == pytest.approx(errors[1], rel=1e-9)
+
+
+def test_tuning_of_the_number_of_landmarks_and_of_the_bound(data, tmp_path):
+    tune = {"grid": {"keep": [2, 10, 60], "bound": [1.0, 1000.0], "ridge": [1e-6, 1.0]}}
+    folder = run_job(spec(data, tmp_path, tune=tune)).folder
+    tuning = content(folder, "tuning.json")
+    assert tuning["chosen"] == {"keep": 60, "bound": 1000.0, "ridge": 1e-6}
+    assert len(content(folder, "selection.json")["landmarks"]) == 60
+    stages = content(folder, "manifest.json")["stages"]
+    assert sum(s.get("n_read", 0) for s in stages) == 2 * 3  # a sample, then similarities
+
+
+def test_precomputed_similarities(columns, tmp_path):
+    X = np.column_stack([columns[f"x{j}"] for j in range(3)])
+    K = literal.embedding("gaussian", X, X[:30], {"sigma": 1.5})
+    own = {"id": columns["id"], "y": columns["y"]} | {f"k{j}": K[:, j] for j in range(30)}
+    data = write_rows(tmp_path / "rows", own)
+    folder = run_job(
+        spec(
+            data,
+            tmp_path / "runs",
+            landmarks={
+                "similarity": "precomputed",
+                "landmarks": None,
+                "task": "sparse",
+                "keep": 10,
+            },
+        )
+    ).folder
+    selection = content(folder, "selection.json")
+    assert set(selection["landmarks"]) <= {f"k{j}" for j in range(30)}
+    narrow = {name: own[name] for name in ("id", *selection["landmarks"])}
+    found = predicted(folder, write_rows(tmp_path / "narrow", narrow), tmp_path / "out.parquet")
+    assert np.mean((found - columns["y"]) ** 2) < 0.4 * columns["y"].var()
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"landmarks": 350}, r"landmarks\.landmarks` is 350: choose at most 3\d\d"),
+        (
+            {"similarity": "tests.e2e.test_landmarks:broken"},
+            r"part-\d\.parquet, row group.* failed: ValueError: broken",
+        ),
+    ],
+)
+def test_bad_data_and_functions(data, tmp_path, section, message):
+    with pytest.raises(DataError, match=message):
+        run_job(spec(data, tmp_path, landmarks=section))
+    assert not list((tmp_path / "smooth").glob("*/selection.json"))
+
+
+def broken(rows, landmarks):
+    raise ValueError("broken")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"landmarks": {"similarity": "gausian"}}, "there is no similarity `gausian`"),
+        (
+            {"landmarks": {"similarity": {"name": "linear", "sigma": 2.0}}},
+            "no parameter of `linear`",
+        ),
+        ({"landmarks": {"similarity": ["linear", "linear"]}}, "the same similarity twice"),
+        ({"landmarks": {"keep": 61}}, "`keep` is 61, and there are 60 landmarks"),
+        ({"landmarks": {"similarity": ["linear", "precomputed"]}}, "`precomputed` beside others"),
+        ({"landmarks": {"similarity": ["linear", "cosine"]}, "data": {"folds": 0}}, "at least 2"),
+        ({"landmarks": {"similarity": "tests.nowhere:f"}}, "cannot be imported"),
+        ({"data": {"target": ["y", "still"]}}, "landmarks predict one"),
+        ({"tune": {"grid": {"landmarks": [10, 20]}}}, "smaller random choice"),
+    ],
+)
+def test_bad_specs(data, tmp_path, changes, message):
+    with pytest.raises(SpecError, match=message):
+        run_job(spec(data, tmp_path, **changes))
+    assert not (tmp_path / "smooth").exists()
+
+
+def test_the_embedded_job(tmp_path):
+    folder = run_job(load_spec(JOBS / "landmarks-diabetes.yaml", [f"output={tmp_path}"])).folder
+    metrics = content(folder, "metrics.json")
+    references = [
+        e["test"]["mse"] for n, e in metrics["baselines"].items() if n.startswith("kernel")
+    ]
+    assert metrics["test"]["mse"] < min(references)

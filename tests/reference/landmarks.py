@@ -1,0 +1,90 @@
+"""Learning with similarity functions by its formulas, one row and one landmark at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import permutations
+
+import numpy as np
+
+Vector = Sequence[float]
+
+
+def dot(x: Vector, y: Vector) -> float:
+    return sum(a * b for a, b in zip(x, y, strict=True))
+
+
+def manhattan(x: Vector, y: Vector) -> float:
+    return -sum(abs(a - b) for a, b in zip(x, y, strict=True))
+
+
+def euclidean(x: Vector, y: Vector) -> float:
+    return -sum((a - b) ** 2 for a, b in zip(x, y, strict=True))
+
+
+def similarity(name: str, x: Vector, y: Vector, p: dict[str, float]) -> float:
+    """K(x, y)."""
+    formulas: dict[str, Callable[[], float]] = {
+        "sigmoid": lambda: math.tanh(p["a"] * dot(x, y) + p["r"]),
+        "manhattan": lambda: manhattan(x, y),
+        "gaussian": lambda: math.exp(euclidean(x, y) / (2 * p["sigma"] ** 2)),
+        "euclidean": lambda: euclidean(x, y),
+        "linear": lambda: dot(x, y),
+        "polynomial": lambda: (p["a"] * dot(x, y) + p["r"]) ** p["degree"],
+        "cosine": lambda: dot(x, y) / math.sqrt(dot(x, x) * dot(y, y)),
+    }
+    return formulas[name]()
+
+
+def embedding(name: str, rows: np.ndarray, landmarks: np.ndarray, p: dict[str, float]):
+    """Similarities of rows (n, d) to landmarks (L, d), shape (n, L)."""
+    return np.array([[similarity(name, x, y, p) for y in landmarks] for x in rows])
+
+
+def kernel_regression(K: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Σ y_i K(x, x_i) / Σ K(x, x_i) for each row of K."""
+    return np.array([sum(k * t for k, t in zip(row, y, strict=True)) / sum(row) for row in K])
+
+
+def best_next(K: np.ndarray, y: np.ndarray, chosen: list[int]) -> int:
+    """Landmark that lowers the squared loss most when all weights are fitted again."""
+
+    def loss(columns: list[int]) -> float:
+        X = np.column_stack([np.ones(len(y)), K[:, columns]])
+        residual = y - X @ np.linalg.lstsq(X, y, rcond=None)[0]
+        return float(residual @ residual)
+
+    left = [j for j in range(K.shape[1]) if j not in chosen]
+    return min(left, key=lambda j: loss([*chosen, j]))
+
+
+def smoothed(t: float, epsilon: float, beta: float) -> float:
+    """The smoothed ε-insensitive loss."""
+    t = abs(t)
+    if t <= epsilon:
+        return 0.0
+    if t < epsilon + 1 / beta:
+        return beta / 2 * (t - epsilon) ** 2
+    return t - epsilon - 1 / (2 * beta)
+
+
+def exc_margin(f: float, level: int, thresholds: Vector, gamma: float) -> float:
+    """[f − b_y]_γ + [b_{y+1} − f]_γ; thresholds are b_2 … b_r, levels 0 … r − 1."""
+    b = [-math.inf, *thresholds, math.inf]
+    return max(gamma - (f - b[level]), 0.0) + max(gamma - (b[level + 1] - f), 0.0)
+
+
+def discounted_norm(gains: Vector) -> float:
+    """‖G‖_D: the largest Σ G_i / F(π(i)), F(t) = log(1 + t)."""
+    return max(
+        sum(g / math.log(2 + place) for place, g in enumerate(order))
+        for order in permutations(gains)
+    )
+
+
+def eta(relevance: Vector) -> list[float]:
+    """η(r) = G(r)/‖G(r)‖_D of one query, G(r) = 2^r − 1."""
+    gains = [2.0**r - 1 for r in relevance]
+    norm = discounted_norm(gains)
+    return [g / norm if norm > 0 else 0.0 for g in gains]

@@ -1,0 +1,119 @@
+"""Similarities against their formulas, and against dask-ml's."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distfms.errors import DataError, SpecError
+from distfms.methods.landmarks import similarity
+from distfms.methods.landmarks.choose import mean_distance
+from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
+from tests.reference import landmarks as literal
+
+NAMES = ("sigmoid", "manhattan", "gaussian", "euclidean", "linear", "polynomial", "cosine")
+RNG = np.random.default_rng(3)
+ROWS, LANDMARKS = RNG.normal(size=(4, 23)), RNG.normal(size=(5, 4))
+
+
+def plain(name, landmarks=LANDMARKS, sigma=1.7, single=False, **parameters):
+    own = Similarity(name, tuple(parameters.items())).resolved(4, lambda: sigma)
+    zeros = np.zeros(landmarks.shape[1])
+    return LandmarkMap(own, zeros, zeros + 1.0, zeros, landmarks, single)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("single", [False, True])
+def test_formulas(name, single):
+    mapping = plain(name, single=single)
+    wanted = literal.embedding(name, ROWS.T, LANDMARKS, dict(mapping.similarity.parameters))
+    found = mapping(ROWS)
+    assert found.dtype == (np.float32 if single else np.float64)
+    np.testing.assert_allclose(found, wanted.T, rtol=1e-3 if single else 1e-11, atol=1e-4 * single)
+
+
+def test_parameters_have_defaults_and_are_told_apart():
+    assert dict(plain("sigmoid").similarity.parameters) == {"a": 0.25, "r": -1.0}
+    assert dict(plain("gaussian").similarity.parameters) == {"sigma": 1.7}
+    assert dict(plain("gaussian", sigma=3.0, **{}).similarity.parameters) == {"sigma": 3.0}
+    assert Similarity("gaussian", (("sigma", 2.0),)).label == "gaussian(sigma 2)"
+    assert Similarity("manhattan").label == "manhattan"
+
+
+def test_the_kernels_of_dask_ml_are_the_same():
+    da = pytest.importorskip("dask.array")
+    metrics = pytest.importorskip("dask_ml.metrics.pairwise")
+    rows = da.from_array(np.ascontiguousarray(ROWS.T), chunks=(7, 4))
+    found = {
+        "linear": metrics.linear_kernel(rows, LANDMARKS),
+        "polynomial": metrics.polynomial_kernel(rows, LANDMARKS, degree=3, gamma=0.25, coef0=1),
+        "gaussian": metrics.rbf_kernel(rows, LANDMARKS, gamma=0.5 / 1.7**2),
+        "sigmoid": metrics.sigmoid_kernel(rows, LANDMARKS, gamma=0.25, coef0=-1),
+        "euclidean": -(metrics.euclidean_distances(rows, LANDMARKS) ** 2),
+    }
+    for name, theirs in found.items():
+        np.testing.assert_allclose(plain(name)(ROWS).T, theirs.compute(), rtol=1e-10)
+
+
+@settings(max_examples=30, deadline=None)
+@given(n=st.integers(1, 40), rows=st.integers(1, 9), name=st.sampled_from(NAMES[:5]))
+def test_blocks_are_cuts_of_the_whole(n, rows, name):
+    features = np.random.default_rng(n).normal(size=(4, n))
+    whole = plain(name)(features)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(similarity, "_BLOCK_ROWS", (rows, rows))
+        np.testing.assert_allclose(plain(name)(features), whole, rtol=1e-12, atol=1e-14)
+        sizes = [own.stop - own.start for own, _ in plain(name).blocks(features)]
+    assert sum(sizes) == n
+    assert max(sizes) <= rows
+
+
+def test_scaling_missing_values_and_columns_that_do_not_count():
+    features = np.array([[1.0, 3.0, np.nan], [5.0, 5.0, 5.0], [0.0, 2.0, 4.0]])
+    mapping = LandmarkMap(
+        Similarity("manhattan"),
+        shift=np.array([1.0, 0.0, 0.0]),
+        scale=np.array([2.0, 0.0, 4.0]),
+        fill=np.array([2.0, 5.0, 2.0]),
+        landmarks=np.array([[1.0, 9.0, 0.0]]),
+    )
+    np.testing.assert_allclose(mapping(features), [[0.0, -1.5, -1.5]])
+
+
+def test_mean_distance():
+    rows = np.array([[0.0, 3.0, 0.0], [0.0, 4.0, 0.0]])
+    assert mean_distance(rows) == pytest.approx((5 + 0 + 5) / 3)
+    assert mean_distance(np.ones((2, 3))) == 1.0
+
+
+def two_columns(rows, landmarks):
+    return np.ones((len(rows), 2))
+
+
+def with_nan(rows, landmarks):
+    return np.where(
+        np.arange(len(rows))[:, None] == 3, np.nan, np.ones((len(rows), len(landmarks)))
+    )
+
+
+def broken(rows, landmarks):
+    raise KeyError("no such word")
+
+
+def product(rows, landmarks):
+    return rows @ landmarks.T
+
+
+def test_functions_of_the_user():
+    here = __name__
+    np.testing.assert_allclose(plain(f"{here}:product")(ROWS), plain("linear")(ROWS), rtol=1e-12)
+    with pytest.raises(DataError, match=r"shape \(23, 2\) for 23 rows and 5 landmarks"):
+        plain(f"{here}:two_columns")(ROWS)
+    with pytest.raises(DataError, match="nan for row 3"):
+        plain(f"{here}:with_nan")(ROWS)
+    with pytest.raises(DataError, match="failed: KeyError: 'no such word'"):
+        plain(f"{here}:broken")(ROWS)
+    with pytest.raises(SpecError, match="cannot be imported"):
+        similarity.user_function("no.such.module:function")
+    with pytest.raises(SpecError, match="cannot be imported"):
+        similarity.user_function(f"{here}:nothing")

@@ -1,0 +1,140 @@
+"""Models of squared loss from statistics, against fits on the rows."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distfms.methods.landmarks.procedure import (
+    LandmarkProcedure,
+    SimilarityRule,
+    kernel_regression,
+    ladder,
+)
+from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
+from distfms.methods.landmarks.squared import SquaredProblem, errors, greedy, refitted, solve
+from distfms.stats.comoments import CoMoments
+from distfms.stats.sample import RowSample
+from tests.reference import landmarks as literal
+
+
+def rows(n=120, n_landmarks=9, seed=0):
+    rng = np.random.default_rng(seed)
+    K = rng.normal(size=(n, n_landmarks)) + 2.0
+    y = K[:, [1, 4, 6]] @ [3.0, -2.0, 0.5] + 0.2 * rng.normal(size=n) + 10.0
+    return K, y
+
+
+def problem_of(K, y):
+    return SquaredProblem.of(moments_of(K, y))
+
+
+def moments_of(K, y):
+    return CoMoments.from_block(np.ascontiguousarray(np.column_stack([K, y]).T))
+
+
+def test_greedy_takes_what_lowers_the_loss_most():
+    K, y = rows()
+    chosen = greedy(problem_of(K, y), 5, 0.0)
+    wanted = []
+    for _ in range(5):
+        wanted.append(literal.best_next(K, y, wanted))
+    assert chosen.tolist() == wanted
+    assert set(chosen[:3].tolist()) == {1, 4, 6}
+
+
+def test_weights_are_refitted_after_each_step():
+    K, y = rows()
+    problem = problem_of(K, y)
+    order = greedy(problem, 4, 0.0)
+    weights = refitted(problem, order, [1, 3, 4], 0.0)
+    for own, k in zip(weights, (1, 3, 4), strict=True):
+        X = np.column_stack([np.ones(len(y)), K[:, order[:k]]])
+        wanted = np.linalg.lstsq(X, y, rcond=None)[0]
+        np.testing.assert_allclose(own[order[:k]], wanted[1:], rtol=1e-8)
+        assert problem.intercept(own) == pytest.approx(wanted[0])
+        assert np.count_nonzero(own) == k
+
+
+def test_errors_on_other_rows():
+    K, y = rows()
+    other, truth = rows(seed=1)
+    problem = problem_of(K, y)
+    weights = refitted(problem, np.arange(9), [2, 9], 1e-3)
+    predicted = other @ weights.T + problem.intercept(weights)
+    wanted = np.mean((truth[:, None] - predicted) ** 2, axis=0)
+    np.testing.assert_allclose(
+        errors(problem, weights, moments_of(other, truth)), wanted, rtol=1e-9
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(bound=st.floats(0.01, 10.0), seed=st.integers(0, 50), rank=st.integers(1, 6))
+def test_the_bound_is_kept_and_costs_as_little_as_can_be(bound, seed, rank):
+    rng = np.random.default_rng(seed)
+    A, c = rng.normal(size=(rank, 6)), rng.normal(size=6)
+    gram, target = A.T @ A, A.T @ rng.normal(size=rank) if rank < 6 else c
+    found, multiplier = solve(gram, target, bound)
+    assert np.linalg.norm(found) <= bound * (1 + 1e-6)
+    # Optimality: the gradient is −λ times the weights, λ ≥ 0, and λ > 0 only on the sphere.
+    gradient = gram @ found - target
+    scale = np.linalg.norm(target) + 1e-12
+    assert np.linalg.norm(gradient + multiplier * found) <= 1e-6 * scale
+    assert multiplier == 0.0 or np.linalg.norm(found) == pytest.approx(bound, rel=1e-5)
+
+
+def test_copies_of_a_landmark_are_not_chosen_twice():
+    K, y = rows()
+    twice = np.column_stack([K, K, np.full(len(y), 3.0)])
+    order = greedy(problem_of(twice, y), 19, 0.0)
+    assert len(order) == 9
+    assert set(order.tolist()) == set(range(9))
+    assert len(greedy(problem_of(K, np.full(len(y), 4.0)), 3, 0.0)) == 0
+    by_gradient = greedy(problem_of(K * np.r_[100.0, np.ones(8)], y), 1, 0.0, by_gradient=True)
+    assert by_gradient.tolist() == [0]
+
+
+def test_measures_of_a_procedure():
+    K, y = rows()
+    moments = {"linear": moments_of(K, y)}
+    rule = SimilarityRule("linear")
+    procedure = LandmarkProcedure((rule,), sparse=True, keep=4)
+    problem = procedure.problem(moments)
+    path = procedure.search(problem, rule)
+    found = procedure.score(problem, path, moments, np.array([1.0, 2.5, 4.0, 99.0]))
+    assert found["mse"][2] == found["mse"][3]
+    weights = procedure.weights(problem, path, [1, 2, 4])
+    np.testing.assert_allclose(
+        found["largest_weight"][:3], np.array([1, 2, 4]) * np.abs(weights).max(axis=1)
+    )
+    np.testing.assert_allclose(found["r2"], 1 - found["mse"] / y.var(), rtol=1e-9)
+    stored = procedure.restore(moments, procedure.store(problem, {"linear": path}))
+    assert stored[1]["linear"].order.tolist() == path.order.tolist()
+    assert ladder(7) == [1, 2, 5, 7]
+    assert ladder(10) == [1, 2, 5, 10]
+
+
+def sample_of(features, y):
+    n = len(y)
+    values = np.vstack([features, y])
+    return RowSample.from_rows(n, np.arange(n, dtype=np.uint64), np.arange(n), values)
+
+
+def test_kernel_regression():
+    rng = np.random.default_rng(2)
+    X, other, y = rng.normal(size=(3, 40)), rng.normal(size=(3, 700)), rng.normal(size=40)
+    zeros = np.zeros(3)
+    mapping = LandmarkMap(Similarity("manhattan"), zeros, zeros + 1, zeros, X[:, :2].T)
+    found = kernel_regression(mapping, sample_of(X, y), 3, other)
+    K = literal.embedding("manhattan", other.T, X.T, {})
+    np.testing.assert_allclose(found.values, literal.kernel_regression(K, y), rtol=1e-10)
+    assert found.n_guarded == 0
+
+
+def test_kernel_regression_is_guarded_where_similarities_add_up_to_nothing():
+    X, y = np.array([[1.0, -1.0]]), np.array([4.0, 8.0])
+    zero = np.zeros(1)
+    mapping = LandmarkMap(Similarity("linear"), zero, zero + 1, zero, X.T)
+    found = kernel_regression(mapping, sample_of(X, y), 1, np.array([[5.0, 0.0]]))
+    assert found.values.tolist() == [6.0, 6.0]
+    assert found.n_guarded == 2
