@@ -24,6 +24,8 @@ from distfms.stats.comoments import CoMoments
 
 #: Share of a landmark's variance that others must leave unexplained for it to be chosen.
 _INDEPENDENT = 1e-10
+#: Scores that differ by no more than this part are tied, and the first of them is chosen.
+_TIED = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +140,8 @@ def greedy(
         np.divide(residual**2, variance, out=gain, where=possible)
         if not gain.max() > np.finfo(float).eps * problem.target_variance:
             break
-        own = int(np.argmax(np.where(possible, np.abs(residual), 0.0) if by_gradient else gain))
+        score = np.where(possible, np.abs(residual), 0.0) if by_gradient else gain
+        own = int(np.argmax(score >= score.max() * (1.0 - _TIED)))
         row = factor[step]
         np.subtract(gram[own], factor[:step, own] @ factor[:step], out=row)
         row /= np.sqrt(variance[own])
