@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from distfms.methods.contract import FinishedRun
+from distfms.methods.multiselect.answer import (
+    FEW_OBJECTS,
+    READINGS,
+    Loss,
+    key_numbers,
+    repeats_of,
+)
 from distfms.report.curves import Curve, comparison_chart, more, of_name, value_range
 from distfms.report.formatting import as_number, count, number, percent
 from distfms.report.measures import measure_rows, measure_tables, without_empty_columns
-from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Section, Table, Text
+from distfms.report.page import Block, Column, Figure, Section, Table, Text
 from distfms.report.plots import (
     Bar,
     Line,
@@ -34,17 +40,12 @@ Json = Mapping[str, Any]
 
 _TITLES = {"full": "Full", "scoring": "Scoring", "averages": "Averages", "copies": "Copies"}
 _STYLES = {"full": 0, "scoring": 1, "averages": 2, "copies": 3}
-#: The losses a curve may have, the most trusted first: on which objects, and how they are drawn.
-_READINGS = {
-    "test_loss": "on held-out objects",
-    "validation_loss": "in cross-validation",
-    "projected_loss": "projected from the training objects",
-}
 _LOOKS: dict[str, dict[str, Any]] = {
     "projected_loss": {"style": 0, "dashed": True},
     "validation_loss": {"style": 1, "bold": True},
     "test_loss": {"style": 2},
 }
+_SHARE = "of the label's variance in training"
 _STATUSES = {
     "no_positive_gain": "The search ended before the budget: no further judgment lowers the loss.",
     "unaffordable": "The rest of the budget pays for no further judgment that would help.",
@@ -56,129 +57,21 @@ _MEASURES = {
     "r2": "Share explained",
     "mse": "Plain error",
 }
-#: Objects from which a share of the label's variance can be stated at all.
-_FEW_OBJECTS = 20
-_NAMES_SAID = 3
 _BARS_SHOWN = 30
 _PATH_SHOWN = 60
 _ATTRIBUTES_SHOWN = 1000
-#: A loss of 0 may come out this far below it, in units of the label's variance.
-_ROUNDING = 1e-9
-
-
-def headline(run: FinishedRun) -> str:
-    """Return in one sentence what to buy, and what it explains of other objects."""
-    repeats = repeats_of(run.selection)
-    if not repeats:
-        return "No judgment is worth its cost: none lowers the loss"
-    ranked = sorted(repeats.items(), key=lambda item: -item[1])
-    parts = [f"{r} of {name}" for name, r in ranked[:_NAMES_SAID]]
-    parts[0] = f"{count(ranked[0][1], 'judgment')} of {ranked[0][0]}"
-    rest = ranked[_NAMES_SAID:]
-    if rest:
-        others = count(len(rest), "other attribute")
-        parts.append(f"{number(sum(r for _, r in rest))} of {others}")
-    bought = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else parts[0]
-    loss = Loss.of(run)
-    if loss.explained is None:
-        return f"Buy {bought}; {loss.why_not}"
-    if loss.key == "projected_loss":
-        return f"Buy {bought}; no other objects show what they explain"
-    share = percent(max(loss.explained, 0.0))
-    where = _READINGS[loss.key]
-    return f"Buy {bought}: they explain {share} of the label's variance {where}"
 
 
 def sections(run: FinishedRun) -> list[Section]:
     """Return the sections of the report."""
     return [
-        Section("", [_key_numbers(run), *_notes(run)]),
+        Section("", [key_numbers(run), *_notes(run)]),
         Section("What a budget buys", _loss_blocks(run)),
         Section("What to buy", _repeats_blocks(run)),
         Section("The attributes", _attribute_blocks(run.selection)),
         Section("The model", _model_blocks(run)),
         tuning_section(run.metrics),
     ]
-
-
-def repeats_of(selection: Json) -> dict[str, int]:
-    """Return judgments by attribute, in the order of first purchase."""
-    order = dict.fromkeys(step["attribute"] for step in selection["path"])
-    bought = [*order, *(name for name in selection["repeats"] if name not in order)]
-    return {name: r for name in bought if (r := selection["repeats"].get(name, 0)) > 0}
-
-
-# --- the answer ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Loss:
-    """A loss, the variance of the label among the same objects, and their number."""
-
-    value: float
-    variance: float
-    n_objects: int
-    key: str = "projected_loss"
-
-    @classmethod
-    def of(cls, run: FinishedRun) -> Loss:
-        """Return the most trusted loss of the selection."""
-        train, test, chosen = (run.metrics[key] for key in ("train", "test", "chosen"))
-        if test is not None:
-            for key in ("projected_loss", "mse"):
-                value = as_number(test[key])
-                if value is not None:
-                    return cls(value, test["label_variance"], test["n_objects"], "test_loss")
-        found = as_number(chosen.get("validation_loss"))
-        variance, n = run.selection["label_variance"], train["n_objects"]
-        if found is not None:
-            return cls(found, variance, n, "validation_loss")
-        return cls(run.selection["projected_loss"], variance, n)
-
-    @property
-    def explained(self) -> float | None:
-        """Share of the label's variance that it leaves explained, where that can be said.
-
-        An unbiased estimate from few objects may fall below 0, which no model's loss can.
-        """
-        impossible = self.value < -_ROUNDING * self.variance
-        if impossible or self.n_objects < _FEW_OBJECTS or not self.variance:
-            return None
-        return min(1 - self.value / self.variance, 1.0)
-
-    @property
-    def why_not(self) -> str:
-        """Why there is no share."""
-        objects = count(self.n_objects, "object")
-        are = "is" if self.n_objects == 1 else "are"
-        return f"{objects} {are} too few to say what they explain"
-
-
-def _key_numbers(run: FinishedRun) -> KeyNumbers:
-    selection, repeats, loss = run.selection, repeats_of(run.selection), Loss.of(run)
-    share, where = loss.explained, _READINGS[loss.key]
-    optimistic = ", which is optimistic" if loss.key == "projected_loss" else ""
-    variance = f"{where}; {number(loss.variance)} without judgments"
-    return KeyNumbers(
-        [
-            KeyNumber(
-                percent(share),
-                "of the label's variance explained",
-                loss.why_not if share is None else where + optimistic,
-            ),
-            KeyNumber(
-                number(selection["spent"]),
-                f"spent of a budget of {number(selection['budget'])}",
-                f"on {count(sum(repeats.values()), 'judgment')} of each object",
-            ),
-            KeyNumber(
-                number(len(repeats)),
-                "attribute judged" if len(repeats) == 1 else "attributes judged",
-                f"of {number(len(selection['attributes']))} offered",
-            ),
-            KeyNumber(number(loss.value), "mean squared error, estimated", variance),
-        ]
-    )
 
 
 def _notes(run: FinishedRun) -> list[Text]:
@@ -205,18 +98,16 @@ def _loss_blocks(run: FinishedRun) -> list[Block]:
 
 
 def _own_figure(run: FinishedRun, curve: Curve) -> Figure:
-    selection, test = run.selection, run.metrics["test"]
-    refined = run.metrics["chosen"] if selection["refined"] else {}
-    variance, name = selection["label_variance"], _title(curve.name)
+    refined = run.metrics["chosen"] if run.selection["refined"] else {}
+    name = _title(curve.name)
     lines = [
-        curve.line(key, _READINGS[key], marked=refined.get(key), **look)
+        curve.line(key, READINGS[key], marked=refined.get(key), **look)
         for key, look in _LOOKS.items()
         if curve.has(key)
     ]
     caption = [
         f"Mean squared error of {name} against the budget for one object. The loss projected from "
-        "the training objects is optimistic where there are many attributes and few objects. The "
-        "right-hand scale gives the share of the label's variance among the training objects."
+        "the training objects is optimistic where there are many attributes and few objects."
     ]
     if curve.has("lower"):
         caption.append("The band is the confidence interval of the cross-validated loss.")
@@ -225,36 +116,29 @@ def _own_figure(run: FinishedRun, curve: Curve) -> Figure:
             "Lines show the greedy search; circles show the selection after judgments were "
             "exchanged."
         )
-    if test is not None and curve.has("test_loss"):
-        elsewhere = number(test["label_variance"])
-        caption.append(f"Among the held-out objects the label's variance is {elsewhere}.")
-    return _loss_figure(run, lines, f"Loss of {name} against the budget", variance, caption)
+    return _loss_figure(run, lines, f"Loss of {name} against the budget", caption)
 
 
 def _comparison_figure(run: FinishedRun, curves: Sequence[Curve]) -> Figure:
-    key = next(key for key in _READINGS if all(curve.has(key) for curve in curves))
+    key = next(key for key in READINGS if all(curve.has(key) for curve in curves))
     lines = comparison_chart(curves, key, _title, _STYLES, run.selection["algorithm"])
     caption = (
-        f"Mean squared error of all ways to spend the same budget, {_READINGS[key]}. The thicker "
+        f"Mean squared error of all ways to spend the same budget, {READINGS[key]}. The thicker "
         "line is the chosen one."
     )
-    test = run.metrics["test"]
-    held_out = key == "test_loss" and test is not None
-    variance = test["label_variance"] if held_out else run.selection["label_variance"]
-    return _loss_figure(run, lines, "Loss of all ways to spend the budget", variance, [caption])
+    return _loss_figure(run, lines, "Loss of all ways to spend the budget", [caption])
 
 
-def _loss_figure(
-    run: FinishedRun, lines: Sequence[Line], title: str, variance: float, caption: list[str]
-) -> Figure:
-    budget, limits = run.selection["budget"], _loss_limits(lines, variance)
+def _loss_figure(run: FinishedRun, lines: Sequence[Line], title: str, caption: list[str]) -> Figure:
+    budget, variance = run.selection["budget"], run.selection["label_variance"]
+    limits = _loss_limits(lines, variance)
     chart = line_chart(
         lines,
         title=title,
         xlabel="budget for one object",
         ylabel="mean squared error",
         marks=[VerticalMark(budget, f"budget {number(budget)}")],
-        second_scale=SecondScale("of the label's variance", variance) if variance else None,
+        second_scale=SecondScale(_SHARE, variance) if variance else None,
         y_limits=limits,
     )
     if limits[0] > 0:
@@ -283,7 +167,7 @@ def _baseline_tables(run: FinishedRun) -> list[Table]:
     rows = []
     for name, entry in {selection["algorithm"]: own, **metrics["baselines"]}.items():
         n_judged = sum(1 for r in entry["repeats"].values() if r)
-        losses = [as_number(entry.get(key)) for key in reversed(_READINGS)]
+        losses = [as_number(entry.get(key)) for key in reversed(READINGS)]
         rows.append([_title(name), entry["spent"], n_judged, *losses])
     titles = ("Spent", "Attributes", "Projected loss", "Cross-validated loss", "Held-out loss")
     columns = [Column("Way to spend", "text"), *(Column(title, "number") for title in titles)]
@@ -360,39 +244,30 @@ def _path_tables(run: FinishedRun) -> list[Table]:
 
 
 def _attribute_blocks(selection: Json) -> list[Block]:
-    repeats, points = repeats_of(selection), []
-    deviation = math.sqrt(selection["label_variance"])
-    for attribute in selection["attributes"]:
-        name, b, v, sigma = (attribute[key] for key in ("name", "b", "v", "sigma"))
-        if sigma and deviation:
-            r, at = repeats.get(name, 0), (v / sigma, b / (sigma * deviation))
-            tip = f"{name}: v̂/σ̂ = {number(at[0])}, correlation = {number(at[1])}, r = {r}"
-            points.append(Point(name, *at, r, tip))
-    figures: list[Block] = []
-    if points:
-        noise = [point.x for point in points]
-        chart = scatter_chart(
-            points,
-            title="Correlation with the label against the noise of the judgments, by attribute",
-            xlabel="rater disagreement  v̂ / σ̂",
-            ylabel="correlation with the label",
-            log_x=min(noise) > 0 and max(noise) > 30 * min(noise),
+    rows = _attribute_rows(selection)
+    points = [
+        Point(
+            name, v / sigma, correlation, r, f"{name}: correlation {number(correlation)}, r = {r}"
         )
-        left = len(selection["attributes"]) - len(points)
-        caption = (
-            "Each attribute by how much raters disagree about it (left: little) and how closely it "
-            "follows the label (far from 0: closely). Filled circles are bought, the larger the "
-            "more often; hollow ones are not."
-        )
-        if left:
-            which = count(left, "attribute")
-            caption += f" {which} without variance between objects (σ̂ = 0) cannot be drawn."
-        figures.append(Figure(chart, caption))
-    return [*figures, _attribute_table(selection, repeats, deviation)]
+        for name, r, correlation, _, _, v, sigma, *_ in rows
+        if correlation is not None
+    ]
+    caption = (
+        "All attributes, the most bought first. Buy: judgments to buy for one object; correlation "
+        "with the label as if judged without noise; b̂: covariance with the label; v̂: variance "
+        "between raters of one object; σ̂: standard deviation between objects; have: judgments of "
+        "an object on average; without: objects that have none."
+    )
+    titles = ("Buy", "Correlation", "v̂/σ̂²", "b̂", "v̂", "σ̂", "Cost", "Mean", "Have", "Without")
+    columns = [Column("Attribute", "text"), *(Column(title, "number") for title in titles)]
+    rest = more(len(rows), _ATTRIBUTES_SHOWN, "in selection.json")
+    table = Table(columns, rows[:_ATTRIBUTES_SHOWN], caption + rest)
+    return [*_attribute_figures(points, len(rows) - len(points)), table]
 
 
-def _attribute_table(selection: Json, repeats: Mapping[str, int], deviation: float) -> Table:
-    """List the attributes, the most bought first."""
+def _attribute_rows(selection: Json) -> list[list[Any]]:
+    """Return what is known of each attribute, the most bought first."""
+    repeats, deviation = repeats_of(selection), math.sqrt(selection["label_variance"])
     rows: list[list[Any]] = []
     for a in selection["attributes"]:
         name, b, v, sigma = (a[key] for key in ("name", "b", "v", "sigma"))
@@ -400,17 +275,29 @@ def _attribute_table(selection: Json, repeats: Mapping[str, int], deviation: flo
         noise = v / sigma**2 if sigma else None
         rest = (a[key] for key in ("cost", "mean", "mean_judgments", "n_missing"))
         rows.append([name, repeats.get(name, 0), correlation, noise, b, v, sigma, *rest])
-    rows.sort(key=lambda row: (-row[1], -abs(row[2] or 0.0)))
-    titles = ("Buy", "Correlation", "v̂/σ̂²", "b̂", "v̂", "σ̂", "Cost", "Mean", "Have", "Without")
-    return Table(
-        [Column("Attribute", "text"), *(Column(title, "number") for title in titles)],
-        rows[:_ATTRIBUTES_SHOWN],
-        "All attributes, the most bought first. Buy: judgments to buy for one object; correlation "
-        "with the label as if judged without noise; b̂: covariance with the label; v̂: variance "
-        "between raters of one object; σ̂: standard deviation between objects; have: judgments of "
-        "an object on average; without: objects that have none."
-        + more(len(rows), _ATTRIBUTES_SHOWN, "in selection.json"),
+    return sorted(rows, key=lambda row: (-row[1], -abs(row[2] or 0.0)))
+
+
+def _attribute_figures(points: Sequence[Point], n_left: int) -> list[Figure]:
+    if not points:
+        return []
+    noise = [point.x for point in points]
+    chart = scatter_chart(
+        points,
+        title="Correlation with the label against the noise of the judgments, by attribute",
+        xlabel="rater disagreement  v̂ / σ̂",
+        ylabel="correlation with the label",
+        log_x=min(noise) > 0 and max(noise) > 30 * min(noise),
     )
+    caption = (
+        "Each attribute by how much raters disagree about it (left: little) and how closely it "
+        "follows the label (far from 0: closely). Filled circles are bought, the larger the more "
+        "often; hollow ones are not."
+    )
+    if n_left:
+        which = count(n_left, "attribute")
+        caption += f" {which} without variance between objects (σ̂ = 0) cannot be drawn."
+    return [Figure(chart, caption)]
 
 
 # --- the model ----------------------------------------------------------------------------------
@@ -421,7 +308,7 @@ def _model_blocks(run: FinishedRun) -> list[Block]:
     for label in [label for label in ("Training objects", "Held-out objects") if label in rows]:
         own = rows[label]
         n_complete, error = own.pop("n_objects_with_all_judgments"), own.pop("mse")
-        if own["n_objects"] < _FEW_OBJECTS:
+        if own["n_objects"] < FEW_OBJECTS:
             own["r2"] = None
         if error is not None:
             rows[f"{label} that hold all judgments"] = {"n_objects": n_complete, "mse": error}
@@ -459,16 +346,10 @@ def _interval(train: Json) -> list[Text]:
     interval = train["projected_loss_interval"]
     if interval is None or as_number(interval["lower"]) is None:
         return []
-    text = (
-        f"With {percent(interval['level'])} confidence the projected loss of the selection, "
-        f"{number(interval['estimate'])}, lies between {number(interval['lower'])} and "
-        f"{number(interval['upper'])} (jackknife over the folds)."
-    )
-    # With psd: nearest the two losses are of different covariances; without, they are one.
-    table = as_number(train["projected_loss"])
-    if table is not None and not math.isclose(interval["estimate"], table):
-        text += (
-            " It is computed with the positive semi-definite covariance that the selection was "
-            "made with, the loss in the table with the covariance as estimated."
+    return [
+        Text(
+            f"With {percent(interval['level'])} confidence the loss that the search projected, "
+            f"{number(interval['estimate'])}, lies between {number(interval['lower'])} and "
+            f"{number(interval['upper'])} (jackknife over the folds)."
         )
-    return [Text(text)]
+    ]
