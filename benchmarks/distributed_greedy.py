@@ -35,9 +35,8 @@ import numpy as np
 from distfms.engine.base import ActorPool
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.open import make_pool
-from distfms.methods.multiselect.greedy import select
+from distfms.methods.multiselect.greedy import AttributeSlab, select
 from distfms.methods.multiselect.objective import Problem
-from distfms.methods.multiselect.slab import AttributeSlab
 from distfms.methods.sequence.greedy import GroupSlab, sequence
 from distfms.methods.sequence.problem import (
     FeatureGroups,

@@ -38,7 +38,12 @@ def measure_rows(metrics: Mapping[str, Any], noun: str = "rows") -> Rows:
     return rows
 
 
-def measure_tables(rows: Rows, titles: Mapping[str, str], caption: str) -> list[Table]:
+def measure_tables(metrics: Mapping[str, Any], caption: str) -> list[Table]:
+    """Put the measures of training, folds and held-out rows below one another."""
+    return tables_of(measure_rows(metrics), {}, caption)
+
+
+def tables_of(rows: Rows, titles: Mapping[str, str], caption: str) -> list[Table]:
     """Put the measures of sets of rows below one another.
 
     Columns are those of `titles` first, with these titles, then others by their names. Columns and

@@ -189,6 +189,7 @@ def scatter_chart(
     title: str,
     xlabel: str,
     ylabel: str,
+    diagonal: bool = False,
     log_x: bool = False,
     n_labels: int = 14,
     height: float = 360.0,
@@ -201,6 +202,8 @@ def scatter_chart(
         Drawn in the order given; those without finite coordinates are left out.
     title, xlabel, ylabel : str
         As for :func:`line_chart`.
+    diagonal : bool
+        Draw x = y.
     log_x : bool
         Points that a logarithm does not admit are left out.
     n_labels : int, default=14
@@ -222,6 +225,8 @@ def scatter_chart(
         tips = _draw_points(axes, shown)
         if shown and min(p.y for p in shown) < 0 < max(p.y for p in shown):
             axes.axhline(0, color=MUTED, linewidth=0.8, zorder=1)
+        if diagonal and shown:
+            axes.axline((1, 1), slope=1, color=MUTED, linewidth=0.8, linestyle=_DASHES[1])
         _plain_ticks(axes, log_x=log_x)
         figure.draw_without_rendering()
         figure.set_layout_engine("none")

@@ -15,8 +15,7 @@ from distfms.engine.base import ActorPool
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.open import make_pool
 from distfms.methods import slabs
-from distfms.methods.multiselect.greedy import select
-from distfms.methods.multiselect.slab import slabs_of
+from distfms.methods.multiselect.greedy import select, slabs_of
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.greedy import slabs_of as group_slabs_of
 from tests.reference.distributed_cases import (

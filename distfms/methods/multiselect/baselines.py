@@ -23,13 +23,13 @@ from distfms.methods.multiselect.greedy import (
     Algorithm,
     FullState,
     GreedyState,
+    Purse,
     greedy_path,
     make_state,
     objective_of,
     spend,
 )
 from distfms.methods.multiselect.objective import BUDGET_TOLERANCE, Problem, SelectionPath
-from distfms.methods.multiselect.slab import Purse
 
 if TYPE_CHECKING:
     from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates

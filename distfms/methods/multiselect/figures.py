@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distfms.methods.contract import FinishedRun
-from distfms.methods.multiselect.answer import (
+from distfms.methods.multiselect.answer_figures import (
     FEW_OBJECTS,
     READINGS,
     Loss,
@@ -19,7 +19,7 @@ from distfms.methods.multiselect.answer import (
 )
 from distfms.report.curves import Curve, comparison_chart, more, of_name, value_range
 from distfms.report.formatting import as_number, count, number, percent
-from distfms.report.measures import measure_rows, measure_tables, without_empty_columns
+from distfms.report.measures import measure_rows, tables_of, without_empty_columns
 from distfms.report.page import Block, Column, Figure, Section, Table, Text
 from distfms.report.plots import (
     Bar,
@@ -317,7 +317,7 @@ def _model_blocks(run: FinishedRun) -> list[Block]:
         "mean squared error with the judgments to be bought; the plain error is measured where "
         "objects hold as many."
     )
-    measures = measure_tables(rows, _MEASURES, caption)
+    measures = tables_of(rows, _MEASURES, caption)
     return [*_coefficient_tables(run), *measures, *_interval(run.metrics["train"])]
 
 

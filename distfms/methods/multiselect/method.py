@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distfms.methods.contract import Inputs, Job, Method
-from distfms.methods.multiselect import answer, figures
+from distfms.methods.multiselect import answer_figures, figures
 from distfms.methods.multiselect.job import MultiselectJob
 from distfms.methods.multiselect.options import (
     MEASURES,
@@ -26,7 +26,7 @@ METHOD = Method(
     make_job=make_job,
     predictor=make_predictor,
     sections=figures.sections,
-    headline=answer.headline,
+    headline=answer_figures.headline,
     subtitle=figures.SUBTITLE,
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,

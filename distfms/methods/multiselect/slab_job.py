@@ -19,12 +19,11 @@ from distfms.errors import DataError
 from distfms.methods import slab_job
 from distfms.methods.contract import Context
 from distfms.methods.multiselect.evaluate import attribute_entries
-from distfms.methods.multiselect.greedy import select
+from distfms.methods.multiselect.greedy import AttributeSlab, Question, answer, select
 from distfms.methods.multiselect.job import MultiselectJob
 from distfms.methods.multiselect.objective import Problem, SelectionPath, check_budget
 from distfms.methods.multiselect.procedure import Rule
 from distfms.methods.multiselect.read import JudgmentSlabReader
-from distfms.methods.multiselect.slab import AttributeSlab, Question, answer
 from distfms.methods.slabs import Pool, StoredMatrix
 from distfms.stats.bundle import Bundle
 from distfms.stats.judgments import JudgmentEstimates

@@ -10,7 +10,7 @@ from typing import Any
 from distfms.methods.contract import FinishedRun
 from distfms.report.curves import Curve, comparison_chart, more, of_name, value_range
 from distfms.report.formatting import as_number, count, number, percent
-from distfms.report.measures import measure_rows, measure_tables, without_empty_columns
+from distfms.report.measures import measure_tables, without_empty_columns
 from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Section, Table, Text
 from distfms.report.plots import Bar, Line, VerticalMark, bar_chart, line_chart
 from distfms.report.provenance import notes
@@ -74,10 +74,7 @@ def sections(run: FinishedRun) -> list[Section]:
         Section("", [_key_numbers(run), *notes(run.manifest, said)]),
         Section("What a cost buys", _curve_blocks(run)),
         Section("The sequence", _sequence_blocks(selection)),
-        Section(
-            "The model",
-            measure_tables(measure_rows(metrics), {}, "Measures of the model with all groups."),
-        ),
+        Section("The model", measure_tables(metrics, "Measures of the model with all groups.")),
         tuning_section(metrics),
     ]
 

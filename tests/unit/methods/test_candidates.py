@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from distfms.engine.open import make_pool
-from distfms.methods.multiselect.greedy import FullState, ScoringState, select
-from distfms.methods.multiselect.slab import slabs_of
+from distfms.methods.multiselect.greedy import FullState, ScoringState, select, slabs_of
 from distfms.methods.sequence import greedy as sequence_greedy
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.greedy import slabs_of as group_slabs_of

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from distfms.methods.contract import FinishedRun
-from distfms.methods.multiselect import answer, figures
+from distfms.methods.multiselect import answer_figures, figures
 from distfms.methods.multiselect.method import METHOD
 from distfms.report.page import Figure, Section, Table
 from distfms.report.plots import Line
@@ -135,7 +135,7 @@ def finished(selection: Any, metrics: Any) -> FinishedRun:
 
 
 def headline(selection: Any, metrics: Any) -> str:
-    return plain(answer.headline(finished(selection, metrics)))
+    return plain(answer_figures.headline(finished(selection, metrics)))
 
 
 def sections(selection: Any, metrics: Any) -> list[Section]:

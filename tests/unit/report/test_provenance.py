@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distfms.report.measures import measure_rows, measure_tables, without_empty_columns
+from distfms.report.measures import measure_rows, tables_of, without_empty_columns
 from distfms.report.page import Column
 from distfms.report.provenance import build_page, notes
 from tests.unit.report.checks import check_page, manifest
@@ -56,7 +56,7 @@ def test_measures_of_other_rows_stand_below_and_folds_count_by_their_weight() ->
         {"fold": 1, "mse": 3.0, "r2": 0.5, "n_rows": 1, "weight": 10.0},
     ]
     rows = measure_rows({"train": {"mse": 2.0}, "test": None, "folds": folds})
-    (table,) = measure_tables(rows, {"mse": "Error"}, "c")
+    (table,) = tables_of(rows, {"mse": "Error"}, "c")
     assert [title for title, _ in table.heads()] == ["", "Error", "r2"]
     # √2 times the standard error, √(2 · 2 · ((0.75 · 0.5)² + (0.25 · 1.5)²))
     assert [[cell.text for cell in row] for row in table.cells()] == [
@@ -68,7 +68,7 @@ def test_measures_of_other_rows_stand_below_and_folds_count_by_their_weight() ->
 
 def test_no_measures_make_no_table() -> None:
     rows = measure_rows({"train": {"mse": None}, "test": None, "folds": []})
-    assert measure_tables(rows, {}, "c") == []
+    assert tables_of(rows, {}, "c") == []
 
 
 def test_empty_columns_are_left_out_but_the_first() -> None:
