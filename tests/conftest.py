@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from tests import ray_here, s3_here
+
+#: In the name of a test, its file or its parameters.
+_ON_RAY = re.compile("(?<![a-z])ray(?![a-z])")
 
 
 def pytest_configure() -> None:
@@ -26,20 +32,26 @@ def pytest_configure() -> None:
     hypothesis.settings.load_profile("distfms")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist, which asks for the groups in a hook of that name
+class _Scheduling(LoadScopeScheduling):
+    """Keeps tests on a Ray cluster in one process: they share the cluster, and Ray reads its
+    settings once, when it is first imported. Other tests stay together by file."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "ray" if _ON_RAY.search(nodeid) else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Distribute tests; the marks of xdist for groups are without effect under pytest 9.2."""
+    return _Scheduling(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests on a Ray cluster first and in one process: they share the cluster, and Ray reads
-    its settings once, when it is first imported. Other tests stay together by file."""
-    items.sort(key=lambda item: not _on_ray(item))
+    """Put tests on a Ray cluster, the largest group, first."""
     for item in items:
-        group = "ray" if _on_ray(item) else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
-def _on_ray(item: pytest.Item) -> bool:
-    call = getattr(item, "callspec", None)
-    asked = [] if call is None else [v for v in call.params.values() if isinstance(v, str)]
-    return "ray_session" in getattr(item, "fixturenames", ()) or "ray" in asked
+        on_ray = "ray_session" in getattr(item, "fixturenames", ())
+        if on_ray and not _ON_RAY.search(item.nodeid):
+            raise pytest.UsageError(f"{item.nodeid} uses a Ray cluster; name it so: test_…_ray_…")
+    items.sort(key=lambda item: not _ON_RAY.search(item.nodeid))
 
 
 @pytest.fixture(scope="session")

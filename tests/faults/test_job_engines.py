@@ -50,7 +50,7 @@ def test_same_bits(
     nothing_half_written(tmp_path / "runs", folder)
 
 
-def test_input_that_a_node_does_not_see_is_found_before_the_run(
+def test_input_that_a_ray_node_does_not_see_is_found_before_the_run(
     ray_session: None, job_data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = RaySession.examine
@@ -71,7 +71,7 @@ def test_input_that_a_node_does_not_see_is_found_before_the_run(
     assert not (tmp_path / "runs" / "small").exists()
 
 
-def test_clusters_on_the_command_line(
+def test_ray_and_dask_clusters_on_the_command_line(
     ray_session: None, dask_engine: dict[str, Any], job_data: Data, tmp_path: Path
 ) -> None:
     import ray

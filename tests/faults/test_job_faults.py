@@ -105,7 +105,7 @@ def test_actor_of_a_job(
     assert done == expected_counts | {"n_lost": 1}
 
 
-def test_worker_that_dies_every_time_leaves_a_run_that_goes_on(
+def test_ray_worker_that_dies_every_time_leaves_a_run_that_goes_on(
     ray_session: None, job_data: Data, undisturbed: Expected, tmp_path: Path
 ) -> None:
     engine = {"kind": "ray", "workers": 2, "retries": 0}
