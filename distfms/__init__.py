@@ -13,6 +13,7 @@ _PUBLIC = {
     "FeatureMultiSelector": "distfms.methods.multiselect.estimator",
     "GroupSequencer": "distfms.methods.sequence.estimator",
     "GroupSequenceClassifier": "distfms.methods.sequence.estimator",
+    "LandmarkRegressor": "distfms.methods.landmarks.estimator",
     "DistfmsError": "distfms.errors",
     "SpecError": "distfms.errors",
     "DataError": "distfms.errors",

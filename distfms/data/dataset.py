@@ -163,9 +163,17 @@ def _changed(partition: Partition) -> DataError:
 
 @dataclass(frozen=True)
 class TableReader:
-    """Reads a table in memory as a :class:`PartitionReader` reads a partition of a file."""
+    """Reads a table in memory as a :class:`PartitionReader` reads a partition of a file.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+    row_offset : int
+        Number of its first row, of all rows there are.
+    """
 
     table: pa.Table
+    row_offset: int = 0
 
     @property
     def reader(self) -> TableReader:
@@ -176,7 +184,8 @@ class TableReader:
     def piece(self) -> tuple[TableReader, Partition]:
         """Itself and its only partition, the whole table."""
         n_rows, n_bytes = self.table.num_rows, self.table.nbytes
-        return self, Partition(0, "X", "X", (0,), n_rows, n_bytes, 0, 0, "", "")
+        first = self.row_offset
+        return self, Partition(0, "X", "X", (0,), n_rows, n_bytes, first, first, "", "")
 
     def read(self, partition: Partition, columns: Sequence[str]) -> pa.Table:
         """Return columns, in the order given."""

@@ -36,6 +36,9 @@ S = TypeVar("S", bound=Statistic)
 Types = Mapping[str, pa.DataType]
 Kind = Literal["array", "frame", "dask-array", "dask-frame", "parquet"]
 
+#: A chunk of a Dask collection has fewer rows.
+_MOST_CHUNK_ROWS = 2**32
+
 #: What is called with a piece: a :class:`TableReader` or ``PartitionReader``, and a partition.
 PieceFunction = Callable[[Any, Partition], T]
 
@@ -347,7 +350,7 @@ def _memory(estimator: Any, X: Any, y: Any, weight: Any, types: Types, reset: bo
     table = columns.table(X, y, weight)
     step = max(1, min(MAX_ROWS, MAX_BYTES * table.num_rows // max(table.nbytes, 1)))
     starts = range(0, table.num_rows, step)
-    pieces = [TableReader(table.slice(start, step)).piece for start in starts]
+    pieces = [TableReader(table.slice(start, step), start).piece for start in starts]
     return Source(kind, table.schema, pieces, columns.target, columns.weight, named, (), classes)
 
 
@@ -373,7 +376,10 @@ def _dask(X: Any, y: Any, weight: Any, tags: Tags, types: Types) -> Source:
     schema = columns.table(head, np.empty((0, len(columns.target))), np.empty(0)).schema
     nothing = [None] * len(parts)
     work = dask.delayed(columns.piece)
-    pieces = [work(*piece) for piece in zip(parts, y or nothing, weight or nothing, strict=True)]
+    # Rows of chunks whose lengths are unknown have numbers of their own, too.
+    numbers = [number * _MOST_CHUNK_ROWS for number in range(len(parts))]
+    given = zip(parts, y or nothing, weight or nothing, numbers, strict=True)
+    pieces = [work(*piece) for piece in given]
     return Source(kind, schema, pieces, columns.target, columns.weight, named, lengths, classes)
 
 
@@ -451,9 +457,11 @@ class _Columns:
             table = table.append_column(name, pa.array(np.ascontiguousarray(column)))
         return table
 
-    def piece(self, rows: Any, y: Any, weight: Any) -> tuple[TableReader, Partition]:
+    def piece(
+        self, rows: Any, y: Any, weight: Any, row_offset: int
+    ) -> tuple[TableReader, Partition]:
         """Rows as a piece of a source."""
-        return TableReader(self.table(rows, y, weight)).piece
+        return TableReader(self.table(rows, y, weight), row_offset).piece
 
 
 def _free_name(name: str, taken: Container[str]) -> str:

@@ -12,7 +12,7 @@ from distfms.stats.moments import Moments
 from distfms.stats.sample import RowSample
 
 #: Rows that the mean distance between rows is taken of.
-SIGMA_ROWS = 1000
+SIGMA_ROWS = 500
 
 
 def landmark_arrays(

@@ -87,7 +87,7 @@ class LandmarksOptions(Section):
     """
     sample: Count = 4096
     """Rows of each fold, and of the held-out rows, that kernel regression is fitted to and judged
-    on, and that decide the default of `sigma` (1,000 of them at most).
+    on, and that decide the default of `sigma` (500 of them at most).
     """
     baselines: tuple[Literal["kernel_regression"], ...] = ("kernel_regression",)
     """What the model is compared with."""

@@ -38,6 +38,19 @@ def sample_hashes(batch: RowBatch, partition: Partition, seed: int) -> np.ndarra
     return with_seed(mix(hashes), seed)
 
 
+def sample_part(batch: RowBatch, hashes: np.ndarray, rows: slice, size: int) -> RowSample:
+    """Sample the rows of one part of a batch that have weight."""
+    named = batch.rows.id
+    ids = None if named is None else named[rows]
+    if ids is not None and ids.dtype.kind not in "iu":
+        ids = ids.astype(str)
+    content = (hashes[rows], batch.row_ids[rows], batch.values[:, rows])
+    if batch.weight is not None and not (counts := batch.weight[rows] > 0).all():
+        content = (content[0][counts], content[1][counts], content[2][:, counts])
+        ids = None if ids is None else ids[counts]
+    return RowSample.from_rows(size, *content, ids)
+
+
 @dataclass(frozen=True)
 class SampleReader(PartialReader):
     """Reads ``sample`` (`RowSample` of features and targets), ``moments`` and ``counts``.
@@ -73,7 +86,7 @@ class SampleReader(PartialReader):
             "counts": RowCounts.empty(n_features, n_columns - n_features),
         }
         summaries: dict[str, Any] = {
-            "sample": lambda part: self.sample(batch, hashes, batch.part_slices[part]),
+            "sample": lambda part: sample_part(batch, hashes, batch.part_slices[part], self.size),
             "moments": lambda part: Moments.from_block(
                 batch.values[:, batch.part_slices[part]], weight(batch.part_slices[part])
             ),
@@ -84,18 +97,6 @@ class SampleReader(PartialReader):
         return Bundle(
             {name: source.folded(make, nothing[name]) for name, make in summaries.items()}
         )
-
-    def sample(self, batch: RowBatch, hashes: np.ndarray, rows: slice) -> RowSample:
-        """Sample the rows of one part that have weight."""
-        named = batch.rows.id
-        ids = None if named is None else named[rows]
-        if ids is not None and ids.dtype.kind not in "iu":
-            ids = ids.astype(str)
-        content = (hashes[rows], batch.row_ids[rows], batch.values[:, rows])
-        if batch.weight is not None and not (counts := batch.weight[rows] > 0).all():
-            content = (content[0][counts], content[1][counts], content[2][:, counts])
-            ids = None if ids is None else ids[counts]
-        return RowSample.from_rows(self.size, *content, ids)
 
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""

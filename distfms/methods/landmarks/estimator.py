@@ -1,0 +1,393 @@
+"""Learning with similarities to landmarks as scikit-learn estimators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    RegressorMixin,
+    TransformerMixin,
+)
+from sklearn.metrics import r2_score
+from sklearn.utils.validation import check_is_fitted
+
+from distfms.data.batches import ColumnPlan, RowBatch, read_rows
+from distfms.data.categories import categorical_columns
+from distfms.data.dataset import Partition
+from distfms.data.roles import resolve_roles
+from distfms.engine.blas import single_threaded_blas
+from distfms.errors import DataError, SpecError
+from distfms.methods.estimator_input import (
+    Source,
+    check_columns,
+    in_memory,
+    kind_of,
+    open_source,
+)
+from distfms.methods.landmarks.choose import landmark_arrays, landmark_maps
+from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
+from distfms.methods.landmarks.procedure import LandmarkProcedure, SimilarityRule
+from distfms.methods.landmarks.read import embedded_moments, sample_hashes, sample_part
+from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap
+from distfms.methods.row_predictor import plan_of_model, set_missing, sources_of
+from distfms.spec import parse_section
+from distfms.stats.base import Folded
+from distfms.stats.bundle import Bundle
+from distfms.stats.comoments import CoMoments
+from distfms.stats.moments import Moments
+from distfms.stats.sample import RowSample
+
+#: Rows that are sampled beside the landmarks.
+_SAMPLE = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class _RowReader:
+    """What is computed of a piece of rows, wherever they are; picklable."""
+
+    plan: ColumnPlan
+    missing: Any
+    codes: np.ndarray | None = None
+
+    def sampled(self, size: int, seed: int, reader: Any, partition: Partition) -> Bundle:
+        """Sample rows, and sum up each column; one of the two parts is empty."""
+        batch = self._read(reader, partition)
+        rows = slice(0, batch.n_rows)
+        sample = sample_part(batch, sample_hashes(batch, partition, seed), rows, size)
+        moments = Moments.from_block(batch.values, batch.weight)
+        nothing = RowSample.empty(size, len(batch.values)), Moments.empty(len(batch.values))
+        members: Any = {
+            "sample": Folded((sample, nothing[0])),
+            "moments": Folded((moments, nothing[1])),
+        }
+        return Bundle(members)
+
+    def comoments(self, mapping: LandmarkMap, reader: Any, partition: Partition) -> CoMoments:
+        """Co-moments of similarities and the target."""
+        batch = self._read(reader, partition)
+        return embedded_moments(mapping, batch.features, batch.target[0], batch.weight)
+
+    def similarities(self, mapping: LandmarkMap, reader: Any, partition: Partition) -> np.ndarray:
+        """Similarities (n, L)."""
+        return mapping(self._read(reader, partition).features).T
+
+    def scores(
+        self, mapping: LandmarkMap, weights: Any, intercept: Any, reader: Any, partition: Partition
+    ) -> np.ndarray:
+        """Linear scores (n, P)."""
+        features = self._read(reader, partition).features
+        found = np.empty((features.shape[1], weights.shape[1]))
+        for rows, block in mapping.blocks(features):
+            found[rows] = block[:-1].T @ weights + intercept
+        return found
+
+    def _read(self, reader: Any, partition: Partition) -> RowBatch:
+        batch = read_rows(reader, partition, self.plan, missing=self.missing)
+        if self.codes is not None:
+            batch.target[0] = np.searchsorted(self.codes, batch.target[0])
+        if self.plan.unknown == "zero":
+            for column in self.plan.columns:
+                set_missing(batch.values, column)
+        return batch
+
+
+class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """What the estimators share; see :class:`distfms.LandmarkRegressor`."""
+
+    similarity: Any
+    landmarks: int | None
+    scaling: str
+    missing: Any
+    seed: int
+
+    def _options(self) -> LandmarksOptions:
+        """Check the parameters, which are options of a job."""
+        names = LandmarksOptions.model_fields.keys() & self.get_params().keys()
+        given = {name: getattr(self, name) for name in names}
+        options = parse_section(LandmarksOptions, given, "landmarks")
+        if len(options.similarity) > 1:
+            raise SpecError(
+                "`similarity` is a list: an estimator takes one; compare them by folds."
+            )
+        if self.missing not in ("error", "mean"):
+            raise SpecError(f"missing is {self.missing!r}; choose 'error' or 'mean'.")
+        return options
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Take landmarks from the rows and fit a model on the similarities to them.
+
+        Parameters
+        ----------
+        X : array-like, frame (pandas, pyarrow, …), Dask array or frame, or path, of n rows
+            A path names Parquet files, as in a job.
+        y : array-like of shape (n,), Dask collection, or str
+            Target, or the name of its column.
+        sample_weight : array-like of shape (n,), Dask collection, or str, optional
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If data or parameters cannot be used.
+        """
+        options = self._options()
+        with single_threaded_blas():
+            source = open_source(self, X, y, sample_weight, reset=True)
+            roles = resolve_roles(source.schema, target=source.target, weight=source.weight)
+            levels = source.levels(categorical_columns(source.schema, roles))
+            names = roles.features
+            check_columns(self, names if source.named else None, len(names), reset=True)
+            plan = ColumnPlan.from_schema(source.schema, roles, levels)
+            rows = _RowReader(plan, self.missing, source.codes)
+            self.columns_ = plan.without_target()
+            self._choose(options, source, rows)
+            self._learn(options, source, rows)
+        self._roles, self._target = source.taken, list(roles.target)
+        return self
+
+    def _choose(self, options: LandmarksOptions, source: Source, rows: _RowReader) -> None:
+        """Take landmarks from the rows."""
+        n_features = rows.plan.n_features
+        size = max(_SAMPLE, options.landmarks or DEFAULT_LANDMARKS)
+        read: Any = partial(rows.sampled, size, self.seed)
+        found = source.reduce(read)
+        sample, moments = found["sample"].train(), found["moments"].train()
+        wanted = max(2, options.landmarks or 2)
+        if not sample.n_rows:
+            raise DataError("The sample weights are zero for all rows: nothing can be learned.")
+        if sample.n_rows < wanted:
+            raise DataError(
+                f"There are n_samples = {sample.n_rows} rows of positive weight to take landmarks "
+                f"from; at least {wanted} are needed."
+            )
+        precomputed = options.similarity[0].name == PRECOMPUTED
+        scaling = PRECOMPUTED if precomputed else options.scaling
+        chosen = sample.first(options.landmarks or DEFAULT_LANDMARKS)
+        arrays = landmark_arrays(chosen, moments, n_features, scaling)
+        maps = landmark_maps([options.similarity[0].similarity], arrays, sample)
+        (self._map,) = maps.values()
+        self.candidates_ = np.arange(n_features) if precomputed else chosen.row_ids
+
+    def _learn(self, options: LandmarksOptions, source: Source, rows: _RowReader) -> None:
+        """Fit the model of squared loss."""
+        label = options.similarity[0].similarity.label
+        procedure = LandmarkProcedure(
+            rules=(SimilarityRule(label),),
+            sparse=options.task == "sparse",
+            keep=options.n_kept(self._map.n_landmarks),
+            by_gradient=options.criterion == "gradient",
+            ridge=options.ridge,
+            bound=options.bound,
+        )
+        problem = procedure.problem({label: source.reduce(partial(rows.comoments, self._map))})
+        path = procedure.search(problem, procedure.rules[0])
+        weights = procedure.weights(problem, path, [len(path.order)])[0]
+        self._keep(path.order, weights[path.order, np.newaxis], problem[label].intercept(weights))
+
+    def _keep(self, order: np.ndarray, weights: np.ndarray, intercept: Any) -> None:
+        """Set the attributes of the model: weights (k, P) of the landmarks in their order."""
+        self.map_ = self._map.restricted(order)
+        self.landmarks_ = self.candidates_[order]
+        self._weights, self._intercept = weights, np.atleast_1d(np.asarray(intercept))
+        flat = weights.shape[1] == 1
+        self.coef_ = weights[:, 0] if flat else weights.T
+        self.intercept_ = float(self._intercept[0]) if flat else self._intercept
+
+    def _opened(self, X: Any) -> tuple[Source, _RowReader]:
+        """Rows to predict, and what reads them."""
+        check_is_fitted(self)
+        plan = self.columns_
+        needed: Any = plan.roles.features
+        if self.map_.similarity.name == PRECOMPUTED:
+            needed = [needed[i] for i in self.landmarks_]
+        source = open_source(self, X, like=plan, ignored=self._roles)
+        if source.kind != "parquet":
+            names = source.schema.names
+            check_columns(self, names if source.named else None, len(names), needed=needed)
+        own = plan_of_model(source, needed, sources_of(plan), None)
+        return source, _RowReader(own, self.missing)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.map_.n_landmarks
+
+    def _scores(self, X: Any) -> Any:
+        """Linear scores (n, P)."""
+        source, rows = self._opened(X)
+        find = partial(rows.scores, self.map_, self._weights, self._intercept)
+        return source.stack(find, (self._weights.shape[1],))
+
+    def transform(self, X: Any) -> Any:
+        """Similarities of rows to the landmarks of the model.
+
+        Parameters
+        ----------
+        X : see `fit`
+            On Dask arrays, kernels that dask-ml has are computed by its ``metrics.pairwise``.
+
+        Returns
+        -------
+        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n, k)
+        """
+        check_is_fitted(self)
+        if kind_of(X) == "dask-array" and self.missing == "error":
+            found = _by_dask_ml(self.map_, X)
+            if found is not None:
+                return found
+        source, rows = self._opened(X)
+        return source.stack(partial(rows.similarities, self.map_), (self.map_.n_landmarks,))
+
+    def _score(self, measure: Callable[..., Any], X: Any, y: Any, sample_weight: Any) -> float:
+        """Compare predictions with the target, for files by default that of `fit`."""
+        truth = in_memory(X, self._target[0] if y is None and kind_of(X) == "parquet" else y)
+        found = in_memory(X, self.predict(X))
+        return float(measure(truth, found, sample_weight=in_memory(X, sample_weight)))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing == "mean"
+        return tags
+
+
+def _by_dask_ml(mapping: LandmarkMap, X: Any) -> Any:
+    """Return similarities of a Dask array by dask-ml, None where it does not have the kernel."""
+    p: Mapping[str, float] = dict(mapping.similarity.parameters)
+    name = mapping.similarity.name
+    if name not in ("linear", "polynomial", "gaussian", "sigmoid"):
+        return None
+    from dask_ml.metrics import pairwise
+
+    used = np.flatnonzero(mapping.scale > 0)
+    rows = (X[:, used] - mapping.shift[used]) / mapping.scale[used]
+    rows = rows.rechunk({1: -1})
+    landmarks = np.ascontiguousarray(mapping.scaled(mapping.landmarks.T).T)
+    if name == "linear":
+        return pairwise.linear_kernel(rows, landmarks)
+    if name == "gaussian":
+        return pairwise.rbf_kernel(rows, landmarks, gamma=0.5 / p["sigma"] ** 2)
+    if name == "sigmoid":
+        return pairwise.sigmoid_kernel(rows, landmarks, gamma=p["a"], coef0=p["r"])
+    return pairwise.polynomial_kernel(
+        rows, landmarks, degree=int(p["degree"]), gamma=p["a"], coef0=p["r"]
+    )
+
+
+class LandmarkRegressor(RegressorMixin, LandmarkBase):
+    """Linear regression on similarities to landmarks.
+
+    Parameters
+    ----------
+    similarity : str or mapping
+        ``sigmoid``, ``manhattan``, ``gaussian``, ``euclidean``, ``linear``, ``polynomial``,
+        ``cosine``, ``precomputed`` (the columns of X are similarities), ``module:function``; or a
+        mapping of its ``name`` and parameters, such as ``{"name": "gaussian", "sigma": 2.0}``. It
+        need not be a kernel.
+    landmarks : int, optional
+        Rows that others are compared with, taken at random. Default: 500, or all rows where there
+        are fewer.
+    task : {"regression", "sparse"}
+        With ``sparse`` the model keeps the landmarks that lower the squared loss most, chosen one
+        by one; all weights are fitted again after each choice.
+    keep : int, optional
+        Landmarks of the model. Default: 50 chosen ones, or all random ones.
+    criterion : {"gain", "gradient"}
+        What a choice maximises.
+    ridge : float
+        Penalty on squared weights, in units of the mean variance of a similarity.
+    bound : float, optional
+        Largest Euclidean norm B of the weights where similarities are divided by √landmarks.
+    scaling : {"standard", "unit", "none"}
+        How features are scaled before they are compared.
+    missing : {"error", "mean"}
+        Refuse missing features, or take the training mean for them.
+    seed : int
+        Of the random choice.
+
+    Attributes
+    ----------
+    landmarks_ : ndarray of int, shape (k,)
+        Rows of the training data that are landmarks of the model, in order of choice; of
+        similarities that are ``precomputed``, columns.
+    coef_ : ndarray of shape (k,)
+        Weights of the similarities to them.
+    intercept_ : float
+    map_ : LandmarkMap
+        From features to similarities.
+    columns_ : ColumnPlan
+        Columns of the data and what they became.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        Where the data have names.
+
+    References
+    ----------
+    Kar, Jain, "Supervised Learning with Similarity Functions", NIPS 2012, Algorithms 1 and 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from distfms import LandmarkRegressor
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> model = LandmarkRegressor(task="sparse", keep=20).fit(X, np.sin(X).sum(axis=1))
+    >>> len(model.landmarks_)
+    20
+    """
+
+    def __init__(
+        self,
+        similarity: Any = "gaussian",
+        *,
+        landmarks: int | None = None,
+        task: str = "regression",
+        keep: int | None = None,
+        criterion: str = "gain",
+        ridge: float = 1e-6,
+        bound: float | None = None,
+        scaling: str = "standard",
+        missing: Any = "error",
+        seed: int = 0,
+    ) -> None:
+        self.similarity = similarity
+        self.landmarks = landmarks
+        self.task = task
+        self.keep = keep
+        self.criterion = criterion
+        self.ridge = ridge
+        self.bound = bound
+        self.scaling = scaling
+        self.missing = missing
+        self.seed = seed
+
+    def predict(self, X: Any) -> Any:
+        """Predict the target.
+
+        Parameters
+        ----------
+        X : see `fit`
+
+        Returns
+        -------
+        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n,)
+        """
+        return self._scores(X)[:, 0]
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Coefficient of determination R² of the predictions.
+
+        Parameters
+        ----------
+        X : see `fit`
+        y : array-like, Dask collection, or name of a column of X
+            With a path it may be left out: the name is that of `fit`.
+        sample_weight : array-like of shape (n,), optional
+        """
+        return self._score(r2_score, X, y, sample_weight)

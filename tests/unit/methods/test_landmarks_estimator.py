@@ -1,0 +1,123 @@
+"""The estimators: scikit-learn's checks, kinds of input, and what they learn."""
+
+import pickle
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from distfms import LandmarkRegressor
+from distfms.errors import SpecError
+from tests.reference import landmarks as literal
+
+SIMILARITIES = ("sigmoid", "manhattan", "gaussian", "euclidean", "linear", "polynomial", "cosine")
+
+
+def _expected_failures(estimator):
+    reason = "rows of weight 2 are not the same landmarks as rows that are there twice"
+    return {
+        "check_sample_weight_equivalence_on_dense_data": reason,
+        "check_sample_weight_equivalence_on_sparse_data": reason,
+    }
+
+
+@parametrize_with_checks(
+    [LandmarkRegressor(), LandmarkRegressor(task="sparse", missing="mean")],
+    expected_failed_checks=_expected_failures,
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def rows(n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-2, 2, size=(n, 3))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] ** 2 + 7.0
+
+
+@pytest.mark.parametrize("name", SIMILARITIES)
+def test_predictions_are_weighted_similarities(name):
+    X, y = rows()
+    model = LandmarkRegressor(name, landmarks=40, task="sparse", keep=15, ridge=1e-8).fit(X, y)
+    Z = (X - X.mean(axis=0)) / X.std(axis=0)
+    parameters = dict(model.map_.similarity.parameters)
+    K = literal.embedding(name, Z[:50], Z[model.landmarks_], parameters)
+    np.testing.assert_allclose(model.transform(X[:50]), K, rtol=1e-9, atol=1e-12)
+    wanted = K @ model.coef_ + model.intercept_
+    np.testing.assert_allclose(model.predict(X[:50]), wanted, rtol=1e-7, atol=1e-6)
+    assert len(set(model.landmarks_.tolist())) == len(model.landmarks_) <= 15
+
+
+def test_kinds_of_input_learn_the_same(tmp_path):
+    X, y = rows()
+    names = ["a", "b", "c"]
+    frame = pd.DataFrame(X, columns=names)
+    model = LandmarkRegressor(landmarks=30)
+    wanted = clone(model).fit(X, y).predict(X)
+    found = clone(model).fit(frame, y).predict(frame)
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+    path = tmp_path / "rows.parquet"
+    frame.assign(y=y).to_parquet(path)
+    of_file = clone(model).fit(str(path), "y")
+    np.testing.assert_allclose(of_file.predict(frame), of_file.predict(str(path)), rtol=1e-12)
+    assert of_file.score(str(path)) > 0.9
+    chunks = da.from_array(X, chunks=(70, 3))
+    lazily = clone(model).fit(chunks, da.from_array(y, chunks=70))
+    predicted = lazily.predict(chunks)
+    assert predicted.shape == (300,)
+    assert lazily.score(X, y) > 0.9
+    np.testing.assert_allclose(predicted.compute(), lazily.predict(X), rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["linear", "polynomial", "gaussian", "sigmoid", "manhattan"])
+def test_similarities_of_dask_arrays(name):
+    X, y = rows()
+    model = LandmarkRegressor(name, landmarks=20).fit(np.column_stack([X, np.ones(300)]), y)
+    more = np.column_stack([X, np.ones(300)])
+    lazy = model.transform(da.from_array(more, chunks=(90, 2)))
+    assert isinstance(lazy, da.Array)
+    np.testing.assert_allclose(lazy.compute(), model.transform(more), rtol=1e-9, atol=1e-12)
+
+
+def test_the_bound_on_the_weights():
+    X, y = rows()
+    free = LandmarkRegressor(landmarks=30).fit(X, y)
+    tight = LandmarkRegressor(landmarks=30, bound=2.0).fit(X, y)
+    assert np.sqrt(30) * np.linalg.norm(free.coef_) > 2.0
+    assert np.sqrt(30) * np.linalg.norm(tight.coef_) == pytest.approx(2.0)
+
+
+def test_the_choice_depends_on_the_seed_only():
+    X, y = rows()
+    one, same, other = (LandmarkRegressor(landmarks=30, seed=s).fit(X, y) for s in (0, 0, 1))
+    assert one.landmarks_.tolist() == same.landmarks_.tolist()
+    assert set(one.landmarks_) != set(other.landmarks_)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(one)).predict(X), same.predict(X))
+
+
+def test_precomputed_similarities():
+    X, y = rows()
+    K = np.exp(-((X[:, None] - X[None, :40]) ** 2).sum(axis=2))
+    model = LandmarkRegressor("precomputed", task="sparse", keep=25).fit(K, y)
+    assert model.score(K, y) > 0.8
+    assert model.transform(K).shape == (300, 25)
+    np.testing.assert_array_equal(model.transform(K), K[:, model.landmarks_])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"similarity": "rbf"}, "no similarity `rbf`"),
+        ({"similarity": ["linear", "cosine"]}, "`similarity` is a list"),
+        ({"landmarks": 0}, "landmarks"),
+        ({"landmarks": 1000}, "n_samples = 300 rows .* at least 1000"),
+        ({"missing": "drop"}, "choose 'error' or 'mean'"),
+    ],
+)
+def test_bad_parameters(parameters, message):
+    with pytest.raises((SpecError, ValueError), match=message):
+        LandmarkRegressor(**parameters).fit(*rows())
