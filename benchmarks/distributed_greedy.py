@@ -157,7 +157,7 @@ class Groups:
         start, stop = self.first * GROUP_SIZE, min(self.last * GROUP_SIZE, self.statistics.d)
         return GroupSlab(
             self.first, self.last, np.arange(start, stop), self.statistics.rows(start, stop),
-            self.statistics.b()[start:stop, None], outline.groups, outline.costs, outline.ridge,
+            self.statistics.b()[start:stop, None], outline.groups, outline.ridge,
         )  # fmt: skip
 
 
@@ -166,9 +166,7 @@ def make_outline(d: int) -> SequenceOutline:
     names, one = tuple(map(str, range(d))), np.ones(d)
     groups = FeatureGroups(tuple(f"g{g}" for g in range(len(columns))), tuple(columns))
     costs = GroupCosts(np.random.default_rng(3).uniform(1.0, 4.0, len(columns)))
-    scaling = Scaling(
-        names, ("y",), tuple(range(d)), (d,), np.arange(d), 0 * one, one, np.zeros(1), np.ones(1)
-    )
+    scaling = Scaling(names, ("y",), np.arange(d), 0 * one, one, np.zeros(1), np.ones(1))
     return SequenceOutline(groups=groups, costs=costs, ridge=1e-5, scaling=scaling)
 
 

@@ -53,8 +53,6 @@ def problem_of(block: np.ndarray, n_groups: int, seed: int) -> SequenceProblem:
     costs = np.random.default_rng(seed).uniform(1, 10, n_groups)
     return problem_from_comoments(
         CoMoments.from_block(block),
-        features=range(d),
-        targets=[d],
         feature_names=[f"x{i}" for i in range(d)],
         target_names=["y"],
         groups=FeatureGroups(
@@ -126,7 +124,7 @@ def main() -> None:
         print(f"fr / omp                 {times['fr'] / times['omp']:8.2f}")
         if options.no_lasso:
             return
-        compressed = seconds(lambda: sparse_path(problem, smallest=1e-3), 1)
+        compressed = seconds(lambda: sparse_path(problem), 1)
         print(f"group lasso, compressed  {compressed:8.3f} s")
         rows_s = lasso_on_rows(block, problem)
         print(f"group lasso, rows        {rows_s:8.3f} s")

@@ -123,16 +123,21 @@ def _evaluate(loaded: _Loaded, portion: tuple[int, Sequence[int]]) -> dict[int, 
     number, items = portion
     if number != loaded.number:
         loaded.fold = None  # freed before the next is made
-        loaded.number, loaded.fold = number, _split(loaded.bundle, work, number)
+        loaded.number, loaded.fold = number, split_fold(loaded.bundle, work, number)
     fold = loaded.fold
     if fold is None:
         return {item: {} for item in items}
+    return {item: evaluated(work, fold, item) for item in items}
+
+
+def evaluated(work: FoldWork, fold: Fold, item: int) -> Answer:
+    """Evaluate an item on a fold; the answer also has the size of the fold."""
     n_rows, weight = work.size(fold.held_out)
     size = {"fold/n_rows": np.array(n_rows), "fold/weight": np.array(weight)}
-    return {item: {**work.evaluate(fold, work.items[item]), **size} for item in items}
+    return {**work.evaluate(fold, work.items[item]), **size}
 
 
-def _split(bundle: Bundle, work: FoldWork, number: int) -> Fold | None:
+def split_fold(bundle: Bundle, work: FoldWork, number: int) -> Fold | None:
     """Return a fold, or None if it has fewer than two rows."""
     held_out = {name: part.folds[number] for name, part in bundle.members.items()}
     if work.size(held_out)[0] < 2:
@@ -207,7 +212,7 @@ def _run(context: Context, pool: ActorPool, work: FoldWork, saved: str | None) -
     if portions:
         pool.start(partial(_load, place, work), range(pool.n_actors))
         pool.map(_evaluate, portions, on_answer=keep)
-    return _arranged(work, found, n_kept)
+    return arranged(work, found, n_kept)
 
 
 def _portions(work: FoldWork, found: Mapping[Unit, Answer]) -> list[tuple[int, list[int]]]:
@@ -219,7 +224,8 @@ def _portions(work: FoldWork, found: Mapping[Unit, Answer]) -> list[tuple[int, l
     return portions
 
 
-def _arranged(work: FoldWork, found: Mapping[Unit, Answer], n_kept: int) -> FoldAnswers:
+def arranged(work: FoldWork, found: Mapping[Unit, Answer], n_kept: int) -> FoldAnswers:
+    """Arrange answers by item and fold; folds of fewer than two rows have none."""
     usable = [fold for fold in range(work.n_folds) if found[fold, 0]]
     first = [found[fold, 0] for fold in usable]
     return FoldAnswers(

@@ -328,7 +328,7 @@ class StatisticsJob(Job):
         procedure = self.on_folds(context, solved)
         items = [(rule, procedure.grid(solved.paths[rule.name])) for rule in procedure.rules]
         work = self._fold_work(context, ScoredOn(procedure), items, [procedure] * len(items))
-        found = evaluate_on_folds(context, work)
+        found = self.evaluate_folds(context, work)
         if len(found.folds) < n_folds:
             context.note(
                 f"{n_folds - len(found.folds)} of {n_folds} folds hold fewer than two {self.rows} "
@@ -351,6 +351,12 @@ class StatisticsJob(Job):
             n_operations=n_folds * sum(procedure.n_operations() for procedure in procedures),
         )
 
+    def evaluate_folds(
+        self, context: Context, work: FoldWork, saved: str | None = None
+    ) -> FoldAnswers:
+        """Evaluate every item on every fold, on actors where that pays."""
+        return evaluate_on_folds(context, work, saved)
+
     def fold_bytes(self) -> int:
         """Return what an actor of the cross-validation holds: all folds, and one merged."""
         return 2 * self.statistics_bytes()
@@ -368,7 +374,7 @@ class StatisticsJob(Job):
             groups.setdefault(key, []).append(number)
         items = [self._tuned_item(context, [points[n] for n in own]) for own in groups.values()]
         work = self._fold_work(context, Tuned(measure), items, [item.procedure for item in items])
-        found = evaluate_on_folds(context, work, saved)
+        found = self.evaluate_folds(context, work, saved)
         values = np.empty((len(points), len(found.folds)))
         for own, answers in zip(groups.values(), found.answers, strict=True):
             for f, answer in enumerate(answers):
@@ -409,7 +415,7 @@ class StatisticsJob(Job):
         return {
             "train": {**last[chosen]["train"], "n_rows": n_train},
             "test": None if solved.test is None else {**last[chosen]["test"], "n_rows": n_test},
-            "folds": [] if validated is None else _fold_entries(validated),
+            "folds": [] if validated is None else fold_entries(validated),
             "curves": curves,
             "baselines": {name: last[name] for name in baselines},
         }
@@ -449,7 +455,7 @@ def train_members(statistics: Bundle) -> Members:
     return {name: part.train() for name, part in statistics.members.items()}
 
 
-def _fold_entries(validated: FoldAnswers) -> list[dict[str, Any]]:
+def fold_entries(validated: FoldAnswers) -> list[dict[str, Any]]:
     """Return for each fold the scores of all that the chosen rule's path affords."""
     return [
         {

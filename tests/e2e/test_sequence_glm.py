@@ -246,8 +246,6 @@ def test_bits_depend_neither_on_workers_nor_on_where_rows_are_kept(tmp_path, mon
 @pytest.mark.parametrize(
     ("family", "target", "changes", "error", "message"),
     [
-        ("softmax", labels, {"sequence": {"doubling": True}}, SpecError, "gaussian family only"),
-        ("logistic", labels, {"sequence": {"criterion": "omp-single"}}, SpecError, "omp-no-whiten"),
         ("logistic", three_classes, {}, DataError, "with more use softmax"),
         (
             "softmax",

@@ -160,8 +160,8 @@ def test_bad_options(mixed_data, tmp_path, options, message):
     ("table", "message"),
     [
         ("group,price\nbp,2\n", "needs the columns 'group' and 'cost'"),
-        ("group,cost\nbp,2\nbp,3\n", "names group 'bp' twice"),
-        ("group,cost\nbp,-1\n", "at least 0"),
+        ("group,cost\nbp,2\nbp,3\n", "'bp' is there twice"),
+        ("group,cost\nbp,-1\n", "greater than or equal to 0"),
         ("group,cost\nbp,dear\n", "not a number"),
         ("group,cost\nblod,1\n", "'blod' in costs is no group"),
     ],

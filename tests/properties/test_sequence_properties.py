@@ -59,9 +59,9 @@ def test_paths_are_whole_monotone_and_end_at_the_same_place(case, rule, doubling
     path = sequence(problem, rule, doubling=doubling)
     assert sorted(path.order.tolist()) == list(range(len(groups)))
     assert (path.gain >= 0).all()
-    assert path.explained_variance[-1] <= 1 + 1e-12
+    assert path.curve_value[-1] <= 1 + 1e-12
     everything = explained(X, Y, range(X.shape[1]), problem.ridge)
-    assert path.objective[-1] == pytest.approx(everything, rel=1e-6, abs=1e-9)
+    assert path.curve_value[-1] * Y.shape[1] / 2 == pytest.approx(everything, rel=1e-6, abs=1e-9)
     assert path.spent[-1] == pytest.approx(
         problem.costs.own.sum() + sum(s.cost for s in problem.costs.shared)
     )
@@ -90,7 +90,7 @@ def test_units_of_columns_and_costs_do_not_matter(case, seed):
     )
     path = sequence(problem)
     moved = sequence(make_problem(X * scale + scale, -8 * Y + 1, groups, costs, problem.ridge))
-    np.testing.assert_allclose(moved.objective[-1], path.objective[-1], rtol=1e-5)
+    np.testing.assert_allclose(moved.curve_value[-1], path.curve_value[-1], rtol=1e-5)
     np.testing.assert_allclose(
         moved.gain[0] / moved.cost[0], path.gain[0] / path.cost[0] / 4, rtol=1e-5
     )

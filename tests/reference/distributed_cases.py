@@ -70,5 +70,5 @@ def require_same_sequence(path: SequencePath, expected: SequencePath) -> None:
         other = getattr(path, name)
         if isinstance(value, np.ndarray):
             assert other.tobytes() == value.tobytes(), name
-        elif name != "scaling":
+        elif name != "outline":
             assert other == value, name

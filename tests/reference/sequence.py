@@ -11,9 +11,11 @@ import numpy as np
 from distfms.methods.sequence.problem import (
     FeatureGroups,
     GroupCosts,
+    Path,
     SequenceProblem,
     problem_from_comoments,
 )
+from distfms.methods.sequence.procedure import SequenceProcedure, parse_rule
 from distfms.stats.comoments import CoMoments
 
 
@@ -175,13 +177,12 @@ def make_problem(
     ridge: float = 0.0,
 ) -> SequenceProblem:
     """Problem from rows by way of their statistics."""
-    if costs is not None and not isinstance(costs, GroupCosts):
-        costs = GroupCosts(np.asarray(costs, dtype=np.float64))
+    if not isinstance(costs, GroupCosts):
+        costs = np.ones(len(groups)) if costs is None else np.asarray(costs, dtype=np.float64)
+        costs = GroupCosts(costs)
     d, p = X.shape[1], Y.shape[1]
     return problem_from_comoments(
         comoments(X, Y),
-        features=range(d),
-        targets=range(d, d + p),
         feature_names=[f"x{i}" for i in range(d)],
         target_names=[f"y{i}" for i in range(p)],
         groups=FeatureGroups(
@@ -190,6 +191,18 @@ def make_problem(
         costs=costs,
         ridge=ridge,
     )
+
+
+def search(
+    problem: SequenceProblem, name: str, *, seed: int = 0, max_groups: int | None = None
+) -> Path:
+    """Path of a rule of this name."""
+    rule, scaling = parse_rule(name), problem.scaling
+    procedure = SequenceProcedure(
+        (rule,), scaling.feature_names, scaling.target_names, problem.groups, problem.costs,
+        problem.ridge, max_groups, seed,
+    )  # fmt: skip
+    return procedure.search(problem, rule)
 
 
 def comoments(X: np.ndarray, Y: np.ndarray) -> CoMoments:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.sequence.glm import GlmDesign, GlmPath, mean_response, require_family
-from distfms.methods.sequence.problem import (
-    PrefixModels,
-    SequencePath,
-    SequenceProblem,
-    longest_affordable,
-)
+from distfms.methods.sequence.glm import mean_response, require_family
+from distfms.methods.sequence.problem import Path, longest_affordable
+
+_ARRAYS = ("spent", "coefficients", "intercept", "fill")
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,30 +56,21 @@ class AnytimePredictor:
 
     @classmethod
     def from_path(
-        cls, path: SequencePath, models: PrefixModels | None = None, *, family: str = "gaussian"
+        cls, path: Path, family: str = "gaussian", target_names: Sequence[str] | None = None
     ) -> AnytimePredictor:
-        """Predictor of a sequence.
-
-        Parameters
-        ----------
-        path : SequencePath
-        models : PrefixModels, optional
-            Models of its prefixes 0..K, of a generalised linear model for instance. Default:
-            the linear ones of the path.
-        family : str
-            What the models are of.
-        """
-        models = path.models() if models is None else models
-        position = {name: i for i, name in enumerate(path.scaling.feature_names)}
+        """Return the predictor of a sequence; its outputs may have names of their own."""
+        coefficients, intercept = path.models()
+        scaling = path.scaling
+        position = {name: i for i, name in enumerate(scaling.feature_names)}
         return cls(
             groups=path.groups,
             columns=tuple(tuple(position[c] for c in group) for group in path.columns),
-            feature_names=path.scaling.feature_names,
-            target_names=path.scaling.target_names,
+            feature_names=scaling.feature_names,
+            target_names=scaling.target_names if target_names is None else tuple(target_names),
             spent=path.spent,
-            coefficients=models.coefficients,
-            intercept=models.intercept,
-            fill=path.scaling.mean,
+            coefficients=coefficients,
+            intercept=intercept,
+            fill=scaling.mean,
             family=family,
         )
 
@@ -149,22 +137,11 @@ class AnytimePredictor:
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Numbers of the predictor; with `to_dict` all there is to store."""
-        return {
-            "spent": self.spent,
-            "coefficients": self.coefficients,
-            "intercept": self.intercept,
-            "fill": self.fill,
-        }
+        return {name: getattr(self, name) for name in _ARRAYS}
 
     def to_dict(self) -> dict[str, Any]:
         """Names of the predictor, as JSON can hold them."""
-        return {
-            "groups": list(self.groups),
-            "columns": [list(group) for group in self.columns],
-            "feature_names": list(self.feature_names),
-            "target_names": list(self.target_names),
-            "family": self.family,
-        }
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _ARRAYS}
 
     @classmethod
     def from_arrays(
@@ -173,11 +150,11 @@ class AnytimePredictor:
         """Inverse of `to_arrays` and `to_dict`."""
         return cls(
             groups=tuple(names["groups"]),
-            columns=tuple(tuple(int(c) for c in group) for group in names["columns"]),
+            columns=tuple(map(tuple, names["columns"])),
             feature_names=tuple(names["feature_names"]),
             target_names=tuple(names["target_names"]),
-            family=str(names["family"]),
-            **{key: arrays[key] for key in ("spent", "coefficients", "intercept", "fill")},
+            family=names["family"],
+            **{name: arrays[name] for name in _ARRAYS},
         )
 
     def _values(self, X: np.ndarray | Mapping[str, np.ndarray], used: Sequence[int]) -> np.ndarray:
@@ -353,25 +330,3 @@ class AnytimeSession:
         used = [c for group in model.columns[: self.n_groups] for c in group]
         score = self._values[:, used] @ model.coefficients[self.n_groups][used]
         self._prediction = model._mean(score + model.intercept[self.n_groups])
-
-
-def glm_predictor(
-    path: GlmPath,
-    problem: SequenceProblem,
-    design: GlmDesign,
-    target_names: tuple[str, ...] | None = None,
-) -> AnytimePredictor:
-    """Make the predictor of all prefixes of a path."""
-    scaling, groups = problem.scaling, problem.groups
-    models, at = design.models(path.weights), path.model_of_prefix
-    return AnytimePredictor(
-        groups=tuple(groups.names[g] for g in path.order),
-        columns=tuple(tuple(scaling.kept[list(groups.columns[g])].tolist()) for g in path.order),
-        feature_names=scaling.feature_names,
-        target_names=scaling.target_names if target_names is None else target_names,
-        spent=path.spent,
-        coefficients=models.coefficients[at],
-        intercept=models.intercept[at],
-        fill=scaling.mean,
-        family=design.family,
-    )

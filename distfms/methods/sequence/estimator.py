@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -30,13 +30,15 @@ from distfms.methods.estimator_input import (
     open_source,
 )
 from distfms.methods.row_predictor import plan_of_model, set_missing, sources_of
-from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession, glm_predictor
-from distfms.methods.sequence.glm import GlmDesign, GlmRows, glm_criterion, sequence_glm
-from distfms.methods.sequence.options import resolve_costs, resolve_groups
-from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, SequenceProblem
+from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
+from distfms.methods.sequence.glm import GlmDesign, GlmRows
+from distfms.methods.sequence.options import SequenceOptions, resolve_costs, resolve_groups
 from distfms.methods.sequence.procedure import Rule, SequenceProcedure
 from distfms.methods.sequence.timeliness import timeliness
+from distfms.spec import parse_section
 from distfms.stats.comoments import CoMoments
+
+_SHARED_OPTIONS = ("criterion", "cost_aware", "doubling", "ridge", "max_groups", "max_refits")
 
 
 class GroupSequenceBase(SelectorMixin, BaseEstimator):
@@ -117,64 +119,50 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         rows = _RowReader(plan, self.missing, source.codes)
         moments = source.reduce(rows.comoments)
         self._check_moments(moments, plan.n_features)
-        groups = _feature_groups(self.groups, plan)
-        costs = _group_costs(self.costs, self.shared_costs, groups)
-        procedure = SequenceProcedure(
-            rules=(Rule(self.criterion, self.cost_aware, self.doubling),),
-            feature_names=plan.feature_names,
-            target_names=plan.roles.target,
-            groups=groups,
-            costs=costs,
-            ridge=self.ridge,
-            max_groups=self.max_groups,
-            seed=0,
-        )
+        gaussian = family == "gaussian"
+        self.criterion_ = "omp" if self.criterion == "fr" and not gaussian else self.criterion
+        features = plan.roles.features
+        groups = resolve_groups(features, _named_groups(self.groups, features))
+        options = self._options(family, groups.names)
+        costs = resolve_costs(groups.names, options.costs, shared=options.shared_costs)
+        rule = Rule(self.criterion_, self.cost_aware, self.doubling)
+        procedure = SequenceProcedure.of(
+            options, (rule,), plan, groups, costs,
+            n_outputs=n_outputs, max_iter=self.max_iter, tol=self.tol,
+        )  # fmt: skip
         problem = procedure.problem({"moments": moments})
-        if family == "gaussian":
-            self.criterion_ = self.criterion
-            path = procedure.search(problem, procedure.rules[0])
-            self.path_: Any = path
-            self.predictor_ = AnytimePredictor.from_path(path)
-            self.n_iter_ = 1
-            explained = path.curve_value
-        else:
-            design = GlmDesign(family, n_outputs, problem.scaling)
-            explained = self._learn_glm(problem, design, source, rows)
+        if not gaussian:
+            design = procedure.design(problem.scaling)
+            read = partial(rows.glm_rows, design)
+            make_pass = source.passes(read, design.sums, len(problem.gram))
+            problem = replace(problem, make_pass=make_pass)
+        path: Any = procedure.search(problem, rule)
+        self.path_ = path
+        self.n_iter_ = 1 if gaussian else 1 + int(path.n_passes[-1])
+        labels = None if family != "softmax" else tuple(map(str, source.classes))
+        self.predictor_ = AnytimePredictor.from_path(self.path_, family, labels)
         self.columns_ = plan.without_target()
         self.family_ = family
         self.groups_ = {
             name: tuple(plan.feature_names[c] for c in group)
-            for name, group in zip(groups.names, groups.columns, strict=True)
+            for name, group in zip(groups.names, procedure.groups.columns, strict=True)
         }
         self.costs_ = dict(zip(groups.names, costs.alone.tolist(), strict=True))
         self.sequence_ = list(self.predictor_.groups)
-        self.explained_variance_ = explained
-        self.timeliness_ = timeliness(np.append(0.0, self.predictor_.spent), explained)
+        self.explained_variance_ = self.path_.curve_value
+        self.timeliness_ = timeliness(self.path_.curve_cost, self.explained_variance_)
         self._target = list(plan.roles.target)
         self._store_coefficients()
 
-    def _learn_glm(
-        self, problem: SequenceProblem, design: GlmDesign, source: Source, rows: _RowReader
-    ) -> np.ndarray:
-        """Fit a model that is not gaussian; return the explained deviance by prefix."""
-        self.criterion_ = glm_criterion(self.criterion, self.doubling)
-        path = sequence_glm(
-            source.passes(partial(rows.glm_rows, design), design.sums, len(problem.gram)),
-            problem,
-            design,
-            criterion=self.criterion_,
-            cost_aware=self.cost_aware,
-            max_refits=self.max_refits,
-            max_groups=self.max_groups,
-            max_iter=self.max_iter,
-            tol=self.tol,
-        )
-        classes = source.classes if design.n_outputs > 1 else None
-        labels = None if classes is None else tuple(map(str, classes))
-        self.path_ = path
-        self.n_iter_ = 1 + int(path.n_passes[-1])
-        self.predictor_ = glm_predictor(path, problem, design, labels)
-        return path.curve_value
+    def _options(self, family: str, groups: Sequence[str]) -> SequenceOptions:
+        """Return the parameters as the options of a job, which are checked."""
+        content = {name: _plain(getattr(self, name)) for name in _SHARED_OPTIONS}
+        content |= {"family": family, "costs": _named_costs(self.costs, groups)}
+        content["shared_costs"] = self.shared_costs or {}
+        try:
+            return parse_section(SequenceOptions, content, "")
+        except SpecError as error:
+            raise SpecError(str(error).removeprefix("In the job spec, ")) from error
 
     @abstractmethod
     def _response(self, source: Source) -> tuple[str, int]:
@@ -635,24 +623,17 @@ class _RowReader:
 # --- groups and costs as parameters -------------------------------------------------------------
 
 
-def _feature_groups(groups: Any, plan: ColumnPlan) -> FeatureGroups:
-    """Resolve the parameter `groups`."""
-    columns = plan.roles.features
+def _named_groups(groups: Any, columns: Sequence[str]) -> dict[str, list[str]]:
+    """Names and globs by group, from the parameter `groups`; positions become names."""
     if groups is None or isinstance(groups, Mapping):
-        named = {str(name): _patterns(value, columns) for name, value in (groups or {}).items()}
-    else:
-        ids = np.asarray(groups)
-        if ids.shape != (len(columns),):
-            raise DataError(
-                f"groups has shape {ids.shape}; one id for each of the {len(columns)} columns is "
-                "wanted."
-            )
-        named = {
-            str(group): [columns[c] for c in np.flatnonzero(ids == group)]
-            for group in np.unique(ids)
-        }
-    sources = [name for name, own in plan.column_groups.items() for _ in own]
-    return resolve_groups(plan.feature_names, named, sources=sources)
+        return {str(name): _patterns(value, columns) for name, value in (groups or {}).items()}
+    ids = np.asarray(groups)
+    if ids.shape != (len(columns),):
+        raise DataError(
+            f"groups has shape {ids.shape}; one id for each of the {len(columns)} columns is "
+            "wanted."
+        )
+    return {str(g): [columns[c] for c in np.flatnonzero(ids == g).tolist()] for g in np.unique(ids)}
 
 
 def _patterns(value: Any, columns: Sequence[str]) -> list[str]:
@@ -664,15 +645,19 @@ def _patterns(value: Any, columns: Sequence[str]) -> list[str]:
     return [i if isinstance(i, str) else columns[int(i)] for i in listed]
 
 
-def _group_costs(costs: Any, shared: Any, groups: FeatureGroups) -> GroupCosts:
-    """Costs of the parameters `costs` and `shared_costs`."""
+def _named_costs(costs: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Costs by name or glob, from the parameter `costs`."""
     if costs is not None and not isinstance(costs, Mapping):
         values = np.asarray(costs)
-        if values.shape != (len(groups),):
+        if values.shape != (len(names),):
             raise DataError(
-                f"costs has shape {values.shape}; one for each of the {len(groups)} groups is "
+                f"costs has shape {values.shape}; one for each of the {len(names)} groups is "
                 f"wanted."
             )
-        costs = dict(zip(groups.names, values.tolist(), strict=True))
-    named = None if costs is None else {str(name): value for name, value in costs.items()}
-    return resolve_costs(groups.names, named, shared=shared)
+        costs = dict(zip(names, values, strict=True))
+    return {str(name): _plain(value) for name, value in (costs or {}).items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of numpy as one of Python, as options have them."""
+    return value.item() if isinstance(value, np.generic) else value

@@ -12,9 +12,9 @@ Appendix B.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import block_diag, cholesky
@@ -22,7 +22,9 @@ from scipy.special import expit, xlogy
 
 from distfms.errors import DataError, SpecError
 from distfms.methods.passes import Minimum, Sums, minimise
-from distfms.methods.sequence.problem import PrefixModels, Scaling, SequenceOutline, SequenceProblem
+from distfms.methods.sequence.greedy import Trail
+from distfms.methods.sequence.problem import Path, Scaling, SequenceProblem
+from distfms.methods.sequence.residual import ResidualGram, make_criterion
 
 #: Largest absolute linear predictor of a mean on the boundary.
 _LINK_LIMIT = 30.0
@@ -53,6 +55,10 @@ class Family(ABC):
 
         Written without the difference of large numbers.
         """
+
+    def correct(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Share of the outputs of each row that are classified correctly, shape (n,)."""
+        return np.asarray(((eta > 0) == (y > 0.5)).mean(axis=0))
 
     @abstractmethod
     def link(self, mean: np.ndarray) -> np.ndarray:
@@ -125,6 +131,10 @@ class Softmax(Family):
         below = eta - top
         return np.log(np.exp(below).sum(axis=0)) - (y * below).sum(axis=0)
 
+    def correct(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Whether the greatest score is that of the class."""
+        return np.asarray(eta.argmax(axis=0) == y.argmax(axis=0), dtype=np.float64)
+
     def link(self, mean: np.ndarray) -> np.ndarray:
         """Return log π, centred over classes, within the limit."""
         with np.errstate(divide="ignore"):
@@ -158,6 +168,10 @@ class Poisson(Family):
         value += (np.exp(low) - y) * (eta - low)
         return value.sum(axis=0)
 
+    def correct(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """NaN: counts are no classes."""
+        return np.full(eta.shape[1], np.nan)
+
     def link(self, mean: np.ndarray) -> np.ndarray:
         """Log within the limit."""
         with np.errstate(divide="ignore"):
@@ -185,17 +199,11 @@ def mean_response(family: str, scores: np.ndarray) -> np.ndarray:
     return FAMILIES[family].mean(np.ascontiguousarray(scores.T)).T
 
 
-GLM_CRITERIA = ("omp", "omp-no-whiten")
-"""Rules of Appendix B: the squared norm of the gradient, whitened or as it is."""
-
 TOLERANCE = 1e-8
 """Norm of the gradient, in units of the response's deviation, at which a fit has converged."""
 
-_TIE_RTOL = 1e-12  # scores this close are equal
-_RANK_RTOL = 1e-10  # of the Gram matrix of a group, which has a unit diagonal
-_CHUNK_VALUES = (
-    1 << 17
-)  # one mebibyte of float64, so that a chunk is in the cache for both products
+#: One mebibyte of float64, so that a chunk is in the cache for both products.
+_CHUNK_VALUES = 1 << 17
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,64 +266,29 @@ class GlmDesign:
     def sums(self, rows: GlmRows, weights: np.ndarray) -> Sums:
         """Add up ``weight``, ``loss`` and ``gradient`` at weights (d + 1, P), intercept last."""
         gradient, loss = np.zeros_like(weights), 0.0
-        for part, y, eta in self._scores(rows, weights[np.newaxis]):
-            weight = rows.weight[part]
-            loss += float(weight @ self._family.loss(eta[0], y))
-            residual = weight * (self._family.mean(eta[0]) - y)
-            gradient[:-1] += rows.values[:, part] @ residual.T
+        # Other chunks would mean other bits, so they depend on the columns and outputs alone.
+        size = max(256, _CHUNK_VALUES // max(weights.shape))
+        for start in range(0, len(rows.weight), size):
+            part = slice(start, start + size)
+            values, weight = rows.values[:, part], rows.weight[part]
+            y = self._family.responses(rows.response[..., part], self.n_outputs)
+            eta = weights[:-1].T @ values + weights[-1][:, np.newaxis]
+            loss += float(weight @ self._family.loss(eta, y))
+            residual = weight * (self._family.mean(eta) - y)
+            gradient[:-1] += values @ residual.T
             gradient[-1] += residual.sum(axis=1)
         total = np.array(rows.weight.sum())
         return Sums({"weight": total, "loss": np.array(loss), "gradient": gradient})
 
-    def losses(self, rows: GlmRows, weights: np.ndarray) -> Sums:
-        """Add up ``loss`` (K,), and ``correct`` (K,) of classes, of models (K, d + 1, P)."""
-        loss, correct = np.zeros(len(weights)), np.zeros(len(weights))
-        for part, y, eta in self._scores(rows, weights):
-            for k, scores in enumerate(eta):
-                loss[k] += rows.weight[part] @ self._family.loss(scores, y)
-                correct[k] += rows.weight[part] @ self._correct(scores, y)
-        counts = {"n_rows": np.array(len(rows.weight)), "weight": np.array(rows.weight.sum())}
-        classified = {} if self.family == "poisson" else {"correct": correct}
-        return Sums({**counts, "loss": loss, **classified})
 
-    def _correct(self, scores: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Share of the outputs of each row that are classified correctly, shape (n,)."""
-        if self.family == "softmax":
-            return np.asarray(scores.argmax(axis=0) == y.argmax(axis=0), dtype=np.float64)
-        return np.asarray(((scores > 0) == (y > 0.5)).mean(axis=0))
-
-    def _scores(self, rows: GlmRows, weights: np.ndarray) -> Any:
-        """Yield runs of rows: where they are, their responses, scores (K, P, n) of models."""
-        n_models, n_values, n_outputs = weights.shape
-        flat = weights.transpose(0, 2, 1).reshape(n_models * n_outputs, n_values)
-        # Other chunks would mean other bits, so they depend on the columns and models alone.
-        size = max(256, _CHUNK_VALUES // max(n_values, n_models * n_outputs))
-        for start in range(0, len(rows.weight), size):
-            part = slice(start, start + size)
-            scores = flat[:, :-1] @ rows.values[:, part] + flat[:, -1:]
-            y = self._family.responses(rows.response[..., part], n_outputs)
-            yield part, y, scores.reshape(n_models, n_outputs, -1)
-
-    def models(self, weights: np.ndarray) -> PrefixModels:
-        """Coefficients (K, D, P) and intercepts (K, P) in the units of the data."""
-        scaling = self.scaling
-        coefficients = np.zeros((len(weights), len(scaling.feature_names), self.n_outputs))
-        scaled = weights[:, :-1] / scaling.scale[scaling.kept][:, np.newaxis]
-        coefficients[:, scaling.kept] = scaled
-        moved = np.einsum("kdp,d->kp", scaled, scaling.mean[scaling.kept])
-        return PrefixModels(coefficients, weights[:, -1] - moved)
-
-
-@dataclass(frozen=True, eq=False)
-class GlmPath:
-    """Groups in the order in which to compute them, K of them, and the models of R refits.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GlmPath(Path):
+    """A path of generalised linear models, R of whose prefixes were fitted.
 
     Attributes
     ----------
-    order : numpy.ndarray of int, shape (K,)
-        Group indices of the problem.
-    cost, score : numpy.ndarray of shape (K,)
-        Cost of each step, given what was paid before; squared gradient (per cost).
+    score : numpy.ndarray of shape (K,)
+        Squared gradient of each group when it was chosen (per cost).
     refit_at : numpy.ndarray of int, shape (R,)
         Prefixes that were fitted; a prefix in between has the model of the last one before it.
     weights : numpy.ndarray of shape (R + 1, d + 1, P)
@@ -330,8 +303,6 @@ class GlmPath:
         Of the fits; passes since the beginning.
     """
 
-    order: np.ndarray
-    cost: np.ndarray
     score: np.ndarray
     refit_at: np.ndarray
     weights: np.ndarray
@@ -340,19 +311,6 @@ class GlmPath:
     gradient_norm: np.ndarray
     n_iterations: np.ndarray
     n_passes: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    @property
-    def spent(self) -> np.ndarray:
-        """Cost of the prefixes 1..K."""
-        return np.cumsum(self.cost)
-
-    @property
-    def curve_cost(self) -> np.ndarray:
-        """Cost of the prefixes 0..K."""
-        return np.concatenate(([0.0], self.spent))
 
     @property
     def curve_value(self) -> np.ndarray:
@@ -366,33 +324,27 @@ class GlmPath:
         """Position of the model of each prefix 0..K: of the longest refitted one in it."""
         return np.searchsorted(self.refit_at, np.arange(len(self) + 1), side="right")
 
-    def n_candidates(self, n_groups: int) -> int:
-        """Count candidates evaluated: before each refit all groups not taken are scored."""
-        return sum(n_groups - int(taken) for taken in (0, *self.refit_at[:-1]))
+    def models(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return coefficients (K + 1, D, P) and intercepts (K + 1, P) in original units."""
+        scaling, weights = self.scaling, self.weights[self.model_of_prefix]
+        n, _, n_outputs = weights.shape
+        coefficients = np.zeros((n, len(scaling.feature_names), n_outputs))
+        scaled = weights[:, :-1] / scaling.scale[scaling.kept][:, np.newaxis]
+        coefficients[:, scaling.kept] = scaled
+        moved = np.einsum("kdp,d->kp", scaled, scaling.mean[scaling.kept])
+        return coefficients, weights[:, -1] - moved
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Content as named arrays."""
-        return {member.name: getattr(self, member.name) for member in fields(self)}
-
-    @classmethod
-    def from_arrays(
-        cls, arrays: Mapping[str, np.ndarray], outline: SequenceOutline | None = None
-    ) -> GlmPath:
-        """Inverse of `to_arrays`; needs nothing of the problem."""
-        return cls(**arrays)
-
-
-def glm_criterion(criterion: str, doubling: bool = False) -> str:
-    """Rule that a generalised linear sequence is found by when another is asked for."""
-    if doubling:
-        raise SpecError("`doubling` is for the gaussian family only.")
-    chosen = "omp" if criterion == "fr" else criterion
-    if chosen not in GLM_CRITERIA:
-        raise SpecError(
-            f"criterion {criterion!r} is for the gaussian family only; the others have "
-            f"{', '.join(GLM_CRITERIA)} (and take fr for omp)."
-        )
-    return chosen
+    def step_details(self) -> dict[str, np.ndarray]:
+        """Return how each step was chosen, and how its fit ended."""
+        at = self.model_of_prefix[1:]
+        return {
+            "explained_deviance": self.curve_value[1:],
+            "gain": -np.diff(self.loss[self.model_of_prefix]),
+            "score": self.score,
+            "status": self.status[at],
+            "gradient_norm": self.gradient_norm[at],
+            "n_iterations": self.n_iterations[at],
+        }
 
 
 def sequence_glm(
@@ -402,6 +354,7 @@ def sequence_glm(
     *,
     criterion: str = "omp",
     cost_aware: bool = True,
+    doubling: bool = False,
     max_refits: int | None = None,
     max_groups: int | None = None,
     max_iter: int = 200,
@@ -416,9 +369,10 @@ def sequence_glm(
     problem : SequenceProblem
         Gram matrix, groups, costs and ridge.
     design : GlmDesign
-    criterion : {"omp", "omp-no-whiten"}
-    cost_aware : bool
-        Divide by the cost of the group (given the shared costs paid so far).
+    criterion : {"omp", "omp-single", "omp-no-whiten"}
+        On the gradient of the mean loss; ``fr`` counts as ``omp``.
+    cost_aware, doubling : bool
+        See :func:`~distfms.methods.sequence.greedy.sequence`.
     max_refits : int, optional
         Fit at so many prefixes, spread evenly, the last among them. Default: at all.
     max_groups : int, optional
@@ -432,67 +386,52 @@ def sequence_glm(
     -----
     Ties go to the lowest index. A group whose gradient is below the tolerance costs no pass.
     """
-    n_groups = len(problem.groups)
+    n_groups, columns = len(problem.groups), [list(g) for g in problem.groups.columns]
     n_wanted = n_groups if max_groups is None else min(max_groups, n_groups)
     n_refits = n_wanted if max_refits is None else min(max_refits, n_wanted)
     refit_at = [-(-n_wanted * k // n_refits) for k in range(1, n_refits + 1)]
-    walk = _Walk(make_pass, problem, design, max_iter, tol)
-    score = _Scorer(problem, criterion == "omp")
+    fits = _Fits(make_pass, problem, design, max_iter, tol)
+    trail, score = Trail(problem, cost_aware, doubling), list[float]()
+    state = ResidualGram(problem.gram, fits.gradient[:-1], columns)
+    values_of = make_criterion("omp" if criterion == "fr" else criterion, state)
     for length in refit_at:
-        walk.choose(score(walk.gradient, walk.threshold), length, cost_aware)
-        walk.fit()
+        state.residual = fits.gradient[:-1]
+        norms = np.array([np.linalg.norm(state.residual[own]) for own in columns])
+        values = np.where(norms > fits.threshold, 2.0 * values_of(), 0.0)
+        while len(trail.order) < length:
+            trail.take(trail.choose(values.copy, 0.0))
+            cost = trail.cost[-1] if cost_aware else 1.0
+            score.append(float(values[trail.order[-1]]) / (cost or 1.0))
+        fits.fit(trail.order)
     return GlmPath(
-        order=np.array(walk.order, dtype=np.intp),
-        cost=np.array(walk.cost),
-        score=np.array(walk.score),
+        outline=problem.outline,
+        order=np.array(trail.order, dtype=np.intp),
+        cost=np.array(trail.cost),
+        notes=tuple(trail.notes),
+        n_candidates=sum(n_groups - taken for taken in (0, *refit_at[:-1])),
+        score=np.array(score),
         refit_at=np.array(refit_at, dtype=np.intp),
-        weights=np.stack(walk.models),
-        loss=np.array(walk.loss),
-        status=np.array([fit.status for fit in walk.fits], dtype=np.str_),
-        gradient_norm=np.array([fit.gradient_norm for fit in walk.fits]) / walk.threshold,
-        n_iterations=np.array([fit.n_iterations for fit in walk.fits]),
-        n_passes=np.array(walk.passes),
+        weights=np.stack(fits.models),
+        loss=np.array(fits.loss),
+        status=np.array([fit.status for fit in fits.ends], dtype=np.str_),
+        gradient_norm=np.array([fit.gradient_norm for fit in fits.ends]) / fits.threshold,
+        n_iterations=np.array([fit.n_iterations for fit in fits.ends]),
+        n_passes=np.array(fits.passes),
     )
 
 
-class _Scorer:
-    """Squared norm of each group's gradient, whitened by its Gram block or not."""
-
-    def __init__(self, problem: SequenceProblem, whiten: bool) -> None:
-        self._columns = [list(group) for group in problem.groups.columns]
-        blocks = [problem.gram[np.ix_(own, own)] for own in self._columns]
-        self._whiteners = [_whitener(b) if whiten else np.eye(len(b)) for b in blocks]
-
-    def __call__(self, gradient: np.ndarray, floor: float) -> np.ndarray:
-        """Score all groups, shape (J,); a gradient below the floor counts as zero."""
-        parts = [gradient[own] for own in self._columns]
-        white = [whitener @ part for whitener, part in zip(self._whiteners, parts, strict=True)]
-        norms = np.array([np.linalg.norm(part) for part in parts])
-        return np.where(norms > floor, [np.square(part).sum() for part in white], 0.0)
-
-
-def _whitener(block: np.ndarray) -> np.ndarray:
-    """Return Λ^{-1/2}Uᵀ without the negligible eigenvalues."""
-    values, vectors = np.linalg.eigh(block)
-    kept = values > _RANK_RTOL * values[-1]
-    return (vectors[:, kept] / np.sqrt(values[kept])).T
-
-
 @dataclass(eq=False)
-class _Walk:
-    """The sequence while it grows, and the present model."""
+class _Fits:
+    """The present model, and those that were kept."""
 
     make_pass: Callable[[np.ndarray], Sums]
     problem: SequenceProblem
     design: GlmDesign
     max_iter: int
     tol: float
-    order: list[int] = field(default_factory=list)
-    cost: list[float] = field(default_factory=list)
-    score: list[float] = field(default_factory=list)
     models: list[np.ndarray] = field(default_factory=list)
     loss: list[float] = field(default_factory=list)
-    fits: list[Minimum] = field(default_factory=list)
+    ends: list[Minimum] = field(default_factory=list)
     passes: list[int] = field(default_factory=list)
     n_passes: int = 0
 
@@ -518,23 +457,9 @@ class _Walk:
         """Gradient of the mean loss at the present model, without the ridge."""
         return np.asarray(self._sums["gradient"] / self._sums["weight"])
 
-    def choose(self, scores: np.ndarray, length: int, cost_aware: bool) -> None:
-        """Take groups by the present gradient until there are so many."""
-        while len(self.order) < length:
-            costs = self.problem.costs.marginal(self.order)
-            open_ = ~np.isin(np.arange(len(costs)), self.order)
-            values = scores / np.where(costs > 0, costs, 1.0) if cost_aware else scores
-            if (costs[open_] == 0).any():  # what is free comes first
-                open_ &= costs == 0
-            values = np.where(open_, values, -1.0)
-            best = int(np.argmax(values >= values.max() * (1.0 - _TIE_RTOL)))
-            self.order.append(best)
-            self.cost.append(float(costs[best]))
-            self.score.append(float(values[best]))
-
-    def fit(self) -> None:
+    def fit(self, order: Sequence[int]) -> None:
         """Fit the chosen groups, from the last model on."""
-        support = np.concatenate([self.problem.groups.columns[g] for g in self.order])
+        support = np.concatenate([self.problem.groups.columns[g] for g in order])
         active = np.append(support, len(self.weights) - 1)
         ridge = self.problem.ridge
 
@@ -562,7 +487,7 @@ class _Walk:
     def _keep(self, fit: Minimum) -> None:
         self.models.append(self.weights.copy())
         self.loss.append(float(self._sums["loss"] / self._sums["weight"]))
-        self.fits.append(fit)
+        self.ends.append(fit)
         self.passes.append(self.n_passes)
 
     def _pass(self, weights: np.ndarray) -> Sums:

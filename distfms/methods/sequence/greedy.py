@@ -7,8 +7,8 @@ F(S) = ½ b_Sᵀ C_S⁻¹ b_S, and with L the Cholesky factor of C_S the next gr
     C̃_gg = C_gg − (L⁻¹C_{S,g})ᵀ (L⁻¹C_{S,g}),
 
 so that ``fr`` costs what ``omp`` does, whose value is ½ b̃_gᵀ (X_gᵀX_g/n)⁺ b̃_g. Slabs of groups
-keep L⁻¹C_{S,·}, b̃ and C̃_gg of their columns (:class:`GroupState`). Appending a group is told to
-all in O(|g|·|S|) numbers, its `Pivot`; the driver keeps these (:class:`Trail`).
+keep L⁻¹C_{S,·}, b̃ and C̃_gg of their columns (:class:`GroupState`) and answer with the values of
+their groups. Appending a group is told to all in O(|g|·|S|) numbers, its `Pivot`.
 
 References
 ----------
@@ -18,18 +18,17 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 from distfms.errors import SpecError
 from distfms.methods.sequence.problem import (
     FeatureGroups,
-    GroupCosts,
     SequenceOutline,
     SequencePath,
     SequenceProblem,
@@ -60,8 +59,6 @@ class GroupSlab:
         Their rows of XᵀY/n.
     groups : FeatureGroups
         All groups.
-    costs : GroupCosts
-        Of all groups.
     ridge : float
         λ.
     """
@@ -72,7 +69,6 @@ class GroupSlab:
     gram: np.ndarray
     target: np.ndarray
     groups: FeatureGroups
-    costs: GroupCosts
     ridge: float
 
     def load(self) -> GroupSlab:
@@ -83,16 +79,8 @@ class GroupSlab:
     def of(cls, problem: SequenceProblem, first: int, last: int) -> GroupSlab:
         """Cut a run of groups out of a problem; views where their columns are a run too."""
         columns, own = _columns(problem.groups, first, last)
-        return cls(
-            first,
-            last,
-            columns,
-            problem.gram[own],
-            problem.target[own],
-            problem.groups,
-            problem.costs,
-            problem.ridge,
-        )
+        gram, target = problem.gram[own], problem.target[own]
+        return cls(first, last, columns, gram, target, problem.groups, problem.ridge)
 
     @classmethod
     def from_comoments(
@@ -126,61 +114,13 @@ class GroupSlab:
             part[np.arange(len(part)), columns[some]] = 1.0
             matrix[low : low + len(part), : len(kept)] = part
         gram = matrix[: len(columns), : len(kept)]
-        return cls(first, last, columns, gram, target, outline.groups, outline.costs, outline.ridge)
+        return cls(first, last, columns, gram, target, outline.groups, outline.ridge)
 
 
 def slabs_of(problem: SequenceProblem) -> list[GroupSlab]:
     """Slabs of a problem in memory."""
     starts = slab_starts(len(group) for group in problem.groups.columns)
     return [GroupSlab.of(problem, first, last) for first, last in pairwise(starts)]
-
-
-@dataclass(frozen=True)
-class Cap:
-    """What a step may choose from.
-
-    Attributes
-    ----------
-    cost : float
-        Groups that cost at most this.
-    only : int or None
-        This group, whatever it costs.
-    """
-
-    cost: float = np.inf
-    only: int | None = None
-
-
-class Turn(NamedTuple):
-    """One message to all slabs.
-
-    Attributes
-    ----------
-    group : int
-        Selected last; −1 in the first turn.
-    pivot : Pivot or None
-        What that means.
-    cap : Cap
-        What the next step may choose from.
-    cost_aware : bool
-        Whether scores are values per cost.
-    smallest : float
-        Value that cannot be told from 0.
-    """
-
-    group: int
-    pivot: Pivot | None
-    cap: Cap
-    cost_aware: bool
-    smallest: float
-
-
-class Offer(NamedTuple):
-    """A group that may be the best of all, its score, and what appending it means."""
-
-    group: int
-    score: float
-    pivot: Pivot
 
 
 class GroupState:
@@ -190,77 +130,114 @@ class GroupState:
     """
 
     def __init__(self, slab: Loadable[GroupSlab], criterion: str, rtol: float | None) -> None:
-        self.slab = slab = slab.load()
-        whole = len(slab.columns) == slab.gram.shape[1]
-        members = slab.groups.columns[slab.first : slab.last]
+        own = slab.load()
+        whole = len(own.columns) == own.gram.shape[1]
+        self.groups = range(own.first, own.last)
         self.residual = ResidualGram(
             # The Gram matrix is symmetric; rows of contiguous memory are read faster.
-            slab.gram if whole else slab.gram.T,
-            slab.target,
-            [np.searchsorted(slab.columns, group).tolist() for group in members],
-            columns=slab.columns.tolist(),
-            ridge=slab.ridge,
+            own.gram if whole else own.gram.T,
+            own.target,
+            [np.searchsorted(own.columns, own.groups.columns[g]).tolist() for g in self.groups],
+            columns=own.columns.tolist(),
+            ridge=own.ridge,
             rtol=rtol,
             blocks=criterion == "fr",
         )
         self.values = make_criterion(criterion, self.residual)
-        self.open = np.ones(slab.last - slab.first, dtype=bool)
-        self.order: list[int] = []
 
     def append(self, group: int, pivot: Pivot) -> None:
         """Take any group into S."""
-        self.order.append(group)
-        own = group - self.slab.first
-        if 0 <= own < len(self.open):
-            self.open[own] = False
-            self.residual.close(own)
+        if group in self.groups:
+            self.residual.close(group - self.groups.start)
         self.residual.append(pivot)
 
-    def offers(self, turn: Turn) -> list[Offer]:
-        """Return the own groups one of which is the best of all if any own group is."""
-        first = self.slab.first
-        own = slice(first, self.slab.last)
-        if turn.cap.only is not None:
-            at = turn.cap.only - first
-            inside = 0 <= at < len(self.open)
-            return [Offer(turn.cap.only, 0.0, self.residual.pivot(at))] if inside else []
-        costs = self.slab.costs.marginal(self.order)[own]
-        allowed = self.open & (costs <= turn.cap.cost)
-        score = scores(self.values(), costs if turn.cost_aware else None, allowed, turn.smallest)
-        return [
-            Offer(first + at, float(score[at]), self.residual.pivot(at)) for at in contenders(score)
-        ]
+    def pivot(self, group: int) -> Pivot | None:
+        """Return what appending a group means; None of another slab's."""
+        return self.residual.pivot(group - self.groups.start) if group in self.groups else None
 
 
-def follow(state: GroupState, turn: Turn) -> tuple[GroupState, list[Offer]]:
-    """Take the last step and answer with the best groups, on the slab's actor."""
-    if turn.pivot is not None:
-        state.append(turn.group, turn.pivot)
-    return state, state.offers(turn)
+def follow(
+    state: GroupState, message: tuple[tuple[int, Pivot] | None, int | None]
+) -> tuple[GroupState, Any]:
+    """Take the last step; answer with the pivot of a group, or with the values of all own."""
+    last, group = message
+    if last is not None:
+        state.append(*last)
+    return state, state.values() if group is None else state.pivot(group)
 
 
-def scores(
-    values: np.ndarray, costs: np.ndarray | None, allowed: np.ndarray, smallest: float
-) -> np.ndarray:
-    """Values (per cost), at least 0; −1 for the groups that are not allowed."""
-    score = np.where(values > smallest, values, 0.0)
-    if costs is not None:
-        score = score / np.where(costs > 0, costs, 1.0)  # free groups are compared with such only
-    return np.where(allowed, score, -1.0)
+@dataclass(eq=False)
+class Trail:
+    """Steps taken so far, and the choice of the next.
 
-
-def contenders(score: np.ndarray) -> list[int]:
-    """Positions one of which is the first whose score cannot be told from the best of all.
-
-    The best of all is not known to a slab; the first is among those, close to the slab's own
-    best, that score more than all before them.
+    Attributes
+    ----------
+    outline : SequenceOutline
+    cost_aware, doubling : bool
+    order : list of int
+        Groups taken.
+    cost : list of float
+        What each cost.
+    notes : list of str
+    n_candidates : int
+        Candidates evaluated so far, see `Path`.
     """
-    best, found, highest = float(score.max()), [], -1.0
-    for at in np.flatnonzero(score >= best * (1.0 - TIE_RTOL)).tolist() if best >= 0 else []:
-        if score[at] > highest:
-            highest = float(score[at])
-            found.append(at)
-    return found
+
+    outline: SequenceOutline
+    cost_aware: bool = True
+    doubling: bool = False
+    order: list[int] = field(default_factory=list)
+    cost: list[float] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    n_candidates: int = 0
+
+    def __post_init__(self) -> None:
+        self.open = np.ones(len(self.outline.groups), dtype=bool)
+
+    def take(self, group: int) -> None:
+        """Take a step."""
+        self.cost.append(float(self.outline.costs.marginal(self.order)[group]))
+        self.order.append(group)
+        self.open[group] = False
+
+    def choose(self, values: Callable[[], np.ndarray], smallest: float) -> int:
+        """Find the group of the greatest value (per cost) among those that may be next.
+
+        Values below `smallest` cannot be told from 0.
+        """
+        costs = self.outline.costs.marginal(self.order)
+        allowed = self._allowed(costs)
+        if not allowed.any():
+            return self._beyond_cap(costs)
+        self.n_candidates += int(self.open.sum())
+        score = values()
+        score = np.where(score > smallest, score, 0.0)
+        if self.cost_aware:
+            score = score / np.where(costs > 0, costs, 1.0)  # free groups meet only such
+        score = np.where(allowed, score, -1.0)
+        return int(np.argmax(score >= score.max() * (1.0 - TIE_RTOL)))
+
+    def _allowed(self, costs: np.ndarray) -> np.ndarray:
+        """Find what may be next: what is free, else what the doubling rule allows.
+
+        The rule is in lines 1 and 3 of Algorithm 2; what comes free counts as done before them.
+        """
+        cheapest, spent = float(costs[self.open].min()), sum(self.cost)
+        cap = np.inf
+        if self.doubling:
+            cap = spent * (1.0 + 1e-12) if spent else cheapest
+        return self.open & (costs <= (0.0 if cheapest == 0 else cap))
+
+    def _beyond_cap(self, costs: np.ndarray) -> int:
+        """Return the cheapest group, as doubling allows none."""
+        cheapest = float(costs[self.open].min())
+        group = int(np.flatnonzero(self.open & (costs <= cheapest))[0])
+        self.notes.append(
+            f"not doubling capable at step {len(self.order) + 1}: no group left costs at most "
+            f"the {sum(self.cost):.6g} spent so far; continued with the cheapest, "
+            f"{self.outline.groups.names[group]!r} at {cheapest:.6g}"
+        )
+        return group
 
 
 def sequence(
@@ -334,21 +311,35 @@ def sequence(
     rule = "omp-no-whiten" if fixed is not None else criterion
     pool = OneProcess() if pool is None else pool
     pool.start(partial(GroupState, criterion=rule, rtol=rtol), slabs)
-    trail = Trail(problem)
+    trail, pivots, last = Trail(problem, cost_aware, doubling), list[Pivot](), None
+
+    def values() -> np.ndarray:
+        nonlocal last
+        found, last = np.concatenate(pool.step(follow, (last, None))), None
+        return found
+
     n_steps = len(problem.groups) if fixed is None else len(fixed)
-    group, pivot = -1, None
     smallest = float(np.finfo(np.float64).eps) * problem.n_targets
     for step in range(n_steps if max_groups is None else min(max_groups, n_steps)):
-        costs = problem.costs.marginal(trail.order)
-        cap = Cap(only=fixed[step]) if fixed is not None else trail.cap(costs, doubling)
-        answers = pool.step(follow, Turn(group, pivot, cap, cost_aware, smallest))
-        offers = [offer for found in answers for offer in found]
-        best = max(offer.score for offer in offers)
-        # Offers are in the order of groups, so that the lowest index wins a tie.
-        chosen = next(offer for offer in offers if offer.score >= best * (1.0 - TIE_RTOL))
-        group, pivot = chosen.group, chosen.pivot
-        trail.add(group, float(costs[group]), pivot)
-    return trail.path()
+        group = trail.choose(values, smallest) if fixed is None else fixed[step]
+        answers = pool.step(follow, (last, group))
+        pivot = next(answer for answer in answers if answer is not None)
+        last = (group, pivot)
+        trail.take(group)
+        pivots.append(pivot)
+    support, upper, response = assemble_factor(pivots, problem.n_targets)
+    return SequencePath(
+        outline=problem.outline,
+        order=np.array(trail.order, dtype=np.intp),
+        cost=np.array(trail.cost, dtype=np.float64),
+        notes=tuple(trail.notes),
+        n_candidates=trail.n_candidates,
+        gain=np.array([p.gain for p in pivots], dtype=np.float64),
+        ranks=np.cumsum([len(p.columns) for p in pivots], dtype=np.intp),
+        support=support,
+        upper=upper,
+        response=response,
+    )
 
 
 def fixed_order(
@@ -368,100 +359,6 @@ def fixed_order(
     if len(set(fixed)) < len(fixed) or not set(fixed) <= set(range(n_groups)):
         raise SpecError(f"The order must be made of different groups of 0..{n_groups - 1}.")
     return fixed
-
-
-@dataclass(eq=False)
-class Trail:
-    """Steps taken so far.
-
-    Attributes
-    ----------
-    outline : SequenceOutline
-    order : list of int
-        Groups taken.
-    cost : list of float
-        What each cost.
-    pivots : list of Pivot
-    notes : list of str
-    open : numpy.ndarray of bool
-        Groups not taken.
-    n_candidates : int
-        Candidates evaluated so far, see `SequencePath`.
-    """
-
-    outline: SequenceOutline
-    order: list[int] = field(default_factory=list)
-    cost: list[float] = field(default_factory=list)
-    pivots: list[Pivot] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    n_candidates: int = 0
-
-    def __post_init__(self) -> None:
-        self.open = np.ones(len(self.outline.groups), dtype=bool)
-
-    def add(self, group: int, cost: float, pivot: Pivot) -> None:
-        """Take a step."""
-        self.open[group] = False
-        self.order.append(group)
-        self.cost.append(cost)
-        self.pivots.append(pivot)
-
-    def cap(self, costs: np.ndarray, doubling: bool) -> Cap:
-        """Find what the next step may choose: what is free, else what the doubling rule allows.
-
-        The rule is in lines 1 and 3 of Algorithm 2; what comes free counts as done before them.
-        Called once for each step that chooses, whose candidates it counts.
-        """
-        n_open = int(self.open.sum())
-        self.n_candidates += n_open
-        cheapest, spent = float(costs[self.open].min()), sum(self.cost)
-        if cheapest == 0:
-            return Cap(0.0)
-        if not doubling:
-            return Cap()
-        if not spent:
-            return Cap(cheapest)
-        cap = Cap(spent * (1.0 + 1e-12))
-        if (costs <= cap.cost)[self.open].any():
-            return cap
-        self.n_candidates -= n_open  # nothing is left to compare
-        only = int(np.flatnonzero(self.open & (costs <= cheapest))[0])
-        self.notes.append(
-            f"not doubling capable at step {len(self.order) + 1}: no group left costs at most "
-            f"the {spent:.6g} spent so far; continued with the cheapest, "
-            f"{self.outline.groups.names[only]!r} at {cheapest:.6g}"
-        )
-        return Cap(only=only)
-
-    def path(self) -> SequencePath:
-        """Make the result of the search."""
-        outline = self.outline
-        support, upper, response = assemble_factor(self.pivots, outline.n_targets)
-        return SequencePath(
-            order=np.array(self.order, dtype=np.intp),
-            groups=tuple(outline.groups.names[g] for g in self.order),
-            columns=outline.columns_of(self.order),
-            cost=np.array(self.cost, dtype=np.float64),
-            gain=np.array([p.gain for p in self.pivots], dtype=np.float64),
-            ranks=np.cumsum([len(p.columns) for p in self.pivots], dtype=np.intp),
-            doubling_capable=not self.notes,
-            notes=(*self.notes, *_notes(outline)),
-            scaling=outline.scaling,
-            support=support,
-            upper=upper,
-            response=response,
-            n_candidates=self.n_candidates,
-        )
-
-
-def _notes(outline: SequenceOutline) -> list[str]:
-    """Return what of the problem itself a reader of the result should know."""
-    notes = []
-    if outline.scaling.dropped:
-        notes.append(f"constant columns left out: {', '.join(outline.scaling.dropped)}")
-    if outline.dropped_groups:
-        notes.append(f"groups of constant columns left out: {', '.join(outline.dropped_groups)}")
-    return notes
 
 
 def assemble_factor(

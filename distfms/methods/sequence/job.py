@@ -1,8 +1,8 @@
-"""The job of feature-group sequencing, for squared loss."""
+"""The job of feature-group sequencing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -12,23 +12,35 @@ import numpy as np
 from distfms.data.batches import ColumnPlan
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import SpecError
-from distfms.methods.contract import Content, Context, FoldAnswers, Inputs
+from distfms.methods.contract import Answer, Content, Context, FoldAnswers, Inputs
 from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import sources_of
 from distfms.methods.rows import RowCounts, RowSource
 from distfms.methods.sequence.anytime import AnytimePredictor
+from distfms.methods.sequence.glm import GlmPath
 from distfms.methods.sequence.options import SequenceOptions, resolve_costs, resolve_groups
-from distfms.methods.sequence.problem import FeatureGroups, SequencePath
+from distfms.methods.sequence.problem import Path
 from distfms.methods.sequence.procedure import Rule, SequenceProcedure, parse_rule
-from distfms.methods.sequence.read import NarrowedSource, ScoreReader, Scorers, share_correct
+from distfms.methods.sequence.read import (
+    NarrowedSource,
+    ScoreReader,
+    measures_of,
+)
 from distfms.methods.sequence.timeliness import MAX_POINTS, Curve, compared, thinned, timeliness
-from distfms.methods.statistics_job import Solved
+from distfms.methods.statistics_job import Solved, fold_entries
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.fold_means import over_folds
 
 #: Names in a note; ``constant`` in ``selection.json`` has them all.
 _NAMES_SAID = 12
+#: Measures of held-out rows, as points of curves name them.
+_POINT = {
+    "accuracy": "accuracy",
+    "ndcg@5": "ndcg@5",
+    "mse": "test_mse",
+    "deviance": "test_deviance",
+}
 
 
 class SequenceJob(RowJob):
@@ -46,10 +58,10 @@ class SequenceJob(RowJob):
         super().__init__(options, inputs, seed)
         self.groups = resolve_groups(
             self.roles.features,
-            {name: list(patterns) for name, patterns in options.groups.items()},
+            options.groups,
             prefix_separator=options.prefix_separator,
         )
-        self.costs = resolve_costs(self.groups.names, options.costs, shared=options.shared())
+        self.costs = resolve_costs(self.groups.names, options.costs, shared=options.shared_costs)
         self.rule = Rule(options.criterion, options.cost_aware, options.doubling)
         wanted = dict.fromkeys(parse_rule(name) for name in options.wanted_baselines)
         self.no_solver = Rule("sparse") in wanted and not _has_celer()
@@ -110,34 +122,15 @@ class SequenceJob(RowJob):
 
     def procedure(self, context: Context) -> SequenceProcedure:
         """Return the pure part; CS-G-OMP is among the rules, as its curve cuts α-timeliness."""
-        plan, options = self.plan(context), self.options
-        return SequenceProcedure(
-            rules=tuple(dict.fromkeys((*self.compared, Rule("omp")))),
-            feature_names=plan.feature_names,
-            target_names=self.roles.target,
-            groups=_groups_of_rows(self.groups, plan),
-            costs=self.costs,
-            ridge=options.ridge,
-            max_groups=options.max_groups,
-            seed=self.seed,
+        rules = tuple(dict.fromkeys((*self.compared, Rule("omp"))))
+        return SequenceProcedure.of(
+            self.options, rules, self.plan(context), self.groups, self.costs, seed=self.seed
         )
 
     def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
         """Return the content of ``selection.json``."""
-        path: SequencePath = solved.path
+        path: Path = solved.path
         context.count(n_candidates=path.n_candidates)
-        return {
-            **self.described(path.scaling.dropped),
-            "doubling": self.rule.doubling,
-            "sequence": _steps(self.plan(context), path),
-            "timeliness": timeliness(path.curve_cost, path.curve_value),
-            "doubling_capable": path.doubling_capable,
-            "n_candidates": path.n_candidates,
-            "notes": _sentences(path.notes),
-        }
-
-    def described(self, constant: Sequence[str]) -> dict[str, Any]:
-        """Return what ``selection.json`` says besides the sequence."""
         options = self.options
         return {
             "method": self.name,
@@ -147,25 +140,40 @@ class SequenceJob(RowJob):
             "family": options.family,
             "rule": self.rule.name,
             "targets": list(self.roles.target),
-            "constant": list(constant),
+            "constant": list(path.scaling.dropped),
             "costs": dict(zip(self.groups.names, self.costs.alone.tolist(), strict=True)),
-            "shared_costs": options.shared(),
+            "shared_costs": options.model_dump(mode="json")["shared_costs"],
+            "doubling": self.rule.doubling,
+            "sequence": _steps(self.plan(context), path),
+            "timeliness": timeliness(path.curve_cost, path.curve_value),
+            "doubling_capable": not path.notes,
+            "n_candidates": path.n_candidates,
+            "notes": _sentences([*path.notes, *self.notes(path), *path.outline.notes()]),
         }
+
+    def notes(self, path: Any) -> list[str]:
+        """Return what a reader of the result should know of the models."""
+        return []
 
     def model(self, context: Context, solved: Solved) -> Mapping[str, Content]:
         """Return the predictor of all prefixes."""
-        return self.model_files(context, AnytimePredictor.from_path(solved.path))
-
-    def model_files(
-        self, context: Context, predictor: AnytimePredictor, **more: Any
-    ) -> Mapping[str, Content]:
-        """Return ``model.json`` and ``weights.npz``."""
         sources = sources_of(self.plan(context))
+        predictor = AnytimePredictor.from_path(
+            solved.path, self.options.family, self.output_names(context)
+        )
         names = {"method": self.name, "id": self.roles.id, "sources": sources}
         return {
-            "model.json": {**names, **more, **predictor.to_dict()},
+            "model.json": {**names, "classes": self.classes(context), **predictor.to_dict()},
             "weights.npz": predictor.to_arrays(),
         }
+
+    def classes(self, context: Context) -> tuple[float, ...] | None:
+        """Return the classes of the target, where it has any."""
+        return None
+
+    def output_names(self, context: Context) -> tuple[str, ...]:
+        """Return the names of what the model predicts."""
+        return self.roles.target
 
     # --- evaluation ---
 
@@ -177,61 +185,90 @@ class SequenceJob(RowJob):
         self, context: Context, solved: Solved, validated: FoldAnswers | None
     ) -> dict[str, Any]:
         """Return the content of ``metrics.json``."""
-        procedure, paths = solved.procedure, solved.paths
-        scores = self._scores(context, solved)
-        curves = {
-            rule.name: _curve(
-                paths[rule.name],
-                None if solved.test is None else solved.test["moments"],
-                scores if rule == self.rule else {},
-                None if validated is None else _mean(validated, number),
+        curves, parts, share = {}, {}, solved.procedure.share
+        sizes = {"train": solved.train, "test": solved.test}
+        for number, rule in enumerate(self.compared):
+            path = solved.paths[rule.name]
+            found = self.measures(context, solved, path, rule == self.rule)
+            if rule == self.rule:
+                parts = {
+                    part: {name: float(values[-1]) for name, values in own.items()}
+                    | {"n_rows": solved.procedure.size(sizes[part])[0]}
+                    for part, own in found.items()
+                }
+            test = found.get("test", {})
+            more = {name: test[key] for key, name in _POINT.items() if key in test}
+            if share != "explained_variance":
+                more[share] = path.curve_value
+            validation = None if validated is None else _mean(validated, number, share)
+            curves[rule.name] = Curve(
+                path.groups, path.curve_cost, path.curve_value, test.get(share), more, validation
             )
-            for number, rule in enumerate(self.compared)
-        }
-        parts: dict[str, Any] = {"train": solved.train, "test": solved.test}
-        for part, members in parts.items():
-            if members is not None:
-                end = solved.path.curve_cost[-1:]
-                found = procedure.score(solved.problem, solved.path, members, end)
-                parts[part] = {measure: float(values[0]) for measure, values in found.items()}
-                parts[part]["n_rows"] = procedure.size(members)[0]
-        if parts["test"] is not None:
-            parts["test"] |= {name: float(values[-1]) for name, values in scores.items()}
-        omp = paths["omp"]
+        omp = solved.paths.get("omp", solved.path)
         reference = Curve(omp.groups, omp.curve_cost, omp.curve_value)
         with_oracle = Rule("oracle") in self.baselines
         return {
-            **parts,
-            "folds": [] if validated is None else _fold_entries(validated),
+            "train": parts["train"],
+            "test": parts.get("test"),
+            "folds": [] if validated is None else fold_entries(validated),
             **compared(curves, reference, self.options.alpha, with_oracle),
         }
 
-    def _scores(self, context: Context, solved: Solved) -> dict[str, np.ndarray]:
-        """Accuracy and NDCG of prefixes, NaN for others, by a pass over the held-out rows."""
+    def measures(
+        self, context: Context, solved: Solved, path: Any, chosen: bool
+    ) -> dict[str, Answer]:
+        """Measure all prefixes on the held-out rows; those of the chosen rule on all rows.
+
+        Returns
+        -------
+        dict of str to (mapping of str to ndarray of shape (K + 1,))
+            For ``train`` and ``test``, if there are such rows.
+        """
+        found = {"train": path.held_out(solved.train["moments"])} if chosen else {}
+        if solved.test is not None:
+            found["test"] = path.held_out(solved.test["moments"])
+            if chosen:
+                found["test"] |= self._scores(context, solved)
+        return found
+
+    def _scores(self, context: Context, solved: Solved) -> Answer:
+        """Accuracy and NDCG of prefixes, by a pass over the held-out rows."""
         counts: Folded[RowCounts] = solved.statistics["counts"]
         threshold = _threshold(counts.train().merge(counts.test))
         ranks = self.roles.query is not None and len(self.roles.target) == 1
-        if not counts.test.n_rows or (threshold is None and not ranks):
+        if threshold is None and not ranks:
             return {}
-        models, plan = solved.path.models(), self.plan(context)
-        prefixes = thinned(len(models.intercept), MAX_POINTS)
-        scorers = Scorers(
-            models.coefficients[prefixes], models.intercept[prefixes], solved.path.scaling.mean
-        )
-        result = context.reduce(
-            lambda dataset, held_out: ScoreReader(
-                self.source(plan, dataset, held_out), scorers, threshold, ranks
-            )
-        )
-        found = {}
-        if threshold is not None:
-            found["accuracy"] = share_correct(result["accuracy"].test)
+        options = {"threshold": threshold, "ranks": ranks}
+        result, at = self.judged(context, solved.path, [-1], **options)
+        found = measures_of(result["scores"].test)
         if ranks:
             found["ndcg@5"] = result["ranking"].test.mean
-        scores = {name: np.full(len(models.intercept), np.nan) for name in found}
-        for name, values in found.items():
-            scores[name][prefixes] = values
-        return scores
+        return {name: values[at] for name, values in found.items()}
+
+    def judged(
+        self, context: Context, path: Any, parts: Collection[int], **options: Any
+    ) -> tuple[Bundle, np.ndarray]:
+        """Make a pass that judges models of a path on parts of the rows.
+
+        Returns
+        -------
+        bundle : Bundle
+            See `ScoreReader`.
+        at : ndarray of int, shape (K + 1,)
+            The model of each prefix; where there are many, of one before it.
+        """
+        plan, (coefficients, intercept) = self.plan(context), path.models()
+        kept = thinned(len(path) + 1, MAX_POINTS)
+        if isinstance(path, GlmPath):
+            kept = np.unique(path.model_of_prefix, return_index=True)[1]
+        models = coefficients[kept], intercept[kept], path.scaling.mean, self.options.family
+        bundle = context.reduce(
+            lambda dataset, held_out: ScoreReader(
+                self.source(plan, dataset, held_out), *models, parts, **options
+            ),
+            cache=False,
+        )
+        return bundle, np.searchsorted(kept, np.arange(len(path) + 1), side="right") - 1
 
 
 # --- small parts --------------------------------------------------------------------------------
@@ -241,65 +278,28 @@ def _has_celer() -> bool:
     return find_spec("celer") is not None
 
 
-def _groups_of_rows(groups: FeatureGroups, plan: ColumnPlan) -> FeatureGroups:
-    """Write groups of source columns as groups of the rows of a batch."""
-    rows = list(plan.column_groups.values())
-    return FeatureGroups(
-        groups.names,
-        tuple(tuple(sorted(r for c in columns for r in rows[c])) for columns in groups.columns),
-    )
-
-
-def _steps(plan: ColumnPlan, path: SequencePath) -> list[dict[str, Any]]:
+def _steps(plan: ColumnPlan, path: Path) -> list[dict[str, Any]]:
     """Entries of ``selection.json`` for the steps of a path."""
     source = {name: column.name for column in plan.columns for name in column.value_names}
-    ranks = np.diff(path.ranks, prepend=0)
+    columns, spent, value = path.columns, path.spent, path.curve_value
+    details = path.step_details()
     return [
         {
-            "group": path.groups[k],
-            "columns": list(dict.fromkeys(source[name] for name in path.columns[k])),
-            "n_independent": int(ranks[k]),
+            "group": group,
+            "columns": list(dict.fromkeys(source[name] for name in columns[k])),
             "cost": float(path.cost[k]),
-            "spent": float(path.spent[k]),
-            "explained_variance": float(path.explained_variance[k]),
-            "gain": float(path.gain[k]),
+            "spent": float(spent[k]),
+            "explained_variance": float(value[k + 1]),
+            **{name: values[k].item() for name, values in details.items()},
         }
-        for k in range(len(path))
+        for k, group in enumerate(path.groups)
     ]
 
 
-def _curve(
-    path: SequencePath,
-    test: Any,
-    scores: Mapping[str, np.ndarray],
-    validation: np.ndarray | None,
-) -> Curve:
-    """Write a path and its errors on the held-out rows by prefix."""
-    share, more = None, dict(scores)
-    if test is not None:
-        errors = path.held_out(test)
-        share, more["test_mse"] = errors.explained_variance, errors.mse.mean(axis=1)
-    return Curve(path.groups, path.curve_cost, path.curve_value, share, more, validation)
-
-
-def _mean(validated: FoldAnswers, number: int) -> np.ndarray:
-    """Mean over folds of a rule's explained variance, weighted by their rows."""
-    values = [answer["explained_variance"] for answer in validated.answers[number]]
+def _mean(validated: FoldAnswers, number: int, share: str) -> np.ndarray:
+    """Mean over folds of the share that a rule's prefixes explain, weighted by their rows."""
+    values = [answer[share][:-1] for answer in validated.answers[number]]
     return over_folds(np.stack(values, axis=-1), validated.weight).mean
-
-
-def _fold_entries(validated: FoldAnswers) -> list[dict[str, Any]]:
-    """Return for each fold the measures of the whole sequence of the chosen rule."""
-    sizes = zip(validated.folds, validated.n_rows, validated.weight, strict=True)
-    return [
-        {
-            "fold": fold,
-            **{m: float(answer[f"whole/{m}"]) for m in ("r2", "mse", "explained_variance")},
-            "n_rows": n_rows,
-            "weight": weight,
-        }
-        for (fold, n_rows, weight), answer in zip(sizes, validated.answers[0], strict=True)
-    ]
 
 
 def _threshold(counts: RowCounts) -> float | None:

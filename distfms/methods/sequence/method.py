@@ -73,8 +73,8 @@ _AFTERWARDS = "it concerns what is compared with the sequence, not the sequence"
 #: Why other options cannot be tuned.
 NOT_TUNABLE = {
     **dict.fromkeys(("groups", "prefix_separator", "costs", "cost_file", "shared_costs"), _STATES),
-    "family": "its values explain different things, and all but gaussian have no folds",
-    "max_refits": "the families it is for have no cross-validation",
+    "family": "its values explain different things",
+    "max_refits": "it bounds the work, and more refits are never worse",
     "baselines": _AFTERWARDS,
     "alpha": _AFTERWARDS,
 }

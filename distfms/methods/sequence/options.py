@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,26 +18,20 @@ from distfms.spec import NonNegative, Section, expand_variables
 
 def resolve_groups(
     column_names: Sequence[str],
-    groups: Mapping[str, str | Sequence[str]] | None = None,
+    groups: Mapping[str, Sequence[str]] | None = None,
     *,
-    sources: Sequence[str] | None = None,
     prefix_separator: str | None = None,
 ) -> FeatureGroups:
-    """Turn the groups of a job spec into a partition of the block's columns.
+    """Turn the groups of a job spec into a partition of the data's columns.
 
     Parameters
     ----------
     column_names : sequence of str
-        Columns of the block, D of them.
-    groups : mapping of str to str or sequence of str, optional
-        For each group the names or globs (``bp_*``) of its columns. They are matched against
-        `sources`, so a categorical column is in a group as a whole.
-    sources : sequence of str, optional
-        For each block column the data column it was made from; several block columns with one
-        source are the one-hot columns of a categorical. Default: `column_names`.
+    groups : mapping of str to sequence of str, optional
+        For each group the names or globs (``bp_*``) of its columns.
     prefix_separator : str, optional
         Columns that no group names are put together by the part of their name before the first
-        separator. Without it every other data column is its own group.
+        separator. Without it every other column is its own group.
 
     Returns
     -------
@@ -52,40 +44,34 @@ def resolve_groups(
         If a name or glob matches nothing, a column is in two groups or listed twice, a group is
         empty, or two groups would have one name.
     """
-    sources = list(column_names if sources is None else sources)
-    if len(sources) != len(column_names):
-        raise SpecError(f"{len(column_names)} columns but {len(sources)} sources.")
-    known = dict.fromkeys(sources)  # in order, and quick to look up where there are many
+    known = dict.fromkeys(column_names)  # in order, and quick to look up where there are many
     owner: dict[str, str] = {}
-    members: dict[str, list[str]] = {}
+    members: dict[str, list[int]] = {}
     for group, patterns in (groups or {}).items():
-        members[group] = _members_of(group, patterns, known, owner)
-    for source in known:
-        if source not in owner:
-            name = source.split(prefix_separator, 1)[0] if prefix_separator else source
+        _claim(group, patterns, known, owner)
+        members[group] = []
+    for position, column in enumerate(column_names):
+        if column not in owner:
+            name = column.split(prefix_separator, 1)[0] if prefix_separator else column
             if name in (groups or {}):
                 raise SpecError(
-                    f"Column {source!r} is in no group and would make a group named {name!r} of "
+                    f"Column {column!r} is in no group and would make a group named {name!r} of "
                     f"its own, but the spec has a group of that name: rename the group or list "
                     f"the column in one."
                 )
-            owner[source] = name
-            members.setdefault(name, []).append(source)
-    columns: dict[str, list[int]] = {name: [] for name in members}
-    for position, source in enumerate(sources):
-        columns[owner[source]].append(position)
-    return FeatureGroups(tuple(columns), tuple(tuple(c) for c in columns.values()))
+            owner[column] = name
+        members.setdefault(owner[column], []).append(position)
+    return FeatureGroups(tuple(members), tuple(map(tuple, members.values())))
 
 
-def _members_of(
-    group: str, patterns: str | Sequence[str], known: Collection[str], owner: dict[str, str]
-) -> list[str]:
-    """Columns of one group; notes in `owner` whose they are and refuses overlaps."""
-    listed = [patterns] if isinstance(patterns, str) else list(patterns)
-    for pattern in listed:
-        if listed.count(pattern) > 1:
+def _claim(
+    group: str, patterns: Sequence[str], known: Collection[str], owner: dict[str, str]
+) -> None:
+    """Note in `owner` whose the columns of one group are; refuse overlaps."""
+    for pattern in patterns:
+        if list(patterns).count(pattern) > 1:
             raise SpecError(f"Group {group!r} lists {pattern!r} twice.")
-    members = list(dict.fromkeys(c for pattern in listed for c in _matches(group, pattern, known)))
+    members = dict.fromkeys(c for pattern in patterns for c in _matches(group, pattern, known))
     if not members:
         raise SpecError(f"Group {group!r} has no columns.")
     for column in members:
@@ -95,7 +81,6 @@ def _members_of(
                 f"must not overlap, because a column is computed, and paid for, once."
             )
         owner[column] = group
-    return members
 
 
 def _matches(group: str, pattern: str, known: Collection[str]) -> list[str]:
@@ -114,7 +99,7 @@ def resolve_costs(
     names: Sequence[str],
     costs: Mapping[str, float] | None = None,
     *,
-    shared: Mapping[str, Mapping[str, object]] | None = None,
+    shared: Mapping[str, SharedCostSection] | None = None,
 ) -> GroupCosts:
     """Costs of named groups from a job spec.
 
@@ -125,50 +110,33 @@ def resolve_costs(
     costs : mapping of str to float, optional
         Cost by group name or glob; an exact name goes before a glob. ``default`` is the cost of
         the groups not named, 1 if it is left out.
-    shared : mapping, optional
-        For each shared cost ``{"groups": [names or globs], "cost": number}``.
-
-    Returns
-    -------
-    GroupCosts
+    shared : mapping of str to SharedCostSection, optional
 
     Raises
     ------
     SpecError
-        If a name is unknown, a group is met by two globs, or a cost is not a number of at least 0.
+        If a name is unknown, or a group is met by two globs.
     """
     costs = dict(costs or {})
     if "default" in costs and "default" in names:
         raise SpecError("A group is named 'default', which in costs means every other group.")
-    default = _cost("default", costs.pop("default", 1.0))
-    own = np.full(len(names), default)
+    own = np.full(len(names), float(costs.pop("default", 1.0)))
     by_glob: dict[int, str] = {}
     position = {name: group for group, name in enumerate(names)}
     for pattern, value in sorted(costs.items(), key=lambda item: item[0] in position):
-        exact = pattern in position
         for group in _groups_of(pattern, position, "costs"):
-            if not exact and group in by_glob:
+            if pattern not in position and group in by_glob:
                 raise SpecError(
                     f"The cost of group {names[group]!r} is given by {by_glob[group]!r} and by "
                     f"{pattern!r}; give it by its name."
                 )
             by_glob[group] = pattern
-            own[group] = _cost(pattern, value)
-    items = (shared or {}).items()
-    return GroupCosts(own, tuple(_shared(name, item, position) for name, item in items))
-
-
-def _shared(name: str, item: Mapping[str, object], names: Mapping[str, int]) -> SharedCost:
-    """One shared cost of the spec."""
-    unknown = sorted(set(item) - {"groups", "cost"})
-    if unknown or "groups" not in item or "cost" not in item:
-        raise SpecError(f"Shared cost {name!r} needs the keys 'groups' and 'cost', no others.")
-    listed = item["groups"]
-    if isinstance(listed, str) or not isinstance(listed, Sequence):
-        raise SpecError(f"'groups' of shared cost {name!r} must be a list of group names.")
-    where = f"shared cost {name!r}"
-    groups = sorted({g for pattern in listed for g in _groups_of(str(pattern), names, where)})
-    return SharedCost(name, tuple(groups), _cost(name, item["cost"]))
+            own[group] = value
+    found = []
+    for name, item in (shared or {}).items():
+        needing = {g for p in item.groups for g in _groups_of(p, position, f"shared cost {name!r}")}
+        found.append(SharedCost(name, tuple(sorted(needing)), item.cost))
+    return GroupCosts(own, tuple(found))
 
 
 def _groups_of(pattern: str, names: Mapping[str, int], where: str) -> list[int]:
@@ -179,36 +147,6 @@ def _groups_of(pattern: str, names: Mapping[str, int], where: str) -> list[int]:
     if not found:
         raise SpecError(f"{pattern!r} in {where} is no group.{nearest(pattern, names)}")
     return found
-
-
-def _cost(name: str, value: object) -> float:
-    """Check that a cost is finite and at least 0."""
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise SpecError(f"The cost of {name!r} is {value!r}, which is not a number.") from None
-    if not math.isfinite(number) or number < 0:
-        raise SpecError(f"The cost of {name!r} is {value!r}; it must be finite and at least 0.")
-    return number
-
-
-def cost_table(rows: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Costs from the rows (group, cost) of a table, for `resolve_costs`."""
-    costs: dict[str, float] = {}
-    for group, cost in rows:
-        if group in costs:
-            raise SpecError(f"The cost table names group {group!r} twice.")
-        costs[group] = _cost(group, cost)
-    return costs
-
-
-def cost_table_from_csv(lines: Iterable[str]) -> dict[str, float]:
-    """Costs from the lines of a CSV file with the columns ``group`` and ``cost``."""
-    reader = csv.DictReader(lines)
-    fields = reader.fieldnames or []
-    if "group" not in fields or "cost" not in fields:
-        raise SpecError(f"A cost table needs the columns 'group' and 'cost'; it has {fields}.")
-    return cost_table((row["group"], _cost(row["group"], row["cost"])) for row in reader)
 
 
 Family = Literal["gaussian", "logistic", "softmax", "poisson"]
@@ -300,39 +238,36 @@ class SequenceOptions(Section):
         """Names of the baselines, by default or as asked for."""
         return DEFAULT_BASELINES if self.baselines is None else self.baselines
 
-    def shared(self) -> dict[str, dict[str, object]]:
-        """Shared costs as `resolve_costs` takes them."""
-        return {
-            name: {"groups": list(item.groups), "cost": item.cost}
-            for name, item in self.shared_costs.items()
-        }
-
 
 def read_cost_file(path: str) -> dict[str, float]:
-    """Read a table of costs."""
+    """Read a table of costs: CSV or Parquet with the columns ``group`` and ``cost``."""
+    import pyarrow as pa
+    import pyarrow.csv as pv
+    import pyarrow.parquet as pq
+
     file = Path(expand_variables(path))
     try:
         if file.suffix.lower() in (".parquet", ".pq"):
-            return cost_table(_parquet_rows(file))
-        with file.open(encoding="utf-8-sig", newline="") as lines:
-            return cost_table_from_csv(lines)
+            table = pq.read_table(file)
+        else:
+            types = pv.ConvertOptions(column_types={"group": pa.string()})
+            table = pv.read_csv(file, convert_options=types)
     except FileNotFoundError as error:
         raise SpecError(f"There is no cost file {file}. Check `sequence.cost_file`.") from error
-    except SpecError as error:
-        raise SpecError(f"In the cost file {file}: {error}") from error
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise SpecError(f"The cost file {file} cannot be read: {error}.") from error
-
-
-def _parquet_rows(file: Path) -> list[tuple[str, float]]:
-    """Rows (group, cost) of a Parquet file."""
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(file)
-    for name in ("group", "cost"):
-        if name not in table.column_names:
-            raise SpecError(
-                f"A cost table needs the columns 'group' and 'cost'; it has {table.column_names}."
+    if not {"group", "cost"} <= set(table.column_names):
+        raise SpecError(
+            f"In the cost file {file}: A cost table needs the columns 'group' and 'cost'; it has "
+            f"{table.column_names}."
+        )
+    costs: dict[str, float] = {}
+    groups, values = (table.column(name).to_pylist() for name in ("group", "cost"))
+    for group, value in zip(map(str, groups), values, strict=True):
+        if group in costs or not isinstance(value, int | float):
+            wrong = (
+                "is there twice" if group in costs else f"costs {value!r}, which is not a number"
             )
-    groups = [str(group) for group in table.column("group").to_pylist()]
-    return list(zip(groups, table.column("cost").to_pylist(), strict=True))
+            raise SpecError(f"In the cost file {file}: the group {group!r} {wrong}.")
+        costs[group] = value
+    return costs

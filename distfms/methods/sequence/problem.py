@@ -8,15 +8,16 @@ c their squared error is T − 2 Σ r∘q + rᵀAr, with A = U⁻ᵀ M U⁻¹ an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from distfms.errors import DataError, SpecError
+from distfms.errors import DataError
 from distfms.stats.comoments import CoMoments
 
 
@@ -38,11 +39,6 @@ class FeatureGroups:
 
     def __len__(self) -> int:
         return len(self.names)
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns over all groups."""
-        return sum(len(columns) for columns in self.columns)
 
     def restrict(self, kept: Sequence[int]) -> tuple[FeatureGroups, tuple[int, ...]]:
         """Keep a subset of the columns, renumbered; groups left empty disappear."""
@@ -136,12 +132,8 @@ class Scaling:
 
     Attributes
     ----------
-    feature_names : tuple of str
-        The D feature columns as given, constant ones included.
-    target_names : tuple of str
-        The P target columns.
-    feature_columns, target_columns : tuple of int
-        Where they are in the co-moments.
+    feature_names, target_names : tuple of str
+        The D feature columns as given, constant ones included, and the P target columns.
     kept : numpy.ndarray of int, shape (d,)
         Positions among the D features of the columns that are not constant.
     mean, scale : numpy.ndarray of shape (D,)
@@ -152,8 +144,6 @@ class Scaling:
 
     feature_names: tuple[str, ...]
     target_names: tuple[str, ...]
-    feature_columns: tuple[int, ...]
-    target_columns: tuple[int, ...]
     kept: np.ndarray
     mean: np.ndarray
     scale: np.ndarray
@@ -183,8 +173,6 @@ class SequenceOutline:
         The way back to original units.
     dropped_groups : tuple of str
         Groups all of whose columns are constant; they are in no sequence.
-    n_samples : int
-        Rows behind the statistics.
     """
 
     groups: FeatureGroups
@@ -192,17 +180,31 @@ class SequenceOutline:
     ridge: float
     scaling: Scaling
     dropped_groups: tuple[str, ...] = ()
-    n_samples: int = 0
 
     @property
     def n_targets(self) -> int:
         """Number of targets P; also YᵀY/n summed over them, as they are standardised."""
         return len(self.scaling.target_names)
 
+    @property
+    def outline(self) -> SequenceOutline:
+        """The problem without its matrices."""
+        own = {member.name: getattr(self, member.name) for member in fields(SequenceOutline)}
+        return SequenceOutline(**own)
+
     def columns_of(self, groups: Iterable[int]) -> tuple[tuple[str, ...], ...]:
         """Names of the columns of some groups, constant ones left out."""
         names = [self.scaling.feature_names[i] for i in self.scaling.kept]
         return tuple(tuple(names[c] for c in self.groups.columns[g]) for g in groups)
+
+    def notes(self) -> list[str]:
+        """Return what of the problem itself a reader of the result should know."""
+        notes = []
+        if self.scaling.dropped:
+            notes.append(f"constant columns left out: {', '.join(self.scaling.dropped)}")
+        if self.dropped_groups:
+            notes.append(f"groups of constant columns left out: {', '.join(self.dropped_groups)}")
+        return notes
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -217,88 +219,65 @@ class SequenceProblem(SequenceOutline):
         XᵀX/n, without the ridge.
     target : numpy.ndarray of shape (d, P)
         b = XᵀY/n.
+    make_pass : callable, optional
+        Passes over the rows, for models that need them; see `GlmDesign.sums`.
     """
 
     gram: np.ndarray
     target: np.ndarray
-
-    @property
-    def outline(self) -> SequenceOutline:
-        """The problem without its matrices."""
-        own = {member.name: getattr(self, member.name) for member in fields(SequenceOutline)}
-        return SequenceOutline(**own)
+    make_pass: Callable[[np.ndarray], Any] | None = None
 
 
 def problem_from_comoments(
     statistics: CoMoments,
     *,
-    features: Sequence[int],
-    targets: Sequence[int],
     feature_names: Sequence[str],
     target_names: Sequence[str],
     groups: FeatureGroups,
-    costs: GroupCosts | None = None,
+    costs: GroupCosts,
     ridge: float = 0.0,
 ) -> SequenceProblem:
     """Standardise co-moments into a selection problem.
 
-    Missing values count as the mean of their column (mean imputation from the same pass).
-
     Parameters
     ----------
     statistics : CoMoments
-        Of the training rows, features and targets together.
-    features, targets : sequence of int
-        Their positions in `statistics`: D and P of them.
+        Of the training rows: D features, then P targets. Missing values count as the mean of
+        their column.
     feature_names, target_names : sequence of str
-        Their names.
     groups : FeatureGroups
-        Partition of 0..D-1, positions within `features`.
-    costs : GroupCosts, optional
-        Default: every group costs 1.
+        Partition of 0..D-1.
+    costs : GroupCosts
     ridge : float
         λ ≥ 0, in units of the standardised columns.
 
-    Returns
-    -------
-    SequenceProblem
-
     Raises
     ------
-    SpecError
-        If the ridge is negative or the groups do not partition the features.
     DataError
         If there are no rows, a target is constant or missing in some rows, or every feature is
         constant.
     """
-    _check(groups, len(features), ridge)
     if not statistics.weight > 0:
         raise DataError("There are no training rows to select on.")
-    check_targets_observed(statistics, targets, target_names)
-    columns = [*features, *targets]
-    covariance = np.asarray(statistics.covariance(pairwise=False))[np.ix_(columns, columns)]
+    n_features = len(feature_names)
+    require_observed_targets(statistics, target_names)
+    covariance = np.asarray(statistics.covariance(pairwise=False))
     outline = outline_from_columns(
-        np.asarray(statistics.mean, dtype=np.float64)[columns],
+        np.asarray(statistics.mean, dtype=np.float64),
         np.diagonal(covariance),
-        statistics.constant_columns()[columns],
+        statistics.constant_columns(),
         feature_names=feature_names,
         target_names=target_names,
         groups=groups,
         costs=costs,
         ridge=ridge,
-        n_samples=int(statistics.n_samples),
     )
-    scaling = replace(
-        outline.scaling,
-        feature_columns=tuple(int(c) for c in features),
-        target_columns=tuple(int(c) for c in targets),
-    )
+    scaling = outline.scaling
     kept, scale = scaling.kept, scaling.scale[scaling.kept]
     gram = covariance[np.ix_(kept, kept)] / np.outer(scale, scale)
     np.fill_diagonal(gram, 1.0)
-    target = covariance[kept, len(features) :] / np.outer(scale, scaling.target_scale)
-    known = {**vars(outline), "scaling": scaling}
-    return SequenceProblem(gram=gram, target=np.ascontiguousarray(target), **known)
+    target = covariance[kept, n_features:] / np.outer(scale, scaling.target_scale)
+    return SequenceProblem(gram=gram, target=np.ascontiguousarray(target), **vars(outline))
 
 
 def outline_from_columns(
@@ -309,47 +288,28 @@ def outline_from_columns(
     feature_names: Sequence[str],
     target_names: Sequence[str],
     groups: FeatureGroups,
-    costs: GroupCosts | None = None,
+    costs: GroupCosts,
     ridge: float = 0.0,
-    n_samples: int = 0,
 ) -> SequenceOutline:
     """Find the outline of a problem from what is known of single columns."""
-    n, n_targets = len(feature_names), len(target_names)
-    _check(groups, n, ridge)
+    n = len(feature_names)
     require_varying_targets(constant[n:], target_names)
     kept = np.flatnonzero(~constant[:n])
     if not len(kept):
         raise DataError("Every feature column is constant: there is nothing to select from.")
     scale = np.sqrt(np.clip(variance, 0.0, None))
     kept_groups, surviving = groups.restrict(kept.tolist())
-    all_costs = costs if costs is not None else GroupCosts(np.ones(len(groups)))
     known = set(surviving)
     return SequenceOutline(
         groups=kept_groups,
-        costs=all_costs.take(surviving),
+        costs=costs.take(surviving),
         ridge=float(ridge),
         scaling=Scaling(
-            feature_names=tuple(feature_names),
-            target_names=tuple(target_names),
-            feature_columns=tuple(range(n)),
-            target_columns=tuple(range(n, n + n_targets)),
-            kept=kept,
-            mean=mean[:n],
-            scale=scale[:n],
-            target_mean=mean[n:],
-            target_scale=scale[n:],
+            tuple(feature_names), tuple(target_names), kept, mean[:n], scale[:n], mean[n:],
+            scale[n:],
         ),
         dropped_groups=tuple(name for index, name in enumerate(groups.names) if index not in known),
-        n_samples=n_samples,
-    )
-
-
-def _check(groups: FeatureGroups, n_features: int, ridge: float) -> None:
-    """Refuse what cannot be a selection problem."""
-    if not (np.isfinite(ridge) and ridge >= 0):
-        raise SpecError(f"ridge is {ridge!r}; it must be finite and at least 0.")
-    if sorted(c for group in groups.columns for c in group) != list(range(n_features)):
-        raise SpecError(f"The groups do not partition the {n_features} feature columns.")
+    )  # fmt: skip
 
 
 def require_varying_targets(constant: np.ndarray, names: Sequence[str]) -> None:
@@ -362,108 +322,60 @@ def require_varying_targets(constant: np.ndarray, names: Sequence[str]) -> None:
         )
 
 
-def check_targets_observed(
-    statistics: CoMoments, targets: Sequence[int], names: Sequence[str]
-) -> None:
+def require_observed_targets(statistics: CoMoments, names: Sequence[str]) -> None:
     """Raise `DataError` if a target has missing values: an imputed label is no label."""
     if statistics.pair_weight is None:
         return
-    observed = np.asarray(statistics.observed_weight)
-    for position, name in zip(targets, names, strict=True):
-        if observed[position] < statistics.weight * (1 - 1e-12):
+    observed = np.asarray(statistics.observed_weight)[-len(names) :]
+    for name, weight in zip(names, observed, strict=True):
+        if weight < statistics.weight * (1 - 1e-12):
             raise DataError(
                 f"Target {name!r} has missing values; drop those rows (data.missing: drop)."
             )
 
 
-@dataclass(frozen=True, eq=False)
-class PrefixModels:
-    """Linear models of the prefixes 0..K of a sequence, in original units.
-
-    Attributes
-    ----------
-    coefficients : numpy.ndarray of shape (K + 1, D, P)
-        Zero for groups not in the prefix, constant columns, and columns that depend linearly on
-        earlier ones. Row 0 is the empty prefix.
-    intercept : numpy.ndarray of shape (K + 1, P)
-        For row 0 the mean of the targets.
-    """
-
-    coefficients: np.ndarray
-    intercept: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class HeldOutCurve:
-    """Errors of every prefix 0..K on held-out rows.
-
-    Attributes
-    ----------
-    mse : numpy.ndarray of shape (K + 1, P)
-        Mean squared error in squared units of the targets.
-    explained_variance : numpy.ndarray of shape (K + 1,)
-        1 − mse / (mse of the empty prefix, which predicts the training mean); mean over targets.
-    r2 : numpy.ndarray of shape (K + 1,)
-        1 − mse / (variance of the held-out target); mean over targets. NaN where a held-out
-        target does not vary.
-    """
-
-    mse: np.ndarray
-    explained_variance: np.ndarray
-    r2: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class SequencePath:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Path(ABC):
     """Groups in the order in which to compute them, K of them.
 
     Attributes
     ----------
+    outline : SequenceOutline
+        The problem that it answers.
     order : numpy.ndarray of int, shape (K,)
         Group indices of the problem.
-    groups : tuple of str
-        Their names.
-    columns : tuple of tuple of str
-        Their columns, constant ones left out.
     cost : numpy.ndarray of shape (K,)
         Cost of each step, given what shared costs were paid before.
-    gain : numpy.ndarray of shape (K,)
-        Growth of F = ½ b_Sᵀ C_S⁻¹ b_S.
-    ranks : numpy.ndarray of int, shape (K,)
-        Linearly independent columns of each prefix.
-    doubling_capable : bool
-        False if a doubling run had to exceed its cap (Definition 4.2). True otherwise.
     notes : tuple of str
         What a reader of the result should know.
-    scaling : Scaling
-        The way back to original units.
-    support : numpy.ndarray of int, shape (r,)
-        Columns of the problem that entered, in order.
-    upper : numpy.ndarray of shape (r, r)
-        Upper Cholesky factor of C at `support`.
-    response : numpy.ndarray of shape (r, P)
-        U⁻ᵀ b at `support`.
     n_candidates : int
         Values of groups computed by the steps that chose, those included that doubling does not
         allow; 0 for a given or random order.
     """
 
+    outline: SequenceOutline
     order: np.ndarray
-    groups: tuple[str, ...]
-    columns: tuple[tuple[str, ...], ...]
     cost: np.ndarray
-    gain: np.ndarray
-    ranks: np.ndarray
-    doubling_capable: bool
-    notes: tuple[str, ...]
-    scaling: Scaling
-    support: np.ndarray
-    upper: np.ndarray
-    response: np.ndarray
+    notes: tuple[str, ...] = ()
     n_candidates: int = 0
 
     def __len__(self) -> int:
         return len(self.order)
+
+    @property
+    def scaling(self) -> Scaling:
+        """The way back to original units."""
+        return self.outline.scaling
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of the groups."""
+        return tuple(self.outline.groups.names[g] for g in self.order)
+
+    @property
+    def columns(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the columns of each group, constant ones left out."""
+        return self.outline.columns_of(self.order)
 
     @property
     def spent(self) -> np.ndarray:
@@ -471,70 +383,124 @@ class SequencePath:
         return np.cumsum(self.cost)
 
     @property
-    def objective(self) -> np.ndarray:
-        """F after each step, shape (K,); at most P / 2."""
-        return np.cumsum(self.gain)
-
-    @property
-    def explained_variance(self) -> np.ndarray:
-        """Share of the label variance explained, 2F / P, in [0, 1], shape (K,).
-
-        It is the training R² when the ridge is 0, and below it by λ‖w‖² / P otherwise.
-        """
-        return 2.0 * self.objective / self.response.shape[1]
-
-    @property
     def curve_cost(self) -> np.ndarray:
         """Cost of the prefixes 0..K, starting at 0."""
         return np.concatenate(([0.0], self.spent))
 
     @property
+    @abstractmethod
     def curve_value(self) -> np.ndarray:
-        """Explained variance of the prefixes 0..K, starting at 0."""
-        return np.concatenate(([0.0], self.explained_variance))
+        """Share explained on the training rows by the prefixes 0..K, starting at 0."""
+
+    @abstractmethod
+    def models(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the linear models of the prefixes 0..K in original units.
+
+        Returns
+        -------
+        coefficients : numpy.ndarray of shape (K + 1, D, P)
+            Zero for groups not in the prefix, constant columns, and columns that depend linearly
+            on earlier ones. Row 0 is the empty prefix.
+        intercept : numpy.ndarray of shape (K + 1, P)
+        """
+
+    def step_details(self) -> dict[str, np.ndarray]:
+        """Return further numbers of each step, each of shape (K,), for ``selection.json``."""
+        return {}
 
     def affordable(self, budget: float | None) -> int:
         """Count the groups of the longest prefix that costs at most `budget` (None: all)."""
         return longest_affordable(self.spent, budget)
 
-    def standardised_coefficients(self) -> np.ndarray:
-        """w(S) of the prefixes 0..K on standardised columns, shape (K + 1, r, P), by `support`.
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return all but the outline, as named arrays."""
+        own = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self)[1:]}
+        return own | {"notes": np.array(self.notes, dtype=np.str_)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], outline: SequenceOutline) -> Self:
+        """Inverse of `to_arrays`, for a path of the problem with this outline."""
+        content: dict[str, Any] = {f.name: arrays[f.name] for f in fields(cls)[1:]}
+        notes, n = tuple(arrays["notes"].tolist()), int(arrays["n_candidates"])
+        return cls(outline=outline, **content | {"notes": notes, "n_candidates": n})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SequencePath(Path):
+    """A path of linear regressions.
+
+    Attributes
+    ----------
+    gain : numpy.ndarray of shape (K,)
+        Growth of F = ½ b_Sᵀ C_S⁻¹ b_S.
+    ranks : numpy.ndarray of int, shape (K,)
+        Linearly independent columns of each prefix.
+    support : numpy.ndarray of int, shape (r,)
+        Columns of the problem that entered, in order.
+    upper : numpy.ndarray of shape (r, r)
+        Upper Cholesky factor of C at `support`.
+    response : numpy.ndarray of shape (r, P)
+        U⁻ᵀ b at `support`.
+    """
+
+    gain: np.ndarray
+    ranks: np.ndarray
+    support: np.ndarray
+    upper: np.ndarray
+    response: np.ndarray
+
+    @property
+    def curve_value(self) -> np.ndarray:
+        """Share of the label variance explained by the prefixes 0..K, 2F / P.
+
+        It is the training R² when the ridge is 0, and below it by λ‖w‖² / P otherwise.
+        """
+        objective = np.concatenate(([0.0], np.cumsum(self.gain)))
+        return 2.0 * objective / self.response.shape[1]
+
+    def models(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return coefficients (K + 1, D, P) and intercepts (K + 1, P) in original units.
 
         One triangular solve for all prefixes: the factor of a prefix is a corner of the factor
         of the whole. Cost O(K P r²).
         """
-        rank, n_targets = self.response.shape
+        scaling, (rank, n_targets) = self.scaling, self.response.shape
         ends = np.concatenate(([0], self.ranks))
         right = np.zeros((rank, len(ends), n_targets))
         for prefix, end in enumerate(ends):
             right[:end, prefix] = self.response[:end]
-        if rank == 0:
-            return right.transpose(1, 0, 2)
-        flat = solve_triangular(self.upper, right.reshape(rank, -1), check_finite=False)
-        return flat.reshape(right.shape).transpose(1, 0, 2)
-
-    def models(self) -> PrefixModels:
-        """Coefficients and intercepts of the prefixes 0..K in original units."""
-        scaling = self.scaling
-        standard = self.standardised_coefficients()
+        if rank:
+            flat = solve_triangular(self.upper, right.reshape(rank, -1), check_finite=False)
+            right = flat.reshape(right.shape)
         columns = scaling.kept[self.support]
-        shape = (len(standard), len(scaling.feature_names), standard.shape[2])
-        coefficients = np.zeros(shape)
-        coefficients[:, columns] = standard * scaling.target_scale / scaling.scale[columns][:, None]
+        coefficients = np.zeros((len(ends), len(scaling.feature_names), n_targets))
+        units = scaling.target_scale / scaling.scale[columns][:, None]
+        coefficients[:, columns] = right.transpose(1, 0, 2) * units
         moved = np.einsum("kdp,d->kp", coefficients, scaling.mean)
-        return PrefixModels(coefficients, scaling.target_mean - moved)
+        return coefficients, scaling.target_mean - moved
 
-    def held_out(self, statistics: CoMoments) -> HeldOutCurve:
-        """Errors of every prefix on rows that only their statistics are known of; exact.
+    def step_details(self) -> dict[str, np.ndarray]:
+        """Return the number of columns of each step that are linearly independent."""
+        return {"n_independent": np.diff(self.ranks, prepend=0), "gain": self.gain}
+
+    def held_out(self, statistics: CoMoments) -> dict[str, np.ndarray]:
+        """Errors of every prefix 0..K on rows that only their statistics are known of; exact.
 
         Missing features of those rows count as the training mean, as they did in training.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray of shape (K + 1,)
+            Means over the targets: ``mse``, the mean squared error; ``explained_variance``,
+            1 − mse / (mse of the empty prefix, which predicts the training mean); ``r2``,
+            1 − mse / (variance of the held-out target). NaN where there is nothing to explain.
         """
         scaling, rank = self.scaling, len(self.support)
         if not statistics.weight > 0:
             raise DataError("There are no held-out rows.")
-        check_targets_observed(statistics, scaling.target_columns, scaling.target_names)
-        features = scaling.kept[self.support]
-        columns = [*np.array(scaling.feature_columns)[features], *scaling.target_columns]
+        require_observed_targets(statistics, scaling.target_names)
+        features, n_features = scaling.kept[self.support], len(scaling.feature_names)
+        columns = [*features, *range(n_features, n_features + len(scaling.target_names))]
         means = np.concatenate((scaling.mean[features], scaling.target_mean))
         scales = np.concatenate((scaling.scale[features], scaling.target_scale))
         moments, sums = _moments_about(means, columns, statistics)
@@ -549,36 +515,11 @@ class SequencePath:
         fall = np.cumsum(self.response * (2 * q - border), axis=0)
         fall = np.concatenate((np.zeros((1, len(total))), fall))[np.concatenate(([0], self.ranks))]
         risk = np.maximum(total - fall, 0.0)
-        return HeldOutCurve(
-            mse=risk * scaling.target_scale**2,
-            explained_variance=_mean_share(risk, risk[0]),
-            r2=_mean_share(risk, np.maximum(total - offset**2, 0.0)),
-        )
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return what is not known from the problem's outline, as named arrays."""
-        arrays = {name: np.asarray(getattr(self, name)) for name in (*_ARRAYS, *_NUMBERS)}
-        return arrays | {"notes": np.array(self.notes, dtype=np.str_)}
-
-    @classmethod
-    def from_arrays(
-        cls, arrays: Mapping[str, np.ndarray], outline: SequenceOutline
-    ) -> SequencePath:
-        """Inverse of `to_arrays`, for a path of the problem with this outline."""
-        order = arrays["order"]
-        content: dict[str, Any] = {name: arrays[name] for name in _ARRAYS}
-        content |= {name: arrays[name].item() for name in _NUMBERS}
-        return cls(
-            **content,
-            groups=tuple(outline.groups.names[g] for g in order),
-            columns=outline.columns_of(order),
-            notes=tuple(arrays["notes"].tolist()),
-            scaling=outline.scaling,
-        )
-
-
-_ARRAYS = ("order", "cost", "gain", "ranks", "support", "upper", "response")
-_NUMBERS = ("doubling_capable", "n_candidates")
+        return {
+            "r2": _mean_share(risk, np.maximum(total - offset**2, 0.0)),
+            "mse": np.mean(risk * scaling.target_scale**2, axis=1),
+            "explained_variance": _mean_share(risk, risk[0]),
+        }
 
 
 def _whitened(upper: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from distfms.errors import SpecError
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import CALLS, Fold, Members
+from distfms.methods.sequence.glm import TOLERANCE, GlmDesign, GlmPath, sequence_glm
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.problem import (
     FeatureGroups,
     GroupCosts,
+    Path,
+    Scaling,
     SequencePath,
     SequenceProblem,
     problem_from_comoments,
@@ -22,8 +25,6 @@ from distfms.methods.sequence.problem import (
 from distfms.methods.sequence.residual import CRITERIA
 from distfms.methods.sequence.timeliness import MAX_POINTS, thinned, timeliness
 from distfms.methods.statistics_job import Procedure
-from distfms.stats.base import Statistic
-from distfms.stats.comoments import CoMoments
 
 DEFAULT_BASELINES = ("omp", "fr-blind", "oracle", "sparse")
 """What a sequence is compared with when the spec does not say."""
@@ -62,24 +63,6 @@ class Rule:
         blind = "" if self.cost_aware else _BLIND
         return self.criterion + blind + (_DOUBLING if self.doubling else "")
 
-    def path(
-        self, problem: SequenceProblem, *, seed: int = 0, max_groups: int | None = None
-    ) -> SequencePath:
-        """Put the groups of a problem in order."""
-        if self.criterion == "oracle":
-            raise SpecError("The oracle is a curve, not a sequence.")
-        if self.criterion == "sparse":
-            order = sparse_path(problem, tol=SPARSE_TOL).order.tolist()
-            return sequence(problem, "given", order=order, max_groups=max_groups)
-        return sequence(
-            problem,
-            self.criterion,
-            cost_aware=self.cost_aware,
-            doubling=self.doubling,
-            seed=seed,
-            max_groups=max_groups,
-        )
-
 
 def parse_rule(name: str) -> Rule:
     """Rule of a name."""
@@ -97,29 +80,6 @@ def parse_rule(name: str) -> Rule:
     return rule
 
 
-@dataclass(frozen=True, eq=False)
-class SparsePath:
-    """Group lasso solutions and the order in which groups entered.
-
-    Attributes
-    ----------
-    penalties : numpy.ndarray of shape (L,)
-        λ of ½‖Y − Xw‖²/n + λ Σ c(g) ‖w_g‖₂, descending.
-    coefficients : numpy.ndarray of shape (L, d, P)
-        On standardised columns.
-    entry : numpy.ndarray of int, shape (J,)
-        First position on the path at which a group is not 0; L for those that never entered.
-    order : numpy.ndarray of int, shape (J,)
-        Groups by entry; within one penalty by descending ‖w_g‖ / c(g); groups that never
-        entered last, by their gradient per cost at the least penalty.
-    """
-
-    penalties: np.ndarray
-    coefficients: np.ndarray
-    entry: np.ndarray
-    order: np.ndarray
-
-
 def compress(gram: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(R, z) with RᵀR = G and Rᵀz = b, one row for each eigenvalue that is not negligible."""
     eigenvalues, vectors = np.linalg.eigh(gram)
@@ -130,52 +90,25 @@ def compress(gram: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def sparse_path(
-    problem: SequenceProblem,
-    *,
-    n_penalties: int = 100,
-    smallest: float = 1e-4,
-    tol: float = 1e-6,
-    penalties: Sequence[float] | None = None,
-) -> SparsePath:
-    """Cost-weighted group lasso along a path of penalties.
+    problem: SequenceProblem, penalties: Sequence[float] | None = None, *, tol: float = SPARSE_TOL
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Group lasso ½‖Y − Xw‖²/n + λ Σ c(g) ‖w_g‖₂ along penalties λ; by default 100 of them.
+
+    Returns
+    -------
+    penalties : numpy.ndarray of shape (L,)
+        Descending.
+    coefficients : numpy.ndarray of shape (L, d, P)
+        On standardised columns.
+    order : numpy.ndarray of int, shape (J,)
+        Groups by entry; within one penalty by descending ‖w_g‖ / c(g); groups that never
+        entered last, by their gradient per cost at the least penalty.
 
     Notes
     -----
     With P targets the compressed problem is written as one of P r rows and P d columns, which
     takes P² times the memory.
     """
-    solve = _solver()
-    design, response = compress(problem.gram, problem.target)
-    n_targets, n_rows = problem.n_targets, len(design)
-    columns = problem.groups.columns
-    costs = problem.costs.alone
-    # A weight of nothing would be no penalty at all; a free group enters first with a small one.
-    weights = np.maximum(costs, 1e-6 * costs.max()) if costs.max() > 0 else np.ones(len(costs))
-    # celer divides the squared error by the number of rows, and so must the penalty be.
-    rows = n_rows * n_targets
-    wide = np.asfortranarray(np.kron(np.eye(n_targets), design))
-    dim = problem.gram.shape[0]
-    groups = [[p * dim + c for p in range(n_targets) for c in group] for group in columns]
-    if penalties is None:
-        top = _group_norms(problem.target[None], columns)[0] / weights
-        penalties = np.geomspace(top.max(), top.max() * smallest, n_penalties).tolist()
-    alphas = np.sort(np.asarray(penalties, dtype=np.float64))[::-1]
-    _, flat, _ = solve(
-        wide,
-        response.T.ravel(),
-        pb="grouplasso",
-        groups=groups,
-        weights=np.ascontiguousarray(weights, dtype=np.float64),
-        alphas=alphas / rows,
-        tol=tol,
-        max_iter=100,
-    )
-    coefficients = flat.T.reshape(len(alphas), n_targets, dim).transpose(0, 2, 1)
-    return _with_order(problem, alphas, np.ascontiguousarray(coefficients), weights)
-
-
-def _solver() -> Any:
-    """Import the path solver of celer, or say how to get it."""
     try:
         from celer import celer_path
     except ImportError as error:
@@ -183,30 +116,40 @@ def _solver() -> Any:
             "The baseline 'sparse' needs the package celer, which is not installed: "
             "pip install 'distfms[sparse]', or leave the baseline out."
         ) from error
-    return celer_path
+    design, response = compress(problem.gram, problem.target)
+    n_targets, dim = problem.n_targets, len(problem.gram)
+    columns, costs = problem.groups.columns, problem.costs.alone
+    # A weight of nothing would be no penalty at all; a free group enters first with a small one.
+    weights = np.maximum(costs, 1e-6 * costs.max()) if costs.max() > 0 else np.ones(len(costs))
+    if penalties is None:
+        top = float((_group_norms(problem.target[None], columns)[0] / weights).max())
+        penalties = np.geomspace(top, top * 1e-4, 100).tolist()
+    alphas = np.sort(np.asarray(penalties, dtype=np.float64))[::-1]
+    _, flat, _ = celer_path(
+        np.asfortranarray(np.kron(np.eye(n_targets), design)),
+        response.T.ravel(),
+        pb="grouplasso",
+        groups=[[p * dim + c for p in range(n_targets) for c in group] for group in columns],
+        weights=np.ascontiguousarray(weights, dtype=np.float64),
+        # celer divides the squared error by the number of rows, and so must the penalty be.
+        alphas=alphas / (len(design) * n_targets),
+        tol=tol,
+        max_iter=100,
+    )
+    coefficients = flat.T.reshape(len(alphas), n_targets, dim).transpose(0, 2, 1)
+    norms = _group_norms(coefficients, columns)
+    entered = (norms > 0).any(axis=0)
+    entry = np.where(entered, (norms > 0).argmax(axis=0), len(alphas))
+    gradient = problem.target - problem.gram @ coefficients[-1]
+    at_entry = norms[np.minimum(entry, len(alphas) - 1), np.arange(len(columns))]
+    strength = np.where(entered, at_entry, _group_norms(gradient[None], columns)[0]) / weights
+    return alphas, coefficients, np.lexsort((np.arange(len(columns)), -strength, entry))
 
 
 def _group_norms(values: np.ndarray, columns: Sequence[Sequence[int]]) -> np.ndarray:
     """‖values_g‖_F for each penalty and group; `values` (L, d, P)."""
     squares = np.einsum("ldp,ldp->ld", values, values)
     return np.sqrt(np.stack([squares[:, list(group)].sum(axis=1) for group in columns], axis=1))
-
-
-def _with_order(
-    problem: SequenceProblem, penalties: np.ndarray, coefficients: np.ndarray, weights: np.ndarray
-) -> SparsePath:
-    """Order of entry from the solutions."""
-    columns, n_penalties = problem.groups.columns, len(penalties)
-    norms = _group_norms(coefficients, columns)
-    active = norms > 0
-    entry = np.where(active.any(axis=0), active.argmax(axis=0), n_penalties)
-    gradient = problem.target - problem.gram @ coefficients[-1]
-    strength = _group_norms(gradient[None], columns)[0]
-    entered = entry < n_penalties
-    rows = np.minimum(entry, n_penalties - 1)
-    strength = np.where(entered, norms[rows, np.arange(len(columns))], strength) / weights
-    order = np.lexsort((np.arange(len(columns)), -strength, entry))
-    return SparsePath(penalties, coefficients, entry, order)
 
 
 MEASURES = {"timeliness": True, "explained_variance": True, "mse": False}
@@ -230,10 +173,13 @@ class SequenceProcedure(Procedure):
     max_groups : int or None
     seed : int
         Of the ``random`` baseline.
+    family : str
+    n_outputs : int
+        Of a model that is not gaussian: P, or the classes of ``softmax``.
+    max_refits : int or None
+    max_iter, tol : int, float
+        Limits of each fit that is not gaussian.
     """
-
-    part_types: ClassVar[Mapping[str, type[Statistic]]] = {"moments": CoMoments}
-    path_type: ClassVar[Any] = SequencePath
 
     rules: tuple[Rule, ...]
     feature_names: tuple[str, ...]
@@ -242,7 +188,43 @@ class SequenceProcedure(Procedure):
     costs: GroupCosts
     ridge: float
     max_groups: int | None
-    seed: int
+    seed: int = 0
+    family: str = "gaussian"
+    n_outputs: int = 1
+    max_refits: int | None = None
+    max_iter: int = 200
+    tol: float = TOLERANCE
+
+    @classmethod
+    def of(
+        cls,
+        options: Any,
+        rules: tuple[Rule, ...],
+        plan: Any,
+        groups: FeatureGroups,
+        costs: GroupCosts,
+        **more: Any,
+    ) -> SequenceProcedure:
+        """Return the procedure of some `SequenceOptions`, for groups of columns of the data."""
+        rows = list(plan.column_groups.values())
+        columns = (tuple(sorted(r for c in own for r in rows[c])) for own in groups.columns)
+        return cls(
+            rules=rules,
+            feature_names=plan.feature_names,
+            target_names=plan.roles.target,
+            groups=FeatureGroups(groups.names, tuple(columns)),
+            costs=costs,
+            ridge=options.ridge,
+            max_groups=options.max_groups,
+            family=options.family,
+            max_refits=options.max_refits,
+            **more,
+        )
+
+    @property
+    def share(self) -> str:
+        """What the models explain of the target."""
+        return "explained_variance" if self.family == "gaussian" else "explained_deviance"
 
     def size(self, members: Members) -> tuple[int, float]:
         """Return the number of rows and their weight."""
@@ -250,70 +232,87 @@ class SequenceProcedure(Procedure):
         return int(moments.n_samples), float(moments.weight)
 
     def problem(self, train: Members) -> SequenceProblem:
-        """Return the selection problem of some rows: the D features, then the P targets."""
-        n_features, n_targets = len(self.feature_names), len(self.target_names)
-        return problem_from_comoments(
+        """Return the selection problem of some rows."""
+        problem = problem_from_comoments(
             train["moments"],
-            features=range(n_features),
-            targets=range(n_features, n_features + n_targets),
             feature_names=self.feature_names,
             target_names=self.target_names,
             groups=self.groups,
             costs=self.costs,
             ridge=self.ridge,
         )
+        return replace(problem, make_pass=train.get("make_pass"))
 
     def problem_on(self, fold: Fold) -> SequenceProblem:
         """Return the problem of all rows but a fold's, whose matrix does not have the ridge."""
         problem = fold.once("problem", lambda: self.problem(fold.train))
         return replace(problem, ridge=self.ridge)
 
-    def search(self, problem: SequenceProblem, rule: Rule) -> SequencePath:
-        """Return the sequence of a rule."""
-        return rule.path(problem, seed=self.seed, max_groups=self.max_groups)
+    def design(self, scaling: Scaling) -> GlmDesign:
+        """Return what a generalised linear model does with rows."""
+        return GlmDesign(self.family, self.n_outputs, scaling)
 
-    def grid(self, path: SequencePath) -> np.ndarray:
+    def search(self, problem: SequenceProblem, rule: Rule) -> Path:
+        """Return the sequence of a rule."""
+        options: dict[str, Any] = {
+            "cost_aware": rule.cost_aware,
+            "doubling": rule.doubling,
+            "max_groups": self.max_groups,
+        }
+        if self.family != "gaussian":
+            assert problem.make_pass is not None
+            return sequence_glm(
+                problem.make_pass,
+                problem,
+                self.design(problem.scaling),
+                criterion=rule.criterion,
+                max_refits=self.max_refits,
+                max_iter=self.max_iter,
+                tol=self.tol,
+                **options,
+            )
+        order = sparse_path(problem)[2].tolist() if rule.criterion == "sparse" else None
+        criterion = rule.criterion if order is None else "given"
+        return sequence(problem, criterion, order=order, seed=self.seed, **options)
+
+    def grid(self, path: Path) -> np.ndarray:
         """Return the costs of the prefixes whose scores are kept."""
         return path.curve_cost[thinned(len(path) + 1, MAX_POINTS)]
 
+    def held_out(self, path: Path, members: Members) -> Answer:
+        """Measure every prefix 0..K on rows: by a pass over them, or by their co-moments."""
+        if isinstance(path, SequencePath):
+            return path.held_out(members["moments"])
+        found: Answer = members["judge"](path)
+        return found
+
     def score(
-        self, problem: SequenceProblem, path: SequencePath, held_out: Members, budgets: np.ndarray
+        self, problem: SequenceProblem, path: Path, held_out: Members, budgets: np.ndarray
     ) -> Answer:
         """Score the longest prefix that each budget affords."""
-        curve = path.held_out(held_out["moments"])
+        curve = self.held_out(path, held_out)
         prefixes = [path.affordable(budget) for budget in budgets]
-        return {
-            "r2": curve.r2[prefixes],
-            "mse": curve.mse.mean(axis=1)[prefixes],
-            "explained_variance": curve.explained_variance[prefixes],
-        }
+        return {name: values[prefixes] for name, values in curve.items()}
 
     def evaluate(self, fold: Fold, rule: Rule, budgets: np.ndarray) -> Answer:
-        """Search without a fold; score on it what each budget affords, and the whole sequence."""
-        problem = self.problem_on(fold)
-        path = self.search(problem, rule)
-        found = self.score(problem, path, fold.held_out, budgets)
-        whole = self.score(problem, path, fold.held_out, path.curve_cost[-1:])
-        return {**found, **{f"whole/{measure}": values[0] for measure, values in whole.items()}}
+        """Search without a fold and score on it; the last score is that of the whole sequence."""
+        return super().evaluate(fold, rule, np.append(budgets, np.inf))
 
     def tuned_values(self, fold: Fold, ends: Sequence[int | None], measure: str) -> np.ndarray:
         """Measure sequences that end after so many groups, on a fold."""
         path = self.search(self.problem_on(fold), self.rules[0])
-        curve = path.held_out(fold.held_out["moments"])
+        curve = self.held_out(path, fold.held_out)
         last = [len(path) if end is None else min(end, len(path)) for end in ends]
         if measure == "timeliness":
             # On one scale for all points: what all groups cost, and all that can be explained.
             whole = float(self.costs.own.sum() + sum(item.cost for item in self.costs.shared))
-            cost, value = path.curve_cost, curve.explained_variance
+            cost, value = path.curve_cost, curve[self.share]
             return np.array(
                 [timeliness(cost[: k + 1], value[: k + 1], stop=whole, final=1.0) for k in last]
             )
-        values = curve.mse.mean(axis=1) if measure == "mse" else curve.explained_variance
-        return values[last]
+        return curve["mse" if measure == "mse" else self.share][last]
 
-    def store(
-        self, problem: SequenceProblem, paths: Mapping[str, SequencePath]
-    ) -> dict[str, np.ndarray]:
+    def store(self, problem: SequenceProblem, paths: Mapping[str, Path]) -> dict[str, np.ndarray]:
         """Return the paths as named arrays."""
         return {
             f"{name}/{key}": array
@@ -323,15 +322,15 @@ class SequenceProcedure(Procedure):
 
     def restore(
         self, train: Members, arrays: Mapping[str, np.ndarray]
-    ) -> tuple[SequenceProblem, dict[str, SequencePath]]:
+    ) -> tuple[SequenceProblem, dict[str, Path]]:
         """Return problem and paths, in the order of the rules."""
         problem = self.problem(train)
         found: dict[str, dict[str, np.ndarray]] = {rule.name: {} for rule in self.rules}
         for name, array in arrays.items():
             rule, _, key = name.partition("/")
             found[rule][key] = array
-        paths = {n: self.path_type.from_arrays(own, problem) for n, own in found.items()}
-        return problem, paths
+        kind: type[Path] = SequencePath if self.family == "gaussian" else GlmPath
+        return problem, {name: kind.from_arrays(own, problem) for name, own in found.items()}
 
     def n_operations(self) -> float:
         """Return about how many multiplications a sequence takes, calls counted as such."""

@@ -1,4 +1,4 @@
-"""What group sequencing reads beside co-moments: slabs of them, accuracy and NDCG of prefixes.
+"""What group sequencing reads beside co-moments: slabs of them, classes, rows to fit, scores.
 
 References
 ----------
@@ -7,8 +7,7 @@ Järvelin, Kekäläinen, "Cumulated gain-based evaluation of IR techniques", ACM
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
@@ -22,6 +21,7 @@ from distfms.errors import DataError
 from distfms.methods.contract import PartialReader
 from distfms.methods.passes import Sums
 from distfms.methods.rows import RowCounts, RowSource
+from distfms.methods.sequence.glm import FAMILIES, GlmDesign, GlmRows
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments
@@ -121,6 +121,139 @@ class NarrowedSource(RowSource):
         """Plain values that a partial depends on, beside its partition."""
         read = [[column.name, column.levels] for column in self.everything.columns]
         return {**super().key(), "read": read}
+
+
+# --- classes and rows to fit ---------------------------------------------------------------------
+
+MAX_CLASSES = 1000
+"""Most classes that a target is taken to have."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClassCounts:
+    """Distinct values of a target; a mergeable statistic."""
+
+    values: np.ndarray
+    weight: np.ndarray
+
+    @classmethod
+    def from_rows(cls, target: np.ndarray, weight: np.ndarray | None) -> ClassCounts:
+        """Count the values of rows."""
+        values, index = np.unique(target, return_inverse=True)
+        total = np.bincount(index, weight, len(values)).astype(float)
+        # One more than allowed stays, so that the excess is seen.
+        return cls(values[: MAX_CLASSES + 1], total[: MAX_CLASSES + 1])
+
+    def merge(self, other: ClassCounts) -> ClassCounts:
+        """Return the counts of the rows of both."""
+        together = np.concatenate((self.values, other.values))
+        return self.from_rows(together, np.concatenate((self.weight, other.weight)))
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Content as named arrays."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> ClassCounts:
+        """Inverse of `to_arrays`."""
+        return cls(arrays["values"], arrays["weight"])
+
+
+def find_classes(counts: Folded[ClassCounts], target: str, family: str) -> np.ndarray:
+    """Classes of a target, ascending."""
+    train, test = counts.train(), counts.test
+    classes = train.values[train.weight > 0]
+    if len(classes) > MAX_CLASSES:
+        raise DataError(
+            f"The target {target!r} has more than {MAX_CLASSES} values, so it is no class. Use "
+            "another `sequence.family`."
+        )
+    if len(classes) < 2 or (family == "logistic" and len(classes) > 2):
+        few = ", ".join(f"{value:g}" for value in classes[:6])
+        wanted = "two classes; with more use softmax" if family == "logistic" else "classes"
+        raise DataError(
+            f"The {family} family wants a target of {wanted}; {target!r} has {len(classes)} "
+            f"values among the training rows ({few})."
+        )
+    unknown = np.setdiff1d(test.values[test.weight > 0], classes)
+    if len(unknown):
+        raise DataError(
+            f"The value {unknown[0]:g} of the target {target!r} occurs in held-out rows only, so "
+            "no model can know it. Leave these rows out, or hold out others."
+        )
+    return classes
+
+
+@dataclass(frozen=True)
+class ClassReader(PartialReader):
+    """Reads ``classes`` (`ClassCounts` of the only target)."""
+
+    source: RowSource
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        return {"classes": ClassCounts}
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition's target."""
+        block = self.source.read(partition)
+
+        def counts(part: int) -> ClassCounts:
+            rows = block.part_slices[part]
+            weight = None if block.weight is None else block.weight[rows]
+            return ClassCounts.from_rows(block.target[0, rows], weight)
+
+        nothing = ClassCounts(np.zeros(0), np.zeros(0))
+        return Bundle({"classes": self.source.folded(counts, nothing)})
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        return {**self.source.key(), "kind": "classes"}
+
+
+def response_of(target: np.ndarray, family: str, classes: Sequence[float] | None) -> np.ndarray:
+    """Return targets (P, n) as a family takes them: (P, n), or class numbers (n,)."""
+    if classes is not None:
+        target = np.searchsorted(np.array(classes), target[:1])
+    return target[0] if family == "softmax" else target
+
+
+@dataclass(frozen=True, eq=False)
+class GlmReader:
+    """What passes read and add up; a :class:`~distfms.methods.passes.RowReader`.
+
+    Attributes
+    ----------
+    source : RowSource
+    design : GlmDesign
+    classes : tuple of float, or None
+    left_out : int or None
+        Fold whose rows are not read.
+    """
+
+    source: RowSource
+    design: GlmDesign
+    classes: tuple[float, ...] | None
+    left_out: int | None = None
+
+    def read(self, partition: Partition) -> GlmRows | None:
+        """Return the standardised training rows; None of held-out data."""
+        if self.source.held_out:
+            return None
+        batch = self.source.read(partition)
+        # Folds follow one another, and the held-out rows come last.
+        *folds, test = batch.part_slices
+        rows: Any = slice(0, test.start)
+        if self.left_out is not None:
+            rows = np.delete(np.arange(test.start), folds[self.left_out])
+        response = response_of(batch.target[:, rows], self.design.family, self.classes)
+        weight = None if batch.weight is None else batch.weight[rows]
+        return self.design.rows(batch.features[:, rows], response, weight)
+
+    def sums(self, rows: GlmRows | None, weights: np.ndarray) -> Sums:
+        """Add up over rows, at weights (d + 1, P)."""
+        return Sums({}) if rows is None else self.design.sums(rows, weights)
 
 
 # --- scores of held-out rows ---------------------------------------------------------------------
@@ -273,45 +406,20 @@ _CHUNK_VALUES = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Scorers:
-    """Linear models that are to be judged, M of them.
-
-    Attributes
-    ----------
-    coefficients : ndarray of shape (M, D, P)
-    intercept : ndarray of shape (M, P)
-    fill : ndarray of shape (D,)
-        What a missing value is taken for.
-    """
-
-    coefficients: np.ndarray
-    intercept: np.ndarray
-    fill: np.ndarray
-
-    def __call__(self, features: np.ndarray) -> np.ndarray:
-        """Scores of rows."""
-        n_models, n_features, n_targets = self.coefficients.shape
-        flat = self.coefficients.transpose(1, 0, 2).reshape(n_features, -1)
-        filled = np.where(np.isnan(features), self.fill[:, np.newaxis], features)
-        scores = filled.T @ flat
-        return scores.reshape(-1, n_models, n_targets) + self.intercept
-
-    def digest(self) -> str:
-        """Hexadecimal digest of the models."""
-        content = hashlib.sha256()
-        for array in (self.coefficients, self.intercept, self.fill):
-            content.update(np.ascontiguousarray(array).tobytes())
-        return content.hexdigest()
-
-
-@dataclass(frozen=True, eq=False)
 class ScoreReader(PartialReader):
-    """Reads ``accuracy`` and ``ranking`` of the held-out rows, whichever are wanted.
+    """Reads ``scores`` (`Sums`) and ``ranking`` of linear models, M of them.
 
     Attributes
     ----------
     source : RowSource
-    scorers : Scorers
+    coefficients : ndarray of shape (M, D, P)
+    intercept : ndarray of shape (M, P)
+    fill : ndarray of shape (D,)
+        What a missing value is taken for.
+    family : str
+    parts : collection of int
+        Folds whose rows are judged, and −1 for the held-out rows.
+    classes : tuple of float, or None
     threshold : float or None
         Between the two values of binary targets; None for no accuracy.
     ranks : bool
@@ -319,65 +427,95 @@ class ScoreReader(PartialReader):
     """
 
     source: RowSource
-    scorers: Scorers
-    threshold: float | None
-    ranks: bool
+    coefficients: np.ndarray
+    intercept: np.ndarray
+    fill: np.ndarray
+    family: str
+    parts: Collection[int]
+    classes: tuple[float, ...] | None = None
+    threshold: float | None = None
+    ranks: bool = False
 
     @property
     def part_types(self) -> Mapping[str, type[Any]]:
         """Class of each member's parts."""
-        accuracy = {} if self.threshold is None else {"accuracy": Sums}
-        return {**accuracy, "ranking": RankingScores} if self.ranks else accuracy
+        return {"scores": Sums, "ranking": RankingScores} if self.ranks else {"scores": Sums}
 
     def __call__(self, partition: Partition) -> Bundle:
-        """Read the partition and judge its held-out rows."""
-        batch = self.source.read(partition)
-        rows = batch.part_slices[0 if self.source.held_out else -1]
-        n_models, n_features, n_targets = self.scorers.coefficients.shape
-        keys, nothing = np.zeros(0, dtype=np.uint64), np.zeros((0, n_models))
-        none = {
-            "accuracy": Sums({}),
-            "ranking": RankingScores.from_rows(keys, np.zeros(0), nothing),
-        }
-        found: dict[str, Any] = {name: none[name] for name in self.part_types}
+        """Read the partition and judge the rows of the parts that are wanted."""
+        n_models, last = len(self.intercept), self.source.n_parts - 1
+        keys, none = np.zeros(0, dtype=np.uint64), np.zeros((0, n_models))
+        nothing = {"scores": Sums({}), "ranking": RankingScores.from_rows(keys, keys, none)}
+        wanted = {last if part < 0 else part for part in self.parts}
+        found = [dict(nothing) for _ in range(last + 1)]
+        if not self.source.held_out:
+            batch = self.source.read(partition)
+            for part in wanted:
+                found[part] = self._judged(batch, batch.part_slices[part], nothing)
+        elif last in wanted:
+            batch = self.source.read(partition)
+            found[last] = self._judged(batch, batch.part_slices[0], nothing)
+        names = self.part_types
+        return Bundle({name: Folded(tuple(own[name] for own in found)) for name in names})
+
+    def _judged(self, batch: RowBatch, rows: slice, nothing: Mapping[str, Any]) -> dict[str, Any]:
+        n_models, n_features, n_targets = self.coefficients.shape
+        flat = self.coefficients.transpose(1, 0, 2).reshape(n_features, -1)
         step = max(1, _CHUNK_VALUES // max(n_models * n_targets, n_features))
+        found = dict(nothing)
         for start in range(rows.start, rows.stop, step):
             chunk = slice(start, min(start + step, rows.stop))
-            scores = self.scorers(batch.features[:, chunk])
-            for name in found:
-                judge = self._accuracy if name == "accuracy" else self._ranking
-                found[name] = found[name].merge(judge(batch, chunk, scores))
-        before = self.source.n_parts - 1
-        parts = {name: (none[name],) * before + (own,) for name, own in found.items()}
-        return Bundle({name: Folded(own) for name, own in parts.items()})
+            features = batch.features[:, chunk]
+            filled = np.where(np.isnan(features), self.fill[:, np.newaxis], features)
+            scores = (filled.T @ flat).reshape(-1, n_models, n_targets) + self.intercept
+            found["scores"] = found["scores"].merge(self._sums(batch, chunk, scores))
+            if self.ranks:
+                found["ranking"] = found["ranking"].merge(_ranking(batch, chunk, scores))
+        return found
 
-    def _accuracy(self, batch: RowBatch, rows: slice, scores: np.ndarray) -> Sums:
-        """Weight of the rows, and of those that each model classifies correctly, (M, P)."""
-        threshold = 0.5 if self.threshold is None else self.threshold
-        target = batch.target[:, rows].T[:, np.newaxis]
-        right = (scores > threshold) == (target > threshold)
-        weight = np.ones(len(scores)) if batch.weight is None else batch.weight[rows]
-        correct = np.tensordot(weight, right, axes=(0, 0))
-        return Sums({"weight": np.array(weight.sum()), "correct": correct})
-
-    def _ranking(self, batch: RowBatch, rows: slice, scores: np.ndarray) -> RankingScores:
-        assert batch.rows.query is not None
-        relevance = batch.target[0, rows].copy()  # the batch's memory is used again
-        keys = hash_keys(batch.rows.query[rows])
-        return RankingScores.from_rows(keys, relevance, scores[:, :, 0])
+    def _sums(self, batch: RowBatch, rows: slice, scores: np.ndarray) -> Sums:
+        """Add up over rows: their number and weight, and what each model is measured by, (M,)."""
+        target, n = batch.target[:, rows], rows.stop - rows.start
+        weight = np.ones(n) if batch.weight is None else batch.weight[rows]
+        sums = {"n_rows": np.array(n), "weight": np.array(weight.sum())}
+        if self.family == "gaussian":
+            if self.threshold is not None:
+                right = (scores > self.threshold) == (self.threshold < target.T)[:, np.newaxis]
+                sums["correct"] = np.tensordot(weight, right, axes=(0, 0)).mean(axis=1)
+            return Sums(sums)
+        family = FAMILIES[self.family]
+        response = response_of(target, self.family, self.classes)
+        y = family.responses(response, scores.shape[2])
+        columns: dict[str, list[float]] = {"loss": [], "squared": [], "correct": []}
+        for eta in np.ascontiguousarray(scores.transpose(1, 2, 0)):
+            columns["loss"].append(weight @ family.loss(eta, y))
+            columns["squared"].append(weight @ np.square(family.mean(eta) - y).mean(axis=0))
+            columns["correct"].append(weight @ family.correct(eta, y))
+        return Sums(sums | {name: np.array(values) for name, values in columns.items()})
 
     def key(self) -> dict[str, Any]:
-        """Everything but the partition that a partial depends on."""
-        return {
-            **self.source.key(),
-            "kind": "scores of prefixes",
-            "query": self.source.plan.roles.query,
-            "models": self.scorers.digest(),
-            "threshold": self.threshold,
-            "ranks": self.ranks,
-        }
+        """Return nothing: scores are not cached."""
+        return {"kind": "scores"}
 
 
-def share_correct(sums: Sums) -> np.ndarray:
-    """Share of rows classified correctly, mean over the targets, shape (M,); NaN for none."""
-    return np.asarray(sums["correct"].mean(axis=1) / (float(sums["weight"]) or np.nan))
+def _ranking(batch: RowBatch, rows: slice, scores: np.ndarray) -> RankingScores:
+    assert batch.rows.query is not None
+    relevance = batch.target[0, rows].copy()  # the batch's memory is used again
+    return RankingScores.from_rows(hash_keys(batch.rows.query[rows]), relevance, scores[:, :, 0])
+
+
+def measures_of(sums: Sums) -> dict[str, np.ndarray]:
+    """Return what the models of a `ScoreReader` are measured by, each of shape (M,).
+
+    The first model is that of no group. Empty where there is no row of positive weight.
+    """
+    weight = float(sums.arrays.get("weight", 0.0))
+    found: dict[str, np.ndarray] = {}
+    if weight > 0 and "loss" in sums.arrays:
+        deviance = 2.0 * sums["loss"] / weight
+        whole = deviance[0] if deviance[0] > 0 else np.nan
+        found = {"explained_deviance": 1.0 - deviance / whole, "deviance": deviance}
+        found["mse"] = sums["squared"] / weight
+    if weight > 0 and "correct" in sums.arrays and np.isfinite(sums["correct"]).all():
+        found["accuracy"] = sums["correct"] / weight
+    return found

@@ -113,7 +113,7 @@ class ResidualGram:
         self.classes = _size_classes(self.groups)
         self._columns = np.arange(n_own) if columns is None else np.asarray(columns, dtype=np.intp)
         self._rows = rows
-        self._residual = np.array(target, dtype=np.float64, order="C")
+        self.residual = np.array(target, dtype=np.float64, order="C")
         self._factor_rows = np.empty((min(n_total, 64), n_own))
         rtol = dependence_rtol(n_total) if rtol is None else rtol
         self._floor = rtol * (self._rows[self._columns, np.arange(n_own)] + ridge)
@@ -126,7 +126,7 @@ class ResidualGram:
 
     def gradient(self, size_class: SizeClass) -> np.ndarray:
         """Residual targets of a class of groups, shape (m, s, P)."""
-        return self._residual[size_class.positions]
+        return self.residual[size_class.positions]
 
     def raw_blocks(self, size_class: SizeClass) -> np.ndarray:
         """Gram blocks of a class of groups without ridge, shape (m, s, s)."""
@@ -142,7 +142,7 @@ class ResidualGram:
             raise ValueError("residual blocks are not kept; pass blocks=True")
         gains = np.zeros(self.n_groups)
         for blocks in self._blocks:
-            gains[blocks.groups] = blocks.gains(self._residual)
+            gains[blocks.groups] = blocks.gains(self.residual)
         return gains
 
     def select(self, group: int) -> Pivot:
@@ -175,7 +175,7 @@ class ResidualGram:
         self._reserve(self.rank + k)
         self._factor_rows[self.rank : self.rank + k] = new
         self.rank += k
-        self._residual -= new.T @ pivot.response
+        self.residual -= new.T @ pivot.response
         for blocks in self._blocks or ():
             blocks.subtract(new)
 
@@ -190,7 +190,7 @@ class ResidualGram:
             columns=self._columns[cols[kept]],
             border=border[:, kept],
             upper=upper,
-            response=_solve_rows(upper, self._residual[cols[kept]]),
+            response=_solve_rows(upper, self.residual[cols[kept]]),
         )
 
     def _reserve(self, rank: int) -> None:
@@ -206,86 +206,37 @@ class ResidualGram:
         diagonal = np.arange(size_class.size)
         blocks[:, diagonal, diagonal] += self.ridge
         floor = self._floor[size_class.positions]
-        n_targets = self._residual.shape[1]
-        return _ResidualBlocks(size_class.groups, size_class.positions, blocks, floor, n_targets)
+        return _ResidualBlocks(size_class.groups, size_class.positions, blocks, floor)
 
 
+@dataclass(eq=False)
 class _ResidualBlocks:
-    """Residual blocks of the groups of one size that are not selected yet.
+    """Residual blocks of the groups of one size that are not selected yet."""
 
-    Groups whose block was once found singular are solved by elimination from then on (residuals
-    only shrink), the others all at once by Cholesky.
-    """
-
-    def __init__(
-        self,
-        groups: np.ndarray,
-        positions: np.ndarray,
-        blocks: np.ndarray,
-        floor: np.ndarray,
-        n_targets: int,
-    ) -> None:
-        self.groups = groups
-        self._positions = positions
-        self._floor = floor
-        self._singular = np.zeros(len(groups), dtype=bool)
-        self._blocks = blocks
-        self._bordered = _bordered(blocks, n_targets)
+    groups: np.ndarray
+    positions: np.ndarray
+    blocks: np.ndarray
+    floor: np.ndarray
 
     def subtract(self, new: np.ndarray) -> None:
         """Take new factor rows (k, d) off the blocks."""
-        part = new.take(self._positions, axis=1).transpose(1, 2, 0)
-        self._blocks -= part @ part.transpose(0, 2, 1)
+        part = new.take(self.positions, axis=1).transpose(1, 2, 0)
+        self.blocks -= part @ part.transpose(0, 2, 1)
 
     def close(self, group: int) -> None:
         """Forget a group that is selected now."""
         others = np.flatnonzero(self.groups != group)
         if len(others) < len(self.groups):
-            self.groups = self.groups[others]
-            self._positions = self._positions.take(others, axis=0)
-            self._floor = self._floor.take(others, axis=0)
-            self._singular = self._singular[others]
-            self._blocks = self._blocks.take(others, axis=0)
-            self._bordered = self._bordered[: len(others)]
+            for name in ("groups", "positions", "blocks", "floor"):
+                setattr(self, name, getattr(self, name).take(others, axis=0))
 
     def gains(self, residual: np.ndarray) -> np.ndarray:
         """½ bᵀC⁻¹b of each group, shape (m,)."""
-        gradient = residual.take(self._positions, axis=0)
-        size = self._positions.shape[1]
-        self._bordered[:, :size, :size] = self._blocks
-        self._bordered[:, size:, :size] = gradient.transpose(0, 2, 1)
-        if not self._singular.any():
-            regular = _cholesky_gain(self._bordered, self._floor)
-            if regular is not None:
-                return regular
-            gains, self._singular = _elimination_gain(self._blocks, gradient, self._floor)
-            return gains
-        gains = np.empty(len(self.groups))
-        part = np.flatnonzero(~self._singular)
-        gains[part], self._singular[part] = self._of_regular(part, gradient)
-        part = np.flatnonzero(self._singular)
-        gains[part] = _elimination_gain(self._blocks[part], gradient[part], self._floor[part])[0]
-        return gains
-
-    def _of_regular(self, part: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Gains of groups not known to be singular, and which of them turn out to be."""
-        gains = _cholesky_gain(self._bordered[part], self._floor[part])
-        if gains is None:
-            return _elimination_gain(self._blocks[part], gradient[part], self._floor[part])
-        return gains, np.zeros(len(part), dtype=bool)
-
-
-def _bordered(blocks: np.ndarray, n_targets: int) -> np.ndarray:
-    """Room for [[C, b], [bᵀ, corner]] of each block (m, s, s), the corner filled in.
-
-    One batched factorisation of it does factor and solve: its last rows are L⁻¹b. It exists
-    because bᵀC⁻¹b is at most YᵀY/n = P, which is below the corner.
-    """
-    m, size, _ = blocks.shape
-    bordered = np.zeros((m, size + n_targets, size + n_targets))
-    corner = np.arange(size, size + n_targets)
-    bordered[:, corner, corner] = n_targets + 1.0
-    return bordered
+        gradient = residual.take(self.positions, axis=0)
+        regular = _cholesky_gain(self.blocks, gradient, self.floor)
+        if regular is None:
+            return _elimination_gain(self.blocks, gradient, self.floor)
+        return regular
 
 
 def dependence_rtol(n_columns: int) -> float:
@@ -304,30 +255,27 @@ def _size_classes(groups: Sequence[np.ndarray]) -> list[SizeClass]:
     return classes
 
 
-def _cholesky_gain(bordered: np.ndarray, floor: np.ndarray) -> np.ndarray | None:
-    """½ bᵀC⁻¹b for m systems as `_bordered`, or None if one of them is singular."""
-    size = floor.shape[1]
-    if size == 1:
-        pivots, right = bordered[:, 0, 0], bordered[:, 1:, 0]
+def _cholesky_gain(
+    blocks: np.ndarray, gradient: np.ndarray, floor: np.ndarray
+) -> np.ndarray | None:
+    """½ bᵀC⁻¹b for m systems (m, s, s), or None if one of them is singular."""
+    if blocks.shape[1] == 1:
+        pivots, right = blocks[:, 0, 0], gradient[:, 0]
         if np.any(pivots <= floor[:, 0]):
             return None
         return 0.5 * np.einsum("mp,mp->m", right, right) / pivots
     try:
-        factor = np.linalg.cholesky(bordered)
+        factor = np.linalg.cholesky(blocks)
     except np.linalg.LinAlgError:
         return None
-    width = factor.shape[1]
-    pivots = factor.reshape(-1, width * width)[:, :: width + 1][:, :size]
-    if (pivots * pivots <= floor).any():
+    if (np.einsum("mss->ms", factor) ** 2 <= floor).any():
         return None
-    solved = factor[:, size:, :size]
-    return 0.5 * np.einsum("mps,mps->m", solved, solved)
+    solved = np.linalg.solve(factor, gradient)
+    return 0.5 * np.einsum("msp,msp->m", solved, solved)
 
 
-def _elimination_gain(
-    blocks: np.ndarray, gradient: np.ndarray, floor: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """½ bᵀC⁻¹b for m systems that may be singular, and which are.
+def _elimination_gain(blocks: np.ndarray, gradient: np.ndarray, floor: np.ndarray) -> np.ndarray:
+    """½ bᵀC⁻¹b for m systems that may be singular.
 
     A column whose pivot is at most its floor depends on earlier ones and is skipped.
     """
@@ -335,18 +283,14 @@ def _elimination_gain(
     # Systems last: each elimination step is one operation on contiguous rows of them.
     work = np.concatenate((blocks, gradient), axis=2).transpose(1, 2, 0).copy()
     gain = np.zeros(len(blocks))
-    singular = np.zeros(len(blocks), dtype=bool)
     for j in range(size):
-        pivot = work[j, j]
+        pivot, row = work[j, j], work[j, j + 1 :]
         independent = pivot > floor[:, j]
-        singular |= ~independent
-        inverse = np.divide(1.0, pivot, out=np.zeros_like(pivot), where=independent)
-        row = work[j, j + 1 :]
-        scaled = row * inverse
+        scaled = row * np.divide(1.0, pivot, out=np.zeros_like(pivot), where=independent)
         right = size - j - 1
         gain += np.einsum("pm,pm->m", row[right:], scaled[right:])
         work[j + 1 :, j + 1 :] -= scaled[:right, None] * row[None]
-    return 0.5 * gain, singular
+    return 0.5 * gain
 
 
 def _factor(block: np.ndarray, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

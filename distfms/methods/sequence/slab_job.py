@@ -215,7 +215,6 @@ class SequenceSlabsJob(slab_job.SlabsJob):
         constant = train.constant_columns()
         require_varying_targets(constant, self.whole.roles.target)
         return {
-            "n_samples": np.array(train.n_samples),
             "mean of targets": train.mean,
             "variance of targets": train.variance(),
             "constant of targets": constant,
@@ -236,7 +235,6 @@ class SequenceSlabsJob(slab_job.SlabsJob):
             groups=settings.groups,
             costs=settings.costs,
             ridge=settings.ridge,
-            n_samples=known["n_samples"],
         )
 
     def shards(self, outline: SequenceOutline, locations: Sequence[Location]) -> list[Any]:

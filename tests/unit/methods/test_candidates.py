@@ -37,10 +37,14 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     counted(FullState, "best")
     counted(ScoringState, "best")
-    scores = sequence_greedy.scores
-    monkeypatch.setattr(
-        sequence_greedy, "scores", lambda *arguments: made.append("scores") or scores(*arguments)
-    )
+    follow = sequence_greedy.follow
+
+    def answer(state: Any, message: Any) -> Any:
+        if message[1] is None:
+            made.append("values")
+        return follow(state, message)
+
+    monkeypatch.setattr(sequence_greedy, "follow", answer)
     return made
 
 

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,7 +7,6 @@ import pytest
 from distfms.errors import DataError, SpecError
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.problem import PrefixModels
 from tests.reference.sequence import correlated, make_problem
 
 SIZES = [2, 1, 3]
@@ -36,10 +36,10 @@ def values_of(case, name, rows=slice(None)):
 
 def test_budget_decides_the_prefix(case):
     X, _, path, predictor = case
-    models = path.models()
+    coefficients, intercept = path.models()
     for step, cost in enumerate(path.curve_cost):
         for budget in (cost, cost + 0.5):
-            expected = X @ models.coefficients[step, :, 0] + models.intercept[step, 0]
+            expected = X @ coefficients[step, :, 0] + intercept[step, 0]
             np.testing.assert_allclose(predictor.predict(X, budget), expected)
     np.testing.assert_array_equal(predictor.predict(X), predictor.predict(X, 7.0))
 
@@ -186,11 +186,12 @@ def test_families_answer_with_the_mean(family, n_targets):
     rng = np.random.default_rng(0)
     X, Y, groups = correlated(rng, 60, SIZES, n_targets=n_targets)
     path = sequence(make_problem(X, Y, groups))
-    models = PrefixModels(
-        1e-3 * rng.standard_normal((4, 6, n_targets)), rng.standard_normal((4, n_targets))
+    coefficients = 1e-3 * rng.standard_normal((4, 6, n_targets))
+    intercept = rng.standard_normal((4, n_targets))
+    predictor = replace(
+        AnytimePredictor.from_path(path, family), coefficients=coefficients, intercept=intercept
     )
-    predictor = AnytimePredictor.from_path(path, models, family=family)
-    score = X @ models.coefficients[3] + models.intercept[3]
+    score = X @ coefficients[3] + intercept[3]
     mean = {
         "logistic": 1 / (1 + np.exp(-score[:, 0])),
         "softmax": np.exp(score) / np.exp(score).sum(axis=1, keepdims=True),

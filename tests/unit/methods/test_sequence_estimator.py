@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from distfms import GroupSequenceClassifier, GroupSequencer
 from distfms.data.write import write_table
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.options import resolve_costs, resolve_groups
+from distfms.methods.sequence.options import SharedCostSection, resolve_costs, resolve_groups
 from distfms.methods.sequence.problem import problem_from_comoments
 from distfms.stats.comoments import CoMoments
 
@@ -182,16 +182,15 @@ def test_it_is_the_pure_code(tmp_path):
         doubling=True,
         ridge=1e-4,
     ).fit(pd.DataFrame(X, columns=names), y)
-    groups = resolve_groups(names, {"a": ["c0", "c1"], "b": "c[5-7]"})
+    groups = resolve_groups(names, {"a": ["c0", "c1"], "b": ["c[5-7]"]})
+    visit = {name: SharedCostSection(**item) for name, item in shared.items()}
     path = sequence(
         problem_from_comoments(
             CoMoments.from_block(np.vstack([X.T, y])),
-            features=range(8),
-            targets=[8],
             feature_names=names,
             target_names=["y"],
             groups=groups,
-            costs=resolve_costs(groups.names, {"a": 2.0, "c*": 1.5}, shared=shared),
+            costs=resolve_costs(groups.names, {"a": 2.0, "c*": 1.5}, shared=visit),
             ridge=1e-4,
         ),
         "omp",
@@ -201,7 +200,7 @@ def test_it_is_the_pure_code(tmp_path):
     assert model.costs_["a"] == 5.0
     np.testing.assert_allclose(model.path_.spent, path.spent)
     np.testing.assert_allclose(model.explained_variance_, path.curve_value, rtol=1e-12)
-    np.testing.assert_allclose(model.coef_path_, path.models().coefficients[..., 0], rtol=1e-10)
+    np.testing.assert_allclose(model.coef_path_, path.models()[0][..., 0], rtol=1e-10)
 
 
 def test_every_prefix_is_the_ridge_regression_on_its_columns():
@@ -336,11 +335,11 @@ def test_an_unknown_category_counts_as_the_mean(tmp_path):
         ({"groups": {"a": [17]}}, "names column 17"),
         ({"groups": [0, 1]}, "one id for each of the 6"),
         ({"costs": [1.0]}, "one for each of the"),
-        ({"costs": {"blood": -1.0}}, "at least 0"),
+        ({"costs": {"blood": -1.0}}, "costs.blood` is -1.0: it should be greater"),
+        ({"shared_costs": {"kit": {"groups": ["blood"]}}}, "missing the key"),
         ({"ridge": -1.0}, "ridge"),
         ({"family": "logistic"}, "GroupSequenceClassifier"),
-        ({"family": "poisson", "doubling": True}, "gaussian family only"),
-        ({"family": "poisson", "criterion": "omp-single"}, "gaussian family only"),
+        ({"criterion": "lars"}, "criterion"),
         ({"missing": "drop"}, "choose 'error' or 'mean'"),
     ],
 )

@@ -9,18 +9,17 @@ from sklearn.linear_model import LogisticRegression, PoissonRegressor
 
 from distfms.errors import DataError, SpecError
 from distfms.methods.passes import Sums
-from distfms.methods.sequence.anytime import glm_predictor
+from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.glm import (
     FAMILIES,
     GlmDesign,
     GlmPath,
-    glm_criterion,
     mean_response,
     require_family,
     sequence_glm,
 )
-from distfms.methods.sequence.glm_job import MAX_CLASSES, ClassCounts, find_classes
 from distfms.methods.sequence.problem import GroupCosts, SharedCost
+from distfms.methods.sequence.read import MAX_CLASSES, ClassCounts, find_classes
 from distfms.stats.base import Folded
 from tests.reference import glm as literal
 from tests.reference.sequence import make_problem
@@ -142,17 +141,9 @@ def test_sums_are_those_of_the_literal_risk(family):
     Z, Y = literal_rows(family, X, y)
     expected = literal.gradient(W, Z, Y, family, sample_weight=weight)
     np.testing.assert_allclose(sums["gradient"] / sums["weight"], expected, atol=1e-12)
-    judged = [case.design.losses(rows, np.stack([W, 0 * W])) for rows in case.parts]
-    both = judged[0].merge(judged[1]).merge(judged[2])
-    assert both["loss"][0] == pytest.approx(float(sums["loss"]), rel=1e-12)
     risks = [literal.risk(w, Z, Y, family, sample_weight=weight) for w in (W, 0 * W)]
-    assert (both["loss"][0] - both["loss"][1]) / weight.sum() == pytest.approx(
-        risks[0] - risks[1], rel=1e-9
-    )
-    assert int(both["n_rows"]) == 40
-    if family == "softmax":
-        right = (Z @ W[:-1] + W[-1]).argmax(axis=1) == y
-        assert both["correct"][0] == pytest.approx(weight @ right)
+    losses = [float(case(w)["loss"]) for w in (W, 0 * W)]
+    assert (losses[0] - losses[1]) / weight.sum() == pytest.approx(risks[0] - risks[1], rel=1e-9)
 
 
 def test_missing_values_count_as_the_mean_and_infinite_ones_are_refused():
@@ -185,7 +176,7 @@ def test_sequence_equals_the_literal_refit_from_rows(family, whiten, cost_aware)
     np.testing.assert_array_equal(path.cost, COSTS[chosen])
     for k, expected in enumerate(weights):
         np.testing.assert_allclose(path.weights[k], expected, atol=1e-5)
-    predictor = glm_predictor(path, case.problem, case.design, tuple("abc"[: case.n_outputs]))
+    predictor = AnytimePredictor.from_path(path, family, tuple("abc"[: case.n_outputs]))
     eta = Z @ weights[3][:-1] + weights[3][-1]
     expected = np.array([literal.mean(e, family) for e in eta])
     found = predictor.predict(X, budget=float(path.spent[2])).reshape(len(X), -1)
@@ -258,7 +249,7 @@ def test_fewer_refits_take_several_groups_from_one_gradient():
     path = case.sequence(max_refits=2)
     assert path.refit_at.tolist() == [3, 5]
     assert path.model_of_prefix.tolist() == [0, 0, 0, 1, 1, 2]
-    assert path.n_candidates(5) == 5 + 2
+    assert path.n_candidates == 5 + 2
     assert case.n_passes < full.n_passes[-1]
     start = literal.gradient(path.weights[0], literal.standardise(X), y.T, "logistic")
     corr = np.corrcoef(X.T)
@@ -269,7 +260,7 @@ def test_fewer_refits_take_several_groups_from_one_gradient():
     assert path.order[:3].tolist() == np.argsort(scores)[::-1][:3].tolist()
     np.testing.assert_allclose(path.score[:3], np.sort(scores)[::-1][:3], rtol=1e-10)
     np.testing.assert_allclose(path.weights[-1], full.weights[-1], atol=1e-6)
-    again = GlmPath.from_arrays(path.to_arrays())
+    again = GlmPath.from_arrays(path.to_arrays(), case.problem)
     np.testing.assert_array_equal(again.curve_value, path.curve_value)
 
 
@@ -317,13 +308,15 @@ def test_rows_without_weight_are_refused():
         Case("logistic", X, y, weight=np.zeros(150)).sequence()
 
 
-def test_criteria_that_need_squared_loss_are_refused():
-    assert glm_criterion("fr") == glm_criterion("omp") == "omp"
-    assert glm_criterion("omp-no-whiten") == "omp-no-whiten"
-    with pytest.raises(SpecError, match="gaussian family only"):
-        glm_criterion("omp-single")
-    with pytest.raises(SpecError, match="doubling"):
-        glm_criterion("omp", True)
+@pytest.mark.parametrize("options", [{"criterion": "omp-single"}, {"doubling": True}], ids=str)
+def test_other_rules_go_by_the_gradient_too(options):
+    X, y = grouped("logistic", n=600)
+    path = Case("logistic", X, y).sequence(**options)
+    assert sorted(path.order.tolist()) == [0, 1, 2, 3, 4]
+    if "doubling" in options:
+        assert path.order[0] == 1  # the cheapest
+        capable = (path.cost[1:] <= path.spent[:-1] * (1 + 1e-12)).all()
+        assert capable == (not path.notes)
 
 
 # --- classes ------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import pytest
 from distfms.errors import SpecError
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.problem import GroupCosts, SharedCost
-from distfms.methods.sequence.procedure import parse_rule
 from distfms.methods.sequence.residual import CRITERIA
 from distfms.methods.sequence.timeliness import oracle_curve, timeliness
 from tests.reference.sequence import (
@@ -17,6 +16,7 @@ from tests.reference.sequence import (
     explained,
     literal_sequence,
     make_problem,
+    search,
     standardised,
     submodularity_ratio,
 )
@@ -102,7 +102,7 @@ def test_exact_duplicates_without_ridge_come_last_with_no_gain(rule):
     assert path.order[-3:].tolist() in ([1, 2, 6], [1, 2, 5])  # 5 and 6 share a direction
     np.testing.assert_allclose(path.gain[-2:], 0, atol=1e-25)
     assert path.ranks[-1] == 8
-    assert path.explained_variance[-1] == pytest.approx(
+    assert path.curve_value[-1] == pytest.approx(
         2 * explained(standardised(X), standardised(Y), range(13), 0.0)
     )
 
@@ -114,7 +114,7 @@ def test_a_group_of_identical_columns_does_not_crash_and_counts_once():
     for rule in CRITERIA:
         path = sequence(make_problem(X, Y, [[0, 3, 4], [1, 2]]), rule)
         assert path.ranks[-1] == 3
-        assert np.all(np.isfinite(path.models().coefficients))
+        assert np.all(np.isfinite(path.models()[0]))
 
 
 def test_no_whiten_overrates_copies_and_omp_does_not():
@@ -141,14 +141,14 @@ def test_max_groups_stops_early_on_the_same_path():
     whole, part = sequence(problem), sequence(problem, max_groups=3)
     assert part.order.tolist() == whole.order[:3].tolist()
     np.testing.assert_array_equal(part.gain, whole.gain[:3])
-    assert part.models().coefficients.shape == (4, sum(SIZES), 1)
+    assert part.models()[0].shape == (4, sum(SIZES), 1)
 
 
 def test_given_and_random_orders():
     problem, X, Y, groups = problem_and_rows(1, ridge=1e-5)
     path = sequence(problem, "given", order=[4, 0, 2])
     assert path.groups == ("g4", "g0", "g2")
-    assert path.objective[1] == pytest.approx(explained(X, Y, [*groups[4], *groups[0]], 1e-5))
+    assert path.curve_value[2] / 2 == pytest.approx(explained(X, Y, [*groups[4], *groups[0]], 1e-5))
     first, again = (sequence(problem, "random", seed=3) for _ in range(2))
     assert first.order.tolist() == again.order.tolist()
     assert sorted(first.order.tolist()) == list(range(6))
@@ -184,9 +184,9 @@ def test_doubling_is_algorithm_2(rule):
         path = sequence(problem, rule, doubling=True)
         assert path.order.tolist() == literal.order
         within = path.cost[1:] <= path.spent[:-1] * (1 + 1e-12)
-        assert path.doubling_capable == within.all()
+        assert (not path.notes) == within.all()
         assert len(path.notes) == np.count_nonzero(~within)
-        capable.add(path.doubling_capable)
+        capable.add(not path.notes)
     assert capable == {True, False}  # the seeds show both
 
 
@@ -194,7 +194,7 @@ def test_doubling_beyond_its_cap_takes_the_cheapest_and_says_so():
     problem, *_ = problem_and_rows(0, costs=GroupCosts(np.array([1.0, 9, 5, 15, 8, 20])))
     path = sequence(problem, doubling=True)
     assert path.order[:2].tolist() == [0, 2]
-    assert not path.doubling_capable
+    assert path.notes
     assert "step 2" in path.notes[0]
     assert "'g2' at 5" in path.notes[0]
     assert len(path.notes) == 2  # 6 spent, and the cheapest left costs 8
@@ -205,7 +205,7 @@ def test_doubling_caps_by_the_cost_that_is_really_paid():
     costs = GroupCosts(np.array([1.0, 1.0, 1.0, 1.0, 2.0, 4.0]), shared)
     problem, *_ = problem_and_rows(2, costs=costs)
     path = sequence(problem, doubling=True)
-    assert path.doubling_capable
+    assert not path.notes
     assert set(path.order[:4].tolist()) == {0, 3, 4, 5}  # the kit makes 7 of the 1 of the others
     assert (path.cost[1:] <= path.spent[:-1]).all()
 
@@ -220,7 +220,7 @@ def test_doubling_keeps_its_guarantee():
             seed, costs=GroupCosts(costs), sizes=[1, 2, 1, 1, 2, 1], n=60, ridge=1e-3
         )
         path = sequence(problem, "fr", doubling=True)
-        if not path.doubling_capable:
+        if path.notes:
             continue
         subsets = itertools.chain.from_iterable(
             itertools.combinations(range(6), k) for k in range(7)
@@ -267,13 +267,13 @@ def test_what_costs_nothing_comes_first_by_what_it_gains(rule):
     X, Y, groups = correlated(np.random.default_rng(3), 300, [2, 1, 3, 1, 2])
     costs = [4.0, 0.0, 2.0, 0.0, 9.0]
     problem = make_problem(X, Y, groups, costs, 1e-3)
-    path = parse_rule(rule).path(problem)
+    path = search(problem, rule)
     assert set(path.order[:2].tolist()) == {1, 3}
     assert path.curve_cost[:3].tolist() == [0.0, 0.0, 0.0]
     assert path.affordable(0.0) == 2
     if rule != "sparse":
         alone = make_problem(X[:, [2, 6]], Y, [[0], [1]], [1.0, 1.0], 1e-3)
-        only = parse_rule(rule).path(alone)
+        only = search(alone, rule)
         assert [(1, 3)[g] for g in only.order] == path.order[:2].tolist()
     oracle = oracle_curve(path.curve_cost, path.curve_value)
     assert oracle.cost[2] == 0.0
@@ -281,4 +281,4 @@ def test_what_costs_nothing_comes_first_by_what_it_gains(rule):
     value = timeliness(path.curve_cost, path.curve_value)
     assert 0 < value < 1
     free = make_problem(X, Y, groups, np.zeros(5), 1e-3)
-    assert len(parse_rule(rule).path(free)) == 5
+    assert len(search(free, rule)) == 5

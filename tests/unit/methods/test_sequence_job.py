@@ -33,7 +33,7 @@ from distfms.methods.sequence.read import RankingScores, ndcg
 from distfms.methods.sequence.timeliness import Curve, compared, thinned
 from distfms.spec import DataSection, parse_section
 from distfms.stats.comoments import CoMoments
-from tests.reference.sequence import comoments, correlated, make_problem
+from tests.reference.sequence import comoments, correlated, make_problem, search
 
 
 def options(**content):
@@ -60,13 +60,11 @@ def test_unknown_rules(name):
 def test_a_rule_is_its_sequence():
     X, Y, groups = correlated(np.random.default_rng(0), 200, [2, 1, 3])
     problem = make_problem(X, Y, groups, [1.0, 3.0, 0.5])
-    path = Rule("omp", False, True).path(problem, max_groups=2)
+    path = search(problem, "omp-blind-doubling", max_groups=2)
     expected = sequence(problem, "omp", cost_aware=False, doubling=True, max_groups=2)
     assert path.groups == expected.groups
-    drawn = [Rule("random").path(problem, seed=s).order.tolist() for s in range(8)]
+    drawn = [search(problem, "random", seed=s).order.tolist() for s in range(8)]
     assert len({tuple(order) for order in drawn}) > 1
-    with pytest.raises(SpecError, match="oracle"):
-        Rule("oracle").path(problem)
 
 
 def test_a_cost_file_becomes_costs(tmp_path, monkeypatch):
@@ -303,10 +301,10 @@ def test_thinned(n, limit):
 def compare(alpha):
     X, Y, groups = correlated(np.random.default_rng(4), 300, [2, 1, 3, 1])
     train = make_problem(X[:200], Y[:200], groups, [4.0, 1.0, 2.0, 9.0])
-    paths = {name: parse_rule(name).path(train) for name in ("fr-blind", "omp")}
+    paths = {name: search(train, name) for name in ("fr-blind", "omp")}
     test = comoments(X[200:], Y[200:])
     curves = {
-        name: Curve(p.groups, p.curve_cost, p.curve_value, p.held_out(test).explained_variance)
+        name: Curve(p.groups, p.curve_cost, p.curve_value, p.held_out(test)["explained_variance"])
         for name, p in paths.items()
     }
     return curves, compared(curves, curves["omp"], alpha, with_oracle=True)

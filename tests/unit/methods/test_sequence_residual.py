@@ -65,7 +65,7 @@ def test_store_of_rows_grows_past_its_first_size():
     path = sequence(p, "fr")
     assert path.ranks[-1] == 150
     full = 0.5 * p.target[:, 0] @ np.linalg.solve(p.gram, p.target[:, 0])
-    assert path.objective[-1] == pytest.approx(full, rel=1e-9)
+    assert 0.5 * path.curve_value[-1] == pytest.approx(full, rel=1e-9)
 
 
 def test_singular_blocks_among_regular_ones_of_one_size():
