@@ -115,6 +115,8 @@ class RayExecutor(Executor):
 
     def probe(self, paths: Sequence[str]) -> None:
         """Check that every node sees these local paths as this machine does."""
+        if self.session.started_here:
+            return
         local = nodes.local_paths(paths)
         nodes.require_paths(nodes.examine((), local), self.session.examine((), local))
 
