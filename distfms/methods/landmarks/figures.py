@@ -8,7 +8,7 @@ from typing import Any
 from distfms.methods.contract import FinishedRun
 from distfms.report.curves import Curve, more
 from distfms.report.formatting import as_number, count, number, percent
-from distfms.report.measures import measure_rows, measure_tables, without_empty_columns
+from distfms.report.measures import measure_tables, without_empty_columns
 from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Section, Table
 from distfms.report.plots import Line, Point, line_chart, scatter_chart
 from distfms.report.provenance import notes
@@ -45,9 +45,8 @@ def sections(run: FinishedRun) -> list[Section]:
 
 
 def _measure_tables(run: FinishedRun) -> list[Table]:
-    titles = {"mse": "Mean squared error", "r2": "R²", "largest_weight": "Bound B"}
     caption = "Measures of the model with all its landmarks."
-    return measure_tables(measure_rows(run.metrics), titles, caption)
+    return measure_tables(run.metrics, caption)
 
 
 def _curves(run: FinishedRun) -> list[Curve]:

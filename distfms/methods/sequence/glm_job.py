@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from distfms.errors import SpecError
+from distfms.methods.classes import ClassReader, find_classes
 from distfms.methods.contract import Answer, Content, Context, FoldAnswers, Inputs, Stage
 from distfms.methods.cross_validation import Fold, FoldWork, arranged, evaluated, split_fold
 from distfms.methods.passes import Passes, said_rows
@@ -16,7 +17,7 @@ from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceProblem
 from distfms.methods.sequence.procedure import OTHERS, SequenceProcedure, parse_rule
-from distfms.methods.sequence.read import ClassReader, GlmReader, find_classes, measures_of
+from distfms.methods.sequence.read import GlmReader, measures_of
 from distfms.methods.statistics_job import Solved
 
 CLASSES = "statistics/classes.json"
@@ -82,7 +83,9 @@ class GlmSequenceJob(SequenceJob):
             lambda dataset, held_out: ClassReader(self.source(plan, dataset, held_out))
         )
         counts, target = bundle["classes"], self.roles.target[0]
-        classes = find_classes(counts, target, self.options.family)
+        family = self.options.family
+        most = 2 if family == "logistic" else None
+        classes = find_classes(counts, target, f"`sequence.family` {family}", most)
         weight = dict(zip(counts.train().values, counts.train().weight, strict=True))
         return {
             CLASSES: {

@@ -8,6 +8,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression, PoissonRegressor
 
 from distfms.errors import DataError, SpecError
+from distfms.methods.classes import MAX_CLASSES, ClassCounts, find_classes
 from distfms.methods.passes import Sums
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.glm import (
@@ -19,7 +20,6 @@ from distfms.methods.sequence.glm import (
     sequence_glm,
 )
 from distfms.methods.sequence.problem import GroupCosts, SharedCost
-from distfms.methods.sequence.read import MAX_CLASSES, ClassCounts, find_classes
 from distfms.stats.base import Folded
 from tests.reference import glm as literal
 from tests.reference.sequence import make_problem
@@ -340,7 +340,7 @@ def test_class_counts_merge_to_those_of_all_rows():
 
 def test_classes_are_those_of_training_rows_that_weigh_something():
     train = counts(1, 2, 4, weight=np.array([1.0, 2.0, 0.0]))
-    assert find_classes(Folded((train, counts(1))), "y", "logistic").tolist() == [1, 2]
+    assert find_classes(Folded((train, counts(1))), "y", "logistic", 2).tolist() == [1, 2]
     with pytest.raises(DataError, match=r"value 4 .* held-out"):
         find_classes(Folded((train, counts(4))), "y", "logistic")
     many = counts(*range(800)).merge(counts(*range(700, 1500)))

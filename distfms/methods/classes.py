@@ -1,0 +1,119 @@
+"""Classes of a target, found by a pass over it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from distfms.data.dataset import Partition
+from distfms.errors import DataError
+from distfms.methods.contract import PartialReader
+from distfms.methods.rows import RowSource
+from distfms.stats.base import Folded
+from distfms.stats.bundle import Bundle
+
+MAX_CLASSES = 1000
+"""Most classes that a target is taken to have."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClassCounts:
+    """Distinct values of a target; a mergeable statistic."""
+
+    values: np.ndarray
+    weight: np.ndarray
+
+    @classmethod
+    def from_rows(cls, target: np.ndarray, weight: np.ndarray | None) -> ClassCounts:
+        """Count the values of rows."""
+        values, index = np.unique(target, return_inverse=True)
+        total = np.bincount(index, weight, len(values)).astype(float)
+        # One more than allowed stays, so that the excess is seen.
+        return cls(values[: MAX_CLASSES + 1], total[: MAX_CLASSES + 1])
+
+    def merge(self, other: ClassCounts) -> ClassCounts:
+        """Return the counts of the rows of both."""
+        together = np.concatenate((self.values, other.values))
+        return self.from_rows(together, np.concatenate((self.weight, other.weight)))
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Content as named arrays."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> ClassCounts:
+        """Inverse of `to_arrays`."""
+        return cls(arrays["values"], arrays["weight"])
+
+
+def find_classes(
+    counts: Folded[ClassCounts], target: str, what: str, most: int | None = None
+) -> np.ndarray:
+    """Return the classes of a target, ascending.
+
+    Parameters
+    ----------
+    counts : Folded of ClassCounts
+    target : str
+    what : str
+        What wants classes, for the message.
+    most : {2}, optional
+        Most classes that it can do with.
+
+    Raises
+    ------
+    DataError
+        If there are fewer than two classes or too many, or held-out rows have others.
+    """
+    train, test = counts.train(), counts.test
+    classes = train.values[train.weight > 0]
+    if len(classes) > MAX_CLASSES:
+        raise DataError(
+            f"The target {target!r} has more than {MAX_CLASSES} values, so it is no class: "
+            f"{what} is not for it."
+        )
+    if len(classes) < 2 or (most is not None and len(classes) > most):
+        few = ", ".join(f"{value:g}" for value in classes[:6])
+        wanted = "two classes; with more use softmax" if most == 2 else "classes"
+        raise DataError(
+            f"{what[:1].upper()}{what[1:]} wants a target of {wanted}; {target!r} has "
+            f"{len(classes)} values among the training rows ({few})."
+        )
+    unknown = np.setdiff1d(test.values[test.weight > 0], classes)
+    if len(unknown):
+        raise DataError(
+            f"The value {unknown[0]:g} of the target {target!r} occurs in held-out rows only, so "
+            "no model can know it. Leave these rows out, or hold out others."
+        )
+    return classes
+
+
+@dataclass(frozen=True)
+class ClassReader(PartialReader):
+    """Reads ``classes`` (`ClassCounts` of the only target)."""
+
+    source: RowSource
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        return {"classes": ClassCounts}
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition's target."""
+        block = self.source.read(partition)
+
+        def counts(part: int) -> ClassCounts:
+            rows = block.part_slices[part]
+            weight = None if block.weight is None else block.weight[rows]
+            return ClassCounts.from_rows(block.target[0, rows], weight)
+
+        nothing = ClassCounts(np.zeros(0), np.zeros(0))
+        return Bundle({"classes": self.source.folded(counts, nothing)})
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        return {**self.source.key(), "kind": "classes"}
