@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,6 +37,15 @@ MAX_ROWS = 131_072
 MAX_BYTES = 64 * 2**20
 """Default limit of uncompressed bytes in a partition."""
 
+# A row group beyond this many times the limits of a partition is read in batches of rows.
+_LARGE = 2
+
+# Pages of a column that are read so: as they are stored, decompressed, and their dictionary.
+_PAGES_BYTES = 3 * 2**20
+
+# What is read ahead of each column of such a row group, from a local disk and from elsewhere.
+_STREAM_BYTES, _REMOTE_STREAM_BYTES = 2**18, 2**20
+
 # Columns are decoded in tables of about this size: small enough to be copied out of the cache,
 # large enough that the cost of a call does not show.
 _TABLE_BYTES = 4 * 2**20
@@ -54,7 +64,7 @@ class Partition:
     row_groups : tuple of int
         Consecutive row groups of the file.
     n_rows, n_bytes : int
-        Rows, and uncompressed bytes of all columns.
+        Rows, and about the bytes of all columns once decoded.
     row_offset, file_row_offset : int
         Rows of the dataset, and of the file, before the first row of the partition.
     fingerprint : str
@@ -62,6 +72,10 @@ class Partition:
         statistics), file version, row groups and schema.
     file_version : str
         :attr:`DataFile.version` of the file when it was listed.
+    batch_rows : int
+        Rows to read at a time; 0 for all at once.
+    held_bytes : int
+        About what is held while it is read.
     """
 
     index: int
@@ -74,6 +88,8 @@ class Partition:
     file_row_offset: int
     fingerprint: str
     file_version: str
+    batch_rows: int = 0
+    held_bytes: int = 0
 
 
 class PartitionSource(Protocol):
@@ -100,16 +116,16 @@ class PartitionReader:
         """Itself, so that a reader can stand in for its dataset."""
         return self
 
-    def open(self, partition: Partition) -> pq.ParquetFile:
+    def open(self, partition: Partition, *, buffer_size: int = 0) -> pq.ParquetFile:
         """Open the file of a partition; a DataError if it no longer holds the partition's rows."""
         import pyarrow.parquet as pq
-        from pyarrow import fs
 
         # Buffering ahead hides the latency of a remote store; on a local disk its helper threads
         # only get in the way of the workers (measured: a tenth of the decoding time).
-        remote = not isinstance(self.filesystem, fs.LocalFileSystem)
+        ahead = self._is_remote and not buffer_size
+        options = {"filesystem": self.filesystem, "pre_buffer": ahead, "buffer_size": buffer_size}
         with readable(partition.path):
-            file = pq.ParquetFile(partition.path, filesystem=self.filesystem, pre_buffer=remote)
+            file = pq.ParquetFile(partition.path, **options)
         groups = file.metadata.num_row_groups
         known = [file.metadata.row_group(g).num_rows for g in partition.row_groups if g < groups]
         if len(known) < len(partition.row_groups) or sum(known) != partition.n_rows:
@@ -139,6 +155,51 @@ class PartitionReader:
                     self._verify(partition)
                 yield table
 
+    def batches(
+        self, partition: Partition, columns: Sequence[str]
+    ) -> Iterator[tuple[TableReader, Partition]]:
+        """Read some rows of a large partition after the others, the next while these are used.
+
+        Yields what stands in for this reader, and for the partition.
+        """
+        with ThreadPoolExecutor(1) as ahead:
+            tables = self._row_tables(partition, columns)
+            start, upcoming = 0, ahead.submit(next, tables, None)
+            while (table := upcoming.result()) is not None:
+                upcoming = ahead.submit(next, tables, None)
+                where = f"row group {partition.row_groups[0]}, first at its row"
+                reader = TableReader(table, start, where)
+                yield (
+                    reader,
+                    replace(
+                        partition,
+                        n_rows=table.num_rows,
+                        n_bytes=partition.n_bytes * table.num_rows // partition.n_rows,
+                        row_offset=partition.row_offset + start,
+                        file_row_offset=partition.file_row_offset + start,
+                        batch_rows=0,
+                    ),
+                )
+                start += table.num_rows
+
+    def _row_tables(self, partition: Partition, columns: Sequence[str]) -> Iterator[pa.Table]:
+        import pyarrow as pa
+
+        buffer_size = _REMOTE_STREAM_BYTES if self._is_remote else _STREAM_BYTES
+        with self.open(partition, buffer_size=buffer_size) as file, readable(partition.path):
+            _require_columns(file.schema_arrow.names, partition, columns)
+            for batch in file.iter_batches(
+                partition.batch_rows, list(partition.row_groups), list(columns), use_threads=False
+            ):
+                yield pa.Table.from_batches([batch]).select(list(columns))
+        self._verify(partition)
+
+    @property
+    def _is_remote(self) -> bool:
+        from pyarrow import fs
+
+        return not isinstance(self.filesystem, fs.LocalFileSystem)
+
     def locate_row(self, partition: Partition, position: int) -> str:
         """Return where a row of a partition is, as text."""
         with self.open(partition) as file:
@@ -165,15 +226,12 @@ def _changed(partition: Partition) -> DataError:
 class TableReader:
     """Reads a table in memory as a :class:`PartitionReader` reads a partition of a file.
 
-    Attributes
-    ----------
-    table : pyarrow.Table
-    row_offset : int
-        Number of its first row, of all rows there are.
+    Messages count rows from `row_offset`, the number of its first row, and say `where`.
     """
 
     table: pa.Table
     row_offset: int = 0
+    where: str = "first at row"
 
     @property
     def reader(self) -> TableReader:
@@ -197,7 +255,7 @@ class TableReader:
 
     def locate_row(self, partition: Partition, position: int) -> str:
         """Return where a row is, as text."""
-        return f"first at row {position}"
+        return f"{self.where} {self.row_offset + position}"
 
 
 @dataclass(frozen=True)
@@ -250,7 +308,8 @@ def open_dataset(
         system, or a list of those.
     max_rows, max_bytes : int
         Limits of a partition: consecutive row groups of one file are packed as long as both hold.
-        A single row group beyond the limits is a partition of its own.
+        A single row group beyond the limits is a partition of its own; one far beyond them is read
+        in batches of rows that keep to them.
     storage_options : mapping, optional
         Passed to the fsspec file system of a URL.
     without_rows : str
@@ -280,7 +339,7 @@ def open_dataset(
     if not any(file.n_rows for file in files):
         where = stored[0].path if len(stored) == 1 else f"the {len(stored)} files of {path}"
         raise DataError(f"There are no rows in {where}: {without_rows}.")
-    partitions = _layout(files, describe_schema(schema), max_rows, max_bytes)
+    partitions = _layout(files, schema, max_rows, max_bytes)
     return ParquetDataset(PartitionReader(filesystem), files, schema, partitions)
 
 
@@ -290,26 +349,39 @@ def _read(file: pq.ParquetFile, partition: Partition, columns: Sequence[str]) ->
             list(partition.row_groups), columns=list(columns), use_threads=False
         )
     if table.column_names != list(columns):
-        missing = [name for name in columns if name not in table.column_names]
-        if missing:
-            raise DataError(
-                f"The file {partition.path} has no column {missing[0]!r}: "
-                "write it again with the columns of the other files."
-            )
+        _require_columns(table.column_names, partition, columns)
         table = table.select(list(columns))
     return table
 
 
+def _require_columns(names: Sequence[str], partition: Partition, columns: Sequence[str]) -> None:
+    missing = [name for name in columns if name not in names]
+    if missing:
+        raise DataError(
+            f"The file {partition.path} has no column {missing[0]!r}: "
+            "write it again with the columns of the other files."
+        )
+
+
 def _layout(
-    files: Sequence[DataFile], schema: str, max_rows: int, max_bytes: int
+    files: Sequence[DataFile], schema: pa.Schema, max_rows: int, max_bytes: int
 ) -> tuple[Partition, ...]:
     partitions: list[Partition] = []
-    row_offset = 0
+    row_offset, n_columns, described = 0, len(schema), describe_schema(schema)
     for file in files:
         file_row_offset = 0
         for groups in _pack(file, max_rows, max_bytes):
             n_rows = sum(file.row_group_rows[g] for g in groups)
+            n_bytes = sum(file.row_group_bytes[g] for g in groups)
             if n_rows:
+                # The columns decoded and the batch filled from them.
+                batch_rows, held_bytes = 0, 2 * n_bytes
+                if n_rows > _LARGE * max_rows or n_bytes > _LARGE * max_bytes:
+                    batch_rows = max(1, min(max_rows, max_bytes * n_rows // (8 * n_bytes)))
+                    # Two batches as they are decoded, one ahead, one filled; pages of all columns.
+                    pages = min(2 * file.row_group_encoded[groups[0]], n_columns * _PAGES_BYTES)
+                    held_bytes = 4 * n_bytes * batch_rows // n_rows + pages
+                content = (file.name, file.version, repr(groups), described)
                 partitions.append(
                     Partition(
                         index=len(partitions),
@@ -317,11 +389,13 @@ def _layout(
                         name=file.name,
                         row_groups=groups,
                         n_rows=n_rows,
-                        n_bytes=sum(file.row_group_bytes[g] for g in groups),
+                        n_bytes=n_bytes,
                         row_offset=row_offset + file_row_offset,
                         file_row_offset=file_row_offset,
-                        fingerprint=_digest(file.name, file.version, repr(groups), schema),
+                        fingerprint=_digest(*content, *([str(batch_rows)] if batch_rows else [])),
                         file_version=file.version,
+                        batch_rows=batch_rows,
+                        held_bytes=held_bytes,
                     )
                 )
             file_row_offset += n_rows

@@ -27,10 +27,10 @@ _TAIL_BYTES = 64 * 2**10
 class DataFile:
     """One Parquet file of a dataset; the first four fields are those of `StoredFile`.
 
-    `row_group_rows` and `row_group_bytes` (uncompressed) are by row group. `footer` is a digest of
-    the footer: the size, place and (where the writer gave them) least and greatest value of every
-    column of every row group. It tells a file that was rewritten with the same size and given its
-    old time stamp.
+    `row_group_bytes` are about the bytes of a row group once decoded, `row_group_encoded` those of
+    its uncompressed pages. `footer` is a digest of the footer: the size, place and (where the
+    writer gave them) least and greatest value of every column of every row group. It tells a file
+    that was rewritten with the same size and given its old time stamp.
     """
 
     path: str
@@ -39,6 +39,7 @@ class DataFile:
     stamp: str
     row_group_rows: tuple[int, ...]
     row_group_bytes: tuple[int, ...]
+    row_group_encoded: tuple[int, ...]
     footer: str
 
     @property
@@ -71,16 +72,30 @@ def _read_footer(filesystem: Any, stored: StoredFile) -> tuple[DataFile, pa.Sche
             # Unlike the bare Parquet schema, this one knows dictionaries and fixed-size lists.
             metadata, schema = parquet.metadata, parquet.schema_arrow.remove_metadata()
     groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
+    lists = [
+        c for c in range(metadata.num_columns) if metadata.schema.column(c).max_repetition_level
+    ]
     file = DataFile(
         path=stored.path,
         name=stored.name,
         n_bytes=stored.n_bytes,
         stamp=stored.stamp,
         row_group_rows=tuple(group.num_rows for group in groups),
-        row_group_bytes=tuple(group.total_byte_size for group in groups),
+        row_group_bytes=tuple(_decoded_bytes(group, lists) for group in groups),
+        row_group_encoded=tuple(group.total_byte_size for group in groups),
         footer=_footer_digest(footer),
     )
     return file, schema
+
+
+def _decoded_bytes(group: Any, lists: Sequence[int]) -> int:
+    """Return about the bytes of a row group as float64, or of its encoded values if that is more.
+
+    `lists` are the columns that may have other than a value a row.
+    """
+    flat = group.num_rows * (group.num_columns - len(lists))
+    n_values = flat + sum(group.column(c).num_values for c in lists)
+    return max(group.total_byte_size, 8 * n_values)
 
 
 def stored_version(filesystem: Any, path: str) -> str:

@@ -25,6 +25,11 @@ class Roles:
     id: str | None = None
     time: str | None = None
 
+    def with_row_columns(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return names of columns and those of what goes with every row: weight, query and id."""
+        own = (self.weight, self.query, self.id)
+        return tuple(dict.fromkeys((*names, *(name for name in own if name is not None))))
+
     @property
     def fold_key(self) -> str | None:
         """Column whose value decides the fold: the query if there is one, else the id.

@@ -284,7 +284,8 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
     import pyarrow as pa
     import pyarrow.types as pt
 
-    floats, others = [], []
+    floats: list[str] = []
+    others: list[str] = []
     for field in schema:
         path, kind = field.name, field.type
         if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):

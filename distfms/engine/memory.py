@@ -12,6 +12,8 @@ from distfms.errors import SpecError
 # Interpreter with all that a driver on Ray comes to load, matplotlib and scikit-learn included,
 # measured on Linux, rounded up; a local worker takes half of it.
 PROCESS_BYTES = 300 * 2**20
+# The same of a driver on this machine alone.
+LOCAL_BYTES = 250 * 2**20
 # Footers, schema and what Arrow keeps of a column beside its values; measured on 10,000 columns.
 COLUMN_BYTES = 10 * 2**10
 # Above this a cgroup limit means "none" (v1 writes the largest page-aligned number).
@@ -76,6 +78,7 @@ def project(
     copies: float = 2.0,
     processes: bool = False,
     units_per_task: int = 1,
+    program_bytes: int = PROCESS_BYTES,
 ) -> MemoryProjection:
     """Project the memory of a map-reduce.
 
@@ -98,6 +101,8 @@ def project(
         Whether workers are processes. Values then also travel pickled, through the driver.
     units_per_task : int
         See :func:`distfms.engine.batches.batch_size`.
+    program_bytes : int
+        Interpreter and libraries of each process.
 
     Returns
     -------
@@ -114,7 +119,7 @@ def project(
         workers=workers,
         units_bytes=int(copies * largest_unit_bytes) * busy,
         values_bytes=value_bytes * (n_values + (2 * busy if processes else 0)),
-        processes_bytes=PROCESS_BYTES * (1 + (workers if processes else 0)),
+        processes_bytes=program_bytes * (1 + (workers if processes else 0)),
         driver_bytes=driver_bytes,
         value_bytes=value_bytes,
     )

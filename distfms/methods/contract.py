@@ -10,7 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
@@ -52,6 +53,18 @@ class PartialReader(Protocol):
     def partition_key(self, partition: Partition) -> str:
         """Return what the partial depends on of the partition; by default, its fingerprint."""
         return partition.fingerprint
+
+    def in_batches(self, partition: Partition) -> Bundle:
+        """Read a partition as a call does; of a large one some rows after the others."""
+        source = getattr(self, "source", None)
+        if source is None or not partition.batch_rows:
+            return self(partition)
+        read: Any = self
+        parts = (
+            replace(read, source=replace(source, reader=reader))(piece)
+            for reader, piece in source.reader.batches(partition, source.columns)
+        )
+        return reduce(Bundle.merge, parts)
 
 
 @dataclass(frozen=True)

@@ -223,6 +223,12 @@ class RowSource(FoldedSource):
             missing=self.section.missing,
         )
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that are read."""
+        roles, own = self.plan.roles, [column.name for column in self.plan.columns]
+        return roles.with_row_columns(own)
+
     def key(self) -> dict[str, Any]:
         """Plain values that a partial depends on, beside its partition."""
         roles = self.plan.roles

@@ -77,7 +77,7 @@ class RunContext:
             cache = PartialCache(self.cache, encode_bundle, partial(decode_bundle, read.part_types))
         reduction = map_reduce(
             units,
-            read,
+            read.in_batches,
             Bundle.merge,
             self.executor,
             cache=cache,

@@ -6,10 +6,12 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from distfms.data.dataset import ParquetDataset, open_dataset
+from distfms.data.dataset import ParquetDataset, Partition, open_dataset
 from distfms.data.write import GroupedFile
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import counted
@@ -84,7 +86,9 @@ def predict_file(
     ):
         step = _AHEAD * executor.workers
         for start in range(0, len(dataset.partitions), step):
-            for table in executor.map(predictor, dataset.partitions[start : start + step]):
+            for table in executor.map(
+                partial(_predicted, predictor), dataset.partitions[start : start + step]
+            ):
                 write(table)
                 n_rows += table.num_rows
                 for label, count in predictor.remarks(table).items():
@@ -96,6 +100,16 @@ def predict_file(
         lines.append(predictor.spending)
     lines += [f"{label}: {count:,}" for label, count in remarks.items() if count]
     return "\n".join(lines)
+
+
+def _predicted(predictor: Any, partition: Partition) -> Any:
+    """Predict a partition; of a large one some rows after the others."""
+    if not partition.batch_rows or not predictor.columns:
+        return predictor(partition)
+    import pyarrow as pa
+
+    pieces = predictor.reader.batches(partition, predictor.columns)
+    return pa.concat_tables(replace(predictor, reader=reader)(piece) for reader, piece in pieces)
 
 
 def _refuse_place(out: Location, data: str, dataset: ParquetDataset) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from distfms.engine.graph import batch_size
 from distfms.engine.memory import (
     COLUMN_BYTES,
+    LOCAL_BYTES,
+    PROCESS_BYTES,
     MemoryProjection,
     counted,
     format_bytes,
@@ -70,13 +72,15 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
     cache_bytes = value_bytes * len(partitions)
     cached = spec.engine.cache and cache_bytes <= max(_CACHE_FREELY_BYTES, read_bytes)
     workers = workers or spec.engine.workers or n_processors()
-    largest = max(p.n_bytes for p in partitions)
+    largest = max(p.held_bytes for p in partitions)
     memory = project(
         n_units=len(partitions),
         largest_unit_bytes=largest + COLUMN_BYTES * len(job.columns()),
         value_bytes=value_bytes,
         workers=workers,
+        copies=1.0,
         processes=spec.engine.processes,
+        program_bytes=LOCAL_BYTES if spec.engine.kind == "local" else PROCESS_BYTES,
         # As on a cluster; threads take fewer.
         units_per_task=batch_size(
             len(partitions), workers, unit_bytes=largest, value_bytes=value_bytes

@@ -31,6 +31,11 @@ class JudgmentSource(FoldedSource):
     layout: JudgmentLayout
     roles: Roles
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that are read."""
+        return self.roles.with_row_columns((*self.layout.columns, *self.roles.target))
+
     def read(self, partition: Partition) -> JudgmentBatch:
         """Read the judgments of a partition, its objects ordered by part."""
         return read_judgments(

@@ -107,6 +107,12 @@ class NarrowedSource(RowSource):
 
     everything: ColumnPlan
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that are read."""
+        own = [column.name for column in self.everything.columns]
+        return self.plan.roles.with_row_columns(own)
+
     def read(self, partition: Partition) -> RowBatch:
         """Read a partition; what is left out depends on all columns."""
         block = RowSource(

@@ -65,6 +65,43 @@ def test_a_row_group_beyond_the_limits_is_one_partition(tmp_path):
     assert [p.n_rows for p in dataset.partitions] == [10, 10, 5]
 
 
+def test_a_large_row_group_is_read_in_batches_of_rows(tmp_path):
+    write(tmp_path / "b.parquet", n_rows=95, start=3, y=np.arange(95))
+    write(tmp_path / "a.parquet", n_rows=3, y=np.arange(3))
+    dataset = open_dataset(tmp_path, max_rows=20)
+    small, large = dataset.partitions
+    assert (small.batch_rows, large.batch_rows) == (0, 20)
+    found = list(dataset.reader.batches(large, ["y", "x"]))
+    assert [piece.n_rows for _, piece in found] == [20, 20, 20, 20, 15]
+    assert [piece.file_row_offset for _, piece in found] == [0, 20, 40, 60, 80]
+    assert [piece.row_offset for _, piece in found] == [3, 23, 43, 63, 83]
+    tables = [reader.read(piece, ["x", "y"]) for reader, piece in found]
+    assert pa.concat_tables(tables).equals(dataset.read(large, ["x", "y"]))
+    reader, piece = found[2]
+    assert reader.locate_row(piece, 7) == "row group 0, first at its row 47"
+    with pytest.raises(DataError, match="no column 'z'"):
+        list(dataset.reader.batches(large, ["x", "z"]))
+    assert open_dataset(tmp_path, max_rows=19).partitions[1].fingerprint != large.fingerprint
+
+
+def test_sizes_are_those_of_decoded_values(tmp_path):
+    codes = {"y": np.zeros(10_000), "l": [[1.0, 1.0, 1.0]] * 10_000}
+    write(tmp_path / "a.parquet", n_rows=10_000, x=np.zeros(10_000), **codes)
+    (partition,) = open_dataset(tmp_path).partitions
+    assert partition.n_bytes == 8 * 10_000 * (2 + 3)
+    assert partition.held_bytes == 2 * partition.n_bytes
+
+
+def test_a_file_replaced_between_two_batches_of_its_rows_is_refused(tmp_path):
+    file = write(tmp_path / "a.parquet", n_rows=100)
+    dataset = open_dataset(tmp_path, max_rows=20)
+    batches = dataset.reader.batches(dataset.partitions[0], ["x"])
+    next(batches)
+    write(file, n_rows=100, start=5)
+    with pytest.raises(DataError, match="changed after the job had listed it"):
+        list(batches)
+
+
 def test_a_folder_is_searched_in_name_order_without_hidden_names(tmp_path):
     for name in ("b/2.parquet", "b/10.parquet", "a.parquet", "_tmp/x.parquet", ".y.parquet"):
         write(tmp_path / "d" / name)
