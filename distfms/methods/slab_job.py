@@ -118,7 +118,7 @@ class SlabsJob(Job):
         """Return what actors build their states from, the slabs being stored at the locations."""
 
     @abstractmethod
-    def search(self, outline: Any, rule: Any, pool: Pool, shards: list[Any]) -> Any:
+    def search(self, procedure: Any, outline: Any, rule: Any, pool: Pool, shards: list[Any]) -> Any:
         """Return the path of a rule."""
 
     @abstractmethod
@@ -182,7 +182,8 @@ class SlabsJob(Job):
         shards = self.shards(outline, locations)
         with context.pool(len(shards), self.shard_bytes()) as pool:
             paths = {
-                rule.name: self.search(outline, rule, pool, shards) for rule in procedure.rules
+                rule.name: self.search(procedure, outline, rule, pool, shards)
+                for rule in procedure.rules
             }
             selection = self.selection(context, outline, paths, pool)
         left_out = f"; baselines left out: {', '.join(self.left_out)}" if self.left_out else ""

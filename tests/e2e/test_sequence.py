@@ -16,7 +16,7 @@ from tests.e2e.sequence_jobs import LiteralRows, content, curve, mixed_job, writ
 from tests.reference.sequence import fitted, literal_sequence
 
 ROOT = Path(__file__).resolve().parents[2]
-STAGES = ["categories", "statistics", "select", "model", "evaluate", "report"]
+STAGES = ["categories", "statistics", "select", "evaluate", "model", "report"]
 
 
 def explained(literal, held_out, chosen, ridge=1e-5):
@@ -123,7 +123,37 @@ def test_metrics_say_how_early(mixed_run):
     assert set(metrics["baselines"]) == {"omp", "fr-blind", "omp-doubling", "random", "oracle"}
     alpha = metrics["alpha"]["alpha"]
     assert {entry["alpha"] for entry in metrics["timeliness"].values()} == {alpha}
-    assert metrics["timeliness"]["omp"]["stopping_cost"] == metrics["alpha"]["stopping_cost"]
+    assert metrics["timeliness"]["fr"]["stopping_cost"] == metrics["alpha"]["stopping_cost"]
+    area = (y[:-1] * np.diff(x)).sum() / (x[-1] * y[-1])
+    assert selection["step_timeliness"] == pytest.approx(area, rel=1e-12)
+
+
+def test_where_to_stop_is_one_standard_error_from_the_best_fold_mean(mixed_run, mixed_columns):
+    literal, metrics = LiteralRows(mixed_columns), content(mixed_run, "metrics.json")
+    points, by_fold, sizes = curve(metrics, "fr"), [], []
+    for fold in range(3):
+        held_out, keep = literal.parts == fold, ~literal.test
+        train = LiteralRows(mixed_columns)
+        train.X, train.y, inner = literal.X[keep], literal.y[keep], held_out[keep]
+        X, Y, *_ = train.split(inner)
+        path = literal_sequence("fr", X, Y, literal.groups, literal.cost, 1e-5)
+        spent = np.cumsum(path.costs)
+        within = [int((spent <= point["spent"] + 1e-9).sum()) for point in points]
+        by_fold.append([explained(train, inner, path.order[:k]) for k in within])
+        sizes.append(inner.sum())
+    share = np.array(sizes) / sum(sizes)
+    mean = share @ by_fold
+    error = np.sqrt(1.5 * ((share[:, None] * (by_fold - mean)) ** 2).sum(axis=0))
+    best = int(mean.argmax())
+    first = int(np.argmax(mean >= mean[best] - error[best]))
+    assert metrics["stop"] == {
+        "rule": "one_standard_error",
+        "n_groups": first,
+        "spent": points[first]["spent"],
+        "best_n_groups": best,
+        "best_spent": points[best]["spent"],
+    }
+    assert content(mixed_run, "model.json")["stop"] == metrics["stop"]
 
 
 def test_several_targets(mixed_data, mixed_columns, tmp_path):

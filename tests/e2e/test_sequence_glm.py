@@ -12,13 +12,16 @@ from sklearn.metrics import log_loss
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from distfms.data.folds import assign_parts
 from distfms.errors import DataError, SpecError
 from distfms.methods import passes
+from distfms.methods.sequence.glm import FAMILIES
 from distfms.runs import context as contexts
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import results
+from tests.reference import glm as literal
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 RIDGE = 1e-3
@@ -65,7 +68,7 @@ def job(path, output, family, **changes):
         "output": str(output),
     }
     for key, value in changes.items():
-        content[key] = {**content[key], **value} if isinstance(value, dict) else value
+        content[key] = {**content.get(key, {}), **value} if isinstance(value, dict) else value
     return build_spec(content)
 
 
@@ -75,7 +78,7 @@ def finished(spec, name):
     return folder, *read
 
 
-def predicted(folder, data, out, budget=None):
+def predicted(folder, data, out, budget=1e9):
     predict_file(folder, str(data), out, budget=budget, workers=1)
     return pq.read_table(out)
 
@@ -222,6 +225,71 @@ def test_held_out_measures_are_those_of_the_predictions(tmp_path, family, target
     assert metrics["train"]["n_rows"] == 360
     first = metrics["curves"][0]["points"][0]
     assert point["test"] == pytest.approx(1 - point["test_deviance"] / first["test_deviance"])
+
+
+@pytest.mark.parametrize(("family", "target"), [("logistic", labels), ("poisson", counts)])
+def test_cross_validation_is_that_of_plain_fits(tmp_path, family, target):
+    table = write_rows(tmp_path / "data", target)
+    spec = job(tmp_path / "data", tmp_path, family, data={"folds": 3, "missing": "mean"})
+    *_, metrics = finished(spec, "run")
+    columns = {g: ["n1", "n2"] if g == "noise" else GROUPS[g] for g in GROUPS}
+    parts = assign_parts(table.column("id").to_numpy(), n_folds=3, test=0.0, seed=0)
+    y, names = np.asarray(table.column("y"), dtype=float), list(GROUPS)
+    values = []
+    for fold in range(3):
+        train, test = parts != fold, parts == fold
+        X = numbers(table, [c for g in names for c in columns[g]])
+        Z = (X - X[train].mean(axis=0)) / X[train].std(axis=0)
+        path = literal.sequence(
+            Z[train], y[train, None], [[0, 1], [2, 3], [4, 5]], [COSTS[g] for g in names],
+            family, RIDGE,
+        )  # fmt: skip
+        spent = np.cumsum([0.0] + [COSTS[names[g]] for g in path[0]])
+        losses = [
+            np.mean([
+                literal.phi(e, family) - t @ e
+                for e, t in zip(Z[test] @ w[:-1] + w[-1], y[test, None], strict=True)
+            ])
+            for w in path[1]
+        ]  # fmt: skip
+        own = FAMILIES[family]
+        best = own.link(y[test][None])
+        least = np.mean(
+            [literal.phi(e, family) - t @ e for e, t in zip(best.T, y[test, None], strict=True)]
+        )
+        deviance = np.array(losses) - least
+        within = [
+            int((spent <= point["spent"] + 1e-9).sum()) - 1
+            for point in metrics["curves"][0]["points"]
+        ]
+        values.append(1 - deviance[within] / deviance[0])
+    sizes = [(parts == fold).sum() for fold in range(3)]
+    found = [point["validation"] for point in metrics["curves"][0]["points"]]
+    np.testing.assert_allclose(found, np.average(values, axis=0, weights=sizes), atol=1e-5)
+    assert [fold["explained_deviance"] for fold in metrics["folds"]] == pytest.approx(
+        [own[-1] for own in values], abs=1e-5
+    )
+    assert metrics["stop"]["rule"] == "one_standard_error"
+
+
+def test_tuning_compares_ridges_and_lengths(tmp_path):
+    write_rows(tmp_path / "data", labels, n=200)
+    grid = {"max_groups": [1, 2, 3], "ridge": [10.0, 1e-3]}
+    spec = job(
+        tmp_path / "data", tmp_path, "logistic", data={"folds": 2},
+        tune={"grid": grid, "measure": "explained_variance", "rule": "best"},
+    )  # fmt: skip
+    *_, metrics = finished(spec, "run")
+    points = metrics["tuning"]["points"]
+    mean = {(p["options"]["max_groups"], p["options"]["ridge"]): p["mean"] for p in points}
+    assert mean[2, 1e-3] > mean[2, 10.0] + 0.05
+    chosen = metrics["tuning"]["chosen"]
+    assert chosen["ridge"] == 1e-3
+    folds = metrics["folds"]
+    score = np.average(
+        [f["explained_deviance"] for f in folds], weights=[f["weight"] for f in folds]
+    )
+    assert score == pytest.approx(mean[chosen["max_groups"], 1e-3], abs=1e-6)
 
 
 def test_bits_depend_neither_on_workers_nor_on_where_rows_are_kept(tmp_path, monkeypatch):

@@ -14,7 +14,8 @@ from distfms.errors import DataError, DistfmsError
 from distfms.methods.sequence import job as job_module
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec, load_spec
-from tests.e2e.sequence_jobs import content, curve, mixed_job, write_rows
+from distfms.runs.predict import predict_file
+from tests.e2e.sequence_jobs import content, curve, mixed_job, mixed_rows, write_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -123,6 +124,21 @@ def test_accuracy_of_binary_labels(tmp_path, low):
         assert point["accuracy"] == pytest.approx(np.average(right, weights=test["w"]), rel=1e-12)
         assert point["validation"] is None
     assert content(folder, "metrics.json")["folds"] == []
+
+
+@pytest.mark.parametrize("options", [{}, {"family": "poisson"}], ids=["gaussian", "poisson"])
+def test_a_run_for_a_budget_spends_no_more_and_predicts_with_all_of_it(tmp_path, options):
+    columns = mixed_rows()
+    columns["y"] = np.abs(columns["y"])
+    data = write_rows(tmp_path / "data", columns)
+    spec = mixed_job(data, tmp_path, sequence={"budget": 4.0, "baselines": ["omp"], **options})
+    run = run_job(spec).folder
+    steps = content(run, "selection.json")["sequence"]
+    assert 0 < steps[-1]["spent"] <= 4.0
+    stop = content(run, "metrics.json")["stop"]
+    assert (stop["rule"], stop["n_groups"]) == ("budget", len(steps))
+    said = predict_file(run, str(data), tmp_path / "p.parquet")
+    assert f"on {len(steps)} of {len(steps)} groups: what the budget pays for" in said
 
 
 def refused(spec):

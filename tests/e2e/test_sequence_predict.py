@@ -67,13 +67,25 @@ def test_prediction_reads_what_the_budget_pays_for(
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
-def test_without_a_budget_the_whole_sequence_predicts(mixed_run, mixed_data, tmp_path):
+def test_without_a_budget_the_advised_groups_predict(mixed_run, mixed_data, tmp_path):
+    stop = content(mixed_run, "model.json")["stop"]
     said = predict_file(mixed_run, str(mixed_data), tmp_path / "p.parquet")
-    assert "5 of 5 groups" in said
-    whole = pq.read_table(tmp_path / "p.parquet")
-    predict_file(mixed_run, str(mixed_data), tmp_path / "q.parquet", budget=1e9)
-    assert pq.read_table(tmp_path / "q.parquet").equals(whole)
-    assert whole.column("values_missing").to_numpy().max() >= 1
+    assert f"on {stop['n_groups']} of 5 groups: the fewest groups within one standard error" in said
+    found = pq.read_table(tmp_path / "p.parquet")
+    budget = stop["spent"]
+    predict_file(mixed_run, str(mixed_data), tmp_path / "q.parquet", budget=budget)
+    assert pq.read_table(tmp_path / "q.parquet").equals(found)
+
+
+def test_a_budget_of_which_most_is_left_is_told(mixed_run, mixed_data, tmp_path):
+    steps = content(mixed_run, "selection.json")["sequence"]
+    dear = max(range(1, 5), key=lambda k: steps[k]["cost"])
+    before = steps[dear - 1]["spent"]
+    assert steps[dear]["cost"] > before + 0.1
+    budget = 2 * before + 0.1
+    said = predict_file(mixed_run, str(mixed_data), tmp_path / "p.parquet", budget=budget)
+    assert "most of the budget is left" in said
+    assert f"`sequence.budget: {budget:g}`" in said
 
 
 def test_missing_values_and_unknown_categories_count_as_the_mean(
@@ -83,7 +95,8 @@ def test_missing_values_and_unknown_categories_count_as_the_mean(
     rows = {name: list(mixed_columns[name][:3]) for name in needed}
     rows["ward"] = ["somewhere", None, "west"]
     pq.write_table(pa.table(rows), tmp_path / "odd.parquet")
-    said = predict_file(mixed_run, str(tmp_path / "odd.parquet"), tmp_path / "p.parquet")
+    odd, out = str(tmp_path / "odd.parquet"), tmp_path / "p.parquet"
+    said = predict_file(mixed_run, odd, out, budget=1e9)
     assert "unknown categories, taken for the training mean: " in said
     table = pq.read_table(tmp_path / "p.parquet")
     assert table.column_names[0] == "row"
@@ -112,16 +125,16 @@ def test_prediction_refuses_what_it_cannot_read(mixed_run, mixed_data, mixed_col
         pa.table({**rows, "ward": np.zeros(len(mixed_columns["id"]))}), tmp_path / "n.parquet"
     )
     with pytest.raises(DataError, match=r"'ward' .* holds numbers .* made with categories"):
-        predict_file(mixed_run, str(tmp_path / "n.parquet"), out)
+        predict_file(mixed_run, str(tmp_path / "n.parquet"), out, budget=1e9)
     pq.write_table(
         pa.table({**rows, "age": ["old"] * len(mixed_columns["id"])}), tmp_path / "t.parquet"
     )
     with pytest.raises(DataError, match=r"'age' .* holds categories .* made with numbers"):
-        predict_file(mixed_run, str(tmp_path / "t.parquet"), out)
+        predict_file(mixed_run, str(tmp_path / "t.parquet"), out, budget=1e9)
     del rows["blood"]
     pq.write_table(pa.table(rows), tmp_path / "b.parquet")
     with pytest.raises(DataError, match="no column 'blood'"):
-        predict_file(mixed_run, str(tmp_path / "b.parquet"), out)
+        predict_file(mixed_run, str(tmp_path / "b.parquet"), out, budget=1e9)
     for budget in (-1.0, float("nan")):
         with pytest.raises(SpecError, match="--budget"):
             predict_file(mixed_run, str(mixed_data), out, budget=budget)

@@ -194,13 +194,18 @@ def make_problem(
 
 
 def search(
-    problem: SequenceProblem, name: str, *, seed: int = 0, max_groups: int | None = None
+    problem: SequenceProblem,
+    name: str,
+    *,
+    seed: int = 0,
+    max_groups: int | None = None,
+    budget: float | None = None,
 ) -> Path:
     """Path of a rule of this name."""
     rule, scaling = parse_rule(name), problem.scaling
     procedure = SequenceProcedure(
         (rule,), scaling.feature_names, scaling.target_names, problem.groups, problem.costs,
-        problem.ridge, max_groups, seed,
+        problem.ridge, max_groups, seed, budget=budget,
     )  # fmt: skip
     return procedure.search(problem, rule)
 

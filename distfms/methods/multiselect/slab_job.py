@@ -149,7 +149,9 @@ class MultiselectSlabsJob(slab_job.SlabsJob):
             for own, location in zip(pairwise(self.starts), locations, strict=True)
         ]
 
-    def search(self, outline: Problem, rule: Rule, pool: Pool, shards: list[Any]) -> SelectionPath:
+    def search(
+        self, procedure: Any, outline: Problem, rule: Rule, pool: Pool, shards: list[Any]
+    ) -> SelectionPath:
         """Return the path of a rule; Scoring needs no covariance and no actors."""
         settings = self.whole.settings
         on: Any = {"pool": pool, "slabs": shards} if rule.objective == "full" else {}

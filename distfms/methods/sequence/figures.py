@@ -40,8 +40,13 @@ _READINGS = {
 _BARS_SHOWN = 30
 _LINES_SHOWN = 8
 _STEPS_SHOWN = 500
-#: Share of the explained variance that is looked for where the curve has no plateau (α = 1).
-_MOST = 0.95
+#: Where a run is told to stop, by the rule of ``stop`` in ``metrics.json``.
+WHY = {
+    "one_standard_error": "the fewest groups within one standard error of the best in "
+    "cross-validation",
+    "training_plateau": "where the curve on the training rows levels off",
+    "budget": "what the budget pays for",
+}
 #: Explained variance that later groups may lose on other rows before it is said.
 _LOSS = 0.01
 #: Measures of held-out rows beside the explained variance, as a figure names them.
@@ -49,21 +54,26 @@ _SCORES = {"accuracy": "Accuracy", "ndcg@5": "NDCG@5"}
 
 
 def headline(run: FinishedRun) -> str:
-    """Return in one sentence how early the sequence explains most of what it can."""
-    steps = run.selection["sequence"]
+    """Return in one sentence what to compute, and what it explains of other rows."""
+    steps, stop = run.selection["sequence"], run.metrics["stop"]
+    n_groups, n_all = stop["n_groups"], len(steps)
     if not steps:
         return "No group explains anything of the target"
-    share, cost = stopping_point(run)
-    n_groups, total = _groups_until(steps, cost), steps[-1]["spent"]
-    if len(steps) == 1:
-        explained, _ = _final(run)
-        return f"The one group explains {percent(explained)} of the variance"
-    gives = "gives" if n_groups == 1 else "give"
-    part = f" at {percent(min(1.0, cost / total))} of the cost" if total else ""
-    return (
-        f"{n_groups} of {count(len(steps), 'group')} {gives} {percent(share)} of what all "
-        f"{number(len(steps))} explain,{part} (on the training rows)"
+    if not n_groups:
+        return "No group predicts better than the mean of the target"
+    share, reading = _share(run, n_groups)
+    if n_all == 1:
+        return f"The one group explains {percent(share)} of the variance ({reading})"
+    explains = "explains" if n_groups == 1 else "explain"
+    text = (
+        f"{number(n_groups)} of {number(n_all)} groups {explains} {percent(share)} of the variance"
     )
+    if n_groups < n_all:
+        text += f", all {number(n_all)} {percent(_share(run, n_all)[0])}"
+        total = steps[-1]["spent"]
+        if total:
+            text += f", at {percent(stop['spent'] / total)} of the cost"
+    return f"{text} ({reading})"
 
 
 def sections(run: FinishedRun) -> list[Section]:
@@ -112,58 +122,40 @@ def _overfitting(own: Curve) -> list[str]:
 
 
 def _key_numbers(run: FinishedRun) -> KeyNumbers:
-    steps = run.selection["sequence"]
+    steps, stop = run.selection["sequence"], run.metrics["stop"]
     if not steps:
         return KeyNumbers([KeyNumber(percent(0.0), "of the variance explained", "by no group")])
-    explained, reading = _final(run)
-    n_columns = sum(len(step["columns"]) for step in steps)
-    share, cost = stopping_point(run)
-    groups = count(len(steps), "group")
-    timeliness = run.metrics["timeliness"][run.selection["rule"]]["timeliness"]
+    share, reading = _share(run, stop["n_groups"])
+    best, _ = _share(run, stop["best_n_groups"])
+    groups = f"{number(stop['n_groups'])} of {count(len(steps), 'group')}"
+    timely = run.metrics["timeliness"][run.selection["rule"]]
     return KeyNumbers(
         [
+            KeyNumber(percent(share), "of the variance explained", f"by {groups}; {reading}"),
             KeyNumber(
-                percent(explained), "of the variance explained", f"by all {groups}; {reading}"
+                number(stop["spent"]),
+                "is their cost",
+                f"{WHY[stop['rule']]}; all groups cost {number(steps[-1]['spent'])}",
             ),
             KeyNumber(
-                number(steps[-1]["spent"]),
-                "is the cost of all groups",
-                f"{groups}, {count(n_columns, 'column')}",
+                count(stop["best_n_groups"], "group"),
+                "do best" if stop["rule"] == "one_standard_error" else "explain most",
+                f"{percent(best)}, {reading}, at a cost of {number(stop['best_spent'])}",
             ),
             KeyNumber(
-                number(cost),
-                f"is where {percent(share)} of it is reached",
-                f"after {count(_groups_until(steps, cost), 'group')}, on the training rows",
+                number(timely["step_timeliness"], 3),
+                "timeliness, as steps",
+                f"{number(timely['timeliness'], 3)} by the paper's straight lines",
             ),
-            KeyNumber(number(timeliness, 3), "timeliness", "1: all is explained at no cost"),
         ]
     )
 
 
-def _groups_until(steps: Sequence[Step], cost: float) -> int:
-    """Count the groups that are computed once so much is spent, the one under way included."""
-    tolerance = 1e-9 * max(1.0, abs(cost))
-    before = [step for step in steps if step["spent"] < cost - tolerance]
-    return min(len(steps), len(before) + 1)
-
-
-def stopping_point(run: FinishedRun) -> tuple[float, float]:
-    """Return (α, cost at which the chosen sequence reaches it).
-
-    Without a plateau α is 1, which needs all groups and says nothing; most of it is then asked for.
-    """
-    entry, steps = run.metrics["timeliness"][run.selection["rule"]], run.selection["sequence"]
-    if entry["alpha"] < 1:
-        return entry["alpha"], entry["stopping_cost"]
-    enough = _MOST * steps[-1]["explained_variance"]
-    first = next(step for step in steps if step["explained_variance"] >= enough)
-    return _MOST, first["spent"]
-
-
-def _final(run: FinishedRun) -> tuple[float | None, str]:
-    """Return the most trusted share that all groups explain, and where it comes from."""
+def _share(run: FinishedRun, n_groups: int) -> tuple[float | None, str]:
+    """Return the most trusted share that a prefix explains, and where it comes from."""
     own = _own(run)
-    shares = {key: own.values(key)[-1] for key in _READINGS}
+    point = max(i for i, p in enumerate(own.points) if p["n_groups"] <= n_groups)
+    shares = {key: own.values(key)[point] for key in _READINGS}
     key = next((key for key, share in shares.items() if share is not None), "explained_variance")
     return shares[key], _READINGS[key]
 
@@ -192,7 +184,7 @@ def _comparison_figure(run: FinishedRun, curves: Sequence[Curve]) -> Figure:
     ranked = sorted(curves, key=lambda c: (c.name != chosen, c.name not in _STYLES))
     shown = [curve for curve in curves if curve in ranked[:_LINES_SHOWN]]
     lines = [
-        replace(line, marks=_stop_mark(run, curve, line))
+        replace(line, marks=_ring(run, line) if curve.name == chosen else ())
         for curve, line in zip(
             shown, comparison_chart(shown, key, rule_title, _STYLES, chosen), strict=True
         )
@@ -200,16 +192,19 @@ def _comparison_figure(run: FinishedRun, curves: Sequence[Curve]) -> Figure:
     return Figure(
         _chart(lines, run, "Explained variance of all rules against cost"),
         f"Explained variance against the cost spent, for all rules: {_READINGS[key]}. The chosen "
-        "sequence is the thicker line; rings mark where each rule is told to stop."
+        f"sequence is the thicker line; the ring is where to stop: {WHY[_stop(run)['rule']]}."
         + more(len(curves), _LINES_SHOWN, "in metrics.json"),
     )
 
 
-def _stop_mark(run: FinishedRun, curve: Curve, line: Line) -> list[tuple[float, float]]:
-    """Return where a rule is told to stop: the value of the last prefix at that cost."""
-    stop = as_number(run.metrics["timeliness"][curve.name]["stopping_cost"])
-    if stop is None:
-        return []
+def _stop(run: FinishedRun) -> Mapping[str, Any]:
+    stop: Mapping[str, Any] = run.metrics["stop"]
+    return stop
+
+
+def _ring(run: FinishedRun, line: Line) -> list[tuple[float, float]]:
+    """Return where to stop, on the line of the chosen sequence."""
+    stop = _stop(run)["spent"]
     reached = [y for x, y in zip(line.x, line.y, strict=True) if x <= stop * (1 + 1e-9)]
     return [(stop, reached[-1])] if reached and reached[-1] is not None else []
 
@@ -272,20 +267,28 @@ def _chart(lines: Sequence[Line], run: FinishedRun, title: str) -> str:
 
 
 def _stop_line(run: FinishedRun) -> VerticalMark:
-    share, cost = stopping_point(run)
-    return VerticalMark(cost, f"{percent(share)} reached")
+    stop = _stop(run)
+    return VerticalMark(stop["spent"], f"stop after {count(stop['n_groups'], 'group')}")
 
 
 def _timeliness_table(run: FinishedRun) -> Table:
     """Rank the rules by timeliness."""
-    keys = ("timeliness", "alpha", "stopping_cost", "alpha_timeliness", "test_alpha_timeliness")
+    keys = (
+        "step_timeliness",
+        "timeliness",
+        "alpha",
+        "stopping_cost",
+        "alpha_timeliness",
+        "test_alpha_timeliness",
+    )
     by_name = run.metrics["timeliness"]
-    ranked = sorted(by_name, key=lambda name: -(as_number(by_name[name]["timeliness"]) or 0.0))
+    ranked = sorted(by_name, key=lambda name: -(as_number(by_name[name]["step_timeliness"]) or 0.0))
     columns = [
         Column("Rule", "text"),
+        Column("As steps", "number"),
         Column("Timeliness", "number"),
         Column("α", "percent"),
-        Column("Stopping cost", "number"),
+        Column("Cost at α", "number"),
         Column("α-timeliness", "number"),
         Column("Held out", "number"),
     ]
@@ -293,8 +296,9 @@ def _timeliness_table(run: FinishedRun) -> Table:
         columns,
         [[rule_title(name), *(as_number(by_name[name][key]) for key in keys)] for name in ranked],
         "Timeliness: the area under explained variance against cost, divided by the whole area "
-        "(1: all is explained at no cost). The stopping cost is where a rule reaches the share "
-        "α of the final training objective; α-timeliness is the same area up to where omp "
+        "(1: all is explained at no cost); as steps, as predictions are, and with the straight "
+        "lines of the paper. The cost at α is where a rule reaches the share α of the final "
+        "training objective; α-timeliness is the same area up to where omp "
         "reaches it, on the training and on held-out rows. The chosen rule is bold.",
         emphasis=[i for i, name in enumerate(ranked) if name == run.selection["rule"]],
     )

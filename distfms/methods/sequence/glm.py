@@ -357,6 +357,7 @@ def sequence_glm(
     doubling: bool = False,
     max_refits: int | None = None,
     max_groups: int | None = None,
+    budget: float | None = None,
     max_iter: int = 200,
     tol: float = TOLERANCE,
 ) -> GlmPath:
@@ -371,7 +372,7 @@ def sequence_glm(
     design : GlmDesign
     criterion : {"omp", "omp-single", "omp-no-whiten"}
         On the gradient of the mean loss; ``fr`` counts as ``omp``.
-    cost_aware, doubling : bool
+    cost_aware, doubling, budget
         See :func:`~distfms.methods.sequence.greedy.sequence`.
     max_refits : int, optional
         Fit at so many prefixes, spread evenly, the last among them. Default: at all.
@@ -391,7 +392,8 @@ def sequence_glm(
     n_refits = n_wanted if max_refits is None else min(max_refits, n_wanted)
     refit_at = [-(-n_wanted * k // n_refits) for k in range(1, n_refits + 1)]
     fits = _Fits(make_pass, problem, design, max_iter, tol)
-    trail, score = Trail(problem, cost_aware, doubling), list[float]()
+    limit = np.inf if budget is None else budget
+    trail, score, fitted = Trail(problem, cost_aware, doubling, limit), list[float](), [0]
     state = ResidualGram(problem.gram, fits.gradient[:-1], columns)
     values_of = make_criterion("omp" if criterion == "fr" else criterion, state)
     for length in refit_at:
@@ -399,18 +401,23 @@ def sequence_glm(
         norms = np.array([np.linalg.norm(state.residual[own]) for own in columns])
         values = np.where(norms > fits.threshold, 2.0 * values_of(), 0.0)
         while len(trail.order) < length:
-            trail.take(trail.choose(values.copy, 0.0))
+            group = trail.choose(values.copy, 0.0)
+            if group is None:
+                break
+            trail.take(group)
             cost = trail.cost[-1] if cost_aware else 1.0
             score.append(float(values[trail.order[-1]]) / (cost or 1.0))
-        fits.fit(trail.order)
+        if len(trail.order) > fitted[-1]:
+            fits.fit(trail.order)
+            fitted.append(len(trail.order))
     return GlmPath(
         outline=problem.outline,
         order=np.array(trail.order, dtype=np.intp),
         cost=np.array(trail.cost),
         notes=tuple(trail.notes),
-        n_candidates=sum(n_groups - taken for taken in (0, *refit_at[:-1])),
+        n_candidates=sum(n_groups - taken for taken in fitted[:-1]),
         score=np.array(score),
-        refit_at=np.array(refit_at, dtype=np.intp),
+        refit_at=np.array(fitted[1:], dtype=np.intp),
         weights=np.stack(fits.models),
         loss=np.array(fits.loss),
         status=np.array([fit.status for fit in fits.ends], dtype=np.str_),

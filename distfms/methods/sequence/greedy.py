@@ -174,6 +174,8 @@ class Trail:
     ----------
     outline : SequenceOutline
     cost_aware, doubling : bool
+    budget : float
+        What all groups together may cost.
     order : list of int
         Groups taken.
     cost : list of float
@@ -186,6 +188,7 @@ class Trail:
     outline: SequenceOutline
     cost_aware: bool = True
     doubling: bool = False
+    budget: float = np.inf
     order: list[int] = field(default_factory=list)
     cost: list[float] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -200,16 +203,24 @@ class Trail:
         self.order.append(group)
         self.open[group] = False
 
-    def choose(self, values: Callable[[], np.ndarray], smallest: float) -> int:
+    def affordable(self, costs: np.ndarray) -> np.ndarray:
+        """Return which groups are left that the budget pays for."""
+        rest = self.budget - sum(self.cost) + 1e-12 * self.budget
+        return self.open & (costs <= rest)
+
+    def choose(self, values: Callable[[], np.ndarray], smallest: float) -> int | None:
         """Find the group of the greatest value (per cost) among those that may be next.
 
-        Values below `smallest` cannot be told from 0.
+        Values below `smallest` cannot be told from 0. None where no group can be paid for.
         """
         costs = self.outline.costs.marginal(self.order)
-        allowed = self._allowed(costs)
+        left = self.affordable(costs)
+        if not left.any():
+            return None
+        allowed = self._allowed(costs, left)
         if not allowed.any():
-            return self._beyond_cap(costs)
-        self.n_candidates += int(self.open.sum())
+            return self._beyond_cap(costs, left)
+        self.n_candidates += int(left.sum())
         score = values()
         score = np.where(score > smallest, score, 0.0)
         if self.cost_aware:
@@ -217,21 +228,21 @@ class Trail:
         score = np.where(allowed, score, -1.0)
         return int(np.argmax(score >= score.max() * (1.0 - TIE_RTOL)))
 
-    def _allowed(self, costs: np.ndarray) -> np.ndarray:
+    def _allowed(self, costs: np.ndarray, left: np.ndarray) -> np.ndarray:
         """Find what may be next: what is free, else what the doubling rule allows.
 
         The rule is in lines 1 and 3 of Algorithm 2; what comes free counts as done before them.
         """
-        cheapest, spent = float(costs[self.open].min()), sum(self.cost)
+        cheapest, spent = float(costs[left].min()), sum(self.cost)
         cap = np.inf
         if self.doubling:
             cap = spent * (1.0 + 1e-12) if spent else cheapest
-        return self.open & (costs <= (0.0 if cheapest == 0 else cap))
+        return left & (costs <= (0.0 if cheapest == 0 else cap))
 
-    def _beyond_cap(self, costs: np.ndarray) -> int:
+    def _beyond_cap(self, costs: np.ndarray, left: np.ndarray) -> int:
         """Return the cheapest group, as doubling allows none."""
-        cheapest = float(costs[self.open].min())
-        group = int(np.flatnonzero(self.open & (costs <= cheapest))[0])
+        cheapest = float(costs[left].min())
+        group = int(np.flatnonzero(left & (costs <= cheapest))[0])
         self.notes.append(
             f"not doubling capable at step {len(self.order) + 1}: no group left costs at most "
             f"the {sum(self.cost):.6g} spent so far; continued with the cheapest, "
@@ -249,6 +260,7 @@ def sequence(
     order: Sequence[int] | None = None,
     seed: int = 0,
     max_groups: int | None = None,
+    budget: float | None = None,
     rtol: float | None = None,
     pool: Pool | None = None,
     slabs: Sequence[Loadable[GroupSlab]] | None = None,
@@ -274,6 +286,8 @@ def sequence(
         For ``random``.
     max_groups : int, optional
         Stop after so many groups. Default: all.
+    budget : float, optional
+        What all groups together may cost; those that no longer fit are passed over.
     rtol : float, optional
         Share of a column's variance below which its residual counts as linear dependence.
     pool : Pool, optional
@@ -311,17 +325,23 @@ def sequence(
     rule = "omp-no-whiten" if fixed is not None else criterion
     pool = OneProcess() if pool is None else pool
     pool.start(partial(GroupState, criterion=rule, rtol=rtol), slabs)
-    trail, pivots, last = Trail(problem, cost_aware, doubling), list[Pivot](), None
+    limit = np.inf if budget is None else budget
+    trail, pivots, last = Trail(problem, cost_aware, doubling, limit), list[Pivot](), None
 
     def values() -> np.ndarray:
         nonlocal last
         found, last = np.concatenate(pool.step(follow, (last, None))), None
         return found
 
-    n_steps = len(problem.groups) if fixed is None else len(fixed)
+    def following() -> int | None:
+        if fixed is None:
+            return trail.choose(values, smallest)
+        left = trail.affordable(problem.costs.marginal(trail.order))
+        return next((group for group in fixed if left[group]), None)
+
     smallest = float(np.finfo(np.float64).eps) * problem.n_targets
-    for step in range(n_steps if max_groups is None else min(max_groups, n_steps)):
-        group = trail.choose(values, smallest) if fixed is None else fixed[step]
+    n_steps = len(problem.groups) if max_groups is None else max_groups
+    while len(pivots) < n_steps and (group := following()) is not None:
         answers = pool.step(follow, (last, group))
         pivot = next(answer for answer in answers if answer is not None)
         last = (group, pivot)

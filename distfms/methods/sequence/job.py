@@ -12,7 +12,7 @@ import numpy as np
 from distfms.data.batches import ColumnPlan
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import SpecError
-from distfms.methods.contract import Answer, Content, Context, FoldAnswers, Inputs
+from distfms.methods.contract import Answer, Content, Context, FoldAnswers, Inputs, Stage
 from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import sources_of
 from distfms.methods.rows import RowCounts, RowSource
@@ -26,8 +26,16 @@ from distfms.methods.sequence.read import (
     ScoreReader,
     measures_of,
 )
-from distfms.methods.sequence.timeliness import MAX_POINTS, Curve, compared, thinned, timeliness
+from distfms.methods.sequence.timeliness import (
+    MAX_POINTS,
+    Curve,
+    compared,
+    stopping_prefix,
+    thinned,
+    timeliness,
+)
 from distfms.methods.statistics_job import Solved, fold_entries
+from distfms.methods.tuning import choose
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.fold_means import over_folds
@@ -102,6 +110,11 @@ class SequenceJob(RowJob):
                 "value beyond that is the same point. Leave it out, or write `null` for all groups."
             )
 
+    def stages(self) -> Sequence[Stage]:
+        """Return the stages in order: the evaluation says where the model is to stop."""
+        *first, model, evaluate = super().stages()
+        return [*first, evaluate, model]
+
     # --- statistics, selection and model ---
 
     def source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> RowSource:
@@ -146,6 +159,7 @@ class SequenceJob(RowJob):
             "doubling": self.rule.doubling,
             "sequence": _steps(self.plan(context), path),
             "timeliness": timeliness(path.curve_cost, path.curve_value),
+            "step_timeliness": timeliness(path.curve_cost, path.curve_value, steps=True),
             "doubling_capable": not path.notes,
             "n_candidates": path.n_candidates,
             "notes": _sentences([*path.notes, *self.notes(path), *path.outline.notes()]),
@@ -161,7 +175,8 @@ class SequenceJob(RowJob):
         predictor = AnytimePredictor.from_path(
             solved.path, self.options.family, self.output_names(context)
         )
-        names = {"method": self.name, "id": self.roles.id, "sources": sources}
+        stop = context.read_json("metrics.json")["stop"]
+        names = {"method": self.name, "id": self.roles.id, "sources": sources, "stop": stop}
         return {
             "model.json": {**names, "classes": self.classes(context), **predictor.to_dict()},
             "weights.npz": predictor.to_arrays(),
@@ -207,11 +222,40 @@ class SequenceJob(RowJob):
         omp = solved.paths.get("omp", solved.path)
         reference = Curve(omp.groups, omp.curve_cost, omp.curve_value)
         with_oracle = Rule("oracle") in self.baselines
-        return {
+        content = {
             "train": parts["train"],
             "test": parts.get("test"),
             "folds": [] if validated is None else fold_entries(validated),
             **compared(curves, reference, self.options.alpha, with_oracle),
+        }
+        alpha = content["alpha"]["alpha"]
+        return {**content, "stop": self.stop(solved.path, alpha, validated, share)}
+
+    def stop(
+        self, path: Path, alpha: float, validated: FoldAnswers | None, share: str
+    ) -> dict[str, Any]:
+        """Find the prefix that predictions use by default, and the best one.
+
+        With folds, the smallest within one standard error of the best in cross-validation; without,
+        the first with the share α of what all groups explain on the training rows.
+        """
+        n_groups, best = (stopping_prefix(path.curve_value, a) for a in (alpha, 1.0))
+        rule = "training_plateau"
+        if validated is not None:
+            values = np.stack([answer[share][:-1] for answer in validated.answers[0]], axis=-1)
+            if not np.isnan(values).any():
+                choice = choose(values, validated.weight, "one_standard_error", True)
+                kept = thinned(len(path) + 1, MAX_POINTS)
+                n_groups, best = int(kept[choice.chosen]), int(kept[choice.best])
+                rule = "one_standard_error"
+        if self.options.budget is not None:
+            n_groups, rule = len(path), "budget"
+        return {
+            "rule": rule,
+            "n_groups": n_groups,
+            "spent": float(path.curve_cost[n_groups]),
+            "best_n_groups": best,
+            "best_spent": float(path.curve_cost[best]),
         }
 
     def measures(

@@ -40,29 +40,40 @@ class PrefixOf:
 
 def make_predictor(run: FinishedRun, dataset: ParquetDataset, budget: float | None) -> RowPredictor:
     """Find the columns of the longest affordable prefix in a dataset."""
-    model = AnytimePredictor.from_arrays(run.weights, run.model)
-    n_groups = model.affordable(budget)
+    model, stop = AnytimePredictor.from_arrays(run.weights, run.model), run.model["stop"]
+    n_groups = stop["n_groups"] if budget is None else model.affordable(budget)
     needed = [n for step in run.selection["sequence"][:n_groups] for n in step["columns"]]
     return RowPredictor(
         dataset.reader,
         plan_of_model(dataset, needed, run.model["sources"], run.model["id"]),
         tuple(f"predicted_{name}" for name in model.target_names),
         PrefixOf(model, n_groups),
-        _spending(model, n_groups, budget),
+        _spending(model, n_groups, budget, stop["rule"]),
     )
 
 
-def _spending(model: AnytimePredictor, n_groups: int, budget: float | None) -> str:
-    """Return what the predictions cost."""
-    spent = float(model.spent[n_groups - 1]) if n_groups else 0.0
+def _spending(model: AnytimePredictor, n_groups: int, budget: float | None, rule: str) -> str:
+    """Return what the predictions cost, and why."""
+    spent, n_all = float(np.append(0.0, model.spent)[n_groups]), len(model.groups)
     given = "" if budget is None else f" of the budget {budget:g}"
-    line = f"Spends {spent:g}{given} a row on {n_groups} of {len(model.groups)} groups"
-    if n_groups:
-        return line
-    return (
-        f"{line}: the first one, {model.groups[0]}, costs {model.spent[0]:g}, so every row is "
-        "predicted by the mean of the training rows"
-    )
+    line = f"Spends {spent:g}{given} a row on {n_groups} of {n_all} groups"
+    if budget is None:
+        line += f": {figures.WHY[rule]}"
+        if n_groups < n_all:
+            line += f" (`--budget {float(model.spent[-1]):.17g}` uses all)"
+    following = ""
+    if n_groups < n_all:
+        cost = float(model.spent[n_groups]) - spent
+        following = f"{model.groups[n_groups]}, costs {cost:g}"
+    if not n_groups:
+        why = f"the first one, {following}, so " if following and budget is not None else ""
+        return f"{line}: {why}every row is predicted by the mean of the training rows"
+    if budget is not None and following and spent < 0.5 * budget:
+        line += (
+            f": most of the budget is left, as the next one, {following}; a run with "
+            f"`sequence.budget: {budget:g}` selects for this budget"
+        )
+    return line
 
 
 #: What `tune` may vary.
@@ -74,6 +85,7 @@ _AFTERWARDS = "it concerns what is compared with the sequence, not the sequence"
 NOT_TUNABLE = {
     **dict.fromkeys(("groups", "prefix_separator", "costs", "cost_file", "shared_costs"), _STATES),
     "family": "its values explain different things",
+    "budget": "it states what may be spent; one order without it answers every budget",
     "max_refits": "it bounds the work, and more refits are never worse",
     "baselines": _AFTERWARDS,
     "alpha": _AFTERWARDS,

@@ -201,6 +201,10 @@ class SequenceOptions(Section):
     """
     alpha: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the final objective where α-timeliness is cut. Left out: by the plateau rule."""
+    budget: NonNegative | None = None
+    """Select for this cost alone: groups that no longer fit are passed over, gains per cost and
+    gains as they are both tried, and the better sequence taken. Left out: an order for any cost.
+    """
     max_groups: Annotated[int, Field(ge=1)] | None = None
     """End the sequence after so many groups. Where one process would take more than 4 GiB, but not
     for the columns of a sequence that ends, the family `gaussian` computes, keeps and searches the

@@ -18,6 +18,7 @@ from distfms.methods.sequence.problem import (
     GroupCosts,
     Path,
     Scaling,
+    SequenceOutline,
     SequencePath,
     SequenceProblem,
     problem_from_comoments,
@@ -152,7 +153,7 @@ def _group_norms(values: np.ndarray, columns: Sequence[Sequence[int]]) -> np.nda
     return np.sqrt(np.stack([squares[:, list(group)].sum(axis=1) for group in columns], axis=1))
 
 
-MEASURES = {"timeliness": True, "explained_variance": True, "mse": False}
+MEASURES = {"timeliness": True, "step_timeliness": True, "explained_variance": True, "mse": False}
 """What `tune` compares sequences by, and whether more is better."""
 
 
@@ -177,6 +178,7 @@ class SequenceProcedure(Procedure):
     n_outputs : int
         Of a model that is not gaussian: P, or the classes of ``softmax``.
     max_refits : int or None
+    budget : float or None
     max_iter, tol : int, float
         Limits of each fit that is not gaussian.
     """
@@ -192,6 +194,7 @@ class SequenceProcedure(Procedure):
     family: str = "gaussian"
     n_outputs: int = 1
     max_refits: int | None = None
+    budget: float | None = None
     max_iter: int = 200
     tol: float = TOLERANCE
 
@@ -218,6 +221,7 @@ class SequenceProcedure(Procedure):
             max_groups=options.max_groups,
             family=options.family,
             max_refits=options.max_refits,
+            budget=options.budget,
             **more,
         )
 
@@ -252,14 +256,32 @@ class SequenceProcedure(Procedure):
         """Return what a generalised linear model does with rows."""
         return GlmDesign(self.family, self.n_outputs, scaling)
 
-    def search(self, problem: SequenceProblem, rule: Rule) -> Path:
-        """Return the sequence of a rule."""
+    def search(self, problem: SequenceOutline, rule: Rule, **where: Any) -> Path:
+        """Return the sequence of a rule; for a budget, the better one with costs and without.
+
+        Parameters
+        ----------
+        problem : SequenceProblem
+            Or its outline, where the matrices are.
+        rule : Rule
+        **where
+            The pool and the slabs, see :func:`~distfms.methods.sequence.greedy.sequence`.
+        """
+        tried = [rule.cost_aware]
+        if self.budget is not None and rule == self.rules[0]:
+            tried = [True, False]
+        found = [self._search(problem, rule, cost_aware, **where) for cost_aware in tried]
+        return max(found, key=lambda path: float(path.curve_value[-1]))
+
+    def _search(self, problem: SequenceOutline, rule: Rule, cost_aware: bool, **where: Any) -> Path:
         options: dict[str, Any] = {
-            "cost_aware": rule.cost_aware,
+            "cost_aware": cost_aware,
             "doubling": rule.doubling,
             "max_groups": self.max_groups,
+            "budget": self.budget,
         }
         if self.family != "gaussian":
+            assert isinstance(problem, SequenceProblem)
             assert problem.make_pass is not None
             return sequence_glm(
                 problem.make_pass,
@@ -271,9 +293,11 @@ class SequenceProcedure(Procedure):
                 tol=self.tol,
                 **options,
             )
-        order = sparse_path(problem)[2].tolist() if rule.criterion == "sparse" else None
-        criterion = rule.criterion if order is None else "given"
-        return sequence(problem, criterion, order=order, seed=self.seed, **options)
+        order, criterion = None, rule.criterion
+        if criterion == "sparse":
+            assert isinstance(problem, SequenceProblem)
+            order, criterion = sparse_path(problem)[2].tolist(), "given"
+        return sequence(problem, criterion, order=order, seed=self.seed, **options, **where)
 
     def grid(self, path: Path) -> np.ndarray:
         """Return the costs of the prefixes whose scores are kept."""
@@ -303,13 +327,19 @@ class SequenceProcedure(Procedure):
         path = self.search(self.problem_on(fold), self.rules[0])
         curve = self.held_out(path, fold.held_out)
         last = [len(path) if end is None else min(end, len(path)) for end in ends]
-        if measure == "timeliness":
+        if measure in ("timeliness", "step_timeliness"):
             # On one scale for all points: what all groups cost, and all that can be explained.
             whole = float(self.costs.own.sum() + sum(item.cost for item in self.costs.shared))
             cost, value = path.curve_cost, curve[self.share]
             return np.array(
-                [timeliness(cost[: k + 1], value[: k + 1], stop=whole, final=1.0) for k in last]
-            )
+                [
+                    timeliness(
+                        cost[: k + 1], value[: k + 1], stop=whole, final=1.0,
+                        steps=measure == "step_timeliness",
+                    )
+                    for k in last
+                ]
+            )  # fmt: skip
         return curve["mse" if measure == "mse" else self.share][last]
 
     def store(self, problem: SequenceProblem, paths: Mapping[str, Path]) -> dict[str, np.ndarray]:

@@ -23,16 +23,17 @@ from distfms.engine.storage import Location
 from distfms.methods import slab_job
 from distfms.methods.contract import Context
 from distfms.methods.row_job import LEVELS_GUESSED
-from distfms.methods.sequence.greedy import GroupSlab, sequence
+from distfms.methods.sequence.greedy import GroupSlab
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.problem import (
     FeatureGroups,
+    Path,
     SequenceOutline,
     SequencePath,
     outline_from_columns,
     require_varying_targets,
 )
-from distfms.methods.sequence.procedure import Rule
+from distfms.methods.sequence.procedure import Rule, SequenceProcedure
 from distfms.methods.sequence.read import ComomentSlabReader
 from distfms.methods.slabs import Pool, load_arrays
 from distfms.methods.statistics_job import Solved
@@ -252,19 +253,15 @@ class SequenceSlabsJob(slab_job.SlabsJob):
         return np.array([position[name] for name in outline.groups.names])
 
     def search(
-        self, outline: SequenceOutline, rule: Rule, pool: Pool, shards: list[Any]
-    ) -> SequencePath:
+        self,
+        procedure: SequenceProcedure,
+        outline: SequenceOutline,
+        rule: Rule,
+        pool: Pool,
+        shards: list[Any],
+    ) -> Path:
         """Return the sequence of a rule."""
-        return sequence(
-            outline,
-            rule.criterion,
-            pool=pool,
-            slabs=shards,
-            cost_aware=rule.cost_aware,
-            doubling=rule.doubling,
-            seed=self.seed,
-            max_groups=self.options.max_groups,
-        )
+        return procedure.search(outline, rule, pool=pool, slabs=shards)
 
     def selection(
         self, context: Context, outline: SequenceOutline, paths: Mapping[str, Any], pool: Pool

@@ -16,11 +16,14 @@ PLATEAU_COST = 0.20
 
 
 def timeliness(
-    cost: np.ndarray, value: np.ndarray, *, stop: float | None = None, final: float | None = None
+    cost: np.ndarray,
+    value: np.ndarray,
+    *,
+    stop: float | None = None,
+    final: float | None = None,
+    steps: bool = False,
 ) -> float:
     """Area under value against cost over the whole area, stop × final value.
-
-    The curve runs linearly between its points.
 
     Parameters
     ----------
@@ -34,6 +37,9 @@ def timeliness(
     final : float, optional
         Value that the whole area is measured with. Default: the last value, which is the same
         for all sequences of the same groups.
+    steps : bool
+        Whether the curve stays where it is between its points, as predictions do, or runs
+        linearly, as in the paper.
 
     Returns
     -------
@@ -48,19 +54,25 @@ def timeliness(
         return 0.0
     inside = cost < stop
     cut_cost = np.append(cost[inside], stop)
-    cut_value = np.append(value[inside], np.interp(stop, cost, value))
-    area = float(np.trapezoid(cut_value, cut_cost))
+    if steps:
+        area = float(value[inside] @ np.diff(cut_cost))
+    else:
+        area = float(np.trapezoid(np.append(value[inside], np.interp(stop, cost, value)), cut_cost))
     return area / ((stop - float(cost[0])) * final)
+
+
+def stopping_prefix(value: np.ndarray, alpha: float) -> int:
+    """Return the first prefix with a share α of the final value."""
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"alpha is {alpha!r}, not in [0, 1]")
+    value = np.asarray(value, dtype=np.float64)
+    # The last gains are rounding.
+    return int(np.argmax(value >= alpha * value[-1] - 1e-12 * abs(value[-1])))
 
 
 def stopping_cost(cost: np.ndarray, value: np.ndarray, alpha: float) -> float:
     """α-stopping cost: that of the first prefix with α of the final value."""
-    if not 0 <= alpha <= 1:
-        raise ValueError(f"alpha is {alpha!r}, not in [0, 1]")
-    cost, value = np.asarray(cost, dtype=np.float64), np.asarray(value, dtype=np.float64)
-    needed = alpha * value[-1]
-    reached = value >= needed - 1e-12 * abs(value[-1])  # the last gains are rounding
-    return float(cost[np.argmax(reached)])
+    return float(cost[stopping_prefix(value, alpha)])
 
 
 def plateau(cost: np.ndarray, value: np.ndarray) -> float:
@@ -167,8 +179,8 @@ def compared(
     curves: Mapping[str, Curve], reference: Curve, alpha: float | None, with_oracle: bool
 ) -> dict[str, Any]:
     """Compare the sequences of rules: ``curves``, ``timeliness``, ``alpha``, ``baselines``."""
+    own = next(iter(curves.values()))
     if with_oracle:
-        own = next(iter(curves.values()))
         oracle = oracle_curve(own.cost, own.value)
         more = {name: oracle.value for name in own.more if name == "explained_deviance"}
         curves = {**curves, "oracle": Curve((), oracle.cost, oracle.value, more=more)}
@@ -180,7 +192,12 @@ def compared(
     return {
         "curves": drawn,
         "timeliness": _timeliness(curves, share, cut),
-        "alpha": {"alpha": share, "stopping_cost": cut, "by_plateau": alpha is None},
+        "alpha": {
+            "alpha": share,
+            "stopping_cost": stopping_cost(own.cost, own.value, share),
+            "by_plateau": alpha is None,
+            "cut": cut,
+        },
         "baselines": {
             entry["name"]: {
                 "groups": list(curves[entry["name"]].groups) or None,
@@ -201,6 +218,9 @@ def _timeliness(
     return {
         name: {
             "timeliness": timeliness(curve.cost, curve.value, stop=end, final=final),
+            "step_timeliness": timeliness(
+                curve.cost, curve.value, stop=end, final=final, steps=True
+            ),
             "alpha": alpha,
             "stopping_cost": stopping_cost(curve.cost, curve.value, alpha),
             "alpha_timeliness": timeliness(curve.cost, curve.value, stop=cut, final=final),

@@ -69,12 +69,20 @@ def metrics() -> dict[str, Any]:
             "fr": timely(0.7, 8.0),
             "oracle": timely(0.2, 8.0),
         },
+        "stop": {
+            "rule": "one_standard_error",
+            "n_groups": 2,
+            "spent": 8.0,
+            "best_n_groups": 3,
+            "best_spent": 10.0,
+        },
     }
 
 
 def timely(value: float, stop: float) -> dict[str, Any]:
     return {
         "timeliness": value,
+        "step_timeliness": value - 0.05,
         "alpha": 0.9,
         "stopping_cost": stop,
         "alpha_timeliness": value - 0.1,
@@ -109,22 +117,45 @@ def tables(found: list[Section]) -> dict[str, Table]:
     return {b.caption[:10]: b for s in found for b in s.blocks if isinstance(b, Table)}
 
 
-def test_headline_says_where_most_is_reached() -> None:
+def test_headline_says_what_the_advised_groups_explain() -> None:
     assert headline(selection(), metrics()) == (
-        "2 of 3 groups give 90 % of what all 3 explain, at 80 % of the cost (on the training rows)"
+        "2 of 3 groups explain 44 % of the variance, all 3 48 %, at 80 % of the cost "
+        "(held-out rows)"
     )
 
 
-@pytest.mark.parametrize(("cost", "n_groups"), [(1.0, 1), (2.0, 1), (2.1, 2), (10.0, 3), (99, 3)])
-def test_a_group_under_way_counts(cost: float, n_groups: int) -> None:
+@pytest.mark.parametrize(
+    ("n_groups", "text"),
+    [(0, "No group predicts better"), (1, "1 of 3 groups explains 24 %"), (3, "3 of 3 groups")],
+)
+def test_headline_follows_the_stop(n_groups: int, text: str) -> None:
     content = metrics()
-    content["timeliness"]["fr"]["stopping_cost"] = cost
-    assert headline(selection(), content).startswith(f"{n_groups} of 3 groups give")
+    content["stop"] |= {"n_groups": n_groups, "spent": (0.0, 2.0, 8.0, 10.0)[n_groups]}
+    assert headline(selection(), content).startswith(text)
+    render(selection(), content)
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        ("one_standard_error", "one standard error of the best in cross-validation"),
+        ("training_plateau", "on the training rows levels off"),
+        ("budget", "what the budget pays for"),
+    ],
+)
+def test_page_says_why_to_stop_there_with_one_ring(rule: str, text: str) -> None:
+    content = metrics()
+    content["stop"]["rule"] = rule
+    page = render(selection(), content)
+    assert text in page
+    assert "stop after 2 groups" in plain(page)
 
 
 def test_headline_of_one_group_or_none() -> None:
     one = {**selection(), "sequence": selection()["sequence"][:1]}
-    assert headline(one, metrics()) == "The one group explains 48 % of the variance"
+    content = metrics()
+    content["stop"]["n_groups"] = 1
+    assert headline(one, content) == "The one group explains 24 % of the variance (held-out rows)"
     none = {**selection(), "sequence": []}
     assert headline(none, metrics()) == "No group explains anything of the target"
     assert "by no group" in render(none, metrics())
@@ -135,10 +166,10 @@ def test_page_says_all_that_was_asked() -> None:
     for expected in (
         "forward regression (fr)",
         "oracle order",
-        "90 % reached",
+        "stop after 2",
         "+25.00 % for 6",
         "scan",
-        "3 groups, 4 columns",
+        "by 2 of 3 groups",
         "held-out rows",
         "What was read",
         "How to reproduce",
@@ -197,15 +228,6 @@ def test_the_rule_by_name_is_the_chosen_curve() -> None:
     chosen = {**selection(), "rule": "fr-blind", "cost_aware": False}
     table = tables(sections(chosen, content))["Timeliness"]
     assert [table.rows[i][0] for i in table.emphasis] == ["fr, cost-blind"]
-
-
-def test_without_a_plateau_most_is_looked_for() -> None:
-    content = metrics()
-    content["timeliness"]["fr"] |= {"alpha": 1.0, "stopping_cost": 10.0}
-    assert headline(selection(), content).startswith("3 of 3 groups give 95 % of what all 3")
-    wide = selection()
-    wide["sequence"][2]["explained_variance"] = 0.56
-    assert "2 of 3 groups give 95 % of what all 3 explain, at 80 %" in headline(wide, content)
 
 
 def test_accuracy_has_a_figure_of_its_own() -> None:

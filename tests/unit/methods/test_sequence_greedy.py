@@ -282,3 +282,34 @@ def test_what_costs_nothing_comes_first_by_what_it_gains(rule):
     assert 0 < value < 1
     free = make_problem(X, Y, groups, np.zeros(5), 1e-3)
     assert len(search(free, rule)) == 5
+
+
+# --- a budget -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [0.0, 2.0, 5.0, 9.0, 1e9])
+def test_groups_that_no_longer_fit_are_passed_over(budget):
+    for seed in range(3):
+        problem, *_ = problem_and_rows(seed, costs=GroupCosts(np.array([6.0, 1, 2, 9, 1.5, 0])))
+        path = sequence(problem, budget=budget)
+        assert path.order[0] == 5  # what is free comes first
+        assert path.spent[-1] <= budget
+        left = set(range(6)) - set(path.order.tolist())
+        assert all(problem.costs.own[g] > budget - path.spent[-1] for g in left)
+        full = sequence(problem)
+        if budget == 1e9:
+            assert path.order.tolist() == full.order.tolist()
+
+
+def test_for_a_budget_the_better_of_two_rules_is_taken():
+    """One dear group explains much; a cheap one has more gain per cost and blocks it."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((500, 2))
+    Y = (X[:, 0] + 0.3 * X[:, 1])[:, None]
+    problem = make_problem(X, Y, [[0], [1]], costs=[10.0, 0.5])
+    aware, blind = (sequence(problem, budget=10.0, cost_aware=aware) for aware in (True, False))
+    assert (aware.order.tolist(), blind.order.tolist()) == ([1], [0])
+    assert search(problem, "fr", budget=10.0).order.tolist() == [0]
+    assert search(problem, "fr", budget=1.0).order.tolist() == [1]
+    rule = sequence(problem, "given", order=[0, 1], budget=5.0)
+    assert rule.order.tolist() == [1]

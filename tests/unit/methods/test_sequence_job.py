@@ -314,7 +314,11 @@ def test_alpha_timeliness_is_cut_where_omp_reaches_alpha():
     curves, metrics = compare(0.9)
     omp = curves["omp"]
     cut = omp.cost[np.argmax(omp.value >= 0.9 * omp.value[-1])]
-    assert metrics["alpha"] == {"alpha": 0.9, "stopping_cost": cut, "by_plateau": False}
+    own = curves["fr-blind"]
+    first = own.cost[np.argmax(own.value >= 0.9 * own.value[-1])]
+    assert metrics["alpha"] == {
+        "alpha": 0.9, "stopping_cost": first, "by_plateau": False, "cut": cut,
+    }  # fmt: skip
     x = np.linspace(0, cut, 200_001)
     for name, curve in curves.items():
         entry = metrics["timeliness"][name]
@@ -354,7 +358,7 @@ def test_the_job_says_what_it_will_do(tmp_path):
     assert said["groups"] == "2 (1 to 3 each)"
     assert said["baselines"] == "omp"  # each once, and not the rule itself
     assert [stage.name for stage in job.stages()] == [
-        "categories", "statistics", "select", "model", "evaluate",
+        "categories", "statistics", "select", "evaluate", "model",
     ]  # fmt: skip
     assert job.columns() == ["a", "c", "b", "y"]
     numbers = make_job(tmp_path, {}, exclude="c")

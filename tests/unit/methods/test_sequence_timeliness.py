@@ -12,6 +12,13 @@ def test_area_of_a_curve_by_hand():
     assert timeliness(COST, VALUE) == pytest.approx(area / (7 * 0.8))
 
 
+def test_steps_stay_until_the_next_point():
+    area = 1 * 0.0 + 2 * 0.5 + 4 * 0.7
+    assert timeliness(COST, VALUE, steps=True) == pytest.approx(area / (7 * 0.8))
+    area = 1 * 0.0 + 1 * 0.5
+    assert timeliness(COST, VALUE, stop=2.0, steps=True) == pytest.approx(area / (2 * 0.8))
+
+
 def test_cut_between_points_interpolates_there():
     area = 0.25 + 1 * 0.55  # value 0.6 at cost 2
     assert timeliness(COST, VALUE, stop=2.0) == pytest.approx(area / (2 * 0.8))
