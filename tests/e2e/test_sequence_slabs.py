@@ -11,7 +11,7 @@ import pytest
 from distfms.engine.memory import COLUMN_BYTES
 from distfms.errors import DataError, EngineError, SpecError
 from distfms.methods import slabs
-from distfms.methods.sequence import slab_job
+from distfms.methods.sequence import procedure, slab_job
 from distfms.methods.sequence.glm_job import GlmSequenceJob
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.slab_job import SequenceSlabsJob, Sizes
@@ -269,7 +269,7 @@ def test_workers_do_not_change_a_bit(data, tmp_path, undisturbed, request, kind,
 
 
 def test_killed_actor_does_not_change_a_bit(data, tmp_path, monkeypatch, undisturbed):
-    search, deaths = slab_job.sequence, []
+    search, deaths = procedure.sequence, []
     monkeypatch.setattr(mishaps, "STEP_OF_MISHAP", 3)
 
     def fragile(*args, pool, **options):
@@ -277,7 +277,7 @@ def test_killed_actor_does_not_change_a_bit(data, tmp_path, monkeypatch, undistu
         deaths.append(marker)
         return search(*args, pool=mishaps.Fragile(pool, marker), **options)
 
-    monkeypatch.setattr(slab_job, "sequence", fragile)
+    monkeypatch.setattr(procedure, "sequence", fragile)
     folder = run(data, tmp_path, engine={"workers": 2})
     # One actor in each search: of the rule, and of all baselines but the oracle.
     assert [marker.exists() for marker in deaths] == [True] * 5

@@ -238,12 +238,6 @@ def test_check_says_what_will_be_tried(data, tmp_path):
     )
 
 
-def test_families_without_folds_refuse(data, tmp_path):
-    tune = {"grid": {"ridge": [0.1]}}
-    with pytest.raises(SpecError, match="which the family poisson does not have"):
-        prepare(mixed_job(data, tmp_path, sequence={"family": "poisson"}, tune=tune))
-
-
 @pytest.mark.parametrize("grid", [{"ridge": [0.1, 1.0]}, {"psd": ["none", "nearest"]}])
 def test_slabs_refuse(tmp_path, monkeypatch, grid):
     monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", 0)
