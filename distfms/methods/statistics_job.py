@@ -8,7 +8,7 @@ statistics, its pure procedure, and the content of the files; everything else is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -281,12 +281,12 @@ class StatisticsJob(Job):
         statistics = context.reduce(partial(self.reader, context))
         self.check(context, statistics)
         # What else can be wrong with the data shows here, before anything is written.
-        self.procedure(context).problem(train_members(statistics))
+        self.procedure(context).problem(TrainMembers(statistics))
         return {STATISTICS: statistics.to_arrays()}
 
     def _select(self, context: Context) -> Mapping[str, Content]:
         procedure, statistics = self.procedure(context), self.statistics(context)
-        train = train_members(statistics)
+        train = TrainMembers(statistics)
         problem = procedure.problem(train)
         found = self.search(context, procedure, problem)
         paths = {rule.name: path for rule, path in zip(procedure.rules, found, strict=True)}
@@ -314,7 +314,7 @@ class StatisticsJob(Job):
     def solved(self, context: Context) -> Solved:
         """Return what `select` found."""
         procedure, statistics = self.procedure(context), self.statistics(context)
-        train = train_members(statistics)
+        train = TrainMembers(statistics)
         problem, paths = procedure.restore(train, context.read_arrays(PATHS))
         return Solved(procedure, statistics, train, problem, paths)
 
@@ -450,9 +450,25 @@ class StatisticsJob(Job):
         return {"name": name, "points": points}
 
 
-def train_members(statistics: Bundle) -> Members:
-    """Return the statistics of all training rows."""
-    return {name: part.train() for name, part in statistics.members.items()}
+class TrainMembers(Mapping[str, Any]):
+    """Statistics of all training rows, each merged from the folds when it is first asked for."""
+
+    def __init__(self, statistics: Bundle) -> None:
+        self._parts, self._merged = statistics.members, dict[str, Any]()
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the merged statistic of this name."""
+        if name not in self._merged:
+            self._merged[name] = self._parts[name].train()
+        return self._merged[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        """Return the number of statistics."""
+        return len(self._parts)
 
 
 def fold_entries(validated: FoldAnswers) -> list[dict[str, Any]]:

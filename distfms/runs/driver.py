@@ -264,6 +264,8 @@ def _begin(run: RunFolder, prepared: Prepared, record: Recorder, executor: Execu
         resumed=resumed,
         attempt=content.attempt,
     )
+    for text in () if resumed else manifest.notes:
+        record.event("note", f"Note: {text}", text=text)
     return resumed
 
 

@@ -141,10 +141,15 @@ class SelectionProcedure(Procedure):
         own = np.flatnonzero(self.estimable(judgments))
         if not own.size:
             raise DataError("No attribute can be estimated: none is judged twice anywhere.")
-        return self._training(own, train, self.psd)
+        return self._training(own, judgments, self.psd, train.get("copies"))
 
-    def _training(self, own: np.ndarray, train: Members, psd: Psd) -> Training:
-        judgments, single = train["judgments"], train.get("copies")
+    def _training(
+        self,
+        own: np.ndarray,
+        judgments: JudgmentStatistics,
+        psd: Psd,
+        single: CopiesStatistics | None = None,
+    ) -> Training:
         settings = self
         if own.size < len(self.names):
             settings, judgments = self.restricted(own), judgments.take(own)
@@ -301,7 +306,7 @@ class SelectionProcedure(Procedure):
         self, train: Members, arrays: Mapping[str, np.ndarray]
     ) -> tuple[Training, dict[str, SelectionPath]]:
         """Inverse of :meth:`store`."""
-        training = self._training(np.arange(len(self.names)), train, "none")
+        training = self._training(np.arange(len(self.names)), train["judgments"], "none")
         external = arrays.get("external", training.problem.external)
         problem = replace(training.problem, psd=self.psd, external=external)
         paths = {}
