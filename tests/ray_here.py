@@ -64,8 +64,8 @@ def run_script(
     """Run a script of `tests.faults.ray_scripts` in a process of its own; gives what it found."""
     with own_folder() as folder:
         settled = os.environ | environment(folder)
-        if name in ("connecting", "joining"):
-            # These meet the cluster of this session, and so need its token.
+        if name == "joining":
+            # It meets the cluster of this session, and so needs its token.
             settled["RAY_AUTH_TOKEN"] = os.environ["RAY_AUTH_TOKEN"]
         command = [sys.executable, "-m", "tests.faults.ray_scripts", name, *arguments]
         done = subprocess.run(

@@ -22,8 +22,8 @@ from typing import Any
 
 from distfms import cli
 from distfms.engine import RetryPolicy, Unit, make_pool, map_reduce, nodes
+from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.ray_cluster import RayExecutor
-from distfms.engine.ray_session import RaySession
 from distfms.errors import DistfmsError
 from distfms.runs.driver import run_job
 from tests.conformance import engine_tasks, pool_tasks
@@ -71,33 +71,22 @@ def told(action: Callable[[], Any]) -> dict[str, Any]:
     return {"kind": kind, "text": text, "seconds": time.monotonic() - begin_s}
 
 
-def connecting(address: str) -> dict[str, Any]:
-    """Wrong addresses, and the right one with the wrong token."""
-    with socket.socket() as unheard, socket.create_server(("127.0.0.1", 0)) as server:
-        unheard.bind(("127.0.0.1", 0))
-        nobody = f"127.0.0.1:{unheard.getsockname()[1]}"
-        other = f"127.0.0.1:{server.getsockname()[1]}"
-        found = {
-            "nobody": told(lambda: RayExecutor(nobody)),
-            "nobody_client": told(lambda: RayExecutor(f"ray://{nobody}")),
-            "other": told(lambda: RayExecutor(other, timeout_s=2.0)),
-            "other_client": told(lambda: RayExecutor(f"ray://{other}", timeout_s=2.0)),
-        }
-    return found | {"token": told(lambda: RayExecutor(address))}
-
-
 def command_lines(spec: str, ray_address: str, dask_address: str) -> dict[str, Any]:
     """The command line with clusters that are not there, or not what they are taken for."""
+    for executor in (RayExecutor, DaskExecutor):
+        executor.__init__.__kwdefaults__["timeout_s"] = 2.0  # type: ignore[attr-defined]
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
         nobody = f"127.0.0.1:{unheard.getsockname()[1]}"
         dask, ray = ["--engine", "dask", "--address"], ["--engine", "ray", "--address"]
         lines = {
             "no Ray": [*ray, nobody],
+            "no Ray client": [*ray, f"ray://{nobody}"],
             "no Dask": [*dask, f"tcp://{nobody}"],
             "wrong token": [*ray, ray_address],
             "Dask given to Ray": [*ray, dask_address],
             "Dask given to Ray, without its scheme": [*ray, dask_address.removeprefix("tcp://")],
+            "Dask given to a Ray client": [*ray, dask_address.replace("tcp", "ray")],
             "Ray given to Dask": [*dask, f"tcp://{ray_address}"],
             "Ray client given to Dask": [*dask, f"ray://{ray_address}"],
         }
@@ -253,33 +242,6 @@ def head_lost(what: str) -> dict[str, Any]:
     return found | {"alive": True}
 
 
-def failing_to_begin() -> dict[str, Any]:
-    """A cluster is started, and then cannot say what it has."""
-    import ray
-
-    def fail(session: RaySession) -> int:
-        raise RuntimeError("no resources")
-
-    RaySession.n_processors = property(fail)  # type: ignore[assignment, method-assign]
-    try:
-        RayExecutor(workers=1, object_store_bytes=STORE_BYTES)
-    except RuntimeError as error:
-        return {"error": str(error), "connected": ray.is_initialized()}
-    return {}
-
-
-def own_session() -> dict[str, Any]:
-    """A cluster of its own and what is left of it in the temporary folder."""
-    import ray
-
-    with RayExecutor(workers=1, object_store_bytes=STORE_BYTES) as executor:
-        executor.map(engine_tasks.square, [2])
-        folder = Path(ray._private.worker._global_node.get_session_dir_path())
-        before = folder.is_dir()
-    left = [path.name for path in folder.parent.glob("session_2*")]
-    return {"before": before, "after": left}
-
-
 def nap(seconds: float) -> float:
     time.sleep(seconds)
     return seconds
@@ -292,9 +254,8 @@ def doze(state: float, message: None) -> tuple[None, float]:
 
 def main() -> None:
     """Run the script of the first argument with the others."""
-    scripts = {f.__name__: f for f in (connecting, joining, client, node_lost, head_lost)}
+    scripts = {f.__name__: f for f in (joining, client, node_lost, head_lost)}
     scripts |= {f.__name__: f for f in (jobs_on_lost_nodes, head_lost_under_a_job, command_lines)}
-    scripts |= {f.__name__: f for f in (failing_to_begin, own_session)}
     found = scripts[sys.argv[1]](*sys.argv[2:])
     sys.stdout.write("\n" + json.dumps(found) + "\n")
 
