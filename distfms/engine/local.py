@@ -15,11 +15,9 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures import Executor as Workers
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for_process
-from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any
 
@@ -34,7 +32,6 @@ from distfms.errors import EngineError
 
 # A task in a thread costs a third of a millisecond, a tenth of one that goes to another process.
 _THREADS_COARSE = 64
-_PATIENCE_S = 5.0
 
 
 class LocalExecutor(Executor):
@@ -98,28 +95,20 @@ class LocalExecutor(Executor):
 
     def _open_pool(self) -> Workers:
         if self._pool is None:
-            if self.processes:
-                self._pool = ProcessPoolExecutor(
-                    self.workers,
-                    mp_context=multiprocessing.get_context("spawn"),
-                    initializer=_start_worker,
-                )
-            else:
-                self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="distfms")
+            self._pool = (
+                _processes(self.workers)
+                if self.processes
+                else ThreadPoolExecutor(self.workers, thread_name_prefix="distfms")
+            )
         return self._pool
 
     def _abandon(self) -> None:
-        """Drop the pool without waiting for its tasks."""
+        """Drop the pool without waiting for its tasks; threads end with the task they are at."""
         pool, self._pool = self._pool, None
-        if pool is None:
-            return
-        # Read before shutdown, which forgets them.
-        children = list((getattr(pool, "_processes", None) or {}).values())
-        pool.shutdown(wait=False, cancel_futures=True)
-        for child in children:
-            child.terminate()
-        # Without its children a pool of processes ends at once; threads end with their task.
-        pool.shutdown(wait=self.processes)
+        if isinstance(pool, ProcessPoolExecutor):
+            _kill(pool)
+        elif pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _blas(self) -> AbstractContextManager[None]:
         return nullcontext() if self.processes else single_threaded_blas()
@@ -261,64 +250,58 @@ class LocalPool(ReplayPool):
         on_event: EventHandler = ignore,
     ) -> None:
         super().__init__(n_actors, timeout_s=timeout_s, retry=retry, on_event=on_event)
-        self._seats: dict[int, tuple[BaseProcess, Connection]] = {}
-        self._asked: dict[int, Future[bytes | Loss]] = {}
-        # One for each actor: a process that is stuck may not even take what it is sent.
-        self._threads = ThreadPoolExecutor(n_actors, thread_name_prefix="distfms-actor")
-
-    def close(self) -> None:
-        """End the processes; safe to call twice."""
-        super().close()
-        self._threads.shutdown()
+        self._seats: dict[int, ProcessPoolExecutor] = {}
+        self._asked: dict[int, Future[bytes]] = {}
 
     def _spawn(self, actor: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        here, there = context.Pipe()
-        name = f"distfms-actor-{actor}"
-        process = context.Process(target=_serve, args=(there,), name=name, daemon=True)
-        process.start()
-        there.close()
-        self._seats[actor] = process, here
+        self._seats[actor] = _processes(1)
 
     def _end(self, actor: int) -> None:
-        process, connection = self._seats.pop(actor)
-        process.kill()
-        process.join(_PATIENCE_S)
-        if actor in self._asked:
-            wait([self._asked.pop(actor)], _PATIENCE_S)
-        connection.close()
-        process.close()
+        self._asked.pop(actor, None)
+        _kill(self._seats.pop(actor))
 
     def _send(self, actor: int, request: bytes) -> None:
-        self._asked[actor] = self._threads.submit(_exchange, *self._seats[actor], request)
+        try:
+            self._asked[actor] = self._seats[actor].submit(_handle, request)
+        except BrokenExecutor as error:
+            self._asked[actor] = Future()
+            self._asked[actor].set_exception(error)
 
     def _receive(self, actors: Sequence[int], wait_s: float) -> Mapping[int, bytes | Loss]:
         wait([self._asked[actor] for actor in actors], wait_s, return_when="FIRST_COMPLETED")
-        done = [actor for actor in actors if self._asked[actor].done()]
-        return {actor: self._asked.pop(actor).result() for actor in done}
+        return {a: _heard(self._asked.pop(a)) for a in actors if self._asked[a].done()}
 
 
-def _exchange(process: BaseProcess, connection: Connection, request: bytes) -> bytes | Loss:
-    """Send a request and wait for the reply, or for the end of the process."""
-    with suppress(EOFError, OSError):
-        connection.send_bytes(request)
-        return connection.recv_bytes()
-    process.join(_PATIENCE_S)
-    code = process.exitcode
-    if code is not None and code < 0:
-        return Loss(f"its process was ended by {signal.Signals(-code).name}")
-    return Loss(f"its process ended (exit code {code})")
+def _heard(answer: Future[bytes]) -> bytes | Loss:
+    try:
+        return answer.result()
+    except BrokenExecutor:
+        return Loss("its process ended")
 
 
-def _serve(connection: Connection) -> None:
-    """Answer requests until the driver is gone; runs in the actor's process."""
-    _start_worker()
-    host = Host()
-    with suppress(EOFError, OSError):
-        while True:
-            request = connection.recv_bytes()
-            limit_blas_threads()
-            connection.send_bytes(host.handle(request))
+#: The states of an actor; in its process, which belongs to it alone.
+_host = Host()
+
+
+def _handle(request: bytes) -> bytes:
+    """Carry out a request in an actor's process."""
+    limit_blas_threads()
+    return _host.handle(request)
+
+
+def _processes(n: int) -> ProcessPoolExecutor:
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(n, mp_context=context, initializer=_start_worker)
+
+
+def _kill(pool: ProcessPoolExecutor) -> None:
+    """End a pool's processes, whatever they do."""
+    # Read before shutdown, which forgets them.
+    children = list((pool._processes or {}).values())
+    pool.shutdown(wait=False, cancel_futures=True)
+    for child in children:
+        child.kill()
+    pool.shutdown(wait=True)
 
 
 def _start_worker() -> None:

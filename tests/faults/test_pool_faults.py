@@ -85,7 +85,7 @@ def test_process_that_takes_nothing(tmp_path: Path) -> None:
     """It is stopped before it reads a message that no pipe holds; others go on."""
     with pool_of("local") as pool:
         pool.start(pool_tasks.build, pool_tasks.shards(tmp_path, 4))
-        stuck = pool._seats[1][0].pid
+        (stuck,) = pool._seats[1]._processes
         os.kill(stuck, signal.SIGSTOP)
         sizes = pool.step(measure, bytes(2**22), timeout_s=3.0)
         assert sizes == [2**22] * 4
