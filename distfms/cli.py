@@ -92,6 +92,8 @@ def check(spec: Spec, set_: Sets = None) -> None:
     prepared = prepare(load_spec(spec, set_ or ()), say)
     for label, text in prepared.describe().items():
         say(f"{label}: {text}")
+    for note in prepared.opened.notes:
+        say(f"Note: {note}")
     projection = prepared.projection()
     for line in projection.lines(prepared.root / prepared.spec.name):
         say(line)

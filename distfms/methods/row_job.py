@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from distfms.data.batches import ColumnPlan, require_observed
 from distfms.data.categories import categorical_columns
 from distfms.data.dataset import ParquetDataset
+from distfms.engine.memory import counted
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Content, Context, Inputs, PartialReader, Stage
 from distfms.methods.rows import (
@@ -129,7 +130,10 @@ class RowJob(StatisticsJob):
         )
         if everything.n_dropped:
             what = "the target" if self.inputs.section.missing == "mean" else "a value"
-            context.note(f"{everything.n_dropped:,} rows were left out because {what} is missing.")
+            left = "row was" if everything.n_dropped == 1 else "rows were"
+            context.note(f"{everything.n_dropped:,} {left} left out because {what} is missing.")
+        if everything.n_weightless:
+            context.note(f"{counted(everything.n_weightless, 'row')} of weight 0 play no part.")
         if missing:
             listed = ", ".join(f"{name} {count:,}" for name, count in missing.items())
             context.note(f"Missing values that count as the mean of their column: {listed}.")

@@ -28,7 +28,7 @@ from distfms.stats.comoments import CoMoments
 S = TypeVar("S", bound=Statistic)
 
 #: Raised whenever a partial's content changes meaning, so that cached ones are not used again.
-FORMAT = 2
+FORMAT = 3
 
 
 def section_roles(
@@ -71,6 +71,8 @@ class RowCounts:
         Rows read.
     n_dropped : int
         Rows left out for a missing value.
+    n_weightless : int
+        Rows read whose weight is 0.
     n_missing : ndarray of int64, shape (d,)
         Missing values of each feature of the block among the rows read.
     zero_one, plus_minus : ndarray of bool, shape (P,)
@@ -79,6 +81,7 @@ class RowCounts:
 
     n_rows: int
     n_dropped: int
+    n_weightless: int
     n_missing: np.ndarray
     zero_one: np.ndarray
     plus_minus: np.ndarray
@@ -105,6 +108,7 @@ class RowCounts:
         return cls(
             n_rows=rows.stop - rows.start,
             n_dropped=block.dropped[part] if block.dropped else 0,
+            n_weightless=0 if block.weight is None else int(np.sum(block.weight[rows] == 0)),
             n_missing=missing,
             zero_one=(one | (target == 0.0)).all(axis=1),
             plus_minus=(one | (target == -1.0)).all(axis=1),
@@ -114,13 +118,14 @@ class RowCounts:
     def empty(cls, n_features: int, n_targets: int) -> RowCounts:
         """Return the counts of no rows: the identity of `merge`."""
         yes = np.ones(n_targets, dtype=bool)
-        return cls(0, 0, np.zeros(n_features, dtype=np.int64), yes, yes)
+        return cls(0, 0, 0, np.zeros(n_features, dtype=np.int64), yes, yes)
 
     def merge(self, other: RowCounts) -> RowCounts:
         """Return the counts of the rows of both."""
         return RowCounts(
             self.n_rows + other.n_rows,
             self.n_dropped + other.n_dropped,
+            self.n_weightless + other.n_weightless,
             self.n_missing + other.n_missing,
             self.zero_one & other.zero_one,
             self.plus_minus & other.plus_minus,
@@ -136,6 +141,7 @@ class RowCounts:
         return cls(
             int(arrays["n_rows"]),
             int(arrays["n_dropped"]),
+            int(arrays["n_weightless"]),
             arrays["n_missing"],
             arrays["zero_one"],
             arrays["plus_minus"],
