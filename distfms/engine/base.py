@@ -49,10 +49,8 @@ class Executor(_Closing):
     ----------
     name : str
         ``"local"``, ``"dask"`` or ``"ray"``.
-    workers : int
-        Tasks that run at the same time.
-    actors : int
-        Actors that run at the same time in a pool beside this executor.
+    workers, actors : int
+        Tasks, and actors of a pool beside this executor, that run at the same time.
     limit_blas : bool
         Whether tasks must hold the BLAS of their process at one thread themselves, because they
         run in processes that the executor does not hold.
@@ -96,12 +94,8 @@ class Executor(_Closing):
     ) -> list[R]:
         """Run ``fn`` on every item; results in the order of items.
 
-        Raises
-        ------
-        EngineError
-            A task kept failing for a transient reason, or workers were lost.
-        Exception
-            What ``fn`` raised.
+        Raises EngineError where a task kept failing for a transient reason or workers were lost, and
+        what ``fn`` raised.
         """
         units = [Unit(_short(item), item) for item in items]
         if not units:
@@ -127,10 +121,8 @@ class PoolCounts:
 
     Attributes
     ----------
-    n_steps : int
-        Steps completed.
-    n_items : int
-        Items answered.
+    n_steps, n_items : int
+        Steps completed, items answered.
     n_built : int
         States built from their shards, again after losses included.
     n_replayed : int
@@ -153,7 +145,11 @@ class ActorPool(_Closing):
     """States, one for each shard, on actors that can be replaced.
 
     What an answer is depends on the shards and the messages only: not on the kind of pool, the
-    number of actors, or actors that died on the way.
+    number of actors, or actors that died on the way. When an actor dies, hangs beyond the timeout,
+    or loses its node, another is started, its states are built again from their shards, the
+    messages of the steps that changed them are replayed, and what it was asked is asked again.
+    `build` and functions must therefore be deterministic and free of lasting effects elsewhere.
+    Messages and answers are pickled on every kind of pool, so nobody shares memory with the driver.
 
     Attributes
     ----------
@@ -162,15 +158,6 @@ class ActorPool(_Closing):
     n_actors : int
         Processes that hold states. Shard ``i`` lives on actor ``i % n_actors``.
     counts : PoolCounts
-        What was done, lost and done again.
-
-    Notes
-    -----
-    When an actor dies, hangs beyond the timeout, or loses its node, another is started, its
-    states are built again from their shards, the messages of the steps that changed them are
-    replayed, and what it was asked is asked again. `build` and functions must therefore be
-    deterministic and free of lasting effects elsewhere. Messages and answers are pickled on every
-    kind of pool, so nobody shares memory with the driver.
     """
 
     name: str
@@ -211,7 +198,7 @@ class ActorPool(_Closing):
     def step(
         self, fn: StepFunction, message: Any = None, *, timeout_s: float | None = None
     ) -> list[Any]:
-        """Call ``fn(state, message)`` on every state.
+        """Call ``fn(state, message)`` on every state; answers in the order of shards.
 
         Parameters
         ----------
@@ -222,11 +209,6 @@ class ActorPool(_Closing):
             Picklable; sent once to each actor.
         timeout_s : float, optional
             Longest time one actor may take for all its shards; default: the pool's.
-
-        Returns
-        -------
-        list
-            Answers in the order of shards.
 
         Raises
         ------
@@ -248,7 +230,9 @@ class ActorPool(_Closing):
         """Call ``function(state, item)`` for every item, each on the next actor that is free.
 
         The state is that of the actor's first shard, so states have to be interchangeable (what
-        was loaded from one file; one shard for each actor is enough), and stay as they are.
+        was loaded from one file; one shard for each actor is enough), and stay as they are. Answers
+        are in the order of items. Raises what `step` raises, after items under way are finished and
+        told.
 
         Parameters
         ----------
@@ -261,20 +245,6 @@ class ActorPool(_Closing):
             in any order, each item once.
         timeout_s : float, optional
             Longest time for one item; default: the pool's.
-
-        Returns
-        -------
-        list
-            Answers in the order of items.
-
-        Raises
-        ------
-        EngineError
-            An item was lost with its actor again and again, or the pool has not been started, or
-            failed before.
-        Exception
-            What ``function`` raised, for the first item in order; items under way are finished
-            and told before. The pool must be started again.
         """
 
 

@@ -33,13 +33,8 @@ _modules_when_limited = -1
 def single_threaded_blas() -> Iterator[None]:
     """Hold every BLAS and OpenMP pool of this process at one thread while the context is open.
 
-    The setting belongs to the process, not to the thread, so contexts are counted: the first to
-    open sets it, the last to close restores what was found. Contexts may overlap in any order
-    across threads.
-
-    Notes
-    -----
-    Libraries loaded while the context is open are not seen; import them before.
+    The setting belongs to the process, so contexts are counted, and may overlap in any order across
+    threads. Libraries loaded while one is open are not seen; import them before.
     """
     global _depth, _limiter
     with _lock:
@@ -64,10 +59,9 @@ def single_threaded_blas() -> Iterator[None]:
 def limit_blas_threads() -> None:
     """Set every BLAS and OpenMP pool of this process to one thread, for good.
 
-    For worker processes, where tasks may run at the same time in several threads and a
-    restoring context would race. Cheap to call at the start of every task: it acts only when
-    modules, and perhaps with them another BLAS, were loaded since the last call. It also sets
-    the environment variables that libraries loaded later obey.
+    For worker processes, where tasks may run in several threads and a restoring context would
+    race. It acts only when modules, and perhaps with them another BLAS, were loaded since the last
+    call, and sets the environment variables that libraries loaded later obey.
     """
     global _modules_when_limited
     if len(sys.modules) == _modules_when_limited:
@@ -86,8 +80,7 @@ def _take_control() -> None:
     """Let this thread, and afterwards any other, set the number of BLAS threads.
 
     Recent threadpoolctl (seen in 3.8) ignores, silently, every thread but the first that set a
-    limit, for as long as that one lives. A cluster's worker runs tasks in changing threads, and
-    a driver may have set limits in another thread, so the first one's claim must be dropped.
+    limit, for as long as that one lives.
     """
     import threadpoolctl
 

@@ -31,17 +31,7 @@ _failed: dict[str, tuple[float, str]] = {}
 
 @dataclass(frozen=True)
 class Lookup(Generic[T]):
-    """What a cache had under a key.
-
-    Attributes
-    ----------
-    found : bool
-        Whether ``value`` is the cached value.
-    value : T or None
-        The value, None when not found.
-    corrupt : bool
-        Whether there was an entry that failed its checks. It is then not found.
-    """
+    """What a cache had under a key; an entry that failed its checks is corrupt and not found."""
 
     found: bool = False
     value: T | None = None
@@ -53,22 +43,16 @@ class PartialCache(Generic[T]):
     """Values by content key, one file each, checked by hash when read.
 
     Entries are written whole, so readers and concurrent writers of one entry never see half of
-    it. They are not fsynced: an fsync per partition costs milliseconds to tens of milliseconds,
-    and all it buys here is not recomputing an entry after a power cut, as a torn entry fails its
-    hash and counts as missing.
-
-    Instances are picklable when ``encode`` and ``decode`` are; tasks load and store entries
-    where they run. A cluster therefore needs ``folder`` on storage that its workers share to
-    gain anything from the cache; without, each machine keeps its own.
+    it. They are not fsynced: all it would buy is not computing an entry again after a power cut, as
+    a torn entry fails its hash and counts as missing. Tasks load and store entries where they run:
+    a cluster needs ``folder`` on storage that its workers share to gain anything.
 
     Parameters
     ----------
     folder : path, URL or RemotePath
-        Root of the cache; made on first write. May hold the entries of many specs.
-    encode : callable
-        Turns a value into bytes, the same bytes for the same value.
-    decode : callable
-        The inverse.
+        Root of the cache, which may hold the entries of many specs.
+    encode, decode : callable
+        Turn a value into bytes, the same bytes for the same value, and back. Picklable.
     spec_key : str
         What the values depend on besides the unit: the statistics wanted, columns, folds, and
         the version of their format.
@@ -85,14 +69,7 @@ class PartialCache(Generic[T]):
         return locate(self.folder) / digest[:2] / digest[2:4] / (digest + _SUFFIX)
 
     def lookup(self, key: str) -> Lookup[T]:
-        """Read an entry and check it.
-
-        Returns
-        -------
-        Lookup
-            Never raises for what is stored: an unreadable entry is a miss, a torn or altered
-            one is a miss marked corrupt.
-        """
+        """Read an entry and check it; never raises for what is stored."""
         path = self.path(key)
         try:
             with self._watched():
@@ -114,13 +91,7 @@ class PartialCache(Generic[T]):
         return Lookup(found=True, value=value)
 
     def put(self, key: str, value: T) -> int:
-        """Write an entry, replacing what was there, and return its bytes.
-
-        Raises
-        ------
-        OSError
-            The folder cannot be written (nothing is left behind), or failed a moment ago.
-        """
+        """Write an entry and return its bytes; OSError where the folder cannot be written."""
         path = self.path(key)
         payload = self.encode(value)
         content = b"".join((_MAGIC, _seal(path, payload), payload))
@@ -146,27 +117,10 @@ class PartialCache(Generic[T]):
 
 
 def prune(folder: Location, max_bytes: int) -> int:
-    """Delete the least recently used entries of a cache until the rest fits.
+    """Delete the least recently used entries of a cache until the rest fits; return how many.
 
     Remote storage knows only when they were written. Temporary files that a killed writer left
-    more than an hour ago are deleted too.
-
-    Parameters
-    ----------
-    folder : Path or RemotePath
-        Root of the cache, with the entries of every spec.
-    max_bytes : int
-        What may stay.
-
-    Returns
-    -------
-    int
-        Entries deleted.
-
-    Raises
-    ------
-    OSError
-        If the folder cannot be listed, or an entry not be deleted.
+    more than an hour ago are deleted too. Raises OSError.
     """
     found = files_below(folder)
     for entry in found:

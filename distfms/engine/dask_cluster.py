@@ -25,28 +25,13 @@ _POLL_S = 1.0
 
 
 class DaskExecutor(Executor):
-    """Runs work on a Dask cluster that is already there.
+    """Runs work on a Dask cluster that is already there, such as ``tcp://host:8786``.
 
-    Parameters
-    ----------
-    address : str
-        Address of the scheduler, such as ``tcp://host:8786``.
-    timeout_s : float
-        How long to wait for the scheduler, and for its first worker.
-    patience_s : float
-        How long a running job waits for new workers when the cluster has lost all it had.
-
-    Raises
-    ------
-    EngineError
-        No Dask scheduler answers there, it has no workers, or they run other versions.
-
-    Notes
-    -----
     Values stay on the workers; the driver receives the root of the graph, and what leaves report.
-    Lost workers are the scheduler's business, which runs their tasks again elsewhere. The BLAS
-    of a worker process stays at one thread after it ran one of our tasks. Actors of a pool are
-    processes of the driver's machine.
+    Lost workers are the scheduler's business, which runs their tasks again elsewhere; where it has
+    none left, a job waits ``patience_s`` for new ones. The BLAS of a worker process stays at one
+    thread after it ran one of our tasks. Actors of a pool are processes of the driver's machine.
+    Raises EngineError where no scheduler answers, or it has no workers, or of other versions.
     """
 
     name = "dask"

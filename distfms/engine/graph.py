@@ -29,14 +29,8 @@ WORKERS_PER_DRIVER = 32
 class Unit:
     """One piece of a map-reduce: the smallest work that is cached, retried and reported.
 
-    Attributes
-    ----------
-    key : str
-        Content key: equal keys mean equal input. Names the unit in the cache.
-    payload : Any
-        Picklable argument of the map function; small, as it travels with the graph.
-    n_bytes : int
-        Bytes that computing the unit reads.
+    Equal keys mean equal input, and name units in the cache; the payload, the argument of the map
+    function, is picklable and small; ``n_bytes`` is what computing the unit reads.
     """
 
     key: str
@@ -46,20 +40,9 @@ class Unit:
 
 @dataclass(frozen=True)
 class Account:
-    """What was done to obtain a partial; accounts of merged partials add up.
+    """What was done to obtain a partial, as in `Reduction`; accounts of merged partials add up.
 
-    Attributes
-    ----------
-    n_computed, n_cached : int
-        Units computed, and units loaded from the cache.
-    bytes_read : int
-        Sum of ``Unit.n_bytes`` of the computed units.
-    n_retries : int
-        Attempts beyond the first of each unit.
-    n_corrupt : int
-        Cache entries that failed their checks and were computed again.
-    cache_error : str
-        Why the first entry that could not be written could not, or empty.
+    ``cache_error`` says why the first entry that could not be written could not, or is empty.
     """
 
     n_computed: int = 0
@@ -109,21 +92,7 @@ class Partial(Generic[T]):
 
 @dataclass(frozen=True)
 class UnitRunner(Generic[T]):
-    """What every leaf of one graph has in common; travels once to each worker of a cluster.
-
-    Attributes
-    ----------
-    map_fn : callable
-        Payload → value. Picklable (cloudpickle) when workers are other processes.
-    merge_fn : callable
-        (earlier, later) → value; must not change them.
-    cache : PartialCache or None
-        Looked up before and written after computing.
-    retry : RetryPolicy
-        Rules for transient failures of ``map_fn``.
-    limit_blas : bool
-        Whether tasks run in worker processes whose BLAS is to be held at one thread.
-    """
+    """What every leaf of one graph has in common; travels once to each worker of a cluster."""
 
     map_fn: Callable[[Any], T]
     merge_fn: Callable[[T, T], T]
@@ -227,14 +196,8 @@ class _Merge:
 class Graph:
     """A map-reduce as Dask's schedulers take it, to be run without optimisation.
 
-    Attributes
-    ----------
-    tasks : dict
-        Key → (function, keys of its arguments), each task after those it needs, depth first.
-    root : hashable
-        Key of the whole, a `Partial`.
-    leaves : tuple of hashable
-        Keys of the tasks that do units, in order; their values bring reports.
+    Tasks are (function, keys of its arguments) by key, each after those it needs, depth first;
+    leaves are those that do units, in order, and bring reports.
     """
 
     tasks: dict[Hashable, tuple[Any, ...]]
@@ -250,17 +213,6 @@ def build_graph(units: Sequence[Unit], runner: UnitRunner[Any], batch: int = 1) 
     and units appended later leave every full subtree as it was. A task does the whole subtree of
     a batch, so batches change what travels and never what is computed.
 
-    Parameters
-    ----------
-    units : sequence of Unit
-        At least one, in the order in which they are merged.
-    runner : UnitRunner
-        What the leaves share.
-    batch : int
-        Units of one task, a power of two; see `batch_size`.
-
-    Notes
-    -----
     Dask's schedulers break ties between equal subtrees by key, the greatest first. Keys
     therefore count down, which makes batches start in index order, depth first, each merge as
     soon as both children are there. With ``w`` workers and ``n`` batches of like duration at most
@@ -304,29 +256,13 @@ def _descending(remaining: int) -> str:
 def batch_size(
     n_units: int, workers: int, *, coarse: int = 1, unit_bytes: int = 0, value_bytes: int = 0
 ) -> int:
-    """Return the number of units that one task does, so that a run of them is a subtree.
+    """Return the number of units that one task does, a power of two: a run of them is a subtree.
 
-    Parameters
-    ----------
-    n_units : int
-        At least 1.
-    workers : int
-        Tasks at the same time, at least 1.
-    coarse : int
-        How many times as many tasks to leave for each worker: for executors that start a task at
-        little cost, which batches help less.
-    unit_bytes, value_bytes : int
-        What reading one unit and holding one value takes. The log2 values that a batch holds
-        together take no more than a unit: where values are larger, so is the work on a unit,
-        and batches gain nothing. 0 for a value of no size.
-
-    Returns
-    -------
-    int
-        A power of two, at most MOST_UNITS. With less than 16 units for each of less than 64
-        workers it is 1, so that what is lost with a worker, shown and waited for is one unit.
-        More workers would wait for the driver rather than for one another; they get larger
-        batches, as long as there is one for each.
+    With less than 16 units for each of less than 64 workers it is 1, so that what is lost with a
+    worker, shown and waited for is one unit. More workers would wait for the driver rather than
+    for one another; they get larger batches, as long as there is one for each. ``coarse`` times as
+    many tasks are left for each worker where a task costs little. The log2 values that a batch
+    holds together take no more than a unit.
     """
     most = MOST_UNITS
     if value_bytes:

@@ -37,19 +37,10 @@ _THREADS_COARSE = 64
 class LocalExecutor(Executor):
     """Runs work on this machine, in threads or in processes.
 
-    Parameters
-    ----------
-    workers : int, optional
-        Threads or processes, at least 1; default: the processors this process may use.
-    processes : bool
-        Processes (started by spawn, so nothing of this process's threads and locks is copied)
-        for work that holds the GIL; threads for numpy, BLAS and Arrow, which release it.
-
-    Notes
-    -----
-    BLAS is held at one thread: around the work for threads, for good in worker processes. After
-    an interrupt, processes are terminated; threads, which Python cannot stop, finish the one
-    task they are at.
+    Processes (started by spawn, so nothing of this process's threads and locks is copied) are for
+    work that holds the GIL. BLAS is held at one thread: around the work for threads, for good in
+    worker processes. After an interrupt, processes are ended; threads, which Python cannot stop,
+    finish the one task they are at.
     """
 
     name = "local"
@@ -187,15 +178,7 @@ class _WatchedPool:
 
 
 class SerialPool(ReplayPool):
-    """All states in this process, one shard after the other; the reference for other pools.
-
-    Parameters
-    ----------
-    retry : RetryPolicy, optional
-        Attempts to build a state.
-    on_event : callable, optional
-        Receives events; see `make_pool`.
-    """
+    """All states in this process, one shard after the other; the reference for other pools."""
 
     name = "serial"
 
@@ -220,21 +203,8 @@ class SerialPool(ReplayPool):
 
 
 class LocalPool(ReplayPool):
-    """One process of this machine for each actor, with one BLAS thread.
+    """One process of this machine for each actor, with one BLAS thread; see `make_pool`.
 
-    Parameters
-    ----------
-    n_actors : int
-        Processes, at least 1.
-    timeout_s : float, optional
-        An actor that takes longer for one request is killed and replaced.
-    retry : RetryPolicy, optional
-        Attempts to build a state, and of one request when actors are lost.
-    on_event : callable, optional
-        Receives events; see `make_pool`.
-
-    Notes
-    -----
     Processes are started by spawn, so a script must guard its work by
     ``if __name__ == "__main__":``. They end with this process, however it ends.
     """

@@ -36,10 +36,9 @@ class Reduction(Generic[T]):
         Units computed and units loaded from the cache; they add up to the number of units.
     bytes_read : int
         Sum of ``n_bytes`` of the computed units.
-    n_retries : int
-        Attempts beyond the first of each unit.
-    n_corrupt : int
-        Cache entries that failed their checks and were computed again.
+    n_retries, n_corrupt : int
+        Attempts beyond the first of each unit; cache entries that failed their checks and were
+        computed again.
     """
 
     value: T
@@ -64,22 +63,18 @@ def map_reduce(
     """Map every unit and merge the results along a fixed binary tree.
 
     The value depends on the units and the functions only: not on the executor, its number of
-    workers, retries, or what was cached. Where there are many units for each worker, a task does
-    several (see :func:`distfms.engine.graph.batch_size`). They are still cached, retried and
-    reported one by one; a worker that is lost takes the batch with it, of which units that are in
-    the cache by then are not computed again.
+    workers, retries, or what was cached. Where a task does several units, they are cached, retried
+    and reported one by one.
 
     Parameters
     ----------
     units : sequence of Unit
         At least one, in merging order.
     map_fn : callable
-        ``payload → value``. Picklable when the executor's workers are other processes; travels
-        once to each worker of a cluster, with each task to local processes.
+        ``payload → value``. Picklable when the executor's workers are other processes.
     merge_fn : callable
         ``(earlier, later) → value``; must not change its arguments.
     executor : Executor
-        Where the graph runs.
     cache : PartialCache, optional
         Values of single units; read and written by the tasks, where they run.
     retry : RetryPolicy, optional
@@ -104,9 +99,8 @@ def map_reduce(
     DataError
         There are no units.
     DistfmsError, Exception
-        What ``map_fn`` or ``merge_fn`` raised, as it is. When several units fail, local executors
-        raise the error of the first in unit order among those that ran; a cluster raises the one
-        it noticed first.
+        What ``map_fn`` or ``merge_fn`` raised, as it is: of several, local executors raise that of
+        the first unit, a cluster the one it noticed first.
     EngineError
         A unit kept failing for a transient reason, or workers or the cluster were lost.
     """

@@ -22,23 +22,7 @@ _NO_LIMIT = 2**60
 
 @dataclass(frozen=True)
 class MemoryProjection:
-    """Bytes that a pass and what follows it are expected to hold at their peak.
-
-    Attributes
-    ----------
-    n_units, workers : int
-        Units of the pass, and tasks at the same time.
-    units_bytes : int
-        Units being worked on, over all workers.
-    values_bytes : int
-        Values waiting in the merge tree or being made.
-    processes_bytes : int
-        Interpreters and libraries.
-    driver_bytes : int
-        What the driver holds after the pass besides the final value.
-    value_bytes : int
-        One value.
-    """
+    """Bytes that a pass and what follows it are expected to hold at their peak; see `project`."""
 
     n_units: int
     workers: int
@@ -82,34 +66,24 @@ def project(
 ) -> MemoryProjection:
     """Project the memory of a map-reduce.
 
+    At most ``workers + ⌈log2 n⌉`` values wait in the tree or are being computed; each worker has
+    one more for the output of a running merge, and log2 of the units of a task for the subtrees
+    that it has finished.
+
     Parameters
     ----------
-    n_units : int
-        Units of the pass, at least 1.
-    largest_unit_bytes : int
-        Decoded bytes of the largest unit.
-    value_bytes : int
-        Bytes of one (merged) value.
-    workers : int
-        Tasks at the same time.
+    n_units, workers, units_per_task : int
+        Units of the pass; tasks at the same time; see `distfms.engine.graph.batch_size`.
+    largest_unit_bytes, value_bytes : int
+        Of a decoded unit, and of one (merged) value.
     driver_bytes : int
         What the driver holds afterwards besides the value: factors, paths, models.
     copies : float
-        How often a unit is in memory while it is worked on: the decoded columns and the block
-        filled from them make 2.
+        How often a unit is in memory while it is worked on.
     processes : bool
         Whether workers are processes. Values then also travel pickled, through the driver.
-    units_per_task : int
-        See :func:`distfms.engine.batches.batch_size`.
     program_bytes : int
         Interpreter and libraries of each process.
-
-    Returns
-    -------
-    MemoryProjection
-        With at most ``workers + ⌈log2 n⌉`` values waiting in the tree or being computed, one
-        more per worker for the output of a running merge, and log2 of the units of a task per
-        worker for the subtrees that it has finished.
     """
     busy = min(workers, n_units)
     waiting = min(n_units, busy + math.ceil(math.log2(n_units)) if n_units > 1 else 1)
@@ -126,21 +100,7 @@ def project(
 
 
 def require(projection: MemoryProjection, available: int | None = None) -> None:
-    """Refuse work that cannot fit.
-
-    Parameters
-    ----------
-    projection : MemoryProjection
-        What the work will take.
-    available : int, optional
-        Bytes there are; default: `available_bytes`.
-
-    Raises
-    ------
-    SpecError
-        With the numbers and what would help. Nothing has failed: the spec asks for what there is
-        no room for.
-    """
+    """Raise SpecError, with the numbers and what would help, for work that cannot fit."""
     limit = available_bytes() if available is None else available
     if limit is None or projection.total_bytes <= limit:
         return
@@ -153,18 +113,10 @@ def require(projection: MemoryProjection, available: int | None = None) -> None:
 
 
 def available_bytes(root: str | Path = "/") -> int | None:
-    """Return the memory this process may still take.
+    """Return the memory this process may still take, None where that cannot be read.
 
-    Parameters
-    ----------
-    root : path
-        Replaces ``/`` as the parent of ``proc`` and ``sys`` in tests.
-
-    Returns
-    -------
-    int or None
-        The least of what the system has available and what the control groups (version 1 and 2,
-        with their parents) leave, in bytes. None where neither can be read.
+    The least of what the system has available and what the control groups (version 1 and 2, with
+    their parents) leave. ``root`` replaces ``/`` as the parent of ``proc`` and ``sys`` in tests.
     """
     base = Path(root)
     found = [_system_available(base), *_cgroup2_left(base), *_cgroup1_left(base)]
@@ -186,7 +138,7 @@ def n_processors(root: str | Path = "/") -> int:
     """Return the number of processors this process may keep busy.
 
     Those it may run on, but no more than the control groups (version 1 and 2, with their parents)
-    grant it time for. ``root`` replaces ``/`` as the parent of ``proc`` and ``sys`` in tests.
+    grant it time for.
     """
     base = Path(root)
     n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

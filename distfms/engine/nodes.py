@@ -19,20 +19,10 @@ from distfms.errors import EngineError
 
 
 def examine(packages: Sequence[str], paths: Sequence[str]) -> dict[str, Any]:
-    """Return host, Python and package versions (None when missing) and sizes of paths.
+    """Return host, Python, versions of packages and sizes of local paths.
 
-    Parameters
-    ----------
-    packages : sequence of str
-        Names of distributions.
-    paths : sequence of str
-        Local paths to look for.
-
-    Returns
-    -------
-    dict
-        ``host``, ``python``, ``packages`` (name → version or None), ``sizes`` (path → bytes,
-        -1 for a folder, None when it cannot be read).
+    A version is None where a package is missing; a size is -1 for a folder, None for what cannot be
+    read.
     """
     return {
         "host": platform.node(),

@@ -25,16 +25,14 @@ def make_executor(
     kind : {"local", "dask", "ray"}
         Threads or processes here, an existing Dask cluster, or a Ray cluster.
     workers : int, optional
-        Tasks at the same time, for local and ray; default: the processors this process may use,
-        or those of the cluster.
+        Tasks at the same time, for local and ray; default: the processors there are.
     address : str, optional
         Of the Dask scheduler (``tcp://host:8786``), or of the Ray cluster (``host:6379``,
         ``ray://host:10001``, ``auto``); for ray, without one, a cluster is started here.
     processes : bool
         Local processes instead of threads: for work that holds the GIL.
     on_silence : callable, optional
-        Called, in a thread, with a sentence when the head of a Ray cluster has been out of reach
-        for a minute; see :class:`~distfms.engine.ray_cluster.RayExecutor`.
+        See `distfms.engine.ray_cluster.RayExecutor`.
 
     Raises
     ------
@@ -102,14 +100,7 @@ def make_pool(
         ``{"event": "actor_replayed", "actor", "shards", "steps"}`` and
         ``{"event": "retry", "key", "n_retries"}``.
     actor_bytes : int
-        What one actor will hold; refused when there is not as much.
-
-    Raises
-    ------
-    SpecError
-        No such kind, not a number of actors, or too little memory for one.
-    EngineError
-        No usable cluster.
+        What one actor will hold; SpecError when there is not as much.
     """
     if kind not in ("serial", "local", "dask", "ray"):
         raise SpecError(f"engine: unknown kind of pool {kind!r}; one of: serial, local, dask, ray.")

@@ -13,21 +13,7 @@ from distfms.errors import EngineError
 
 @dataclass
 class Reply:
-    """What came of a request.
-
-    Attributes
-    ----------
-    answers : dict
-        Shard → pickled answer.
-    errors : dict
-        Shard → what the work on it raised.
-    error : BaseException or None
-        What befell the request as a whole.
-    changed : bool
-        Whether a step changed a state.
-    n_built, n_replayed, n_retries : int
-        See `PoolCounts`.
-    """
+    """What came of a request: by shard, pickled answers and errors; ``error`` befell the whole."""
 
     answers: dict[int, bytes] = field(default_factory=dict)
     errors: dict[int, BaseException] = field(default_factory=dict)

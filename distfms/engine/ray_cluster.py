@@ -24,30 +24,6 @@ _INLINE_BYTES = 64 * 2**10
 class RayExecutor(Executor):
     """Runs work on a Ray cluster.
 
-    Parameters
-    ----------
-    address : str, optional
-        ``auto``, ``host:6379`` or ``ray://host:10001``; see `RaySession` for the default, which
-        outside a Ray job is a cluster started here and stopped by `close`.
-    workers : int, optional
-        Processors of a cluster started here; default: the processors this process may use. For
-        one that is there, the most tasks at the same time; default: its processors.
-    object_store_bytes : int, optional
-        Shared memory of a cluster started here, in bytes; default: Ray's.
-    timeout_s : float
-        How long to wait for the cluster to answer, at the beginning and when its head is gone.
-    on_silence : callable, optional
-        Called, in a thread, with a sentence when the head of a cluster that was there before has
-        been out of reach for a minute. Ray's calls may then hang where no exception reaches, so
-        that a program may want to end; without, nothing is done.
-
-    Raises
-    ------
-    EngineError
-        No usable cluster; see `RaySession`.
-
-    Notes
-    -----
     The tasks of the Dask graph are Ray tasks. Values stay on the nodes; the driver receives the
     root of the graph, and what leaves report. Leaves are handed out as others finish, two for
     each processor, so that merges are not queued behind all units and few values exist at the
@@ -55,6 +31,17 @@ class RayExecutor(Executor):
     After an error or an interrupt, the few tasks handed out already run to their end: cancelling
     a task that is just finishing was seen to abort the whole driver in Ray 2.60
     (``task_manager.cc: Tried to complete task that was not pending``).
+
+    Parameters
+    ----------
+    address, object_store_bytes, timeout_s
+        See `RaySession`.
+    workers : int, optional
+        Processors of a cluster started here; of one that is there, the most tasks at the same time.
+    on_silence : callable, optional
+        Called, in a thread, with a sentence when the head of a cluster that was there before has
+        been out of reach for a minute. Ray's calls may then hang where no exception reaches, so
+        that a program may want to end; without, nothing is done.
     """
 
     name = "ray"
@@ -156,34 +143,8 @@ def _run_merge(task: Callable[..., Partial[Any]], *values: Partial[Any]) -> Part
 
 
 class RayPool(ReplayPool):
-    """One Ray actor for each number, with one BLAS thread.
+    """One Ray actor for each number, with one BLAS thread; see `make_pool`.
 
-    Parameters
-    ----------
-    n_actors : int, optional
-        Default: the processors of the cluster.
-    address : str, optional
-        Of the cluster; not used when an executor is given. See `RaySession`.
-    executor : Executor, optional
-        A RayExecutor whose connection is used; it must be closed after the pool.
-    timeout_s : float, optional
-        An actor that takes longer for one request is killed and replaced.
-    retry : RetryPolicy, optional
-        Attempts to build a state, and of one request when actors are lost.
-    on_event : callable, optional
-        Receives events; see `make_pool`.
-    actor_bytes : int
-        What one actor will hold; nodes that have less are not used.
-
-    Raises
-    ------
-    EngineError
-        No usable cluster.
-    SpecError
-        No node has memory for one actor.
-
-    Notes
-    -----
     Ray does not restart these actors: it would run their constructor again and lose what was
     done since; the pool rebuilds them itself. Actors need no processor of their own, so tasks of
     the same job can run between steps; they are spread over the processors of the nodes in

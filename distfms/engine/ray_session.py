@@ -40,14 +40,10 @@ class RaySession:
         what ``RAY_ADDRESS`` names, as it does inside a submitted job, else a cluster of one node
         is started here and stopped by `close`. If this process is connected already, that
         connection is used and left alone.
-    workers : int, optional
-        Processors of a cluster that is started here.
-    object_store_bytes : int, optional
-        Shared memory of a cluster that is started here; default: Ray's.
+    workers, object_store_bytes : int, optional
+        Processors and shared memory of a cluster that is started here.
     timeout_s : float
-        How long to wait for an answer from the address.
-    on_silence : callable, optional
-        See `RayExecutor`.
+        How long to wait for an answer from the address, and later from the head.
 
     Raises
     ------

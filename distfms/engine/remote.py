@@ -61,19 +61,9 @@ class RemotePath:
     """A place on remote storage; used as a `pathlib.Path` is.
 
     It is picklable, and opens its file system where it is used. Every failure of the storage is
-    an `OSError`; one that does not answer in time is a `TimeoutError`.
-
-    Parameters
-    ----------
-    url : str
-        ``protocol://…``.
-    storage_options : mapping, optional
-        Passed to the fsspec file system. Never shown.
-
-    Raises
-    ------
-    SpecError
-        If it is no URL, holds a password, or is a chain of URLs.
+    an `OSError`; one that does not answer in time is a `TimeoutError`. The storage options, those
+    of the fsspec file system, are never shown. Raises SpecError for what is no URL, holds a
+    password, or is a chain of URLs.
     """
 
     def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
@@ -195,13 +185,7 @@ class RemotePath:
     def system(self) -> Any:
         """Return the fsspec file system, as the present thread has it.
 
-        Raises
-        ------
-        SpecError
-            If there is none for the protocol, its package is not installed, or it does not take
-            the storage options.
-        OSError
-            If the storage cannot be reached.
+        Raises SpecError where it cannot be made with these options, OSError where not reached.
         """
         from fsspec.core import url_to_fs
 
@@ -228,13 +212,7 @@ class RemotePath:
         return {**_SFTP_LIMITS, **given} if self.protocol == "sftp" else given
 
     def require_driver(self) -> None:
-        """Check that there is a file system for the protocol; nothing is asked of the storage.
-
-        Raises
-        ------
-        SpecError
-            Names the package to install.
-        """
+        """Raise SpecError, which names the package to install, if there is no file system."""
         from fsspec import get_filesystem_class
         from fsspec.registry import known_implementations
 
@@ -257,13 +235,7 @@ class RemotePath:
     def ask(
         self, method: str, *arguments: Any, limit_s: float | None = None, **options: Any
     ) -> Any:
-        """Call a method of the file system.
-
-        Raises
-        ------
-        OSError
-            Whatever goes wrong, after a bounded time.
-        """
+        """Call a method of the file system; whatever goes wrong is an OSError, in bounded time."""
         from fsspec.asyn import sync
 
         system = self.system()
@@ -291,14 +263,7 @@ class RemotePath:
 
 
 def os_error(error: BaseException, cleaned: Callable[[str], str] = hidden_in_urls) -> OSError:
-    """Return what a client of remote storage has raised as an error of a disk.
-
-    Parameters
-    ----------
-    error : Exception
-    cleaned : callable
-        Takes secrets out of a text.
-    """
+    """Return what a client of remote storage has raised as an error of a disk."""
     text = cleaned(" ".join(str(error).split()))[:500]
     if isinstance(error, NotImplementedError):
         return OSError(errno.EROFS, "this storage can only be read")

@@ -43,17 +43,6 @@ class ReplayPool(ActorPool):
     """A pool that rebuilds lost states by replaying the messages that changed them.
 
     Subclasses say how an actor is started, ended, written to and heard.
-
-    Parameters
-    ----------
-    n_actors : int
-        At least 1.
-    timeout_s : float, optional
-        An actor that takes longer for one request is replaced.
-    retry : RetryPolicy, optional
-        Attempts to build a state, and of one request when actors are lost.
-    on_event : callable, optional
-        Receives events; see `make_pool`.
     """
 
     name = "replay"

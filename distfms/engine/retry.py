@@ -24,9 +24,8 @@ _PERMANENT = (
 def is_transient(error: BaseException) -> bool:
     """Return whether the same call may succeed when it is made again.
 
-    True for the OSError family (network, storage, timeouts) except what cannot change by itself
-    (a missing file, missing permission), and for a killed worker. False for every error distfms
-    raises on purpose (bad data stay bad) and for programming errors.
+    True for the OSError family (network, storage, timeouts) except what cannot change by itself,
+    and for a killed worker; False for what distfms raises on purpose and for programming errors.
     """
     if isinstance(error, (*_PERMANENT, DistfmsError)):
         return False
@@ -41,12 +40,9 @@ class RetryPolicy:
     ----------
     attempts : int
         Number of attempts in total, at least 1; 1 means no retry.
-    first_delay_s : float
-        Seconds before the second attempt, at least 0.
-    factor : float
-        Each further delay is this many times the one before, at least 1.
-    max_delay_s : float
-        No delay is longer than this.
+    first_delay_s, factor, max_delay_s : float
+        Seconds before the second attempt; each further delay is this many times (at least 1) the
+        one before, up to a longest.
     timeout_s : float or None
         Longest time of one attempt. One that takes longer is left behind as a failure that is
         worth another attempt; its thread cannot be ended and stays as long as its process.
@@ -84,32 +80,11 @@ def call_with_retry(
     what: str,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[Any, int]:
-    """Call ``fn(*args)``, again after transient failures.
+    """Call ``fn(*args)``, again after transient failures; return its value and the retries.
 
-    Parameters
-    ----------
-    fn, args
-        The call. It must be free of lasting effects, as it may run several times.
-    policy : RetryPolicy
-        The rules.
-    what : str
-        What the call does, for the error message, such as ``"unit part-3.parquet"``.
-    sleep : callable
-        Replaces ``time.sleep`` in tests.
-
-    Returns
-    -------
-    value : Any
-        What ``fn`` returned.
-    n_retries : int
-        Attempts beyond the first.
-
-    Raises
-    ------
-    EngineError
-        When the last attempt allowed failed for a transient reason.
-    Exception
-        Any other error of ``fn``, as it is and at once.
+    The call must be free of lasting effects. ``what`` it does is for the error message, such as
+    ``"unit part-3.parquet"``. Raises EngineError when the last attempt allowed failed for a
+    transient reason, any other error of ``fn`` as it is and at once.
     """
     failures = 0
     while True:

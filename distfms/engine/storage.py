@@ -5,9 +5,8 @@ as they are needed. Whatever goes wrong on remote storage is an `OSError`, as on
 within a bounded time.
 
 A file is written whole or not at all: on a disk under a temporary name that is fsynced and
-renamed; on object storage in one put, which shows the old object or the new one and nothing
-between; on other remote storage (sftp, smb, hdfs, …) under a temporary name and moved, as whole as
-that move is.
+renamed; on object storage in one put; on other remote storage (sftp, smb, hdfs, …) under a
+temporary name and moved, as whole as that move is.
 """
 
 from __future__ import annotations
@@ -45,18 +44,8 @@ def locate(
 ) -> Location:
     """Return the place that a path or URL names; nothing is asked of the storage.
 
-    Parameters
-    ----------
-    place : str, path or RemotePath
-        ``file://`` URLs are folders of this machine.
-    storage_options : mapping, optional
-        Passed to the fsspec file system of a URL.
-
-    Raises
-    ------
-    SpecError
-        If no file system is known for the URL, its package is not installed, or the URL of a
-        store of objects names no bucket.
+    Raises SpecError if no file system is known for the URL, its package is not installed, or the
+    URL of a store of objects names no bucket.
     """
     if isinstance(place, RemotePath):
         return place
@@ -85,18 +74,8 @@ def absolute(place: Location) -> Location:
 def whole_file(place: Location, *, durable: bool = True) -> Iterator[Path]:
     """Yield where to write a file, which is at its place when the block ends well.
 
-    Parameters
-    ----------
-    place : Path or RemotePath
-        Its folder is made where needed.
-    durable : bool
-        Whether it must be on the disk when this returns. Remote storage always keeps what it has
-        acknowledged.
-
-    Raises
-    ------
-    OSError
-        Nothing is left behind then.
+    Its folder is made where needed; nothing is left behind by an error. ``durable`` asks for it to
+    be on the disk when this returns; remote storage always keeps what it has acknowledged.
     """
     if isinstance(place, RemotePath):
         with TemporaryDirectory(prefix="distfms-") as scratch:
@@ -143,13 +122,7 @@ def sync(path: Path) -> None:
 
 
 def check_writable(folder: Location) -> None:
-    """Make a folder and write to it.
-
-    Raises
-    ------
-    OSError
-        If it cannot be made or written.
-    """
+    """Make a folder and write to it; OSError if that cannot be done."""
     probe = folder / f".probe-{os.getpid()}-{secrets.token_hex(4)}"
     write_whole(probe, b"", durable=False)
     # Who may write but not delete can still keep a run there.
@@ -173,17 +146,9 @@ def remove_tree(folder: Location) -> None:
 class Entry:
     """A file below a folder.
 
-    Attributes
-    ----------
-    name : str
-        Relative to the folder, with ``/`` between folders.
-    n_bytes : int
-    modified_s : float
-        Seconds since 1970; 0 where the storage does not tell.
-    stamp : str
-        What changes when the content changes: the etag if the store has one, else the
-        modification time; empty when it tells neither.
-    place : Path or RemotePath
+    The name is relative to the folder, with ``/`` between folders; the time of modification is 0
+    where the storage does not tell. The stamp changes when the content changes: the etag if the
+    store has one, else the modification time; empty when it tells neither.
     """
 
     name: str
@@ -196,16 +161,8 @@ class Entry:
 def files_below(folder: Location, pattern: str | None = None) -> list[Entry]:
     """List the files below a folder in the order of their names; none if there is no folder.
 
-    Parameters
-    ----------
-    folder : Path or RemotePath
-    pattern : str, optional
-        Glob, relative to the folder; ``**`` stands for any number of folders.
-
-    Raises
-    ------
-    OSError
-        If storage does not answer.
+    In a pattern, relative to the folder, ``**`` stands for any number of folders. Raises OSError if
+    storage does not answer.
     """
     if isinstance(folder, Path):
         names = _local_names(folder) if pattern is None else _local_matches(folder, pattern)
@@ -264,13 +221,7 @@ def _remote_entry(place: RemotePath, name: str, info: Mapping[str, Any]) -> Entr
 
 
 def stamp_of(info: Mapping[str, Any]) -> str:
-    """Return what tells the content of a file on remote storage from another of its size.
-
-    Parameters
-    ----------
-    info : mapping
-        What fsspec tells of the file.
-    """
+    """Return what tells the content of a remote file, as fsspec describes it, from another."""
     stamps = [str(info[key]).strip('"') for key in _STAMPS if info.get(key) is not None]
     modified_s = _modified_s(info)
     return stamps[0] if stamps else str(modified_s or "")
@@ -292,13 +243,8 @@ def _modified_s(info: Mapping[str, Any]) -> float:
 def read_each(folder: Location, name: str) -> Iterator[tuple[Location, bytes]]:
     """Read the file of one name in each sub-folder: (sub-folder, content), the last name first.
 
-    What is removed meanwhile, or may not be read, is passed over. Of a folder of this machine a
-    file is read when it is asked for.
-
-    Raises
-    ------
-    OSError
-        If storage does not answer.
+    What is removed meanwhile, or may not be read, is passed over. Raises OSError if storage does
+    not answer.
     """
     if isinstance(folder, RemotePath):
         yield from _read_each_remote(folder, name)

@@ -14,15 +14,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def storage_error(place: Location, error: OSError, done: str = "written") -> DistfmsError:
-    """Explain a failure of a disk or of remote storage.
-
-    Parameters
-    ----------
-    place : Path or RemotePath
-    error : OSError
-    done : str
-        What could not be done with the place.
-    """
+    """Explain a failure of a disk or of remote storage: a place could not be ``done``."""
     reason = error.strerror or error
     if isinstance(place, Path):
         if error.errno in _FULL:
@@ -80,16 +72,7 @@ def unwritable(place: Location, error: OSError, name: str, advice: str) -> Distf
     """Explain why nothing can be written where a user wants it.
 
     A storage that does not answer may do so later, and a full disk be emptied; for anything else
-    another place has to be named.
-
-    Parameters
-    ----------
-    place : Path or RemotePath
-    error : OSError
-    name : str
-        What to call the place.
-    advice : str
-        How to name another one.
+    another place has to be named, which ``advice`` says how to do.
     """
     silent = isinstance(error, TimeoutError | ConnectionError) or error.errno == errno.EIO
     if error.errno in _FULL or (silent and not isinstance(place, Path)):
