@@ -94,8 +94,8 @@ class Executor(_Closing):
     ) -> list[R]:
         """Run ``fn`` on every item; results in the order of items.
 
-        Raises EngineError where a task kept failing for a transient reason or workers were lost, and
-        what ``fn`` raised.
+        Raises what ``fn`` raised, and EngineError where a task kept failing for a transient reason
+        or workers were lost.
         """
         units = [Unit(_short(item), item) for item in items]
         if not units:
