@@ -6,14 +6,14 @@ contiguous run of columns, so per-fold statistics are slices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from distfms.data.categories import Categories, categorical_columns, level_codes
+from distfms.data.categories import Categories, categorical_columns, level_codes, text_targets
 from distfms.data.columns import (
     batch_buffer,
     fill_columns,
@@ -43,17 +43,19 @@ class SourceColumn:
     """A Parquet column and the batch rows ``[start, stop)`` it becomes.
 
     One for a number, one for each level of a category; `levels` are ascending, None for a number.
+    A target that is a category is one row, of the positions of its values among the levels.
     """
 
     name: str
     start: int
     stop: int
     levels: tuple[str, ...] | None = None
+    is_target: bool = False
 
     @property
     def value_names(self) -> tuple[str, ...]:
         """Names of the rows of the batch: ``column`` or ``column=level``."""
-        if self.levels is None:
+        if self.levels is None or self.is_target:
             return (self.name,)
         return tuple(f"{self.name}={level}" for level in self.levels)
 
@@ -79,15 +81,14 @@ class ColumnPlan:
         *,
         unknown: Literal["error", "zero"] = "error",
     ) -> ColumnPlan:
-        """Plan the batch of all features and targets; `categories` are the levels of features."""
+        """Plan the batch of all features and targets; `categories` are levels of either."""
         levels = categories.levels if isinstance(categories, Categories) else categories or {}
-        categorical = set(categorical_columns(schema, roles))
-        for name in roles.features:
-            if name in categorical and name not in levels:
+        categorical = {*categorical_columns(schema, roles), *text_targets(schema, roles)}
+        for name in categorical:
+            if name not in levels:
                 raise DataError(f"The levels of the categorical column {name!r} are unknown.")
-        known = {name: tuple(levels[name]) for name in roles.features if name in categorical}
-        columns = _side_by_side((n, known.get(n)) for n in (*roles.features, *roles.target))
-        return cls(columns, roles, unknown)
+        known = {name: tuple(levels[name]) for name in categorical}
+        return cls(_side_by_side(roles, known), roles, unknown)
 
     @property
     def n_columns(self) -> int:
@@ -123,17 +124,18 @@ class ColumnPlan:
     def restricted(self, features: Sequence[str]) -> ColumnPlan:
         """Return the plan of some source features, in the order given, and all targets."""
         levels = {column.name: column.levels for column in self.columns}
-        columns = _side_by_side((n, levels[n]) for n in (*features, *self.roles.target))
-        return replace(self, columns=columns, roles=replace(self.roles, features=tuple(features)))
+        roles = replace(self.roles, features=tuple(features))
+        return replace(self, columns=_side_by_side(roles, levels), roles=roles)
 
 
 def _side_by_side(
-    columns: Iterable[tuple[str, tuple[str, ...] | None]],
+    roles: Roles, levels: Mapping[str, tuple[str, ...] | None]
 ) -> tuple[SourceColumn, ...]:
     placed, start = [], 0
-    for name, levels in columns:
-        stop = start + (1 if levels is None else len(levels))
-        placed.append(SourceColumn(name, start, stop, levels))
+    for name in (*roles.features, *roles.target):
+        own, is_target = levels.get(name), name in roles.target
+        stop = start + (1 if own is None or is_target else len(own))
+        placed.append(SourceColumn(name, start, stop, own, is_target))
         start = stop
     return tuple(placed)
 
@@ -327,8 +329,11 @@ class _Filler:
             )
         if self.order is not None:
             codes = codes[self.order]
-        for level, row in enumerate(range(column.start, column.stop)):
-            np.equal(codes, level, out=self.values[row], casting="unsafe")
+        if column.is_target:
+            self.values[column.start] = codes
+        else:
+            for level, row in enumerate(range(column.start, column.stop)):
+                np.equal(codes, level, out=self.values[row], casting="unsafe")
         absent = codes == -1
         self.values[column.start : column.stop, absent] = np.nan
         self._sum(slice(column.start, column.stop))

@@ -69,6 +69,11 @@ def categorical_columns(schema: pa.Schema, roles: Roles) -> tuple[str, ...]:
     return tuple(name for name in roles.features if is_categorical(schema.field(name).type))
 
 
+def text_targets(schema: pa.Schema, roles: Roles) -> tuple[str, ...]:
+    """Return the targets that are categories."""
+    return tuple(name for name in roles.target if is_categorical(schema.field(name).type))
+
+
 def scan_categories(
     partition: Partition,
     source: PartitionSource,

@@ -51,6 +51,7 @@ def resolve_roles(
     id: str | None = None,
     time: str | None = None,
     judgments: bool = False,
+    classes: bool = False,
 ) -> Roles:
     """Resolve names and globs to the columns of a schema.
 
@@ -70,6 +71,8 @@ def resolve_roles(
         Column names.
     judgments : bool, default=False
         Whether features may be lists of numbers.
+    classes : bool, default=False
+        Whether targets may be text, which names classes.
 
     Returns
     -------
@@ -95,7 +98,8 @@ def resolve_roles(
         require_columns(schema, patterns, "a feature")
     chosen = _choose_features(schema.names, patterns, excluded, taken, globs)
     for name in targets:
-        _require_number(schema, name, "target")
+        if not (classes and is_categorical(schema.field(name).type)):
+            _require_number(schema, name, "target")
     if weight is not None:
         _require_number(schema, weight, "weight")
     for name in chosen:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -50,7 +50,11 @@ class ClassCounts:
 
 
 def find_classes(
-    counts: Folded[ClassCounts], target: str, what: str, most: int | None = None
+    counts: Folded[ClassCounts],
+    target: str,
+    what: str,
+    most: int | None = None,
+    levels: Sequence[str] | None = None,
 ) -> np.ndarray:
     """Return the classes of a target, ascending.
 
@@ -62,6 +66,8 @@ def find_classes(
         What wants classes, for the message.
     most : {2}, optional
         Most classes that it can do with.
+    levels : sequence of str, optional
+        Names of the classes, where the values are positions among them.
 
     Raises
     ------
@@ -76,7 +82,7 @@ def find_classes(
             f"{what} is not for it."
         )
     if len(classes) < 2 or (most is not None and len(classes) > most):
-        few = ", ".join(f"{value:g}" for value in classes[:6])
+        few = ", ".join(class_name(value, levels) for value in classes[:6])
         wanted = "two classes; with more use softmax" if most == 2 else "classes"
         raise DataError(
             f"{what[:1].upper()}{what[1:]} wants a target of {wanted}; {target!r} has "
@@ -85,10 +91,15 @@ def find_classes(
     unknown = np.setdiff1d(test.values[test.weight > 0], classes)
     if len(unknown):
         raise DataError(
-            f"The value {unknown[0]:g} of the target {target!r} occurs in held-out rows only, so "
-            "no model can know it. Leave these rows out, or hold out others."
+            f"The value {class_name(unknown[0], levels)} of the target {target!r} occurs in "
+            "held-out rows only, so no model can know it. Leave these rows out, or hold out others."
         )
     return classes
+
+
+def class_name(value: float, levels: Sequence[str] | None = None) -> str:
+    """Write a class: its number, or what stands at this position among the levels."""
+    return f"{value:g}" if levels is None else levels[int(value)]
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from distfms.data.batches import ColumnPlan, require_observed
-from distfms.data.categories import categorical_columns
+from distfms.data.categories import categorical_columns, text_targets
 from distfms.data.dataset import ParquetDataset
 from distfms.engine.memory import counted
 from distfms.errors import DataError, SpecError
@@ -45,16 +46,22 @@ class RowJob(StatisticsJob):
     ----------
     roles : Roles
         Columns by role.
-    categorical : tuple of str
-        Features that are categories; their levels are read before the statistics.
+    categorical, text_targets : tuple of str
+        Features and targets that are categories; their levels are read before the statistics.
     """
 
     def __init__(self, options: Section, inputs: Inputs, seed: int) -> None:
         self.options, self.inputs, self.seed = options, inputs, seed
-        self.roles = section_roles(inputs.train, inputs.section)
+        self.roles = section_roles(inputs.train, inputs.section, classes=self.takes_text(options))
         if not self.roles.target:
             raise SpecError("`data.target` is missing: name the column to predict.")
         self.categorical = categorical_columns(inputs.train.schema, self.roles)
+        self.text_targets = text_targets(inputs.train.schema, self.roles)
+
+    @staticmethod
+    def takes_text(options: Any) -> bool:
+        """Return whether the target may be text, which names classes."""
+        return False
 
     # --- what the driver asks ---
 
@@ -76,11 +83,14 @@ class RowJob(StatisticsJob):
 
     def first_stages(self) -> Sequence[Stage]:
         """Return the stage that reads the levels of categories, where there are any."""
-        return [Stage("categories", self._categories)] if self.categorical else []
+        has_levels = self.categorical or self.text_targets
+        return [Stage("categories", self._categories)] if has_levels else []
 
     def _categories(self, context: Context) -> Mapping[str, Content]:
         bundle = context.reduce(
-            lambda dataset, held_out: CategoryReader(dataset.reader, self.categorical)
+            lambda dataset, held_out: CategoryReader(
+                dataset.reader, (*self.categorical, *self.text_targets)
+            )
         )
         levels = require_levels(bundle["categories"].train())
         datasets = self.inputs.datasets
@@ -90,7 +100,8 @@ class RowJob(StatisticsJob):
 
     def plan(self, context: Context) -> ColumnPlan:
         """Return which columns are read and which rows of a batch they become."""
-        levels = context.read_json(CATEGORIES)["levels"] if self.categorical else {}
+        has_levels = self.categorical or self.text_targets
+        levels = context.read_json(CATEGORIES)["levels"] if has_levels else {}
         return ColumnPlan.from_schema(self.inputs.train.schema, self.roles, levels)
 
     def source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> RowSource:

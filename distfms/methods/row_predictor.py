@@ -45,6 +45,9 @@ class RowPredictor:
         missing values are NaN. Picklable.
     spending : str
         What the predictions cost, for the user; empty where that is not a question.
+    classes : sequence of str or float
+        Where the outputs are probabilities of classes, these classes, as many, or two for the
+        probability of the second; `outputs` then has the name of the column of predicted classes.
     """
 
     reader: PartitionReader
@@ -52,6 +55,7 @@ class RowPredictor:
     outputs: tuple[str, ...]
     predict: Callable[[Mapping[str, np.ndarray], int], np.ndarray]
     spending: str = ""
+    classes: Sequence[Any] = ()
 
     @property
     def columns(self) -> Sequence[str]:
@@ -76,10 +80,24 @@ class RowPredictor:
             columns[id_] = self.reader.read(partition, [id_]).column(id_)
         else:
             columns["row"] = np.arange(n_rows) + partition.row_offset
-        found = self.predict(values, n_rows).reshape(n_rows, len(self.outputs))
-        columns |= dict(zip(self.outputs, found.T.copy(), strict=True))
+        found = self.predict(values, n_rows).reshape(n_rows, -1)
+        if self.classes:
+            columns |= self._of_classes(found)
+        else:
+            columns |= dict(zip(self.outputs, found.T.copy(), strict=True))
         columns[MISSING] = n_missing
         return pa.table(columns)
+
+    def _of_classes(self, found: np.ndarray) -> dict[str, Any]:
+        """Return the most probable class of each row, and the probabilities of all."""
+        if found.shape[1] == 1:
+            found = np.concatenate((1.0 - found, found), axis=1)
+        named = np.array(self.classes)
+        whole = named.dtype.kind == "f" and (named == np.round(named)).all()
+        named = named.astype(np.int64) if whole else named
+        names = [f"probability_{name:g}" if whole else f"probability_{name}" for name in named]
+        shares = dict(zip(names, found.T.copy(), strict=True))
+        return {self.outputs[0]: named[found.argmax(axis=1)], **shares}
 
     def remarks(self, table: Any) -> Mapping[str, int]:
         """Count the rows that lack a value."""

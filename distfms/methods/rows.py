@@ -32,7 +32,11 @@ FORMAT = 3
 
 
 def section_roles(
-    dataset: ParquetDataset, section: DataSection, *, judgments: bool = False
+    dataset: ParquetDataset,
+    section: DataSection,
+    *,
+    judgments: bool = False,
+    classes: bool = False,
 ) -> Roles:
     """Resolve the roles that a data section names.
 
@@ -42,6 +46,8 @@ def section_roles(
     section : DataSection
     judgments : bool
         Whether features are columns of judgments.
+    classes : bool
+        Whether targets may be text.
 
     Raises
     ------
@@ -58,6 +64,7 @@ def section_roles(
         id=section.id,
         time=section.time,
         judgments=judgments,
+        classes=classes,
     )
 
 

@@ -122,7 +122,7 @@ def test_every_prefix_of_breast_cancer_is_sklearns_logistic_regression(tmp_path)
         found = predicted(tmp_path / "run", data, tmp_path / f"{length}.parquet", budget)
         X = numbers(table, columns)
         other = logistic_regression(len(X)).fit(X, truth)
-        share = np.asarray(found.column("predicted_malignant"))
+        share = np.asarray(found.column("probability_1"))
         np.testing.assert_allclose(share, other.predict_proba(X)[:, 1], atol=1e-5)
         null = log_loss(truth, np.full(len(truth), truth.mean()))
         explained = 1.0 - log_loss(truth, share) / null
@@ -148,7 +148,7 @@ def test_softmax_with_weights_and_a_cap_on_refits(tmp_path):
     first, second, _ = selection["sequence"]
     assert first["explained_deviance"] == 0.0 < second["explained_deviance"]
     found = predicted(folder, tmp_path / "data", tmp_path / "all.parquet")
-    shares = numbers(found, ["predicted_y=3", "predicted_y=5", "predicted_y=9"])
+    shares = numbers(found, ["probability_3", "probability_5", "probability_9"])
     np.testing.assert_allclose(shares.sum(axis=1), 1.0)
     X, w = numbers(table, ["a", "b", "c", "d", "n1", "n2"]), np.asarray(table.column("w"))
     mean = np.average(X, axis=0, weights=w)
@@ -183,6 +183,52 @@ def test_poisson_with_a_category_and_missing_values(tmp_path):
     assert {step["group"] for step in selection["sequence"]} == {*GROUPS, "ward", "lab"}
 
 
+@pytest.mark.parametrize("family", ["logistic", "softmax"])
+def test_classes_have_names(tmp_path, family):
+    words = np.array(["low", "high"] if family == "logistic" else ["a b", "ü", "c"])
+    made = labels if family == "logistic" else three_classes
+    drawn = np.random.default_rng(5).integers(0, 99)
+    number = lambda s, r: made(s, np.random.default_rng(drawn)).astype(float)  # noqa: E731
+    text = lambda s, r: words[np.searchsorted(np.unique(number(s, r)), number(s, r))]  # noqa: E731
+    table = write_rows(tmp_path / "data", number, label=text)
+    options = {"data": {"target": "label", "exclude": ["y"], "folds": 2, "test": 0.2}}
+    folder, selection, metrics = finished(job(tmp_path / "data", tmp_path, family, **options), "r")
+    assert selection["classes"] == sorted(words.tolist())
+    found = predicted(folder, tmp_path / "data", tmp_path / "all.parquet")
+    names = [f"probability_{word}" for word in sorted(words.tolist())]
+    assert found.column_names == ["id", "predicted_label", *names, "values_missing"]
+    shares = numbers(found, names)
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+    chosen = np.array(sorted(words.tolist()))[shares.argmax(axis=1)]
+    assert found.column("predicted_label").to_pylist() == chosen.tolist()
+    right = np.asarray(table.column("label")) == chosen
+    rows = [metrics[part]["n_rows"] for part in ("train", "test")]
+    share = [metrics[part]["accuracy"] for part in ("train", "test")]
+    assert right.mean() == pytest.approx(np.average(share, weights=rows))
+    # The same model as of numbers in the order of the words.
+    if family == "logistic":
+        options = {"data": {"target": "y", "exclude": ["label"], "folds": 2, "test": 0.2}}
+        other, *_ = finished(job(tmp_path / "data", tmp_path, family, **options), "numbers")
+        same = predicted(other, tmp_path / "data", tmp_path / "numbers.parquet")
+        np.testing.assert_allclose(numbers(same, ["probability_0"])[:, 0], shares[:, 1], atol=1e-6)
+
+
+@pytest.mark.parametrize("weights", ["balanced", {"1": 5.0}])
+def test_class_weights_are_those_of_scikit_learn(tmp_path, weights):
+    rare = lambda s, r: (s.sum(axis=1) + r.logistic(size=len(s)) > 2.5).astype(float)  # noqa: E731
+    table = write_rows(tmp_path / "data", rare)
+    spec = job(tmp_path / "data", tmp_path, "logistic", sequence={"class_weights": weights})
+    folder, *_ = finished(spec, "run")
+    X, y = numbers(table, ["a", "b", "c", "d", "n1", "n2"]), np.asarray(table.column("y"))
+    known = weights if weights == "balanced" else {0: 1.0, 1: 5.0}
+    n = len(y) if weights == "balanced" else np.where(y == 1, 5.0, 1.0).sum()
+    other = LogisticRegression(C=1.0 / (RIDGE * n), tol=1e-10, max_iter=2000, class_weight=known)
+    other = make_pipeline(StandardScaler(), other).fit(X, y)
+    found = predicted(folder, tmp_path / "data", tmp_path / "all.parquet")
+    share = np.asarray(found.column("probability_1"))
+    np.testing.assert_allclose(share, other.predict_proba(X)[:, 1], atol=1e-5)
+
+
 def test_several_labels_are_logistic_regressions_side_by_side(tmp_path):
     other = lambda scores, rng: (scores[:, 1] > rng.normal(size=len(scores))) * 1  # noqa: E731
     table = write_rows(tmp_path / "data", labels, z=other)
@@ -211,11 +257,10 @@ def test_held_out_measures_are_those_of_the_predictions(tmp_path, family, target
     truth = np.asarray(table.column("y"))
     for point in metrics["curves"][0]["points"]:
         found = predicted(folder, tmp_path / "later", tmp_path / "p.parquet", point["spent"])
-        names = [name for name in found.column_names if name.startswith("predicted_")]
+        names = [name for name in found.column_names if name.startswith("probability_")]
         shares = numbers(found, names)
-        if family == "logistic":
-            shares = np.column_stack([1.0 - shares, shares])
         right = np.array(selection["classes"])[shares.argmax(axis=1)] == truth
+        assert (np.asarray(found.column("predicted_y")) == truth).tolist() == right.tolist()
         assert point["accuracy"] == pytest.approx(right.mean())
         deviance = 2.0 * log_loss(truth, shares, labels=selection["classes"])
         assert point["test_deviance"] == pytest.approx(deviance, rel=1e-9)
@@ -323,6 +368,14 @@ def test_bits_depend_neither_on_workers_nor_on_where_rows_are_kept(tmp_path, mon
             "one column",
         ),
         ("poisson", lambda s, r: s[:, 0], {}, DataError, "counts ≥ 0"),
+        ("poisson", lambda s, r: np.full(len(s), "a"), {}, DataError, "must hold numbers"),
+        (
+            "logistic",
+            lambda s, r: np.where(s[:, 0] > 0, "yes", "no"),
+            {"sequence": {"class_weights": {"yess": 2.0}}},
+            SpecError,
+            "Did you mean 'yes'",
+        ),
         ("softmax", lambda s, r: np.ones(len(s)), {}, DataError, "has 1 values"),
     ],
 )

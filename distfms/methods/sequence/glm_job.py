@@ -7,11 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from distfms.errors import SpecError
-from distfms.methods.classes import ClassReader, find_classes
+from distfms.errors import SpecError, nearest
+from distfms.methods.classes import ClassReader, class_name, find_classes
 from distfms.methods.contract import Answer, Content, Context, FoldAnswers, Inputs, Stage
 from distfms.methods.cross_validation import Fold, FoldWork, arranged, evaluated, split_fold
 from distfms.methods.passes import Passes, said_rows
+from distfms.methods.row_job import CATEGORIES
 from distfms.methods.sequence.glm import GlmPath
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import SequenceOptions
@@ -46,6 +47,10 @@ class GlmSequenceJob(SequenceJob):
             ),
         }
         super().__init__(options.model_copy(update=changed), inputs, seed)
+        if options.class_weights is not None and not self._has_classes:
+            raise SpecError("`sequence.class_weights` wants one target of classes.")
+        if len(self.roles.target) > 1 and self.text_targets:
+            raise SpecError("Classes in text are for one target; `data.target` names several.")
         if options.family == "softmax" and len(self.roles.target) > 1:
             raise SpecError(
                 "The softmax family wants one column of classes; `data.target` names "
@@ -85,12 +90,14 @@ class GlmSequenceJob(SequenceJob):
         counts, target = bundle["classes"], self.roles.target[0]
         family = self.options.family
         most = 2 if family == "logistic" else None
-        classes = find_classes(counts, target, f"`sequence.family` {family}", most)
+        levels = self._levels(context)
+        classes = find_classes(counts, target, f"`sequence.family` {family}", most, levels)
         weight = dict(zip(counts.train().values, counts.train().weight, strict=True))
         return {
             CLASSES: {
                 "target": target,
                 "classes": classes.tolist(),
+                "names": None if levels is None else [class_name(c, levels) for c in classes],
                 "train_weight": [float(weight[value]) for value in classes],
             }
         }
@@ -99,12 +106,49 @@ class GlmSequenceJob(SequenceJob):
         """Return the classes of the target, where it has any."""
         return tuple(context.read_json(CLASSES)["classes"]) if self._has_classes else None
 
+    def _levels(self, context: Context) -> Sequence[str] | None:
+        if not self.text_targets:
+            return None
+        levels: Sequence[str] = context.read_json(CATEGORIES)["levels"][self.text_targets[0]]
+        return levels
+
+    def class_names(self, context: Context) -> list[Any] | None:
+        """Return the classes as the data have them: text or numbers."""
+        if not self._has_classes:
+            return None
+        content = context.read_json(CLASSES)
+        names: list[Any] = content["names"] or content["classes"]
+        return names
+
     def output_names(self, context: Context) -> tuple[str, ...]:
         """Return the names of what the model predicts: targets, or classes of a target."""
-        classes = self.classes(context)
-        if classes is None or self.options.family != "softmax":
+        names = self.class_names(context)
+        if names is None or self.options.family != "softmax":
             return self.roles.target
-        return tuple(f"{self.roles.target[0]}={value:g}" for value in classes)
+        return tuple(name if isinstance(name, str) else f"{name:g}" for name in names)
+
+    def _class_weights(self, context: Context) -> tuple[float, ...] | None:
+        """Return what a row of each class weighs in a fit."""
+        wanted = self.options.class_weights
+        if wanted is None:
+            return None
+        content = context.read_json(CLASSES)
+        own = content["train_weight"]
+        if wanted == "balanced":
+            return tuple(sum(own) / (len(own) * weight) for weight in own)
+        names = [str(name) for name in content["names"] or map(class_name, content["classes"])]
+        for name in wanted:
+            if name not in names:
+                raise SpecError(
+                    f"`sequence.class_weights` names {name!r}, which is no class of the target."
+                    f"{nearest(name, names)}"
+                )
+        return tuple(wanted.get(name, 1.0) for name in names)
+
+    @staticmethod
+    def takes_text(options: Any) -> bool:
+        """Return whether the target may be text, which names classes."""
+        return options.family in ("logistic", "softmax")
 
     # --- selection ---
 
@@ -120,10 +164,11 @@ class GlmSequenceJob(SequenceJob):
         """Open passes over the training rows but those of a fold."""
         design = self.procedure(context).design(problem.scaling)
         plan, classes = self.plan(context), self.classes(context)
+        weights = self._class_weights(context)
         return Passes(
             context,
             lambda dataset, held_out: GlmReader(
-                self.source(plan, dataset, held_out), design, classes, fold
+                self.source(plan, dataset, held_out), design, classes, fold, weights
             ),
             self._row_values(plan.n_features),
         )
@@ -140,7 +185,7 @@ class GlmSequenceJob(SequenceJob):
         path: GlmPath = solved.path
         return {
             **super().selection(context, solved),
-            "classes": self.classes(context),
+            "classes": self.class_names(context),
             "refit_at": path.refit_at.tolist(),
             "n_passes": int(path.n_passes[-1]),
         }

@@ -178,12 +178,16 @@ class SequenceJob(RowJob):
         stop = context.read_json("metrics.json")["stop"]
         names = {"method": self.name, "id": self.roles.id, "sources": sources, "stop": stop}
         return {
-            "model.json": {**names, "classes": self.classes(context), **predictor.to_dict()},
+            "model.json": {**names, "classes": self.class_names(context), **predictor.to_dict()},
             "weights.npz": predictor.to_arrays(),
         }
 
     def classes(self, context: Context) -> tuple[float, ...] | None:
         """Return the classes of the target, where it has any."""
+        return None
+
+    def class_names(self, context: Context) -> list[Any] | None:
+        """Return the classes as the data have them."""
         return None
 
     def output_names(self, context: Context) -> tuple[str, ...]:

@@ -46,9 +46,10 @@ def make_predictor(run: FinishedRun, dataset: ParquetDataset, budget: float | No
     return RowPredictor(
         dataset.reader,
         plan_of_model(dataset, needed, run.model["sources"], run.model["id"]),
-        tuple(f"predicted_{name}" for name in model.target_names),
+        tuple(f"predicted_{name}" for name in run.selection["targets"]),
         PrefixOf(model, n_groups),
         _spending(model, n_groups, budget, stop["rule"]),
+        run.model["classes"] or (),
     )
 
 
@@ -84,6 +85,7 @@ _AFTERWARDS = "it concerns what is compared with the sequence, not the sequence"
 #: Why other options cannot be tuned.
 NOT_TUNABLE = {
     **dict.fromkeys(("groups", "prefix_separator", "costs", "cost_file", "shared_costs"), _STATES),
+    "class_weights": "it states what matters; scores do not know of it",
     "family": "its values explain different things",
     "budget": "it states what may be spent; one order without it answers every budget",
     "max_refits": "it bounds the work, and more refits are never worse",

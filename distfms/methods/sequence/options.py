@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from distfms.errors import SpecError, nearest
 from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, SharedCost
@@ -192,6 +192,10 @@ class SequenceOptions(Section):
     """λ, in units of the standardised columns."""
     family: Family = "gaussian"
     """Kind of label: a number, one of two classes, one of several, or a count."""
+    class_weights: dict[str, NonNegative] | Literal["balanced"] | None = None
+    """What the rows of a class weigh in the fits of `logistic` and `softmax`: by class, 1 for the
+    others, or `balanced`, the same for all classes together. Scores do not know of it.
+    """
     max_refits: Annotated[int, Field(ge=1)] | None = None
     """Generalised linear models only: refit at most so often along the sequence."""
     baselines: tuple[str, ...] | None = None
@@ -229,6 +233,13 @@ class SequenceOptions(Section):
         if not isinstance(value, dict):
             return value
         return {name: (v,) if isinstance(v, str) else v for name, v in value.items()}
+
+    @field_validator("class_weights")
+    @classmethod
+    def _of_classes(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is not None and info.data.get("family") not in ("logistic", "softmax"):
+            raise ValueError("only the families `logistic` and `softmax` have classes")
+        return value
 
     @field_validator("baselines")
     @classmethod

@@ -150,12 +150,15 @@ class GlmReader:
     classes : tuple of float, or None
     left_out : int or None
         Fold whose rows are not read.
+    class_weights : tuple of float, or None
+        What a row of each class weighs, beside its own weight.
     """
 
     source: RowSource
     design: GlmDesign
     classes: tuple[float, ...] | None
     left_out: int | None = None
+    class_weights: tuple[float, ...] | None = None
 
     def read(self, partition: Partition) -> GlmRows | None:
         """Return the standardised training rows; None of held-out data."""
@@ -169,6 +172,9 @@ class GlmReader:
             rows = np.delete(np.arange(test.start), folds[self.left_out])
         response = response_of(batch.target[:, rows], self.design.family, self.classes)
         weight = None if batch.weight is None else batch.weight[rows]
+        if self.class_weights is not None:
+            own = np.array(self.class_weights)[response.astype(np.intp).ravel()]
+            weight = own if weight is None else weight * own
         return self.design.rows(batch.features[:, rows], response, weight)
 
     def sums(self, rows: GlmRows | None, weights: np.ndarray) -> Sums:
