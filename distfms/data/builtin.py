@@ -96,6 +96,22 @@ def _digits(*, patch: str = "2x2", judgments: int = 2, seed: int = 0) -> pa.Tabl
     return pa.table(columns)
 
 
+def _digits_3v5() -> pa.Table:
+    """8×8 images of threes (−1) and fives (1), one column a pixel."""
+    import pyarrow as pa
+    from sklearn.datasets import load_digits
+
+    bundled = load_digits()
+    rows = np.flatnonzero((bundled.target == 3) | (bundled.target == 5))
+    columns = {
+        "image": pa.array(np.arange(len(rows))),
+        "five": pa.array(np.where(bundled.target[rows] == 5, 1.0, -1.0)),
+    }
+    for pixel, values in enumerate(bundled.data[rows].T):
+        columns[f"pixel_{pixel // 8}_{pixel % 8}"] = pa.array(np.ascontiguousarray(values))
+    return pa.table(columns)
+
+
 def _patch_shape(patch: str) -> tuple[int, int]:
     match = re.fullmatch(r"([1248])x([1248])", patch)
     if match is None:
@@ -173,6 +189,13 @@ BUILTIN: dict[str, CatalogEntry] = by_name(
         target="digit",
         id="image",
         make=_digits,
+    ),
+    CatalogEntry(
+        "digits-3v5",
+        "365 images of threes (−1) and fives (1): the 64 pixels of each",
+        target="five",
+        id="image",
+        make=_digits_3v5,
     ),
     CatalogEntry(
         "breast-cancer",

@@ -13,6 +13,7 @@ METHODS = {
     "multiselect": "distfms.methods.multiselect.method:METHOD",
     "sequence": "distfms.methods.sequence.method:METHOD",
     "landmarks": "distfms.methods.landmarks.method:METHOD",
+    "attribute_efficient": "distfms.methods.attribute_efficient.method:METHOD",
 }
 
 

@@ -46,10 +46,13 @@ class Fold:
     Attributes
     ----------
     train, held_out : mapping of str to Statistic
+    number : int
+        Of the fold.
     """
 
     train: Members
     held_out: Members
+    number: int = -1
     _made: dict[Hashable, Any] = field(default_factory=dict, init=False)
 
     def once(self, key: Hashable, make: Callable[[], M]) -> M:
@@ -143,7 +146,7 @@ def split_fold(bundle: Bundle, work: FoldWork, number: int) -> Fold | None:
     if work.size(held_out)[0] < 2:
         return None
     train = {name: part.train_without(number) for name, part in bundle.members.items()}
-    return Fold(train, held_out)
+    return Fold(train, held_out, number)
 
 
 # --- in the driver ------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from typing import Any
 from distfms.data.batches import ColumnPlan, require_observed
 from distfms.data.categories import categorical_columns, text_targets
 from distfms.data.dataset import ParquetDataset
-from distfms.engine.memory import counted
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Content, Context, Inputs, PartialReader, Stage
 from distfms.methods.rows import (
@@ -17,10 +16,10 @@ from distfms.methods.rows import (
     RowCounts,
     RowSource,
     identifier_remarks,
-    missing_by_source,
     moments_bytes,
     require_levels,
     section_roles,
+    tell_counts,
 )
 from distfms.methods.statistics_job import StatisticsJob
 from distfms.spec import Section
@@ -132,19 +131,4 @@ class RowJob(StatisticsJob):
 
     def tell_counts(self, context: Context, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:
         """Account for rows left out and values filled in."""
-        everything = counts.train().merge(counts.test)
-        missing = missing_by_source(plan, everything.n_missing)
-        context.account(
-            objects={"train": counts.train().n_rows, "test": counts.test.n_rows},
-            dropped={"rows": everything.n_dropped} if everything.n_dropped else {},
-            imputed=missing,
-        )
-        if everything.n_dropped:
-            what = "the target" if self.inputs.section.missing == "mean" else "a value"
-            left = "row was" if everything.n_dropped == 1 else "rows were"
-            context.note(f"{everything.n_dropped:,} {left} left out because {what} is missing.")
-        if everything.n_weightless:
-            context.note(f"{counted(everything.n_weightless, 'row')} of weight 0 play no part.")
-        if missing:
-            listed = ", ".join(f"{name} {count:,}" for name, count in missing.items())
-            context.note(f"Missing values that count as the mean of their column: {listed}.")
+        tell_counts(context, self.inputs.section, plan, counts)

@@ -18,8 +18,9 @@ from distfms.data.columns import probably_finite
 from distfms.data.dataset import ParquetDataset, Partition, PartitionReader
 from distfms.data.folds import FoldPlan
 from distfms.data.roles import Roles, resolve_roles
+from distfms.engine.memory import counted
 from distfms.errors import DataError
-from distfms.methods.contract import PartialReader
+from distfms.methods.contract import Context, PartialReader
 from distfms.spec import DataSection
 from distfms.stats.base import Folded, Statistic
 from distfms.stats.bundle import Bundle
@@ -153,6 +154,28 @@ class RowCounts:
             arrays["zero_one"],
             arrays["plus_minus"],
         )
+
+
+def tell_counts(
+    context: Context, section: DataSection, plan: ColumnPlan, counts: Folded[RowCounts]
+) -> None:
+    """Account for rows read and left out, and for values filled in."""
+    everything = counts.train().merge(counts.test)
+    missing = missing_by_source(plan, everything.n_missing)
+    context.account(
+        objects={"train": counts.train().n_rows, "test": counts.test.n_rows},
+        dropped={"rows": everything.n_dropped} if everything.n_dropped else {},
+        imputed=missing,
+    )
+    if everything.n_dropped:
+        what = "the target" if section.missing == "mean" else "a value"
+        left = "row was" if everything.n_dropped == 1 else "rows were"
+        context.note(f"{everything.n_dropped:,} {left} left out because {what} is missing.")
+    if everything.n_weightless:
+        context.note(f"{counted(everything.n_weightless, 'row')} of weight 0 play no part.")
+    if missing:
+        listed = ", ".join(f"{name} {count:,}" for name, count in missing.items())
+        context.note(f"Missing values that count as the mean of their column: {listed}.")
 
 
 @dataclass(frozen=True)
@@ -289,9 +312,12 @@ class MomentReader(PartialReader):
 
         nothing = RowCounts.empty(n_features, n_columns - n_features)
         # Counts first: the moments use the block as scratch.
-        counted = source.folded(counts, nothing)
+        counts_of_parts = source.folded(counts, nothing)
         return Bundle(
-            {"moments": source.folded(moments, CoMoments.empty(n_columns)), "counts": counted}
+            {
+                "moments": source.folded(moments, CoMoments.empty(n_columns)),
+                "counts": counts_of_parts,
+            }
         )
 
     def key(self) -> dict[str, Any]:

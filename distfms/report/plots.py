@@ -278,6 +278,51 @@ def bar_chart(bars: Sequence[Bar], *, title: str, xlabel: str, n_bars: int = 30)
         return to_svg(figure, title)
 
 
+def picture_chart(
+    pictures: Sequence[Sequence[float]],
+    shape: tuple[int, int],
+    labels: Sequence[str],
+    *,
+    title: str,
+) -> str:
+    """Draw values of the pixels of pictures side by side, each with a scale of its own.
+
+    Parameters
+    ----------
+    pictures : sequence of sequence of float
+        Values of the pixels, row by row.
+    shape : (int, int)
+        Height and width in pixels.
+    labels : sequence of str
+        What the values of each picture are.
+    title : str
+        As for :func:`line_chart`.
+
+    Returns
+    -------
+    str
+        SVG. Values of both signs have a scale with 0 in its middle.
+    """
+    with drawing():
+        figure = new_figure(WIDTH, 60 + WIDTH / len(pictures) * shape[0] / shape[1])
+        for axes, values, label in zip(
+            np.atleast_1d(figure.subplots(1, len(pictures))), pictures, labels, strict=True
+        ):
+            pixels = np.reshape(np.asarray(values, dtype=float), shape)
+            signed, top = bool((pixels < 0).any()), float(np.abs(pixels).max()) or 1.0
+            shown = axes.imshow(
+                pixels,
+                cmap="RdBu" if signed else "Blues",
+                vmin=-top if signed else 0.0,
+                vmax=top,
+                interpolation="nearest",
+            )
+            axes.set(xticks=[], yticks=[], xlabel=label)
+            axes.grid(False)
+            figure.colorbar(shown, ax=axes, shrink=0.75)
+        return to_svg(figure, title)
+
+
 # --- lines --------------------------------------------------------------------------------------
 
 

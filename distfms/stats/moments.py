@@ -87,6 +87,11 @@ class Moments:
         out = np.zeros(self.n_columns)
         return np.divide(self.m2, self.weight, out=out, where=self.weight > 0)
 
+    @property
+    def second_moment(self) -> np.ndarray:
+        """Weighted mean of the squares, shape (d,)."""
+        return self.variance + self.mean**2
+
     def constant_columns(self, rtol: float = CONSTANT_RTOL) -> np.ndarray:
         """Columns that do not vary, or are never observed (see `CoMoments.constant_columns`)."""
         return np.sqrt(self.variance) <= rtol * np.abs(self.mean)

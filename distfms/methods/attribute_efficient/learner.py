@@ -46,6 +46,8 @@ class Design:
         Draw for the inner product by |w| √E[x²] where the moments are known.
     step_factor, first_step_factor : float
         Multiply the theoretical steps; the second those of the first of two phases.
+    fixed_step : float, optional
+        Instead of the theoretical step, but for the first of two phases.
     confidence : float
         1 − δ of the moments that a first phase estimates; 0 takes ε = 0.
     """
@@ -63,6 +65,7 @@ class Design:
     step_factor: float = 1.0
     first_step_factor: float = 1.0
     confidence: float = 0.0
+    fixed_step: float | None = None
 
     @property
     def n_point(self) -> int:
@@ -185,6 +188,11 @@ class Chain:
         return gathered / n_averaged / self.design.norm
 
     @property
+    def step(self) -> float:
+        """Length of the steps, η."""
+        return float(self.state.numbers[self._kernels.STEP])
+
+    @property
     def current(self) -> np.ndarray:
         """Weights after the last example, for scaled attributes."""
         return self.state.numbers[self._kernels.SCALE] * self.state.table[:, self._kernels.VALUE]
@@ -220,7 +228,7 @@ class Chain:
     def _begin(self, phase: Phase, start: np.ndarray) -> None:
         kernels, design = self._kernels, self.design
         first = design.sampling == "two_phase" and phase.moments is None
-        probabilities = phase.probabilities()
+        self.probabilities = probabilities = phase.probabilities()
         known = phase.moments if design.improved else None
         squares = design.penalty == "ridge" and known is None
         state, drawn = self.state, probabilities > 0
@@ -234,7 +242,8 @@ class Chain:
         numbers[kernels.SCALE], numbers[kernels.UNIT] = 1.0, design.norm
         numbers[kernels.BOUND] = design.bound
         factor = design.first_step_factor if first else design.step_factor
-        numbers[kernels.STEP] = factor * phase.step()
+        fixed = None if first else design.fixed_step
+        numbers[kernels.STEP] = factor * phase.step() if fixed is None else fixed
         if design.penalty == "lasso":
             table[:, kernels.LOG] = logarithms(start, design.bound)
             numbers[kernels.BASE] = np.abs(table[:, kernels.LOG]).max()

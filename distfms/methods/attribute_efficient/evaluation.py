@@ -1,0 +1,153 @@
+"""What learning is worth: designs of specs, measures on folds, and the lessons of curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distfms.methods.attribute_efficient.learner import Design
+from distfms.methods.attribute_efficient.lessons import Learned, Lesson, learn, stream
+from distfms.methods.attribute_efficient.options import ALGORITHMS, FULL, AttributeEfficientOptions
+from distfms.methods.attribute_efficient.read import TrainingRows, errors, measures
+from distfms.methods.contract import Answer
+from distfms.methods.cross_validation import Fold, Members
+from distfms.methods.statistics_job import number_or_none
+
+#: Columns up to which the best weights from all attributes are computed for comparison.
+MOST_OFFLINE = 2000
+
+
+def design_of(
+    options: AttributeEfficientOptions, members: Members, n_examples: int | None = None
+) -> Design:
+    """Return what a chain learns, from the statistics of all its training rows.
+
+    Parameters
+    ----------
+    options : AttributeEfficientOptions
+    members : mapping of str to Statistic
+        ``moments`` and ``norms``.
+    n_examples : int, optional
+        Of all chains; default: all rows.
+    """
+    moments, n_rows = members["moments"], members["counts"].n_rows
+    n_examples = n_rows if n_examples is None else n_examples
+    largest = np.maximum(np.abs(moments.minimum), np.abs(moments.maximum))
+    norm = 1.0
+    if options.scale:
+        row = float(np.sqrt(members["norms"].largest_square))
+        norm = row if options.penalty == "ridge" else float(largest[:-1].max())
+    share = -(-n_examples // options.chains)
+    step = options.step
+    if step is not None:
+        step *= (-(-n_rows // options.chains) / share) ** 0.5
+    return Design(
+        penalty=options.penalty,
+        sampling=ALGORITHMS[options.penalty][options.chosen],
+        n_attributes=len(largest) - 1,
+        n_draws=options.attributes_per_example,
+        n_examples=max(share, 1),
+        bound=float(largest[-1]) if options.bound is None else options.bound,
+        norm=norm,
+        moments=moments.second_moment[:-1],
+        even_split=options.split == "even",
+        improved=options.inner_product == "improved",
+        step_factor=options.step_factor,
+        first_step_factor=options.first_step_factor,
+        confidence=options.confidence,
+        fixed_step=step,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class OnFold:
+    """Picklable function from a fold and options to the measures of what they teach."""
+
+    rows: TrainingRows
+    seed: int
+    classes: bool
+
+    def __call__(self, fold: Fold, options: AttributeEfficientOptions) -> Answer:
+        """Learn without the fold, and measure on it."""
+        rows = fold.once("rows", lambda: self.rows)
+        design = design_of(options, fold.train)
+        n_examples = fold.train["counts"].n_rows
+        lesson = Lesson(design, self.seed, n_examples, options.chains, fold=fold.number)
+        weights = learn(lesson, rows).weights[None]
+        found = [errors(weights, x.T, y) for x, y in rows.of_fold(fold.number)]
+        sums = {name: np.sum([part[name] for part in found], axis=0) for name in found[0]}
+        return measures(sums, self.classes)
+
+
+def size_of(members: Members) -> tuple[int, float]:
+    """Return the number of rows, also as their weight."""
+    n_rows = members["counts"].n_rows
+    return n_rows, float(n_rows)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A point of a curve: an algorithm, a number of examples, a repeat."""
+
+    name: str
+    size: int
+    repeat: int
+
+
+def trials(options: AttributeEfficientOptions, n_rows: int, n_attributes: int) -> list[Trial]:
+    """List what curves are made of.
+
+    Algorithms that observe all attributes have as many attributes in fewer examples, and all rows.
+    """
+    drawn = options.attributes_per_example
+    sizes = [n_rows >> i for i in reversed(range(options.sizes))]
+    sizes = [size for size in sizes if size >= 2 * options.chains]
+    full = {size * drawn // n_attributes for size in sizes} | {n_rows}
+    return [
+        Trial(name, size, repeat)
+        for name in options.compared
+        if name != "offline" or n_attributes <= MOST_OFFLINE
+        for size in (sorted(s for s in full if s >= 2) if name in FULL else sizes)
+        for repeat in range(options.repeats)
+    ]
+
+
+def lesson_of(
+    trial: Trial, options: AttributeEfficientOptions, members: Members, seed: int
+) -> Lesson:
+    """Return the lesson of a trial; those of one repeat have the same order of examples."""
+    key = stream(seed, trial.repeat)
+    if trial.name in FULL:
+        design = design_of(options, members, options.chains * trial.size)
+        return Lesson(design, key, trial.size, full=trial.name)
+    fixed = {} if trial.name == options.chosen else {"step": None}
+    changed = options.model_copy(update={"algorithm": trial.name, **fixed})
+    return Lesson(design_of(changed, members, trial.size), key, trial.size, options.chains)
+
+
+def curves(
+    tried: Sequence[Trial], learned: Sequence[Learned], losses: np.ndarray
+) -> list[dict[str, Any]]:
+    """Summarise the repeats of each algorithm at each size."""
+    groups: dict[str, dict[int, list[int]]] = {}
+    for i, trial in enumerate(tried):
+        groups.setdefault(trial.name, {}).setdefault(trial.size, []).append(i)
+    return [
+        {
+            "name": name,
+            "points": [
+                {
+                    "examples": size,
+                    "attributes_seen": float(np.mean([learned[i].n_seen for i in own])),
+                    "relative_loss": number_or_none(losses[own].mean()),
+                    "deviation": number_or_none(losses[own].std(ddof=1)) if len(own) > 1 else None,
+                    "repeats": len(own),
+                }
+                for size, own in sizes.items()
+            ],
+        }
+        for name, sizes in groups.items()
+    ]

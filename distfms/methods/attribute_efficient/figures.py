@@ -1,0 +1,212 @@
+"""The report of attribute-efficient regression, from the JSON files of its run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from distfms.methods.contract import FinishedRun
+from distfms.report.curves import more
+from distfms.report.formatting import as_number, count, number, percent
+from distfms.report.measures import measure_tables
+from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Section, Table, Text
+from distfms.report.plots import Bar, Line, bar_chart, line_chart, picture_chart
+from distfms.report.provenance import notes
+from distfms.report.tuning import tuning_section
+
+SUBTITLE = "Attribute-efficient regression"
+
+Json = Mapping[str, Any]
+
+_TITLES = {
+    "ddaerr": "DDAERR",
+    "two_phase_ddaerr": "Two-phase DDAERR",
+    "aerr": "AERR",
+    "ddaelr": "DDAELR",
+    "two_phase_ddaelr": "Two-phase DDAELR",
+    "aelr": "AELR",
+    "online": "online, all attributes",
+    "offline": "offline, all attributes",
+}
+_STYLES = {name: place % 3 for place, name in enumerate(list(_TITLES)[:6])} | {
+    "online": 3,
+    "offline": 4,
+}
+_BARS_SHOWN = 30
+_ROWS_SHOWN = 1000
+_ROWS = {"test": "held-out rows", "train": "training rows, as none are held out"}
+
+
+def headline(run: FinishedRun) -> str:
+    """Return in one sentence what was observed, and how good the model is."""
+    selection, loss = run.selection, _loss(run)
+    share = selection["attributes_seen"] / max(selection["attributes_in_all"], 1)
+    seen = f"{percent(share)} of the attributes of {number(selection['examples'])} examples"
+    kept = "" if loss is None else f": {percent(1 - loss)} of the squared target explained"
+    return f"{_TITLES[selection['algorithm']]} observed {seen}{kept}"
+
+
+def sections(run: FinishedRun) -> list[Section]:
+    """Return the sections of the report."""
+    measures = measure_tables(
+        run.metrics,
+        "Measures of the model. relative_loss is the mean squared error divided by "
+        "that of predicting 0.",
+    )
+    return [
+        Section("", [_key_numbers(run), *notes(run.manifest)]),
+        Section("What attributes buy", _curve_blocks(run)),
+        Section("Which attributes are drawn", _sampling_blocks(run.selection)),
+        Section("The model", [*measures, _coefficient_table(run.selection)]),
+        tuning_section(run.metrics),
+    ]
+
+
+def _loss(run: FinishedRun) -> float | None:
+    return as_number((run.metrics["test"] or run.metrics["train"])["relative_loss"])
+
+
+def _key_numbers(run: FinishedRun) -> KeyNumbers:
+    selection = run.selection
+    drawn, d = selection["attributes_per_example"], len(selection["coefficients"])
+    ratio = selection["improvement_ratio"]
+    return KeyNumbers(
+        [
+            KeyNumber(
+                number(_loss(run)),
+                "relative loss",
+                f"mean squared error over that of predicting 0, {_ROWS[run.metrics['judged']]}",
+            ),
+            KeyNumber(
+                number(selection["attributes_seen"]),
+                "attributes observed",
+                f"of {number(selection['attributes_in_all'])}; {drawn} of {d} drawn of each of "
+                f"{count(selection['examples'], 'example')}",
+            ),
+            KeyNumber(
+                number(ratio, 2),
+                "improvement ratio ρ",
+                f"drawing by second moments can save a factor of up to {number(1 / ratio, 2)}",
+            ),
+        ]
+    )
+
+
+def _curve_blocks(run: FinishedRun) -> list[Block]:
+    curves = run.metrics["curves"]
+    if not curves:
+        return [Text("No curves were asked for (`repeats: 0`).")]
+    chosen = run.selection["algorithm"]
+    lines = [_line(curve, curve["name"] == chosen) for curve in curves]
+    drawn = [point["attributes_seen"] for curve in curves for point in curve["points"]]
+    chart = line_chart(
+        lines,
+        title="Relative loss against attributes observed",
+        xlabel="attributes observed",
+        ylabel="relative loss",
+        log_x=max(drawn) > 30 * min(drawn),
+        y_limits=(0.0, _top(curves)),
+    )
+    n_repeats = curves[0]["points"][0]["repeats"]
+    caption = (
+        f"Mean relative loss on {_ROWS[run.metrics['judged']]}, against the attributes observed "
+        f"while learning; bands are one standard deviation over {count(n_repeats, 'repeat')} with "
+        "other orders and draws. Steps are those of the theory for each size"
+        f"{_factor(run)}. Values beyond the scale are in the table."
+    )
+    return [Figure(chart, caption), _comparison_table(curves, chosen)]
+
+
+def _factor(run: FinishedRun) -> str:
+    chosen = run.selection.get("tuning", {}).get("chosen", {})
+    named = [name for name in ("step", "step_factor") if name in chosen]
+    return f", with the {named[0]} that was chosen" if named else ""
+
+
+def _line(curve: Json, bold: bool) -> Line:
+    points = curve["points"]
+    pairs = [(as_number(p["relative_loss"]), as_number(p["deviation"])) for p in points]
+    bands = [[None if m is None else m + s * (e or 0.0) for m, e in pairs] for s in (-1.0, 1.0)]
+    return Line(
+        _TITLES[curve["name"]],
+        [point["attributes_seen"] for point in points],
+        [mean for mean, _ in pairs],
+        lower=bands[0],
+        upper=bands[1],
+        style=_STYLES[curve["name"]],
+        bold=bold,
+    )
+
+
+def _top(curves: Sequence[Json]) -> float:
+    """End of the scale: all of the best curve, and 1 unless all are far below it."""
+    losses = [as_number(p["relative_loss"]) or 0.0 for c in curves for p in c["points"]]
+    return min(max(losses) * 1.1, max(1.5, 1.5 * min(losses)))
+
+
+def _comparison_table(curves: Sequence[Json], chosen: str) -> Table:
+    rows = [
+        [_TITLES[curve["name"]], *(point[key] for key in _POINT)]
+        for curve in curves
+        for point in curve["points"]
+    ]
+    return Table(
+        [Column("Algorithm", "text"), *(Column(title, "number") for title in _POINT.values())],
+        rows,
+        "The points of the curves. Algorithms that observe all attributes have fewer examples for "
+        "as many attributes; their last points have all examples.",
+        emphasis=[i for i, row in enumerate(rows) if row[0] == _TITLES[chosen]],
+    )
+
+
+_POINT = {
+    "examples": "Examples",
+    "attributes_seen": "Attributes observed",
+    "relative_loss": "Relative loss",
+    "deviation": "± between repeats",
+}
+
+
+def _sampling_blocks(selection: Json) -> list[Block]:
+    names, values = list(selection["sampling"]), list(selection["sampling"].values())
+    ratio = selection["improvement_ratio"]
+    text = (
+        f"The improvement ratio is {number(ratio)}: with probabilities by second moments, up to "
+        f"{percent(1 - ratio, 0)} of the attributes can be saved over drawing all alike. At 1, all "
+        "attributes have the same second moment, and there is nothing to gain."
+    )
+    if selection["image"]:
+        chart = picture_chart(
+            [values, list(selection["coefficients"].values())],
+            tuple(selection["image"]),
+            ["probability of being drawn", "coefficient"],
+            title="Probabilities and coefficients of the pixels",
+        )
+        caption = "Left: how often each pixel is drawn, at the end of learning. Right: the model."
+        return [Text(text), Figure(chart, caption)]
+    ranked = sorted(zip(values, names, strict=True), key=lambda pair: -pair[0])
+    bars = [Bar(name, value, percent(value)) for value, name in ranked[:_BARS_SHOWN]]
+    chart = bar_chart(
+        bars, title="Probabilities of the attributes", xlabel="probability", n_bars=_BARS_SHOWN
+    )
+    rest = more(len(names), len(bars), "in selection.json", "and most probable")
+    return [Text(text), Figure(chart, f"Probability of each draw for the point.{rest}")]
+
+
+def _coefficient_table(selection: Json) -> Table:
+    ranked = sorted(selection["coefficients"].items(), key=lambda item: -abs(item[1]))
+    rows = [
+        [name, weight, selection["sampling"][name], selection["second_moments"][name]]
+        for name, weight in ranked[:_ROWS_SHOWN]
+    ]
+    return Table(
+        [
+            Column("Attribute", "text"),
+            Column("Coefficient", "measure"),
+            Column("Probability of a draw", "percent"),
+            Column("Second moment", "measure"),
+        ],
+        rows,
+        "Coefficients for attributes as they come, the largest first."
+        + more(len(ranked), len(rows), "in selection.json"),
+    )

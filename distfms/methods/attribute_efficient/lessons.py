@@ -1,0 +1,148 @@
+"""Lessons: an algorithm, or a set of chains, on some examples; pure functions of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from distfms.methods.attribute_efficient.learner import Chain, Design
+from distfms.methods.attribute_efficient.offline_estimator import offline_lasso, offline_ridge
+from distfms.methods.attribute_efficient.sampling import online_step
+
+#: Rows, targets, and which of them in which order.
+Ordered = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class Examples(Protocol):
+    """Training examples in an order that a key decides."""
+
+    def ordered(self, key: int, chain: int, n_chains: int, fold: int) -> Iterator[Ordered]:
+        """Iterate over the examples of one of some chains, all but those of a fold (−1: none)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """An algorithm on some examples.
+
+    Attributes
+    ----------
+    design : Design
+        Of one chain; an algorithm that observes all attributes has its bound and norm.
+    key : int
+        Of the order of the examples and of the draws, below 2⁶³.
+    n_examples : int
+        At most so many.
+    n_chains : int
+    full : {"", "online", "offline"}
+        Which algorithm observes all attributes.
+    fold : int
+        Examples that are left out; −1 for none.
+    """
+
+    design: Design
+    key: int
+    n_examples: int
+    n_chains: int = 1
+    full: str = ""
+    fold: int = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What a lesson taught.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (d,)
+        For attributes as they come.
+    n_examples, n_seen : int
+        Examples learned from, and attributes observed.
+    sampling : ndarray of shape (d,) or None
+        Probabilities of the point at the end.
+    step : float
+        At the end.
+    """
+
+    weights: np.ndarray
+    n_examples: int
+    n_seen: int
+    sampling: np.ndarray | None = None
+    step: float = 0.0
+
+
+def learn_chain(lesson: Lesson, number: int, examples: Examples) -> Learned:
+    """Learn from the examples of one of the lesson's chains."""
+    chain = Chain(lesson.design, stream(lesson.key, number))
+    share = -(-lesson.n_examples // lesson.n_chains)
+    for rows, target, order in _first(share, _of_chain(lesson, number, examples)):
+        chain.learn(rows, target, order)
+    return Learned(chain.weights, chain.n_examples, chain.n_seen, chain.probabilities, chain.step)
+
+
+def average(chains: list[Learned]) -> Learned:
+    """Average chains, each by its examples."""
+    n_examples = sum(chain.n_examples for chain in chains)
+    shares = [chain.n_examples / max(n_examples, 1) for chain in chains]
+    weights = np.sum([s * c.weights for s, c in zip(shares, chains, strict=True)], axis=0)
+    n_seen = sum(chain.n_seen for chain in chains)
+    return Learned(weights, n_examples, n_seen, chains[0].sampling, chains[0].step)
+
+
+def learn(lesson: Lesson, examples: Examples) -> Learned:
+    """Learn a lesson, chain after chain."""
+    if not lesson.full:
+        numbers = range(lesson.n_chains)
+        return average([learn_chain(lesson, number, examples) for number in numbers])
+    found = list(_first(lesson.n_examples, _of_chain(lesson, 0, examples, n_chains=1)))
+    return (_online if lesson.full == "online" else _offline)(lesson.design, found)
+
+
+def stream(key: int, number: int) -> int:
+    """Return the key of a stream of random numbers among those of a key."""
+    return int(np.random.SeedSequence([key, number]).generate_state(1, np.uint64)[0])
+
+
+def _of_chain(
+    lesson: Lesson, number: int, examples: Examples, n_chains: int | None = None
+) -> Iterator[Ordered]:
+    return examples.ordered(lesson.key, number, n_chains or lesson.n_chains, lesson.fold)
+
+
+def _first(n_examples: int, ordered: Iterator[Ordered]) -> Iterator[Ordered]:
+    """Cut a sequence of examples off."""
+    for rows, target, order in ordered:
+        yield rows, target, order[:n_examples]
+        n_examples -= len(order)
+        if n_examples <= 0:
+            return
+
+
+def _online(design: Design, found: list[Ordered]) -> Learned:
+    from distfms.methods.attribute_efficient.kernels import online_rows
+
+    n_examples = sum(len(order) for _, _, order in found)
+    d, is_lasso = design.n_attributes, design.penalty == "lasso"
+    weights, total = np.zeros(d), np.zeros(d)
+    step = design.step_factor * online_step(design.penalty, d, design.n_examples, design.bound)
+    for rows, target, order in found:
+        online_rows(
+            rows, target, order, 1.0 / design.norm, weights, total, is_lasso, step, design.bound
+        )
+    mean = total / max(n_examples, 1) / design.norm
+    return Learned(mean, n_examples, d * n_examples, step=step)
+
+
+def _offline(design: Design, found: list[Ordered]) -> Learned:
+    n_examples = sum(len(order) for _, _, order in found)
+    d = design.n_attributes
+    gram, cross = np.zeros((d, d)), np.zeros(d)
+    for rows, target, order in found:
+        scaled = rows[order] / design.norm
+        gram += scaled.T @ scaled / n_examples
+        cross += target[order] @ scaled / n_examples
+    solve = offline_ridge if design.penalty == "ridge" else offline_lasso
+    weights = solve(gram, cross, design.bound) / design.norm
+    return Learned(weights, n_examples, d * n_examples)

@@ -1,0 +1,68 @@
+"""The method as the driver knows it, and its models at work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from distfms.data.dataset import ParquetDataset
+from distfms.errors import SpecError
+from distfms.methods.attribute_efficient import figures
+from distfms.methods.attribute_efficient.job import AttributeEfficientJob
+from distfms.methods.attribute_efficient.options import (
+    MEASURES,
+    NOT_TUNABLE,
+    TUNABLE,
+    AttributeEfficientOptions,
+)
+from distfms.methods.contract import FinishedRun, Method
+from distfms.methods.row_predictor import RowPredictor, plan_of_model
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """Picklable function from named values to predictions; a missing value has its mean."""
+
+    weights: Mapping[str, float]
+    fill: Mapping[str, float]
+
+    def __call__(self, values: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
+        """Predict rows."""
+        found = np.zeros(n_rows)
+        for name, weight in self.weights.items():
+            own = values[name]
+            found += weight * np.where(np.isnan(own), self.fill[name], own)
+        return found
+
+
+def make_predictor(run: FinishedRun, dataset: ParquetDataset, budget: float | None) -> RowPredictor:
+    """Find a model's attributes in a dataset; see :class:`distfms.methods.contract.Method`."""
+    if budget is not None:
+        raise SpecError(
+            "This model observes few attributes while it learns, and all of them when it "
+            "predicts: leave the budget out."
+        )
+    model, arrays = run.model, run.weights
+    columns = zip(model["names"], arrays["weights"], arrays["fill"], strict=True)
+    used = {name: (float(w), float(fill)) for name, w, fill in columns if w != 0.0}
+    plan = plan_of_model(dataset, list(used), model["sources"], model["id"])
+    linear = Linear(
+        {name: w for name, (w, _) in used.items()}, {name: fill for name, (_, fill) in used.items()}
+    )
+    return RowPredictor(dataset.reader, plan, (f"predicted_{model['target']}",), linear)
+
+
+METHOD = Method(
+    name="attribute_efficient",
+    Options=AttributeEfficientOptions,
+    make_job=AttributeEfficientJob,
+    predictor=make_predictor,
+    sections=figures.sections,
+    headline=figures.headline,
+    subtitle=figures.SUBTITLE,
+    tunable=TUNABLE,
+    not_tunable=NOT_TUNABLE,
+    measures=MEASURES,
+)

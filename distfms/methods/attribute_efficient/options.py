@@ -1,0 +1,135 @@
+"""The ``attribute_efficient`` section of a job spec."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, Strict, field_validator, model_validator
+
+from distfms.methods.attribute_efficient.sampling import Sampling
+from distfms.spec import Positive, Section
+
+#: Algorithms that observe some attributes, by penalty, and how they draw them.
+ALGORITHMS: dict[str, dict[str, Sampling]] = {
+    "ridge": {"ddaerr": "moments", "two_phase_ddaerr": "two_phase", "aerr": "uniform"},
+    "lasso": {"ddaelr": "moments", "two_phase_ddaelr": "two_phase", "aelr": "uniform"},
+}
+#: Algorithms that observe all attributes.
+FULL = ("online", "offline")
+
+Algorithm = Literal["ddaerr", "two_phase_ddaerr", "aerr", "ddaelr", "two_phase_ddaelr", "aelr"]
+Count = Annotated[int, Strict(), Field(ge=1, le=1000)]
+
+
+class AttributeEfficientOptions(Section):
+    """How many attributes of each example to observe, and what to learn from them."""
+
+    attributes_per_example: Annotated[int, Strict(), Field(ge=2)]
+    """Attributes drawn of each training example: k + 1 of the paper."""
+    penalty: Literal["ridge", "lasso"] = "ridge"
+    """Bound on the sum of squares of the weights (ridge) or of their absolute values (lasso)."""
+    algorithm: Algorithm | None = None
+    """`ddaerr` (ridge) and `ddaelr` (lasso) draw attributes by their second moments, which a pass
+    over all rows finds; `aerr` and `aelr` draw all alike; `two_phase_ddaerr` and `two_phase_ddaelr`
+    do so for the first tenth of the examples, which estimates the moments. By default by the second
+    moments.
+    """
+    bound: Positive | None = None
+    """Largest norm of the weights of scaled attributes: B of the paper. No target may be larger.
+    By default the largest target.
+    """
+    step: Positive | None = None
+    """Length of a step, by default that of the theory; in curves it is longer for fewer examples,
+    in the proportion of the theory.
+    """
+    step_factor: Positive = 1.0
+    """Multiplies the step of the theory, of this algorithm and of those it is compared with."""
+    first_step_factor: Positive = 1.0
+    """Multiplies the step of the theory in the first of two phases."""
+    split: Literal["even", "one"] = "even"
+    """Half of the attributes estimate the inner product with the weights, or only one does."""
+    inner_product: Literal["improved", "base"] = "improved"
+    """Draw attributes for the inner product by weight and second moment, where moments are known,
+    or by the weights alone.
+    """
+    confidence: Annotated[float, Strict(), Field(ge=0, lt=1)] = 0.0
+    """Confidence of the upper bounds on the moments that the first of two phases estimates; 0 takes
+    the estimates as they are.
+    """
+    scale: bool = True
+    """Divide all attributes by the largest norm of a row (ridge) or the largest value (lasso), as
+    the theory assumes. Reported coefficients are for attributes as they come.
+    """
+    positive: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """Value of the target that is learned as 1; all others are learned as −1."""
+    chains: Count = 1
+    """Chains that learn side by side from separate examples; their weights are averaged. Part of
+    the result: the error is that of a chain's share of the examples.
+    """
+    baselines: tuple[str, ...] | None = None
+    """Algorithms to compare with, among those of the penalty, `online` and `offline` (which observe
+    all attributes); by default all.
+    """
+    repeats: Annotated[int, Strict(), Field(ge=0, le=1000)] = 10
+    """Repeats of the curves, for their error bars; 0 for no curves."""
+    sizes: Count = 6
+    """Points of a curve; each has half of the examples of the next."""
+    image: tuple[Count, Count] | None = None
+    """Height and width, where the attributes are the pixels of a picture, row by row."""
+
+    @field_validator("baselines", "image", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _algorithm_of_penalty(self) -> AttributeEfficientOptions:
+        known = [*ALGORITHMS[self.penalty], *FULL]
+        if self.algorithm is not None and self.algorithm not in ALGORITHMS[self.penalty]:
+            listed = ", ".join(ALGORITHMS[self.penalty])
+            raise ValueError(f"`{self.algorithm}` is no {self.penalty}; choose among {listed}")
+        for name in self.baselines or ():
+            if name not in known:
+                raise ValueError(f"no baseline `{name}`; known are {', '.join(known)}")
+        if self.step is not None and self.step_factor != 1.0:
+            raise ValueError("`step` and `step_factor` exclude each other")
+        return self
+
+    @property
+    def chosen(self) -> str:
+        """Name of the algorithm."""
+        return self.algorithm or next(iter(ALGORITHMS[self.penalty]))
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Names of the algorithms of the curves, the chosen one first."""
+        wanted = self.baselines
+        if wanted is None:
+            wanted = (*ALGORITHMS[self.penalty], *FULL)
+        return tuple(dict.fromkeys((self.chosen, *wanted)))
+
+
+#: Options that `tune` may vary.
+TUNABLE = (
+    "bound",
+    "step",
+    "step_factor",
+    "first_step_factor",
+    "algorithm",
+    "split",
+    "inner_product",
+    "confidence",
+)
+_STATES = "it says what examples cost and how they are shared out, not how to learn"
+_AFTERWARDS = "it concerns what is reported, not what is learned"
+#: Why other options cannot be tuned.
+NOT_TUNABLE = {
+    "attributes_per_example": _STATES,
+    "chains": _STATES,
+    "penalty": "the algorithms and the scale depend on it; run one job for each",
+    "scale": "the bound and the steps mean something else without it",
+    "positive": "it says what is learned",
+    **dict.fromkeys(("baselines", "repeats", "sizes", "image"), _AFTERWARDS),
+}
+#: What `tune` may compare by, and whether more is better.
+MEASURES = {"relative_loss": False, "mse": False}

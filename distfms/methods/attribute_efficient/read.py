@@ -1,0 +1,294 @@
+"""Passes over the rows: moments and norms, rows in the order of learning, losses of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from distfms.data.batches import RowBatch
+from distfms.data.dataset import Partition
+from distfms.data.folds import hash_keys, mix
+from distfms.methods.attribute_efficient.lessons import Ordered
+from distfms.methods.contract import PartialReader
+from distfms.methods.passes import Sums
+from distfms.methods.rows import RowCounts, RowSource
+from distfms.stats.bundle import Bundle
+from distfms.stats.moments import Moments
+
+#: Most bytes of the rows that are put in order together; part of the result.
+WINDOW_BYTES = 2**28
+
+
+@dataclass(frozen=True)
+class Norms:
+    """The longest row; a mergeable statistic.
+
+    Attributes
+    ----------
+    largest_square : float
+        Largest sum of squares of a row, without missing values.
+    """
+
+    largest_square: float = 0.0
+
+    def merge(self, other: Norms) -> Norms:
+        """Return the longer row of both."""
+        return Norms(max(self.largest_square, other.largest_square))
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Content as named arrays."""
+        return {"largest_square": np.array(self.largest_square)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Norms:
+        """Inverse of `to_arrays`."""
+        return cls(float(arrays["largest_square"]))
+
+
+@dataclass(frozen=True)
+class LabelledSource(RowSource):
+    """Rows with the target that is learned.
+
+    Attributes
+    ----------
+    positive : float or None
+        Value of the target that is learned as 1, all others as −1; None for the target itself.
+    """
+
+    positive: float | None = None
+
+    def read(self, partition: Partition) -> RowBatch:
+        """Read a partition."""
+        batch = super().read(partition)
+        if self.positive is not None:
+            batch.target[:] = np.where(batch.target == self.positive, 1.0, -1.0)
+        return batch
+
+    def train_rows(self, batch: RowBatch) -> slice:
+        """Return which rows of a batch are for training; the held-out ones come last."""
+        return slice(0, 0 if self.held_out else batch.part_slices[-1].start)
+
+    def key(self) -> dict[str, Any]:
+        """Plain values that a partial depends on, beside its partition."""
+        return {**super().key(), "positive": self.positive}
+
+
+@dataclass(frozen=True)
+class MomentsReader(PartialReader):
+    """Reads ``moments`` (`Moments` of features and the target), ``norms`` and ``counts``."""
+
+    source: LabelledSource
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        return {"moments": Moments, "norms": Norms, "counts": RowCounts}
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and summarise each of its parts."""
+        source, batch = self.source, self.source.read(partition)
+
+        def moments(part: int) -> Moments:
+            return Moments.from_block(batch.values[:, batch.part_slices[part]])
+
+        def norms(part: int) -> Norms:
+            values = batch.features[:, batch.part_slices[part]]
+            return Norms(float(np.nansum(values**2, axis=0).max(initial=0.0)))
+
+        counts = partial(RowCounts.from_block, batch)
+        members: dict[str, Any] = {
+            "moments": source.folded(moments, Moments.empty(len(batch.values))),
+            "norms": source.folded(norms, Norms()),
+            "counts": source.folded(counts, RowCounts.empty(batch.n_features, 1)),
+        }
+        return Bundle(members)
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        return {**self.source.key(), "kind": "second moments"}
+
+
+# --- rows to learn from -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Training rows that are put in order together.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n, d)
+    target : ndarray of shape (n,)
+    part : ndarray of uint8, shape (n,)
+        Fold of each row.
+    keys : ndarray of uint64, shape (n,)
+        What decides a row's place: the hash of its id, or its number in the data.
+    """
+
+    rows: np.ndarray
+    target: np.ndarray
+    part: np.ndarray
+    keys: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingRows:
+    """Training rows in the order of learning; picklable, see :class:`lessons.Examples`.
+
+    Attributes
+    ----------
+    source : LabelledSource
+        Of the training data.
+    partitions : tuple of Partition
+    fill : ndarray of shape (d,)
+        What a missing value is taken for.
+    seed : int
+        Decides which partitions share a window.
+    keep : bool
+        Whether windows stay in memory.
+    """
+
+    source: LabelledSource
+    partitions: tuple[Partition, ...]
+    fill: np.ndarray
+    seed: int
+    keep: bool
+    _kept: dict[int, Window] = field(default_factory=dict, init=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_kept": {}}
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row in memory."""
+        return 8 * (len(self.fill) + 3)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all rows in memory."""
+        return self.row_bytes * sum(partition.n_rows for partition in self.partitions)
+
+    def ordered(self, key: int, chain: int, n_chains: int, fold: int) -> Iterator[Ordered]:
+        """Iterate over the rows of a chain, window by window.
+
+        Rows are in random order within windows of partitions drawn at random. Where there are as
+        many windows as chains, a chain has windows of its own; otherwise its share of each.
+        """
+        windows = self.windows()
+        own = len(windows) >= n_chains
+        numbers = np.argsort(mix(np.uint64(key) ^ np.arange(len(windows), dtype=np.uint64)))
+        for number in numbers.tolist():
+            if own and number % n_chains != chain:
+                continue
+            window = self.window(number, windows[number])
+            order = np.argsort(mix(mix(np.uint64(key)) ^ window.keys), kind="stable")
+            if not own:
+                order = order[len(order) * chain // n_chains : len(order) * (chain + 1) // n_chains]
+            yield window.rows, window.target, order[window.part[order] != fold]
+
+    def of_fold(self, fold: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Iterate over rows and targets of a fold."""
+        for number, partitions in enumerate(self.windows()):
+            window = self.window(number, partitions)
+            own = window.part == fold
+            yield window.rows[own], window.target[own]
+
+    def windows(self) -> list[list[Partition]]:
+        """Divide the partitions into windows."""
+        hashes = mix(np.arange(len(self.partitions), dtype=np.uint64) ^ mix(np.uint64(self.seed)))
+        windows: list[list[Partition]] = []
+        room = 0
+        for place in np.argsort(hashes).tolist():
+            partition = self.partitions[place]
+            n_bytes = self.row_bytes * partition.n_rows
+            if not windows or n_bytes > room:
+                windows.append([])
+                room = WINDOW_BYTES
+            windows[-1].append(partition)
+            room -= n_bytes
+        return windows
+
+    def window(self, number: int, partitions: Sequence[Partition]) -> Window:
+        """Read a window, or return it where it was kept."""
+        if number in self._kept:
+            return self._kept[number]
+        pieces = [self._read(partition) for partition in partitions]
+        window = Window(*(np.concatenate(arrays) for arrays in zip(*pieces, strict=True)))
+        if self.keep:
+            self._kept[number] = window
+        return window
+
+    def _read(self, partition: Partition) -> tuple[np.ndarray, ...]:
+        batch = self.source.read(partition)
+        own = self.source.train_rows(batch)
+        values = np.ascontiguousarray(batch.features[:, own].T)
+        missing = np.isnan(values)
+        if missing.any():
+            values = np.where(missing, self.fill, values)
+        ids = batch.rows.id
+        keys = batch.row_ids.astype(np.uint64) if ids is None else hash_keys(ids)
+        return values, batch.target[0, own].copy(), batch.rows.part[own], keys[own]
+
+
+# --- losses -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class LossReader:
+    """What a pass adds up of the errors of linear models; a ``RowReader``.
+
+    Attributes
+    ----------
+    source : LabelledSource
+    fill : ndarray of shape (d,)
+    """
+
+    source: LabelledSource
+    fill: np.ndarray
+
+    def read(self, partition: Partition) -> RowBatch:
+        """Return the rows of a partition."""
+        batch = self.source.read(partition).copy()
+        for values, fill in zip(batch.features, self.fill, strict=True):
+            values[np.isnan(values)] = fill
+        return replace(batch, part_sums=None)
+
+    def sums(self, rows: RowBatch, weights: np.ndarray) -> Sums:
+        """Add up over the training and the held-out rows, for weights (n_models, d)."""
+        train = self.source.train_rows(rows)
+        parts = {"train": train, "test": slice(train.stop, rows.n_rows)}
+        return Sums(
+            {
+                f"{part}/{name}": value
+                for part, own in parts.items()
+                for name, value in errors(
+                    weights, rows.features[:, own], rows.target[0, own]
+                ).items()
+            }
+        )
+
+
+def errors(weights: np.ndarray, features: np.ndarray, target: np.ndarray) -> dict[str, np.ndarray]:
+    """Return sums over rows, for weights (n_models, d) and features (d, n)."""
+    scores = weights @ features
+    return {
+        "squares": ((scores - target) ** 2).sum(axis=1),
+        "correct": ((scores > 0) == (target > 0)).sum(axis=1).astype(float),
+        "zero": np.array((target**2).sum()),
+        "n_rows": np.array(float(len(target))),
+    }
+
+
+def measures(sums: Mapping[str, np.ndarray], classes: bool) -> dict[str, np.ndarray]:
+    """Return measures of models from their sums; `classes` if targets are −1 and 1."""
+    n_rows, zero = float(sums["n_rows"]), float(sums["zero"])
+    mse = sums["squares"] / n_rows if n_rows else np.full(len(sums["squares"]), np.nan)
+    found = {"relative_loss": mse * n_rows / zero if zero else np.full(len(mse), np.nan)}
+    found["mse"] = mse
+    if classes:
+        found["accuracy"] = sums["correct"] / n_rows if n_rows else np.full(len(mse), np.nan)
+    return found
