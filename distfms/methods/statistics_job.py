@@ -331,8 +331,8 @@ class StatisticsJob(Job):
         found = self.evaluate_folds(context, work)
         if len(found.folds) < n_folds:
             context.note(
-                f"{n_folds - len(found.folds)} of {n_folds} folds hold fewer than two {self.rows} "
-                "and are left out of the cross-validation; choose fewer folds."
+                f"Folds with fewer than two {self.rows} are left out of the cross-validation: "
+                f"{n_folds - len(found.folds)} of {n_folds}. Choose fewer folds."
             )
         return found if len(found.folds) > 1 else None
 

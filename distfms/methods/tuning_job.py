@@ -115,8 +115,8 @@ class Tuning:
         n_usable = len(found.folds)
         if n_usable < n_folds:
             context.note(
-                f"{n_folds - n_usable} of {n_folds} folds hold fewer than two rows and play no "
-                "part in tuning; choose fewer folds."
+                f"Folds with fewer than two rows play no part in tuning: {n_folds - n_usable} of "
+                f"{n_folds}. Choose fewer folds."
             )
         if n_usable < 2:
             raise DataError(

@@ -57,7 +57,7 @@ def test_pairs_never_judged_together_are_told(tmp_path):
     columns["a"] = lists([v if i % 2 else [] for i, v in enumerate(columns["a"])])
     columns["b"] = lists([[] if i % 2 else v for i, v in enumerate(columns["b"])])
     _, _, _, manifest = run(write(tmp_path, columns), tmp_path)
-    assert "1 pair of attributes (of 3) never judged on the same object" in notes(manifest)
+    assert "1 pair of attributes (of 3) without an object that has both" in notes(manifest)
 
 
 def test_more_folds_than_objects(tmp_path):
@@ -65,7 +65,7 @@ def test_more_folds_than_objects(tmp_path):
         write(tmp_path, objects(8)), tmp_path, data={"folds": 10, "test": 0}
     )
     assert metrics["folds"] == []
-    assert "choose fewer folds" in notes(manifest)
+    assert "Choose fewer folds" in notes(manifest)
 
 
 def test_headline_of_few_objects_promises_nothing(tmp_path):
@@ -80,9 +80,9 @@ def test_headline_of_few_objects_promises_nothing(tmp_path):
     assert selection["projected_loss"] < -1
     assert "The projected loss is negative" in notes(manifest)
     assert metrics["train"]["projected_loss"] == pytest.approx(selection["projected_loss"])
-    assert "too few objects to estimate it" in headline(folder)
+    assert "objects are too few to say what they explain" in headline(folder)
     page = (folder / "report.html").read_text()
-    assert "too few objects to estimate it" in page
+    assert "are too few to say" in page
     assert not re.search(r"\b1(0[1-9]|[1-9]\d)(\.\d)?\u00a0%", page)
 
 
@@ -315,7 +315,7 @@ def test_steps_of_a_large_budget_are_told_before_and_bounded(tmp_path):
     path = write(tmp_path, objects())
     options = {"budget": 150, "costs": {"default": 2, "b": 1}}
     prepared = prepare(job(path, tmp_path, multiselect=options))
-    assert prepared.job.describe()["search"] == "at most 150 steps of one judgment each"
+    assert prepared.job.describe()["search"] == "up to 150 judgments, bought one at a time"
     with pytest.raises(SpecError, match=r"buys 1,000,000 judgments of 'a'.*at most 200,000 steps"):
         prepare(job(path, tmp_path, multiselect={"budget": 1e6}))
 

@@ -143,27 +143,12 @@ def single_attribute(problem: Problem, name: str, budget: float) -> SelectionPat
 def refine(
     problem: Problem, repeats: ArrayLike, budget: float, algorithm: Algorithm = "full"
 ) -> np.ndarray:
-    """Improve a selection by exchanging judgments.
+    """Improve a selection by exchanging judgments; the objective never falls.
 
     The greedy pass never gives anything back. An exchange gives back one judgment, or all
     judgments, of one attribute and spends what is then left of the budget greedily, by gain per
     cost and by gain. The best exchange is kept, and the next looked for, until none improves the
-    objective (at most MOST_EXCHANGES). Looking for one costs O(Σ r[a]·d·|S|) for Full.
-
-    Parameters
-    ----------
-    problem : Problem
-    repeats : array_like of int, shape (d,)
-        For example ``select(...).final_repeats``.
-    budget : float
-        At least the cost of `repeats`.
-    algorithm : {"full", "scoring"}, default="full"
-        Whose objective to improve.
-
-    Returns
-    -------
-    ndarray of int, shape (d,)
-        Within the budget; its objective is at least that of `repeats`.
+    objective (at most MOST_EXCHANGES).
     """
     start = np.asarray(repeats, dtype=np.int64)
     now = _spent(problem, algorithm, start, budget)
@@ -215,27 +200,14 @@ def _spent(
 def scoring_optimum(problem: Problem, budget: float) -> np.ndarray:
     """Maximise the Scoring objective exactly, by dynamic programming over the budget.
 
-    Parameters
-    ----------
-    problem : Problem
-        Costs must be whole numbers or fractions with a common denominator that is not too large.
-    budget : float
-
-    Returns
-    -------
-    ndarray of int, shape (d,)
-        Repeats, within the budget.
+    Time O(Σ_a W²/c_a), memory O(d·W), where W and c_a are the budget and the costs in their
+    common unit.
 
     Raises
     ------
     SpecError
         A cost is no fraction with denominator at most MAX_DENOMINATOR, or the table would exceed
         MAX_CELLS.
-
-    Notes
-    -----
-    Time O(Σ_a W²/c_a), memory O(d·W), where W and c_a are the budget and the costs in their
-    common unit.
     """
     units, capacity = _whole_units(problem, budget)
     best = np.zeros(capacity + 1)

@@ -70,7 +70,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
     budget : float
         Total cost of the judgments of one object, positive.
     algorithm : {"full", "scoring"}, default="full"
-        Scoring takes attributes for uncorrelated; better only for very small samples.
+        Scoring treats attributes as uncorrelated; better only for very small samples.
     criterion : {"best", "gain_per_cost", "gain"}, default="best"
         What a greedy step maximises. ``"best"`` runs both where costs differ and keeps the better.
     costs : float, sequence of length d, or mapping, default=1.0
@@ -101,7 +101,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
     spent_ : float
         Cost of `repeats_`, at most the budget.
     objective_ : float
-        What the algorithm maximises: the part of the label's variance that it takes for explained.
+        What the algorithm maximises: the part of the label's variance it deems explained.
     projected_loss_ : float
         Squared loss to be expected of `repeats_` with the best weights, by the training data.
     label_variance_ : float

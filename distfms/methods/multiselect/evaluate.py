@@ -239,16 +239,17 @@ def selection_remarks(train: JudgmentStatistics, loss: float) -> list[str]:
     missing = train.n_objects - train.n_judged
     if missing.any():
         found.append(
-            f"{_counted(int(np.count_nonzero(missing)), 'attribute')} without judgments of some "
-            f"training objects ({_counted(int(missing.sum()), 'cell')} in all); covariances rest "
-            "on the objects that have both attributes."
+            f"Some training objects have no judgment of "
+            f"{_counted(int(np.count_nonzero(missing)), 'attribute')} "
+            f"({_counted(int(missing.sum()), 'cell')} in all); each covariance is computed from "
+            "the objects that have both attributes."
         )
     weight, pairs = train.means.pair_weight, len(missing) * (len(missing) - 1) // 2
     together = pairs if weight is None else int(np.count_nonzero(np.triu(weight[:-1, :-1], 1)))
     if together < pairs:
         found.append(
-            f"{_counted(pairs - together, 'pair')} of attributes (of {pairs:,}) never judged on "
-            "the same object; their covariance is taken for 0."
+            f"{_counted(pairs - together, 'pair')} of attributes (of {pairs:,}) without an object "
+            "that has both; their covariance is taken to be 0."
         )
     if loss < 0:
         found.append(
@@ -278,8 +279,8 @@ def evaluation_remarks(
         )
     if unjudged.any():
         found.append(
-            f"Some folds hold no judgment of {_named(procedure.names, unjudged)}; losses of models "
-            "that use it are averaged over the other folds."
+            f"Some folds have no judgment of {_named(procedure.names, unjudged)}; the losses of "
+            "models that use it are averaged over the other folds."
         )
     test = judgments.test
     if test.n_objects > 1 and (test.n_judged == 0).any():

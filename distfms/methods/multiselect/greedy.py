@@ -91,16 +91,7 @@ class GreedyState(Protocol):
 
 
 class AttributeSlab(NamedTuple):
-    """The attributes from `start` on that a slab's state is made from.
-
-    Attributes
-    ----------
-    start : int
-    problem : Problem
-        Of these n attributes, without a matrix.
-    external : ndarray of shape (n, d), or what loads it
-        Their rows of the external covariance Σ.
-    """
+    """Attributes from `start` on: their problem without a matrix, and their rows of Σ."""
 
     start: int
     problem: Problem
@@ -249,16 +240,8 @@ class FullState:
     where Σ was left as estimated, gains nothing. Along the path of a baseline, which heeds another
     matrix, M may become singular; P is then its pseudo-inverse.
 
-    Parameters
-    ----------
-    problem : Problem
-        Needs no matrix where `slabs` have it.
-    repeats : ndarray of int, shape (d,), optional
-        Where to start; default: nothing judged.
-    pool : Pool, optional
-        Where the slabs are; default: in this process.
-    slabs : sequence of AttributeSlab, optional
-        As `slabs_of` cuts them.
+    It starts from `repeats` (default: nothing judged), with the slabs that `slabs_of` cuts, in this
+    process unless a pool is given; the problem needs no matrix where the slabs have it.
     """
 
     def __init__(
@@ -455,33 +438,14 @@ def select(
     pool: Pool | None = None,
     slabs: Sequence[AttributeSlab] | None = None,
 ) -> SelectionPath:
-    """Decide how many judgments of each attribute to buy.
+    """Buy, while the budget lasts, the judgment with the largest gain (per unit of cost).
 
-    Starts with none and buys, while the budget lasts and something has a positive gain, the
-    judgment with the largest gain (per unit of cost) among those still affordable. Ties go to the
-    lowest attribute index. Constant attributes are never bought.
+    Ties go to the lowest attribute index; constant attributes are never bought. ``"best"``
+    runs both others if costs differ and keeps the path whose end has the larger objective
+    (``gain_per_cost`` if they are equal). The path is the same to the bit wherever the slabs are.
 
-    Parameters
-    ----------
-    problem : Problem
-    budget : float
-        Total cost of the judgments of one object, as `check_budget` lets it pass.
-    algorithm : {"full", "scoring"}, default="full"
-        Which objective; Scoring takes the attributes for uncorrelated.
-    criterion : {"gain_per_cost", "gain", "best"}, default="gain_per_cost"
-        What a step maximises. ``"best"`` runs both if costs differ and returns the path whose end
-        has the larger objective (``gain_per_cost`` if they are equal).
-    pool, slabs : optional
-        As for :class:`FullState`. The path is the same to the bit wherever the slabs are.
-
-    Returns
-    -------
-    SelectionPath
-
-    Notes
-    -----
-    A step costs O(d·|S|) for Full, with S the attributes bought so far, and O(d) for Scoring.
-    With equal costs, Scoring is optimal for its objective (Theorem 3.2 of the paper).
+    A step costs O(d·|S|) for Full, with S the attributes bought so far, and O(d) for Scoring. With
+    equal costs, Scoring is optimal for its objective (Theorem 3.2 of [1]_).
     """
     criteria: list[str] = [criterion]
     if criterion == "best":

@@ -110,9 +110,9 @@ class MultiselectJob(StatisticsJob):
         return {
             "method": f"feature multi-selection, {self.options.algorithm}",
             "label": self.roles.target[0],
-            "attributes": f"{len(self.layout.names)} ({price} a judgment)",
-            "budget": f"{self.options.budget:g} an object",
-            "search": f"at most {self.most_steps:,} steps of one judgment each",
+            "attributes": f"{len(self.layout.names)} ({price} per judgment)",
+            "budget": f"{self.options.budget:g} per object",
+            "search": f"up to {self.most_steps:,} judgments, bought one at a time",
             "baselines": ", ".join(rule.name for rule in self.settings.rules[1:]) or "none",
         }
 
@@ -312,8 +312,8 @@ class MultiselectJob(StatisticsJob):
         judgments, cost = writer.write(context, self.inputs.train.partitions)
         context.account(plan={"judgments": judgments, "cost": cost})
         context.note(
-            f"To train on {self.options.budget:g} a training object, {judgments:,} more judgments "
-            f"are to be collected (cost {cost:,.10g}); the folder {PLAN} lists them."
+            f"To train on as many judgments of each object as the selection buys, {judgments:,} "
+            f"more have to be collected (cost {cost:,.10g}); the folder {PLAN} lists them."
         )
         return {PLAN: None}
 
@@ -336,8 +336,8 @@ def _check_objects(train: JudgmentStatistics, test: JudgmentStatistics, inputs: 
     n = train.n_objects
     if n < 2:
         raise DataError(
-            f"There are {n} objects to train on in {inputs.train.files[0].path} (held out: "
-            f"{test.n_objects}); at least 2 are needed. Add objects, or lower `data.test`."
+            f"{inputs.train.files[0].path} has {n} object{'' if n == 1 else 's'} to train on (held "
+            f"out: {test.n_objects}); at least 2 are needed. Add objects, or lower `data.test`."
         )
     if train.means.constant_columns()[-1]:
         raise DataError(

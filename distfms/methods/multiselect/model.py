@@ -63,17 +63,7 @@ def projected_model(problem: Problem, repeats: ArrayLike) -> LinearModel:
 
 @dataclass(frozen=True, eq=False)
 class PathModels:
-    """Models of the same attributes, one a row: those after some steps of a path, or one alone.
-
-    Attributes
-    ----------
-    repeats : ndarray of int, shape (n_models, d)
-    weights : ndarray of shape (n_models, d)
-    intercepts : ndarray of shape (n_models,)
-    objective : ndarray of shape (n_models,)
-        Full objective of the repeats, whatever algorithm chose them.
-    spent : ndarray of shape (n_models,)
-    """
+    """Models of the same attributes, one a row, with their Full objectives and what they cost."""
 
     repeats: np.ndarray
     weights: np.ndarray
@@ -94,20 +84,10 @@ class PathModels:
 
 
 def path_models(problem: Problem, path: SelectionPath, steps: np.ndarray) -> PathModels:
-    """Projected models after some steps of a path, by one pass of rank-one updates.
+    """Projected models after some steps of a path, ascending, by one pass of rank-one updates.
 
-    Parameters
-    ----------
-    problem : Problem
-        Of the training data; the path may be a baseline's.
-    path : SelectionPath
-    steps : ndarray of int, shape (n,)
-        Ascending, each from 0 (nothing bought) to ``path.n_steps``.
-
-    Notes
-    -----
-    Between two of the `steps` an attribute's judgments are bought at once. With s the number of
-    attributes on the path and n that of `steps`, time O(min(n_steps, n·s)·s²), memory O(n·d).
+    The path may be a baseline's. Between two of the `steps` an attribute's judgments are bought at
+    once.
     """
     used = np.unique(path.attributes)
     weights = np.zeros((steps.size, problem.n_attributes))

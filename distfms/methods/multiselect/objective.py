@@ -49,36 +49,24 @@ class Problem:
 
     Attributes
     ----------
-    names : tuple of str, length d
-        Attributes.
-    b : ndarray of shape (d,)
-        Covariance of each attribute with the label.
-    v : ndarray of shape (d,)
-        Internal variance: variance of one judgment given the object, at least 0.
+    b, v, means, costs : ndarray of shape (d,)
+        Covariance with the label, variance of one judgment given the object, mean judgment, cost of
+        a judgment of each attribute.
     external : ndarray of shape (d, d)
         External covariance, positive semi-definite if `psd` is ``"nearest"``.
     external_variance : ndarray of shape (d,)
         σ̂², at least 0: the diagonal of the external covariance before "MakePSD". Scoring uses
         this, Full uses the diagonal of `external`.
-    costs : ndarray of shape (d,)
-        Cost of one judgment, positive.
     ridge : float
         ρ ≥ 0, added to the diagonal of the covariance of the averages.
-    label_variance : float
-        Mean of (y − ȳ)²: the loss of the empty selection.
-    label_mean : float
-    means : ndarray of shape (d,)
-        Mean judgment of each attribute.
+    label_variance, label_mean : float
+        The variance is the loss of the empty selection.
     psd : {"nearest", "none"}
-        Which Σ the Full objective works with.
-
-        - ``nearest``: the nearest positive semi-definite matrix to the estimate ("MakePSD" of
-          the paper), each attribute in units of the standard deviation of one judgment of it.
-          Needs all of Σ̂ in one place and O(d³) operations.
-        - ``none``: the estimate as it is. With few objects it may be indefinite. A judgment that
-          would make the covariance of the selected averages singular or indefinite then gains
-          nothing and is never bought; but candidates close to that look better than they are,
-          and the projected loss may be too small, even negative.
+        ``nearest``: Full works with the nearest positive semi-definite matrix ("MakePSD" of the
+        paper), each attribute in units of the standard deviation of one judgment of it, which needs
+        all of Σ̂ in one place and O(d³) operations. ``none``: with the estimate as it is. A judgment
+        that would make the covariance of the selected averages singular or indefinite is then never
+        bought, but the projected loss may be too small, even negative.
     """
 
     names: tuple[str, ...]
@@ -411,30 +399,20 @@ class SelectionPath:
 
     Attributes
     ----------
-    algorithm : str
-        ``"full"``, ``"scoring"``, or the name of a baseline.
-    criterion : str
-        What the steps maximised: ``"gain_per_cost"`` or ``"gain"`` (never ``"best"``).
+    algorithm, criterion : str
+        ``"full"``, ``"scoring"``, or the name of a baseline; what its steps maximised.
     status : {"budget_spent", "no_positive_gain", "unaffordable"}
         Why it ended: nothing left; no further judgment of any attribute has a positive gain; or
         some budget is left, but less than what any attribute with a positive gain costs.
-    budget : float
-    names : tuple of str, length d
-    costs : ndarray of shape (d,)
-        Cost of one judgment.
-    attributes : ndarray of int, shape (n_steps,)
-        Attribute bought in each step.
-    counts : ndarray of int, shape (n_steps,)
-        Judgments bought in each step: 1, but for baselines that buy several at once.
-    objective : ndarray of shape (n_steps,)
-        What the algorithm maximises, after each step.
+    attributes, counts, objective : ndarray of shape (n_steps,)
+        Attribute and number of judgments (1, but for some baselines) that each step bought; what
+        the algorithm maximises, after it.
     label_variance : float
         Loss of the empty selection.
     refined : ndarray of int, shape (d,), or None
         What is bought in the end, where exchanges have improved on the end of the path.
     n_candidates : int
-        Gains of attributes computed and compared, also by the look that ends the search; for
-        criterion ``"best"`` in both searches.
+        Gains of attributes computed and compared, also by the look that ends the search.
     """
 
     algorithm: str

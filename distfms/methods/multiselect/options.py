@@ -18,11 +18,11 @@ class MultiselectOptions(Section):
     budget: Positive
     """Total cost of the judgments of one object."""
     algorithm: Literal["full", "scoring"] = "full"
-    """`full` takes account of what attributes tell of one another; `scoring` takes them for
+    """`full` takes the correlations of attributes into account; `scoring` treats them as
     uncorrelated, which is faster and may do better with few objects.
     """
     criterion: Literal["best", "gain_per_cost", "gain"] = "best"
-    """What the greedy step maximises. `best` runs both where costs differ and keeps the end point
+    """What a greedy step maximises. Where costs differ, `best` runs both and keeps the selection
     with the larger objective.
     """
     costs: dict[str, Positive] = Field(default_factory=dict)

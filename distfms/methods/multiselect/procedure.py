@@ -52,18 +52,7 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """What some objects teach.
-
-    Attributes
-    ----------
-    attributes : ndarray of int
-        Positions of the attributes that these objects suffice to estimate; what follows is of
-        them only.
-    estimates : JudgmentEstimates
-    problem : Problem
-        Making it costs O(d³) for ``psd: nearest``, which is why it is made once.
-    copies : CopiesStatistics or None
-    """
+    """What some objects teach, of the attributes (by position) that they suffice to estimate."""
 
     attributes: np.ndarray
     estimates: JudgmentEstimates
@@ -81,8 +70,6 @@ class SelectionProcedure(Procedure):
         Known internal variances, NaN where they are estimated.
     n_judgments : int
         Judgments per attribute of the Averages baseline.
-    rules : tuple of Rule
-        The chosen one first, then the baselines.
     budgets : ndarray of shape (n_budgets,), or None
         Where curves have their points; None: where the path's own steps end.
     bought : ndarray of int, shape (d,), or None

@@ -114,14 +114,9 @@ class JudgmentReader(PartialReader):
 
 @dataclass(frozen=True)
 class JudgmentSlabReader(PartialReader):
-    """Reads the judgment statistics of a run of attributes, of the training objects.
+    """Reads the statistics of the training objects' attributes from `start` up to `stop`.
 
-    Attributes
-    ----------
-    source : JudgmentSource
-        Without folds.
-    start, stop : int
-        The attributes that are summarised, of all that are read.
+    The source has no folds.
     """
 
     source: JudgmentSource
@@ -189,23 +184,9 @@ def acquisition_plan(
 ) -> dict[str, np.ndarray]:
     """List how many more judgments of each object to collect.
 
-    Parameters
-    ----------
-    counts : array_like of int, shape (n, d)
-        Judgments k_i[a] that each object has.
-    repeats : array_like of int, shape (d,)
-        Selection r.
-    costs : array_like of shape (d,)
-        Cost of one judgment.
-    names : sequence of str, length d
-    objects : array_like of shape (n,)
-        Identifiers.
-
-    Returns
-    -------
-    dict of str to ndarray of shape (n_rows,)
-        One row for each object and attribute that lacks some, by object, then by attribute;
-        ``more`` is max(0, r[a] − k_i[a]) and ``cost`` that of these judgments.
+    From the judgments that each object has, shape (n, d), to columns with one row for each object
+    and attribute that lacks some, by object, then by attribute: ``more`` is max(0, r[a] − k_i[a]),
+    ``cost`` that of these judgments.
     """
     have, want = np.asarray(counts, dtype=np.int64), np.asarray(repeats, dtype=np.int64)
     rows, attributes = np.nonzero(have < want)
