@@ -14,6 +14,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from tests import ray_here, s3_here
+from tests.e2e.jobs import leave_out_charts
 
 #: In the name of a test, its file or its parameters.
 _ON_RAY = re.compile("(?<![a-z])ray(?![a-z])")
@@ -52,6 +53,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if on_ray and not _ON_RAY.search(item.nodeid):
             raise pytest.UsageError(f"{item.nodeid} uses a Ray cluster; name it so: test_…_ray_…")
     items.sort(key=lambda item: not _ON_RAY.search(item.nodeid))
+
+
+@pytest.fixture
+def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of this process draw no charts, which is half of what a small job takes."""
+    leave_out_charts(monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,8 @@ from tests.e2e.jobs import results, stage
 from tests.e2e.sequence_jobs import LiteralRows, content, curve, mixed_job, write_rows
 from tests.reference.sequence import fitted, literal_sequence
 
+pytestmark = pytest.mark.usefixtures("no_charts")
+
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = ["categories", "statistics", "select", "evaluate", "model", "report"]
 

@@ -24,6 +24,8 @@ from tests.e2e.jobs import results, stage
 from tests.e2e.memory import Peaks
 from tests.e2e.sequence_jobs import mixed_job, mixed_rows, write_rows
 
+pytestmark = pytest.mark.usefixtures("no_charts")
+
 PASSES = [f"statistics {k} of 5" for k in range(1, 6)]
 STAGES = ["categories", *PASSES, "select", "chosen", "evaluate", "model", "report"]
 BASELINES = ["omp", "fr-blind", "omp-doubling", "oracle", "random"]
@@ -336,12 +338,12 @@ def test_pool_is_refused_where_a_slab_does_not_fit(data, tmp_path, monkeypatch):
 
 
 def test_driver_keeps_to_what_it_has_stated(tmp_path, monkeypatch):
-    d, n = 900, 40
+    d, n = 600, 40
     values = np.random.default_rng(0).normal(size=(n, d))
     columns = {f"x{j:04d}": values[:, j] for j in range(d)}
     data = write_rows(tmp_path / "data", {**columns, "y": values[:, :5].sum(axis=1)}, n_files=1)
     run(write_rows(tmp_path / "small", mixed_rows()), tmp_path)  # loads what is loaded once
-    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 90)
+    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 60)
     options = {"groups": {}, "costs": {}, "shared_costs": {}, "baselines": [], "max_groups": 12}
     settings = {"id": None, "missing": "error", "test": 0}
     spec = job(data, tmp_path / "a", sequence=options, data=settings)

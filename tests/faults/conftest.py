@@ -10,14 +10,12 @@ import pytest
 
 from distfms.engine.ray_cluster import RayExecutor
 from distfms.runs.driver import run_job
-from tests.e2e.jobs import leave_out_charts
 from tests.faults.cases import CASES, contents, dask_cluster, small_blocks
 
 
 @pytest.fixture(autouse=True)
-def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs draw no charts, in which nothing is looked for here."""
-    leave_out_charts(monkeypatch)
+def nothing_is_looked_for_in_charts(no_charts: None) -> None:
+    """Jobs of fault tests draw none."""
 
 
 @pytest.fixture(scope="session")
