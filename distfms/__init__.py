@@ -14,6 +14,8 @@ _PUBLIC = {
     "GroupSequencer": "distfms.methods.sequence.estimator",
     "GroupSequenceClassifier": "distfms.methods.sequence.estimator",
     "LandmarkRegressor": "distfms.methods.landmarks.estimator",
+    "AttributeEfficientRidge": "distfms.methods.attribute_efficient.estimator",
+    "AttributeEfficientLasso": "distfms.methods.attribute_efficient.estimator",
     "DistfmsError": "distfms.errors",
     "SpecError": "distfms.errors",
     "DataError": "distfms.errors",

@@ -1,0 +1,218 @@
+"""The estimators: rows at hand, ask and tell, saved states."""
+
+from __future__ import annotations
+
+import doctest
+import pickle
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.estimator_checks import check_estimator
+
+from distfms import AttributeEfficientLasso, AttributeEfficientRidge
+from distfms.errors import DataError, SpecError
+from distfms.methods.attribute_efficient import estimator as module
+from distfms.methods.attribute_efficient.learner import Chain, Design
+from distfms.methods.attribute_efficient.lessons import stream
+
+N, D = 400, 9
+RNG = np.random.default_rng(2)
+X = (RNG.random((N, D)) < 1 / np.arange(1, D + 1)) * RNG.random((N, D))
+Y = X @ RNG.choice([-1.0, 1.0], size=D)
+NAMES = [f"test_{j}" for j in range(D)]
+BOTH = pytest.mark.parametrize("estimator", [AttributeEfficientRidge, AttributeEfficientLasso])
+KNOWN = {"bound": 6.0, "norm": 2.0, "n_examples": N}
+
+
+def two_phase(estimator, **more):
+    names = {
+        AttributeEfficientRidge: "two_phase_ddaerr",
+        AttributeEfficientLasso: "two_phase_ddaelr",
+    }
+    return estimator(4, algorithm=names[estimator], **{**KNOWN, **more})
+
+
+def acquire(rows, questions):
+    """What a laboratory would do: look up what was asked for, and nothing else."""
+    values = np.full(questions.attributes.shape, np.nan)
+    for place, (number, asked) in enumerate(
+        zip(questions.examples, questions.attributes, strict=True)
+    ):
+        for r, attribute in enumerate(asked):
+            if attribute >= 0:
+                values[place, r] = rows[number, attribute]
+    return values
+
+
+@BOTH
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learns_contract(estimator):
+    # Without a bound and a number of examples known beforehand there is no partial_fit.
+    reason = "partial_fit wants a bound from the start"
+    failing = {
+        "check_n_features_in_after_fitting": reason,
+        "check_estimators_partial_fit_n_features": reason,
+    }
+    check_estimator(estimator(2), expected_failed_checks=failing, on_skip=None)
+
+
+@BOTH
+def test_fit_learns_and_input_forms_agree(estimator, tmp_path):
+    model = estimator(4, bound=20.0, step_factor=3.0).fit(X, Y)
+    assert np.mean((model.predict(X) - Y) ** 2) < 0.9 * np.mean(Y**2)
+    assert model.n_examples_seen_ == N
+    assert model.attributes_seen_ <= 4 * N
+    frame = pd.DataFrame(X, columns=NAMES)
+    table = pa.table({**{n: X[:, j] for j, n in enumerate(NAMES)}, "y": Y})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    chunks = da.from_array(X, chunks=(150, D)), da.from_array(Y, chunks=150)
+    for given in ((frame, Y), (tmp_path / "rows.parquet", "y"), chunks):
+        other = clone(model).fit(*given)
+        np.testing.assert_array_equal(other.coef_, model.coef_)
+        predicted = np.asarray(other.predict(given[0]))
+        np.testing.assert_allclose(predicted, X @ model.coef_, rtol=1e-12)
+    assert list(clone(model).fit(frame, Y).feature_names_in_) == NAMES
+    assert pickle.loads(pickle.dumps(model)).coef_.tobytes() == model.coef_.tobytes()
+
+
+@BOTH
+def test_partial_fit_is_one_chain(estimator):
+    model = two_phase(estimator)
+    for start in range(0, N, 130):
+        model.partial_fit(X[start : start + 130], Y[start : start + 130])
+    penalty = model._penalty
+    design = Design(penalty, "two_phase", D, 4, N, 6.0, 2.0)
+    chain = Chain(design, stream(0, 0))
+    chain.learn(X, Y)
+    assert model.coef_.tobytes() == chain.weights.tobytes()
+    assert model.improvement_ratio_ < 1
+
+
+@BOTH
+def test_ask_and_tell_is_one_chain(estimator):
+    model = two_phase(estimator).start(NAMES)
+    for number in range(N):
+        questions = model.ask()
+        assert questions.examples == [number]
+        model.tell(acquire(X, questions), Y[[number]])
+    rows = two_phase(estimator).partial_fit(X, Y)
+    assert model.coef_.tobytes() == rows.coef_.tobytes()
+    assert model.attributes_seen_ == rows.attributes_seen_
+    assert list(model.feature_names_in_) == NAMES
+    frame = pd.DataFrame(X, columns=NAMES)
+    np.testing.assert_allclose(model.predict(frame), X @ model.coef_)
+
+
+@BOTH
+def test_batches_in_any_order_and_resumed(estimator, tmp_path):
+    def learn(model, stop_at=None):
+        rng = np.random.default_rng(1)
+        for batch in range(20):
+            questions = model.ask(20)
+            values = acquire(X, questions)
+            if batch == stop_at:  # in the middle, with questions open
+                model.save(tmp_path / "state.npz")
+                model = two_phase(estimator).resume(tmp_path / "state.npz")
+            order = rng.permutation(20)
+            numbers = questions.examples[order]
+            for half in (slice(0, 7), slice(7, 20)):
+                model.tell(values[order][half], Y[numbers][half], numbers[half])
+        return model
+
+    whole = learn(two_phase(estimator).start(D))
+    assert whole.n_examples_seen_ == N
+    assert np.mean((X @ whole.coef_ - Y) ** 2) < np.mean(Y**2)
+    for stop_at in (0, 1, 2, 13):  # the first phase ends after batch 1
+        resumed = learn(two_phase(estimator).start(D), stop_at)
+        assert resumed.coef_.tobytes() == whole.coef_.tobytes()
+        assert resumed.attributes_seen_ == whole.attributes_seen_
+    content = (tmp_path / "state.npz").read_bytes()
+    assert b"pickle" not in content
+    resumed.save(tmp_path / "a.npz")
+    resumed.save(tmp_path / "b.npz")
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+def test_what_was_not_asked_is_refused():
+    model = two_phase(AttributeEfficientRidge).start(D)
+    questions = model.ask(3)
+    values = acquire(X, questions)
+    before = model.coef_.tobytes()
+    one = values[[1]]
+    broken = one.copy()
+    broken[0, 0] = np.nan
+    cases = [
+        ((one, [0.1], [7]), "7 was not asked for"),
+        ((one, [0.1], [-1]), "-1 was not asked for"),
+        ((values[:2], [0.1, 0.2], [1, 1]), "1 was told before"),
+        ((broken, [0.1], [1]), f"attribute {questions.attributes[1, 0]} of example 1 is missing"),
+        ((one, [77.0], [1]), "beyond the bound"),
+        ((one, [np.nan], [1]), "beyond the bound"),
+        ((one[:, :2], [0.1], [1]), "shape"),
+        ((values, [0.1] * 4), "4 targets, but 3 examples"),
+    ]
+    for arguments, message in cases:
+        with pytest.raises(DataError, match=message):
+            model.tell(*arguments)
+    assert model.n_examples_seen_ == 0
+    assert model.coef_.tobytes() == before
+    model.tell(one, [0.1], [1])
+    with pytest.raises(DataError, match="1 was told before"):
+        model.tell(one, [0.1], [1])
+    with pytest.raises(SpecError, match="2 examples were asked for and not told"):
+        model.partial_fit(X, Y)
+
+
+def test_states_of_other_specs_are_refused(tmp_path):
+    two_phase(AttributeEfficientRidge).start(D).save(tmp_path / "state")
+    for other, what in (
+        (two_phase(AttributeEfficientLasso), "penalty|algorithm"),
+        (two_phase(AttributeEfficientRidge, bound=7.0), "bound = 6.0"),
+        (two_phase(AttributeEfficientRidge, second_moments=np.ones(D)), "second_moments"),
+    ):
+        with pytest.raises(SpecError, match=what):
+            other.resume(tmp_path / "state")
+    (tmp_path / "broken").write_bytes((tmp_path / "state").read_bytes()[:200])
+    for name in ("broken", "absent"):
+        with pytest.raises(DataError, match="holds no state"):
+            two_phase(AttributeEfficientRidge).resume(tmp_path / name)
+
+
+BAD = [
+    ({}, "`bound` has to be given"),
+    ({"bound": 1.0}, "`n_examples` has to be given"),
+    ({"bound": 1.0, "n_examples": 9}, "`second_moments` has to be given or an algorithm of two"),
+    ({**KNOWN, "second_moments": [1.0]}, "9 numbers"),
+    ({**KNOWN, "second_moments": -np.ones(D)}, "at least 0"),
+    ({**KNOWN, "algorithm": "aelr"}, "is no ridge"),
+    ({**KNOWN, "algorithm": "aerr", "attributes_per_example": 10}, "n_features = 9"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "message"), BAD)
+def test_bad_parameters_are_named(parameters, message):
+    with pytest.raises(SpecError, match=message):
+        AttributeEfficientRidge(**parameters).start(D)
+
+
+def test_bad_rows_are_named():
+    with pytest.raises(DataError, match="beyond `bound`"):
+        AttributeEfficientRidge(4, bound=0.01).fit(X, Y)
+    with pytest.raises(DataError, match="All attributes are 0"):
+        AttributeEfficientRidge(4).fit(0 * X, Y)
+    with pytest.raises(DataError, match="beyond the bound"):
+        two_phase(AttributeEfficientRidge).partial_fit(X, 100 * Y)
+    with pytest.raises(NotFittedError, match="start"):
+        AttributeEfficientRidge().ask()
+
+
+def test_example_of_the_documentation():
+    assert doctest.testmod(module).failed == 0
+    assert Path(module.__file__).exists()
