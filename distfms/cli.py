@@ -29,7 +29,9 @@ Sets = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as `multiselect.budget=20`."),
 ]
-Run = Annotated[str, typer.Argument(help="Folder or URL of a finished run.")]
+Run = Annotated[
+    str, typer.Argument(help="Folder or URL of a finished run, or of a job's runs for the last.")
+]
 Storage = Annotated[
     list[str] | None,
     typer.Option(
@@ -136,13 +138,16 @@ def run(
 def predict(
     run: Run,
     data: Annotated[str, typer.Argument(help="Parquet folder, file, glob or URL.")],
-    out: Annotated[str, typer.Option(help="Parquet file to write, or its URL.")],
+    out: Annotated[str, typer.Option(help="Parquet or CSV file to write, or its URL.")],
     budget: Annotated[
         float | None,
         typer.Option(
             help="Most a row may cost; only the groups or judgments it pays for are read."
         ),
     ] = None,
+    with_folds: Annotated[
+        bool, typer.Option("--with-folds", help="Add which rows the job held out, and their folds.")
+    ] = False,
     storage: Storage = None,
 ) -> None:
     """Apply a run's model to the rows of a dataset."""
@@ -151,7 +156,10 @@ def predict(
 
     require_lasting(out)
     options = _storage(storage)
-    say(predict_file(run, data, out, budget=budget, storage_options=options))
+    found = predict_file(
+        run, data, out, budget=budget, with_folds=with_folds, storage_options=options
+    )
+    say(found)
 
 
 @app.command()

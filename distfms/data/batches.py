@@ -15,10 +15,11 @@ import numpy as np
 
 from distfms.data.categories import Categories, categorical_columns, level_codes, text_targets
 from distfms.data.columns import (
+    LARGEST,
     batch_buffer,
     fill_columns,
-    refuse_infinite,
     refuse_missing,
+    require_summable,
 )
 from distfms.data.roles import Roles
 from distfms.data.rows import Batch, RowIndex, read_row_index
@@ -300,8 +301,9 @@ class _Filler:
         step = max(1, _RUN_BYTES // (8 * self.partition.n_rows))
         for rows in fill_columns(table, self.values[start:stop], self.order, step):
             self._sum(slice(start + rows.start, start + rows.stop))
-        finite = np.logical_and.reduce(np.isfinite(self.part_sums[:, start:stop]))
-        for index in np.flatnonzero(~finite):
+        # What has too large values has, but for a rare chance, too large a sum.
+        ordinary = np.logical_and.reduce(np.abs(self.part_sums[:, start:stop]) < LARGEST / 1e10)
+        for index in np.flatnonzero(~ordinary):
             self._look_at(columns[int(index)])
 
     def _sum(self, rows: slice) -> None:
@@ -311,11 +313,9 @@ class _Filler:
                 self.part_sums[part, rows] = self.values[rows, columns].sum(axis=1)
 
     def _look_at(self, column: SourceColumn) -> None:
-        """Refuse infinite values of a numeric column and apply the policy on missing ones."""
+        """Refuse too large values of a numeric column and apply the policy on missing ones."""
         values = self.values[column.start]
-        infinite = np.isinf(values)
-        if infinite.any():
-            raise refuse_infinite(self.reader, self.partition, column.name, infinite, self.order)
+        require_summable(self.reader, self.partition, column.name, values, self.order)
         self._apply_policy(column.name, np.isnan(values))
 
     def _fill_category(self, column: SourceColumn, table: pa.Table) -> None:

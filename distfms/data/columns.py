@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _NUMPY_NAMES = {"double": "float64", "float": "float32", "halffloat": "float16"}
 
+#: Values beyond have squares whose sum over many rows may overflow.
+LARGEST = 1e150
+
 _thread = threading.local()
 
 
@@ -36,7 +39,7 @@ def _buffer(name: str, size: int) -> np.ndarray:
 
 
 def fill_numbers(column: Any, out: np.ndarray, order: np.ndarray | None = None) -> bool:
-    """Copy a numeric column into a row of a batch, null as NaN; return whether all are finite.
+    """Copy a numeric column into a row of a batch, null as NaN; return whether all can be summed.
 
     ``out[i] = column[order[i]]`` where there is an order; `out` is contiguous.
     """
@@ -46,7 +49,7 @@ def fill_numbers(column: Any, out: np.ndarray, order: np.ndarray | None = None) 
         out[:] = whole
     else:
         whole.take(order, out=out, mode="clip")  # "raise" would buffer the output
-    return probably_finite(out) or bool(np.isfinite(out).all())
+    return probably_finite(out)
 
 
 def fill_columns(
@@ -115,19 +118,35 @@ def probably_finite(values: np.ndarray) -> bool:
         return math.isfinite(values.dot(values))
 
 
-def refuse_infinite(
+def require_summable(
     reader: PartitionReader,
     partition: Partition,
     column: str,
-    infinite: np.ndarray,
+    values: np.ndarray,
     order: np.ndarray | None = None,
-) -> DataError:
-    """Return the error for infinite values of a column: `infinite` marks them in batch order."""
-    where, count = describe_rows(reader, partition, infinite, order)
-    return DataError(
-        f"The column {column!r} of {partition.path} has {count} infinite "
-        f"{'value' if count == 1 else 'values'} ({where}): replace them by finite numbers or by "
-        "null, or exclude the column."
+    offsets: np.ndarray | None = None,
+) -> None:
+    """Refuse values of a column that are infinite, or whose squares sum up to more than a float.
+
+    Row ``i`` of the batch has ``values[i]`` or, for lists, those from ``offsets[i]`` on.
+    """
+    bad = np.abs(values) > LARGEST
+    if not bad.any():
+        return
+    kind, remedy = "infinite", "replace them by finite numbers or by null, or exclude the column."
+    if not np.isinf(values).any():
+        kind = "too large"
+        remedy = (
+            "their squares overflow; look for damaged values, divide the column by a constant, or "
+            "exclude it."
+        )
+    if offsets is not None:
+        rows = np.searchsorted(offsets, np.flatnonzero(bad), side="right") - 1
+        bad = np.bincount(rows, minlength=len(offsets) - 1) > 0
+    where, count = describe_rows(reader, partition, bad, order)
+    noun = "value" if count == 1 else "values"
+    raise DataError(
+        f"The column {column!r} of {partition.path} has {count} {kind} {noun} ({where}): {remedy}"
     )
 
 

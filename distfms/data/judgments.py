@@ -19,8 +19,8 @@ from distfms.data.columns import (
     fill_numbers,
     number_view,
     probably_finite,
-    refuse_infinite,
     refuse_missing,
+    require_summable,
 )
 from distfms.data.roles import Roles, is_number_list
 from distfms.data.rows import Batch, read_row_index
@@ -215,9 +215,8 @@ def _read_label(
     label = np.empty(partition.n_rows)
     if fill_numbers(reader.read(partition, [name]).column(name), label, order):
         return label, None
-    infinite, absent = np.isinf(label), np.isnan(label)
-    if infinite.any():
-        raise refuse_infinite(reader, partition, name, infinite, order)
+    require_summable(reader, partition, name, label, order)
+    absent = np.isnan(label)
     if missing != "drop":
         advice = "give every object a label, or choose `missing: drop` in the data section."
         raise refuse_missing(reader, partition, name, absent, order, advice)
@@ -247,12 +246,7 @@ def _lists(reader: PartitionReader, partition: Partition, name: str, column: Any
     ragged = lists_as_ragged(column)
     if probably_finite(ragged.values):
         return ragged
-    infinite = np.isinf(ragged.values)
-    if infinite.any():
-        row = np.searchsorted(ragged.offsets, np.flatnonzero(infinite), side="right") - 1
-        marked = np.zeros(ragged.n_rows, dtype=bool)
-        marked[row] = True
-        raise refuse_infinite(reader, partition, name, marked)
+    require_summable(reader, partition, name, ragged.values, offsets=ragged.offsets)
     return _without(ragged, np.isnan(ragged.values))
 
 
@@ -300,9 +294,7 @@ def _numbers(
     for (name, column), out in zip(held, judgments, strict=True):
         if not fill_numbers(column, out):
             finite = False
-            infinite = np.isinf(out)
-            if infinite.any():
-                raise refuse_infinite(reader, partition, name, infinite)
+            require_summable(reader, partition, name, out)
     if not finite:
         return Ragged.from_matrix(judgments.T)
     k, n = judgments.shape

@@ -12,8 +12,8 @@ from distfms.data.columns import (
     describe_rows,
     fill_numbers,
     number_view,
-    refuse_infinite,
     refuse_missing,
+    require_summable,
 )
 from distfms.data.folds import FoldPlan, assign_parts
 from distfms.errors import DataError
@@ -153,11 +153,9 @@ def _weights(
         return None
     weight = np.empty(partition.n_rows)
     if not fill_numbers(table.column(name), weight, order):
-        missing, infinite = np.isnan(weight), np.isinf(weight)
-        if infinite.any():
-            raise refuse_infinite(reader, partition, name, infinite, order)
+        require_summable(reader, partition, name, weight, order)
         advice = "give every row a weight (0 takes a row out)."
-        raise refuse_missing(reader, partition, name, missing, order, advice)
+        raise refuse_missing(reader, partition, name, np.isnan(weight), order, advice)
     negative = weight < 0
     if negative.any():
         where, count = describe_rows(reader, partition, negative, order)

@@ -61,6 +61,8 @@ def list_parquet_files(
             "copy them to one, or run one job for each."
         )
     for file in files:
+        if file.path.lower().endswith((".csv", ".csv.gz", ".tsv")):
+            raise _csv_advice(file.path)
         if file.n_bytes == 0:
             raise DataError(
                 f"The file {file.path} is empty (0 bytes), so it is no Parquet file: "
@@ -135,6 +137,9 @@ def _folder(root: Location, suffixes: tuple[str, ...]) -> list[Entry]:
     """List the files under a folder in name order."""
     found = _visible(files_below(root))
     files = [entry for entry in found if entry.name.lower().endswith(suffixes)]
+    csv = [entry for entry in found if entry.name.lower().endswith((".csv", ".csv.gz", ".tsv"))]
+    if csv and not files:
+        raise _csv_advice(str(csv[0].place))
     if not files:
         other = (
             f" (it holds {len(found)} other files, for example {found[0].name})" if found else ""
@@ -145,6 +150,14 @@ def _folder(root: Location, suffixes: tuple[str, ...]) -> list[Entry]:
             f"{' or '.join(suffixes)}, and names that start with _ or . are passed over."
         )
     return files
+
+
+def _csv_advice(path: str) -> DataError:
+    return DataError(
+        f"The file {path} is CSV, and jobs read Parquet. Convert it once, as by "
+        f"`python -c \"import pandas; pandas.read_csv('{path}').to_parquet('data.parquet')\"`, and "
+        "name that file. Only judgments in long form (`data.long`) are read from CSV as they are."
+    )
 
 
 def _visible(entries: Iterable[Entry]) -> list[Entry]:

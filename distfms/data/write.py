@@ -222,6 +222,28 @@ class GroupedFile:
             self._pending_rows = self._pending_bytes = 0
 
 
+class CsvFile:
+    """One CSV file, written table after table; the first decides about the columns."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: Any = None
+
+    def __enter__(self) -> CsvFile:
+        return self
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows."""
+        import pyarrow.csv as csv
+
+        self._writer = self._writer or csv.CSVWriter(str(self._path), table.schema)
+        self._writer.write_table(table)
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
 def check_free(folder: Path, *, overwrite: bool) -> None:
     """See that a dataset can be put at ``folder``, in place of another if that is allowed."""
     with writing_to(folder):

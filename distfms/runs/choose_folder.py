@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from distfms.engine.storage import Location, read_each
 from distfms.engine.storage_errors import reading
 from distfms.errors import SpecError
-from distfms.runs.manifest import MANIFEST, parse_manifest, read_manifest
+from distfms.runs.manifest import LATEST, MANIFEST, parse_manifest, read_manifest
 
 
 def choose_folder(
@@ -29,6 +29,8 @@ def choose_folder(
 def _unfinished_or_new(base: Location, identity: str, say: Callable[[str], None]) -> Location:
     """Return the latest unfinished run of an identity below a folder, or the place of a new one."""
     for path, content in read_each(base, MANIFEST):
+        if path.name == LATEST:
+            continue
         try:
             found = parse_manifest(path, content)
         except SpecError as error:

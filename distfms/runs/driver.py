@@ -35,7 +35,7 @@ from distfms.runs.events import Display, Recorder, Say
 from distfms.runs.folder import RunFolder, now, write_atomic
 from distfms.runs.inputs import Opened, open_inputs
 from distfms.runs.job_spec import JobSpec
-from distfms.runs.manifest import SCHEMA_VERSION, Manifest, read_manifest
+from distfms.runs.manifest import LATEST, SCHEMA_VERSION, Manifest, read_manifest
 from distfms.runs.projection import Projection, project_job
 
 _PACKAGES = ("numpy", "scipy", "pyarrow", "dask", "scikit-learn")
@@ -197,7 +197,19 @@ def run_job(
             _bound_cache(cache, spec)
             record.event("done")
             run.require_claim()
+            if path.parent == prepared.root / spec.name:
+                _link_latest(path)
     return RunResult(path, resumed, tuple(skipped))
+
+
+def _link_latest(path: Location) -> None:
+    """Let ``latest`` lead to a run; where there are no links, commands find it without."""
+    if isinstance(path, Path):
+        link = path.with_name(f".{LATEST}-{path.name}")
+        with suppress(OSError):
+            link.unlink(missing_ok=True)
+            link.symlink_to(path.name, target_is_directory=True)
+            link.replace(path.with_name(LATEST))
 
 
 def _bound_cache(cache: Location, spec: JobSpec) -> None:

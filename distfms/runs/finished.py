@@ -9,13 +9,13 @@ from contextlib import suppress
 from typing import Any
 
 from distfms.engine.remote import RemotePath
-from distfms.engine.storage import Location, locate
+from distfms.engine.storage import Location, locate, read_each
 from distfms.engine.storage_errors import reading
 from distfms.errors import SpecError
 from distfms.methods import METHODS, load_method
 from distfms.methods.contract import FinishedRun, Method
 from distfms.runs.folder import RunFolder, parse_json, write_atomic
-from distfms.runs.manifest import Manifest, read_manifest
+from distfms.runs.manifest import LATEST, MANIFEST, Manifest, parse_manifest, read_manifest
 from distfms.runs.storage_options import expanded
 from distfms.stats.base import from_bytes
 
@@ -35,7 +35,7 @@ def open_run(
     EngineError
         If remote storage does not answer.
     """
-    path = locate(run, expanded(storage_options or {}))
+    path = find_run(run, storage_options)
     manifest = read_manifest(path)
     if manifest is None:
         raise SpecError(
@@ -55,6 +55,20 @@ def open_run(
     return load_method(manifest.method), FinishedRun(
         **content, manifest=manifest.content(), weights=weights
     )
+
+
+def find_run(run: Run, storage_options: Mapping[str, Any] | None = None) -> Location:
+    """Return the folder of a run; of all runs of a job, or their ``latest``, the last finished."""
+    path = locate(run, expanded(storage_options or {}))
+    base = path.parent if path.name == LATEST else path
+    with reading(path):
+        if path.name != LATEST and (path / MANIFEST).exists():
+            return path
+        for folder, payload in read_each(base, MANIFEST):
+            with suppress(SpecError):
+                if folder.name != LATEST and parse_manifest(folder, payload).status == "done":
+                    return folder
+    return path
 
 
 def _whole_files(path: Location, manifest: Manifest) -> dict[str, bytes]:
@@ -85,7 +99,7 @@ def headline(run: Run) -> str:
 
 def redraw(run: Run, storage_options: Mapping[str, Any] | None = None) -> Location:
     """Draw a run's report again and return its place."""
-    path = locate(run, expanded(storage_options or {}))
+    path = find_run(run, storage_options)
     method, found = open_run(path)
     target, page = path / "report.html", method.page(found).encode()
     folder = RunFolder(path)

@@ -12,6 +12,8 @@ from distfms.engine.storage_errors import reading
 from distfms.errors import SpecError
 
 MANIFEST = "manifest.json"
+#: Link to the last finished run, among the runs of a job.
+LATEST = "latest"
 SCHEMA_VERSION = 1
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
 
 from distfms.errors import SpecError, nearest
 from distfms.methods import METHODS, load_method
@@ -87,7 +88,9 @@ def _default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
     if value is None:
         return "optional"
-    return f"default {value if isinstance(value, str) else json.dumps(value)}"
+    if not isinstance(value, str):
+        value = json.dumps(to_jsonable_python(value, exclude_none=True))
+    return f"default {value}"
 
 
 def _kind(schema: Mapping[str, Any], dotted: str) -> str:

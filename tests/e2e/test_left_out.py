@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -63,3 +64,51 @@ def test_judgments_in_long_form(tmp_path, capsys):
     assert found[0] == (
         "Left out when converting the judgments: 4 objects without a label, 6 rows without a value."
     )
+
+
+def test_predictions_tell_the_folds_of_the_job(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = pa.table(rows() | {"id": np.arange(N_ROWS)})
+    pq.write_table(table, "a.parquet")
+    pq.write_table(table.slice(150), "some.parquet")
+    spec = {"name": "parts", "method": "sequence"}
+    section = {"path": "a.parquet", "target": "y", "missing": "mean", "folds": 3, "test": 0.3}
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main([*arguments])
+        return ended.value.code, capsys.readouterr()
+
+    def predict(data):
+        return run("predict", "runs/parts", data, "--out", "p.csv", "--with-folds")
+
+    def job(**changes):
+        content = {**spec, "data": {**section, **changes}, "output": str(tmp_path / "runs")}
+        (tmp_path / "spec.yaml").write_text(json.dumps(content))
+        assert run("run", "spec.yaml")[0] == 0
+        folder = (tmp_path / "runs" / "parts" / "latest").resolve()
+        return json.loads((folder / "manifest.json").read_text())["objects"]
+
+    objects = job(id="id")
+    assert predict("a.parquet")[0] == 0
+    found = csv.read_csv("p.csv").to_pandas()
+    teaching = found[~table.column("y").is_null(nan_is_null=True).to_numpy()]
+    assert teaching.held_out.sum() == objects["test"]
+    assert (~teaching.held_out).sum() == objects["train"]
+    assert found.fold.isna().equals(found.held_out)
+    assert sorted(found.fold.dropna().unique()) == [0, 1, 2]
+    assert predict("some.parquet")[0] == 0
+    some = csv.read_csv("p.csv").to_pandas()
+    assert some.fold.equals(found.fold[150:].reset_index(drop=True))
+    # Without an id the row numbers in the files of the run decide.
+    job(exclude=["id"])
+    assert predict("a.parquet")[0] == 0
+    code, said = predict("some.parquet")
+    assert code == 2
+    assert "no id or query" in said.err
+    code, said = run("predict", "runs/parts/latest", "a.parquet", "--out", "p.json")
+    assert code == 2
+    assert ".parquet or .csv" in said.err
+    (tmp_path / "runs" / "parts" / "latest").unlink()
+    assert run("report", "runs/parts/latest")[0] == 0
+    assert run("report", "runs/parts")[0] == 0

@@ -215,7 +215,7 @@ def test_killed_run_goes_on_on_the_cluster(cluster, tmp_path):
     result = cluster.distfms("submit", job, "--wait")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "Resuming" in result.stdout
-    (folder,) = (output / "small").iterdir()
+    (folder,) = (output / "small").glob("20*")
     manifest = json.loads((folder / "manifest.json").read_text())
     assert (manifest["attempt"], manifest["status"]) == (2, "done")
     assert stage(manifest, "statistics")["n_read"] == 4

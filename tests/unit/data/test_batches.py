@@ -307,9 +307,13 @@ def test_an_infinite_value_is_always_refused(tmp_path, missing, column, folds):
         read(dataset, missing=missing, folds=folds)
 
 
-def test_huge_finite_values_are_no_infinity(tmp_path):
-    dataset = open_table(tmp_path, {"x": [1e300, -1e300], "y": [1.0, 2.0]})
-    assert read(dataset).features.tolist() == [[1e300, -1e300]]
+@pytest.mark.parametrize("folds", [None, FoldPlan(3, 0.2)])
+def test_values_whose_squares_overflow_are_refused_by_name(tmp_path, folds):
+    dataset = open_table(tmp_path, {"x": [1e149, -1e140], "y": [1.0, 2.0]})
+    assert sorted(read(dataset, folds=folds).features[0]) == [-1e140, 1e149]
+    dataset = open_table(tmp_path, {"x": [1.0, 1e200, np.nan], "y": [1.0, 2.0, 3.0]})
+    with pytest.raises(DataError, match=r"'x' of .*a.parquet has 1 too large value \(row group 0"):
+        read(dataset, folds=folds, missing="mean")
 
 
 @pytest.mark.parametrize(

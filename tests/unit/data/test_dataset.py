@@ -282,18 +282,25 @@ def test_a_url_without_client_says_so():
         ("nothing/*.parquet", "No file matches .*nothing"),
         ([], "list of data files is empty"),
         (["a.parquet", "."], "named twice"),
-        ("csv", r"no Parquet file in the folder .*data\.csv"),
+        ("text", r"no Parquet file in the folder .*data\.txt"),
         ("empty", r"e\.parquet is empty \(0 bytes\)"),
     ],
 )
 def test_what_is_no_data(tmp_path, monkeypatch, path, message):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "a.parquet")
-    for file, text in {"csv/data.csv": "x\n1\n", "empty/e.parquet": ""}.items():
+    for file, text in {"text/data.txt": "x\n1\n", "empty/e.parquet": ""}.items():
         (tmp_path / file).parent.mkdir()
         (tmp_path / file).write_text(text)
     with pytest.raises(DataError, match=message):
         open_dataset(path)
+
+
+@pytest.mark.parametrize("path", [".", "a.csv", "*.csv"])
+def test_csv_says_how_to_convert_it(tmp_path, path):
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    with pytest.raises(DataError, match=r"a\.csv is CSV.*read_csv\('.*a\.csv'\).*`data\.long`"):
+        open_dataset(tmp_path / path)
 
 
 def test_a_truncated_file(tmp_path):

@@ -288,6 +288,6 @@ def test_run_by_the_entry_point(tmp_path, capsys):
     (tmp_path / "spec.yaml").write_text(job.to_yaml())
     given = [tmp_path / "spec.yaml", "--engine", "local", "--set", "multiselect.budget=9"]
     assert code_of(*given) == 0
-    folder = next((tmp_path / "runs" / "small").iterdir())
+    folder = next((tmp_path / "runs" / "small").glob("20*"))
     assert json.loads((folder / "selection.json").read_text())["budget"] == 9
     assert f"Report: {folder}/report.html" in capsys.readouterr().out
