@@ -1,7 +1,5 @@
 """Group sequencing from a spec to a finished run, against plain numpy on the rows."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +11,7 @@ from distfms.runs.job_spec import load_spec
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import results, stage
 from tests.e2e.sequence_jobs import LiteralRows, content, curve, mixed_job, write_rows
+from tests.faults.dying import killed_job
 from tests.reference.sequence import fitted, literal_sequence
 
 pytestmark = pytest.mark.usefixtures("no_charts")
@@ -209,39 +208,19 @@ def test_the_embedded_job_with_one_and_two_workers(tmp_path):
     assert order.index("perimeter") < order.index("fractal_dimension")
 
 
-DYING = """
-import os, signal, sys
-from pathlib import Path
-from distfms.runs import driver, folder
-from tests.e2e.sequence_jobs import mixed_job
-
-data, output, where, what = sys.argv[1:]
-name = "write_stage" if where == "before" else "update"
-original = getattr(folder.RunFolder, name)
-
-def killed(self, *rest, **entries):
-    stages = entries.get("stages")
-    now = rest and rest[0] == what if where == "before" else stages and stages[-1]["name"] == what
-    if now:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return original(self, *rest, **entries)
-
-setattr(folder.RunFolder, name, killed)
-driver.run_job(mixed_job(Path(data), Path(output)))
-"""
-
-
-@pytest.mark.parametrize(
-    ("where", "at"),
-    [*(("before", name) for name in STAGES), ("between", "categories"), ("between", "model")],
-)
-def test_a_killed_run_goes_on(mixed_data, mixed_run, tmp_path, where, at):
-    command = [sys.executable, "-c", DYING, str(mixed_data), str(tmp_path), where, at]
-    dead = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert dead.returncode == -9, dead.stderr
-    result = run_job(mixed_job(mixed_data, tmp_path))
-    assert result.resumed
-    assert list(result.skipped) == STAGES[: STAGES.index(at)]
-    assert results(result.folder) == results(mixed_run)
-    entry = stage(content(result.folder, "manifest.json"), "statistics")
-    assert (entry["n_read"], entry["n_cached"]) == ((0, 3) if at == "statistics" else (3, 0))
+def test_a_run_killed_at_every_stage_goes_on(mixed_data, mixed_run, tmp_path):
+    job = mixed_job(mixed_data, tmp_path)
+    for name in STAGES:
+        killed_job(job.to_mapping(), "before", name)
+        (run,) = (tmp_path / "mixed").iterdir()
+        done = STAGES[: STAGES.index(name)]
+        assert [entry["name"] for entry in content(run, "manifest.json")["stages"]] == done
+        if name in ("categories", "model"):
+            killed_job(job.to_mapping(), "between", name)
+            assert [entry["name"] for entry in content(run, "manifest.json")["stages"]] == done
+    result = run_job(job)
+    assert (result.folder, result.resumed) == (run, True)
+    assert list(result.skipped) == STAGES[:-1]
+    assert results(run) == results(mixed_run)
+    entry = stage(content(run, "manifest.json"), "statistics")
+    assert (entry["n_read"], entry["n_cached"]) == (0, 3)

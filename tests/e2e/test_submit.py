@@ -17,7 +17,7 @@ from distfms.runs.job_spec import load_spec
 from distfms.runs.ray_head import connect
 from distfms.runs.submit import submit
 from tests.e2e.jobs import judgments_job, results, stage, write_judgments
-from tests.faults.test_resume import killed
+from tests.faults.dying import killed
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "jobs" / "multiselect-digits.yaml"

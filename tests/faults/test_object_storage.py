@@ -17,7 +17,7 @@ from distfms.runs.driver import run_job
 from distfms.runs.folder import RunFolder
 from distfms.runs.job_spec import build_spec
 from tests.e2e.jobs import STAGES, judgments_job, results, stage, write_judgments
-from tests.faults.test_resume import killed
+from tests.faults.dying import killed
 from tests.remote_systems import FaultyFileSystem, registered
 
 

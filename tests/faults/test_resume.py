@@ -1,8 +1,6 @@
 """A run that is killed at any point goes on where it stopped, with the same bits."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,46 +9,7 @@ from distfms.errors import EngineError, SpecError
 from distfms.runs.driver import run_job
 from distfms.runs.folder import RunFolder
 from tests.e2e.jobs import STAGES, judgments_job, results, stage, write_judgments
-
-# Runs the job of `judgments_job` in a process that kills itself at the place asked for.
-DYING = """
-import os, signal, sys
-from pathlib import Path
-from distfms.engine.cache import PartialCache
-from distfms.runs import driver, folder
-from tests.e2e.jobs import STAGES, judgments_job
-
-data, output, where, what = sys.argv[1:]
-
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-if where == "partials":
-    put, left = PartialCache.put, [int(what)]
-    def counted(self, key, value):
-        result = put(self, key, value)
-        left[0] -= 1
-        if left[0] == 0:
-            die()
-        return result
-    PartialCache.put = counted
-elif where == "before":
-    write = folder.RunFolder.write_stage
-    def killed(self, stage, *rest):
-        if stage == what:
-            die()
-        return write(self, stage, *rest)
-    folder.RunFolder.write_stage = killed
-elif where == "between":
-    update = folder.RunFolder.update
-    def killed(self, **entries):
-        if entries.get("stages") and entries["stages"][-1]["name"] == what:
-            die()
-        return update(self, **entries)
-    folder.RunFolder.update = killed
-
-driver.run_job(judgments_job(Path(data), Path(output)))
-"""
+from tests.faults.dying import killed
 
 
 @pytest.fixture(scope="module")
@@ -63,39 +22,31 @@ def undisturbed(data, tmp_path_factory):
     return results(run_job(judgments_job(data, tmp_path_factory.mktemp("runs"))).folder)
 
 
-def killed(data: Path, output: Path, where: str, what: str) -> None:
-    command = [sys.executable, "-c", DYING, str(data), str(output), where, what]
-    root = Path(__file__).resolve().parents[2]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=root)
-    assert result.returncode == -9, result.stderr
-
-
 def manifest(folder: Path) -> dict:
     return json.loads((folder / "manifest.json").read_text())
 
 
-@pytest.mark.parametrize(
-    ("where", "at"),
-    [
-        *(("before", name) for name in STAGES),
-        # After the files are written and before the manifest says so: one stage of each kind.
-        *(("between", name) for name in ("statistics", "evaluate", "plan")),
-    ],
-)
-def test_killed_at_a_stage(data, undisturbed, tmp_path, where, at):
-    killed(data, tmp_path, where, at)
+def test_killed_again_and_again(data, undisturbed, tmp_path):
+    """In the middle of the pass, then before and after the files of stages are written."""
+    killed(data, tmp_path, "partials", "1")
+    killed(data, tmp_path, "partials", "2")
+    for name in STAGES:
+        killed(data, tmp_path, "before", name)
+        (run,) = (tmp_path / "small").iterdir()
+        done = STAGES[: STAGES.index(name)]
+        assert [entry["name"] for entry in manifest(run)["stages"]] == done
+        if name in ("statistics", "evaluate", "plan"):  # one of each kind
+            killed(data, tmp_path, "between", name)
+            assert [entry["name"] for entry in manifest(run)["stages"]] == done
     result = run_job(judgments_job(data, tmp_path))
-    assert result.resumed
-    assert list(result.skipped) == STAGES[: STAGES.index(at)]
-    assert results(result.folder) == undisturbed
-    entry = stage(manifest(result.folder), "statistics")
-    if at == "statistics":
-        # All four partials were kept, so the second attempt reads no partition again.
-        assert (entry["n_read"], entry["n_cached"]) == (0, 4)
-    else:
-        assert (entry["n_read"], entry["n_cached"]) == (4, 0)
-    assert manifest(result.folder)["attempt"] == 2
-    assert not list(result.folder.glob("**/*.tmp"))
+    assert (result.folder, result.resumed) == (run, True)
+    assert list(result.skipped) == STAGES[:-1]
+    assert manifest(run)["attempt"] == 12
+    assert results(run) == undisturbed
+    # Attempts before had kept all four partials.
+    entry = stage(manifest(run), "statistics")
+    assert (entry["n_read"], entry["n_cached"]) == (0, 4)
+    assert not list(run.glob("**/*.tmp"))
 
 
 @pytest.mark.parametrize("kept", [1, 3])
@@ -128,21 +79,21 @@ def test_damaged_partial_is_computed_again(data, undisturbed, tmp_path):
     assert results(result.folder) == undisturbed
 
 
-@pytest.mark.parametrize("content", [b"", b'{"schema": 1, "identi', b'{"schema": 99}'])
-def test_torn_manifest_is_in_nobodys_way(data, undisturbed, tmp_path, content):
+def test_torn_manifest_is_in_nobodys_way(data, undisturbed, tmp_path):
     killed(data, tmp_path, "before", "model")
     (torn,) = (tmp_path / "small").glob("*/manifest.json")
-    torn.write_bytes(content)
-    result = run_job(judgments_job(data, tmp_path))
-    assert not result.resumed
-    # What had been read is in the cache still.
-    counts = stage(manifest(result.folder), "statistics")
-    assert (counts["n_read"], counts["n_cached"]) == (0, 4)
-    assert results(result.folder) == undisturbed
-    assert torn.read_bytes() == content
-    # Asked for by name, it is refused with what to do.
-    with pytest.raises(SpecError, match=r"is damaged|newer than this"):
-        run_job(judgments_job(data, tmp_path), out=torn.parent)
+    for content in (b"", b'{"schema": 1, "identi', b'{"schema": 99}'):
+        torn.write_bytes(content)
+        result = run_job(judgments_job(data, tmp_path))
+        assert not result.resumed
+        # What had been read is in the cache still.
+        counts = stage(manifest(result.folder), "statistics")
+        assert (counts["n_read"], counts["n_cached"]) == (0, 4)
+        assert results(result.folder) == undisturbed
+        assert torn.read_bytes() == content
+        # Asked for by name, it is refused with what to do.
+        with pytest.raises(SpecError, match=r"is damaged|newer than this"):
+            run_job(judgments_job(data, tmp_path), out=torn.parent)
 
 
 def test_appended_file_is_the_only_one_read(data, tmp_path):
