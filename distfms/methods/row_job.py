@@ -116,17 +116,16 @@ class RowJob(StatisticsJob):
         plan = self.plan(context)
         moments: Folded[CoMoments] = statistics["moments"]
         train = moments.train()
-        self.require_rows(train, moments.test)
+        self.require_rows(train.n_samples, moments.test.n_samples)
         require_observed(plan.feature_names, train.observed_weight[: plan.n_features])
         self.tell_counts(context, plan, statistics["counts"])
 
-    def require_rows(self, train: CoMoments, test: CoMoments) -> None:
+    def require_rows(self, n_train: int, n_test: int) -> None:
         """Refuse too few rows to learn from."""
-        if train.n_samples < 2:
+        if n_train < 2:
             raise DataError(
-                f"There are {train.n_samples} rows to train on in "
-                f"{self.inputs.train.files[0].path} (held out: {test.n_samples}); at "
-                "least 2 are needed. Add rows, or lower `data.test`."
+                f"There are {n_train} rows to train on in {self.inputs.train.files[0].path} "
+                f"(held out: {n_test}); at least 2 are needed. Add rows, or lower `data.test`."
             )
 
     def tell_counts(self, context: Context, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:

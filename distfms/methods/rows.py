@@ -284,9 +284,12 @@ class MomentReader(PartialReader):
     Attributes
     ----------
     source : RowSource
+    slab : slice, optional
+        Rows of the matrix to compute, of the training rows alone; by default all, of every part.
     """
 
     source: RowSource
+    slab: slice | None = None
 
     @property
     def part_types(self) -> Mapping[str, type[Any]]:
@@ -295,34 +298,36 @@ class MomentReader(PartialReader):
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and summarise each of its parts."""
-        source = self.source
+        source, own = self.source, self.slab
+        n_columns, n_features = source.plan.n_columns, source.plan.n_features
+        none = RowCounts.empty(n_features, n_columns - n_features)
+        nothing = CoMoments.empty(n_columns, own)
+        if source.held_out and own is not None and own.start:  # the first slab has the counts
+            parts = {"moments": (nothing,) * source.n_parts, "counts": (none,) * source.n_parts}
+            return Bundle({name: Folded(of_parts) for name, of_parts in parts.items()})
         block = source.read(partition)
-        n_columns, n_features = len(block.values), block.n_features
         has_gaps = source.section.missing == "mean"
 
         def counts(part: int) -> RowCounts:
             return RowCounts.from_block(block, part, count_missing=has_gaps)
 
         def moments(part: int) -> CoMoments:
+            if own is not None and (source.held_out or part == source.n_parts - 1):
+                return nothing
             rows = block.part_slices[part]
             weight = None if block.weight is None else block.weight[rows]
             sums = None if block.part_sums is None else block.part_sums[part]
             values = block.values[:, rows]
-            return CoMoments.from_block(values, weight, overwrite=True, sums=sums)
+            return CoMoments.from_block(values, weight, rows=own, overwrite=True, sums=sums)
 
-        nothing = RowCounts.empty(n_features, n_columns - n_features)
         # Counts first: the moments use the block as scratch.
-        counts_of_parts = source.folded(counts, nothing)
-        return Bundle(
-            {
-                "moments": source.folded(moments, CoMoments.empty(n_columns)),
-                "counts": counts_of_parts,
-            }
-        )
+        counts_of_parts = source.folded(counts, none)
+        return Bundle({"moments": source.folded(moments, nothing), "counts": counts_of_parts})
 
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
-        return {**self.source.key(), "kind": "moments"}
+        slab = {} if self.slab is None else {"slab": [self.slab.start, self.slab.stop]}
+        return {**self.source.key(), "kind": "moments", **slab}
 
 
 @dataclass(frozen=True)

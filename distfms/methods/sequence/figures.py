@@ -47,8 +47,6 @@ WHY = {
     "training_plateau": "where the curve on the training rows levels off",
     "budget": "what the budget pays for",
 }
-#: Explained variance that later groups may lose on other rows before it is said.
-_LOSS = 0.01
 #: Measures of held-out rows beside the explained variance, as a figure names them.
 _SCORES = {"accuracy": "Accuracy", "ndcg@5": "NDCG@5"}
 
@@ -79,9 +77,8 @@ def headline(run: FinishedRun) -> str:
 def sections(run: FinishedRun) -> list[Section]:
     """Return the sections of the report."""
     selection, metrics = run.selection, run.metrics
-    said = [*selection["notes"], *_overfitting(_own(run))]
     return [
-        Section("", [_key_numbers(run), *notes(run.manifest, said)]),
+        Section("", [_key_numbers(run), *notes(run.manifest, selection["notes"])]),
         Section("What a cost buys", _curve_blocks(run)),
         Section("The sequence", _sequence_blocks(selection)),
         Section("The model", measure_tables(metrics, "Measures of the model with all groups.")),
@@ -98,24 +95,6 @@ def _own(run: FinishedRun) -> Curve:
 
 def _curves(run: FinishedRun) -> list[Curve]:
     return [Curve.of(entry, "spent") for entry in run.metrics["curves"]]
-
-
-def _overfitting(own: Curve) -> list[str]:
-    """Return where more groups make the predictions of other rows worse."""
-    known = [(value, i) for i, value in enumerate(own.values("validation")) if value is not None]
-    if not known:
-        return []
-    best, at = max(known, key=lambda item: (item[0], -item[1]))
-    last = known[-1][0]
-    if best - last <= _LOSS:
-        return []
-    point = own.points[at]
-    return [
-        f"In cross-validation the explained variance is best after "
-        f"{count(point['n_groups'], 'group')}, at a cost of {number(point['spent'])}: "
-        f"{percent(best, 1)}, against {percent(last, 1)} of all groups. What comes later fits the "
-        "training rows only; a larger ridge may help."
-    ]
 
 
 # --- the answer ---------------------------------------------------------------------------------

@@ -111,11 +111,6 @@ class GroupCosts:
         unpaid = ~self._needs[list(chosen)].any(axis=0)
         return self.own + self._needs @ (self._shared_costs * unpaid)
 
-    def of_order(self, order: Sequence[int]) -> np.ndarray:
-        """Cost of each step when groups are computed in this order, shape (len(order),)."""
-        steps = [self.marginal(order[:step])[group] for step, group in enumerate(order)]
-        return np.array(steps, dtype=np.float64)
-
     def take(self, groups: Sequence[int]) -> GroupCosts:
         """Costs of some of the groups, renumbered; sets left without a group disappear."""
         position = {group: new for new, group in enumerate(groups)}

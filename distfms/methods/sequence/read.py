@@ -1,4 +1,4 @@
-"""What group sequencing reads beside co-moments: slabs of them, classes, rows to fit, scores.
+"""What group sequencing reads beside co-moments: rows to fit, and scores.
 
 References
 ----------
@@ -20,79 +20,10 @@ from distfms.data.folds import hash_keys
 from distfms.errors import DataError
 from distfms.methods.contract import PartialReader
 from distfms.methods.passes import Sums
-from distfms.methods.rows import RowCounts, RowSource
+from distfms.methods.rows import RowSource
 from distfms.methods.sequence.glm import FAMILIES, GlmDesign, GlmRows
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
-from distfms.stats.comoments import CoMoments
-
-
-@dataclass(frozen=True)
-class ComomentSlabReader(PartialReader):
-    """Reads ``slab``: some rows of the co-moments of the training rows.
-
-    Attributes
-    ----------
-    source : RowSource
-        Without folds.
-    start, stop : int
-        Columns of the slab, of all features and targets.
-    totals : bool
-        Whether to read ``counts`` (`RowCounts` of all features) and ``targets`` (`CoMoments`) as
-        well; only then separate held-out rows are read.
-    """
-
-    source: RowSource
-    start: int
-    stop: int
-    totals: bool
-
-    @property
-    def part_types(self) -> Mapping[str, type[Any]]:
-        """Class of each member's parts."""
-        totals = {"counts": RowCounts, "targets": CoMoments} if self.totals else {}
-        return {"slab": CoMoments, **totals}
-
-    def __call__(self, partition: Partition) -> Bundle:
-        """Read the partition and summarise its training rows."""
-        source, own = self.source, slice(self.start, self.stop)
-        nothing = CoMoments.empty(source.plan.n_columns, own)
-        if source.held_out and not self.totals:
-            return Bundle({"slab": Folded((nothing, nothing))})
-        block = source.read(partition)
-        # The block last: its co-moments use the values as scratch.
-        members: dict[str, Folded[Any]] = self._totals(block) if self.totals else {}
-        train = nothing
-        if not source.held_out:
-            rows = block.part_slices[0]
-            weight = None if block.weight is None else block.weight[rows]
-            sums = None if block.part_sums is None else block.part_sums[0]
-            values = block.values[:, rows]
-            train = CoMoments.from_block(values, weight, rows=own, overwrite=True, sums=sums)
-        return Bundle({"slab": Folded((train, nothing)), **members})
-
-    def _totals(self, block: RowBatch) -> dict[str, Folded[Any]]:
-        n_features, n_targets = block.n_features, len(block.target)
-        has_gaps = self.source.section.missing == "mean"
-
-        def targets(part: int) -> CoMoments:
-            rows = block.part_slices[part]
-            weight = None if block.weight is None else block.weight[rows]
-            return CoMoments.from_block(block.target[:, rows], weight)
-
-        return {
-            "counts": self.source.folded(
-                lambda part: RowCounts.from_block(block, part, count_missing=has_gaps),
-                RowCounts.empty(n_features, n_targets),
-            ),
-            "targets": self.source.folded(targets, CoMoments.empty(n_targets)),
-        }
-
-    def key(self) -> dict[str, Any]:
-        """Everything but the partition that a partial depends on."""
-        columns = [self.start, self.stop]
-        kind = {"kind": "co-moment slab", "slab": columns, "totals": self.totals}
-        return {**self.source.key(), **kind}
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from distfms.engine.storage import Location
 from distfms.methods import slab_job
 from distfms.methods.contract import Context
 from distfms.methods.row_job import LEVELS_GUESSED
+from distfms.methods.rows import MomentReader
 from distfms.methods.sequence.greedy import GroupSlab
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.problem import (
@@ -34,7 +35,6 @@ from distfms.methods.sequence.problem import (
     require_varying_targets,
 )
 from distfms.methods.sequence.procedure import Rule, SequenceProcedure
-from distfms.methods.sequence.read import ComomentSlabReader
 from distfms.methods.slabs import Pool, load_arrays
 from distfms.methods.statistics_job import Solved
 from distfms.stats.bundle import Bundle
@@ -177,49 +177,40 @@ class SequenceSlabsJob(slab_job.SlabsJob):
     # --- statistics ---
 
     def _columns(self, context: Context, number: int) -> slice:
-        """Return the columns of a slab."""
-        groups = self.whole.procedure(context).groups.columns
-        return slice(groups[self.starts[number]][0], groups[self.starts[number + 1] - 1][-1] + 1)
+        """Return the columns of a slab; the last has the targets too."""
+        procedure, (first, last) = self.whole.procedure(context), self.starts[number : number + 2]
+        groups, n_columns = procedure.groups.columns, len(procedure.feature_names)
+        stop = groups[last][0] if last < len(groups) else n_columns + self.n_targets
+        return slice(groups[first][0], stop)
 
     def slab_reader(
         self, context: Context, number: int, dataset: ParquetDataset, held_out: bool
-    ) -> ComomentSlabReader:
+    ) -> MomentReader:
         """Return the reader of the statistics of a slab."""
-        own, plan = self._columns(context, number), self.whole.plan(context)
+        plan = self.whole.plan(context)
         source = self.whole.source(plan, dataset, held_out)
-        return ComomentSlabReader(source, own.start, own.stop, totals=number == 0)
+        return MomentReader(source, self._columns(context, number))
 
     def slab_arrays(
         self, context: Context, number: int, statistics: Bundle
     ) -> tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]:
         """Return the rows of the co-moments, and what is known of their columns."""
         plan, own = self.whole.plan(context), self._columns(context, number)
-        slab: CoMoments = statistics["slab"].train()
-        targets: dict[str, np.ndarray] = {}
+        slab: CoMoments = statistics["moments"].train()
         if number == 0:
-            targets = self._targets(statistics)
+            self.whole.require_rows(slab.n_samples, statistics["counts"].test.n_rows)
             self.whole.tell_counts(context, plan, statistics["counts"])
-        require_observed(plan.feature_names[own], slab.observed_weight[own])
+        require_observed(plan.value_names[own], slab.observed_weight[own])
         columns = {
             "mean": slab.mean[own],
             "variance": np.diagonal(slab.comoment, own.start) / slab.weight,
             "constant": slab.constant_columns(),
         }
+        if own.stop == plan.n_columns:
+            require_varying_targets(columns["constant"][-self.n_targets :], plan.roles.target)
         # Missing values count as the mean: what only a merge needs is not kept.
         imputed = replace(slab, pair_weight=None, cross=None, cross_columns=None, observed=None)
-        return imputed.to_arrays(), columns | targets
-
-    def _targets(self, statistics: Bundle) -> dict[str, np.ndarray]:
-        """Refuse too few rows and constant targets; return what is known of the targets."""
-        train = statistics["targets"].train()
-        self.whole.require_rows(train, statistics["targets"].test)
-        constant = train.constant_columns()
-        require_varying_targets(constant, self.whole.roles.target)
-        return {
-            "mean of targets": train.mean,
-            "variance of targets": train.variance(),
-            "constant of targets": constant,
-        }
+        return imputed.to_arrays(), columns
 
     # --- selection ---
 
@@ -227,10 +218,9 @@ class SequenceSlabsJob(slab_job.SlabsJob):
         """Return the problem without its matrix."""
         known, settings = self.known_columns(context), self.whole.procedure(context)
         return outline_from_columns(
-            *(
-                np.concatenate((known[name], known[f"{name} of targets"]))
-                for name in ("mean", "variance", "constant")
-            ),
+            known["mean"],
+            known["variance"],
+            known["constant"],
             feature_names=settings.feature_names,
             target_names=settings.target_names,
             groups=settings.groups,

@@ -90,25 +90,8 @@ def plateau(cost: np.ndarray, value: np.ndarray) -> float:
     return 1.0
 
 
-@dataclass(frozen=True, eq=False)
-class OracleCurve:
-    """Curve of the found groups reordered by gain per cost.
-
-    Attributes
-    ----------
-    order : numpy.ndarray of int, shape (K,)
-        Steps of the original sequence in their new order.
-    cost, value : numpy.ndarray of shape (K + 1,)
-        Of the prefixes, from 0.
-    """
-
-    order: np.ndarray
-    cost: np.ndarray
-    value: np.ndarray
-
-
-def oracle_curve(cost: np.ndarray, value: np.ndarray) -> OracleCurve:
-    """Approximate upper bound: steps in descending order of gain per cost.
+def oracle_curve(cost: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Approximate upper bound: costs and values with the steps in descending gain per cost.
 
     Gains and costs of the steps are taken to stay what they were. Equal ratios keep their order.
     """
@@ -116,10 +99,9 @@ def oracle_curve(cost: np.ndarray, value: np.ndarray) -> OracleCurve:
     # What is free comes first, in the order in which it was found.
     per_cost = np.divide(gain, step_cost, out=np.full(len(gain), np.inf), where=step_cost > 0)
     order = np.argsort(-per_cost, kind="stable")
-    return OracleCurve(
-        order=order,
-        cost=float(cost[0]) + np.concatenate(([0.0], np.cumsum(step_cost[order]))),
-        value=float(value[0]) + np.concatenate(([0.0], np.cumsum(gain[order]))),
+    return (
+        float(cost[0]) + np.concatenate(([0.0], np.cumsum(step_cost[order]))),
+        float(value[0]) + np.concatenate(([0.0], np.cumsum(gain[order]))),
     )
 
 
@@ -181,9 +163,9 @@ def compared(
     """Compare the sequences of rules: ``curves``, ``timeliness``, ``alpha``, ``baselines``."""
     own = next(iter(curves.values()))
     if with_oracle:
-        oracle = oracle_curve(own.cost, own.value)
-        more = {name: oracle.value for name in own.more if name == "explained_deviance"}
-        curves = {**curves, "oracle": Curve((), oracle.cost, oracle.value, more=more)}
+        cost, value = oracle_curve(own.cost, own.value)
+        more = {name: value for name in own.more if name == "explained_deviance"}
+        curves = {**curves, "oracle": Curve((), cost, value, more=more)}
     share = plateau(reference.cost, reference.value) if alpha is None else alpha
     cut = stopping_cost(reference.cost, reference.value, share)
     drawn: list[dict[str, Any]] = [

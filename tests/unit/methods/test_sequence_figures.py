@@ -199,17 +199,6 @@ def test_many_rules_are_cut_to_what_can_be_told_apart() -> None:
     assert "forward regression (fr)" in first.svg
 
 
-@pytest.mark.parametrize(("last", "told"), [(0.52, True), (0.535, False)])
-def test_groups_that_lose_what_others_gained_are_told(last: float, told: bool) -> None:
-    content = metrics()
-    points = content["curves"][0]["points"]
-    for n_groups, (point, value) in enumerate(zip(points, (0.0, 0.3, 0.54, last), strict=True)):
-        point |= {"validation": value, "n_groups": n_groups}
-    text = plain(render(selection(), content))
-    expected = "is best after 2 groups, at a cost of 8: 54.0 %, against 52.0 % of all groups"
-    assert (expected in text) == told
-
-
 def test_variants_of_rules_have_names() -> None:
     content = metrics()
     content["curves"] = [curve("fr"), curve("fr-blind"), curve("omp-no-whiten-blind-doubling")]

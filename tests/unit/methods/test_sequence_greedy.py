@@ -275,9 +275,9 @@ def test_what_costs_nothing_comes_first_by_what_it_gains(rule):
         alone = make_problem(X[:, [2, 6]], Y, [[0], [1]], [1.0, 1.0], 1e-3)
         only = search(alone, rule)
         assert [(1, 3)[g] for g in only.order] == path.order[:2].tolist()
-    oracle = oracle_curve(path.curve_cost, path.curve_value)
-    assert oracle.cost[2] == 0.0
-    assert np.isfinite(oracle.value).all()
+    cost, oracle = oracle_curve(path.curve_cost, path.curve_value)
+    assert cost[2] == 0.0
+    assert np.isfinite(oracle).all()
     value = timeliness(path.curve_cost, path.curve_value)
     assert 0 < value < 1
     free = make_problem(X, Y, groups, np.zeros(5), 1e-3)
