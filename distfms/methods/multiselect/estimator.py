@@ -23,7 +23,6 @@ from distfms.methods.estimator_input import Source, check_columns, open_source
 from distfms.methods.multiselect.greedy import Algorithm, Criterion, objective_of
 from distfms.methods.multiselect.model import (
     LinearModel,
-    RefitStatistics,
     predict,
     projected_model,
     refit,
@@ -40,6 +39,7 @@ from distfms.methods.multiselect.objective import (
 from distfms.methods.multiselect.predictor import TrainedColumns
 from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
 from distfms.methods.multiselect.read import acquisition_plan
+from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 if TYPE_CHECKING:
@@ -554,7 +554,7 @@ class _ObjectReader:
         batch, label = self._labelled(reader, partition)
         return JudgmentStatistics.from_block(batch.attributes, label, batch.weight)
 
-    def averages(self, repeats: np.ndarray, reader: Any, partition: Partition) -> RefitStatistics:
+    def averages(self, repeats: np.ndarray, reader: Any, partition: Partition) -> CoMoments:
         """Summarise averages of the first judgments, and labels."""
         batch, label = self._labelled(reader, partition)
         return refit_statistics(batch.attributes, label, repeats, batch.weight)

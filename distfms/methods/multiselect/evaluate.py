@@ -15,7 +15,6 @@ from distfms.methods.multiselect.baselines import scoring_optimum
 from distfms.methods.multiselect.model import (
     LinearModel,
     PathModels,
-    RefitStatistics,
     path_models,
     path_objective,
     plain_loss,
@@ -29,6 +28,7 @@ from distfms.methods.multiselect.objective import (
 from distfms.methods.multiselect.procedure import SelectionProcedure
 from distfms.methods.statistics_job import Solved
 from distfms.stats.base import Folded
+from distfms.stats.comoments import CoMoments
 from distfms.stats.fold_means import FoldMeans, delete_m_jackknife, over_folds, student_t
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
@@ -39,7 +39,7 @@ class Evaluation:
 
     solved: Solved
     validated: FoldAnswers | None
-    averages: Folded[RefitStatistics] | None
+    averages: Folded[CoMoments] | None
     model: LinearModel
     confidence: float
 
@@ -113,7 +113,7 @@ class Evaluation:
     def _losses(self, models: PathModels, held_out: Members) -> np.ndarray:
         return self.solved.procedure.losses(self.solved.problem, models, held_out)
 
-    def _scores(self, members: Members, averages: RefitStatistics | None) -> dict[str, Any]:
+    def _scores(self, members: Members, averages: CoMoments | None) -> dict[str, Any]:
         """Scores on some objects of the fitted model, whose weights a refit may have changed."""
         judgments: JudgmentStatistics = members["judgments"]
         variance = float(judgments.means.variance()[-1])
@@ -124,7 +124,7 @@ class Evaluation:
             "r2": 1.0 - loss / variance if variance > 0 else None,
             "mse": averages and plain_loss(self.model, averages),
             "n_objects": int(judgments.n_objects),
-            "n_objects_with_all_judgments": averages and int(averages.comoments.n_samples),
+            "n_objects_with_all_judgments": averages and averages.n_samples,
             "label_variance": variance,
         }
 

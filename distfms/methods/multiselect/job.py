@@ -27,7 +27,6 @@ from distfms.methods.multiselect.evaluate import (
 from distfms.methods.multiselect.greedy import objective_of
 from distfms.methods.multiselect.model import (
     LinearModel,
-    RefitStatistics,
     projected_model,
     refit,
 )
@@ -53,6 +52,7 @@ from distfms.methods.rows import section_roles
 from distfms.methods.statistics_job import STATISTICS, Solved, StatisticsJob
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
+from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentStatistics
 
 AVERAGES = "statistics/averages.npz"
@@ -228,7 +228,7 @@ class MultiselectJob(StatisticsJob):
     def model(self, context: Context, solved: Solved) -> Mapping[str, Content]:
         """Fit the model on the selected repeats, reading averages only if they are asked for."""
         files: dict[str, Content] = {}
-        averages: RefitStatistics | None = None
+        averages: CoMoments | None = None
         repeats, problem = solved.path.selected, solved.problem.problem
         support, chosen = self._chosen(repeats)
         if self._wants_averages:
@@ -239,12 +239,13 @@ class MultiselectJob(StatisticsJob):
                 )
             )
             averages, files[AVERAGES] = bundle["averages"].train(), bundle.to_arrays()
+            n_lacking = solved.train["judgments"].n_objects - averages.n_samples
+            if self.options.model == "refit" and n_lacking:
+                context.note(
+                    f"The refit used {averages.n_samples:,} training objects; {n_lacking:,} "
+                    "hold fewer judgments than the selection asks for."
+                )
         model = self._fit(solved, averages)
-        if self.options.model == "refit" and averages is not None and averages.n_dropped:
-            context.note(
-                f"The refit used {averages.comoments.n_samples} training objects; "
-                f"{averages.n_dropped} hold fewer judgments than the selection asks for."
-            )
         arrays = {
             "weights": model.weights[support],
             "repeats": repeats[support],
@@ -269,7 +270,7 @@ class MultiselectJob(StatisticsJob):
     def _wants_averages(self) -> bool:
         return self.options.model == "refit" or self.options.plain_error
 
-    def _fit(self, solved: Solved, averages: RefitStatistics | None) -> LinearModel:
+    def _fit(self, solved: Solved, averages: CoMoments | None) -> LinearModel:
         repeats = solved.path.selected
         if self.options.model == "refit" and averages is not None:
             return refit(averages, self.layout.names, repeats, ridge=self.options.ridge)
@@ -289,10 +290,10 @@ class MultiselectJob(StatisticsJob):
         folds = () if validated is None else validated.folds
         for text in evaluation_remarks(solved.procedure, solved.statistics["judgments"], folds):
             context.note(text)
-        averages: Folded[RefitStatistics] | None = None
+        averages: Folded[CoMoments] | None = None
         if self._wants_averages:
             arrays = context.read_arrays(AVERAGES)
-            averages = Bundle.from_arrays(arrays, {"averages": RefitStatistics})["averages"]
+            averages = Bundle.from_arrays(arrays, {"averages": CoMoments})["averages"]
         model = self._fit(solved, averages.train() if averages else None)
         return Evaluation(solved, validated, averages, model, self.options.confidence).metrics()
 

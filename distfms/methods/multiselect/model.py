@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -125,46 +125,16 @@ def _follow(
         yield state
 
 
-@dataclass(frozen=True, eq=False)
-class RefitStatistics:
-    """Mergeable statistics for least squares on averages of the first r[a] judgments.
-
-    Attributes
-    ----------
-    comoments : CoMoments
-        Over the averages of the selected attributes, in index order, and the label; objects that
-        hold fewer than r[a] judgments of any of them are left out.
-    n_dropped : int
-        Objects left out for that, of those with a positive weight.
-    """
-
-    comoments: CoMoments
-    n_dropped: int
-
-    def merge(self, other: RefitStatistics) -> RefitStatistics:
-        """Return the statistics of both sets of objects."""
-        return RefitStatistics(
-            self.comoments.merge(other.comoments), self.n_dropped + other.n_dropped
-        )
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the statistics as named arrays."""
-        return {**self.comoments.to_arrays(), "n_dropped": np.array(self.n_dropped)}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """Inverse of :meth:`to_arrays`."""
-        rest = {name: array for name, array in arrays.items() if name != "n_dropped"}
-        return cls(CoMoments.from_arrays(rest), int(arrays["n_dropped"]))
-
-
 def refit_statistics(
     judgments: Sequence[Ragged],
     label: np.ndarray,
     repeats: ArrayLike,
     weight: np.ndarray | None = None,
-) -> RefitStatistics:
-    """Summarise the averages of the first r[a] judgments of each attribute of some objects."""
+) -> CoMoments:
+    """Summarise the averages of the first r[a] judgments of each selected attribute, and the label.
+
+    Objects that hold fewer judgments of any of them are left out.
+    """
     r = np.asarray(repeats)
     support = np.flatnonzero(r > 0)
     complete = np.ones(label.size, dtype=bool)
@@ -174,14 +144,11 @@ def refit_statistics(
     for row, a in enumerate(support.tolist()):
         columns[row] = judgments[a].first(int(r[a])).means()[complete]
     columns[-1] = label[complete]
-    kept_weight = None if weight is None else weight[complete]
-    comoments = CoMoments.from_block(columns, kept_weight)
-    n_objects = label.size if weight is None else int(np.count_nonzero(weight))
-    return RefitStatistics(comoments, n_objects - comoments.n_samples)
+    return CoMoments.from_block(columns, None if weight is None else weight[complete])
 
 
 def refit(
-    statistics: RefitStatistics,
+    comoments: CoMoments,
     names: Sequence[str],
     repeats: ArrayLike,
     *,
@@ -192,13 +159,13 @@ def refit(
     The ridge is added to the variance of each average. Linearly dependent averages get the
     smallest weights on them standardised. Raises DataError if no object holds enough judgments.
     """
-    r, comoments = np.asarray(repeats), statistics.comoments
+    r = np.asarray(repeats)
     support = np.flatnonzero(r > 0)
     if comoments.n_samples == 0:
         raise DataError(
-            f"None of the {statistics.n_dropped} objects holds as many judgments of every "
-            f"selected attribute as the selection asks for. Use `model: projected`; with "
-            f"`plan: true` the run then lists the judgments to collect for a refit."
+            "No object holds as many judgments of every selected attribute as the selection asks "
+            "for. Use `model: projected`; with `plan: true` the run then lists the judgments to "
+            "collect for a refit."
         )
     covariance = comoments.covariance(pairwise=False)
     varying = np.flatnonzero(~comoments.constant_columns()[:-1])
@@ -210,9 +177,8 @@ def refit(
     return LinearModel(tuple(names), r, weights, intercept, means)
 
 
-def plain_loss(model: LinearModel, averages: RefitStatistics) -> float | None:
+def plain_loss(model: LinearModel, comoments: CoMoments) -> float | None:
     """Mean squared error over the objects that hold enough judgments; None if none does."""
-    comoments = averages.comoments
     if comoments.n_samples == 0:
         return None
     contrast = np.append(-model.weights[model.repeats > 0], 1.0)

@@ -16,10 +16,11 @@ from distfms.data.write import write_table
 from distfms.engine.storage import Location, absolute, files_below
 from distfms.engine.storage_errors import writing
 from distfms.methods.contract import Context, PartialReader
-from distfms.methods.multiselect.model import RefitStatistics, refit_statistics
+from distfms.methods.multiselect.model import refit_statistics
 from distfms.methods.rows import FoldedSource
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
+from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import CopiesStatistics, JudgmentStatistics
 from distfms.stats.ragged import Ragged
 
@@ -155,7 +156,7 @@ class AveragesReader(PartialReader):
     @property
     def part_types(self) -> Mapping[str, type[Any]]:
         """Class of each member's parts."""
-        return {"averages": RefitStatistics}
+        return {"averages": CoMoments}
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and summarise each of its parts."""
@@ -163,12 +164,12 @@ class AveragesReader(PartialReader):
 
     def _summarise(
         self, judgments: tuple[Ragged, ...], label: np.ndarray, weight: np.ndarray | None
-    ) -> RefitStatistics:
+    ) -> CoMoments:
         return refit_statistics(judgments, label, self.repeats, weight)
 
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
-        return {**self.source.key(), "kind": "averages", "repeats": list(self.repeats)}
+        return {**self.source.key(), "kind": "first averages", "repeats": list(self.repeats)}
 
 
 #: Folder in the run folder.
