@@ -37,20 +37,10 @@ def fixed(value: float, decimals: int) -> str:
 
 
 def number(value: Any, digits: int = 4) -> str:
-    """Write a number with about so many significant digits.
+    """Write a number with about so many significant digits; what is none gives :data:`MISSING`.
 
-    Parameters
-    ----------
-    value : object
-        A number; everything else gives :data:`MISSING`.
-    digits : int, default=4
-        Significant digits, at least 1.
-
-    Returns
-    -------
-    str
-        Whole numbers whole, others without trailing zeros; powers of ten below 1e-4 and from
-        1e9 on, where digits alone are hard to read.
+    Whole numbers whole, others without trailing zeros; powers of ten below 1e-4 and from 1e9 on,
+    where digits alone are hard to read.
     """
     found = as_number(value)
     if found is None:
@@ -72,13 +62,8 @@ def number(value: Any, digits: int = 4) -> str:
 def percent(share: Any, decimals: int | None = None) -> str:
     """Write a share as a percentage: 0.713 is ``71 %``.
 
-    Parameters
-    ----------
-    share : object
-        Usually in [0, 1]; no number gives :data:`MISSING`.
-    decimals : int, optional
-        By default none, but one for shares within 10 % of 0 or 1 where that digit tells
-        something (97 % stays 97 %).
+    By default without decimals, but with one for shares within 10 % of 0 or 1 where that digit
+    tells something (97 % stays 97 %).
     """
     found = as_number(share)
     if found is None:
@@ -134,15 +119,7 @@ def count(value: Any, noun: str, plural: str | None = None) -> str:
 
 
 def shorten(name: str, width: int = 32) -> str:
-    """Cut a long name in its middle: beginnings and ends tell names apart.
-
-    Parameters
-    ----------
-    name : str
-        Line breaks and the like become spaces.
-    width : int, default=32
-        Characters to keep, at least 3, the ellipsis among them.
-    """
+    """Cut a long name in its middle: beginnings and ends tell names apart; line breaks go."""
     name = " ".join(name.split())
     if len(name) <= width:
         return name
@@ -153,18 +130,7 @@ def shorten(name: str, width: int = 32) -> str:
 def column_texts(values: Iterable[Any], digits: int = 4) -> list[str]:
     """Write a column of numbers so that their decimal points stand below one another.
 
-    Parameters
-    ----------
-    values : iterable
-        Numbers, or ``None`` for what is missing.
-    digits : int, default=4
-        Significant digits of the largest.
-
-    Returns
-    -------
-    list of str
-        A number too small for the column's decimals is written as a power of ten rather than as
-        zero.
+    A number too small for the column's decimals is written as a power of ten rather than as zero.
     """
     numbers = [as_number(value) for value in values]
     present = [abs(v) for v in numbers if v]

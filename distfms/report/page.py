@@ -27,11 +27,7 @@ _CELL_WIDTH = 60
 class Text:
     """Paragraphs, parted by empty lines; what stands between backticks is set as code.
 
-    Attributes
-    ----------
-    text : str
-    tone : {"plain", "note"}
-        A note is set off from the text around it.
+    A note is set off from the text around it.
     """
 
     text: str
@@ -56,14 +52,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart with its caption.
-
-    Attributes
-    ----------
-    svg : str
-        One ``<svg>`` element, as :mod:`distfms.report.plots` returns it.
-    caption : str
-    """
+    """A chart with its caption; `svg` is one element, as :mod:`distfms.report.plots` returns it."""
 
     svg: str
     caption: str
@@ -84,17 +73,7 @@ class KeyValues:
 
 @dataclass(frozen=True)
 class KeyNumber:
-    """A number that a reader should see first.
-
-    Attributes
-    ----------
-    value : str
-        Already formatted.
-    label : str
-        What it is.
-    note : str
-        How it was found, in a few words.
-    """
+    """A number that a reader should see first, formatted: what it is, and how it was found."""
 
     value: str
     label: str
@@ -111,15 +90,10 @@ class KeyNumbers:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
+    """A column of a table, and how its cells are written.
 
-    Attributes
-    ----------
-    title : str
-    kind : {"auto", "text", "number", "measure", "percent", "bytes", "seconds"}
-        How its cells are written. Numbers of one column share their decimals; measures of
-        different units do not. ``auto`` takes a column of numbers (and missing values) for
-        numbers, everything else for text.
+    Numbers of one column share their decimals; measures of different units do not. ``auto`` takes a
+    column of numbers (and missing values) for numbers, everything else for text.
     """
 
     title: str
@@ -137,21 +111,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; long ones scroll below a header that stays.
+    """A table; long ones scroll below a header that stays, `emphasis` sets rows in bold.
 
-    Attributes
-    ----------
-    columns : sequence of str or Column
-    rows : sequence of sequences
-        Cells: text, numbers, or ``None`` for what is missing.
-    caption : str
-    emphasis : collection of int
-        Rows to set in bold.
-
-    Raises
-    ------
-    ValueError
-        If a row does not have one cell for each column.
+    Cells are text, numbers, or None for what is missing. Raises ValueError if a row does not have
+    one cell for each column.
     """
 
     columns: Sequence[str | Column]
@@ -197,14 +160,7 @@ Block = Text | Code | Figure | KeyValues | KeyNumbers | Table
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with what stands below it.
-
-    Attributes
-    ----------
-    title : str
-        An empty title makes a section without heading, such as the key numbers at the top.
-    blocks : sequence of blocks
-    """
+    """A heading with what stands below it; an empty title makes a section without heading."""
 
     title: str
     blocks: Sequence[Block] = ()
@@ -212,19 +168,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A report page.
-
-    Attributes
-    ----------
-    title : str
-        What the page is about: the name of the job.
-    subtitle : str
-        Method, date and the like.
-    headline : str
-        The answer in one sentence; by default the title takes its place.
-    sections : sequence of Section
-    footer : str
-    """
+    """A report page: its title is the name of the job, its headline the answer in one sentence."""
 
     title: str
     subtitle: str = ""

@@ -40,22 +40,16 @@ _NAMED_POINTS = 400
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a chart.
+    """A line of a chart; points where x or y is missing are left out.
 
     Attributes
     ----------
-    name : str
-        Stands in the legend.
-    x, y : sequence of float
-        Points where either is missing are left out.
     lower, upper : sequence of float, optional
         A band around the line, such as a confidence interval.
     style : int, optional
         Which colour, dash and marker; by default the line's place in the chart.
-    dashed : bool
-        Thin and dashed, whatever the style: for what is projected rather than measured.
-    bold : bool
-        Thicker than the others, and solid.
+    dashed, bold : bool
+        Thin and dashed, for what is projected rather than measured; thicker than others, and solid.
     step : bool
         The value holds until the next point, as a prediction does between two measurements.
     marks : sequence of (float, float)
@@ -84,14 +78,7 @@ class VerticalMark:
 
 @dataclass(frozen=True)
 class SecondScale:
-    """The same values read on the right-hand axis.
-
-    Attributes
-    ----------
-    label : str
-    unit : float
-        Value on the left that is 100 % on the right.
-    """
+    """The values read on the right-hand axis, where `unit` on the left is 100 %."""
 
     label: str
     unit: float
@@ -99,17 +86,7 @@ class SecondScale:
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a scatter chart.
-
-    Attributes
-    ----------
-    name : str
-    x, y : float
-    size : float
-        0 draws a small hollow point, more a filled one of that relative area.
-    tip : str
-        Tooltip; by default the name.
-    """
+    """A point of a scatter chart: filled, of an area by its size, or hollow for size 0."""
 
     name: str
     x: float
@@ -140,30 +117,10 @@ def line_chart(
     log_x: bool = False,
     height: float = 330.0,
 ) -> str:
-    """Draw lines over a common x.
+    """Draw lines over a common x, and return the SVG.
 
-    Parameters
-    ----------
-    lines : sequence of Line
-    title : str
-        Read to those who cannot see the chart; not drawn.
-    xlabel, ylabel : str
-    marks : sequence of VerticalMark, optional
-    second_scale : SecondScale, optional
-        Adds a right-hand axis in per cent.
-    y_limits : pair of float or None
-        ``None`` leaves an end to the data.
-    y_percent : bool
-        Values are shares, shown in per cent.
-    log_x : bool
-        Points at x ≤ 0 are left out.
-    height : float
-        In units of the SVG.
-
-    Returns
-    -------
-    str
-        SVG.
+    The title is read to those who cannot see the chart, and not drawn. With `y_percent` values are
+    shares; a logarithmic x leaves out points at x ≤ 0; a limit of None is left to the data.
     """
     with drawing():
         figure = new_figure(WIDTH, height)
@@ -194,26 +151,10 @@ def scatter_chart(
     n_labels: int = 14,
     height: float = 360.0,
 ) -> str:
-    """Draw points, the largest of them with their names as far as there is room.
+    """Draw points, the largest of them with their names as far as there is room; return the SVG.
 
-    Parameters
-    ----------
-    points : sequence of Point
-        Drawn in the order given; those without finite coordinates are left out.
-    title, xlabel, ylabel : str
-        As for :func:`line_chart`.
-    diagonal : bool
-        Draw x = y.
-    log_x : bool
-        Points that a logarithm does not admit are left out.
-    n_labels : int, default=14
-        At most so many names.
-    height : float
-
-    Returns
-    -------
-    str
-        SVG.
+    Points without finite coordinates, or that a logarithm does not admit, are left out; `diagonal`
+    draws x = y.
     """
     shown = [p for p in points if _drawable(p.x, log_x) and _drawable(p.y, False)]
     with drawing():
@@ -235,21 +176,9 @@ def scatter_chart(
 
 
 def bar_chart(bars: Sequence[Bar], *, title: str, xlabel: str, n_bars: int = 30) -> str:
-    """Draw horizontal bars, the first at the top.
+    """Draw the first `n_bars` as horizontal bars, the first at the top, and return the SVG.
 
-    Parameters
-    ----------
-    bars : sequence of Bar
-        In the order to show them; the caller says in the caption if there are more than fit.
-    title, xlabel : str
-        As for :func:`line_chart`.
-    n_bars : int, default=30
-        Only so many of the first bars are drawn.
-
-    Returns
-    -------
-    str
-        SVG, as high as its bars need.
+    The caller says in the caption if there are more than fit.
     """
     shown = list(bars[:n_bars])
     places = range(len(shown))
