@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distfms.data.storage import StoredFile, current_state
 from distfms.engine.remote import os_error
-from distfms.engine.storage_errors import reading
+from distfms.engine.storage import reading
 from distfms.errors import DataError, DistfmsError
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ import numpy as np
 from distfms.data.columns import as_floats, number_view
 from distfms.data.storage import StoredFile, list_files
 from distfms.engine.remote import os_error
-from distfms.engine.storage import file_entry, open_stream
-from distfms.engine.storage_errors import reading, storage_error
+from distfms.engine.storage import file_entry, open_stream, reading, storage_error
 from distfms.errors import DataError, DistfmsError, nearest
 
 if TYPE_CHECKING:

@@ -10,8 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from distfms.engine.remote import is_url
-from distfms.engine.storage import Entry, Location, file_entry, files_below, locate, stamp_of
-from distfms.engine.storage_errors import reading
+from distfms.engine.storage import (
+    Entry,
+    Location,
+    file_entry,
+    files_below,
+    locate,
+    reading,
+    stamp_of,
+)
 from distfms.errors import DataError
 
 PARQUET = (".parquet",)

@@ -21,8 +21,7 @@ import numpy as np
 
 from distfms.data.columns import number_view
 from distfms.engine.remote import RemotePath
-from distfms.engine.storage import Location, locate, sync, whole_file
-from distfms.engine.storage_errors import unwritable, writing
+from distfms.engine.storage import Location, locate, sync, unwritable, whole_file, writing
 from distfms.errors import DataError
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from distfms.engine.storage import Location, read_each
-from distfms.engine.storage_errors import reading
+from distfms.engine.storage import Location, read_each, reading
 from distfms.errors import SpecError
 from distfms.runs.manifest import LATEST, MANIFEST, parse_manifest, read_manifest
 

@@ -22,8 +22,7 @@ from distfms.engine.memory import counted
 from distfms.engine.open import make_executor
 from distfms.engine.remote import RemotePath
 from distfms.engine.retry import RetryPolicy
-from distfms.engine.storage import Location, missing_folders, remove_tree
-from distfms.engine.storage_errors import hangs, reading
+from distfms.engine.storage import Location, hangs, missing_folders, reading, remove_tree
 from distfms.errors import DistfmsError
 from distfms.hidden import hidden_in_urls
 from distfms.methods import load_method

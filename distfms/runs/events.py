@@ -20,8 +20,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from distfms.engine.memory import format_bytes
-from distfms.engine.storage import write_whole
-from distfms.engine.storage_errors import hangs
+from distfms.engine.storage import hangs, write_whole
 from distfms.errors import SpecError
 from distfms.runs.folder import RunFolder, plain
 from distfms.runs.metrics import FILE_VARIABLE, RUN_LABELS, Metrics

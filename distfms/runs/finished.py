@@ -9,8 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from distfms.engine.remote import RemotePath
-from distfms.engine.storage import Location, locate, read_each
-from distfms.engine.storage_errors import reading
+from distfms.engine.storage import Location, locate, read_each, reading
 from distfms.errors import SpecError
 from distfms.methods import METHODS, load_method
 from distfms.methods.contract import FinishedRun, Method

@@ -38,9 +38,12 @@ from distfms.engine.storage import (
     files_below,
     is_temporary,
     open_binary,
+    reading,
+    storage_error,
+    unwritable,
     write_whole,
+    writing,
 )
-from distfms.engine.storage_errors import reading, storage_error, unwritable, writing
 from distfms.errors import DistfmsError, EngineError, SpecError
 from distfms.runs.manifest import MANIFEST, Manifest, parse_manifest, read_manifest
 from distfms.stats.base import load_npz, to_bytes

@@ -16,8 +16,7 @@ from distfms.data.convert import CONVERSION, CONVERTER_VERSION, convert_long_jud
 from distfms.data.dataset import ParquetDataset, open_dataset
 from distfms.data.long_source import is_csv, list_tables
 from distfms.engine.remote import RemotePath
-from distfms.engine.storage import Location, files_below
-from distfms.engine.storage_errors import writing
+from distfms.engine.storage import Location, files_below, writing
 from distfms.errors import SpecError, nearest
 from distfms.methods.contract import Inputs
 from distfms.runs.folder import locked_file, read_json

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from distfms.engine.storage import Location
-from distfms.engine.storage_errors import reading
+from distfms.engine.storage import Location, reading
 from distfms.errors import SpecError
 
 MANIFEST = "manifest.json"

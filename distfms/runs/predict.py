@@ -19,8 +19,7 @@ from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import counted
 from distfms.engine.open import make_executor
 from distfms.engine.remote import RemotePath, is_url
-from distfms.engine.storage import Location, locate, whole_file
-from distfms.engine.storage_errors import reading, unwritable
+from distfms.engine.storage import Location, locate, reading, unwritable, whole_file
 from distfms.errors import SpecError
 from distfms.methods.contract import FinishedRun
 from distfms.runs.finished import Run, find_run, open_run

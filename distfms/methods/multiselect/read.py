@@ -13,8 +13,7 @@ from distfms.data.dataset import Partition
 from distfms.data.judgments import JudgmentBatch, JudgmentLayout, read_judgments
 from distfms.data.roles import Roles
 from distfms.data.write import write_table
-from distfms.engine.storage import Location, absolute, files_below
-from distfms.engine.storage_errors import writing
+from distfms.engine.storage import Location, absolute, files_below, writing
 from distfms.methods.contract import Context, PartialReader
 from distfms.methods.multiselect.model import refit_statistics
 from distfms.methods.rows import FoldedSource
