@@ -16,6 +16,8 @@ _PUBLIC = {
     "LandmarkRegressor": "distfms.methods.landmarks.estimator",
     "AttributeEfficientRidge": "distfms.methods.attribute_efficient.estimator",
     "AttributeEfficientLasso": "distfms.methods.attribute_efficient.estimator",
+    "LandmarkClassifier": "distfms.methods.landmarks.estimator",
+    "LandmarkOrdinalRegressor": "distfms.methods.landmarks.estimator",
     "DistfmsError": "distfms.errors",
     "SpecError": "distfms.errors",
     "DataError": "distfms.errors",

@@ -406,7 +406,8 @@ class StatisticsJob(Job):
             By rule, the scores at the points of the rule's grid.
         """
         curves = [
-            self._curve(solved, number, name, validated) for number, name in enumerate(solved.paths)
+            self._curve(context, solved, number, name, validated)
+            for number, name in enumerate(solved.paths)
         ]
         last = {curve["name"]: curve["points"][-1] for curve in curves}
         chosen, *baselines = solved.paths
@@ -420,13 +421,26 @@ class StatisticsJob(Job):
             "baselines": {name: last[name] for name in baselines},
         }
 
+    def scores(
+        self, context: Context, solved: Solved, path: Any, grid: np.ndarray
+    ) -> dict[str, Answer]:
+        """Score a path on the training rows, and on held-out rows where there are any."""
+        score = partial(solved.procedure.score, solved.problem, path)
+        found = {"train": score(solved.train, grid)}
+        return found if solved.test is None else {**found, "test": score(solved.test, grid)}
+
     def _curve(
-        self, solved: Solved, number: int, name: str, validated: FoldAnswers | None
+        self,
+        context: Context,
+        solved: Solved,
+        number: int,
+        name: str,
+        validated: FoldAnswers | None,
     ) -> dict[str, Any]:
         """Return the points of a rule's path: its scores on each set of rows."""
         procedure, path = solved.procedure, solved.paths[name]
         grid = procedure.grid(path)
-        columns = {"train": procedure.score(solved.problem, path, solved.train, grid)}
+        columns = self.scores(context, solved, path, grid)
         if validated is not None:
             answers = validated.answers[number]
             columns["validation"] = {
@@ -435,8 +449,6 @@ class StatisticsJob(Job):
                 ).mean
                 for measure in columns["train"]
             }
-        if solved.test is not None:
-            columns["test"] = procedure.score(solved.problem, path, solved.test, grid)
         points = [
             {
                 "budget": float(budget),

@@ -1,5 +1,6 @@
 """Jobs of learning with similarities, from spec to report and prediction."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 
 from distfms.data.folds import assign_parts
 from distfms.errors import DataError, SpecError
+from distfms.methods import passes
+from distfms.runs import context as run_context
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec, load_spec
 from distfms.runs.predict import predict_file
@@ -117,9 +120,9 @@ def test_chosen_landmarks_of_the_best_similarity(data, tmp_path):
     assert [curve["name"] for curve in metrics["curves"]] == ["gaussian", "linear"]
     compared = content(folder, "similarities.json")
     assert compared["best"] == "gaussian"
-    assert compared["mse"]["gaussian"] < compared["mse"]["linear"]
+    assert compared["errors"]["gaussian"] < compared["errors"]["linear"]
     points = metrics["curves"][0]["points"]
-    assert compared["mse"]["gaussian"] == pytest.approx(points[-1]["validation"]["mse"])
+    assert compared["errors"]["gaussian"] == pytest.approx(points[-1]["validation"]["mse"])
     errors = [point["train"]["mse"] for point in points]
     assert errors == sorted(errors, reverse=True)
     report = (folder / "report.html").read_text()
@@ -241,3 +244,117 @@ def test_the_embedded_job(tmp_path):
         e["test"]["mse"] for n, e in metrics["baselines"].items() if n.startswith("kernel")
     ]
     assert metrics["test"]["mse"] < min(references)
+
+
+# --- other losses -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def levels(columns, tmp_path_factory):
+    """The same rows with levels 1, 2, 4 in place of the numbers, and two classes."""
+    y = columns["y"]
+    cuts = np.quantile(y, [0.4, 0.75])
+    level = np.array([1.0, 2.0, 4.0])[np.searchsorted(cuts, y)]
+    own = {**columns, "level": level, "high": (y > cuts[0]) * 1}
+    return write_rows(tmp_path_factory.mktemp("levels") / "rows", own), own
+
+
+def classes_spec(data, output, task, target, **section):
+    left = [name for name in ("y", "level", "high") if name != target]
+    left = left if "levels" in str(data) else ["y"]
+    own = {"task": task, "similarity": "gaussian", "landmarks": 30, **section}
+    return spec(data, output, data={"target": target, "exclude": left}, landmarks=own)
+
+
+@pytest.mark.parametrize(
+    ("task", "target", "section"),
+    [
+        ("ordinal", "level", {}),
+        ("ordinal", "level", {"spacing": 0.2, "similarity": ["gaussian", "linear"]}),
+        ("classification", "high", {}),
+        ("classification", "level", {"loss": "hinge", "smoothing": 0.1}),
+        ("regression", "y", {"loss": "epsilon_insensitive", "epsilon": 0.05}),
+    ],
+)
+def test_losses_by_passes(levels, tmp_path, task, target, section):
+    data, own = levels
+    one = run_job(classes_spec(data, tmp_path / "one", task, target, **section))
+    selection, metrics = (content(one.folder, f"{n}.json") for n in ("selection", "metrics"))
+    assert [fit["sizes"] for fit in selection["fits"]] == [5, 10, 20, 30]
+    assert all(fit["status"] == "converged" for fit in selection["fits"])
+    assert all(fit["gradient_norm"] <= fit["tolerance"] for fit in selection["fits"])
+    assert len(metrics["folds"]) == 4
+    measure = "error" if task == "classification" else "mae"
+    assert metrics["measure"] == measure
+    for name, entry in metrics["baselines"].items():
+        if name.startswith("kernel"):
+            assert metrics["test"][measure] < entry["test"][measure]
+    # The predictions of the whole model are those that were judged.
+    predict_file(one.folder, str(data), tmp_path / "out.parquet")
+    table = pq.read_table(tmp_path / "out.parquet").to_pydict()
+    by_id = dict(zip(table["id"], table[f"predicted_{target}"], strict=True))
+    found = np.array([by_id[name] for name in own["id"]])
+    parts = assign_parts(np.array(own["id"], object), n_folds=4, test=0.25, seed=0)
+    test = parts == 4
+    if task == "regression":
+        wanted = np.mean(np.abs(found - own[target])[test])
+    else:
+        assert set(found) <= set(own[target])
+        rank = {value: i for i, value in enumerate(sorted(set(own[target])))}
+        away = np.array([rank[f] - rank[t] for f, t in zip(found, own[target], strict=True)])
+        wanted = np.mean(np.abs(away)[test]) if task == "ordinal" else np.mean(away[test] != 0)
+    assert metrics["test"][measure] == pytest.approx(wanted)
+
+
+def test_the_same_bits_by_passes_whoever_makes_them(levels, tmp_path, monkeypatch):
+    data, _ = levels
+    section = {"loss": "epsilon_insensitive", "landmarks": 12}
+    whole = files_of(
+        run_job(classes_spec(data, tmp_path / "a", "regression", "y", **section)).folder
+    )
+    monkeypatch.setattr(run_context, "ACTORS_PAY_OPERATIONS", -1.0)
+    other = classes_spec(data, tmp_path / "b", "regression", "y", **section)
+    two = dataclasses.replace(other, engine=other.engine.model_copy(update={"workers": 2}))
+    assert files_of(run_job(two).folder) == whole
+    monkeypatch.setattr(passes, "keeps_rows", lambda n_bytes: False)
+    again = run_job(classes_spec(data, tmp_path / "c", "regression", "y", **section)).folder
+    assert files_of(again) == whole
+
+
+def test_tuning_by_passes(levels, tmp_path):
+    data, _ = levels
+    job = {"task": "ordinal", "similarity": "gaussian", "landmarks": 30}
+    tune = {"grid": {"keep": [3, 30], "gamma": [0.5, 1.0]}, "measure": "mae"}
+    exclude = {"target": "level", "exclude": ["y", "high"], "folds": 2}
+    folder = run_job(spec(data, tmp_path, data=exclude, landmarks=job, tune=tune)).folder
+    tuning = content(folder, "tuning.json")
+    assert tuning["chosen"]["keep"] == 30
+    assert len(tuning["points"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("section", "error", "message"),
+    [
+        ({"loss": "hinge"}, SpecError, "does not have the loss `hinge`"),
+        ({"levels": [1, 2, 3]}, DataError, r"value 4, which is not among `landmarks\.levels`"),
+        ({"levels": [2, 1]}, SpecError, "must ascend"),
+    ],
+)
+def test_bad_levels(levels, tmp_path, section, error, message):
+    with pytest.raises(error, match=message):
+        run_job(classes_spec(levels[0], tmp_path, "ordinal", "level", **section))
+
+
+def test_values_that_occur_in_held_out_rows_only(columns, tmp_path):
+    parts = assign_parts(np.array(columns["id"], object), n_folds=4, test=0.25, seed=0)
+    level = np.where(parts == 4, 3.0, np.arange(N) % 2)
+    data = write_rows(tmp_path / "rows", {**columns, "level": level})
+    with pytest.raises(DataError, match="occurs in held-out rows only"):
+        run_job(classes_spec(data, tmp_path / "runs", "ordinal", "level"))
+
+
+def test_the_embedded_ordinal_job(tmp_path):
+    settings = [f"output={tmp_path}", "data.folds=2", "landmarks.landmarks=20"]
+    folder = run_job(load_spec(JOBS / "landmarks-wine.yaml", settings)).folder
+    assert content(folder, "metrics.json")["test"]["mae"] < 0.15
+    assert "mean absolute error" in (folder / "report.html").read_text()

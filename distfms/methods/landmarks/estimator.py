@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from sklearn.base import (
     BaseEstimator,
+    ClassifierMixin,
     ClassNamePrefixFeaturesOutMixin,
     RegressorMixin,
     TransformerMixin,
 )
-from sklearn.metrics import r2_score
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from distfms.data.batches import ColumnPlan, RowBatch, read_rows
@@ -31,10 +33,18 @@ from distfms.methods.estimator_input import (
     open_source,
 )
 from distfms.methods.landmarks.choose import landmark_arrays, landmark_maps
+from distfms.methods.landmarks.fit import FitPass, PassFit
+from distfms.methods.landmarks.losses import loss_of
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
 from distfms.methods.landmarks.procedure import LandmarkProcedure, SimilarityRule
-from distfms.methods.landmarks.read import embedded_moments, sample_hashes, sample_part
+from distfms.methods.landmarks.read import (
+    embedded_moments,
+    embedded_rows,
+    sample_hashes,
+    sample_part,
+)
 from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap
+from distfms.methods.landmarks.squared import SquaredProblem
 from distfms.methods.row_predictor import plan_of_model, set_missing, sources_of
 from distfms.spec import parse_section
 from distfms.stats.base import Folded
@@ -61,10 +71,10 @@ class _RowReader:
         rows = slice(0, batch.n_rows)
         sample = sample_part(batch, sample_hashes(batch, partition, seed), rows, size)
         moments = Moments.from_block(batch.values, batch.weight)
-        nothing = RowSample.empty(size, len(batch.values)), Moments.empty(len(batch.values))
+        n_columns = len(batch.values)
         members: Any = {
-            "sample": Folded((sample, nothing[0])),
-            "moments": Folded((moments, nothing[1])),
+            "sample": Folded((sample, RowSample.empty(size, n_columns))),
+            "moments": Folded((moments, Moments.empty(n_columns))),
         }
         return Bundle(members)
 
@@ -72,6 +82,11 @@ class _RowReader:
         """Co-moments of similarities and the target."""
         batch = self._read(reader, partition)
         return embedded_moments(mapping, batch.features, batch.target[0], batch.weight)
+
+    def embedded(self, mapping: LandmarkMap, reader: Any, partition: Partition) -> Any:
+        """Similarities and targets, for passes."""
+        batch = self._read(reader, partition)
+        return [embedded_rows(0, batch, slice(0, batch.n_rows), {"": mapping}, None)]
 
     def similarities(self, mapping: LandmarkMap, reader: Any, partition: Partition) -> np.ndarray:
         """Similarities (n, L)."""
@@ -81,11 +96,7 @@ class _RowReader:
         self, mapping: LandmarkMap, weights: Any, intercept: Any, reader: Any, partition: Partition
     ) -> np.ndarray:
         """Linear scores (n, P)."""
-        features = self._read(reader, partition).features
-        found = np.empty((features.shape[1], weights.shape[1]))
-        for rows, block in mapping.blocks(features):
-            found[rows] = block[:-1].T @ weights + intercept
-        return found
+        return mapping.scores(self._read(reader, partition).features, weights, intercept)
 
     def _read(self, reader: Any, partition: Partition) -> RowBatch:
         batch = read_rows(reader, partition, self.plan, missing=self.missing)
@@ -105,10 +116,11 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     scaling: str
     missing: Any
     seed: int
+    classes_: np.ndarray
 
     def _options(self) -> LandmarksOptions:
         """Check the parameters, which are options of a job."""
-        names = LandmarksOptions.model_fields.keys() & self.get_params().keys()
+        names = LandmarksOptions.model_fields.keys() & {*self.get_params(), "task"}
         given = {name: getattr(self, name) for name in names}
         options = parse_section(LandmarksOptions, given, "landmarks")
         if len(options.similarity) > 1:
@@ -147,12 +159,24 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             names = roles.features
             check_columns(self, names if source.named else None, len(names), reset=True)
             plan = ColumnPlan.from_schema(source.schema, roles, levels)
+            self._check_classes(source)
             rows = _RowReader(plan, self.missing, source.codes)
             self.columns_ = plan.without_target()
             self._choose(options, source, rows)
             self._learn(options, source, rows)
         self._roles, self._target = source.taken, list(roles.target)
         return self
+
+    def _check_classes(self, source: Source) -> None:
+        """Take the classes of the target, where it has any."""
+        if source.classes is None:
+            return
+        self.classes_ = source.classes
+        check_classification_targets(self.classes_)
+        if len(self.classes_) < 2:
+            raise DataError(
+                f"The target holds 1 class, {self.classes_[0]!r}; at least 2 are needed."
+            )
 
     def _choose(self, options: LandmarksOptions, source: Source, rows: _RowReader) -> None:
         """Take landmarks from the rows."""
@@ -178,8 +202,11 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.candidates_ = np.arange(n_features) if precomputed else chosen.row_ids
 
     def _learn(self, options: LandmarksOptions, source: Source, rows: _RowReader) -> None:
-        """Fit the model of squared loss."""
+        """Fit the model."""
         label = options.similarity[0].similarity.label
+        if options.chosen_loss != "squared":
+            self._learn_by_passes(options, source, rows)
+            return
         procedure = LandmarkProcedure(
             rules=(SimilarityRule(label),),
             sparse=options.task == "sparse",
@@ -192,6 +219,22 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         path = procedure.search(problem, procedure.rules[0])
         weights = procedure.weights(problem, path, [len(path.order)])[0]
         self._keep(path.order, weights[path.order, np.newaxis], problem[label].intercept(weights))
+
+    def _learn_by_passes(self, options: LandmarksOptions, source: Source, rows: _RowReader) -> None:
+        """Fit the model of another loss, by passes over rows that stay in memory if they fit."""
+        mapping, codes = self._map, source.codes
+        problem = SquaredProblem.of(source.reduce(partial(rows.comoments, mapping)))
+        n_classes = 0 if codes is None else len(codes)
+        loss = loss_of(options, n_classes, float(np.sqrt(problem.target_variance)))
+        read = partial(rows.embedded, mapping)
+        run: Any = source.passes(read, lambda own, message: message.sums(own), len(problem.mean))
+        k = options.n_kept(mapping.n_landmarks)
+        found = PassFit(loss, options.ridge, options.bound).fitted(
+            lambda loss, model: run(FitPass("", loss, model)), problem, k
+        )
+        self.n_iter_ = found.n_passes
+        self._fitted_loss, self._extra = loss, found.model.extra
+        self._keep(np.arange(k), found.model.weights, found.model.offset)
 
     def _keep(self, order: np.ndarray, weights: np.ndarray, intercept: Any) -> None:
         """Set the attributes of the model: weights (k, P) of the landmarks in their order."""
@@ -270,14 +313,11 @@ def _by_dask_ml(mapping: LandmarkMap, X: Any) -> Any:
     rows = (X[:, used] - mapping.shift[used]) / mapping.scale[used]
     rows = rows.rechunk({1: -1})
     landmarks = np.ascontiguousarray(mapping.scaled(mapping.landmarks.T).T)
-    if name == "linear":
-        return pairwise.linear_kernel(rows, landmarks)
     if name == "gaussian":
         return pairwise.rbf_kernel(rows, landmarks, gamma=0.5 / p["sigma"] ** 2)
-    if name == "sigmoid":
-        return pairwise.sigmoid_kernel(rows, landmarks, gamma=p["a"], coef0=p["r"])
-    return pairwise.polynomial_kernel(
-        rows, landmarks, degree=int(p["degree"]), gamma=p["a"], coef0=p["r"]
+    names = {"a": "gamma", "r": "coef0", "degree": "degree"}
+    return getattr(pairwise, f"{name}_kernel")(
+        rows, landmarks, **{names[key]: value for key, value in p.items()}
     )
 
 
@@ -301,6 +341,13 @@ class LandmarkRegressor(RegressorMixin, LandmarkBase):
         Landmarks of the model. Default: 50 chosen ones, or all random ones.
     criterion : {"gain", "gradient"}
         What a choice maximises.
+    loss : {"squared", "epsilon_insensitive"}, optional
+        Default: squared. The other is fitted by passes over the rows, which stay in memory where
+        they fit.
+    epsilon : float, optional
+        Error that costs nothing. Default: a tenth of the target's standard deviation.
+    smoothing : float
+        Width over which corners of the loss are rounded, in the target's standard deviations.
     ridge : float
         Penalty on squared weights, in units of the mean variance of a similarity.
     bound : float, optional
@@ -350,6 +397,9 @@ class LandmarkRegressor(RegressorMixin, LandmarkBase):
         task: str = "regression",
         keep: int | None = None,
         criterion: str = "gain",
+        loss: str | None = None,
+        epsilon: float | None = None,
+        smoothing: float = 0.01,
         ridge: float = 1e-6,
         bound: float | None = None,
         scaling: str = "standard",
@@ -359,6 +409,9 @@ class LandmarkRegressor(RegressorMixin, LandmarkBase):
         self.similarity = similarity
         self.landmarks = landmarks
         self.task = task
+        self.loss = loss
+        self.epsilon = epsilon
+        self.smoothing = smoothing
         self.keep = keep
         self.criterion = criterion
         self.ridge = ridge
@@ -391,3 +444,161 @@ class LandmarkRegressor(RegressorMixin, LandmarkBase):
         sample_weight : array-like of shape (n,), optional
         """
         return self._score(r2_score, X, y, sample_weight)
+
+
+class LandmarkClasses(ClassifierMixin, LandmarkBase):
+    """What estimators of classes and of levels share."""
+
+    def predict(self, X: Any) -> Any:
+        """Predict classes or levels.
+
+        Parameters
+        ----------
+        X : see `fit`
+
+        Returns
+        -------
+        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n,)
+        """
+        scores = self._scores(X)
+        if kind_of(scores) != "dask-array":
+            return self._named(scores)
+        return scores.map_blocks(self._named, drop_axis=1, dtype=self.classes_.dtype)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Share of rows whose class or level is predicted."""
+        return self._score(accuracy_score, X, y, sample_weight)
+
+    def _named(self, scores: np.ndarray) -> np.ndarray:
+        numbers = self._fitted_loss.decoded(scores.T, self._extra)
+        return np.asarray(self.classes_[numbers.astype(np.intp)])
+
+
+class LandmarkClassifier(LandmarkClasses):
+    """Classification by a linear model on similarities to landmarks, one class against the others.
+
+    Parameters
+    ----------
+    similarity, landmarks, keep, ridge, bound, scaling, missing, seed
+        See :class:`LandmarkRegressor`.
+    loss : {"logistic", "hinge"}
+        Of the margin.
+    smoothing : float
+        Width over which the corner of ``hinge`` is rounded, in margins.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    landmarks_ : ndarray of int, shape (k,)
+    coef_ : ndarray of shape (k,) or (n_classes, k)
+    intercept_ : float or ndarray of shape (n_classes,)
+    n_iter_ : int
+        Passes over the rows.
+    map_, columns_, n_features_in_, feature_names_in_
+        See :class:`LandmarkRegressor`.
+
+    References
+    ----------
+    Balcan, Blum, Srebro, "A theory of learning with similarity functions", Machine Learning 72
+    (2008), which the model of Kar and Jain contains.
+    """
+
+    task = "classification"
+
+    def __init__(
+        self,
+        similarity: Any = "gaussian",
+        *,
+        landmarks: int | None = None,
+        keep: int | None = None,
+        loss: str = "logistic",
+        smoothing: float = 0.01,
+        ridge: float = 1e-6,
+        bound: float | None = None,
+        scaling: str = "standard",
+        missing: Any = "error",
+        seed: int = 0,
+    ) -> None:
+        self.similarity = similarity
+        self.landmarks = landmarks
+        self.keep = keep
+        self.loss = loss
+        self.smoothing = smoothing
+        self.ridge = ridge
+        self.bound = bound
+        self.scaling = scaling
+        self.missing = missing
+        self.seed = seed
+
+    def decision_function(self, X: Any) -> Any:
+        """Return scores (n,) of the second of two classes, or (n, n_classes)."""
+        scores = self._scores(X)
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+
+class LandmarkOrdinalRegressor(LandmarkClasses):
+    """Prediction of levels in order by a linear score of similarities to landmarks.
+
+    Parameters
+    ----------
+    similarity, landmarks, keep, ridge, bound, scaling, missing, seed
+        See :class:`LandmarkRegressor`.
+    gamma : float
+        Margin γ that scores keep from thresholds; levels are 1 apart.
+    spacing : float, optional
+        Learn the thresholds, at least so far apart. Default: fixed, half-way between the levels.
+    smoothing : float
+        Width over which the corners of the loss are rounded.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_levels,)
+        Levels of the target, ascending.
+    thresholds_ : ndarray of shape (n_levels - 1,)
+        Between the scores of neighbouring levels.
+    landmarks_, coef_, intercept_, n_iter_, map_, columns_, n_features_in_, feature_names_in_
+        See :class:`LandmarkRegressor` and :class:`LandmarkClassifier`.
+
+    References
+    ----------
+    Kar, Jain, "Supervised Learning with Similarity Functions", NIPS 2012, section 3.3.
+    """
+
+    task = "ordinal"
+
+    def __init__(
+        self,
+        similarity: Any = "gaussian",
+        *,
+        landmarks: int | None = None,
+        keep: int | None = None,
+        gamma: float = 0.5,
+        spacing: float | None = None,
+        smoothing: float = 0.01,
+        ridge: float = 1e-6,
+        bound: float | None = None,
+        scaling: str = "standard",
+        missing: Any = "error",
+        seed: int = 0,
+    ) -> None:
+        self.similarity = similarity
+        self.landmarks = landmarks
+        self.keep = keep
+        self.gamma = gamma
+        self.spacing = spacing
+        self.smoothing = smoothing
+        self.ridge = ridge
+        self.bound = bound
+        self.scaling = scaling
+        self.missing = missing
+        self.seed = seed
+
+    @property
+    def thresholds_(self) -> np.ndarray:
+        """Thresholds between the scores of neighbouring levels."""
+        loss: Any = self._fitted_loss
+        return np.asarray(loss.thresholds(self._extra))
+
+    def decision_function(self, X: Any) -> Any:
+        """Return scores (n,), which the thresholds cut into levels."""
+        return self._scores(X)[:, 0]

@@ -17,6 +17,11 @@ from distfms.report.tuning import tuning_section
 SUBTITLE = "Learning with similarities to landmarks"
 
 _READINGS = {"test": "held-out rows", "validation": "cross-validation", "train": "training rows"}
+_TITLES = {
+    "mse": "mean squared error",
+    "mae": "mean absolute error",
+    "error": "share of wrong classes",
+}
 _LANDMARKS_SHOWN = 500
 
 
@@ -27,7 +32,8 @@ def headline(run: FinishedRun) -> str:
     r2 = as_number(measures.get("r2"))
     what = f"{count(len(run.selection['landmarks']), 'landmark')} of {run.selection['similarity']}"
     if r2 is None:
-        return f"A model on {what}"
+        value = number(measures[run.metrics["measure"]], 3)
+        return f"{what}: {_title(run)} {value} ({_READINGS[reading]})"
     verb = "explains" if len(run.selection["landmarks"]) == 1 else "explain"
     return f"{what} {verb} {percent(r2)} of the variance ({_READINGS[reading]})"
 
@@ -82,6 +88,11 @@ def _measures(run: FinishedRun, reading: str) -> Mapping[str, Any]:
     return measures
 
 
+def _title(run: FinishedRun) -> str:
+    """Name the measure that models are compared by."""
+    return _TITLES[run.metrics["measure"]]
+
+
 def _key_numbers(run: FinishedRun) -> KeyNumbers:
     reading = _reading(run)
     measures, selection = _measures(run, reading), run.selection
@@ -91,9 +102,9 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
             "landmarks",
             f"of {count(selection['n_candidates'], 'candidate')}, {selection['similarity']}",
         ),
-        KeyNumber(number(measures["mse"]), "mean squared error", _READINGS[reading]),
+        KeyNumber(number(measures[run.metrics["measure"]]), _title(run), _READINGS[reading]),
     ]
-    r2 = as_number(measures["r2"])
+    r2 = as_number(measures.get("r2"))
     if r2 is not None:
         numbers.append(KeyNumber(percent(r2), "of the variance explained", _READINGS[reading]))
     reference = _references(run, reading).get(selection["similarity"])
@@ -107,7 +118,7 @@ def _references(run: FinishedRun, reading: str) -> dict[str, float]:
     prefix = "kernel regression, "
     found = {}
     for name, entry in run.metrics["baselines"].items():
-        value = as_number((entry.get(reading) or {}).get("mse"))
+        value = as_number((entry.get(reading) or {}).get(run.metrics["measure"]))
         if name.startswith(prefix) and value is not None:
             found[name.removeprefix(prefix)] = value
     return found
@@ -117,7 +128,9 @@ def _error_figure(run: FinishedRun) -> Figure:
     reading, curves = _reading(run), _curves(run)
     chosen = run.selection["similarity"]
     lines = [
-        curve.line(f"{reading}/mse", curve.name, style=i, bold=curve.name == chosen)
+        curve.line(
+            f"{reading}/{run.metrics['measure']}", curve.name, style=i, bold=curve.name == chosen
+        )
         for i, curve in enumerate(curves)
     ]
     references = _references(run, reading)
@@ -131,14 +144,14 @@ def _error_figure(run: FinishedRun) -> Figure:
         lines,
         title="Error against the number of landmarks",
         xlabel="landmarks",
-        ylabel="mean squared error",
+        ylabel=_title(run),
         log_x=True,
         y_limits=(0.0, None),
     )
     return Figure(
         chart,
-        f"Mean squared error against the number of landmarks: {_READINGS[reading]}. The dashed "
-        "lines are kernel regression, which compares with every row of a sample.",
+        f"{_title(run).capitalize()} against the number of landmarks: {_READINGS[reading]}. The "
+        "dashed lines are kernel regression, which compares with every row of a sample.",
     )
 
 
@@ -146,11 +159,15 @@ def _baseline_table(run: FinishedRun) -> Table:
     names = {"test": "Held out", "validation": "Mean of folds"}
     rows = []
     for name, entry in run.metrics["baselines"].items():
-        own = [as_number((entry.get(rows_of) or {}).get("mse")) for rows_of in names]
+        own = [
+            as_number((entry.get(rows_of) or {}).get(run.metrics["measure"])) for rows_of in names
+        ]
         sampled = entry.get("test") or entry.get("validation") or {}
         rows.append([name, *own, sampled.get("n_train"), sampled.get("n_guarded")])
     points = run.metrics["curves"][0]["points"][-1]
-    model = [as_number((points.get(rows_of) or {}).get("mse")) for rows_of in names]
+    model = [
+        as_number((points.get(rows_of) or {}).get(run.metrics["measure"])) for rows_of in names
+    ]
     columns = [
         Column("Model", "text"),
         *(Column(title, "measure") for title in names.values()),
@@ -160,9 +177,9 @@ def _baseline_table(run: FinishedRun) -> Table:
     return without_empty_columns(
         columns,
         [[run.selection["similarity"], *model, None, None], *rows],
-        "Mean squared errors of the model and what it is compared with. Where the similarities of "
-        "a row add up to nothing, kernel regression has no answer and the mean stands in for it: "
-        "these rows are counted as guarded.",
+        f"{_title(run).capitalize()} of the model and what it is compared with. Where the "
+        "similarities of a row add up to nothing, kernel regression has no answer and the mean "
+        "stands in for it: these rows are counted as guarded.",
         emphasis=[0],
     )
 
@@ -193,8 +210,9 @@ def _landmark_table(run: FinishedRun) -> Table:
 def _goodness_table(run: FinishedRun) -> Table:
     """List the goodness (ε₀, B) of each similarity for a ladder of landmarks."""
     reading, rows, emphasis = _reading(run), [], []
+    surrogate = "mse" if run.metrics["measure"] == "mse" else "loss"
     for curve in _curves(run):
-        loss, largest = curve.values(f"{reading}/mse"), curve.values("train/largest_weight")
+        loss, largest = curve.values(f"{reading}/{surrogate}"), curve.values("train/largest_weight")
         for n_landmarks, error, weight in zip(curve.x, loss, largest, strict=True):
             share = n_landmarks / run.selection["n_candidates"]
             rows.append([curve.name, n_landmarks, share, error, weight])
@@ -211,7 +229,7 @@ def _goodness_table(run: FinishedRun) -> Table:
         columns,
         rows,
         f"A similarity is (ε₀, B)-good for the task if some weights of size up to B have a loss of "
-        f"at most ε₀. Estimated by models on so many landmarks: ε₀ is their squared error "
+        f"at most ε₀. Estimated by models on so many landmarks: ε₀ is their loss "
         f"({_READINGS[reading]}), B their largest weight where similarities are averaged, τ the "
         "share of the candidates that they use.",
         emphasis=emphasis,

@@ -12,7 +12,6 @@ from distfms.data.batches import require_observed
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Content, Context, FoldAnswers, Inputs, PartialReader, Stage
-from distfms.methods.cross_validation import evaluate_on_folds
 from distfms.methods.landmarks.choose import SIGMA_ROWS, landmark_arrays, landmark_maps
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
 from distfms.methods.landmarks.procedure import (
@@ -78,6 +77,11 @@ class LandmarkJob(RowJob):
             user_function(name)
 
     # --- what the driver asks ---
+
+    @property
+    def main_measure(self) -> str:
+        """Measure that similarities are compared by."""
+        return "mse"
 
     @property
     def is_precomputed(self) -> bool:
@@ -236,14 +240,14 @@ class LandmarkJob(RowJob):
         ends = np.array([float(procedure.keep)])
         items = [(rule, ends) for rule in procedure.rules]
         work = self._fold_work(context, ScoredOn(procedure), items, [procedure] * len(items))
-        found = evaluate_on_folds(context, work)
+        found, measure = self.evaluate_folds(context, work), self.main_measure
         errors = {
-            rule.name: float(over_folds(np.array([a["mse"][0] for a in own]), found.weight).mean)
+            rule.name: float(over_folds(np.array([a[measure][0] for a in own]), found.weight).mean)
             for rule, own in zip(procedure.rules, found.answers, strict=True)
         }
         best = min(errors, key=errors.__getitem__)
         context.note(f"Of {len(errors)} similarities, {best} has the least cross-validated error.")
-        return {COMPARED: {"best": best, "mse": errors}}
+        return {COMPARED: {"best": best, "measure": measure, "errors": errors}}
 
     def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
         """Return the content of ``selection.json``."""
@@ -312,23 +316,31 @@ class LandmarkJob(RowJob):
     ) -> dict[str, Any]:
         """Return the content of ``metrics.json``."""
         found = super().metrics(context, solved, validated)
-        if self.options.baselines and not self.is_precomputed:
+        found["measure"] = self.main_measure
+        many = self.options.task == "classification" and len(self.classes(context) or ()) > 2
+        if self.options.baselines and not self.is_precomputed and not many:
             maps, sample = self.maps(context), self.sample(context)
             for rule in solved.procedure.rules:
                 name = f"kernel regression, {rule.name}"
-                found["baselines"][name] = self._smoothed(maps[rule.name], sample)
+                found["baselines"][name] = self._smoothed(context, maps[rule.name], sample)
         found["predicted"] = self._predicted(context, solved)
         return found
 
-    def _smoothed(self, mapping: LandmarkMap, sample: Folded[RowSample]) -> dict[str, Any]:
+    def classes(self, context: Context) -> tuple[float, ...] | None:
+        """Return the classes or levels of the target, ascending, where it has any."""
+        return None
+
+    def _smoothed(
+        self, context: Context, mapping: LandmarkMap, sample: Folded[RowSample]
+    ) -> dict[str, Any]:
         """Judge kernel regression on samples: on the held-out rows, and on each fold."""
-        judge = partial(self._smoothed_on, mapping)
+        judge = partial(self._smoothed_on, mapping, self.classes(context))
         found: dict[str, Any] = {}
         if sample.n_folds > 1:
             parts = [f for f in range(sample.n_folds) if sample.folds[f].n_rows > 1]
             own = [judge(sample.train_without(f), sample.folds[f]) for f in parts]
             found["validation"] = {
-                "mse": float(np.mean([entry["mse"] for entry in own])),
+                **{n: float(np.mean([entry[n] for entry in own])) for n in ("mse", "mae", "error")},
                 "n_guarded": sum(entry["n_guarded"] for entry in own),
                 "n_train": max(entry["n_train"] for entry in own),
                 "n_rows": sum(entry["n_rows"] for entry in own),
@@ -338,12 +350,18 @@ class LandmarkJob(RowJob):
         return found
 
     def _smoothed_on(
-        self, mapping: LandmarkMap, train: RowSample, held_out: RowSample
+        self, mapping: LandmarkMap, classes: Any, train: RowSample, held_out: RowSample
     ) -> dict[str, Any]:
         n = len(mapping.scale)
-        smoothed = kernel_regression(mapping, train, n, held_out.values[:n])
+        target, truth = (coded(classes, sample.values[n]) for sample in (train, held_out))
+        smoothed = kernel_regression(mapping, train.values[:n], target, held_out.values[:n])
+        values = smoothed.values
+        if classes is not None:
+            values = np.clip(np.round(values), 0, len(classes) - 1)
         return {
-            "mse": float(np.mean((smoothed.values - held_out.values[n]) ** 2)),
+            "mse": float(np.mean((values - truth) ** 2)),
+            "mae": float(np.mean(np.abs(values - truth))),
+            "error": float(np.mean(values != truth)),
             "n_guarded": smoothed.n_guarded,
             "n_train": train.n_rows,
             "n_rows": held_out.n_rows,
@@ -353,15 +371,25 @@ class LandmarkJob(RowJob):
         """Predict some sampled rows: held-out ones where there are any."""
         sample = self.sample(context)
         rows = (sample.test if sample.test.n_rows else sample.train()).first(_SHOWN_ROWS)
-        mapping, own = self.maps(context)[solved.path.label], solved.problem[solved.path.label]
-        weights = solved.procedure.weights(solved.problem, solved.path, [len(solved.path.order)])[0]
+        mapping = self.maps(context)[solved.path.label]
         n = len(mapping.scale)
-        values = weights @ mapping(rows.values[:n]) + own.intercept(weights)
+        values = self.predicted(solved, mapping(rows.values[:n]))
         return {
             "rows": "test" if sample.test.n_rows else "train",
-            "true": rows.values[n].tolist(),
+            "true": coded(self.classes(context), rows.values[n]).tolist(),
             "predicted": values.tolist(),
         }
+
+    def predicted(self, solved: Solved, similarities: np.ndarray) -> np.ndarray:
+        """Return the predictions of the whole model for similarities (L, n)."""
+        path, problem = solved.path, solved.problem[solved.path.label]
+        weights = solved.procedure.weights(solved.problem, path, [len(path.order)])[0]
+        return np.asarray(weights @ similarities + problem.intercept(weights))
+
+
+def coded(classes: tuple[float, ...] | None, target: np.ndarray) -> np.ndarray:
+    """Return a target as losses take it: classes as their numbers."""
+    return target if classes is None else np.searchsorted(np.array(classes), target) * 1.0
 
 
 def _below(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -10,10 +10,10 @@ import numpy as np
 
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import SpecError
-from distfms.methods.contract import FinishedRun, Inputs, Job, Method
+from distfms.methods.contract import FinishedRun, Method
 from distfms.methods.landmarks import figures
-from distfms.methods.landmarks.job import LandmarkJob
 from distfms.methods.landmarks.options import LandmarksOptions
+from distfms.methods.landmarks.pass_job import make_landmark_job
 from distfms.methods.landmarks.procedure import MEASURES
 from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap, Similarity
 from distfms.methods.row_predictor import RowPredictor, plan_of_model
@@ -30,12 +30,18 @@ class LandmarkModel:
     mapping : LandmarkMap
     weights : ndarray of shape (k, P)
     intercept : ndarray of shape (P,)
+    classes : ndarray of shape (r,), or None
+        Classes or levels of the target, ascending.
+    thresholds : ndarray of shape (r - 1,), or None
+        Between levels.
     """
 
     names: tuple[str, ...]
     mapping: LandmarkMap
     weights: np.ndarray
     intercept: np.ndarray
+    classes: np.ndarray | None = None
+    thresholds: np.ndarray | None = None
 
     @classmethod
     def of(cls, model: Mapping[str, Any], arrays: Mapping[str, np.ndarray], budget: Any) -> Any:
@@ -62,6 +68,8 @@ class LandmarkModel:
             whole.restricted(np.arange(size)),
             arrays["weights"][at, :size],
             arrays["intercept"][at],
+            None if model.get("classes") is None else np.array(model["classes"]),
+            np.array(model["thresholds"][at]) if "thresholds" in model else None,
         )
 
     @property
@@ -69,16 +77,17 @@ class LandmarkModel:
         """Number of landmarks that rows are compared with."""
         return len(self.weights)
 
-    def scores(self, features: np.ndarray) -> np.ndarray:
-        """Return linear scores (n, P) of features (d, n)."""
-        found = np.empty((features.shape[1], self.weights.shape[1]))
-        for rows, block in self.mapping.blocks(features):
-            found[rows] = block[:-1].T @ self.weights + self.intercept
-        return found
-
     def __call__(self, values: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
         """Return predictions (n_rows, 1)."""
-        return self.scores(np.stack([values[name] for name in self.names]))
+        features = np.stack([values[name] for name in self.names])
+        scores = self.mapping.scores(features, self.weights, self.intercept)
+        if self.classes is None:
+            return scores
+        if self.thresholds is not None:
+            numbers = np.searchsorted(self.thresholds, scores[:, 0], side="right")
+        else:
+            numbers = scores.argmax(axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0) * 1
+        return self.classes[numbers]
 
 
 def make_predictor(run: FinishedRun, dataset: ParquetDataset, budget: float | None) -> RowPredictor:
@@ -97,26 +106,23 @@ def make_predictor(run: FinishedRun, dataset: ParquetDataset, budget: float | No
     )
 
 
-def make_job(options: LandmarksOptions, inputs: Inputs, seed: int) -> Job:
-    """Return the job of the task and loss."""
-    return LandmarkJob(options, inputs, seed)
-
-
 _STATES = "statistics depend on it; run the job once for each value"
 
 METHOD = Method(
     name="landmarks",
     Options=LandmarksOptions,
-    make_job=make_job,
+    make_job=make_landmark_job,
     predictor=make_predictor,
     sections=figures.sections,
     headline=figures.headline,
     subtitle=figures.SUBTITLE,
-    tunable=("keep", "ridge", "bound", "criterion"),
+    tunable=("keep", "ridge", "bound", "criterion", "epsilon", "gamma", "spacing", "smoothing"),
     not_tunable={
         "similarity": "a list of similarities is compared by itself: give `similarity` that list",
         "landmarks": "`keep` takes the first of the landmarks, which is a smaller random choice",
         "task": "its values explain different things",
+        "loss": "its values explain different things",
+        "levels": "it says what the target may be, not how to learn",
         "scaling": _STATES,
         "sample": "it concerns what is compared with the model, not the model",
         "baselines": "it concerns what is compared with the model, not the model",

@@ -12,6 +12,14 @@ from distfms.spec import NonNegative, Positive, Section
 #: Where the spec does not say.
 DEFAULT_LANDMARKS, DEFAULT_KEPT = 500, 50
 
+#: Losses that a task has, the default first.
+LOSSES = {
+    "regression": ("squared", "epsilon_insensitive"),
+    "sparse": ("squared",),
+    "ordinal": ("margin",),
+    "classification": ("logistic", "hinge"),
+}
+
 Count = Annotated[int, Strict(), Field(ge=1)]
 
 
@@ -59,8 +67,34 @@ class SimilaritySection(Section):
 class LandmarksOptions(Section):
     """What is predicted, by which similarity to how many landmarks."""
 
-    task: Literal["regression", "sparse"] = "regression"
-    """`regression` takes landmarks at random; `sparse` chooses `keep` of them one by one."""
+    task: Literal["regression", "sparse", "ordinal", "classification"] = "regression"
+    """`regression` and `sparse` predict a number, `ordinal` one of several levels in order,
+    `classification` one of several classes. `sparse` chooses `keep` landmarks one by one; the
+    others take them at random.
+    """
+    loss: Literal["squared", "epsilon_insensitive", "margin", "hinge", "logistic"] | None = None
+    """`squared` (the default) or `epsilon_insensitive` for `regression`, `squared` for `sparse`,
+    `margin` for `ordinal`, `logistic` (the default) or `hinge` for `classification`. All but
+    `squared` are fitted by passes over rows that stay in memory where they fit.
+    """
+    epsilon: NonNegative | None = None
+    """Error that costs nothing, in units of the target; by default a tenth of its standard
+    deviation.
+    """
+    gamma: Positive = 0.5
+    """Margin that predictions keep from the thresholds of `ordinal`, whose levels are 1 apart."""
+    spacing: NonNegative | None = None
+    """Learn the thresholds of `ordinal`, at least so far apart; by default they are fixed, half-way
+    between the levels.
+    """
+    levels: tuple[float, ...] | None = None
+    """Values that a target with classes or levels may have, ascending; others are refused. By
+    default those that it has.
+    """
+    smoothing: Positive = 0.01
+    """Width over which corners of a loss are rounded (1/β), in standard deviations of a target that
+    is a number, otherwise in margins or levels.
+    """
     similarity: Annotated[tuple[SimilaritySection, ...], Field(min_length=1)] = (
         SimilaritySection(name="gaussian"),
     )
@@ -100,14 +134,26 @@ class LandmarksOptions(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> LandmarksOptions:
+        if self.levels is not None and list(self.levels) != sorted(set(self.levels)):
+            raise ValueError("`levels` must ascend")
         names = [one.similarity.label for one in self.similarity]
         if len(set(names)) < len(names):
             raise ValueError("`similarity` lists the same similarity twice")
+        if self.loss not in (None, *LOSSES[self.task]):
+            raise ValueError(
+                f"the task `{self.task}` does not have the loss `{self.loss}`; it has "
+                f"{', '.join(LOSSES[self.task])}"
+            )
         if self.keep is not None and self.landmarks is not None and self.keep > self.landmarks:
             raise ValueError(
                 f"`keep` is {self.keep}, and there are {self.landmarks} landmarks to choose from"
             )
         return self
+
+    @property
+    def chosen_loss(self) -> str:
+        """The loss, or that of the task by default."""
+        return self.loss or LOSSES[self.task][0]
 
     def n_kept(self, n_landmarks: int) -> int:
         """Return how many of these landmarks the model has."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,8 @@ from distfms.methods.cross_validation import CALLS, Fold, Members
 from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap
 from distfms.methods.landmarks.squared import SquaredProblem, errors, greedy, refitted
 from distfms.methods.statistics_job import Procedure
-from distfms.stats.sample import RowSample
 
-MEASURES = {"mse": False, "r2": True}
+MEASURES = {"mse": False, "r2": True, "mae": False, "error": False, "loss": False}
 """What `tune` compares models by, and whether more is better."""
 
 #: A sum of similarities counts as none where it is at most this part of the sum of their sizes.
@@ -165,7 +164,7 @@ class Smoothed:
 
 
 def kernel_regression(
-    mapping: LandmarkMap, train: RowSample, n_features: int, rows: np.ndarray
+    mapping: LandmarkMap, train: np.ndarray, target: np.ndarray, rows: np.ndarray
 ) -> Smoothed:
     """Predict Σ y_i K(x, x_i) / Σ K(x, x_i) over sampled rows, the paper's baseline.
 
@@ -173,22 +172,15 @@ def kernel_regression(
     ----------
     mapping : LandmarkMap
         Its landmarks are not used.
-    train : RowSample
-        Of features and target.
-    n_features : int
+    train : ndarray of shape (d, m)
+        Features of the sample.
+    target : ndarray of shape (m,)
     rows : ndarray of shape (d, n)
         Features of the rows to predict.
     """
     if mapping.similarity.name == PRECOMPUTED:
         raise ValueError("no similarities between rows are known")
-    target = train.values[n_features]
-    everyone = LandmarkMap(
-        mapping.similarity,
-        mapping.shift,
-        mapping.scale,
-        mapping.fill,
-        np.ascontiguousarray(train.values[:n_features].T),
-    )
+    everyone = replace(mapping, landmarks=np.ascontiguousarray(train.T))
     values, n_guarded = np.empty(rows.shape[1]), 0
     for start in range(0, rows.shape[1], _JUDGED_ROWS):
         own = slice(start, start + _JUDGED_ROWS)

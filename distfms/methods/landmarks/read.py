@@ -15,7 +15,9 @@ from distfms.data.dataset import Partition
 from distfms.data.folds import hash_keys, mix, row_hashes, with_seed
 from distfms.errors import DataError
 from distfms.methods.contract import PartialReader
+from distfms.methods.landmarks.fit import EmbeddedRows
 from distfms.methods.landmarks.similarity import LandmarkMap
+from distfms.methods.passes import Sums
 from distfms.methods.rows import RowCounts, RowSource
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
@@ -177,6 +179,61 @@ class SimilarityReader(PartialReader):
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
         return {**self.source.key(), "kind": "similarities", "maps": digest(self.maps)}
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddedReader:
+    """What passes read and add up; a :class:`~distfms.methods.passes.RowReader`.
+
+    Attributes
+    ----------
+    source : RowSource
+    maps : mapping of str to LandmarkMap
+        By the label of the similarity.
+    classes : tuple of float, or None
+        Values of the target that are read as their numbers.
+    judges : bool
+        Whether held-out rows are read, too.
+    """
+
+    source: RowSource
+    maps: Mapping[str, LandmarkMap]
+    classes: tuple[float, ...] | None = None
+    judges: bool = False
+
+    def read(self, partition: Partition) -> list[EmbeddedRows]:
+        """Return the similarities of the rows of each part."""
+        if self.source.held_out and not self.judges:
+            return []
+        batch, test = self.source.read(partition), self.source.n_parts - 1
+        parts = [test] if self.source.held_out else range(test + self.judges)
+        found = []
+        with naming(partition):
+            for part, rows in zip(parts, batch.part_slices, strict=False):
+                if rows.stop > rows.start:
+                    found.append(embedded_rows(part, batch, rows, self.maps, self.classes))
+        return found
+
+    def sums(self, rows: list[EmbeddedRows], message: Any) -> Sums:
+        """Add up over rows what the message says."""
+        found: Sums = message.sums(rows)
+        return found
+
+
+def embedded_rows(
+    part: int,
+    batch: RowBatch,
+    rows: slice,
+    maps: Mapping[str, LandmarkMap],
+    classes: Any,
+) -> EmbeddedRows:
+    """Return the similarities of some rows of a batch, in memory of their own."""
+    target = batch.target[0, rows].copy()
+    if classes is not None:
+        target = np.searchsorted(np.asarray(classes), target).astype(np.float64)
+    weight = np.ones(len(target)) if batch.weight is None else batch.weight[rows].copy()
+    own = {label: mapping(batch.features[:, rows]) for label, mapping in maps.items()}
+    return EmbeddedRows(part, own, target, weight)
 
 
 def digest(maps: Mapping[str, LandmarkMap]) -> str:

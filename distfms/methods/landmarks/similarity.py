@@ -310,6 +310,15 @@ class LandmarkMap:
             found[:, rows] = block[:-1]
         return found
 
+    def scores(
+        self, features: np.ndarray, weights: np.ndarray, intercept: np.ndarray
+    ) -> np.ndarray:
+        """Return linear scores (n, P) of similarities, with weights (L, P)."""
+        found = np.empty((features.shape[1], weights.shape[1]))
+        for rows, block in self.blocks(features):
+            found[rows] = block[:-1].T @ weights + intercept
+        return found
+
     def restricted(self, landmarks: Sequence[int] | np.ndarray) -> LandmarkMap:
         """Return the map to some landmarks, in the order given."""
         chosen = np.asarray(landmarks, dtype=np.intp)

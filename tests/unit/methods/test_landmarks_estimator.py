@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from distfms import LandmarkRegressor
+from distfms import LandmarkClassifier, LandmarkOrdinalRegressor, LandmarkRegressor
 from distfms.errors import SpecError
 from tests.reference import landmarks as literal
 
@@ -18,14 +18,24 @@ SIMILARITIES = ("sigmoid", "manhattan", "gaussian", "euclidean", "linear", "poly
 
 def _expected_failures(estimator):
     reason = "rows of weight 2 are not the same landmarks as rows that are there twice"
-    return {
+    found = {
         "check_sample_weight_equivalence_on_dense_data": reason,
         "check_sample_weight_equivalence_on_sparse_data": reason,
     }
+    if isinstance(estimator, LandmarkOrdinalRegressor):
+        names = ("check_classifiers_classes", "check_classifiers_train")
+        found |= dict.fromkeys(names, "classes of the check are in no order")
+    return found
 
 
 @parametrize_with_checks(
-    [LandmarkRegressor(), LandmarkRegressor(task="sparse", missing="mean")],
+    [
+        LandmarkRegressor(),
+        LandmarkRegressor(task="sparse", missing="mean"),
+        LandmarkRegressor(loss="epsilon_insensitive", ridge=1e-3),
+        LandmarkClassifier(ridge=1e-3),
+        LandmarkOrdinalRegressor(ridge=1e-3),
+    ],
     expected_failed_checks=_expected_failures,
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
@@ -121,3 +131,51 @@ def test_precomputed_similarities():
 def test_bad_parameters(parameters, message):
     with pytest.raises((SpecError, ValueError), match=message):
         LandmarkRegressor(**parameters).fit(*rows())
+
+
+# --- classes and levels -------------------------------------------------------------------------
+
+
+def levels_of(y):
+    return np.searchsorted(np.quantile(y, [0.3, 0.7]), y)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+def test_classes(loss):
+    X, y = rows()
+    names = np.array(["low", "mid", "top"])[levels_of(y)]
+    model = LandmarkClassifier(landmarks=40, loss=loss, ridge=1e-4).fit(X, names)
+    assert model.score(X, names) > 0.7
+    assert model.decision_function(X).shape == (300, 3)
+    assert model.coef_.shape == (3, 40)
+    lazy = model.predict(da.from_array(X, chunks=(90, 3)))
+    assert lazy.compute().tolist() == model.predict(X).tolist()
+    two = LandmarkClassifier(landmarks=40, loss=loss, ridge=1e-4).fit(X, names == "low")
+    assert two.decision_function(X).shape == (300,)
+    assert two.score(X, names == "low") > 0.8
+
+
+@pytest.mark.parametrize("spacing", [None, 0.3])
+def test_levels(spacing):
+    X, y = rows()
+    level = levels_of(y) * 2 + 3
+    model = LandmarkOrdinalRegressor(landmarks=40, spacing=spacing, ridge=1e-4).fit(X, level)
+    assert model.score(X, level) > 0.7
+    scores = model.decision_function(X)
+    wanted = model.classes_[np.searchsorted(model.thresholds_, scores, side="right")]
+    assert model.predict(X).tolist() == wanted.tolist()
+    if spacing is not None:
+        assert np.diff(model.thresholds_).min() >= 0.3
+
+
+def test_the_insensitive_loss_and_its_bound():
+    X, y = rows()
+    y = y + np.where(np.arange(300) % 10 == 0, 40.0, 0.0)  # outliers that squares follow
+    common = {"landmarks": 30, "ridge": 1e-5}
+    robust = LandmarkRegressor(loss="epsilon_insensitive", epsilon=0.1, **common).fit(X, y)
+    squared = LandmarkRegressor(**common).fit(X, y)
+    usual = np.arange(300) % 10 != 0
+    errors = [np.abs(model.predict(X) - y)[usual].mean() for model in (robust, squared)]
+    assert errors[0] < 0.2 * errors[1]
+    tight = LandmarkRegressor(loss="epsilon_insensitive", bound=1.0, **common).fit(X, y)
+    assert np.sqrt(30) * np.linalg.norm(tight.coef_) <= 1.001

@@ -14,7 +14,6 @@ from distfms.methods.landmarks.procedure import (
 from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
 from distfms.methods.landmarks.squared import SquaredProblem, errors, greedy, refitted, solve
 from distfms.stats.comoments import CoMoments
-from distfms.stats.sample import RowSample
 from tests.reference import landmarks as literal
 
 
@@ -114,18 +113,12 @@ def test_measures_of_a_procedure():
     assert ladder(10) == [1, 2, 5, 10]
 
 
-def sample_of(features, y):
-    n = len(y)
-    values = np.vstack([features, y])
-    return RowSample.from_rows(n, np.arange(n, dtype=np.uint64), np.arange(n), values)
-
-
 def test_kernel_regression():
     rng = np.random.default_rng(2)
     X, other, y = rng.normal(size=(3, 40)), rng.normal(size=(3, 700)), rng.normal(size=40)
     zeros = np.zeros(3)
     mapping = LandmarkMap(Similarity("manhattan"), zeros, zeros + 1, zeros, X[:, :2].T)
-    found = kernel_regression(mapping, sample_of(X, y), 3, other)
+    found = kernel_regression(mapping, X, y, other)
     K = literal.embedding("manhattan", other.T, X.T, {})
     np.testing.assert_allclose(found.values, literal.kernel_regression(K, y), rtol=1e-10)
     assert found.n_guarded == 0
@@ -135,6 +128,6 @@ def test_kernel_regression_is_guarded_where_similarities_add_up_to_nothing():
     X, y = np.array([[1.0, -1.0]]), np.array([4.0, 8.0])
     zero = np.zeros(1)
     mapping = LandmarkMap(Similarity("linear"), zero, zero + 1, zero, X.T)
-    found = kernel_regression(mapping, sample_of(X, y), 1, np.array([[5.0, 0.0]]))
+    found = kernel_regression(mapping, X, y, np.array([[5.0, 0.0]]))
     assert found.values.tolist() == [6.0, 6.0]
     assert found.n_guarded == 2

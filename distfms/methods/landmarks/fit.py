@@ -1,0 +1,392 @@
+"""Models of other losses on similarities, fitted by passes over rows that are embedded once.
+
+Weights go out; loss and gradient come back. The driver works with similarities that are centred by
+their known means, on coordinates whitened by their known Gram.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy.linalg import block_diag
+
+from distfms.methods.contract import Answer
+from distfms.methods.cross_validation import Fold, Members
+from distfms.methods.landmarks.losses import EpsilonInsensitive, Loss
+from distfms.methods.landmarks.procedure import LandmarkProcedure, SimilarityRule, ladder
+from distfms.methods.landmarks.squared import SquaredProblem
+from distfms.methods.passes import Minimum, Sums, minimise
+
+#: Widths of corners relative to the last, each fit beginning where the one before it ended.
+_WIDTHS = (100.0, 10.0, 1.0)
+#: Gradient at which a fit has converged, relative to that of a loss of slope 1 on all similarities.
+_TOLERANCE = 1e-4
+#: Relative excess of the norm of the weights over their bound.
+_BOUND_TOLERANCE = 1e-3
+_MOST_HALVINGS = 30
+#: Iterations of a fit before it is given up.
+_MOST_ITERATIONS = 500
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddedRows:
+    """Rows of one part of a partition.
+
+    Attributes
+    ----------
+    part : int
+        Fold; the number of folds for held-out rows.
+    similarities : mapping of str to ndarray of shape (L, n)
+        By the label of the similarity.
+    target : ndarray of shape (n,)
+        Numbers of classes or levels where the target is one.
+    weight : ndarray of shape (n,)
+    """
+
+    part: int
+    similarities: Mapping[str, np.ndarray]
+    target: np.ndarray
+    weight: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """A linear model on similarities to the first k landmarks.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (k, P)
+    offset : ndarray of shape (P,)
+    extra : ndarray of shape (E,)
+        Parameters of the loss beside the weights.
+    """
+
+    weights: np.ndarray
+    offset: np.ndarray
+    extra: np.ndarray
+
+    def scores(self, similarities: np.ndarray) -> np.ndarray:
+        """Return scores (P, n)."""
+        product = self.weights.T.astype(similarities.dtype) @ similarities[: len(self.weights)]
+        return product + self.offset[:, np.newaxis]
+
+
+@dataclass(frozen=True, eq=False)
+class FitPass:
+    """Loss and gradient of a model over rows but those of one fold."""
+
+    label: str
+    loss: Loss
+    model: Linear
+    left_out: int | None = None
+
+    def sums(self, rows: Iterable[EmbeddedRows]) -> Sums:
+        """Add up over rows."""
+        found, model = Sums({}), self.model
+        for own in rows:
+            if own.part == self.left_out:
+                continue
+            similarities = own.similarities[self.label][: len(model.weights)]
+            scores = model.scores(similarities)
+            slopes = self.loss.slopes(scores, own.target, own.weight, model.extra)
+            arrays = {
+                "weight": np.array(own.weight.sum()),
+                "loss": np.array(slopes.value @ own.weight),
+                "product": similarities @ slopes.score.T.astype(similarities.dtype),
+                "slope": slopes.score.sum(axis=1),
+                "extra": slopes.extra,
+            }
+            found = found.merge(Sums(arrays))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class JudgePass:
+    """Errors of models on some parts, whose names begin the names of the sums."""
+
+    label: str
+    loss: Loss
+    models: Sequence[Linear]
+    parts: Mapping[int, str]
+
+    def sums(self, rows: Iterable[EmbeddedRows]) -> Sums:
+        """Add up over rows."""
+        found = Sums({})
+        for own in rows:
+            if own.part in self.parts:
+                errors = np.array([self._errors(model, own) for model in self.models]).T
+                arrays = {
+                    "weight": np.array(own.weight.sum()),
+                    **dict(zip(ERRORS, errors, strict=True)),
+                }
+                name = self.parts[own.part]
+                found = found.merge(Sums({f"{name}/{key}": a for key, a in arrays.items()}))
+        return found
+
+    def _errors(self, model: Linear, rows: EmbeddedRows) -> list[float]:
+        scores = model.scores(rows.similarities[self.label])
+        loss = self.loss.slopes(scores, rows.target, rows.weight, model.extra).value
+        away = np.abs(self.loss.decoded(scores, model.extra) - rows.target)
+        return [own @ rows.weight for own in (loss, away, away**2, away > 0)]
+
+
+#: What is summed of rows that a model is judged on.
+ERRORS = ("loss", "mae", "mse", "error")
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A fitted model, and how far the fit came."""
+
+    model: Linear
+    minimum: Minimum
+    tolerance: float
+    n_passes: int
+
+
+@dataclass(frozen=True, eq=False)
+class PassFit:
+    """What decides about a fit.
+
+    Attributes
+    ----------
+    loss : Loss
+    ridge : float
+        In units of the mean variance of a similarity.
+    bound : float or None
+        On the norm of the paper's weights √k·u.
+    """
+
+    loss: Loss
+    ridge: float
+    bound: float | None
+
+    def fitted(
+        self,
+        make_pass: Callable[[Loss, Linear], Sums],
+        problem: SquaredProblem,
+        k: int,
+        start: Fitted | None = None,
+    ) -> Fitted:
+        """Fit a model on the first k landmarks, beginning at a smaller one."""
+        weights = np.zeros((k, self.loss.n_scores))
+        extra = self.loss.start()
+        if isinstance(self.loss, EpsilonInsensitive):
+            extra = problem.mean[-1:].copy()
+        widths: Sequence[float] = _WIDTHS
+        if start is not None:
+            weights[: len(start.model.weights)] = start.model.weights
+            extra, widths = start.model.extra, _WIDTHS[-2:]
+        penalty = self.ridge * np.mean(np.diagonal(problem.covariance)[:-1])
+        if isinstance(self.loss, EpsilonInsensitive):
+            # The loss grows with the units of the target, the squared weights with their square.
+            penalty /= np.sqrt(problem.target_variance) or 1.0
+        run = _Run(self, make_pass, problem, k)
+        found = None
+        for width in widths:
+            found = run.minimum(weights, extra, penalty, width)
+            weights, extra = run.split(found.weights)
+        assert found is not None
+        if self.bound is not None:
+            found = run.bounded(found, penalty, self.bound / np.sqrt(k))
+            weights, extra = run.split(found.weights)
+        return Fitted(run.model(weights, extra), found, run.tolerance, run.n_passes)
+
+
+class _Run:
+    """The passes of one fit."""
+
+    def __init__(
+        self,
+        fit: PassFit,
+        make_pass: Callable[[Loss, Linear], Sums],
+        problem: SquaredProblem,
+        k: int,
+    ) -> None:
+        self.fit, self.make_pass, self.k = fit, make_pass, k
+        self.mean = problem.mean[:k]
+        self.gram = problem.penalised(max(fit.ridge, 1e-10))[:k, :k]
+        self.tolerance = _TOLERANCE * float(np.sqrt(np.trace(self.gram)))
+        self.n_passes = 0
+
+    def split(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return weights and the parameters beside them."""
+        return parameters[: self.k], parameters[self.k :].ravel()
+
+    def model(self, weights: np.ndarray, extra: np.ndarray) -> Linear:
+        """Return the model on similarities as they are."""
+        return Linear(weights, self.fit.loss.offset(extra) - self.mean @ weights, extra)
+
+    def minimum(
+        self, weights: np.ndarray, extra: np.ndarray, penalty: float, width: float
+    ) -> Minimum:
+        """Minimise the mean loss with corners of some width, and a penalty on the weights."""
+        loss = replace(self.fit.loss, width=width * self.fit.loss.width)
+
+        def value(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+            own, beside = self.split(parameters)
+            sums, self.n_passes = self.make_pass(loss, self.model(own, beside)), self.n_passes + 1
+            product = sums["product"] - np.outer(self.mean, sums["slope"])
+            gradient = product / sums["weight"] + penalty * own
+            other = (sums["extra"] / sums["weight"]).reshape(-1, own.shape[1])
+            total = float(sums["loss"] / sums["weight"]) + penalty / 2 * float(np.sum(own**2))
+            return total, np.vstack((gradient, other))
+
+        start = np.vstack((weights, extra.reshape(-1, weights.shape[1])))
+        whitening = np.linalg.cholesky(self.gram).T
+        factor = block_diag(whitening, np.eye(len(start) - self.k))
+        return minimise(value, start, factor=factor, tol=self.tolerance, max_iter=_MOST_ITERATIONS)
+
+    def bounded(self, found: Minimum, penalty: float, bound: float) -> Minimum:
+        """Raise the penalty until the norm of the weights is the bound, if it is above it."""
+        at = [found]
+
+        def excess(exponent: float) -> float:
+            own = self.split(at[-1].weights)
+            at.append(self.minimum(*own, np.exp(exponent), 1.0))
+            return float(np.log(np.linalg.norm(self.split(at[-1].weights)[0]) / bound))
+
+        norm = float(np.linalg.norm(self.split(found.weights)[0]))
+        if norm <= bound:
+            return found
+        low = high = np.log(max(penalty, 1e-12 * np.trace(self.gram)))
+        while excess(high) > 0:
+            low, high = high, high + np.log(30.0)
+        for _ in range(_MOST_HALVINGS if high > low else 0):
+            middle = (low + high) / 2
+            over = excess(middle)
+            if abs(over) <= _BOUND_TOLERANCE:
+                break
+            low, high = (middle, high) if over > 0 else (low, middle)
+        weights, extra = self.split(at[-1].weights)
+        weights = weights * min(1.0, bound / float(np.linalg.norm(weights)))
+        beside = extra.reshape(-1, weights.shape[1])
+        return replace(at[-1], weights=np.vstack((weights, beside)))
+
+
+# --- the procedure ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class PassProblem:
+    """Co-moments of similarities, and passes over the rows that they sum up.
+
+    Attributes
+    ----------
+    squared : mapping of str to SquaredProblem
+        By the label of the similarity.
+    make_pass : callable or None
+        From a message to its sums. None where nothing is fitted.
+    left_out : int or None
+        Fold that is not fitted to.
+    """
+
+    squared: Mapping[str, SquaredProblem]
+    make_pass: Callable[[Any], Sums] | None = None
+    left_out: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PassPath:
+    """Models on more and more landmarks.
+
+    Attributes
+    ----------
+    label : str
+        Of the similarity.
+    arrays : mapping of str to ndarray
+        ``sizes`` (n,), ``weights`` (n, k, P), ``offset`` (n, P), ``extra`` (n, E), and how far each
+        fit came: ``status``, ``gradient_norm``, ``tolerance``, ``n_iterations``, ``n_passes`` (n,).
+    """
+
+    label: str
+    arrays: Mapping[str, np.ndarray]
+
+    @property
+    def order(self) -> np.ndarray:
+        """Landmarks in the order in which models take them."""
+        return np.arange(self.arrays["sizes"][-1])
+
+    @property
+    def models(self) -> list[Linear]:
+        """The models."""
+        a = self.arrays
+        rows = zip(a["sizes"], a["weights"], a["offset"], a["extra"], strict=True)
+        return [Linear(weights[:k], offset, extra) for k, weights, offset, extra in rows]
+
+
+@dataclass(frozen=True)
+class PassProcedure(LandmarkProcedure):
+    """What decides about models of other losses; their fits pass over the rows.
+
+    Attributes
+    ----------
+    fit : PassFit
+    """
+
+    fit: Any = None
+
+    def problem(self, train: Members) -> Any:
+        """Return the problem; ``make_pass`` and ``left_out`` are among the members of a fold."""
+        own = {rule.name: train[rule.name] for rule in self.rules}
+        return PassProblem(super().problem(own), train.get("make_pass"), train.get("left_out"))
+
+    def search(self, problem: Any, rule: SimilarityRule) -> Any:
+        """Fit models on more and more landmarks, each beginning where the one before it ended."""
+        own = problem.squared[rule.name]
+        keep = min(self.keep, own.n_landmarks)
+        fits: list[Fitted] = []
+
+        def make_pass(loss: Loss, model: Linear) -> Sums:
+            sums: Sums = problem.make_pass(FitPass(rule.name, loss, model, problem.left_out))
+            return sums
+
+        for k in [size for size in ladder(keep) if 10 * size >= keep]:
+            fits.append(self.fit.fitted(make_pass, own, k, fits[-1] if fits else None))
+        weights = np.zeros((len(fits), keep, self.fit.loss.n_scores))
+        for room, fitted in zip(weights, fits, strict=True):
+            room[: len(fitted.model.weights)] = fitted.model.weights
+        arrays = {
+            "sizes": np.array([len(fitted.model.weights) for fitted in fits]),
+            "weights": weights,
+            "offset": np.array([fitted.model.offset for fitted in fits]),
+            "extra": np.array([fitted.model.extra for fitted in fits]),
+            "tolerance": np.array([fitted.tolerance for fitted in fits]),
+            "n_passes": np.array([fitted.n_passes for fitted in fits]),
+        }
+        for name in ("status", "gradient_norm", "n_iterations"):
+            arrays[name] = np.array([getattr(fitted.minimum, name) for fitted in fits])
+        return PassPath(rule.name, arrays)
+
+    def grid(self, path: Any) -> np.ndarray:
+        """Return the numbers of landmarks of the models."""
+        return np.asarray(path.arrays["sizes"], dtype=np.float64)
+
+    def score(self, problem: Any, path: Any, held_out: Members, budgets: np.ndarray) -> Answer:
+        """Score models; ``judge`` is among the members, from a message of models to sums."""
+        sizes = path.arrays["sizes"]
+        at = np.maximum(np.searchsorted(sizes, budgets, "right") - 1, 0)
+        sums = held_out["judge"](partial(JudgePass, path.label, self.fit.loss, path.models))
+        largest = np.abs(path.arrays["weights"]).max(axis=(1, 2)) * sizes
+        errors = {name: sums[name] / sums["weight"] for name in ERRORS}
+        return {name: a[at] for name, a in {**errors, "largest_weight": largest}.items()}
+
+    def tuned_values(self, fold: Fold, ends: Sequence[Any], measure: str) -> np.ndarray:
+        """Measure the model of all landmarks on a fold."""
+        return self.evaluate(fold, self.rules[0], np.array([float(self.keep)]))[measure]
+
+    def store(self, problem: Any, paths: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Return the paths as named arrays."""
+        return {f"{n}/{key}": a for n, path in paths.items() for key, a in path.arrays.items()}
+
+    def restore(self, train: Members, arrays: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
+        """Return problem and paths, in the order of the rules."""
+        found: dict[str, dict[str, np.ndarray]] = {rule.name: {} for rule in self.rules}
+        for name, array in arrays.items():
+            label, _, key = name.rpartition("/")
+            found[label][key] = array
+        return self.problem(train), {n: PassPath(n, own) for n, own in found.items()}

@@ -1,0 +1,205 @@
+"""Convex losses of linear scores, smooth enough for fits by passes over rows.
+
+A corner max(t, 0) is rounded over a width 1/β, so that a loss differs from that with corners by at
+most 1/(2β).
+
+References
+----------
+Kar, Jain, "Supervised Learning with Similarity Functions", section 3 and appendix D.1.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import expit
+
+Array = np.ndarray
+
+
+def rounded(t: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return max(t, 0), rounded where 0 < t < width, and its slope."""
+    inside = np.clip(t, 0.0, width)
+    return inside * (np.maximum(t, 0.0) - inside / 2) / width, inside / width
+
+
+class Slopes(NamedTuple):
+    """A loss of n rows and its derivatives.
+
+    Attributes
+    ----------
+    value : ndarray of shape (n,)
+    score : ndarray of shape (P, n)
+        By the scores, times the weight of the row.
+    extra : ndarray of shape (E,)
+        Weighted sum over the rows of those by the parameters beside the weights.
+    """
+
+    value: np.ndarray
+    score: np.ndarray
+    extra: np.ndarray
+
+
+@dataclass(frozen=True)
+class Loss(ABC):
+    """A loss of P scores of each row.
+
+    Attributes
+    ----------
+    width : float
+        Over which corners are rounded.
+    """
+
+    width: float
+    n_scores = 1
+
+    def start(self) -> np.ndarray:
+        """Return the first values of the parameters beside the weights: P intercepts here."""
+        return np.zeros(self.n_scores)
+
+    def offset(self, extra: np.ndarray) -> np.ndarray:
+        """Return what is added to the scores, shape (P,)."""
+        return extra
+
+    @abstractmethod
+    def slopes(self, scores: Array, target: Array, weight: Array, extra: Array) -> Slopes:
+        """Return the loss of scores (P, n), offsets included, and its derivatives."""
+
+    def decoded(self, scores: np.ndarray, extra: np.ndarray) -> np.ndarray:
+        """Return predictions (n,) in the units of the target, or numbers of classes."""
+        return scores[0]
+
+
+@dataclass(frozen=True)
+class EpsilonInsensitive(Loss):
+    """max(|f − y| − ε, 0)."""
+
+    epsilon: float
+
+    def slopes(self, scores: Array, target: Array, weight: Array, extra: Array) -> Slopes:
+        """Return loss and derivatives."""
+        away = scores[0] - target
+        value, slope = rounded(np.abs(away) - self.epsilon, self.width)
+        slope = slope * np.sign(away) * weight
+        return Slopes(value, slope[np.newaxis], np.array([slope.sum()]))
+
+
+@dataclass(frozen=True)
+class Margin(Loss):
+    """max(1 − m, 0) or log(1 + e^−m) of margins m, each class against the others.
+
+    Attributes
+    ----------
+    n_classes : int
+        With two there is one score, positive for the second.
+    logistic : bool
+    """
+
+    n_classes: int
+    logistic: bool
+
+    @property
+    def n_scores(self) -> int:  # type: ignore[override]
+        """Number of scores."""
+        return 1 if self.n_classes == 2 else self.n_classes
+
+    def slopes(self, scores: Array, target: Array, weight: Array, extra: Array) -> Slopes:
+        """Return loss and derivatives."""
+        own = np.arange(self.n_scores)[:, np.newaxis] + (self.n_scores == 1)
+        sign = np.where(target == own, 1.0, -1.0)
+        margin = sign * scores
+        if self.logistic:
+            value, slope = np.logaddexp(0.0, -margin), expit(-margin)
+        else:
+            value, slope = rounded(1.0 - margin, self.width)
+        slope = -sign * slope * weight
+        return Slopes(value.sum(axis=0), slope, slope.sum(axis=1))
+
+    def decoded(self, scores: np.ndarray, extra: np.ndarray) -> np.ndarray:
+        """Return numbers of classes."""
+        return (scores[0] > 0) * 1.0 if self.n_scores == 1 else scores.argmax(axis=0) * 1.0
+
+
+@dataclass(frozen=True)
+class OrdinalMargin(Loss):
+    """[f − b_y]_γ + [b_{y+1} − f]_γ with [x]_γ = max(γ − x, 0), for levels y = 0 … r − 1.
+
+    Attributes
+    ----------
+    n_levels : int
+        r.
+    gamma : float
+    spacing : float or None
+        Least distance Δ between thresholds that are learned. None for fixed ones, half-way between
+        the levels.
+
+    Notes
+    -----
+    Learned thresholds are b_2 = e_0 and b_{j+1} = b_j + Δ + exp(e_j), which has no local minimum
+    that the convex problem in b does not have; the intercept is in e_0.
+    """
+
+    n_levels: int
+    gamma: float
+    spacing: float | None
+
+    def start(self) -> np.ndarray:
+        """Return an intercept, or parameters of equally spaced thresholds."""
+        if self.spacing is None:
+            return np.zeros(1)
+        gap = np.log(max(1.0 - self.spacing, 1e-3))
+        return np.concatenate(([0.5], np.full(self.n_levels - 2, gap)))
+
+    def offset(self, extra: np.ndarray) -> np.ndarray:
+        """Return the intercept."""
+        return extra if self.spacing is None else np.zeros(1)
+
+    def thresholds(self, extra: np.ndarray) -> np.ndarray:
+        """Return b_2 … b_r, ascending."""
+        if self.spacing is None:
+            return np.arange(self.n_levels - 1) + 0.5
+        return np.cumsum(np.concatenate((extra[:1], self.spacing + np.exp(extra[1:]))))
+
+    def slopes(self, scores: Array, target: Array, weight: Array, extra: Array) -> Slopes:
+        """Return loss and derivatives."""
+        level, f = target.astype(np.intp), scores[0]
+        limits = np.concatenate(([-np.inf], self.thresholds(extra), [np.inf]))
+        with np.errstate(invalid="ignore"):
+            below, down = rounded(self.gamma - (f - limits[level]), self.width)
+            above, up = rounded(self.gamma - (limits[level + 1] - f), self.width)
+        up, down = up * weight, down * weight
+        slope = up - down
+        if self.spacing is None:
+            return Slopes(below + above, slope[np.newaxis], np.array([slope.sum()]))
+        pull = np.bincount(level, down, self.n_levels)[1:]
+        pull = pull - np.bincount(level, up, self.n_levels)[:-1]
+        # A threshold moves with all gaps before it.
+        later = np.cumsum(pull[::-1])[::-1]
+        steps = np.concatenate(([1.0], np.exp(extra[1:])))
+        return Slopes(below + above, slope[np.newaxis], later * steps)
+
+    def decoded(self, scores: np.ndarray, extra: np.ndarray) -> np.ndarray:
+        """Return numbers of levels."""
+        return np.searchsorted(self.thresholds(extra), scores[0], side="right") * 1.0
+
+
+def loss_of(options: Any, n_classes: int, deviation: float) -> Loss:
+    """Return the loss that options ask for.
+
+    Parameters
+    ----------
+    options : LandmarksOptions
+    n_classes : int
+        Classes or levels of the target; 0 where it is a number.
+    deviation : float
+        Standard deviation of the target.
+    """
+    if not n_classes:
+        epsilon = 0.1 * deviation if options.epsilon is None else options.epsilon
+        return EpsilonInsensitive(options.smoothing * (deviation or 1.0), epsilon)
+    if options.task == "ordinal":
+        return OrdinalMargin(options.smoothing, n_classes, options.gamma, options.spacing)
+    return Margin(options.smoothing, n_classes, options.chosen_loss == "logistic")

@@ -1,0 +1,208 @@
+"""The job of learning with similarities to landmarks, for losses that are fitted by passes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from distfms.errors import DataError, SpecError
+from distfms.methods.classes import ClassReader, find_classes
+from distfms.methods.contract import Answer, Content, Context, FoldAnswers, Stage
+from distfms.methods.cross_validation import Fold, FoldWork, arranged, evaluated, split_fold
+from distfms.methods.landmarks.fit import JudgePass, PassFit, PassProcedure
+from distfms.methods.landmarks.job import LandmarkJob
+from distfms.methods.landmarks.losses import Loss, OrdinalMargin, loss_of
+from distfms.methods.landmarks.options import LandmarksOptions
+from distfms.methods.landmarks.read import EmbeddedReader
+from distfms.methods.passes import Passes, Sums, one_pass, said_rows
+from distfms.methods.statistics_job import STATISTICS, Solved
+
+CLASSES = "statistics/classes.json"
+
+
+class PassLandmarkJob(LandmarkJob):
+    """Learning with similarity functions by other losses than the squared one."""
+
+    nested: ClassVar[str | None] = None
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the target has classes or levels."""
+        return self.options.task in ("ordinal", "classification")
+
+    @property
+    def main_measure(self) -> str:
+        """Measure that similarities are compared by."""
+        return "error" if self.options.task == "classification" else "mae"
+
+    def row_values(self) -> int:
+        """Return how many numbers a row takes while models are fitted."""
+        return len(self.similarities) * self.most_landmarks() + 2
+
+    def describe(self) -> Mapping[str, str]:
+        """Return what the job will do: label → text."""
+        n_bytes = 8 * self.row_values() * self.inputs.train.n_rows
+        own = {"loss": self.options.chosen_loss, "passes": said_rows(n_bytes)}
+        return {**super().describe(), **own}
+
+    # --- classes ---
+
+    def first_stages(self) -> Sequence[Stage]:
+        """Return the stages before the statistics, that of the classes first."""
+        classes = [Stage("classes", self._classes)] if self.has_classes else []
+        return [*classes, *super().first_stages()]
+
+    def _classes(self, context: Context) -> Mapping[str, Content]:
+        plan = self.plan(context)
+        if self.inputs.section.missing != "drop":  # otherwise features decide which rows there are
+            plan = plan.restricted(())
+        found = context.reduce(
+            lambda dataset, held_out: ClassReader(self.source(plan, dataset, held_out))
+        )
+        what, target = f"the task `{self.options.task}`", self.roles.target[0]
+        classes = find_classes(found["classes"], target, what)
+        levels = self.options.levels
+        unknown = np.setdiff1d(classes, classes if levels is None else levels)
+        if len(unknown):
+            raise DataError(
+                f"The target {target!r} has the value {unknown[0]:g}, which is not among "
+                f"`landmarks.levels` ({', '.join(f'{level:g}' for level in levels or ())})."
+            )
+        return {CLASSES: {"classes": list(levels or classes.tolist())}}
+
+    def classes(self, context: Context) -> tuple[float, ...] | None:
+        """Return the classes or levels of the target, ascending."""
+        return tuple(context.read_json(CLASSES)["classes"]) if self.has_classes else None
+
+    # --- selection ---
+
+    def loss(self, context: Context) -> Loss:
+        """Return the loss."""
+        moments = next(iter(self.statistics(context).members.values())).train()
+        deviation = float(np.sqrt(moments.variance()[-1]))
+        return loss_of(self.options, len(self.classes(context) or ()), deviation)
+
+    def procedure(self, context: Context) -> PassProcedure:
+        """Return the pure part."""
+        own, fit = super().procedure(context), None
+        if (context.folder / STATISTICS).exists():
+            fit = PassFit(self.loss(context), self.options.ridge, self.options.bound)
+        return PassProcedure(**{**vars(own), "fit": fit})
+
+    def _reader(self, context: Context, judges: bool) -> Any:
+        plan, maps, classes = self.plan(context), self.maps(context), self.classes(context)
+        return lambda dataset, held_out: EmbeddedReader(
+            self.source(plan, dataset, held_out), maps, classes, judges
+        )
+
+    def _passes(self, context: Context) -> Passes:
+        return Passes(context, self._reader(context, False), self.row_values())
+
+    def search(self, context: Context, procedure: Any, problem: Any) -> Sequence[Any]:
+        """Return the models of all similarities, fitted by passes over the training rows."""
+        train = {rule.name: self.statistics(context)[rule.name].train() for rule in procedure.rules}
+        with self._passes(context) as make_pass:
+            whole = procedure.problem({**train, "make_pass": make_pass})
+            return super().search(context, procedure, whole)
+
+    def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
+        """Return the content of ``selection.json``, with how far each fit came."""
+        arrays = solved.path.arrays
+        names = ("sizes", "status", "gradient_norm", "tolerance", "n_iterations", "n_passes")
+        rows = zip(*(arrays[name].tolist() for name in names), strict=True)
+        fits = [dict(zip(names, row, strict=True)) for row in rows]
+        unfinished = [fit for fit in fits if fit["status"] != "converged"]
+        if unfinished:
+            worst = max(fit["gradient_norm"] / fit["tolerance"] for fit in unfinished)
+            context.note(
+                f"{len(unfinished)} of {len(fits)} fits ended before they had converged; the "
+                f"gradient is up to {worst:.3g} times the tolerance."
+            )
+        own = {"loss": self.options.chosen_loss, "fits": fits, "classes": self.classes(context)}
+        return {**super().selection(context, solved), **own}
+
+    def model(self, context: Context, solved: Solved) -> Mapping[str, Content]:
+        """Return the models of all sizes with their landmarks."""
+        path, loss = solved.path, solved.procedure.fit.loss
+        arrays = path.arrays
+        more: dict[str, Any] = {"classes": self.classes(context)}
+        if isinstance(loss, OrdinalMargin):
+            more["thresholds"] = [loss.thresholds(extra).tolist() for extra in arrays["extra"]]
+        sizes, weights = arrays["sizes"].tolist(), arrays["weights"]
+        return self.model_files(context, path, sizes, weights, arrays["offset"], **more)
+
+    # --- evaluation ---
+
+    def scores(
+        self, context: Context, solved: Solved, path: Any, grid: np.ndarray
+    ) -> dict[str, Answer]:
+        """Score models by one pass over all rows."""
+        n_folds, parts = max(self.inputs.section.folds, 1), ["train"]
+        if solved.test is not None:
+            parts.append("test")
+        names = dict.fromkeys(range(n_folds), "train") | {n_folds: "test"}
+        found: list[Sums] = []
+
+        def judge(part: str, make: Any) -> Mapping[str, np.ndarray]:
+            if not found:
+                found.append(one_pass(context, self._reader(context, True), make(names)))
+            return _below(part, found[0])
+
+        score = solved.procedure.score
+        return {
+            part: score(solved.problem, path, {"judge": partial(judge, part)}, grid)
+            for part in parts
+        }
+
+    def evaluate_folds(
+        self, context: Context, work: FoldWork, saved: str | None = None
+    ) -> FoldAnswers:
+        """Evaluate items on folds one after another, by passes over rows that stay in memory."""
+        statistics = self.statistics(context)
+        answers: dict[tuple[int, int], Answer] = {}
+        with self._passes(context) as make_pass:
+
+            def judge(number: int, make: Any) -> Mapping[str, np.ndarray]:
+                message: JudgePass = make({number: "fold"})
+                return _below("fold", make_pass(message))
+
+            for number in range(work.n_folds):
+                fold = split_fold(statistics, work, number)
+                if fold is None:
+                    answers |= {(number, item): {} for item in range(len(work.items))}
+                    continue
+                own = Fold(
+                    {**fold.train, "make_pass": make_pass, "left_out": number},
+                    {**fold.held_out, "judge": partial(judge, number)},
+                )
+                for item in range(len(work.items)):
+                    answers[number, item] = evaluated(work, own, item)
+        return arranged(work, answers, 0)
+
+    def tune_answers(
+        self, context: Context, points: Any, measure: str, saved: str
+    ) -> tuple[FoldAnswers, np.ndarray]:
+        """Evaluate the points of a grid on folds; see :class:`distfms.methods.contract.Job`."""
+        if measure == "r2":
+            raise SpecError("`tune.measure` is r2, which is for squared loss; use mae or error.")
+        return super().tune_answers(context, points, measure, saved)
+
+    def predicted(self, solved: Solved, similarities: np.ndarray) -> np.ndarray:
+        """Return the predictions of the whole model, classes and levels as their numbers."""
+        model = solved.path.models[-1]
+        return solved.procedure.fit.loss.decoded(model.scores(similarities), model.extra)
+
+
+def _below(part: str, sums: Sums) -> dict[str, np.ndarray]:
+    """Return the sums of a part."""
+    prefix = f"{part}/"
+    return {n.removeprefix(prefix): a for n, a in sums.arrays.items() if n.startswith(prefix)}
+
+
+def make_landmark_job(options: LandmarksOptions, inputs: Any, seed: int) -> LandmarkJob:
+    """Return the job of the task and loss."""
+    form = LandmarkJob if options.chosen_loss == "squared" else PassLandmarkJob
+    return form(options, inputs, seed)
