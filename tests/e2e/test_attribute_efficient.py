@@ -21,9 +21,10 @@ from distfms.methods.attribute_efficient.learner import Chain, Design
 from distfms.methods.attribute_efficient.lessons import stream
 from distfms.runs import context as run_context
 from distfms.runs.driver import prepare, run_job
-from distfms.runs.job_spec import build_spec
+from distfms.runs.job_spec import build_spec, load_spec
 from distfms.runs.predict import predict_file
 
+JOBS = Path(__file__).resolve().parents[2] / "jobs"
 N, D = 900, 12
 NAMES = [f"x{j}" for j in range(D)]
 FILES = ("selection.json", "metrics.json", "model.json", "weights.npz")
@@ -374,3 +375,21 @@ def test_large_row_groups_are_summed_in_batches(data, tmp_path):
                 np.testing.assert_array_equal(ours.to_arrays()[key], array)
     for ours, theirs in zip(found["moments"].parts, whole["moments"].parts, strict=True):
         np.testing.assert_allclose(ours.second_moment, theirs.second_moment, rtol=1e-12)
+
+
+def test_models_are_judged_some_in_each_pass(data, tmp_path, monkeypatch):
+    expected = contents(run_job(spec(data, tmp_path / "one")).folder)
+    monkeypatch.setattr(job_module, "_MODEL_VALUES", 7 * D)
+    found = run_job(spec(data, tmp_path / "many")).folder
+    ours, theirs = (json.loads(c["metrics.json"]) for c in (contents(found), expected))
+    for own, other in zip(ours["curves"], theirs["curves"], strict=True):
+        for point, same in zip(own["points"], other["points"], strict=True):
+            assert point["relative_loss"] == pytest.approx(same["relative_loss"], rel=1e-12)
+
+
+def test_the_job_on_embedded_images(tmp_path):
+    sets = [f"output={tmp_path}", "attribute_efficient.repeats=2", "tune.grid.bound=[10.0]"]
+    folder = run_job(load_spec(JOBS / "attribute-efficient-digits.yaml", sets)).folder
+    metrics = read(folder, "metrics.json")
+    assert metrics["test"]["accuracy"] > 0.8
+    assert read(folder, "selection.json")["attributes_seen"] <= 12 * metrics["train"]["n_rows"]

@@ -48,3 +48,22 @@ def test_emotions_in_headlines(realdata, tmp_path, monkeypatch):
     assert metrics["train"]["n_objects"] == 100
     # Joy and sadness tell how positive a headline is.
     assert metrics["train"]["r2"] > 0.4
+
+
+@pytest.mark.parametrize(("penalty", "drawn", "ratio"), [("ridge", 57, 0.47), ("lasso", 5, 0.19)])
+def test_three_or_five_from_few_pixels(realdata, tmp_path, monkeypatch, penalty, drawn, ratio):
+    selection, metrics = run(
+        "attribute-efficient-mnist",
+        realdata,
+        tmp_path,
+        monkeypatch,
+        f"attribute_efficient.penalty={penalty}",
+        f"attribute_efficient.attributes_per_example={drawn}",
+        "attribute_efficient.repeats=2",
+        "data.folds=2",
+        "tune.grid={step_factor: [10.0], bound: [10.0]}",
+    )
+    assert selection["improvement_ratio"] == pytest.approx(ratio, abs=0.005)
+    last = {curve["name"]: curve["points"][-1]["relative_loss"] for curve in metrics["curves"]}
+    by_moments, two_phase, uniform = list(last)[:3]
+    assert last[by_moments] < last[two_phase] < last[uniform] < 1

@@ -21,7 +21,7 @@ from distfms.data.roles import resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.storage import locate, open_binary, write_whole
 from distfms.errors import DataError, SpecError
-from distfms.methods.attribute_efficient.evaluation import design_of
+from distfms.methods.attribute_efficient.evaluation import design_of, design_with
 from distfms.methods.attribute_efficient.learner import Chain, Design, Questions, Session
 from distfms.methods.attribute_efficient.lessons import stream
 from distfms.methods.attribute_efficient.options import ALGORITHMS, AttributeEfficientOptions
@@ -364,6 +364,7 @@ class AttributeEfficientBase(RegressorMixin, BaseEstimator):
             bound=design.bound or 1.0,
             norm=design.norm if self.norm is None else float(self.norm),
             moments=design.moments if moments is None else moments,
+            fixed_step=self.step,
         )
 
     def _known_design(self, n_attributes: int, n_examples: int | None = None) -> Design:
@@ -378,21 +379,15 @@ class AttributeEfficientBase(RegressorMixin, BaseEstimator):
             if value is None:
                 other = " or an algorithm of two phases" if name == "second_moments" else ""
                 raise SpecError(f"Before any example is seen, `{name}` has to be given{other}.")
-        return Design(
-            penalty=self._penalty,
-            sampling=sampling,
-            n_attributes=n_attributes,
-            n_draws=self.attributes_per_example,
-            n_examples=int(n_examples or 1),
-            bound=float(self.bound or 1.0),
-            norm=1.0 if self.norm is None else float(self.norm),
-            moments=moments,
-            even_split=self.split == "even",
-            improved=self.inner_product == "improved",
-            step_factor=self.step_factor,
-            first_step_factor=self.first_step_factor,
-            confidence=self.confidence,
-            fixed_step=self.step,
+        norm = 1.0 if self.norm is None else float(self.norm)
+        return design_with(
+            options,
+            int(n_examples or 1),
+            float(self.bound or 1.0),
+            norm,
+            moments,
+            n_attributes,
+            self.step,
         )
 
 

@@ -40,19 +40,33 @@ def design_of(
     if options.scale:
         row = float(np.sqrt(members["norms"].largest_square))
         norm = row if options.penalty == "ridge" else float(largest[:-1].max())
-    share = -(-n_examples // options.chains)
+    bound = float(largest[-1]) if options.bound is None else options.bound
     step = options.step
-    if step is not None:
-        step *= (-(-n_rows // options.chains) / share) ** 0.5
+    if step is not None and n_examples:
+        step *= (n_rows / n_examples) ** 0.5
+    second = moments.second_moment[:-1]
+    return design_with(options, n_examples, bound, norm, second, len(second), step)
+
+
+def design_with(
+    options: AttributeEfficientOptions,
+    n_examples: int,
+    bound: float,
+    norm: float,
+    moments: np.ndarray | None,
+    n_attributes: int,
+    step: float | None,
+) -> Design:
+    """Return what each chain learns from its share of the examples."""
     return Design(
         penalty=options.penalty,
         sampling=ALGORITHMS[options.penalty][options.chosen],
-        n_attributes=len(largest) - 1,
+        n_attributes=n_attributes,
         n_draws=options.attributes_per_example,
-        n_examples=max(share, 1),
-        bound=float(largest[-1]) if options.bound is None else options.bound,
+        n_examples=max(1, -(-n_examples // options.chains)),
+        bound=bound,
         norm=norm,
-        moments=moments.second_moment[:-1],
+        moments=moments,
         even_split=options.split == "even",
         improved=options.inner_product == "improved",
         step_factor=options.step_factor,

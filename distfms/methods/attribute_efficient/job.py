@@ -49,6 +49,8 @@ from distfms.report.formatting import count, number, percent
 from distfms.stats.bundle import Bundle
 
 LEARNED = "statistics/learned.npz"
+#: Weights that travel with a task of the pass over the rows that judges models.
+_MODEL_VALUES = 4_000_000
 #: Multiplications that take as long as one drawn attribute (measured: 0.1 µs at 6 · 10⁹ a second).
 _DRAW = 600.0
 
@@ -335,15 +337,12 @@ class AttributeEfficientJob(Job):
         learned = self._run(context, members, _learn_whole, lessons)
         own = context.read_arrays("weights.npz")
         weights = np.vstack([own["weights"], *(found.weights for found in learned)])
-        sums = one_pass(context, lambda *of: LossReader(self._source(*of), own["fill"]), weights)
+        sums = self._errors(context, weights, own["fill"])
         found = {
-            part: measures(
-                {name: sums[f"{part}/{name}"] for name in ("squares", "correct", "zero", "n_rows")},
-                bool(members["counts"].plus_minus[0]),
-            )
-            for part in ("train", "test")
+            part: measures(of_part, bool(members["counts"].plus_minus[0]))
+            for part, of_part in sums.items()
         }
-        n_rows = {part: int(sums[f"{part}/n_rows"]) for part in ("train", "test")}
+        n_rows = {part: int(of_part["n_rows"]) for part, of_part in sums.items()}
         judged = "test" if n_rows["test"] else "train"
         losses = found[judged]["relative_loss"][1:]
         found_curves = curves(tried, learned, losses)
@@ -355,6 +354,30 @@ class AttributeEfficientJob(Job):
                 "curves": found_curves,
                 "baselines": {c["name"]: c["points"][-1] for c in found_curves[1:]},
             }
+        }
+
+    def _errors(
+        self, context: Context, weights: np.ndarray, fill: np.ndarray
+    ) -> dict[str, dict[str, np.ndarray]]:
+        """Sum the errors of models over training and held-out rows, some models in each pass."""
+        step = max(1, _MODEL_VALUES // weights.shape[1])
+        passes = [
+            one_pass(
+                context,
+                lambda *of: LossReader(self._source(*of), fill),
+                weights[start : start + step],
+            )
+            for start in range(0, len(weights), step)
+        ]
+        return {
+            part: {
+                **{name: passes[0][f"{part}/{name}"] for name in ("zero", "n_rows")},
+                **{
+                    name: np.concatenate([sums[f"{part}/{name}"] for sums in passes])
+                    for name in ("squares", "correct")
+                },
+            }
+            for part in ("train", "test")
         }
 
     def _measured(self, found: Mapping[str, np.ndarray], n_rows: int) -> dict[str, Any] | None:
