@@ -210,12 +210,8 @@ _CHUNK_VALUES = 1 << 17
 class GlmRows:
     """Rows as a generalised linear model sees them.
 
-    Attributes
-    ----------
-    values : numpy.ndarray of shape (d, n)
-        Standardised columns, without the constant ones; 0 where a value is missing.
-    response : numpy.ndarray of shape (P, n), or (n,) for class numbers
-    weight : numpy.ndarray of shape (n,)
+    `values` (d, n) are standardised columns, without the constant ones, 0 where a value is missing;
+    `response` is (P, n), or (n,) for class numbers; `weight` (n,).
     """
 
     values: np.ndarray
@@ -225,16 +221,7 @@ class GlmRows:
 
 @dataclass(frozen=True, eq=False)
 class GlmDesign:
-    """What stays the same over all passes.
-
-    Attributes
-    ----------
-    family : str
-    n_outputs : int
-        P.
-    scaling : Scaling
-        Of the D features; the d that are not constant take part.
-    """
+    """What stays the same over all passes: family, number of outputs P, scaling of the columns."""
 
     family: str
     n_outputs: int
@@ -372,16 +359,12 @@ def sequence_glm(
     design : GlmDesign
     criterion : {"omp", "omp-single", "omp-no-whiten"}
         On the gradient of the mean loss; ``fr`` counts as ``omp``.
-    cost_aware, doubling, budget
+    cost_aware, doubling, max_groups, budget
         See :func:`~distfms.methods.sequence.greedy.sequence`.
     max_refits : int, optional
         Fit at so many prefixes, spread evenly, the last among them. Default: at all.
-    max_groups : int, optional
-        Stop after so many groups. Default: all.
-    max_iter : int
-        Iterations of one fit.
-    tol : float
-        See `TOLERANCE`.
+    max_iter, tol : int, float
+        Iterations of one fit, and `TOLERANCE`.
 
     Notes
     -----

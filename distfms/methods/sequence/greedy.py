@@ -48,19 +48,8 @@ _ROWS_AT_ONCE = 64
 class GroupSlab:
     """Standardised statistics of a run of groups ``[first, last)``.
 
-    Attributes
-    ----------
-    first, last : int
-    columns : numpy.ndarray of int, shape (n,)
-        Columns of these groups, ascending.
-    gram : numpy.ndarray of shape (n, D)
-        Their rows of XᵀX/n, without the ridge.
-    target : numpy.ndarray of shape (n, P)
-        Their rows of XᵀY/n.
-    groups : FeatureGroups
-        All groups.
-    ridge : float
-        λ.
+    `columns` (n,) are those of these groups, ascending; `gram` (n, D) and `target` (n, P) their
+    rows of XᵀX/n, without the ridge, and of XᵀY/n; `groups` are all groups.
     """
 
     first: int
@@ -88,16 +77,8 @@ class GroupSlab:
     ) -> GroupSlab:
         """Standardise rows of co-moments, in their memory, which are lost.
 
-        Parameters
-        ----------
-        rows : CoMoments
-            Of data whose columns are the features, then the targets; holds the rows of the
-            groups' columns, and no others but constant ones. Missing values count as the
-            mean.
-        outline : SequenceOutline
-            Of all groups.
-        first, last : int
-            Groups of the slab, at least one.
+        `rows` are of data whose columns are the features, then the targets, and hold the rows of
+        the groups' columns, and no others but constant ones and targets.
         """
         scaling, weight, matrix = outline.scaling, rows.weight, rows.comoment
         kept, n_features = scaling.kept, len(scaling.feature_names)
@@ -168,22 +149,7 @@ def follow(
 
 @dataclass(eq=False)
 class Trail:
-    """Steps taken so far, and the choice of the next.
-
-    Attributes
-    ----------
-    outline : SequenceOutline
-    cost_aware, doubling : bool
-    budget : float
-        What all groups together may cost.
-    order : list of int
-        Groups taken.
-    cost : list of float
-        What each cost.
-    notes : list of str
-    n_candidates : int
-        Candidates evaluated so far, see `Path`.
-    """
+    """Steps taken so far, what they cost, and the choice of the next."""
 
     outline: SequenceOutline
     cost_aware: bool = True
@@ -283,21 +249,15 @@ def sequence(
     order : sequence of int, optional
         Group indices for ``given``; may leave groups out.
     seed : int
-        For ``random``.
     max_groups : int, optional
         Stop after so many groups. Default: all.
     budget : float, optional
         What all groups together may cost; those that no longer fit are passed over.
     rtol : float, optional
         Share of a column's variance below which its residual counts as linear dependence.
-    pool : Pool, optional
-        Where the slabs are; default: in this process. The sequence is the same to the bit.
-    slabs : sequence of GroupSlab, or of what loads one, optional
-        Runs of groups that cover each once, in order; default: as `slabs_of` cuts them.
-
-    Returns
-    -------
-    SequencePath
+    pool, slabs : optional
+        Where the slabs are, and runs of groups that cover each once, in order; by default in this
+        process, as `slabs_of` cuts them. The sequence is the same to the bit.
 
     Raises
     ------
@@ -312,8 +272,7 @@ def sequence(
 
     References
     ----------
-    Hu, Grubb, Bagnell, Hebert, "Efficient Feature Group Sequencing for Anytime Linear
-    Prediction", Algorithms 1 and 2.
+    Hu, Grubb, Bagnell, Hebert, Algorithms 1 and 2.
     """
     fixed = fixed_order(len(problem.groups), criterion, order, seed)
     if fixed is not None and doubling:

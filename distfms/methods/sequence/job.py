@@ -265,13 +265,7 @@ class SequenceJob(RowJob):
     def measures(
         self, context: Context, solved: Solved, path: Any, chosen: bool
     ) -> dict[str, Answer]:
-        """Measure all prefixes on the held-out rows; those of the chosen rule on all rows.
-
-        Returns
-        -------
-        dict of str to (mapping of str to ndarray of shape (K + 1,))
-            For ``train`` and ``test``, if there are such rows.
-        """
+        """Measure prefixes 0..K by name, for ``train`` (of the chosen rule) and ``test``."""
         found = {"train": path.held_out(solved.train["moments"])} if chosen else {}
         if solved.test is not None:
             found["test"] = path.held_out(solved.test["moments"])
@@ -298,12 +292,8 @@ class SequenceJob(RowJob):
     ) -> tuple[Bundle, np.ndarray]:
         """Make a pass that judges models of a path on parts of the rows.
 
-        Returns
-        -------
-        bundle : Bundle
-            See `ScoreReader`.
-        at : ndarray of int, shape (K + 1,)
-            The model of each prefix; where there are many, of one before it.
+        Returns a bundle as `ScoreReader` reads it, and the model of each prefix 0..K; where there
+        are many, of one before it.
         """
         plan, (coefficients, intercept) = self.plan(context), path.models()
         kept = thinned(len(path) + 1, MAX_POINTS)

@@ -24,19 +24,9 @@ def resolve_groups(
 ) -> FeatureGroups:
     """Turn the groups of a job spec into a partition of the data's columns.
 
-    Parameters
-    ----------
-    column_names : sequence of str
-    groups : mapping of str to sequence of str, optional
-        For each group the names or globs (``bp_*``) of its columns.
-    prefix_separator : str, optional
-        Columns that no group names are put together by the part of their name before the first
-        separator. Without it every other column is its own group.
-
-    Returns
-    -------
-    FeatureGroups
-        The groups of the spec in its order, then the others in order of their first column.
+    Names and globs (``bp_*``) stand for columns. Those that no group names are put together by the
+    part of their name before `prefix_separator`, or are groups of their own; they follow in order
+    of their first column.
 
     Raises
     ------
@@ -103,14 +93,8 @@ def resolve_costs(
 ) -> GroupCosts:
     """Costs of named groups from a job spec.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Names of the groups, in their order.
-    costs : mapping of str to float, optional
-        Cost by group name or glob; an exact name goes before a glob. ``default`` is the cost of
-        the groups not named, 1 if it is left out.
-    shared : mapping of str to SharedCostSection, optional
+    An exact name goes before a glob; ``default`` is the cost of the groups not named, 1 if left
+    out.
 
     Raises
     ------

@@ -53,17 +53,7 @@ class FeatureGroups:
 
 @dataclass(frozen=True)
 class SharedCost:
-    """A cost that the first computed group of a set pays for all of the set.
-
-    Attributes
-    ----------
-    name : str
-        What is paid for (``blood sample``).
-    groups : tuple of int
-        Indices of the groups that need it.
-    cost : float
-        At least 0, in the unit of the groups' own costs.
-    """
+    """A cost that the first computed group of a set pays for all of the set, by group indices."""
 
     name: str
     groups: tuple[int, ...]
@@ -75,13 +65,6 @@ class GroupCosts:
     """Costs of J groups, given what has been paid already.
 
     The cost of g at S is own(g) plus every shared cost that g needs and no group of S needed.
-
-    Attributes
-    ----------
-    own : numpy.ndarray of shape (J,)
-        What a group costs by itself, at least 0.
-    shared : tuple of SharedCost
-        Costs paid once by the first group that needs them.
     """
 
     own: np.ndarray
@@ -134,7 +117,6 @@ class Scaling:
     mean, scale : numpy.ndarray of shape (D,)
         Training mean and standard deviation; missing values count as the mean.
     target_mean, target_scale : numpy.ndarray of shape (P,)
-        The same of the targets.
     """
 
     feature_names: tuple[str, ...]
@@ -156,18 +138,7 @@ class Scaling:
 class SequenceOutline:
     """A selection problem without its matrices, which may be too large for one process.
 
-    Attributes
-    ----------
-    groups : FeatureGroups
-        Partition of the d columns that are not constant into J groups.
-    costs : GroupCosts
-        Costs of the J groups.
-    ridge : float
-        λ ≥ 0.
-    scaling : Scaling
-        The way back to original units.
-    dropped_groups : tuple of str
-        Groups all of whose columns are constant; they are in no sequence.
+    `groups` partition the d columns that are not constant, `dropped_groups` have no other column.
     """
 
     groups: FeatureGroups
@@ -206,8 +177,6 @@ class SequenceOutline:
 class SequenceProblem(SequenceOutline):
     """Groups to put in order, on standardised statistics.
 
-    Columns have zero mean and unit variance; C = `gram` + `ridge` I.
-
     Attributes
     ----------
     gram : numpy.ndarray of shape (d, d)
@@ -232,19 +201,9 @@ def problem_from_comoments(
     costs: GroupCosts,
     ridge: float = 0.0,
 ) -> SequenceProblem:
-    """Standardise co-moments into a selection problem.
+    """Standardise co-moments of training rows, D features and then P targets, into a problem.
 
-    Parameters
-    ----------
-    statistics : CoMoments
-        Of the training rows: D features, then P targets. Missing values count as the mean of
-        their column.
-    feature_names, target_names : sequence of str
-    groups : FeatureGroups
-        Partition of 0..D-1.
-    costs : GroupCosts
-    ridge : float
-        λ ≥ 0, in units of the standardised columns.
+    Missing values count as the mean of their column.
 
     Raises
     ------

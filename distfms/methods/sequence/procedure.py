@@ -43,16 +43,7 @@ _BLIND, _DOUBLING = "-blind", "-doubling"
 
 @dataclass(frozen=True)
 class Rule:
-    """How groups are put in order.
-
-    Attributes
-    ----------
-    criterion : str
-        One of ``fr``, ``omp``, ``omp-single``, ``omp-no-whiten``, ``oracle``, ``sparse``,
-        ``random``.
-    cost_aware, doubling : bool
-        Of the first four.
-    """
+    """How groups are put in order: by a criterion, or as ``oracle``, ``sparse`` or ``random``."""
 
     criterion: str
     cost_aware: bool = True
@@ -104,11 +95,6 @@ def sparse_path(
     order : numpy.ndarray of int, shape (J,)
         Groups by entry; within one penalty by descending ‖w_g‖ / c(g); groups that never
         entered last, by their gradient per cost at the least penalty.
-
-    Notes
-    -----
-    With P targets the compressed problem is written as one of P r rows and P d columns, which
-    takes P² times the memory.
     """
     try:
         from celer import celer_path
@@ -161,26 +147,8 @@ MEASURES = {"timeliness": True, "step_timeliness": True, "explained_variance": T
 class SequenceProcedure(Procedure):
     """What decides about sequences besides the statistics.
 
-    Attributes
-    ----------
-    rules : tuple of Rule
-    feature_names : tuple of str, length D
-        Rows of a batch.
-    target_names : tuple of str, length P
-    groups : FeatureGroups
-        Partition of the D columns.
-    costs : GroupCosts
-    ridge : float
-    max_groups : int or None
-    seed : int
-        Of the ``random`` baseline.
-    family : str
-    n_outputs : int
-        Of a model that is not gaussian: P, or the classes of ``softmax``.
-    max_refits : int or None
-    budget : float or None
-    max_iter, tol : int, float
-        Limits of each fit that is not gaussian.
+    `groups` partition the rows of a batch; `n_outputs` counts those of a model that is not
+    gaussian, the classes of ``softmax``; `max_iter` and `tol` limit each fit of such a model.
     """
 
     rules: tuple[Rule, ...]
@@ -259,13 +227,7 @@ class SequenceProcedure(Procedure):
     def search(self, problem: SequenceOutline, rule: Rule, **where: Any) -> Path:
         """Return the sequence of a rule; for a budget, the better one with costs and without.
 
-        Parameters
-        ----------
-        problem : SequenceProblem
-            Or its outline, where the matrices are.
-        rule : Rule
-        **where
-            The pool and the slabs, see :func:`~distfms.methods.sequence.greedy.sequence`.
+        `where` has the pool and the slabs, if the problem is an outline.
         """
         tried = [rule.cost_aware]
         if self.budget is not None and rule == self.rules[0]:

@@ -28,13 +28,7 @@ from distfms.stats.bundle import Bundle
 
 @dataclass(frozen=True)
 class NarrowedSource(RowSource):
-    """Rows of some columns, without those that lack a value of any column.
-
-    Attributes
-    ----------
-    everything : ColumnPlan
-        All columns; those of `plan` among them.
-    """
+    """Rows of some columns, without those that lack a value of any column of `everything`."""
 
     everything: ColumnPlan
 
@@ -74,15 +68,8 @@ def response_of(target: np.ndarray, family: str, classes: Sequence[float] | None
 class GlmReader:
     """What passes read and add up; a :class:`~distfms.methods.passes.RowReader`.
 
-    Attributes
-    ----------
-    source : RowSource
-    design : GlmDesign
-    classes : tuple of float, or None
-    left_out : int or None
-        Fold whose rows are not read.
-    class_weights : tuple of float, or None
-        What a row of each class weighs, beside its own weight.
+    `left_out` is a fold whose rows are not read; `class_weights` what a row of each class weighs,
+    beside its own weight.
     """
 
     source: RowSource
@@ -148,15 +135,11 @@ class RankingScores:
     Attributes
     ----------
     total : ndarray of shape (M,)
-        Σ NDCG over the complete queries that have a relevant document.
-    n_queries : int
-        How many these are.
+        Σ NDCG over the complete queries that have a relevant document, `n_queries` of them.
     closed : ndarray of uint64
         Keys of the complete queries, ascending.
-    keys : ndarray of uint64, shape (n,)
+    keys, relevance, scores : ndarray of shape (n,), (n,) and (n, M)
         Of the rows of the first and the last query.
-    relevance : ndarray of shape (n,)
-    scores : ndarray of shape (n, M)
     """
 
     total: np.ndarray
@@ -171,13 +154,6 @@ class RankingScores:
         cls, keys: np.ndarray, relevance: np.ndarray, scores: np.ndarray
     ) -> RankingScores:
         """Scores of rows in their order.
-
-        Parameters
-        ----------
-        keys : ndarray of uint64, shape (n,)
-            Equal for the rows of one query, and only for them.
-        relevance : ndarray of shape (n,)
-        scores : ndarray of shape (n, M)
 
         Raises
         ------
@@ -196,21 +172,12 @@ class RankingScores:
 
     @property
     def mean(self) -> np.ndarray:
-        """Mean NDCG over the queries with a relevant document, shape (M,); NaN for none.
-
-        The queries that are still open count as complete.
-        """
+        """Mean NDCG over the queries with a relevant document, shape (M,); NaN for none."""
         total, n_queries = self._with(self._runs())
         return total / n_queries if n_queries else np.full(len(total), np.nan)
 
     def merge(self, other: RankingScores) -> RankingScores:
-        """Scores of the rows of both, those of `other` after those of this value.
-
-        Raises
-        ------
-        DataError
-            If the rows of a query are not together.
-        """
+        """Scores of the rows of both, those of `other` after those of this value."""
         rows = ("closed", "keys", "relevance", "scores")
         joined = {k: np.concatenate((getattr(self, k), getattr(other, k))) for k in rows}
         total, n_queries = self.total + other.total, self.n_queries + other.n_queries
@@ -269,8 +236,7 @@ class ScoreReader(PartialReader):
     Attributes
     ----------
     source : RowSource
-    coefficients : ndarray of shape (M, D, P)
-    intercept : ndarray of shape (M, P)
+    coefficients, intercept : ndarray of shape (M, D, P) and (M, P)
     fill : ndarray of shape (D,)
         What a missing value is taken for.
     family : str

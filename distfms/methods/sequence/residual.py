@@ -24,16 +24,9 @@ from distfms.errors import SpecError
 
 @dataclass(frozen=True, eq=False)
 class SizeClass:
-    """Own groups of one size, so that one array operation serves all of them.
+    """Own groups of one size s, so that one array operation serves all m of them.
 
-    Attributes
-    ----------
-    size : int
-        Columns in each of these groups, s.
-    groups : numpy.ndarray of int, shape (m,)
-        Their indices among the own groups, ascending.
-    positions : numpy.ndarray of int, shape (m, s)
-        Where their columns are among the own columns.
+    `groups` (m,) are their indices, ascending; `positions` (m, s) where their columns are.
     """
 
     size: int
@@ -48,8 +41,7 @@ class Pivot:
     Attributes
     ----------
     columns : numpy.ndarray of int, shape (k,)
-        Columns (of the whole problem) that enter: those of the group that are not linearly
-        dependent on S and on each other.
+        Columns (of the whole problem) that enter: those that depend linearly on none before.
     border : numpy.ndarray of shape (|S|, k)
         L⁻¹C_{S,columns}.
     upper : numpy.ndarray of shape (k, k)
@@ -83,16 +75,11 @@ class ResidualGram:
     columns : sequence of int, optional
         Which of the D columns the own ones are. Default: all, d = D.
     ridge : float
-        λ, added to the diagonal.
     rtol : float, optional
         A column whose residual variance is at most this share of its own is linearly dependent
         and never enters. Default `dependence_rtol(D)`.
     blocks : bool
         Whether to keep the residual blocks up to date, which `group_gains` needs.
-
-    Notes
-    -----
-    Memory beyond `rows` is at most once more its size.
     """
 
     def __init__(
@@ -146,13 +133,7 @@ class ResidualGram:
         return gains
 
     def select(self, group: int) -> Pivot:
-        """Append an own group to S.
-
-        Returns
-        -------
-        Pivot
-            What holders of other columns `append`.
-        """
+        """Append an own group to S; return what holders of other columns `append`."""
         pivot = self.pivot(group)
         self.close(group)
         self.append(pivot)
@@ -336,15 +317,9 @@ def make_criterion(rule: str, state: ResidualGram) -> Criterion:
     state : ResidualGram
         With ``blocks=True`` for ``fr``.
 
-    Raises
-    ------
-    SpecError
-        If the rule is unknown.
-
     References
     ----------
-    Hu, Grubb, Bagnell, Hebert, "Efficient Feature Group Sequencing for Anytime Linear
-    Prediction", Algorithm 1 and Section 2.
+    Hu, Grubb, Bagnell, Hebert, Algorithm 1 and Section 2.
     """
     if rule == "fr":
         return state.group_gains

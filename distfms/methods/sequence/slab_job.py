@@ -49,21 +49,7 @@ NOT_IN_SLABS = ("sparse",)
 
 @dataclass(frozen=True)
 class Sizes:
-    """What decides how large a job is.
-
-    Attributes
-    ----------
-    widths : tuple of int
-        Columns of each group; a category counts as `LEVELS_GUESSED`.
-    n_targets : int
-    n_searches : int
-        Sequences that are looked for in slabs.
-    max_groups : int
-        Groups that a sequence may have.
-    n_folds : int
-    has_gaps : bool
-        Whether missing values are counted in.
-    """
+    """What decides how large a job is; `widths` has the columns of each group."""
 
     widths: tuple[int, ...]
     n_targets: int
@@ -101,11 +87,7 @@ class Sizes:
         return self._job_bytes(n_columns, n_groups, 0)
 
     def _job_bytes(self, n_columns: int, n_groups: int, n_folds: int) -> int:
-        """Project what a job in one process holds.
-
-        That is the statistics of every fold and of the held-out rows, as a file and as arrays,
-        what is derived from them, and the models of all prefixes.
-        """
+        """Project what a job in one process holds: statistics twice, and models of all prefixes."""
         matrices, n_parts = 3 if self.has_gaps else 1, max(n_folds, 1) + 1
         n_matrices = 2 * matrices * n_parts + matrices + 3
         models = 3 * (n_groups + 1) * n_columns * self.n_targets

@@ -27,16 +27,13 @@ def timeliness(
 
     Parameters
     ----------
-    cost : array_like of shape (K + 1,)
-        Cost of the prefixes, ascending, usually from 0.
-    value : array_like of shape (K + 1,)
-        Explained variance of the prefixes.
+    cost, value : array_like of shape (K + 1,)
+        Cost of the prefixes, ascending, usually from 0, and what they explain.
     stop : float, optional
-        Cost at which the curve is cut, interpolated there: the α-stopping cost for
-        α-timeliness. Beyond the last cost the curve stays where it is. Default: the last cost.
+        Cost at which the curve is cut. Beyond the last cost the curve stays where it is. Default:
+        the last cost.
     final : float, optional
-        Value that the whole area is measured with. Default: the last value, which is the same
-        for all sequences of the same groups.
+        Value that the whole area is measured with. Default: the last value.
     steps : bool
         Whether the curve stays where it is between its points, as predictions do, or runs
         linearly, as in the paper.
@@ -45,7 +42,7 @@ def timeliness(
     -------
     float
         In [0, 1] for a curve that never exceeds `final`; 0 when `stop` is not above the first
-        cost (0-timeliness is zero) or `final` is not positive.
+        cost or `final` is not positive.
     """
     cost, value = np.asarray(cost, dtype=np.float64), np.asarray(value, dtype=np.float64)
     stop = float(cost[-1]) if stop is None else float(stop)
@@ -120,18 +117,9 @@ def thinned(n: int, limit: int) -> np.ndarray:
 class Curve:
     """How well the prefixes 0..K of a rule's sequence do.
 
-    Attributes
-    ----------
-    groups : tuple of str
-        In the order of the sequence.
-    cost, value : numpy.ndarray of shape (K + 1,)
-        Cost, and share explained on the training rows.
-    test : numpy.ndarray of shape (K + 1,), optional
-        Share explained on the held-out rows.
-    more : mapping of str to numpy.ndarray of shape (K + 1,)
-        Further numbers of each prefix; NaN where one is not known.
-    validation : numpy.ndarray, optional
-        Share explained in cross-validation, of the prefixes that `thinned` keeps.
+    `cost` and `value` (K + 1,) are cost and share explained on the training rows, `test` the share
+    on the held-out rows, `validation` that in cross-validation at the prefixes that `thinned`
+    keeps; `more` has further numbers of each prefix.
     """
 
     groups: tuple[str, ...]
