@@ -339,9 +339,8 @@ class GroupSequencer(RegressorMixin, GroupSequenceBase):
         Costs that several groups share and that are paid once, by a name of their own:
         ``{"blood sample": {"groups": ["glucose", "iron"], "cost": 2.1}}``.
     criterion : {"fr", "omp", "omp-single", "omp-no-whiten"}
-        What a step maximises; see :func:`distfms.methods.sequence.criteria.make_criterion`.
-        Models that are not gaussian have ``omp`` (which stands in for ``fr``) and
-        ``omp-no-whiten``, the squared gradient of the group as it is.
+        What a step maximises; see :func:`distfms.methods.sequence.residual.make_criterion`.
+        Models that are not gaussian take ``omp`` for ``fr``.
     cost_aware : bool
         Maximise it per cost.
     doubling : bool
@@ -459,12 +458,10 @@ class GroupSequenceClassifier(ClassifierMixin, GroupSequenceBase):
 
     Parameters
     ----------
-    groups, costs, shared_costs, criterion, cost_aware, ridge, budget, max_groups, max_refits
-    missing, max_iter, tol
+    groups, costs, shared_costs, criterion, cost_aware, doubling, ridge, budget, max_groups
+    max_refits, missing, max_iter, tol
         See :class:`GroupSequencer`. Each step of each refit is a pass over the data: with many
         groups and data that do not fit into memory, set `max_refits`.
-    doubling : bool
-        Must be False.
     family : {"auto", "logistic", "softmax"}
         ``auto``: logistic for two classes, softmax for more.
 

@@ -62,19 +62,13 @@ def _spending(model: AnytimePredictor, n_groups: int, budget: float | None, rule
         line += f": {figures.WHY[rule]}"
         if n_groups < n_all:
             line += f" (`--budget {float(model.spent[-1]):.17g}` uses all)"
-    following = ""
-    if n_groups < n_all:
-        cost = float(model.spent[n_groups]) - spent
-        following = f"{model.groups[n_groups]}, costs {cost:g}"
-    if not n_groups:
-        why = f"the first one, {following}, so " if following and budget is not None else ""
-        return f"{line}: {why}every row is predicted by the mean of the training rows"
-    if budget is not None and following and spent < 0.5 * budget:
-        line += (
-            f": most of the budget is left, as the next one, {following}; a run with "
-            f"`sequence.budget: {budget:g}` selects for this budget"
-        )
-    return line
+    mean = "every row is predicted by the mean of the training rows"
+    if budget is None or n_groups == n_all or spent >= 0.5 * budget:
+        return line if n_groups else f"{line}: {mean}"
+    cost = float(model.spent[n_groups]) - spent
+    why = f"the {'next' if n_groups else 'first'} one, {model.groups[n_groups]}, costs {cost:g}"
+    what = f"most of the budget is left, as {why}" if n_groups else f"{why}, so {mean}"
+    return f"{line}: {what}; a run with `sequence.budget: {budget:g}` selects for this budget"
 
 
 #: What `tune` may vary.
