@@ -107,18 +107,21 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
     share, reading = _share(run, stop["n_groups"])
     best, _ = _share(run, stop["best_n_groups"])
     groups = f"{number(stop['n_groups'])} of {count(len(steps), 'group')}"
-    timely = run.metrics["timeliness"][run.selection["rule"]]
+    why, timely = WHY[stop["rule"]], run.metrics["timeliness"][run.selection["rule"]]
+    if stop["n_groups"] < len(steps):
+        why += f"; all groups cost {number(steps[-1]['spent'])}"
+    by_folds = any(point.get("validation") is not None for point in _own(run).points)
     return KeyNumbers(
         [
             KeyNumber(percent(share), "of the variance explained", f"by {groups}; {reading}"),
             KeyNumber(
                 number(stop["spent"]),
                 "is their cost",
-                f"{WHY[stop['rule']]}; all groups cost {number(steps[-1]['spent'])}",
+                why,
             ),
             KeyNumber(
                 count(stop["best_n_groups"], "group"),
-                "do best" if stop["rule"] == "one_standard_error" else "explain most",
+                "do best in cross-validation" if by_folds else "explain most of the training rows",
                 f"{percent(best)}, {reading}, at a cost of {number(stop['best_spent'])}",
             ),
             KeyNumber(

@@ -61,7 +61,7 @@ def _spending(model: AnytimePredictor, n_groups: int, budget: float | None, rule
     if budget is None:
         line += f": {figures.WHY[rule]}"
         if n_groups < n_all:
-            line += f" (`--budget {float(model.spent[-1]):.17g}` uses all)"
+            line += f" (`--budget {np.ceil(model.spent[-1]):.0f}` uses all)"
     mean = "every row is predicted by the mean of the training rows"
     if budget is None or n_groups == n_all or spent >= 0.5 * budget:
         return line if n_groups else f"{line}: {mean}"
