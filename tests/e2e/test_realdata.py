@@ -3,8 +3,12 @@
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from sklearn.model_selection import GridSearchCV, PredefinedSplit
 
+from distfms import FeatureMultiSelector
+from distfms.data.folds import assign_parts
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
 
@@ -31,6 +35,22 @@ def test_impressions_of_faces(realdata, tmp_path, monkeypatch, label):
     # Full beats the baselines where it was seen to by hand: in the unbiased loss of held-out faces.
     for baseline in metrics["baselines"].values():
         assert metrics["test"]["projected_loss"] < baseline["test_loss"]
+
+
+@pytest.mark.parametrize("label", ["trustworthy", "attractive"])
+def test_grid_search_and_tune_choose_the_same_budget(realdata, tmp_path, monkeypatch, label):
+    budgets = [5, 10, 20, 40, 80]
+    changes = ("data.test=0", "data.folds=5", "multiselect.baselines=[]", "tune.rule=best")
+    grid = f"tune.grid={{budget: {budgets}}}"
+    name = f"data.long.label={label}"
+    selection, _ = run("multiselect-omi", realdata, tmp_path, monkeypatch, name, *changes, grid)
+    (converted,) = (tmp_path / ".data").glob("judgments-*")
+    frame = pd.read_parquet(converted)
+    folds = PredefinedSplit(assign_parts(frame["face"].to_numpy(), n_folds=5, test=0, seed=0))
+    X = frame[[attribute["name"] for attribute in selection["attributes"]]]
+    search = GridSearchCV(FeatureMultiSelector(5), {"budget": budgets}, cv=folds)
+    search.fit(X, frame[label])
+    assert search.best_params_["budget"] == selection["tuning"]["chosen"]["budget"]
 
 
 def test_a_second_run_does_not_convert_again(realdata, tmp_path, monkeypatch):
