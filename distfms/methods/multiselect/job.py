@@ -110,7 +110,7 @@ class MultiselectJob(StatisticsJob):
         return {
             "method": f"feature multi-selection, {self.options.algorithm}",
             "label": self.roles.target[0],
-            "attributes": f"{len(self.layout.names)} ({price} per judgment)",
+            "attributes": f"{len(self.layout.names)} (cost {price} per judgment)",
             "budget": f"{self.options.budget:g} per object",
             "search": f"up to {self.most_steps:,} judgments, bought one at a time",
             "baselines": ", ".join(rule.name for rule in self.settings.rules[1:]) or "none",

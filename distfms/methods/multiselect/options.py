@@ -33,11 +33,9 @@ class MultiselectOptions(Section):
     """Added to the diagonal of the covariance."""
     psd: Literal["nearest", "none"] = "nearest"
     """Whether Full works with the positive semi-definite matrix nearest to the estimated
-    covariance, as in the paper, or with the estimate as it is, which does not need the whole matrix
-    in one place. With `none`, Full (without `refine`) computes, keeps and searches the covariance
-    in slabs of attributes, on actors, where one process would take more than 4 GiB (whatever this
-    machine has, as it decides about the result: there is then no cross-validation and no baseline
-    but `scoring`).
+    covariance, as in the paper, or with the estimate as it is. Where one process would take more
+    than 4 GiB, `none` (without `refine`) lets actors compute, keep and search the covariance in
+    slabs of attributes; there is then no cross-validation and no baseline but `scoring`.
     """
     model: Literal["projected", "refit"] = "projected"
     """Weights from the statistics, or least squares on the means of the first r judgments."""
@@ -47,8 +45,8 @@ class MultiselectOptions(Section):
     """
     refine: bool = False
     """Try to improve the greedy choice by exchanging judgments, in every fold too. Curves stay
-    those of the greedy pass; the report sets the refined selection off. One look for an exchange
-    takes about as long as as many greedy passes as attributes are selected.
+    those of the greedy search; the report marks the refined selection. Each exchange takes about as
+    long as one greedy search for every selected attribute.
     """
     baselines: tuple[str, ...] = ("scoring", "averages", "copies")
     """Among `full`, `scoring`, `averages`, `copies` and `single:ATTRIBUTE`."""
