@@ -29,7 +29,13 @@ N_SHARDS = 4
 STEP_OF_MISHAP = 9
 
 
-@pytest.fixture(scope="module", params=["serial-1", "local-1", "local-2", "local-4", "ray-2"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        *("serial-1", "local-1", "local-4", "ray-2"),
+        pytest.param("local-2", marks=pytest.mark.slow),
+    ],
+)
 def pool(request: pytest.FixtureRequest) -> Iterator[ActorPool]:
     kind, n_actors = request.param.split("-")
     if kind == "ray":

@@ -20,7 +20,10 @@ ROUND_OF_MISHAP = 7
 
 @pytest.fixture(
     scope="module",
-    params=["serial-1", "local-1", "local-2", "local-3", "ray-1", "ray-2", "ray-3", "local-8"],
+    params=[
+        *("serial-1", "local-1", "local-3", "local-8", "ray-3"),
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("local-2", "ray-1", "ray-2")),
+    ],
 )
 def pool(request: pytest.FixtureRequest) -> Iterator[ActorPool]:
     kind, n_actors = request.param.split("-")
