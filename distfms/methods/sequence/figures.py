@@ -114,11 +114,7 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
     return KeyNumbers(
         [
             KeyNumber(percent(share), "of the variance explained", f"by {groups}; {reading}"),
-            KeyNumber(
-                number(stop["spent"]),
-                "is their cost",
-                why,
-            ),
+            KeyNumber(number(stop["spent"]), "is their cost", why),
             KeyNumber(
                 count(stop["best_n_groups"], "group"),
                 "do best in cross-validation" if by_folds else "explain most of the training rows",
@@ -223,7 +219,7 @@ def _own_figure(run: FinishedRun, own: Curve, oracle: Curve | None) -> Figure:
 def _score_figure(run: FinishedRun, own: Curve, key: str) -> Figure:
     name = _SCORES[key]
     chart = line_chart(
-        [own.line(key, name, style=0, bold=True)],
+        [own.line(key, name, style=0, bold=True, step=True)],
         title=f"{name} of the chosen sequence on held-out rows",
         xlabel="cost spent",
         ylabel=name,

@@ -71,7 +71,9 @@ class GlmSequenceJob(SequenceJob):
         refits = self.options.max_refits
         cap = "after every group" if refits is None else f"at most {refits} times"
         n_bytes = 8 * self._row_values(self.guessed_columns()) * self.inputs.train.n_rows
-        model = f"{self.options.family}, refitted {cap}"
+        n_folds = self.inputs.section.folds
+        again = f", and again without each of {n_folds} folds" if n_folds > 1 else ""
+        model = f"{self.options.family}, refitted {cap}{again}"
         return {**super().describe(), "model": model, "passes": said_rows(n_bytes)}
 
     def _row_values(self, n_columns: int) -> int:
