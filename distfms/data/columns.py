@@ -112,6 +112,27 @@ def number_view(array: Any) -> np.ndarray:
     return np.frombuffer(buffer, dtype, len(array), array.offset * dtype.itemsize)
 
 
+def as_arrow(values: np.ndarray) -> Any:
+    """Return an array as one of Arrow; of numbers and texts without pandas, as by `pa.array`."""
+    import pyarrow as pa
+
+    if values.dtype.kind in "iuf":
+        own = np.ascontiguousarray(values)
+        kind = pa.from_numpy_dtype(own.dtype)
+        return pa.Array.from_buffers(kind, len(own), [None, pa.py_buffer(own)])
+    if values.dtype.kind == "U":
+        texts = [text.encode() for text in values.tolist()]
+        ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))]
+        return pa.Array.from_buffers(pa.large_string(), len(texts), buffers).cast(pa.string())
+    return pa.array(values)
+
+
+def n_positive(counts: Any) -> int:
+    """Return how many of the counts of an Arrow column are positive."""
+    return sum(int(np.count_nonzero(number_view(chunk) > 0)) for chunk in counts.chunks)
+
+
 def probably_finite(values: np.ndarray) -> bool:
     """Return False for NaN and infinity, and also where the sum of squares overflows."""
     with np.errstate(over="ignore", invalid="ignore"):

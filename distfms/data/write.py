@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distfms.data.columns import number_view
+from distfms.data.columns import as_floats
 from distfms.engine.remote import RemotePath
 from distfms.engine.storage import Location, locate, sync, unwritable, whole_file, writing
 from distfms.errors import DataError
@@ -337,7 +337,7 @@ def _row_bytes(table: pa.Table) -> np.ndarray:
 
 
 def _numbers(lengths: pa.ChunkedArray) -> np.ndarray:
-    chunks = [number_view(chunk) for chunk in lengths.fill_null(0).chunks]
+    chunks = [np.nan_to_num(as_floats(chunk)).astype(np.int64) for chunk in lengths.chunks]
     return np.concatenate([np.empty(0, np.int64), *chunks])
 
 

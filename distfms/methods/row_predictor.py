@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from distfms.data.batches import ColumnPlan, SourceColumn, read_rows
+from distfms.data.columns import as_arrow, n_positive
 from distfms.data.dataset import Partition, PartitionReader
 from distfms.data.roles import Roles, is_categorical, resolve_roles
 from distfms.errors import DataError
@@ -86,7 +87,8 @@ class RowPredictor:
         else:
             columns |= dict(zip(self.outputs, found.T.copy(), strict=True))
         columns[MISSING] = n_missing
-        return pa.table(columns)
+        arrays = [as_arrow(c) if isinstance(c, np.ndarray) else c for c in columns.values()]
+        return pa.table(arrays, names=list(columns))
 
     def _of_classes(self, found: np.ndarray) -> dict[str, Any]:
         """Return the most probable class of each row, and the probabilities of all."""
@@ -101,10 +103,8 @@ class RowPredictor:
 
     def remarks(self, table: Any) -> Mapping[str, int]:
         """Count the rows that lack a value."""
-        lacking = int(np.count_nonzero(table.column(MISSING).to_numpy()))
-        return {
-            "Rows with missing values or unknown categories, taken for the training mean": lacking
-        }
+        label = "Rows with missing values or unknown categories, taken for the training mean"
+        return {label: n_positive(table.column(MISSING))}
 
 
 def set_missing(values: np.ndarray, column: SourceColumn) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from distfms.data.columns import as_arrow, n_positive
 from distfms.data.dataset import ParquetDataset, Partition, PartitionReader
 from distfms.data.judgments import JudgmentLayout, detect_layout, read_judgments
 from distfms.data.roles import Roles, resolve_roles
@@ -48,14 +49,14 @@ class JudgmentPredictor:
         if self.roles.id:
             ids = self.reader.read(partition, [self.roles.id]).column(self.roles.id)
         else:
-            ids = pa.array(batch.row_ids)
+            ids = as_arrow(batch.row_ids)
         names = [self.roles.id or "row", self.column, "judgments_lacking"]
-        return pa.table([ids, pa.array(values), pa.array(short)], names=names)
+        return pa.table([ids, as_arrow(values), as_arrow(short)], names=names)
 
     def remarks(self, table: Any) -> Mapping[str, int]:
         """Count the rows with fewer judgments than the model asks for."""
-        lacking = table.column("judgments_lacking").to_numpy()
-        return {"Rows with fewer judgments than the model asks for": int((lacking > 0).sum())}
+        label = "Rows with fewer judgments than the model asks for"
+        return {label: n_positive(table.column("judgments_lacking"))}
 
 
 def make_predictor(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from distfms.data.columns import as_arrow
 from distfms.data.dataset import Partition
 from distfms.data.judgments import JudgmentBatch, JudgmentLayout, read_judgments
 from distfms.data.roles import Roles
@@ -232,10 +233,9 @@ class WritePlan:
             self.source.layout.names,
             (batch.row_ids if batch.rows.id is None else batch.rows.id)[taught],
         )
-        columns: dict[str, Any] = {**plan}
-        # By the types of the data, so that parts in which nothing is lacking fit the others.
-        columns["object"] = pa.array(plan["object"], type=self._identifier_type(partition))
-        columns["attribute"] = pa.array(plan["attribute"], type=pa.string())
+        columns = {name: as_arrow(values) for name, values in plan.items()}
+        # By the type of the data, so that parts in which nothing is lacking fit the others.
+        columns["object"] = columns["object"].cast(self._identifier_type(partition))
         write_table(self._place / _file(partition), pa.table(columns))
         return int(plan["more"].sum()), float(plan["cost"].sum())
 

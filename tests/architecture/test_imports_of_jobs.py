@@ -1,0 +1,43 @@
+"""A job imports only what it uses: each library costs its start a quarter of a second or more."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+HEAVY = ("pandas", "ray", "distributed", "sklearn", "scipy.stats", "celer", "numba")
+
+SCRIPT = """
+import sys
+from distfms.cli import main
+for arguments in ({arguments}):
+    try:
+        main(arguments)
+    except SystemExit as end:
+        assert not end.code
+print([name for name in {heavy} if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("method", ["sequence", "multiselect"])
+def test_local_jobs_and_predictions_on_parquet(tmp_path, method):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3, 120))
+    columns = {f"x{i}": pa.array(row) for i, row in enumerate(x)}
+    section, options = "sequence", "{baselines: [omp]}"
+    if method == "multiselect":
+        columns = {n: [[v, v + 1.0] for v in c.to_pylist()] for n, c in columns.items()}
+        section, options = "multiselect", "{budget: 4, baselines: [], plan: true}"
+    columns |= {"id": np.arange(120), "y": x.sum(axis=0)}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    data = f"{{path: '{tmp_path}/a.parquet', target: y, id: id, folds: 3}}"
+    spec = f"{{name: a, method: {method}, {section}: {options}, data: {data}}}"
+    (tmp_path / "spec.yaml").write_text(spec)
+    run = ["run", f"{tmp_path}/spec.yaml", "--out", f"{tmp_path}/run"]
+    predict = ["predict", f"{tmp_path}/run", f"{tmp_path}/a.parquet", "--out", f"{tmp_path}/p.pq"]
+    script = SCRIPT.format(arguments=f"{run}, {predict}", heavy=HEAVY)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == ["[]"], done.stderr
