@@ -40,7 +40,7 @@ def headline(run: FinishedRun) -> str:
     if loss.explained is None:
         return f"Buy {bought}; {loss.why_not}"
     if loss.key == "projected_loss":
-        return f"Buy {bought}; no other objects show what they explain"
+        return f"Buy {bought}; hold objects out to see what they explain"
     share = percent(max(loss.explained, 0.0))
     where = READINGS[loss.key]
     return f"Buy {bought}: they explain {share} of the label's variance {where}"
@@ -64,14 +64,14 @@ class Loss:
 
     @classmethod
     def of(cls, run: FinishedRun) -> Loss:
-        """Return the most trusted loss of the selection."""
+        """Return the most trusted loss: of held-out objects unless they are few."""
         train, test, chosen = (run.metrics[key] for key in ("train", "test", "chosen"))
-        if test is not None:
+        found = as_number(chosen.get("validation_loss"))
+        if test is not None and (found is None or test["n_objects"] >= FEW_OBJECTS):
             for key in ("projected_loss", "mse"):
                 value = as_number(test[key])
                 if value is not None:
                     return cls(value, test["label_variance"], test["n_objects"], "test_loss")
-        found = as_number(chosen.get("validation_loss"))
         variance, n = run.selection["label_variance"], train["n_objects"]
         if found is not None:
             return cls(found, variance, n, "validation_loss")

@@ -188,9 +188,19 @@ def test_headline_promises_nothing_of_the_objects_that_chose() -> None:
     content = {**metrics(), "test": None}
     content["chosen"]["validation_loss"] = None
     found = headline(selection(), content)
-    assert found == "Buy 2 judgments of calm and 1 of age; no other objects show what they explain"
+    assert (
+        found == "Buy 2 judgments of calm and 1 of age; hold objects out to see what they explain"
+    )
     assert "projected from the training objects, which is optimistic" in plain(
         render(selection(), content)
+    )
+
+
+def test_headline_trusts_cross_validation_more_than_a_few_held_out_objects() -> None:
+    content = metrics()
+    content["test"]["n_objects"] = 5
+    assert "explain 24 % of the label's variance in cross-validation" in headline(
+        selection(), content
     )
 
 
