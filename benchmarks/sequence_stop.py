@@ -23,7 +23,7 @@ from distfms.runs.predict import predict_file
 
 
 def compare(path: Path, target: str, folder: Path) -> list[float]:
-    """Count groups in all, advised and best on other rows; add what these explain, and its error."""
+    """Count groups: all, advised, best on other rows; add what both explain, and its error."""
     table = pq.read_table(path)
     table = table.filter(table.column(target).is_valid())
     order = np.random.default_rng(0).permutation(table.num_rows)
@@ -37,7 +37,7 @@ def compare(path: Path, target: str, folder: Path) -> list[float]:
             "method": "sequence",
             "data": {**data, "target": target, "folds": 5, "missing": "mean"},
             "sequence": {"baselines": []},
-            "output": str(folder),
+            "output": str(folder.parent / "runs"),
         }
     )
     run = run_job(spec).folder
@@ -64,7 +64,9 @@ def main() -> None:
     for argument in sys.argv[1:]:
         path, target = argument.rsplit(":", 1)
         with tempfile.TemporaryDirectory() as folder:
-            *counts, share, best, error = compare(Path(path), target, Path(folder))
+            # Folds go by the names of a file and its folder.
+            (inside := Path(folder) / "rows").mkdir()
+            *counts, share, best, error = compare(Path(path), target, inside)
         row = "".join(f"{count:8d}" for count in counts)
         print(f"{Path(path).stem:16}{row}{share:9.4f}{best:9.4f}{error:9.4f}", flush=True)
 
