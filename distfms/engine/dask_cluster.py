@@ -57,10 +57,11 @@ class DaskExecutor(Executor):
             futures = self._client.get(tasks, [graph.root, *reports], sync=False)
             try:
                 return self._follow(futures, watch)
-            except BaseException:
-                if self._client.status == "running":
-                    self._client.cancel(futures, force=True)
-                raise
+            finally:
+                # The scheduler then drops what is under way. To cancel it was seen to break the
+                # connection of the client (`assert ts.who_wants` in distributed's scheduler).
+                for future in futures:
+                    future.release()
 
     def probe(self, paths: Sequence[str]) -> None:
         """Check that every worker sees these paths as this machine does; see `Executor.probe`."""

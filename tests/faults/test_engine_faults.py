@@ -356,6 +356,28 @@ def test_dask_worker_killed_every_time(tmp_path: Path) -> None:
         map_reduce(units_of(tmp_path), tasks.killed_on_three, tasks.concatenate, executor)
 
 
+def test_dask_cluster_after_failures(tmp_path: Path) -> None:
+    """What a failed pass leaves under way is dropped, and troubles no other work."""
+    with (
+        dask_cluster(n_workers=2, processes=False) as cluster,
+        DaskExecutor(cluster.scheduler_address) as executor,
+    ):
+        for _ in range(5):
+            with pytest.raises(EngineError, match="failed once"):
+                map_reduce(
+                    units_of(tmp_path, 13),
+                    tasks.always_fails_on_three,
+                    tasks.concatenate,
+                    executor,
+                    retry=RetryPolicy(1),
+                )
+            assert executor.map(tasks.square, range(4)) == [0, 1, 4, 9]
+        deadline_s = time.monotonic() + 30
+        while cluster.scheduler.tasks:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+
+
 def test_all_dask_workers_gone() -> None:
     with (
         dask_cluster(n_workers=1, processes=False) as cluster,
