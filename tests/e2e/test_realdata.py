@@ -87,3 +87,20 @@ def test_three_or_five_from_few_pixels(realdata, tmp_path, monkeypatch, penalty,
     last = {curve["name"]: curve["points"][-1]["relative_loss"] for curve in metrics["curves"]}
     by_moments, two_phase, uniform = list(last)[:3]
     assert last[by_moments] < last[two_phase] < last[uniform] < 1
+
+
+def test_the_age_of_abalones(realdata, tmp_path, monkeypatch):
+    sets = ["landmarks.landmarks=400", "landmarks.similarity=manhattan", "data.folds=2"]
+    selection, metrics = run("landmarks-abalone", realdata, tmp_path, monkeypatch, *sets)
+    assert len(selection["landmarks"]) == 50
+    # On targets scaled to [0, 1] the paper has 6.0e-3, and 1.7e-2 for kernel regression.
+    assert metrics["test"]["mse"] / 28**2 < 7e-3
+    baseline = metrics["baselines"]["kernel regression, manhattan"]["test"]
+    assert baseline["mse"] / 28**2 == pytest.approx(1.7e-2, rel=0.15)
+
+
+def test_the_quality_of_red_wines(realdata, tmp_path, monkeypatch):
+    sets = ["landmarks.similarity=manhattan", "data.folds=0"]
+    _, metrics = run("landmarks-wine-red", realdata, tmp_path, monkeypatch, *sets)
+    assert metrics["test"]["mae"] < 0.5
+    assert metrics["baselines"]["kernel regression, manhattan"]["test"]["mae"] > 0.6
