@@ -14,7 +14,7 @@ from distfms.runs import context as run_context
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec, load_spec
 from distfms.runs.predict import predict_file
-from tests.e2e.sequence_jobs import content, write_rows
+from tests.e2e.sequence_jobs import content, mixed_rows, write_rows
 from tests.reference import landmarks as literal
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
@@ -358,3 +358,22 @@ def test_the_embedded_ordinal_job(tmp_path):
     folder = run_job(load_spec(JOBS / "landmarks-wine.yaml", settings)).folder
     assert content(folder, "metrics.json")["test"]["mae"] < 0.15
     assert "mean absolute error" in (folder / "report.html").read_text()
+
+
+def test_classes_of_rows_with_categories_gaps_and_weights(tmp_path):
+    rows = mixed_rows(300)
+    rows["weight"] = np.arange(300) % 3 * 1.0
+    rows["high"] = (rows["y"] > np.nanmedian(rows["y"])) * 1.0
+    data = write_rows(tmp_path / "rows", rows)
+    own = {"target": "high", "exclude": ["y"], "missing": "mean", "weight": "weight", "folds": 2}
+    section = {"task": "classification", "landmarks": 25, "ridge": 1e-3}
+    folder = run_job(spec(data, tmp_path / "runs", data=own, landmarks=section)).folder
+    metrics = content(folder, "metrics.json")
+    assert metrics["test"]["error"] < 0.35
+    assert "Constant columns play no part: still" in " ".join(
+        content(folder, "manifest.json")["notes"]
+    )
+    predict_file(folder, str(data), tmp_path / "out.parquet")
+    table = pq.read_table(tmp_path / "out.parquet").to_pydict()
+    assert set(table["predicted_high"]) == {0.0, 1.0}
+    assert sum(n > 0 for n in table["values_missing"]) > 20

@@ -372,7 +372,9 @@ class PassProcedure(LandmarkProcedure):
         at = np.maximum(np.searchsorted(sizes, budgets, "right") - 1, 0)
         sums = held_out["judge"](partial(JudgePass, path.label, self.fit.loss, path.models))
         largest = np.abs(path.arrays["weights"]).max(axis=(1, 2)) * sizes
-        errors = {name: sums[name] / sums["weight"] for name in ERRORS}
+        is_number = isinstance(self.fit.loss, EpsilonInsensitive)
+        names = [name for name in ERRORS if name != "error" or not is_number]
+        errors = {name: sums[name] / sums["weight"] for name in names}
         return {name: a[at] for name, a in {**errors, "largest_weight": largest}.items()}
 
     def tuned_values(self, fold: Fold, ends: Sequence[Any], measure: str) -> np.ndarray:

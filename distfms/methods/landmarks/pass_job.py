@@ -51,9 +51,10 @@ class PassLandmarkJob(LandmarkJob):
     # --- classes ---
 
     def first_stages(self) -> Sequence[Stage]:
-        """Return the stages before the statistics, that of the classes first."""
+        """Return the stages before the statistics; classes are known before landmarks."""
+        *before, landmarks = super().first_stages()
         classes = [Stage("classes", self._classes)] if self.has_classes else []
-        return [*classes, *super().first_stages()]
+        return [*before, *classes, landmarks]
 
     def _classes(self, context: Context) -> Mapping[str, Content]:
         plan = self.plan(context)
