@@ -31,37 +31,15 @@ MOST_EVALUATIONS = 10_000
 
 
 def grid_points(grid: Mapping[str, Sequence[Any]]) -> list[Point]:
-    """List every combination of the values, the last option varying fastest.
-
-    Parameters
-    ----------
-    grid : mapping of str to sequence
-        Values by option.
-
-    Returns
-    -------
-    list of dict
-    """
+    """List every combination of the values, the last option varying fastest."""
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
 
 def options_to_tune(method: Method, content: Any, tune: TuneSection) -> Section:
-    """Read a method's section whose options are to be tuned.
+    """Read a method's section whose options are to be tuned; raises SpecError as `parse_section`.
 
     An option that has to be given and is tuned instead has the first of its values, until one is
     chosen.
-
-    Parameters
-    ----------
-    method : Method
-    content : mapping or None
-        The section as the spec has it.
-    tune : TuneSection
-
-    Raises
-    ------
-    SpecError
-        As :func:`distfms.spec.parse_section`.
     """
     if content is not None and not isinstance(content, Mapping):
         return parse_section(method.Options, content, method.name)
@@ -81,24 +59,8 @@ def options_to_tune(method: Method, content: Any, tune: TuneSection) -> Section:
 def checked_grid(method: Method, options: Section, tune: TuneSection, n_folds: int) -> TuneSection:
     """Check a grid against the method's section, value by value and combination by combination.
 
-    Parameters
-    ----------
-    method : Method
-    options : Section
-        The method's section.
-    tune : TuneSection
-    n_folds : int
-        ``data.folds``.
-
-    Returns
-    -------
-    TuneSection
-        With the values as the section's model reads them, and the measure filled in.
-
-    Raises
-    ------
-    SpecError
-        Naming the option or the value, as ``tune.grid.ridge[1]``.
+    Return it with the values as the section's model reads them, and the measure filled in. A
+    SpecError names the option or the value, as ``tune.grid.ridge[1]``.
     """
     if n_folds < 2:
         raise SpecError(
