@@ -104,7 +104,7 @@ def digits(cluster, tmp_path_factory):
 def test_submitted_job_ends_with_its_report(digits):
     output, result = digits
     assert result.returncode == 0, result.stdout + result.stderr
-    (folder,) = (output / "digits").iterdir()
+    (folder,) = (output / "digits").glob("20*")
     assert f"Report: {folder}/report.html" in result.stdout
     assert result.stdout.rstrip().endswith("SUCCEEDED")
     assert "<svg" in (folder / "report.html").read_text()
@@ -113,14 +113,14 @@ def test_submitted_job_ends_with_its_report(digits):
 
 
 def test_same_bits_as_here(digits, tmp_path):
-    (folder,) = (digits[0] / "digits").iterdir()
+    (folder,) = (digits[0] / "digits").glob("20*")
     here = run_job(load_spec(DIGITS, [f"output={tmp_path}", "engine.workers=1"])).folder
     assert results(folder) == results(here)
 
 
 def test_prometheus_would_find_the_metrics_of_the_job(cluster, digits):
     """By the list of nodes that the configuration in the cluster's folder names."""
-    (folder,) = (digits[0] / "digits").iterdir()
+    (folder,) = (digits[0] / "digits").glob("20*")
     assert "metrics.json" in (cluster.folder / "prometheus.yaml").read_text()
     (group,) = json.loads((cluster.folder / "metrics.json").read_text())
     label = f'run="{folder.name}"'

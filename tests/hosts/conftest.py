@@ -34,7 +34,7 @@ class Lan:
         return lab.SHARED / f"{name}.yaml"
 
     def run_folder(self, name):
-        (folder,) = (path for path in (self.shared / name / "small").iterdir() if path.is_dir())
+        (folder,) = (self.shared / name / "small").glob("20*")
         return folder
 
     def succeeded(self, name, expected):
