@@ -377,3 +377,14 @@ def test_classes_of_rows_with_categories_gaps_and_weights(tmp_path):
     table = pq.read_table(tmp_path / "out.parquet").to_pydict()
     assert set(table["predicted_high"]) == {0.0, 1.0}
     assert sum(n > 0 for n in table["values_missing"]) > 20
+
+
+def test_the_same_bits_on_ray(ray_session, levels, tmp_path):
+    data, _ = levels
+    section = {"loss": "epsilon_insensitive", "landmarks": 12}
+    for name, own in (("squared", {"landmarks": 12}), ("passes", section)):
+        here = classes_spec(data, tmp_path / f"{name}-here", "regression", "y", **own)
+        there = classes_spec(data, tmp_path / f"{name}-there", "regression", "y", **own)
+        engine = there.engine.model_copy(update={"kind": "ray", "workers": 2})
+        there = dataclasses.replace(there, engine=engine)
+        assert files_of(run_job(there).folder) == files_of(run_job(here).folder)
