@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from distfms.methods.landmarks.choose import landmark_arrays, landmark_maps
 from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, PassFit
 from distfms.methods.landmarks.losses import OrdinalMargin
 from distfms.methods.landmarks.procedure import (
@@ -23,7 +22,7 @@ from distfms.methods.landmarks.procedure import (
     kernel_regression,
 )
 from distfms.methods.landmarks.read import embedded_moments
-from distfms.methods.landmarks.similarity import Similarity
+from distfms.methods.landmarks.similarity import Similarity, landmark_arrays, landmark_maps
 from distfms.methods.landmarks.squared import SquaredProblem
 from distfms.stats.moments import Moments
 from distfms.stats.sample import RowSample

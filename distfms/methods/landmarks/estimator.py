@@ -32,7 +32,6 @@ from distfms.methods.estimator_input import (
     kind_of,
     open_source,
 )
-from distfms.methods.landmarks.choose import landmark_arrays, landmark_maps
 from distfms.methods.landmarks.fit import FitPass, PassFit
 from distfms.methods.landmarks.losses import loss_of
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
@@ -43,7 +42,12 @@ from distfms.methods.landmarks.read import (
     sample_hashes,
     sample_part,
 )
-from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap
+from distfms.methods.landmarks.similarity import (
+    PRECOMPUTED,
+    LandmarkMap,
+    landmark_arrays,
+    landmark_maps,
+)
 from distfms.methods.landmarks.squared import SquaredProblem
 from distfms.methods.row_predictor import plan_of_model, set_missing, sources_of
 from distfms.spec import parse_section

@@ -12,7 +12,6 @@ from distfms.data.batches import require_observed
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Content, Context, FoldAnswers, Inputs, PartialReader, Stage
-from distfms.methods.landmarks.choose import SIGMA_ROWS, landmark_arrays, landmark_maps
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
 from distfms.methods.landmarks.procedure import (
     LandmarkProcedure,
@@ -24,7 +23,10 @@ from distfms.methods.landmarks.read import SampleReader, SimilarityReader
 from distfms.methods.landmarks.similarity import (
     PARAMETERS,
     PRECOMPUTED,
+    SIGMA_ROWS,
     LandmarkMap,
+    landmark_arrays,
+    landmark_maps,
     user_function,
 )
 from distfms.methods.row_job import RowJob

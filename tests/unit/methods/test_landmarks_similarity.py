@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from distfms.errors import DataError, SpecError
 from distfms.methods.landmarks import similarity
-from distfms.methods.landmarks.choose import mean_distance
-from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
+from distfms.methods.landmarks.similarity import LandmarkMap, Similarity, mean_distance
 from tests.reference import landmarks as literal
 
 NAMES = ("sigmoid", "manhattan", "gaussian", "euclidean", "linear", "polynomial", "cosine")
