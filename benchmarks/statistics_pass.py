@@ -1,4 +1,7 @@
-"""The Gram pass over Parquet against the time of its two unavoidable parts.
+"""The warm Gram pass over files that distfms wrote, against the time of its two unavoidable parts.
+
+This is the inner loop alone: one process that has made the pass before. What users wait for is
+measured by ``whole_job.py``.
 
 The pass is the product's own: partitions of ``open_dataset``, each read by ``read_rows`` into the
 thread's block and summarised by ``CoMoments``, merged by ``map_reduce`` on two threads; no cache.

@@ -6,7 +6,7 @@ Dask.
 
 from __future__ import annotations
 
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any
 
 _PUBLIC = {
@@ -27,11 +27,13 @@ _PUBLIC = {
 
 __all__ = [*_PUBLIC, "__version__"]
 
-__version__ = metadata.version("distfms")
-
 
 def __getattr__(name: str) -> Any:
     """Load a public name (PEP 562)."""
+    if name == "__version__":
+        from importlib import metadata
+
+        return metadata.version("distfms")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'distfms' has no attribute {name!r}")
     return getattr(import_module(_PUBLIC[name]), name)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from distfms.errors import DistfmsError
 
@@ -179,7 +178,7 @@ def options(
     """List the keys of a section of the job spec; without an argument, the sections."""
     from distfms.runs.options_table import options_lines
 
-    for line in options_lines(section, width=min(Console().width, 100)):
+    for line in options_lines(section, width=min(shutil.get_terminal_size().columns, 100)):
         say(line)
 
 
@@ -285,11 +284,12 @@ def data_list() -> None:
     from distfms.data.builtin import BUILTIN
     from distfms.data.synthetic import GENERATORS
 
-    table = Table("kind", "name", "what", box=None, header_style="bold")
-    for kind, registry in (("builtin", BUILTIN), ("generator", GENERATORS)):
-        for name, entry in registry.items():
-            table.add_row(kind, name, entry.description)
-    Console().print(table)
+    rows = [
+        (kind, name, entry.description)
+        for kind, registry in (("builtin", BUILTIN), ("generator", GENERATORS))
+        for name, entry in registry.items()
+    ]
+    _show(("kind", "name", "what"), rows)
 
 
 @data_app.command("show")
@@ -304,9 +304,17 @@ def data_show(path: Annotated[str, typer.Argument(help="Folder, file, glob or UR
         f"{counted(len(dataset.partitions), 'partition')}, {dataset.n_bytes:,} bytes decoded, "
         f"fingerprint {dataset.fingerprint[:16]}"
     )
-    table = Table("column", "type", box=None, header_style="bold")
-    for column in dataset.schema:
-        table.add_row(column.name, str(column.type))
+    _show(("column", "type"), [(column.name, str(column.type)) for column in dataset.schema])
+
+
+def _show(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, box=None, header_style="bold")
+    for row in rows:
+        table.add_row(*row)
     Console().print(table)
 
 
