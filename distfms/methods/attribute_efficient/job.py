@@ -184,8 +184,8 @@ class AttributeEfficientJob(Job):
         zero = int((moments == 0).sum())
         if zero:
             context.note(
-                f"{count(zero, 'attribute is', 'attributes are')} 0 in all training rows; by "
-                "second moments they are never drawn, and their weights are 0."
+                f"{count(zero, 'attribute is', 'attributes are')} 0 in all training rows: "
+                "drawing by second moments leaves them out, and their weights are 0."
             )
         if not options.scale:
             row = float(np.sqrt(train["norms"].largest_square))
