@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,13 +25,7 @@ from distfms.data.dataset import Partition
 from distfms.data.roles import resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
-from distfms.methods.estimator_input import (
-    Source,
-    check_columns,
-    in_memory,
-    kind_of,
-    open_source,
-)
+from distfms.methods.estimator_input import Source, check_columns, in_memory, kind_of, open_source
 from distfms.methods.landmarks.fit import FitPass, PassFit
 from distfms.methods.landmarks.losses import loss_of
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
@@ -307,15 +301,13 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
 def _by_dask_ml(mapping: LandmarkMap, X: Any) -> Any:
     """Return similarities of a Dask array by dask-ml, None where it does not have the kernel."""
-    p: Mapping[str, float] = dict(mapping.similarity.parameters)
-    name = mapping.similarity.name
+    name, p = mapping.similarity.name, dict(mapping.similarity.parameters)
     if name not in ("linear", "polynomial", "gaussian", "sigmoid"):
         return None
     from dask_ml.metrics import pairwise
 
     used = np.flatnonzero(mapping.scale > 0)
-    rows = (X[:, used] - mapping.shift[used]) / mapping.scale[used]
-    rows = rows.rechunk({1: -1})
+    rows = ((X[:, used] - mapping.shift[used]) / mapping.scale[used]).rechunk({1: -1})
     landmarks = np.ascontiguousarray(mapping.scaled(mapping.landmarks.T).T)
     if name == "gaussian":
         return pairwise.rbf_kernel(rows, landmarks, gamma=0.5 / p["sigma"] ** 2)
