@@ -138,8 +138,8 @@ class OrdinalMargin(Loss):
 
     Notes
     -----
-    Learned thresholds are b_2 = e_0 and b_{j+1} = b_j + Δ + exp(e_j), which has no local minimum
-    that the convex problem in b does not have; the intercept is in e_0.
+    Learned thresholds are b_2 = e_0 and b_{j+1} = b_j + Δ + log(1 + exp(e_j)), which has no local
+    minimum that the convex problem in b does not have; the intercept is in e_0.
     """
 
     n_levels: int
@@ -150,7 +150,7 @@ class OrdinalMargin(Loss):
         """Return an intercept, or parameters of equally spaced thresholds."""
         if self.spacing is None:
             return np.zeros(1)
-        gap = np.log(max(1.0 - self.spacing, 1e-3))
+        gap = np.log(np.expm1(max(1.0 - self.spacing, 1e-3)))
         return np.concatenate(([0.5], np.full(self.n_levels - 2, gap)))
 
     def offset(self, extra: np.ndarray) -> np.ndarray:
@@ -161,7 +161,7 @@ class OrdinalMargin(Loss):
         """Return b_2 … b_r, ascending."""
         if self.spacing is None:
             return np.arange(self.n_levels - 1) + 0.5
-        return np.cumsum(np.concatenate((extra[:1], self.spacing + np.exp(extra[1:]))))
+        return np.cumsum(np.concatenate((extra[:1], self.spacing + np.logaddexp(0.0, extra[1:]))))
 
     def slopes(self, scores: Array, target: Array, weight: Array, extra: Array) -> Slopes:
         """Return loss and derivatives."""
@@ -178,7 +178,7 @@ class OrdinalMargin(Loss):
         pull = pull - np.bincount(level, up, self.n_levels)[:-1]
         # A threshold moves with all gaps before it.
         later = np.cumsum(pull[::-1])[::-1]
-        steps = np.concatenate(([1.0], np.exp(extra[1:])))
+        steps = np.concatenate(([1.0], expit(extra[1:])))
         return Slopes(below + above, slope[np.newaxis], later * steps)
 
     def decoded(self, scores: np.ndarray, extra: np.ndarray) -> np.ndarray:

@@ -171,3 +171,14 @@ def test_errors_of_parts():
     assert sums["a/error"][0] == wrong[:450].sum()
     assert sums["b/error"][0] == wrong[450:].sum()
     assert sums["a/weight"] == 450
+
+
+@pytest.mark.parametrize("parameter", [-800.0, 0.0, 800.0])
+def test_thresholds_far_apart_or_close_have_finite_slopes(parameter: float) -> None:
+    loss = OrdinalMargin(0.1, 4, 0.5, 0.3)
+    extra = np.array([0.5, parameter, 0.0])
+    rows = np.arange(4.0)
+    slopes = loss.slopes(rows[np.newaxis], rows, np.ones(4), extra)
+    assert np.all(np.diff(loss.thresholds(extra)) >= 0.3)
+    assert np.isfinite(slopes.value).all()
+    assert np.isfinite(slopes.extra).all()
