@@ -28,8 +28,10 @@ def pytest_configure() -> None:
     ):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
-    # How long an example takes is a matter of what else the machine does.
-    hypothesis.settings.register_profile("distfms", deadline=None)
+    # How long an example takes is a matter of what else the machine does. Examples are the same in
+    # every run; `pytest --hypothesis-profile=search` looks for new ones.
+    hypothesis.settings.register_profile("distfms", deadline=None, derandomize=True)
+    hypothesis.settings.register_profile("search", deadline=None, derandomize=False)
     hypothesis.settings.load_profile("distfms")
 
 

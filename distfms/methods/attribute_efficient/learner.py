@@ -406,7 +406,9 @@ def logarithms(weights: np.ndarray, bound: float) -> np.ndarray:
     shares = np.abs(weights) / bound
     if not shares.any():
         return np.zeros_like(weights)
-    shares *= min(1.0, (1.0 - 1e-9) / shares.sum())  # on the boundary logarithms are infinite
+    inside, total = 1.0 - 1e-9, shares.sum()
+    if total > inside:  # on the boundary logarithms are infinite
+        shares *= inside / total
 
     def excess(norm: float) -> float:
         return float(np.hypot(1.0, shares * norm).sum()) - norm

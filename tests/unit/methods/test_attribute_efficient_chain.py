@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from distfms.methods.attribute_efficient import kernels
@@ -261,6 +261,7 @@ def test_alias_table_has_the_probabilities(weights):
 
 
 @given(st.lists(st.floats(-5.0, 5.0), min_size=2, max_size=20), st.floats(1.001, 100.0))
+@example([0.0, 5e-324], 2.0)
 def test_logarithms_of_weights(values, slack):
     weights = np.array(values)
     bound = max(np.abs(weights).sum() * slack, 1e-3)
