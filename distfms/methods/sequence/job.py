@@ -284,7 +284,7 @@ class SequenceJob(RowJob):
         result, at = self.judged(context, solved.path, [-1], **options)
         found = measures_of(result["scores"].test)
         if ranks:
-            found["ndcg@5"] = result["ranking"].test.mean
+            found["ndcg@5"] = result["ranking"].test.mean[0]
         return {name: values[at] for name, values in found.items()}
 
     def judged(

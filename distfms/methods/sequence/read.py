@@ -1,15 +1,9 @@
-"""What group sequencing reads beside co-moments: rows to fit, and scores.
-
-References
-----------
-Järvelin, Kekäläinen, "Cumulated gain-based evaluation of IR techniques", ACM TOIS 20 (2002).
-"""
+"""What group sequencing reads beside co-moments: rows to fit, and scores."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,9 +11,9 @@ import numpy as np
 from distfms.data.batches import ColumnPlan, RowBatch
 from distfms.data.dataset import Partition
 from distfms.data.folds import hash_keys
-from distfms.errors import DataError
 from distfms.methods.contract import PartialReader
 from distfms.methods.passes import Sums
+from distfms.methods.ranking import RankingScores
 from distfms.methods.rows import RowSource
 from distfms.methods.sequence.glm import FAMILIES, GlmDesign, GlmRows
 from distfms.stats.base import Folded
@@ -101,130 +95,6 @@ class GlmReader:
 
 
 # --- scores of held-out rows ---------------------------------------------------------------------
-
-CUTOFF = 5
-"""Positions of a ranking that count."""
-
-_MAX_RELEVANCE = 30
-
-
-def ndcg(scores: np.ndarray, relevance: np.ndarray, cutoff: int = CUTOFF) -> np.ndarray | None:
-    """Normalised discounted cumulative gain of one query."""
-    gain = np.exp2(relevance) - 1.0
-    discount = 1.0 / np.log2(2.0 + np.arange(min(cutoff, len(gain))))
-    best = np.sort(gain)[::-1][: len(discount)] @ discount
-    if not best > 0:
-        return None
-    cumulated = np.concatenate(([0.0], np.cumsum(discount)))
-    cumulated = np.append(cumulated, np.full(len(gain) - len(discount), cumulated[-1]))
-    from scipy.stats import rankdata
-
-    first = rankdata(-scores, "min", axis=0).astype(np.intp)
-    last = rankdata(-scores, "max", axis=0).astype(np.intp)
-    share = (cumulated[last] - cumulated[first - 1]) / (last - first + 1)
-    return gain @ share / best
-
-
-@dataclass(frozen=True, eq=False)
-class RankingScores:
-    """NDCG summed over queries; a statistic that merges in the order of the rows.
-
-    A query's rows must follow one another. The first and the last query of a run of rows may go
-    on in the next run, so their rows are kept until it is known that they are complete.
-
-    Attributes
-    ----------
-    total : ndarray of shape (M,)
-        Σ NDCG over the complete queries that have a relevant document, `n_queries` of them.
-    closed : ndarray of uint64
-        Keys of the complete queries, ascending.
-    keys, relevance, scores : ndarray of shape (n,), (n,) and (n, M)
-        Of the rows of the first and the last query.
-    """
-
-    total: np.ndarray
-    n_queries: int
-    closed: np.ndarray
-    keys: np.ndarray
-    relevance: np.ndarray
-    scores: np.ndarray
-
-    @classmethod
-    def from_rows(
-        cls, keys: np.ndarray, relevance: np.ndarray, scores: np.ndarray
-    ) -> RankingScores:
-        """Scores of rows in their order.
-
-        Raises
-        ------
-        DataError
-            If the rows of a query are not together, or a relevance is not in 0 … 30.
-        """
-        if len(keys) and (relevance.min() < 0 or relevance.max() > _MAX_RELEVANCE):
-            raise DataError(
-                f"NDCG is wanted because `data.query` is set, and needs a target from 0 (not "
-                f"relevant) to {_MAX_RELEVANCE}; found {relevance.min():g} to "
-                f"{relevance.max():g}. Name the column as `id` if rows are only to be kept "
-                "together in folds."
-            )
-        total, closed = np.zeros(scores.shape[1]), np.zeros(0, dtype=np.uint64)
-        return cls(total, 0, closed, keys, relevance, scores)._settled()
-
-    @property
-    def mean(self) -> np.ndarray:
-        """Mean NDCG over the queries with a relevant document, shape (M,); NaN for none."""
-        total, n_queries = self._with(self._runs())
-        return total / n_queries if n_queries else np.full(len(total), np.nan)
-
-    def merge(self, other: RankingScores) -> RankingScores:
-        """Scores of the rows of both, those of `other` after those of this value."""
-        rows = ("closed", "keys", "relevance", "scores")
-        joined = {k: np.concatenate((getattr(self, k), getattr(other, k))) for k in rows}
-        total, n_queries = self.total + other.total, self.n_queries + other.n_queries
-        return RankingScores(total, n_queries, **joined)._settled()
-
-    def _settled(self) -> RankingScores:
-        """Take the queries between the first and the last for complete."""
-        runs = self._runs()
-        begun = np.sort(np.concatenate((self.closed, self.keys[[run.start for run in runs]])))
-        if (begun[1:] == begun[:-1]).any():
-            raise DataError(
-                "The rows of a query do not follow one another in the held-out data, so its "
-                "ranking cannot be judged in one pass. Sort the data by the `query` column, or "
-                "name that column as `id` to do without NDCG."
-            )
-        inner = runs[1:-1]
-        total, n_queries = self._with(inner)
-        closed = np.concatenate((self.closed, self.keys[[run.start for run in inner]]))
-        open_ = np.ones(len(self.keys), dtype=bool)
-        for run in inner:
-            open_[run] = False
-        rows = (self.keys[open_], self.relevance[open_], self.scores[open_])
-        return RankingScores(total, n_queries, np.sort(closed), *rows)
-
-    def _runs(self) -> list[slice]:
-        """Rows of each query."""
-        if not len(self.keys):
-            return []
-        starts = np.flatnonzero(self.keys[1:] != self.keys[:-1]) + 1
-        return [slice(*pair) for pair in pairwise([0, *starts.tolist(), len(self.keys)])]
-
-    def _with(self, runs: Sequence[slice]) -> tuple[np.ndarray, int]:
-        """Sum and number of queries with those of some runs."""
-        values = [ndcg(self.scores[run], self.relevance[run]) for run in runs]
-        known = [value for value in values if value is not None]
-        return sum(known, start=self.total.copy()), self.n_queries + len(known)
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Content as named arrays."""
-        return {member.name: np.asarray(getattr(self, member.name)) for member in fields(self)}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> RankingScores:
-        """Inverse of `to_arrays`."""
-        content: dict[str, Any] = {**arrays, "n_queries": int(arrays["n_queries"])}
-        return cls(**content)
-
 
 _CHUNK_VALUES = 1 << 20
 

@@ -1,15 +1,11 @@
 """Parts of the job of group sequencing: options, rules, counts, scores, curves."""
 
-import itertools
 import pickle
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from sklearn.metrics import ndcg_score
 
 from distfms.data.batches import ColumnPlan
 from distfms.data.dataset import open_dataset
@@ -29,7 +25,6 @@ from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import SequenceOptions, read_cost_file
 from distfms.methods.sequence.procedure import Rule, parse_rule
-from distfms.methods.sequence.read import RankingScores, ndcg
 from distfms.methods.sequence.timeliness import Curve, compared, thinned
 from distfms.spec import DataSection, parse_section
 from distfms.stats.comoments import CoMoments
@@ -207,84 +202,6 @@ def test_gaps_are_counted_by_column_of_the_data(tmp_path):
     columns = {"a": [1.0], "c": ["u"], "b": [1.0], "y": [1.0]}
     _, rows = source(tmp_path, columns, levels={"c": ["u", "v"]})
     assert missing_by_source(rows.plan, [0, 3, 3, 2]) == {"c": 3, "b": 2}
-
-
-# --- NDCG ---------------------------------------------------------------------------------------
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=2, max_size=12),
-    st.integers(1, 7),
-)
-@settings(max_examples=60, deadline=None)
-def test_ndcg_is_that_of_sklearn_with_ties_shared(documents, cutoff):
-    relevance = np.array([r for r, _ in documents], float)
-    scores = np.array([s for _, s in documents], float)
-    value = ndcg(scores[:, None], relevance, cutoff)
-    if relevance.max() == 0:
-        assert value is None
-        return
-    expected = ndcg_score([2**relevance - 1], [scores], k=cutoff)
-    assert value[0] == pytest.approx(expected, rel=1e-12)
-
-
-@st.composite
-def ranked_rows(draw):
-    sizes = draw(st.lists(st.integers(1, 5), min_size=1, max_size=8))
-    n = sum(sizes)
-    keys = np.repeat(np.arange(len(sizes), dtype=np.uint64) * np.uint64(7), sizes)
-    rng = np.random.default_rng(draw(st.integers(0, 1000)))
-    cuts = sorted(draw(st.lists(st.integers(0, n), max_size=6)))
-    return keys, rng.integers(0, 3, n).astype(float), rng.normal(size=(n, 2)), [0, *cuts, n]
-
-
-def summarise(keys, relevance, scores, bounds):
-    return [
-        RankingScores.from_rows(keys[a:b], relevance[a:b], scores[a:b])
-        for a, b in itertools.pairwise(bounds)
-    ]
-
-
-@given(ranked_rows())
-@settings(max_examples=80, deadline=None)
-def test_queries_may_straddle_blocks(rows):
-    keys, relevance, scores, bounds = rows
-    values = [ndcg(scores[keys == k], relevance[keys == k]) for k in np.unique(keys)]
-    known = [v for v in values if v is not None]
-    expected = np.mean(known, axis=0) if known else np.full(2, np.nan)
-    parts = summarise(keys, relevance, scores, bounds)
-    forward = parts[0]
-    for part in parts[1:]:
-        forward = forward.merge(part)
-    backward = parts[-1]
-    for part in parts[-2::-1]:
-        backward = part.merge(backward)
-    for merged in (forward, backward, RankingScores.from_arrays(forward.to_arrays())):
-        np.testing.assert_allclose(merged.mean, expected, rtol=1e-12)
-        assert len(merged.keys) == len(merged.relevance) == len(merged.scores)
-    everything = [*forward.closed.tolist(), *np.unique(forward.keys).tolist()]
-    assert sorted(everything) == np.unique(keys).tolist()
-
-
-@pytest.mark.parametrize("cut", [1, 2, 3, 4])
-@pytest.mark.parametrize("keys", [[1, 2, 1, 3, 4], [1, 2, 3, 4, 2], [1, 2, 3, 2, 5]])
-def test_a_query_that_begins_again_is_refused_wherever_the_blocks_end(keys, cut):
-    keys = np.array(keys, dtype=np.uint64)
-    rows = (keys, np.ones(5), np.zeros((5, 1)))
-
-    def merged():
-        first, second = summarise(*rows, [0, cut, 5])
-        return first.merge(second)
-
-    with pytest.raises(DataError, match="do not follow one another"):
-        merged()
-
-
-def test_grades_are_checked():
-    keys = np.zeros(2, dtype=np.uint64)
-    for bad in ([0.0, -1.0], [0.0, 31.0]):
-        with pytest.raises(DataError, match="needs a target from 0"):
-            RankingScores.from_rows(keys, np.array(bad), np.zeros((2, 1)))
 
 
 # --- curves -------------------------------------------------------------------------------------
