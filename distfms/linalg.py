@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
 
 from distfms.errors import NumericalError
 
@@ -32,6 +31,8 @@ def nearest_psd(matrix: np.ndarray) -> np.ndarray:
     .. [1] N. J. Higham, "Computing a nearest symmetric positive semidefinite matrix", Linear
        Algebra and its Applications 103, 1988, Theorem 2.1.
     """
+    import scipy.linalg
+
     symmetric = _symmetric(matrix)
     # Cholesky ends only where no eigenvalue is negative beyond rounding; it costs a small part of
     # them. Where it breaks down the eigenvalues decide: a singular matrix may do either.
@@ -74,6 +75,8 @@ def symmetric_pinv(matrix: np.ndarray, rtol: float | None = None) -> np.ndarray:
     NumericalError
         If `matrix` is not finite.
     """
+    import scipy.linalg
+
     symmetric = _symmetric(matrix)
     if not symmetric.size:
         return symmetric

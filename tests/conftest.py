@@ -28,6 +28,8 @@ def pytest_configure() -> None:
     ):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
+    # Processes that tests start need not compile the package, each of them anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # How long an example takes is a matter of what else the machine does. Examples are the same in
     # every run; `pytest --hypothesis-profile=search` looks for new ones.
     hypothesis.settings.register_profile("distfms", deadline=None, derandomize=True)

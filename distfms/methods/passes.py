@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from distfms.data.dataset import ParquetDataset, Partition
 from distfms.engine.memory import available_bytes, format_bytes
@@ -249,6 +248,8 @@ def minimise(
     ----------
     Nocedal, Wright, "Numerical Optimization", Algorithms 7.4 and 7.5.
     """
+    from scipy.linalg import solve_triangular
+
     factor = np.eye(len(start)) if factor is None else factor
     weights = np.array(start, dtype=np.float64)
     value, gradient = function(weights)

@@ -11,8 +11,8 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from html import escape
 from typing import TYPE_CHECKING, Any
-from xml.sax.saxutils import escape, quoteattr
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -99,7 +99,7 @@ def _with_title(svg: str, title: str) -> str:
     assert view_box is not None
     root = (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'{view_box.group()} role="img" aria-label={quoteattr(title)} '
+        f'{view_box.group()} role="img" aria-label="{escape(title)}" '
         f'style="stroke-linejoin: round; stroke-linecap: butt">\n<title>{escape(title)}</title>'
     )
     return root + svg[svg.index(">") + 1 :]

@@ -8,7 +8,6 @@ from types import ModuleType
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq
 
 from distfms.errors import DataError
 from distfms.methods.attribute_efficient.sampling import (
@@ -403,6 +402,8 @@ class Session:
 
 def logarithms(weights: np.ndarray, bound: float) -> np.ndarray:
     """Return the logarithms θ with ``bound · sinh θ / Σ cosh θ = weights``; Σ|weights| < bound."""
+    from scipy.optimize import brentq
+
     shares = np.abs(weights) / bound
     if not shares.any():
         return np.zeros_like(weights)

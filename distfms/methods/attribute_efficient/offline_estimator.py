@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from scipy.optimize import brentq
 
 #: Penalties along the path of the lasso.
 _PENALTIES = 60
@@ -24,6 +23,8 @@ def offline_ridge(gram: np.ndarray, cross: np.ndarray, bound: float) -> np.ndarr
         E[y x].
     bound : float
     """
+    from scipy.optimize import brentq
+
     values, vectors = np.linalg.eigh(gram)
     projected = vectors.T @ cross
     kept = values > _RANK * max(values[-1], 0.0)

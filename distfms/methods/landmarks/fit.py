@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.linalg import block_diag
 
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import Fold, Members
@@ -225,6 +224,8 @@ class _Run:
         self, weights: np.ndarray, extra: np.ndarray, penalty: float, width: float
     ) -> Minimum:
         """Minimise the mean loss with corners of some width, and a penalty on the weights."""
+        from scipy.linalg import block_diag
+
         loss = replace(self.fit.loss, width=width * self.fit.loss.width)
 
         def value(parameters: np.ndarray) -> tuple[float, np.ndarray]:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit
 
 Array = np.ndarray
 
@@ -108,6 +107,8 @@ class Margin(Loss):
 
     def slopes(self, scores: Array, target: Array, weight: Array, extra: Array) -> Slopes:
         """Return loss and derivatives."""
+        from scipy.special import expit
+
         own = np.arange(self.n_scores)[:, np.newaxis] + (self.n_scores == 1)
         sign = np.where(target == own, 1.0, -1.0)
         margin = sign * scores
@@ -165,6 +166,8 @@ class OrdinalMargin(Loss):
 
     def slopes(self, scores: Array, target: Array, weight: Array, extra: Array) -> Slopes:
         """Return loss and derivatives."""
+        from scipy.special import expit
+
         level, f = target.astype(np.intp), scores[0]
         limits = np.concatenate(([-np.inf], self.thresholds(extra), [np.inf]))
         with np.errstate(invalid="ignore"):

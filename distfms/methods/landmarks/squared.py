@@ -16,8 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh, solve_triangular
-from scipy.optimize import brentq
 
 from distfms.linalg import symmetric_pinv
 from distfms.stats.comoments import CoMoments
@@ -81,6 +79,9 @@ def solve(
     gram: np.ndarray, target: np.ndarray, bound: float | None = None
 ) -> tuple[np.ndarray, float]:
     """Minimise uᵀGu − 2uᵀc, with ‖u‖₂ ≤ `bound`; return u and the multiplier of the bound."""
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
+    from scipy.optimize import brentq
+
     if not len(target):
         return np.zeros(0), 0.0
     try:
@@ -162,6 +163,8 @@ def refitted(
 
     The bound B is that of the paper's w, so that of u is B/√k.
     """
+    from scipy.linalg import solve_triangular
+
     gram = problem.penalised(ridge)[np.ix_(order, order)]
     target = problem.covariance[order, -1]
     weights = np.zeros((len(sizes), problem.n_landmarks))

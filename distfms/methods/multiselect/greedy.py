@@ -29,8 +29,6 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
-import scipy.linalg
-from scipy.linalg.blas import dger
 
 from distfms.linalg import symmetric_pinv
 from distfms.methods.multiselect.objective import (
@@ -341,6 +339,8 @@ class FullState:
 
     def _update(self, kappa: float, q: np.ndarray, entered: int | None = None) -> None:
         """P ← P + κ q qᵀ and all that follows from it."""
+        from scipy.linalg.blas import dger
+
         product = float(q @ self.problem.b[self._support])
         self._inverse = dger(kappa, q, q, a=self._inverse, overwrite_a=1)
         self._w = self._w + (kappa * product) * q
@@ -369,6 +369,8 @@ class FullState:
 
 def _inverse(matrix: np.ndarray) -> np.ndarray:
     """Inverse of a positive definite matrix, pseudo-inverse of a singular one."""
+    import scipy.linalg
+
     if matrix.shape[0] == 0:
         return matrix
     factor, info = scipy.linalg.lapack.dpotrf(matrix, lower=1, clean=1)

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from scipy.linalg import block_diag, cholesky
-from scipy.special import expit, xlogy
 
 from distfms.errors import DataError, SpecError
 from distfms.methods.passes import Minimum, Sums, minimise
@@ -84,11 +82,15 @@ class Logistic(Family):
 
     def mean(self, eta: np.ndarray) -> np.ndarray:
         """1 / (1 + e^−η)."""
+        from scipy.special import expit
+
         means: np.ndarray = expit(eta)
         return means
 
     def loss(self, eta: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Cross entropy less entropy."""
+        from scipy.special import xlogy
+
         # log(1+e^η) − yη = max(η,0) − yη + log1p(e^−|η|): both parts are ≥ 0, none overflows.
         cross = np.maximum(eta, 0.0) - y * eta + np.log1p(np.exp(-np.abs(eta)))
         return (cross + xlogy(y, y) + xlogy(1.0 - y, 1.0 - y)).sum(axis=0)
@@ -449,6 +451,8 @@ class _Fits:
 
     def fit(self, order: Sequence[int]) -> None:
         """Fit the chosen groups, from the last model on."""
+        from scipy.linalg import block_diag, cholesky
+
         support = np.concatenate([self.problem.groups.columns[g] for g in order])
         active = np.append(support, len(self.weights) - 1)
         ridge = self.problem.ridge

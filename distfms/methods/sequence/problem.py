@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from distfms.errors import DataError
 from distfms.stats.comoments import CoMoments
@@ -418,6 +417,8 @@ class SequencePath(Path):
         One triangular solve for all prefixes: the factor of a prefix is a corner of the factor
         of the whole. Cost O(K P r²).
         """
+        from scipy.linalg import solve_triangular
+
         scaling, (rank, n_targets) = self.scaling, self.response.shape
         ends = np.concatenate(([0], self.ranks))
         right = np.zeros((rank, len(ends), n_targets))
@@ -478,6 +479,8 @@ class SequencePath(Path):
 
 def _whitened(upper: np.ndarray, right: np.ndarray) -> np.ndarray:
     """U⁻ᵀ right."""
+    from scipy.linalg import solve_triangular
+
     if not len(upper):
         return right
     solved: np.ndarray = solve_triangular(upper, right, trans=1, check_finite=False)

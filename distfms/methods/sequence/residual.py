@@ -16,8 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg.blas import dtrsm
-from scipy.linalg.lapack import dpotrf
 
 from distfms.errors import SpecError
 
@@ -276,6 +274,8 @@ def _elimination_gain(blocks: np.ndarray, gradient: np.ndarray, floor: np.ndarra
 
 def _factor(block: np.ndarray, floor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Upper Cholesky factor of the independent columns of a block, and which they are."""
+    from scipy.linalg.lapack import dpotrf
+
     upper, info = dpotrf(block, lower=0, clean=1)
     if info == 0 and np.all(np.diagonal(upper) ** 2 > floor):
         return upper, np.arange(len(block))
@@ -292,6 +292,8 @@ def _factor(block: np.ndarray, floor: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 def _solve_rows(upper: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Overwrite `right` (k, d), C-ordered, with U⁻ᵀ `right`."""
+    from scipy.linalg.blas import dtrsm
+
     if not right.size:
         return right
     # BLAS is column-major: seen from there it is the transpose, so X U = rightᵀ from the right.
