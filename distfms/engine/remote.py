@@ -156,12 +156,17 @@ class RemotePath:
 
     # --- writing ---
 
-    def put(self, content: bytes | Path) -> None:
-        """Write the file, or copy one of this machine here, whole or not at all."""
+    def put(self, content: bytes | Path, *, new: bool = False) -> None:
+        """Write the file, or copy one of this machine here, whole or not at all.
+
+        With ``new`` an OSError is raised where there is one already.
+        """
         folder, _, name = self.inside.rpartition("/")
         if self.protocol in OBJECT_STORAGE:
-            self._send(content, self.inside)
+            self._send(content, self.inside, **({"mode": "create"} if new else {}))
             return
+        if new and self.exists():
+            raise FileExistsError(errno.EEXIST, f"{self} exists")
         temporary = f"{folder}/{temporary_name(name)}"
         try:
             self.ask("makedirs", folder, exist_ok=True)
@@ -172,13 +177,13 @@ class RemotePath:
                 self.ask("rm_file", temporary)
             raise
 
-    def _send(self, content: bytes | Path, inside: str) -> None:
+    def _send(self, content: bytes | Path, inside: str, **options: Any) -> None:
         if isinstance(content, Path):
             limit_s = REQUEST_S + content.stat().st_size / SLOWEST_BYTES_PER_S
-            self.ask("put_file", str(content), inside, limit_s=limit_s)
+            self.ask("put_file", str(content), inside, limit_s=limit_s, **options)
         else:
             limit_s = REQUEST_S + len(content) / SLOWEST_BYTES_PER_S
-            self.ask("pipe_file", inside, content, limit_s=limit_s)
+            self.ask("pipe_file", inside, content, limit_s=limit_s, **options)
 
     # --- the file system ---
 
@@ -273,6 +278,7 @@ def os_error(error: BaseException, cleaned: Callable[[str], str] = hidden_in_url
         text = f"no answer within {REQUEST_S:.0f} s"
     kinds = {
         FileNotFoundError: errno.ENOENT,
+        FileExistsError: errno.EEXIST,
         PermissionError: errno.EACCES,
         IsADirectoryError: errno.EISDIR,
     }

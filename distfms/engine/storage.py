@@ -109,6 +109,40 @@ def write_whole(place: Location, payload: bytes, *, durable: bool = True) -> Non
         temporary.write_bytes(payload)
 
 
+def create_whole(place: Location, payload: bytes) -> bool:
+    """Write a file whole unless there is one; return whether this call has made it.
+
+    Of several writers one succeeds: on a disk by a link, on object storage by a conditional put.
+    Other remote storage can only look before it writes: of two writers at the same instant both
+    may believe they succeeded. The payload must be no other writer's.
+    """
+    try:
+        if isinstance(place, RemotePath):
+            place.put(payload, new=True)
+        else:
+            _link_new(place, payload)
+    except OSError:
+        # An answer may have been lost, and the client have asked again.
+        with suppress(FileNotFoundError):
+            return place.read_bytes() == payload
+        raise
+    return True
+
+
+def _link_new(place: Path, payload: bytes) -> None:
+    """Write a file whole; FileExistsError where there is one."""
+    temporary = place.with_name(temporary_name(place.name))
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(payload)
+        sync(temporary)
+        os.link(temporary, place)
+        sync(place.parent)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
 def is_temporary(name: str) -> bool:
     """Whether a file's name is one that a killed writer has left."""
     last = name.rpartition("/")[2]

@@ -18,6 +18,8 @@ from distfms.errors import SpecError, nearest
 from distfms.hidden import hidden, hidden_in_urls
 from distfms.methods import METHODS, load_method
 from distfms.methods.tuning import checked_grid, options_to_tune
+from distfms.registry import Registry
+from distfms.runs.models import open_registry
 from distfms.runs.storage_options import expanded
 from distfms.spec import (
     DataSection,
@@ -38,8 +40,12 @@ class OutputSection(Section):
 
     path: Annotated[str, Field(min_length=1)] = "runs"
     """Folder or fsspec URL of all runs. `${NAME}` stands for an environment variable."""
+    registry: Annotated[str, Field(min_length=1)] | None = None
+    """Folder or URL of the registry of models; by default `registry` below `path`. The environment
+    variable DISTFMS_REGISTRY takes its place.
+    """
     storage_options: dict[str, Any] = Field(default_factory=dict)
-    """Passed to fsspec, for a URL. `${NAME}` in a text stands for an environment variable; secrets
+    """Passed to fsspec, for URLs. `${NAME}` in a text stands for an environment variable; secrets
     given in clear are not written down.
     """
     cache_bytes: Size = Field(default="10GiB", validate_default=True)
@@ -47,16 +53,17 @@ class OutputSection(Section):
     when a run ends, those that were used least recently are deleted.
     """
 
-    @field_validator("path")
+    @field_validator("path", "registry")
     @classmethod
-    def _one_place(cls, value: str) -> str:
-        if is_url(value) and local_part(value) is None:
+    def _one_place(cls, value: str | None) -> str | None:
+        if value is not None and is_url(value) and local_part(value) is None:
             RemotePath(value)
         return value
 
     @model_validator(mode="after")
     def _options_for_urls(self) -> OutputSection:
-        if self.storage_options and not is_url(self.path) and "${" not in self.path:
+        places = [place for place in (self.path, self.registry) if place is not None]
+        if self.storage_options and not any(is_url(p) or "${" in p for p in places):
             raise ValueError(f"`storage_options` are for URLs; `path` is the folder {self.path}")
         return self
 
@@ -89,6 +96,14 @@ class JobSpec:
         """Return the place of all runs, or of one that is named; storage is not asked."""
         text = expand_variables(self.output.path) if out is None else str(out)
         return locate(text, expanded(self.output.storage_options) if is_url(text) else None)
+
+    def registry(self, named: str | None = None) -> Registry:
+        """Return the registry that is named, or else the environment's, or the spec's."""
+        return open_registry(
+            named,
+            self.output.storage_options,
+            self.output.registry or f"{self.output.path}/registry",
+        )
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the resolved spec, every default written out."""

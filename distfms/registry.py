@@ -1,0 +1,534 @@
+"""Versions of models, and which of them is in place.
+
+Below the registry's root each model has a folder of its name::
+
+    versions/00000003.json    what version 3 holds: its files with their sha256, facts, parent
+    files/TOKEN/…             these files, written before the version is
+    changes/00000005.json     the fifth change of what is in place: promotion, rollback, removal
+    locks/00000002.json       who works on the next version, and until when
+
+These are journals: a record is written once, whole, and only if nobody else has written that
+number (`create_whole`). Thus the last change says what is in place, of two that promote at the
+same time one is refused, and a reader sees the version before or the version after. On storage
+that is neither a disk nor known for conditional puts (S3, GCS and Azure are; sftp, smb and some
+services that speak S3 are not), two changes in the same instant may both be believed done; the
+later write stands. A lock compares the clocks of machines; only `promote` decides, by what was in
+place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from distfms.engine.storage import (
+    Location,
+    create_whole,
+    files_below,
+    reading,
+    remove_tree,
+    unwritable,
+    write_whole,
+)
+from distfms.errors import EngineError, SpecError, nearest
+
+#: Where the environment names a registry.
+VARIABLE = "DISTFMS_REGISTRY"
+
+#: As the name of a job.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_RECORD = re.compile(r"(\d{8})\.json")
+#: Files that no version has, and that are older, were left by a writer that was killed.
+_ABANDONED_S = 86400.0
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Record(BaseModel):
+    """What every record of a journal holds."""
+
+    model_config = ConfigDict(frozen=True)
+
+    number: int
+    created: str = Field(default_factory=_now)
+    token: str = Field(default_factory=lambda: secrets.token_hex(8))
+    """Tells the record from that of another writer."""
+
+
+class Version(Record):
+    """An immutable version of a model.
+
+    Attributes
+    ----------
+    number : int
+        1 for the first.
+    created : str
+        UTC time.
+    digest : str
+        Of the names and contents of its files.
+    files : mapping of str to str
+        Name of each file and its sha256.
+    facts : mapping
+        What its maker wrote down about it, as JSON has it.
+    parent : int or None
+        The version that it was made to follow.
+    """
+
+    digest: str
+    files: dict[str, str]
+    facts: dict[str, Any]
+    parent: int | None
+
+
+class Change(Record):
+    """A change of what is in place, or of what there is."""
+
+    event: Literal["promote", "rollback", "remove"]
+    version: int | None
+    """In place from now on."""
+    before: list[int]
+    """Versions that were in place before it, the last one last."""
+    removed: list[int]
+    """Versions that are gone, or about to be."""
+
+
+class _Lock(Record):
+    owner: str
+    until: float
+    """Seconds since 1970."""
+
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True)
+class _Journal(Generic[R]):
+    """Numbered records in a folder."""
+
+    folder: Location
+    kind: type[R]
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all records, ascending."""
+        found = map(_RECORD.fullmatch, _listed(self.folder))
+        return [int(match[1]) for match in found if match]
+
+    def place(self, number: int) -> Location:
+        """Return the place of a record."""
+        return self.folder / f"{number:08d}.json"
+
+    def read(self, number: int) -> R:
+        """Read a record; FileNotFoundError if there is none."""
+        with reading(self.place(number)):
+            payload = self.place(number).read_bytes()
+        try:
+            found = self.kind.model_validate_json(payload)
+            if found.number != number:
+                raise ValueError(f"it is the record of {found.number}")
+        except ValueError as error:
+            reason = str(error)
+            if isinstance(error, ValidationError):
+                reason = str(error.errors()[0]["msg"])
+            raise SpecError(
+                f"{self.place(number)} is damaged ({reason}). Restore it from a copy of the "
+                "registry; the record of a version that is not in place may also be deleted, "
+                "which removes that version."
+            ) from error
+        return found
+
+    def last(self) -> R | None:
+        """Read the last record."""
+        numbers = self.numbers()
+        return self.read(numbers[-1]) if numbers else None
+
+    def append(self, record: R) -> bool:
+        """Write a record if there is none of its number; return whether it was written."""
+        with _writing(self.folder):
+            return create_whole(self.place(record.number), record.model_dump_json().encode())
+
+    def replace(self, record: R) -> None:
+        """Write a record anew, for who has written it."""
+        with _writing(self.folder):
+            write_whole(self.place(record.number), record.model_dump_json().encode())
+
+
+def _listed(folder: Location) -> list[str]:
+    """Return the names in a folder, sorted; none if it does not exist."""
+    with reading(folder):
+        try:
+            return sorted(place.name for place in folder.iterdir())
+        except FileNotFoundError:
+            return []
+        except NotADirectoryError as error:
+            raise SpecError(
+                f"{folder} cannot be part of a registry, as there is a file where a folder has to "
+                f"be. Name another place with --registry or {VARIABLE}."
+            ) from error
+
+
+@contextmanager
+def _writing(place: Location) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        advice = f"name another with --registry or {VARIABLE}"
+        raise unwritable(place, error, "The registry's folder", advice) from error
+
+
+class Registry:
+    """Versions of models below a folder or URL; see the module for what is guaranteed.
+
+    Parameters
+    ----------
+    root : Path or RemotePath
+        As `distfms.engine.storage.locate` returns it; made when first written to.
+    """
+
+    def __init__(self, root: Location) -> None:
+        self.root = root
+
+    # --- reading ---
+
+    def names(self) -> list[str]:
+        """Return the names of all models that have versions."""
+        names = filter(_NAME.fullmatch, _listed(self.root))
+        return [name for name in names if self._versions(name).numbers()]
+
+    def versions(self, name: str) -> list[Version]:
+        """Return the versions of a model, the oldest first; none if there is no such model."""
+        gone, found = self._last(name).removed, list[Version]()
+        for number in self._versions(name).numbers():
+            with suppress(FileNotFoundError):  # it may be removed while others are read
+                found += [self._versions(name).read(number)] if number not in gone else []
+        return found
+
+    def version(self, name: str, number: int | None = None) -> Version:
+        """Return a version, or the one in place.
+
+        Raises
+        ------
+        SpecError
+            If there is none; it says what there is.
+        """
+        while True:
+            last = self._last(name)
+            wanted = last.version if number is None else number
+            if wanted is not None and wanted not in last.removed:
+                with suppress(FileNotFoundError):
+                    return self._versions(name).read(wanted)
+            # What was in place may have been removed after another was put there.
+            if number is not None or self._last(name).version == wanted:
+                break
+        known = [n for n in self._versions(name).numbers() if n not in last.removed]
+        if not known:
+            there = nearest(name, self.names()) or " It has none yet."
+            raise SpecError(f"The registry {self.root} has no model {name!r}.{there}")
+        listed = ", ".join(map(str, known[-10:]))
+        if wanted is None:
+            raise SpecError(
+                f"No version of {name!r} is in place. Promote one of {listed}, or name it: "
+                f"registry:{name}@{known[-1]}."
+            )
+        raise SpecError(f"{name!r} has no version {wanted}; the last ones are: {listed}.")
+
+    def current(self, name: str) -> Version | None:
+        """Return the version in place, None if there is none."""
+        return self.version(name) if self._last(name).version is not None else None
+
+    def history(self, name: str) -> list[Change]:
+        """Return all changes of what is in place, the first one first."""
+        changes = self._changes(name)
+        return [changes.read(number) for number in changes.numbers()]
+
+    def read(self, name: str, number: int | None = None) -> tuple[Version, dict[str, bytes]]:
+        """Read the files of a version, or of the one in place, and check them.
+
+        Raises
+        ------
+        SpecError
+            If there is no such version, or a file is not what was added.
+        """
+        while True:
+            found = self.version(name, number)
+            folder, payloads = self._files(name, found), dict[str, bytes]()
+            try:
+                for file in found.files:
+                    with reading(folder / file):
+                        payloads[file] = (folder / file).read_bytes()
+            except FileNotFoundError:
+                # Another version may be in place by now, and this one have been removed.
+                if self.version(name, number) != found:
+                    continue
+            for file, sha256 in found.files.items():
+                if hashlib.sha256(payloads.get(file, b"")).hexdigest() != sha256:
+                    raise SpecError(
+                        f"Version {found.number} of {name!r} is damaged: {folder / file} is not "
+                        "what was added (its sha256 differs). Use another version, as `distfms "
+                        f"models rollback {name}` does."
+                    )
+            return found, payloads
+
+    def diff(self, name: str, a: int, b: int) -> dict[str, tuple[Any, Any]]:
+        """Return what differs between two versions: fact or file → (value in a, value in b)."""
+        one, two = (_flat(self.version(name, number)) for number in (a, b))
+        keys = [*one, *(key for key in two if key not in one)]
+        return {k: (one.get(k), two.get(k)) for k in keys if one.get(k) != two.get(k)}
+
+    # --- writing ---
+
+    def add(
+        self,
+        name: str,
+        files: Mapping[str, bytes],
+        facts: Mapping[str, Any],
+        parent: int | None = None,
+    ) -> Version:
+        """Keep files as the next version, or return the version that holds the same.
+
+        Parameters
+        ----------
+        name : str
+            Of the model: letters, digits, ``.``, ``_`` and ``-``.
+        files : mapping of str to bytes
+        facts : mapping
+            What is worth knowing about it, as JSON has it.
+        parent : int, optional
+            The version that it follows.
+        """
+        hashes = {file: hashlib.sha256(files[file]).hexdigest() for file in sorted(files)}
+        digest = _digest(hashes)
+        made, journal = None, self._versions(name)
+        while True:
+            numbers = journal.numbers()
+            for version in self.versions(name):
+                if version.digest == digest:
+                    if made is not None:
+                        remove_tree(self._files(name, made))
+                    return version
+            number = numbers[-1] + 1 if numbers else 1
+            if made is None:
+                made = Version(
+                    number=number, digest=digest, files=hashes, facts=dict(facts), parent=parent
+                )
+                for file, payload in files.items():
+                    with _writing(self.root):
+                        write_whole(self._files(name, made) / file, payload)
+            made = made.model_copy(update={"number": number})
+            if journal.append(made):
+                return made
+
+    def promote(
+        self, name: str, number: int, expected: int | Literal["any"] | None = "any"
+    ) -> Change:
+        """Put a version in place.
+
+        Parameters
+        ----------
+        name : str
+        number : int
+        expected : int or None, optional
+            The version in place (None for none) that the decision was based on.
+
+        Raises
+        ------
+        SpecError
+            If another version is in place by now, or there is no such version.
+        """
+
+        def change(last: Change) -> dict[str, Any] | None:
+            if expected != "any" and expected != last.version:
+                raise SpecError(
+                    f"Version {number} of {name!r} is not promoted: {_called(last.version)} is in "
+                    f"place by now, and it was compared with {_called(expected)}. Compare again."
+                )
+            self.version(name, number)
+            if last.version == number:
+                return None
+            before = [] if last.version is None else [last.version]
+            return {"event": "promote", "version": number, "before": last.before + before}
+
+        return self._change(name, change)
+
+    def rollback(self, name: str) -> Change:
+        """Put the version in place that was there before the present one.
+
+        Raises
+        ------
+        SpecError
+            If there was none.
+        """
+
+        def change(last: Change) -> dict[str, Any] | None:
+            if not last.before:
+                self.version(name)
+                raise SpecError(
+                    f"No version of {name!r} was in place before {_called(last.version)}. Promote "
+                    f"the one you want: distfms models promote {name}@NUMBER."
+                )
+            self.version(name, last.before[-1])
+            return {"event": "rollback", "version": last.before[-1], "before": last.before[:-1]}
+
+        return self._change(name, change)
+
+    def gc(self, name: str, keep: int) -> list[int]:
+        """Remove versions, and what killed writers have left; return the numbers removed.
+
+        Kept are the last ``keep`` of them (at least one, so that numbers are never used again),
+        the one in place and the one before it.
+        """
+        journal, gone = self._versions(name), list[int]()
+        self.version(name, (journal.numbers() or [1])[-1])
+
+        def change(last: Change) -> dict[str, Any] | None:
+            numbers = [number for number in journal.numbers() if number not in last.removed]
+            kept = {*numbers[-max(keep, 1) :], last.version, *last.before[-1:]}
+            gone[:] = [number for number in numbers if number not in kept]
+            before = [number for number in last.before if number not in gone]
+            found = {"version": last.version, "before": before, "removed": gone}
+            return {"event": "remove", **found} if gone else None
+
+        # Announced first: from then on nobody promotes what is about to go.
+        announced = self._change(name, change).removed
+        with _writing(self.root):
+            self._sweep(name, announced)
+        return gone
+
+    def _sweep(self, name: str, announced: Sequence[int]) -> None:
+        """Delete versions that were announced as removed, and what nobody uses."""
+        journal, locks, files = self._versions(name), self._locks(name), self._of(name) / "files"
+        for number in announced:
+            with suppress(FileNotFoundError, SpecError):
+                remove_tree(files / journal.read(number).token)
+            journal.place(number).unlink(missing_ok=True)
+        for number in locks.numbers()[:-1]:
+            locks.place(number).unlink(missing_ok=True)
+        ages = {entry.name.partition("/")[0]: entry.modified_s for entry in files_below(files)}
+        used = {version.token for version in self.versions(name)}
+        for token, modified_s in ages.items():
+            if token not in used and 0 < modified_s < time.time() - _ABANDONED_S:
+                remove_tree(files / token)
+
+    @contextmanager
+    def locked(self, name: str, owner: str, seconds: float) -> Iterator[Callable[[], None]]:
+        """Keep others from working on the next version of a model.
+
+        Yields a function that puts the end off by as many seconds again; it raises SpecError if
+        the lock has expired and another has taken it. The lock of a process that was killed
+        expires.
+
+        Parameters
+        ----------
+        name : str
+        owner : str
+            Shown to whoever is refused.
+        seconds : float
+            Until the lock expires.
+
+        Raises
+        ------
+        SpecError
+            If another holds it.
+        """
+        journal = self._locks(name)
+        last = journal.last()
+        own = _Lock(number=last.number + 1 if last else 1, owner=owner, until=time.time() + seconds)
+        if (last is not None and last.until > time.time()) or not journal.append(own):
+            raise _busy(name, journal.last())
+
+        def extend(until: float) -> None:
+            journal.replace(own.model_copy(update={"until": until}))
+            other = journal.last()
+            if other is not None and other.number != own.number:
+                raise SpecError(
+                    f"The lock of {owner} on {name!r} has expired, and {other.owner} has taken it. "
+                    "Nothing was promoted; start again, with a lock that lasts longer."
+                )
+
+        try:
+            yield lambda: extend(time.time() + seconds)
+        finally:
+            with suppress(SpecError, EngineError):
+                extend(0.0)
+
+    # --- places ---
+
+    def _of(self, name: str) -> Location:
+        if not _NAME.fullmatch(name):
+            raise SpecError(f"{name!r} is no name of a model: use letters, digits, `.`, `_`, `-`.")
+        return self.root / name
+
+    def _versions(self, name: str) -> _Journal[Version]:
+        return _Journal(self._of(name) / "versions", Version)
+
+    def _changes(self, name: str) -> _Journal[Change]:
+        return _Journal(self._of(name) / "changes", Change)
+
+    def _locks(self, name: str) -> _Journal[_Lock]:
+        return _Journal(self._of(name) / "locks", _Lock)
+
+    def _files(self, name: str, version: Version) -> Location:
+        return self._of(name) / "files" / version.token
+
+    def _last(self, name: str) -> Change:
+        """Return the last change, one that says nothing where there is none."""
+        nothing = Change(number=0, event="remove", version=None, before=[], removed=[])
+        return self._changes(name).last() or nothing
+
+    def _change(self, name: str, change: Callable[[Change], dict[str, Any] | None]) -> Change:
+        """Write the change that follows from the last one, which others may write meanwhile."""
+        while True:
+            last = self._last(name)
+            wanted = change(last)
+            if wanted is None:
+                return last
+            there = self._versions(name).numbers()
+            gone = [n for n in there if n in last.removed or n in wanted.get("removed", ())]
+            new = Change(**{**wanted, "number": last.number + 1, "removed": gone})
+            if self._changes(name).append(new):
+                return new
+
+
+def _busy(name: str, lock: _Lock | None) -> SpecError:
+    """Explain who works on a model."""
+    owner = lock.owner if lock else "another"
+    until = datetime.fromtimestamp(lock.until if lock else time.time(), UTC)
+    return SpecError(
+        f"{owner} is working on {name!r}, until {until:%Y-%m-%d %H:%M:%S} UTC at the latest. Wait "
+        "for its end; if it was killed, its lock expires then."
+    )
+
+
+def _called(number: int | None) -> str:
+    return "no version" if number is None else f"version {number}"
+
+
+def _digest(hashes: Mapping[str, str]) -> str:
+    """Return the digest of files, given the sha256 of each."""
+    return hashlib.sha256(json.dumps(dict(hashes), sort_keys=True).encode()).hexdigest()
+
+
+def _flat(version: Version) -> dict[str, Any]:
+    """Return facts and files under dotted names."""
+    found = dict[str, Any]()
+
+    def enter(name: str, value: Any) -> None:
+        if isinstance(value, Mapping) and value:
+            for key, inner in value.items():
+                enter(f"{name}.{key}" if name else str(key), inner)
+        else:
+            found[name] = value
+
+    enter("", version.facts)
+    return found | version.files

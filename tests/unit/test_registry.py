@@ -1,0 +1,178 @@
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from distfms.engine.storage import locate
+from distfms.errors import SpecError
+from distfms.registry import Registry
+
+
+def files(number: int) -> dict[str, bytes]:
+    return {"model.json": json.dumps(number).encode(), "weights.npz": bytes([number]) * 100}
+
+
+@pytest.fixture(params=["folder", "memory"])
+def registry(request, tmp_path):
+    place = tmp_path / "registry" if request.param == "folder" else f"memory://r{tmp_path}"
+    return Registry(locate(place))
+
+
+def filled(registry: Registry, n: int = 3) -> Registry:
+    for number in range(1, n + 1):
+        parent = number - 1 or None
+        registry.add("a", files(number), {"loss": 1 / number, "rows": {"train": number}}, parent)
+        registry.promote("a", number, expected=parent)
+    return registry
+
+
+def test_versions_are_added_promoted_and_rolled_back(registry):
+    assert registry.names() == []
+    assert registry.versions("a") == []
+    assert registry.current("a") is None
+    filled(registry)
+    assert registry.names() == ["a"]
+    assert [v.number for v in registry.versions("a")] == [1, 2, 3]
+    found, content = registry.read("a")
+    assert (found.number, found.parent, found.facts["rows"]) == (3, 2, {"train": 3})
+    assert content == files(3)
+    assert registry.read("a", 1)[1] == files(1)
+    assert registry.rollback("a").version == 2
+    assert registry.rollback("a").version == 1
+    with pytest.raises(SpecError, match="No version of 'a' was in place before version 1"):
+        registry.rollback("a")
+    registry.promote("a", 3)
+    assert registry.rollback("a").version == 1
+    assert [c.event for c in registry.history("a")] == [
+        *["promote"] * 3,
+        *["rollback"] * 2,
+        "promote",
+        "rollback",
+    ]
+
+
+def test_the_same_content_is_the_same_version(registry):
+    filled(registry)
+    again = registry.add("a", files(2), {"other": "facts"})
+    assert again.number == 2
+    assert again.facts["loss"] == 0.5
+    assert len(registry.versions("a")) == 3
+
+
+def test_promotion_is_refused_where_another_was_faster(registry):
+    filled(registry)
+    registry.promote("a", 1, expected=3)
+    with pytest.raises(SpecError, match=r"version 1 is in place .* compared with version 3"):
+        registry.promote("a", 2, expected=3)
+    assert registry.current("a").number == 1
+
+
+def test_a_version_in_place_is_not_promoted_twice(registry):
+    filled(registry)
+    registry.promote("a", 3, expected=3)
+    assert len(registry.history("a")) == 3
+
+
+def test_removal_keeps_the_last_ones_and_what_is_or_was_in_place(registry):
+    filled(registry, 6)
+    registry.promote("a", 2)
+    assert registry.gc("a", keep=2) == [1, 3, 4]
+    assert [v.number for v in registry.versions("a")] == [2, 5, 6]
+    assert registry.rollback("a").version == 6
+    assert registry.rollback("a").version == 5
+    assert registry.gc("a", keep=0) == []
+    assert registry.rollback("a").version == 2
+    assert registry.gc("a", keep=0) == [5]
+    # Numbers are not used again.
+    assert registry.add("a", files(5), {}).number == 7
+
+
+def test_unknown_names_and_versions_are_refused(registry):
+    with pytest.raises(SpecError, match=r"no model 'a'\. It has none yet"):
+        registry.read("a")
+    filled(registry)
+    with pytest.raises(SpecError, match="no model 'b'"):
+        registry.read("b")
+    with pytest.raises(SpecError, match="'a' has no version 9; the last ones are: 1, 2, 3"):
+        registry.promote("a", 9)
+    with pytest.raises(SpecError, match="no name of a model"):
+        registry.read("../a")
+    registry.add("c", files(1), {})
+    with pytest.raises(SpecError, match=r"No version of .c. is in place.*registry:c@1"):
+        registry.read("c")
+
+
+def test_what_differs_between_versions_is_told(registry):
+    filled(registry)
+    found = registry.diff("a", 1, 2)
+    assert found["loss"] == (1.0, 0.5)
+    assert found["rows.train"] == (1, 2)
+    assert set(found) == {"loss", "rows.train", "model.json", "weights.npz"}
+
+
+def test_one_owner_at_a_time(registry):
+    filled(registry, 1)
+    with registry.locked("a", "night", 60) as renew:
+        with pytest.raises(SpecError, match="night is working on 'a', until"):
+            registry.locked("a", "day", 60).__enter__()
+        renew()
+    with registry.locked("a", "day", 60):
+        pass
+
+
+def test_an_expired_lock_is_taken_over_and_its_owner_told(registry):
+    filled(registry, 1)
+    with registry.locked("a", "night", 0.01) as renew:
+        time.sleep(0.02)
+        with registry.locked("a", "day", 60):
+            with pytest.raises(SpecError, match="night on 'a' has expired, and day has taken it"):
+                renew()
+            with pytest.raises(SpecError, match="day is working"):
+                registry.locked("a", "noon", 60).__enter__()
+    with registry.locked("a", "noon", 60):
+        pass
+
+
+def test_a_file_in_the_way_is_named(tmp_path):
+    (tmp_path / "registry").write_text("a file")
+    registry = Registry(tmp_path / "registry")
+    with pytest.raises(SpecError, match="registry cannot be part of a registry, as there is a fil"):
+        registry.names()
+    with pytest.raises(SpecError, match="a file where a folder has to be"):
+        registry.add("a", files(1), {})
+
+
+@pytest.mark.parametrize("damage", [b"{", b"[]", b"", b"{}"])
+def test_a_damaged_record_is_named(tmp_path, damage):
+    registry = filled(Registry(tmp_path))
+    (tmp_path / "a/versions/00000003.json").write_bytes(damage)
+    with pytest.raises(SpecError, match=r"00000003.json is damaged .*Restore it"):
+        registry.read("a")
+    assert registry.rollback("a").version == 2
+    assert registry.read("a")[1] == files(2)
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    registry = filled(Registry(tmp_path))
+    token = registry.version("a", 3).token
+    (tmp_path / "a/files" / token / "weights.npz").write_bytes(b"torn")
+    with pytest.raises(SpecError, match=r"Version 3 of 'a' is damaged: .*weights.npz.*rollback a"):
+        registry.read("a")
+    (tmp_path / "a/files" / token / "weights.npz").unlink()
+    with pytest.raises(SpecError, match="Version 3 of 'a' is damaged"):
+        registry.read("a")
+
+
+def test_what_killed_writers_left_is_removed_after_a_day(tmp_path):
+    registry = filled(Registry(tmp_path))
+    for name, age in (("young", 60), ("old", 90_000)):
+        left: Path = tmp_path / "a/files" / name / "model.json"
+        left.parent.mkdir()
+        left.write_bytes(b"")
+        os.utime(left, (time.time() - age,) * 2)
+    registry.gc("a", keep=10)
+    assert not (tmp_path / "a/files/old").exists()
+    assert (tmp_path / "a/files/young").exists()
+    assert registry.read("a")[1] == files(3)
