@@ -18,6 +18,9 @@ from distfms.stats.bundle import Bundle
 MAX_CLASSES = 1000
 """Most classes that a target is taken to have."""
 
+#: More classes than this may be numbers that were meant to be predicted as such.
+_MANY_CLASSES = 20
+
 
 @dataclass(frozen=True, eq=False)
 class ClassCounts:
@@ -90,9 +93,11 @@ def find_classes(
         )
     unknown = np.setdiff1d(test.values[test.weight > 0], classes)
     if len(unknown):
+        many = f" {what[:1].upper()}{what[1:]} takes each of the {len(classes)} values for a class."
         raise DataError(
             f"The value {class_name(unknown[0], levels)} of the target {target!r} occurs in "
             "held-out rows only, so no model can know it. Leave these rows out, or hold out others."
+            f"{many if len(classes) > _MANY_CLASSES else ''}"
         )
     return classes
 

@@ -353,6 +353,13 @@ def test_values_that_occur_in_held_out_rows_only(columns, tmp_path):
         run_job(classes_spec(data, tmp_path / "runs", "ordinal", "level"))
 
 
+def test_a_target_that_never_varies(columns, tmp_path):
+    data = write_rows(tmp_path / "rows", {**columns, "same": np.full(N, 0.1)})
+    spec = classes_spec(data, tmp_path / "runs", "regression", "same")
+    with pytest.raises(DataError, match="Target 'same' is constant"):
+        run_job(spec)
+
+
 def test_the_embedded_ordinal_job(tmp_path):
     settings = [f"output={tmp_path}", "data.folds=2", "landmarks.landmarks=20"]
     folder = run_job(load_spec(JOBS / "landmarks-wine.yaml", settings)).folder

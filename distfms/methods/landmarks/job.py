@@ -218,7 +218,10 @@ class LandmarkJob(RowJob):
                     "be learned from it."
                 )
             if constant[-1]:
-                context.note(f"The target {self.roles.target[0]!r} is constant.")
+                raise DataError(
+                    f"Target {self.roles.target[0]!r} is constant in the rows to train on: there "
+                    "is nothing to explain. Check `data.target`."
+                )
 
     def procedure(self, context: Context) -> LandmarkProcedure:
         """Return the pure part; once similarities were compared, the best comes first."""
