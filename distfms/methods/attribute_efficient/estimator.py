@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any, ClassVar, Literal, Self
 from zipfile import BadZipFile
 
 import numpy as np
-from sklearn.base import BaseEstimator, RegressorMixin
+import pyarrow as pa
 from sklearn.exceptions import NotFittedError
 
-from distfms.data.batches import ColumnPlan, read_rows
-from distfms.data.categories import categorical_columns
-from distfms.data.dataset import Partition
+from distfms.data.batches import ColumnPlan, RowBatch
 from distfms.data.folds import mix
-from distfms.data.roles import resolve_roles
+from distfms.data.roles import Roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.storage import locate, open_binary, write_whole
 from distfms.errors import DataError, SpecError
@@ -27,17 +24,15 @@ from distfms.methods.attribute_efficient.lessons import stream
 from distfms.methods.attribute_efficient.options import ALGORITHMS, AttributeEfficientOptions
 from distfms.methods.attribute_efficient.read import Norms
 from distfms.methods.attribute_efficient.sampling import improvement_ratio
-from distfms.methods.estimator_input import Source, check_columns, open_source
-from distfms.methods.row_predictor import plan_of_model, sources_of
+from distfms.methods.row_estimator import RowRegressor
 from distfms.methods.rows import RowCounts
-from distfms.spec import parse_section
 from distfms.stats.base import from_bytes, to_bytes
 from distfms.stats.moments import Moments
 
 _META = "meta.json"
 
 
-class AttributeEfficientBase(RegressorMixin, BaseEstimator):
+class AttributeEfficientBase(RowRegressor):
     """What ridge and lasso share; see :class:`distfms.AttributeEfficientRidge`."""
 
     _penalty: ClassVar[Literal["ridge", "lasso"]]
@@ -96,8 +91,7 @@ class AttributeEfficientBase(RegressorMixin, BaseEstimator):
             If data or parameters cannot be used.
         """
         with single_threaded_blas():
-            source = open_source(self, X, y, reset=True)
-            rows, target = self._rows(source, reset=True)
+            rows, target = self._rows(X, y, reset=True)
             if len(rows) < 2:
                 raise DataError(f"At least 2 rows are needed; there are n_samples = {len(rows)}.")
             self._begin(self._design(rows, target))
@@ -125,8 +119,7 @@ class AttributeEfficientBase(RegressorMixin, BaseEstimator):
             If examples are open that were asked for, or a parameter is missing; see `start`.
         """
         begun = hasattr(self, "session_")
-        source = open_source(self, X, y, reset=not begun, like=getattr(self, "columns_", None))
-        rows, target = self._rows(source, reset=not begun)
+        rows, target = self._rows(X, y, reset=not begun)
         if not begun:
             self._begin(self._known_design(rows.shape[1]))
         session = self.session_
@@ -145,19 +138,13 @@ class AttributeEfficientBase(RegressorMixin, BaseEstimator):
         session.n_asked = session.chain.n_examples
         return self
 
-    def _rows(self, source: Source, reset: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _rows(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         """Read all rows and their targets into memory."""
-        roles = resolve_roles(source.schema, target=source.target)
-        texts = categorical_columns(source.schema, roles)
+        source, rows = self._open(X, y, reset=reset)
+        texts = [column.name for column in rows.plan.columns if column.levels is not None]
         if texts:
             raise DataError(f"The column {texts[0]!r} holds text; attributes are numbers here.")
-        names = roles.features
-        check_columns(self, names if source.named else None, len(names), reset=reset)
-        if reset:
-            self.columns_ = ColumnPlan.from_schema(source.schema, roles)
-            self._roles = source.taken
-        plan = ColumnPlan.from_schema(source.schema, roles)
-        block = np.concatenate(source.map(partial(_read, plan)), axis=1)
+        block = np.concatenate(source.map(rows.then(_copied)), axis=1)
         return np.ascontiguousarray(block[:-1].T), block[-1]
 
     # --- learning from answers ---
@@ -185,11 +172,17 @@ class AttributeEfficientBase(RegressorMixin, BaseEstimator):
         names = None if isinstance(features, int) else list(features)
         d = features if isinstance(features, int) else len(features)
         design = self._known_design(d, n_examples)
-        self.n_features_in_ = d
-        if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)
+        self._name_columns(names, d)
         self._begin(design)
         return self
+
+    def _name_columns(self, names: Sequence[str] | None, n_attributes: int) -> None:
+        self.n_features_in_ = n_attributes
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        known = [f"x{i}" for i in range(n_attributes)] if names is None else names
+        schema = pa.schema([(name, pa.float64()) for name in known])
+        self.columns_ = ColumnPlan.from_schema(schema, Roles((), tuple(known)))
 
     def ask(self, n: int = 1) -> Questions:
         """Return which attributes to acquire of `n` new examples."""
@@ -235,9 +228,7 @@ class AttributeEfficientBase(RegressorMixin, BaseEstimator):
                     f"The state in {path} was saved with {name} = {spec.get(name)!r}, and this "
                     f"estimator has {value!r}: resume it with the parameters it began with."
                 )
-        self.n_features_in_ = design.n_attributes
-        if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)
+        self._name_columns(names, design.n_attributes)
         self.session_ = Session.from_arrays(design, arrays)
         return self
 
@@ -285,16 +276,9 @@ class AttributeEfficientBase(RegressorMixin, BaseEstimator):
         ndarray of shape (n,)
             A lazy Dask array for Dask collections.
         """
-        weights, plan = self.coef_, getattr(self, "columns_", None)
-        source = open_source(self, X, like=plan, ignored=getattr(self, "_roles", ()))
-        names = tuple(getattr(self, "feature_names_in_", ())) or source.schema.names
-        if source.kind != "parquet":
-            own = source.schema.names
-            check_columns(self, own if source.named else None, len(own))
-            names = tuple(own)
-        sources = dict.fromkeys(names) if plan is None else sources_of(plan)
-        own_plan = plan_of_model(source, names, sources, None)
-        return source.stack(partial(_predict, own_plan, weights))
+        weights = self.coef_
+        source, rows = self._opened(X)
+        return source.stack(rows.then(_predicted, weights))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "session_")
@@ -318,9 +302,7 @@ class AttributeEfficientBase(RegressorMixin, BaseEstimator):
         self.session_ = Session(Chain(design, stream(int(self.random_state), 0)))
 
     def _options(self, n_attributes: int) -> AttributeEfficientOptions:
-        names = AttributeEfficientOptions.model_fields.keys() & self.get_params().keys()
-        content = {**{name: getattr(self, name) for name in names}, "penalty": self._penalty}
-        options = parse_section(AttributeEfficientOptions, content, type(self).__name__)
+        options = self._checked(AttributeEfficientOptions, penalty=self._penalty)
         if self.attributes_per_example > n_attributes:
             raise SpecError(
                 f"attributes_per_example is {self.attributes_per_example}, but the data have only "
@@ -463,14 +445,12 @@ class AttributeEfficientLasso(AttributeEfficientBase):
     _penalty = "lasso"
 
 
-def _read(plan: ColumnPlan, reader: Any, partition: Partition) -> np.ndarray:
-    return read_rows(reader, partition, plan).values.copy()
+def _copied(batch: RowBatch) -> np.ndarray:
+    return batch.values.copy()
 
 
-def _predict(
-    plan: ColumnPlan, weights: np.ndarray, reader: Any, partition: Partition
-) -> np.ndarray:
-    return weights @ read_rows(reader, partition, plan).values
+def _predicted(weights: np.ndarray, batch: RowBatch) -> np.ndarray:
+    return weights @ batch.values
 
 
 def _as_bytes(content: Mapping[str, Any]) -> np.ndarray:

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.base import (
-    BaseEstimator,
-    ClassifierMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    RegressorMixin,
-    TransformerMixin,
-)
-from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from distfms.data.batches import ColumnPlan, RowBatch, read_rows
-from distfms.data.categories import categorical_columns
+from distfms.data.batches import RowBatch
 from distfms.data.dataset import Partition
-from distfms.data.roles import resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
-from distfms.methods.estimator_input import Source, check_columns, in_memory, kind_of, open_source
+from distfms.methods.estimator_input import Source, kind_of
 from distfms.methods.landmarks.fit import FitPass, PassFit
 from distfms.methods.landmarks.losses import loss_of
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
@@ -43,8 +31,13 @@ from distfms.methods.landmarks.similarity import (
     landmark_maps,
 )
 from distfms.methods.landmarks.squared import SquaredProblem
-from distfms.methods.row_predictor import plan_of_model, set_missing, sources_of
-from distfms.spec import parse_section
+from distfms.methods.row_estimator import (
+    PieceReader,
+    RowClassifier,
+    RowEstimator,
+    RowRegressor,
+    by_chunks,
+)
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments
@@ -55,79 +48,44 @@ from distfms.stats.sample import RowSample
 _SAMPLE = 1000
 
 
-@dataclass(frozen=True, eq=False)
-class _RowReader:
-    """What is computed of a piece of rows, wherever they are; picklable."""
-
-    plan: ColumnPlan
-    missing: Any
-    codes: np.ndarray | None = None
-
-    def sampled(self, size: int, seed: int, reader: Any, partition: Partition) -> Bundle:
-        """Sample rows, and sum up each column; one of the two parts is empty."""
-        batch = self._read(reader, partition)
-        rows = slice(0, batch.n_rows)
-        sample = sample_part(batch, sample_hashes(batch, partition, seed), rows, size)
-        moments = Moments.from_block(batch.values, batch.weight)
-        n_columns = len(batch.values)
-        members: Any = {
-            "sample": Folded((sample, RowSample.empty(size, n_columns))),
-            "moments": Folded((moments, Moments.empty(n_columns))),
-        }
-        return Bundle(members)
-
-    def comoments(self, mapping: LandmarkMap, reader: Any, partition: Partition) -> CoMoments:
-        """Co-moments of similarities and the target."""
-        batch = self._read(reader, partition)
-        return embedded_moments(mapping, batch.features, batch.target[0], batch.weight)
-
-    def embedded(self, mapping: LandmarkMap, reader: Any, partition: Partition) -> Any:
-        """Similarities and targets, for passes."""
-        batch = self._read(reader, partition)
-        return [embedded_rows(0, batch, slice(0, batch.n_rows), {"": mapping}, None)]
-
-    def similarities(self, mapping: LandmarkMap, reader: Any, partition: Partition) -> np.ndarray:
-        """Similarities (n, L)."""
-        return mapping(self._read(reader, partition).features).T
-
-    def scores(
-        self, mapping: LandmarkMap, weights: Any, intercept: Any, reader: Any, partition: Partition
-    ) -> np.ndarray:
-        """Linear scores (n, P)."""
-        return mapping.scores(self._read(reader, partition).features, weights, intercept)
-
-    def _read(self, reader: Any, partition: Partition) -> RowBatch:
-        batch = read_rows(reader, partition, self.plan, missing=self.missing)
-        if self.codes is not None:
-            batch.target[0] = np.searchsorted(self.codes, batch.target[0])
-        if self.plan.unknown == "zero":
-            for column in self.plan.columns:
-                set_missing(batch.values, column)
-        return batch
+def _sampled(rows: PieceReader, size: int, seed: int, reader: Any, partition: Partition) -> Bundle:
+    """Sample rows, and sum up each column; one of the two parts is empty."""
+    batch = rows.batch(reader, partition)
+    hashes = sample_hashes(batch, partition, seed)
+    sample = sample_part(batch, hashes, slice(0, batch.n_rows), size)
+    moments = Moments.from_block(batch.values, batch.weight)
+    n_columns = len(batch.values)
+    members: Any = {
+        "sample": Folded((sample, RowSample.empty(size, n_columns))),
+        "moments": Folded((moments, Moments.empty(n_columns))),
+    }
+    return Bundle(members)
 
 
-class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+def _comoments(mapping: LandmarkMap, batch: RowBatch) -> CoMoments:
+    return embedded_moments(mapping, batch.features, batch.target[0], batch.weight)
+
+
+def _embedded(mapping: LandmarkMap, batch: RowBatch) -> Any:
+    return [embedded_rows(0, batch, slice(0, batch.n_rows), {"": mapping}, None)]
+
+
+def _similarities(mapping: LandmarkMap, batch: RowBatch) -> np.ndarray:
+    return mapping(batch.features).T
+
+
+def _scores(mapping: LandmarkMap, weights: Any, intercept: Any, batch: RowBatch) -> np.ndarray:
+    return mapping.scores(batch.features, weights, intercept)
+
+
+class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowEstimator):
     """What the estimators share; see :class:`distfms.LandmarkRegressor`."""
 
     similarity: Any
     landmarks: int | None
     scaling: str
-    missing: Any
+    task: str
     seed: int
-    classes_: np.ndarray
-
-    def _options(self) -> LandmarksOptions:
-        """Check the parameters, which are options of a job."""
-        names = LandmarksOptions.model_fields.keys() & {*self.get_params(), "task"}
-        given = {name: getattr(self, name) for name in names}
-        options = parse_section(LandmarksOptions, given, "landmarks")
-        if len(options.similarity) > 1:
-            raise SpecError(
-                "`similarity` is a list: an estimator takes one; compare them by folds."
-            )
-        if self.missing not in ("error", "mean"):
-            raise SpecError(f"missing is {self.missing!r}; choose 'error' or 'mean'.")
-        return options
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Take landmarks from the rows and fit a model on the similarities to them.
@@ -149,38 +107,22 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         ValueError
             If data or parameters cannot be used.
         """
-        options = self._options()
+        options = self._checked(LandmarksOptions, task=self.task)
+        if len(options.similarity) > 1:
+            raise SpecError(
+                "`similarity` is a list: an estimator takes one; compare them by folds."
+            )
         with single_threaded_blas():
-            source = open_source(self, X, y, sample_weight, reset=True)
-            roles = resolve_roles(source.schema, target=source.target, weight=source.weight)
-            levels = source.levels(categorical_columns(source.schema, roles))
-            names = roles.features
-            check_columns(self, names if source.named else None, len(names), reset=True)
-            plan = ColumnPlan.from_schema(source.schema, roles, levels)
-            self._check_classes(source)
-            rows = _RowReader(plan, self.missing, source.codes)
-            self.columns_ = plan.without_target()
+            source, rows = self._open(X, y, sample_weight)
             self._choose(options, source, rows)
             self._learn(options, source, rows)
-        self._roles, self._target = source.taken, list(roles.target)
         return self
 
-    def _check_classes(self, source: Source) -> None:
-        """Take the classes of the target, where it has any."""
-        if source.classes is None:
-            return
-        self.classes_ = source.classes
-        check_classification_targets(self.classes_)
-        if len(self.classes_) < 2:
-            raise DataError(
-                f"The target holds 1 class, {self.classes_[0]!r}; at least 2 are needed."
-            )
-
-    def _choose(self, options: LandmarksOptions, source: Source, rows: _RowReader) -> None:
+    def _choose(self, options: LandmarksOptions, source: Source, rows: PieceReader) -> None:
         """Take landmarks from the rows."""
         n_features = rows.plan.n_features
         size = max(_SAMPLE, options.landmarks or DEFAULT_LANDMARKS)
-        read: Any = partial(rows.sampled, size, self.seed)
+        read: Any = partial(_sampled, rows, size, self.seed)
         found = source.reduce(read)
         sample, moments = found["sample"].train(), found["moments"].train()
         wanted = max(2, options.landmarks or 2)
@@ -199,7 +141,7 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         (self._map,) = maps.values()
         self.candidates_ = np.arange(n_features) if precomputed else chosen.row_ids
 
-    def _learn(self, options: LandmarksOptions, source: Source, rows: _RowReader) -> None:
+    def _learn(self, options: LandmarksOptions, source: Source, rows: PieceReader) -> None:
         """Fit the model."""
         label = options.similarity[0].similarity.label
         if options.chosen_loss != "squared":
@@ -213,18 +155,20 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             ridge=options.ridge,
             bound=options.bound,
         )
-        problem = procedure.problem({label: source.reduce(partial(rows.comoments, self._map))})
+        problem = procedure.problem({label: source.reduce(rows.then(_comoments, self._map))})
         path = procedure.search(problem, procedure.rules[0])
         weights = procedure.weights(problem, path, [len(path.order)])[0]
         self._keep(path.order, weights[path.order, np.newaxis], problem[label].intercept(weights))
 
-    def _learn_by_passes(self, options: LandmarksOptions, source: Source, rows: _RowReader) -> None:
+    def _learn_by_passes(
+        self, options: LandmarksOptions, source: Source, rows: PieceReader
+    ) -> None:
         """Fit the model of another loss, by passes over rows that stay in memory if they fit."""
         mapping, codes = self._map, source.codes
-        problem = SquaredProblem.of(source.reduce(partial(rows.comoments, mapping)))
+        problem = SquaredProblem.of(source.reduce(rows.then(_comoments, mapping)))
         n_classes = 0 if codes is None else len(codes)
         loss = loss_of(options, n_classes, float(np.sqrt(problem.target_variance)))
-        read = partial(rows.embedded, mapping)
+        read = rows.then(_embedded, mapping)
         run: Any = source.passes(read, lambda own, message: message.sums(own), len(problem.mean))
         k = options.n_kept(mapping.n_landmarks)
         found = PassFit(loss, options.ridge, options.bound).fitted(
@@ -243,28 +187,21 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.coef_ = weights[:, 0] if flat else weights.T
         self.intercept_ = float(self._intercept[0]) if flat else self._intercept
 
-    def _opened(self, X: Any) -> tuple[Source, _RowReader]:
-        """Rows to predict, and what reads them."""
-        check_is_fitted(self)
-        plan = self.columns_
-        needed: Any = plan.roles.features
-        if self.map_.similarity.name == PRECOMPUTED:
-            needed = [needed[i] for i in self.landmarks_]
-        source = open_source(self, X, like=plan, ignored=self._roles)
-        if source.kind != "parquet":
-            names = source.schema.names
-            check_columns(self, names if source.named else None, len(names), needed=needed)
-        own = plan_of_model(source, needed, sources_of(plan), None)
-        return source, _RowReader(own, self.missing)
-
     @property
     def _n_features_out(self) -> int:
         return self.map_.n_landmarks
 
+    def _rows(self, X: Any) -> tuple[Source, PieceReader]:
+        """Open rows to predict; of similarities, those to the model's landmarks."""
+        check_is_fitted(self)
+        if self.map_.similarity.name != PRECOMPUTED:
+            return self._opened(X)
+        return self._opened(X, [self.columns_.roles.features[i] for i in self.landmarks_])
+
     def _scores(self, X: Any) -> Any:
         """Linear scores (n, P)."""
-        source, rows = self._opened(X)
-        find = partial(rows.scores, self.map_, self._weights, self._intercept)
+        source, rows = self._rows(X)
+        find = rows.then(_scores, self.map_, self._weights, self._intercept)
         return source.stack(find, (self._weights.shape[1],))
 
     def transform(self, X: Any) -> Any:
@@ -284,19 +221,8 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             found = _by_dask_ml(self.map_, X)
             if found is not None:
                 return found
-        source, rows = self._opened(X)
-        return source.stack(partial(rows.similarities, self.map_), (self.map_.n_landmarks,))
-
-    def _score(self, measure: Callable[..., Any], X: Any, y: Any, sample_weight: Any) -> float:
-        """Compare predictions with the target, for files by default that of `fit`."""
-        truth = in_memory(X, self._target[0] if y is None and kind_of(X) == "parquet" else y)
-        found = in_memory(X, self.predict(X))
-        return float(measure(truth, found, sample_weight=in_memory(X, sample_weight)))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self.missing == "mean"
-        return tags
+        source, rows = self._rows(X)
+        return source.stack(rows.then(_similarities, self.map_), (self.map_.n_landmarks,))
 
 
 def _by_dask_ml(mapping: LandmarkMap, X: Any) -> Any:
@@ -317,7 +243,7 @@ def _by_dask_ml(mapping: LandmarkMap, X: Any) -> Any:
     )
 
 
-class LandmarkRegressor(RegressorMixin, LandmarkBase):
+class LandmarkRegressor(RowRegressor, LandmarkBase):
     """Linear regression on similarities to landmarks.
 
     Parameters
@@ -429,20 +355,8 @@ class LandmarkRegressor(RegressorMixin, LandmarkBase):
         """
         return self._scores(X)[:, 0]
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Coefficient of determination R² of the predictions.
 
-        Parameters
-        ----------
-        X : see `fit`
-        y : array-like, Dask collection, or name of a column of X
-            With a path it may be left out: the name is that of `fit`.
-        sample_weight : array-like of shape (n,), optional
-        """
-        return self._score(r2_score, X, y, sample_weight)
-
-
-class LandmarkClasses(ClassifierMixin, LandmarkBase):
+class LandmarkClasses(RowClassifier, LandmarkBase):
     """What estimators of classes and of levels share."""
 
     def predict(self, X: Any) -> Any:
@@ -456,14 +370,7 @@ class LandmarkClasses(ClassifierMixin, LandmarkBase):
         -------
         ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n,)
         """
-        scores = self._scores(X)
-        if kind_of(scores) != "dask-array":
-            return self._named(scores)
-        return scores.map_blocks(self._named, drop_axis=1, dtype=self.classes_.dtype)
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Share of rows whose class or level is predicted."""
-        return self._score(accuracy_score, X, y, sample_weight)
+        return by_chunks(self._named, self._scores(X), drop_axis=1, dtype=self.classes_.dtype)
 
     def _named(self, scores: np.ndarray) -> np.ndarray:
         numbers = self._fitted_loss.decoded(scores.T, self._extra)

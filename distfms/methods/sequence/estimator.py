@@ -4,44 +4,34 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.feature_selection import SelectorMixin
-from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distfms.data.batches import ColumnPlan, RowBatch, read_rows
-from distfms.data.categories import categorical_columns
-from distfms.data.dataset import Partition
-from distfms.data.roles import resolve_roles
+from distfms.data.batches import RowBatch
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
-from distfms.methods.estimator_input import (
-    Source,
-    as_frame,
-    check_columns,
-    in_memory,
-    kind_of,
-    open_source,
+from distfms.methods.estimator_input import Source, as_frame, check_columns, kind_of
+from distfms.methods.row_estimator import (
+    PieceReader,
+    RowClassifier,
+    RowEstimator,
+    RowRegressor,
+    by_chunks,
+    plain,
 )
-from distfms.methods.row_predictor import plan_of_model, set_missing, sources_of
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
 from distfms.methods.sequence.glm import GlmDesign, GlmRows
 from distfms.methods.sequence.options import SequenceOptions, resolve_costs, resolve_groups
 from distfms.methods.sequence.procedure import Rule, SequenceProcedure
 from distfms.methods.sequence.timeliness import timeliness
-from distfms.spec import parse_section
 from distfms.stats.comoments import CoMoments
 
-_SHARED_OPTIONS = ("criterion", "cost_aware", "doubling", "ridge", "max_groups", "max_refits")
 
-
-class GroupSequenceBase(SelectorMixin, BaseEstimator):
+class GroupSequenceBase(SelectorMixin, RowEstimator):
     """What regression and classification share; see :class:`distfms.GroupSequencer`."""
 
     def __init__(
@@ -100,30 +90,29 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         ValueError
             If data, groups or costs cannot be used. The message names the column or group.
         """
-        if self.missing not in ("error", "mean"):
-            raise SpecError(f"missing is {self.missing!r}; choose 'error' or 'mean'.")
         # One BLAS thread, as in a job: the same bits, and no slower on batches of this size.
         with single_threaded_blas():
-            source = open_source(self, X, y, sample_weight, reset=True)
-            roles = resolve_roles(source.schema, target=source.target, weight=source.weight)
-            levels = source.levels(categorical_columns(source.schema, roles))
-            names = roles.features
-            check_columns(self, names if source.named else None, len(names), reset=True)
-            self._learn(source, ColumnPlan.from_schema(source.schema, roles, levels))
-        self._roles = source.taken
+            self._learn(*self._open(X, y, sample_weight))
         return self
 
-    def _learn(self, source: Source, plan: ColumnPlan) -> None:
+    def _learn(self, source: Source, rows: PieceReader) -> None:
         """Make all fitted attributes."""
         family, n_outputs = self._response(source)
-        rows = _RowReader(plan, self.missing, source.codes)
-        moments = source.reduce(rows.comoments)
+        plan, moments = rows.plan, source.reduce(rows.then(_comoments))
         self._check_moments(moments, plan.n_features)
         gaussian = family == "gaussian"
         self.criterion_ = "omp" if self.criterion == "fr" and not gaussian else self.criterion
         features = plan.roles.features
         groups = resolve_groups(features, _named_groups(self.groups, features))
-        options = self._options(family, groups.names)
+        # What a prediction may cost does not decide about the order.
+        options = self._checked(
+            SequenceOptions,
+            groups={},
+            family=family,
+            costs=_named_costs(self.costs, groups.names),
+            shared_costs=self.shared_costs or {},
+            budget=None,
+        )
         costs = resolve_costs(groups.names, options.costs, shared=options.shared_costs)
         rule = Rule(self.criterion_, self.cost_aware, self.doubling)
         procedure = SequenceProcedure.of(
@@ -133,7 +122,7 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         problem = procedure.problem({"moments": moments})
         if not gaussian:
             design = procedure.design(problem.scaling)
-            read = partial(rows.glm_rows, design)
+            read = rows.then(_glm_rows, design)
             make_pass = source.passes(read, design.sums, len(problem.gram))
             problem = replace(problem, make_pass=make_pass)
         path: Any = procedure.search(problem, rule)
@@ -141,7 +130,6 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         self.n_iter_ = 1 if gaussian else 1 + int(path.n_passes[-1])
         labels = None if family != "softmax" else tuple(map(str, source.classes))
         self.predictor_ = AnytimePredictor.from_path(self.path_, family, labels)
-        self.columns_ = plan.without_target()
         self.family_ = family
         self.groups_ = {
             name: tuple(plan.feature_names[c] for c in group)
@@ -151,18 +139,7 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         self.sequence_ = list(self.predictor_.groups)
         self.explained_variance_ = self.path_.curve_value
         self.timeliness_ = timeliness(self.path_.curve_cost, self.explained_variance_)
-        self._target = list(plan.roles.target)
         self._store_coefficients()
-
-    def _options(self, family: str, groups: Sequence[str]) -> SequenceOptions:
-        """Return the parameters as the options of a job, which are checked."""
-        content = {name: _plain(getattr(self, name)) for name in _SHARED_OPTIONS}
-        content |= {"family": family, "costs": _named_costs(self.costs, groups)}
-        content["shared_costs"] = self.shared_costs or {}
-        try:
-            return parse_section(SequenceOptions, content, "")
-        except SpecError as error:
-            raise SpecError(str(error).removeprefix("In the job spec, ")) from error
 
     @abstractmethod
     def _response(self, source: Source) -> tuple[str, int]:
@@ -195,18 +172,8 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         budget = self.budget if budget is None else budget
         source, rows = self._opened(X, self._sources(budget) or self.columns_.roles.features[:1])
         n_outputs = self.predictor_.coefficients.shape[2]
-        predict = partial(rows.predictions, self.predictor_, budget)
+        predict = rows.then(_predictions, self.predictor_, budget)
         return source.stack(predict, (n_outputs,) if n_outputs > 1 else ())
-
-    def _opened(self, X: Any, needed: Sequence[str]) -> tuple[Source, _RowReader]:
-        """Rows to predict, and what reads some of their columns."""
-        plan = self.columns_
-        source = open_source(self, X, like=plan, ignored=self._roles)
-        if source.kind != "parquet":
-            names = source.schema.names
-            check_columns(self, names if source.named else None, len(names), needed=needed)
-        own = plan_of_model(source, needed, sources_of(plan), None)
-        return source, _RowReader(own, self.missing)
 
     def _sources(self, budget: float | None) -> list[str]:
         """Columns of the data that the affordable prefix reads, in the order of the data."""
@@ -255,13 +222,7 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         columns = self.columns_.columns
         needed = [c.name for c in columns if set(wanted).intersection(c.value_names)]
         source, rows = self._opened(X, needed)
-        return source.stack(partial(rows.values, tuple(wanted)), (len(wanted),))
-
-    def _score(self, measure: Any, X: Any, y: Any, sample_weight: Any) -> float:
-        """Compare predictions with the target, for files by default that of `fit`."""
-        truth = in_memory(X, self._target if y is None and kind_of(X) == "parquet" else y)
-        found = in_memory(X, self.predict(X))
-        return float(measure(truth, found, sample_weight=in_memory(X, sample_weight)))
+        return source.stack(rows.then(_values, tuple(wanted)), (len(wanted),))
 
     # --- selection ---
 
@@ -307,7 +268,7 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
             raise DataError("Parquet files are not transformed; read the columns of get_support.")
         if "frame" in kind:
             frame = as_frame(X)
-            frame = frame[[label for label in frame.columns if label not in self._roles]]
+            frame = frame[[label for label in frame.columns if label not in self._taken]]
             head = frame if kind == "frame" else frame._meta
             validate_data(self, head, reset=False, skip_check_array=True)
             return frame[frame.columns[mask]]
@@ -317,13 +278,8 @@ class GroupSequenceBase(SelectorMixin, BaseEstimator):
         finite = "allow-nan" if self.missing == "mean" else True
         return validate_data(self, X, dtype=None, reset=False, ensure_all_finite=finite)[:, mask]
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self.missing == "mean"
-        return tags
 
-
-class GroupSequencer(RegressorMixin, GroupSequenceBase):
+class GroupSequencer(RowRegressor, GroupSequenceBase):
     """Linear regression by groups of features that have costs, ready at any budget.
 
     Parameters
@@ -434,18 +390,6 @@ class GroupSequencer(RegressorMixin, GroupSequenceBase):
         """
         return self._means(X, budget)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Coefficient of determination R² of the predictions.
-
-        Parameters
-        ----------
-        X : see `predict`
-        y : array-like, Dask collection, or names of columns of X
-            With a path it may be left out: the names are those of `fit`.
-        sample_weight : array-like of shape (n,), optional
-        """
-        return self._score(r2_score, X, y, sample_weight)
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
@@ -453,7 +397,7 @@ class GroupSequencer(RegressorMixin, GroupSequenceBase):
         return tags
 
 
-class GroupSequenceClassifier(ClassifierMixin, GroupSequenceBase):
+class GroupSequenceClassifier(RowClassifier, GroupSequenceBase):
     """Logistic regression by groups of features that have costs, ready at any budget.
 
     Parameters
@@ -487,10 +431,7 @@ class GroupSequenceClassifier(ClassifierMixin, GroupSequenceBase):
     def _response(self, source: Source) -> tuple[str, int]:
         if self.family not in ("auto", "logistic", "softmax"):
             raise SpecError(f"family {self.family!r} is none of 'auto', 'logistic', 'softmax'.")
-        self.classes_ = classes = source.classes
-        check_classification_targets(classes)
-        if len(classes) < 2:
-            raise DataError(f"The target holds 1 class, {classes[0]!r}; at least 2 are needed.")
+        classes = source.classes
         if self.family == "logistic" and len(classes) > 2:
             raise DataError(
                 f"Only binary classification is supported by family 'logistic'. The target holds "
@@ -537,22 +478,8 @@ class GroupSequenceClassifier(ClassifierMixin, GroupSequenceBase):
         -------
         ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n,)
         """
-        shares = self.predict_proba(X, budget)
-        if kind_of(shares) == "dask-array":
-            return shares.argmax(axis=1).map_blocks(self.classes_.take, dtype=self.classes_.dtype)
-        return self.classes_[shares.argmax(axis=1)]
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Share of rows whose class is predicted.
-
-        Parameters
-        ----------
-        X : see `predict_proba`
-        y : array-like, Dask collection, or name of a column of X
-            With a path it may be left out: the name is that of `fit`.
-        sample_weight : array-like of shape (n,), optional
-        """
-        return self._score(accuracy_score, X, y, sample_weight)
+        numbers = self.predict_proba(X, budget).argmax(axis=1)
+        return by_chunks(self.classes_.take, numbers, dtype=self.classes_.dtype)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -568,53 +495,21 @@ def _both(share: np.ndarray) -> np.ndarray:
 # --- what is read of the rows -------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _RowReader:
-    """What is computed of a piece of rows, wherever they are; picklable.
+def _comoments(batch: RowBatch) -> CoMoments:
+    return CoMoments.from_block(batch.values, batch.weight, overwrite=True)
 
-    Attributes
-    ----------
-    plan : ColumnPlan
-    missing : {"error", "mean"}
-    codes : ndarray or None
-        What stands for the classes in the column of the target.
-    """
 
-    plan: ColumnPlan
-    missing: Any
-    codes: np.ndarray | None = None
+def _glm_rows(design: GlmDesign, batch: RowBatch) -> GlmRows:
+    response = batch.target[0] if design.family == "softmax" else batch.target
+    return design.rows(batch.features, response, batch.weight)
 
-    def comoments(self, reader: Any, partition: Partition) -> CoMoments:
-        """Co-moments of features and targets."""
-        batch = self._read(reader, partition)
-        return CoMoments.from_block(batch.values, batch.weight, overwrite=True)
 
-    def glm_rows(self, design: GlmDesign, reader: Any, partition: Partition) -> GlmRows:
-        """Return the rows as a generalised linear model sees them."""
-        batch = self._read(reader, partition)
-        response = batch.target[0] if design.family == "softmax" else batch.target
-        return design.rows(batch.features, response, batch.weight)
+def _predictions(model: AnytimePredictor, budget: float | None, batch: RowBatch) -> np.ndarray:
+    return model.predict(dict(zip(batch.names, batch.values, strict=True)), budget)
 
-    def predictions(
-        self, model: AnytimePredictor, budget: float | None, reader: Any, partition: Partition
-    ) -> np.ndarray:
-        """Predictions within a budget."""
-        batch = self._read(reader, partition)
-        return model.predict(dict(zip(batch.names, batch.values, strict=True)), budget)
 
-    def values(self, names: Sequence[str], reader: Any, partition: Partition) -> np.ndarray:
-        """Return some columns, shape (n, len(names))."""
-        batch = self._read(reader, partition)
-        return np.ascontiguousarray(batch.values[[batch.names.index(n) for n in names]].T)
-
-    def _read(self, reader: Any, partition: Partition) -> RowBatch:
-        batch = read_rows(reader, partition, self.plan, missing=self.missing)
-        if self.codes is not None:
-            batch.target[0] = np.searchsorted(self.codes, batch.target[0])
-        if self.plan.unknown == "zero":  # an unknown category says nothing: it counts as the mean
-            for column in self.plan.columns:
-                set_missing(batch.values, column)
-        return batch
+def _values(names: Sequence[str], batch: RowBatch) -> np.ndarray:
+    return np.ascontiguousarray(batch.values[[batch.names.index(name) for name in names]].T)
 
 
 # --- groups and costs as parameters -------------------------------------------------------------
@@ -652,9 +547,4 @@ def _named_costs(costs: Any, names: Sequence[str]) -> dict[str, Any]:
                 f"wanted."
             )
         costs = dict(zip(names, values, strict=True))
-    return {str(name): _plain(value) for name, value in (costs or {}).items()}
-
-
-def _plain(value: Any) -> Any:
-    """Return a number of numpy as one of Python, as options have them."""
-    return value.item() if isinstance(value, np.generic) else value
+    return {str(name): plain(value) for name, value in (costs or {}).items()}
