@@ -6,6 +6,18 @@ from distfms.runs.driver import run_job
 from tests.e2e.sequence_jobs import mixed_job, mixed_rows, write_rows
 
 
+@pytest.fixture(autouse=True)
+def charts_where_wanted(request: pytest.FixtureRequest) -> None:
+    """Jobs draw no charts, but for tests that use the fixture `charts`."""
+    if "charts" not in request.fixturenames:
+        request.getfixturevalue("no_charts")
+
+
+@pytest.fixture
+def charts() -> None:
+    """Jobs of this process draw their charts."""
+
+
 @pytest.fixture(scope="session")
 def mixed_columns():
     """Rows of `mixed_rows`, not to be changed."""

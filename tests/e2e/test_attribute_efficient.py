@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from distfms.cli import main
 from distfms.data.folds import assign_parts, hash_keys, mix
 from distfms.errors import DataError, SpecError
 from distfms.methods.attribute_efficient import job as job_module
@@ -166,30 +165,30 @@ def test_full_information_and_the_best_weights(data, tmp_path):
         assert curves["offline"][-1]["deviation"] < 1e-12  # whatever the order
 
 
-VARIANTS = {
-    "one worker": {"engine": {"workers": 1}},
-    "processes": {"engine": {"workers": 2, "processes": True}},
-}
+#: Chains, repeats and folds that are enough to share out.
+SHARED_OUT = {"chains": 3, "repeats": 1, "sizes": 1}
 
 
-@pytest.mark.parametrize("chains", [1, 3])
-def test_same_bits_everywhere(data, tmp_path, monkeypatch, chains):
-    own = {"chains": chains}
-    expected = contents(run_job(spec(data, tmp_path / "here", own)).folder)
-    for name, changes in VARIANTS.items() if chains == 1 else ():
-        assert contents(run_job(spec(data, tmp_path / name, own, **changes)).folder) == expected
+def test_same_bits_everywhere(data, tmp_path, monkeypatch):
+    one = spec(data, tmp_path / "alone", SHARED_OUT, engine={"workers": 1})
+    alone = contents(run_job(one).folder)
+    processes = {"workers": 2, "processes": True}
+    found = run_job(spec(data, tmp_path / "processes", SHARED_OUT, engine=processes)).folder
+    assert contents(found) == alone
+    with monkeypatch.context() as patch:
+        patch.setattr(job_module, "keeps_rows", lambda n_bytes: False)
+        again = run_job(spec(data, tmp_path / "read again", SHARED_OUT)).folder
+    assert contents(again) == alone
     monkeypatch.setattr(run_context, "ACTORS_PAY_OPERATIONS", -1.0)
-    assert contents(run_job(spec(data, tmp_path / "actors", own)).folder) == expected
-    monkeypatch.setattr(job_module, "keeps_rows", lambda n_bytes: False)
-    assert contents(run_job(spec(data, tmp_path / "read again", own)).folder) == expected
+    assert contents(run_job(spec(data, tmp_path / "actors", SHARED_OUT)).folder) == alone
 
 
 def test_on_ray(ray_session, data, tmp_path, monkeypatch):
-    expected = contents(run_job(spec(data, tmp_path / "here", {"chains": 2})).folder)
+    own, section = {"chains": 2, "repeats": 0}, {"path": str(data), "target": "y", "id": "id"}
+    expected = contents(run_job(spec(data, tmp_path / "here", own, data=section)).folder)
     monkeypatch.setattr(run_context, "ACTORS_PAY_OPERATIONS", -1.0)
-    changes = {"engine": {"kind": "ray", "workers": 2}}
-    there = run_job(spec(data, tmp_path / "ray", {"chains": 2}, **changes)).folder
-    assert contents(there) == expected
+    changes = {"data": section, "engine": {"kind": "ray", "workers": 2}}
+    assert contents(run_job(spec(data, tmp_path / "ray", own, **changes)).folder) == expected
 
 
 @pytest.mark.parametrize("window_bytes", [1, 2 * 300 * 8 * 15, 2**28])
@@ -276,7 +275,7 @@ def test_resumed(data, tmp_path, monkeypatch):
         assert contents(result.folder) == whole
 
 
-def test_prediction_report_and_labels(tmp_path):
+def test_prediction_report_and_labels(charts, tmp_path):
     labels = np.where(np.median(Y) < Y, 5.0, 3.0)
     folder = write(tmp_path / "data", target=labels)
     own = {"positive": 5, "image": [3, 4], "step_factor": 3.0}
@@ -312,17 +311,16 @@ def test_missing_values_count_as_the_mean(data, tmp_path):
         run_job(spec(folder, tmp_path / "refused"))
 
 
-def test_check_tells_what_can_be_gained_before_anything_is_paid(data, tmp_path):
+def test_check_tells_what_can_be_gained_before_anything_is_paid(data, tmp_path, capsys):
     (tmp_path / "job.yaml").write_text(spec(data, tmp_path / "runs").to_yaml())
-    code = "from distfms.cli import main; main(['check', 'job.yaml'])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    with pytest.raises(SystemExit, match="0"):
+        main(["check", str(tmp_path / "job.yaml")])
+    said = capsys.readouterr().out
     first = TRAIN & (np.arange(N) < 300)
     s = (X[first] ** 2).mean(axis=0)
     ratio = np.sqrt(s).sum() ** 2 / (D * s.sum())
-    assert f"improvement ratio: {ratio:.2f}" in done.stdout
-    assert f"factor of up to {1 / ratio:.1f}" in done.stdout
+    assert f"improvement ratio: {ratio:.2f}" in said
+    assert f"factor of up to {1 / ratio:.1f}" in said
     assert not (tmp_path / "runs").exists()
 
 

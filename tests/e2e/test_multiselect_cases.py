@@ -360,7 +360,6 @@ RESULTS = ("selection.json", "metrics.json", "model.json", "weights.npz")
     ],
     ids=str,
 )
-@pytest.mark.usefixtures("no_charts")
 def test_kept_partials_are_only_used_where_they_fit(kept, tmp_path, changes):
     path, output = kept
     data = {"exclude": ["w"], **changes.pop("data", {})}

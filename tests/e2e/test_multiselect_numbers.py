@@ -18,8 +18,6 @@ from tests.e2e.jobs import judgments_job, write_judgments
 from tests.e2e.multiselect_jobs import lists, notes, objects, run, write
 from tests.reference.multiselect_rows import Independent
 
-pytestmark = pytest.mark.usefixtures("no_charts")
-
 
 @pytest.fixture(scope="module")
 def ragged(tmp_path_factory):

@@ -21,8 +21,6 @@ from tests.e2e.jobs import results, stage, write_judgments
 from tests.e2e.memory import Peaks
 from tests.e2e.multiselect_jobs import job as small_job
 
-pytestmark = pytest.mark.usefixtures("no_charts")
-
 OPTIONS = {"budget": 12, "psd": "none", "plan": True, "costs": {"warm": 2.0}}
 ENOUGH = slab_job.ONE_PROCESS_BYTES
 

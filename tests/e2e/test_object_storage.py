@@ -14,8 +14,6 @@ from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from tests.e2e.jobs import RESULTS, judgments_job, write_judgments
 
-pytestmark = pytest.mark.usefixtures("no_charts")
-
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):

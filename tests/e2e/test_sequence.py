@@ -14,8 +14,6 @@ from tests.e2e.sequence_jobs import LiteralRows, content, curve, mixed_job, writ
 from tests.faults.dying import killed_job
 from tests.reference.sequence import fitted, literal_sequence
 
-pytestmark = pytest.mark.usefixtures("no_charts")
-
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = ["categories", "statistics", "select", "evaluate", "model", "report"]
 

@@ -24,8 +24,6 @@ from tests.e2e.jobs import results, stage
 from tests.e2e.memory import Peaks
 from tests.e2e.sequence_jobs import mixed_job, mixed_rows, write_rows
 
-pytestmark = pytest.mark.usefixtures("no_charts")
-
 PASSES = [f"statistics {k} of 5" for k in range(1, 6)]
 STAGES = ["categories", *PASSES, "select", "chosen", "evaluate", "model", "report"]
 BASELINES = ["omp", "fr-blind", "omp-doubling", "oracle", "random"]

@@ -16,8 +16,6 @@ from distfms.runs.job_spec import load_spec
 from tests.e2e.jobs import judgments_job, results, stage, write_judgments
 from tests.e2e.sequence_jobs import LiteralRows, mixed_job, mixed_rows, write_rows
 
-pytestmark = pytest.mark.usefixtures("no_charts")
-
 GRID = {"criterion": ["fr", "omp"], "ridge": [1e-5, 0.3, 3.0], "max_groups": [2, None]}
 FILES = ("selection.json", "model.json", "weights.npz", "metrics.json", "tuning.json")
 
