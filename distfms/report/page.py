@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from distfms.report import formatting
@@ -178,22 +179,27 @@ class Page:
 
     def render(self) -> str:
         """Return the page as one HTML document, the same for the same content."""
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-
-        environment = Environment(
-            loader=PackageLoader("distfms.report", ""),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        return environment.get_template("page.html.j2").render(
+        return _template().render(
             title=self.title,
             subtitle=self.subtitle,
             headline=self.headline or self.title,
             footer=self.footer,
             sections=_numbered(self.sections),
         )
+
+
+@cache
+def _template() -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("distfms.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.j2")
 
 
 def isolate_ids(svg: str, prefix: str) -> str:
