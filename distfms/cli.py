@@ -40,6 +40,16 @@ Storage = Annotated[
     ),
 ]
 
+Engine = Annotated[str | None, typer.Option(help="Where to run: local, dask or ray.")]
+Address = Annotated[str | None, typer.Option(help="Address of the cluster.")]
+Log = Annotated[
+    str,
+    typer.Option(
+        envvar="DISTFMS_LOG",
+        help="Format of standard output: text for people, or json, one event per line.",
+    ),
+]
+
 
 _debug = False
 
@@ -81,6 +91,11 @@ def _storage(assignments: list[str] | None) -> dict[str, Any]:
     return set_dotted({}, assignments or [])
 
 
+def _sets(engine: str | None, address: str | None, others: list[str] | None) -> list[str]:
+    sets = [f"engine.kind={engine}"] if engine else []
+    return [*sets, *([f'engine.address="{address}"'] if address else []), *(others or ())]
+
+
 @app.command()
 def check(spec: Spec, set_: Sets = None) -> None:
     """Check a spec against its data and show what a run would do.
@@ -106,15 +121,9 @@ def check(spec: Spec, set_: Sets = None) -> None:
 def run(
     spec: Spec,
     out: Annotated[str | None, typer.Option(help="Folder or URL of this run.")] = None,
-    engine: Annotated[str | None, typer.Option(help="Where to run: local, dask or ray.")] = None,
-    address: Annotated[str | None, typer.Option(help="Address of the cluster.")] = None,
-    log: Annotated[
-        str,
-        typer.Option(
-            envvar="DISTFMS_LOG",
-            help="Format of standard output: text for people, or json, one event per line.",
-        ),
-    ] = "text",
+    engine: Engine = None,
+    address: Address = None,
+    log: Log = "text",
     set_: Sets = None,
 ) -> None:
     """Run a job; the same command resumes a run that was stopped."""
@@ -124,13 +133,47 @@ def run(
     from distfms.runs.interrupts import end_at_once, orderly_end
     from distfms.runs.job_spec import load_spec
 
-    sets = [f"engine.kind={engine}"] if engine else []
-    sets += [f'engine.address="{address}"'] if address else []
     with orderly_end(complain), open_log(log, say) as (tell, progress):
-        loaded = load_spec(spec, [*sets, *(set_ or ())], out)
+        loaded = load_spec(spec, _sets(engine, address, set_), out)
         result = run_job(loaded, out=out, say=tell, progress=progress, on_silence=end_at_once)
     tell(headline(result.folder))
     tell(f"Report: {result.folder / 'report.html'}")
+
+
+@app.command()
+def retrain(
+    spec: Spec,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Replace the model in place without comparing the two.")
+    ] = False,
+    registry: Annotated[
+        str | None, typer.Option(help="Folder or URL of the registry, if not the spec's.")
+    ] = None,
+    engine: Engine = None,
+    address: Address = None,
+    log: Log = "text",
+    set_: Sets = None,
+) -> None:
+    """Train on data that grew; put the model in place if it is good enough, else exit with 3."""
+    from distfms.retrain.job import retrain
+    from distfms.runs.events import open_log
+    from distfms.runs.interrupts import end_at_once, orderly_end
+    from distfms.runs.job_spec import load_spec
+
+    with orderly_end(complain), open_log(log, say) as (tell, progress):
+        loaded = load_spec(spec, _sets(engine, address, set_))
+        outcome = retrain(
+            loaded,
+            loaded.registry(registry),
+            anew=anew,
+            say=tell,
+            progress=progress,
+            on_silence=end_at_once,
+        )
+    if outcome.folder is not None:
+        tell(f"Report: {outcome.folder / 'report.html'}")
+    if outcome.reasons:
+        raise typer.Exit(3)
 
 
 @app.command()

@@ -34,6 +34,8 @@ S = TypeVar("S", bound="Section")
 # Strict: `budget: "10"` and `budget: true` are slips, not numbers.
 Positive = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
+# An age.
+Span = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)? (days?|partitions?)$")]
 # Bytes, also given as `512MiB` or `4 GB`.
 Size = Annotated[ByteSize, Field(gt=0)]
 
@@ -241,6 +243,58 @@ class TuneSection(Section):
     """
     measure: str | None = None
     """What is compared, by default the method's first measure."""
+
+
+class Forgetting(Section):
+    """Which partitions count, and how much; `all` in its place lets all count alike.
+
+    The age of a partition is counted back from the newest one: in partitions, in the order of the
+    data, or in days, by `data.time` or else by the date in the file's name.
+    """
+
+    window: Span | None = None
+    """Only the newest count, such as `30 days` or `12 partitions`."""
+    half_life: Span | None = None
+    """Age at which rows weigh half, such as `90 days`; for squared losses."""
+
+
+class GateSection(Section):
+    """What a new model has to be to be put in place of another."""
+
+    metric: str | None = None
+    """What the two are compared by, on rows that neither learned from; by default `mse`, or the
+    method's own loss.
+    """
+    on: Literal["held_out", "newest"] = "held_out"
+    """Rows that must show the gain: all held-out rows, or those of new partitions."""
+    min_gain: Annotated[float, Strict(), Field(allow_inf_nan=False)] | None = None
+    """Least gain there: by which share a loss has to fall, or a score of at most 1 to rise."""
+    max_regression: NonNegative = 0.02
+    """Most that the new model may lose, in the same units, on all held-out rows and on the new
+    ones.
+    """
+    max_drift: Positive | None = None
+    """Most that the new partitions may differ from the others: in the mean of a column (in standard
+    deviations), its standard deviation (as a logarithm) or its correlation with the target.
+    """
+    min_rows: Annotated[int, Field(ge=0)] = 1
+    """Fewest rows of new and changed partitions."""
+    max_lost: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Largest share of the rows behind the model in place that may have vanished."""
+
+
+class RetrainSection(Section):
+    """How `distfms retrain` forgets, and when a new model takes the place of another."""
+
+    forget: Forgetting = Field(default_factory=Forgetting)
+    """`all`, or what is forgotten."""
+    gate: GateSection = Field(default_factory=GateSection)
+    """What the new model has to be."""
+
+    @field_validator("forget", mode="before")
+    @classmethod
+    def _all_in_words(cls, value: Any) -> Any:
+        return {} if value == "all" else value
 
 
 # --- reading ------------------------------------------------------------------------------------

@@ -76,6 +76,8 @@ class Partition:
         Rows to read at a time; 0 for all at once.
     held_bytes : int
         About what is held while it is read.
+    weight : float
+        What its rows weigh beside their own weight: less than 1 where they are to be forgotten.
     """
 
     index: int
@@ -90,6 +92,7 @@ class Partition:
     file_version: str
     batch_rows: int = 0
     held_bytes: int = 0
+    weight: float = 1.0
 
 
 class PartitionSource(Protocol):
@@ -274,7 +277,7 @@ class ParquetDataset:
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        return sum(file.n_rows for file in self.files)
+        return sum(partition.n_rows for partition in self.partitions)
 
     @property
     def n_bytes(self) -> int:

@@ -92,13 +92,17 @@ class Partial(Generic[T]):
 
 @dataclass(frozen=True)
 class UnitRunner(Generic[T]):
-    """What every leaf of one graph has in common; travels once to each worker of a cluster."""
+    """What every leaf of one graph has in common; travels once to each worker of a cluster.
+
+    ``finish_fn`` turns a payload and its value, computed or cached, into what is merged.
+    """
 
     map_fn: Callable[[Any], T]
-    merge_fn: Callable[[T, T], T]
+    merge_fn: Callable[[Any, Any], Any]
     cache: PartialCache[T] | None
     retry: RetryPolicy
     limit_blas: bool
+    finish_fn: Callable[[Any, T], Any] | None = None
 
     def run(self, first: int, units: Sequence[Unit]) -> Partial[T]:
         """Load or compute the units from index ``first`` on and merge them along the tree.
@@ -111,7 +115,10 @@ class UnitRunner(Generic[T]):
         reports: list[UnitReport] = []
         done: list[Partial[T]] = []
         for n, unit in enumerate(units, 1):
-            done.append(Partial(*self._obtain(unit)))
+            value, account = self._obtain(unit)
+            if self.finish_fn is not None:
+                value = self.finish_fn(unit.payload, value)
+            done.append(Partial(value, account))
             reports.append(UnitReport(first + n - 1, done[-1].account))
             # As a binary counter carries: one merge for each full subtree that n completes.
             for _ in range((n & -n).bit_length() - 1):

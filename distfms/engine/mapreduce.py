@@ -52,14 +52,15 @@ class Reduction(Generic[T]):
 def map_reduce(
     units: Sequence[Unit],
     map_fn: Callable[[Any], T],
-    merge_fn: Callable[[T, T], T],
+    merge_fn: Callable[[Any, Any], Any],
     executor: Executor,
     *,
+    finish_fn: Callable[[Any, T], Any] | None = None,
     cache: PartialCache[T] | None = None,
     retry: RetryPolicy | None = None,
     on_event: EventHandler = ignore,
     value_bytes: int = 0,
-) -> Reduction[T]:
+) -> Reduction[Any]:
     """Map every unit and merge the results along a fixed binary tree.
 
     The value depends on the units and the functions only: not on the executor, its number of
@@ -75,6 +76,8 @@ def map_reduce(
     merge_fn : callable
         ``(earlier, later) → value``; must not change its arguments.
     executor : Executor
+    finish_fn : callable, optional
+        ``(payload, value) → what is merged``; the cache keeps the value as `map_fn` returned it.
     cache : PartialCache, optional
         Values of single units; read and written by the tasks, where they run.
     retry : RetryPolicy, optional
@@ -108,7 +111,7 @@ def map_reduce(
         raise DataError("There is nothing to compute: the data set has no partitions.")
     retry = retry or RetryPolicy()
     tally = _Tally(units, on_event)
-    runner = UnitRunner(map_fn, merge_fn, cache, retry, executor.limit_blas)
+    runner = UnitRunner(map_fn, merge_fn, cache, retry, executor.limit_blas, finish_fn)
     size = batch_size(
         len(units),
         executor.workers,
@@ -117,7 +120,7 @@ def map_reduce(
         value_bytes=value_bytes,
     )
     on_event({"event": "pass_started", "total": len(units)})
-    root: Partial[T] = executor.compute(
+    root: Partial[Any] = executor.compute(
         build_graph(units, runner, size), watch=tally.notice, retry=retry
     )
     account = root.account

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
+#: What `distfms retrain` adds to a run.
+RETRAINING = "retrain.json"
+
 #: JSON content for ``*.json``, arrays for ``*.npz``, text for ``*.html``; ``None`` for a folder
 #: that the stage has written itself.
 Content = Mapping[str, Any] | str | None
@@ -112,6 +115,17 @@ class Context(Protocol):
             iteration: they would only fill the cache.
         """
 
+    def each_partition(
+        self,
+        reader: PartialReader,
+        partitions: Sequence[Partition],
+        summarise: Callable[[Partition, Bundle], R],
+    ) -> list[R]:
+        """Summarise the partial statistics of partitions, one by one; `summarise` is picklable."""
+
+    def on(self, inputs: Inputs) -> Context:
+        """Return the same for other data."""
+
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Independent tasks side by side; results in the order of the items."""
 
@@ -194,6 +208,8 @@ class FinishedRun:
     selection, metrics, model, manifest : dict
         The JSON files of these names.
     weights : dict of ndarray
+    retraining : dict or None
+        ``retrain.json``, of a run that `distfms retrain` made.
     """
 
     selection: dict[str, Any]
@@ -201,6 +217,7 @@ class FinishedRun:
     model: dict[str, Any]
     manifest: dict[str, Any]
     weights: dict[str, np.ndarray]
+    retraining: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,6 +277,9 @@ class Job(ABC):
     name: ClassVar[str]
     #: Stage that `tune` follows: it and those before it do not depend on what can be tuned.
     tuned_after: str = "statistics"
+    #: Whether all that is learned, and how good a model is, comes from the statistics of
+    #: `summary_reader`. Partitions may then weigh less than others.
+    by_statistics: bool = False
     options: Any
     inputs: Inputs
     seed: int
@@ -286,6 +306,39 @@ class Job(ABC):
     @abstractmethod
     def columns(self) -> Sequence[str]:
         """Return the columns the job reads."""
+
+    def summary_reader(
+        self, context: Context, dataset: ParquetDataset, held_out: bool
+    ) -> PartialReader | None:
+        """Return a reader of what partitions are compared by; None where there is none.
+
+        Its bundles have ``judgments`` (`JudgmentStatistics`) or ``moments`` (`CoMoments`).
+        """
+        return None
+
+    def summary_names(self, context: Context) -> Sequence[str]:
+        """Return the names of the columns that `summary_reader` summarises, the target last."""
+        return ()
+
+    def judge(
+        self, context: Context, run: FinishedRun, rows: Mapping[str, Any]
+    ) -> Mapping[str, float]:
+        """Score a finished run's model on rows of which only the statistics are known.
+
+        Parameters
+        ----------
+        context : Context
+        run : FinishedRun
+            Of the same columns and target.
+        rows : mapping of str to Statistic
+            Members of a bundle of `summary_reader`, of the rows to score on.
+
+        Returns
+        -------
+        mapping of str to float
+            Losses and scores by name; empty where that takes the rows themselves.
+        """
+        return {}
 
     def check_tuning(self) -> None:
         """Refuse `tune` where a job of this form cannot compare options on folds.
@@ -388,8 +441,10 @@ class Method:
     def page(self, run: FinishedRun) -> str:
         """Return the report of a finished run, one self-contained HTML page."""
         from distfms.report.provenance import build_page
+        from distfms.report.retraining import retraining_sections
 
-        page = build_page(self.headline(run), self.sections(run), run.manifest, self.subtitle)
+        sections = [*self.sections(run), *retraining_sections(run.retraining)]
+        page = build_page(self.headline(run), sections, run.manifest, self.subtitle)
         return page.render()
 
     def report_stage(self) -> Stage:
@@ -399,8 +454,13 @@ class Method:
             names = ("selection", "metrics", "model")
             run = FinishedRun(
                 **{name: context.read_json(f"{name}.json") for name in names},
-                manifest=context.manifest(),
+                manifest=(manifest := context.manifest()),
                 weights=context.read_arrays("weights.npz"),
+                retraining=(
+                    context.read_json(RETRAINING)
+                    if any(stage["name"] == "retrain" for stage in manifest["stages"])
+                    else None
+                ),
             )
             return {"report.html": self.page(run)}
 

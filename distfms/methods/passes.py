@@ -50,6 +50,11 @@ class Sums:
             merged[name] = merged[name] + array if name in merged else array
         return Sums(merged)
 
+    def scaled(self, factor: float) -> Sums:
+        """Multiply the sums, but not the counts, by `factor`."""
+        sums = {n: a if a.dtype.kind in "iu" else a * factor for n, a in self.arrays.items()}
+        return Sums(sums)
+
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the sums as named arrays."""
         return dict(self.arrays)

@@ -111,6 +111,16 @@ class RowJob(StatisticsJob):
         """Return the reader of co-moments and counts."""
         return MomentReader(self.source(self.plan(context), dataset, held_out))
 
+    def summary_reader(
+        self, context: Context, dataset: ParquetDataset, held_out: bool
+    ) -> PartialReader:
+        """Return the reader of co-moments of features and targets."""
+        return RowJob.reader(self, context, dataset, held_out)
+
+    def summary_names(self, context: Context) -> Sequence[str]:
+        """Return the columns of a batch and the targets."""
+        return (*self.plan(context).feature_names, *self.roles.target)
+
     def check(self, context: Context, statistics: Bundle) -> None:
         """Refuse too few rows and columns without values; count and note what was left out."""
         plan = self.plan(context)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
-from distfms.data.dataset import ParquetDataset
+from distfms.data.dataset import ParquetDataset, Partition
 from distfms.engine.base import ActorPool, Executor
 from distfms.engine.cache import PartialCache
 from distfms.engine.graph import Unit
@@ -66,20 +67,47 @@ class RunContext:
             result = result.merge(held_out)
         return result
 
+    def each_partition(
+        self,
+        read: PartialReader,
+        partitions: Sequence[Partition],
+        summarise: Callable[[Partition, Bundle], T],
+    ) -> list[T]:
+        """Summarise the partial statistics of partitions, one by one."""
+        found: list[T] = self._map_reduce(
+            read, partitions, operator.add, lambda part, bundle: [summarise(part, bundle)]
+        )
+        return found
+
+    def on(self, inputs: Inputs) -> RunContext:
+        """Return the same for other data."""
+        return replace(self, inputs=inputs)
+
     def _reduce_one(self, read: PartialReader, dataset: ParquetDataset, use_cache: bool) -> Bundle:
+        forgets = any(partition.weight != 1 for partition in dataset.partitions)
+        finish = _weighed if forgets else None
+        return self._map_reduce(read, dataset.partitions, Bundle.merge, finish, use_cache)
+
+    def _map_reduce(
+        self,
+        read: PartialReader,
+        partitions: Sequence[Partition],
+        merge: Callable[[Any, Any], Any],
+        finish: Callable[[Partition, Bundle], Any] | None,
+        use_cache: bool = True,
+    ) -> Any:
         key = json.dumps(read.key(), sort_keys=True, default=str)
         prefix = hashlib.sha256(key.encode()).hexdigest()
-        units = [
-            Unit(f"{prefix}:{read.partition_key(p)}", p, p.n_bytes) for p in dataset.partitions
-        ]
+        units = [Unit(f"{prefix}:{read.partition_key(p)}", p, p.n_bytes) for p in partitions]
         cache = None
         if use_cache and self.cache is not None:
             cache = PartialCache(self.cache, encode_bundle, partial(decode_bundle, read.part_types))
         reduction = map_reduce(
             units,
             read.in_batches,
-            Bundle.merge,
+            merge,
             self.executor,
+            finish_fn=finish,
             cache=cache,
             retry=self.retry,
             on_event=self.record if use_cache else self.record.iteration,
@@ -152,6 +180,10 @@ class RunContext:
     def account(self, **entries: Any) -> None:
         """Enter what was counted in the manifest."""
         self.run.update(**entries)
+
+
+def _weighed(partition: Partition, bundle: Bundle) -> Bundle:
+    return bundle if partition.weight == 1 else bundle.scaled(partition.weight)
 
 
 def encode_bundle(bundle: Bundle) -> bytes:

@@ -23,7 +23,7 @@ from distfms.engine.open import make_executor
 from distfms.engine.remote import RemotePath
 from distfms.engine.retry import RetryPolicy
 from distfms.engine.storage import Location, hangs, missing_folders, reading, remove_tree
-from distfms.errors import DistfmsError
+from distfms.errors import DistfmsError, SpecError
 from distfms.hidden import hidden_in_urls
 from distfms.methods import load_method
 from distfms.methods.contract import Inputs, Job, Method, Stage
@@ -52,7 +52,8 @@ class Prepared:
     """A job whose spec and data have been checked.
 
     `root` is the place of all runs, `identity` a hash of all that the result depends on, `tuning`
-    the same job with the choice of its options, where the spec asks for it.
+    the same job with the choice of its options, where the spec asks for it, `more` the stages
+    between those of the job and the report.
     """
 
     spec: JobSpec
@@ -62,10 +63,11 @@ class Prepared:
     job: Job
     identity: str
     tuning: Tuning | None = None
+    more: tuple[Stage, ...] = ()
 
     def stages(self) -> Sequence[Stage]:
         """Return the stages of the run."""
-        return [*(self.tuning or self.job).stages(), self.method.report_stage()]
+        return [*(self.tuning or self.job).stages(), *self.more, self.method.report_stage()]
 
     def describe(self) -> Mapping[str, str]:
         """Return what the run will do: label → text."""
@@ -97,6 +99,11 @@ def prepare(spec: JobSpec, say: Say = _silent) -> Prepared:
     else:
         tuning = Tuning.of(method, spec.options, opened.inputs, spec.seed, spec.tune)
         job = tuning.job
+    if spec.retrain is not None and spec.retrain.forget.half_life and not job.by_statistics:
+        raise SpecError(
+            "`retrain.forget.half_life` makes older statistics weigh less, and this job learns "
+            f"from the rows themselves (`{spec.method}`). Use `forget: all`, or a `window`."
+        )
     return Prepared(spec, root, opened, method, job, identity, tuning)
 
 
@@ -153,7 +160,18 @@ def run_job(
     EngineError
         If workers or storage fail; the run can be resumed.
     """
-    prepared = prepare(spec, say)
+    return run_prepared(prepare(spec, say), out, say, progress, on_silence)
+
+
+def run_prepared(
+    prepared: Prepared,
+    out: str | Path | None = None,
+    say: Say = _silent,
+    progress: Display = lambda event: None,
+    on_silence: Say | None = None,
+) -> RunResult:
+    """Run a job that was prepared; see `run_job`."""
+    spec = prepared.spec
     named = None if out is None else spec.place(out)
     path = choose_folder(named, prepared.root / spec.name, prepared.identity, say)
     cache = prepared.root / ".partials"
@@ -261,7 +279,7 @@ def _begin(run: RunFolder, prepared: Prepared, record: Recorder, executor: Execu
         engine=prepared.spec.engine.model_dump(mode="json"),
         packages={name: metadata.version(name) for name in _PACKAGES},
         sources=list(prepared.opened.fingerprints),
-        **_describe_inputs(prepared.opened.inputs),
+        **describe_inputs(prepared.opened.inputs),
         stages=[entry.model_dump() for entry in manifest.stages],
         notes=manifest.notes,
     )
@@ -280,7 +298,8 @@ def _begin(run: RunFolder, prepared: Prepared, record: Recorder, executor: Execu
     return resumed
 
 
-def _describe_inputs(inputs: Inputs) -> dict[str, Any]:
+def describe_inputs(inputs: Inputs) -> dict[str, Any]:
+    """Return what the manifest says of the data."""
     parts = [part for dataset in inputs.datasets for part in dataset.partitions]
     footers = {file.path: file.footer for dataset in inputs.datasets for file in dataset.files}
     files = []

@@ -12,8 +12,8 @@ from distfms.engine.remote import RemotePath
 from distfms.engine.storage import Location, locate, read_each, reading
 from distfms.errors import SpecError
 from distfms.methods import METHODS, load_method
-from distfms.methods.contract import FinishedRun, Method
-from distfms.runs.folder import RunFolder, parse_json, write_atomic
+from distfms.methods.contract import RETRAINING, FinishedRun, Method
+from distfms.runs.folder import RunFolder, parse_json, read_json, write_atomic
 from distfms.runs.manifest import LATEST, MANIFEST, Manifest, parse_manifest, read_manifest
 from distfms.runs.storage_options import expanded
 from distfms.stats.base import from_bytes
@@ -51,8 +51,11 @@ def open_run(
         for name in ("selection", "metrics", "model")
     }
     weights = dict(from_bytes(payloads["weights.npz"]))
+    retraining = None
+    if RETRAINING in manifest.files():
+        retraining = read_json(path / RETRAINING)
     return load_method(manifest.method), FinishedRun(
-        **content, manifest=manifest.content(), weights=weights
+        **content, manifest=manifest.content(), weights=weights, retraining=retraining
     )
 
 

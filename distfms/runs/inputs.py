@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from distfms.data.age import remember
 from distfms.data.builtin import BUILTIN, builtin_dataset
 from distfms.data.convert import CONVERSION, CONVERTER_VERSION, convert_long_judgments
 from distfms.data.dataset import ParquetDataset, open_dataset
 from distfms.data.long_source import is_csv, list_tables
+from distfms.engine.memory import counted
 from distfms.engine.remote import RemotePath
 from distfms.engine.storage import Location, files_below, writing
 from distfms.errors import SpecError, nearest
@@ -30,16 +32,37 @@ class Opened:
     """A job's data, opened.
 
     The section of `inputs` is resolved to the files that are read; `fingerprints` are of the files
-    that the spec names (not of what was converted from them); `notes` are for the user.
+    that the spec names (not of what was converted from them); `notes` are for the user;
+    `forgotten` are the names of files that are too old to count.
     """
 
     inputs: Inputs
     fingerprints: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    forgotten: tuple[str, ...] = ()
 
 
 def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Opened:
     """Open the data of a job; converted judgments are kept below ``root``, beside all runs."""
+    opened = _open_all(spec, root, say)
+    if spec.retrain is None:
+        return opened
+    inputs, forgetting = opened.inputs, spec.retrain.forget
+    train = remember(inputs.train, forgetting, inputs.section.time)
+    kept = {file.name for file in train.files}
+    forgotten = tuple(f.name for f in inputs.train.files if f.n_rows and f.name not in kept)
+    notes = list(opened.notes)
+    if (n_left := len(inputs.train.partitions) - len(train.partitions)) > 0:
+        notes.append(
+            f"{counted(n_left, 'partition')} of {len(inputs.train.partitions)} left out: older "
+            f"than `retrain.forget.window`, {forgetting.window}."
+        )
+    return replace(
+        opened, inputs=replace(inputs, train=train), notes=tuple(notes), forgotten=forgotten
+    )
+
+
+def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Opened:
     section = spec.data
     if section.builtin is not None:
         return _open_builtin(section, say)

@@ -24,6 +24,7 @@ from distfms.runs.storage_options import expanded
 from distfms.spec import (
     DataSection,
     EngineSection,
+    RetrainSection,
     Section,
     Size,
     TuneSection,
@@ -91,6 +92,7 @@ class JobSpec:
     engine: EngineSection
     output: OutputSection
     tune: TuneSection | None = None
+    retrain: RetrainSection | None = None
 
     def place(self, out: str | Path | None = None) -> Location:
         """Return the place of all runs, or of one that is named; storage is not asked."""
@@ -111,6 +113,7 @@ class JobSpec:
             "data": self.data,
             self.method: self.options,
             "tune": self.tune,
+            "retrain": self.retrain,
             "engine": self.engine,
             "output": self.output,
         }
@@ -141,6 +144,9 @@ class JobSpec:
         content = self.to_mapping()
         for key in ("engine", "output", "name"):
             del content[key]
+        forgets = content.pop("retrain", {}).get("forget", {})
+        if any(forgets.values()):
+            content["forget"] = forgets
         # A URL that is signed anew is the same place.
         content["data"] = {**_without_secrets(content["data"]), "storage_options": {}}
         content["inputs"] = list(inputs)
@@ -182,7 +188,7 @@ def build_spec(content: Mapping[str, Any]) -> JobSpec:
     if not isinstance(method, str) or method not in METHODS:
         found = "is missing" if method is None else f"is {method!r}, which is not a known method"
         raise SpecError(f"In the job spec, `method` {found}.{nearest(str(method), list(METHODS))}")
-    sections = {"data", "engine", "output", "tune", method}
+    sections = {"data", "engine", "output", "tune", "retrain", method}
     known = [*TopKeys.model_fields, *sections]
     for key in content:
         if key not in known:
@@ -199,6 +205,9 @@ def build_spec(content: Mapping[str, Any]) -> JobSpec:
         tune = checked_grid(chosen, options, tune, data.folds)
     else:
         options = parse_section(chosen.Options, content.get(method), method)
+    retrain = None
+    if "retrain" in content:
+        retrain = parse_section(RetrainSection, content["retrain"], "retrain")
     output = {"path": output} if isinstance(output, str) else output
     return JobSpec(
         **top.model_dump(),
@@ -207,6 +216,7 @@ def build_spec(content: Mapping[str, Any]) -> JobSpec:
         engine=parse_section(EngineSection, content.get("engine"), "engine"),
         output=parse_section(OutputSection, output, "output"),
         tune=tune,
+        retrain=retrain,
     )
 
 

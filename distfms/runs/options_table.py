@@ -13,7 +13,7 @@ from pydantic_core import to_jsonable_python
 from distfms.errors import SpecError, nearest
 from distfms.methods import METHODS, load_method
 from distfms.runs.job_spec import OutputSection, TopKeys
-from distfms.spec import DataSection, EngineSection, Section, TuneSection
+from distfms.spec import DataSection, EngineSection, RetrainSection, Section, TuneSection
 
 _TYPES = {"string": "text", "integer": "integer", "number": "number", "boolean": "true | false"}
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
@@ -26,6 +26,7 @@ def section_models() -> dict[str, type[Section]]:
         "data": DataSection,
         **{method: load_method(method).Options for method in METHODS},
         "tune": TuneSection,
+        "retrain": RetrainSection,
         "engine": EngineSection,
         "output": OutputSection,
     }

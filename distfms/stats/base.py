@@ -109,6 +109,16 @@ class Folded(Generic[S]):
             raise ValueError(f"{self.n_folds} folds cannot be merged with {other.n_folds}")
         return Folded(tuple(a.merge(b) for a, b in zip(self.parts, other.parts, strict=True)))
 
+    def scaled(self, factor: float) -> Folded[S]:
+        """Multiply the weight of every row by `factor` > 0.
+
+        Parts without a method of this name, such as counts and levels of categories, do not depend
+        on weights and stay as they are.
+        """
+        return Folded(
+            tuple(part.scaled(factor) if hasattr(part, "scaled") else part for part in self.parts)
+        )
+
     def to_arrays(self) -> dict[str, np.ndarray]:
         """All parts' arrays, under ``0/…``, ``1/…``, …."""
         return {

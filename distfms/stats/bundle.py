@@ -32,6 +32,10 @@ class Bundle:
             raise ValueError(f"bundles of {sorted(self.members)} and {sorted(other.members)}")
         return Bundle({name: part.merge(other[name]) for name, part in self.members.items()})
 
+    def scaled(self, factor: float) -> Bundle:
+        """Multiply the weight of every row by `factor` > 0 (decay)."""
+        return Bundle({name: part.scaled(factor) for name, part in self.members.items()})
+
     def to_arrays(self) -> dict[str, np.ndarray]:
         """All members' arrays under ``name/…``."""
         return {

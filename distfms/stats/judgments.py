@@ -363,6 +363,10 @@ class CopiesStatistics:
             raise ValueError(f"{self.copies} copies cannot be merged with {other.copies}")
         return replace(self, comoments=self.comoments.merge(other.comoments))
 
+    def scaled(self, factor: float) -> CopiesStatistics:
+        """Multiply every object's weight by `factor` > 0."""
+        return replace(self, comoments=self.comoments.scaled(factor))
+
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Content as named arrays."""
         return {"copies": np.asarray(np.int64(self.copies))} | self.comoments.to_arrays()

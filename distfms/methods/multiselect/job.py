@@ -14,7 +14,7 @@ from distfms.data.dataset import ParquetDataset
 from distfms.data.judgments import JudgmentLayout, detect_layout
 from distfms.data.roles import require_same_kinds
 from distfms.errors import DataError, SpecError, nearest
-from distfms.methods.contract import Content, Context, FoldAnswers, Inputs, Stage
+from distfms.methods.contract import Content, Context, FinishedRun, FoldAnswers, Inputs, Stage
 from distfms.methods.multiselect.evaluate import (
     Evaluation,
     attribute_entries,
@@ -36,10 +36,11 @@ from distfms.methods.multiselect.objective import (
     SelectionPath,
     check_budget,
     full_objective,
+    holdout_loss,
     resolve_costs,
 )
 from distfms.methods.multiselect.options import MultiselectOptions
-from distfms.methods.multiselect.predictor import TrainedColumns
+from distfms.methods.multiselect.predictor import TrainedColumns, trained_model
 from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
 from distfms.methods.multiselect.read import (
     PLAN,
@@ -67,6 +68,7 @@ class MultiselectJob(StatisticsJob):
     name: ClassVar[str] = "multiselect"
     nested: ClassVar[str | None] = "budget"
     rows: ClassVar[str] = "objects"
+    by_statistics: bool = True
 
     def __init__(self, options: MultiselectOptions, inputs: Inputs, seed: int) -> None:
         self.options, self.inputs, self.seed = options, inputs, seed
@@ -296,6 +298,34 @@ class MultiselectJob(StatisticsJob):
             averages = Bundle.from_arrays(arrays, {"averages": CoMoments})["averages"]
         model = self._fit(solved, averages.train() if averages else None)
         return Evaluation(solved, validated, averages, model, self.options.confidence).metrics()
+
+    # --- comparison with another run ---
+
+    def summary_reader(
+        self, context: Context, dataset: ParquetDataset, held_out: bool
+    ) -> JudgmentReader:
+        """Return the reader of judgment statistics."""
+        return self.reader(context, dataset, held_out)
+
+    def summary_names(self, context: Context) -> Sequence[str]:
+        """Return the attributes and the label."""
+        return (*self.layout.names, *self.roles.target)
+
+    def judge(
+        self, context: Context, run: FinishedRun, rows: Mapping[str, Any]
+    ) -> Mapping[str, float]:
+        """Return the unbiased loss of a run's model; NaN where nothing is known of an attribute."""
+        names, model = self.layout.names, trained_model(run)
+        used = [names.index(name) for name in model.names]
+        statistics, v = rows["judgments"].take(used), self.settings.known_variance[used]
+        if (statistics.n_judged == 0).any():
+            return {"projected_loss": math.nan}
+        trained = {attribute["name"]: attribute["v"] for attribute in run.selection["attributes"]}
+        alone = np.isnan(v) & (statistics.n_repeated == 0)
+        v = np.where(alone, [trained[name] for name in model.names], v)
+        estimates = statistics.estimates(v, model.names)
+        loss = holdout_loss(estimates, model.weights, model.intercept, model.repeats)
+        return {"projected_loss": float(loss)}
 
     # --- plan ---
 

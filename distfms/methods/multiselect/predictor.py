@@ -59,15 +59,20 @@ class JudgmentPredictor:
         return {label: n_positive(table.column("judgments_lacking"))}
 
 
-def make_predictor(
-    run: FinishedRun, dataset: ParquetDataset, budget: float | None
-) -> JudgmentPredictor:
-    """Find a model's attributes in a dataset; see :class:`distfms.methods.contract.Method`."""
-    model = LinearModel(
+def trained_model(run: FinishedRun) -> LinearModel:
+    """Return the model of a finished run, of the attributes it uses."""
+    return LinearModel(
         names=tuple(run.model["attributes"]),
         intercept=float(run.model["intercept"]),
         **{name: run.weights[name] for name in ("repeats", "weights", "means")},
     )
+
+
+def make_predictor(
+    run: FinishedRun, dataset: ParquetDataset, budget: float | None
+) -> JudgmentPredictor:
+    """Find a model's attributes in a dataset; see :class:`distfms.methods.contract.Method`."""
+    model = trained_model(run)
     if budget is not None:
         model = _model_within(run, model, budget)
     id_ = run.model["id"] if run.model["id"] in dataset.schema.names else None

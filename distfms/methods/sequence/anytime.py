@@ -11,7 +11,8 @@ import numpy as np
 
 from distfms.errors import DataError, SpecError
 from distfms.methods.sequence.glm import mean_response, require_family
-from distfms.methods.sequence.problem import Path, longest_affordable
+from distfms.methods.sequence.problem import Path, longest_affordable, moments_about
+from distfms.stats.comoments import CoMoments
 
 _ARRAYS = ("spent", "coefficients", "intercept", "fill")
 
@@ -114,6 +115,46 @@ class AnytimePredictor:
         used = [c for group in self.columns[:prefix] for c in group]
         values = self._values(X, used)
         return values @ self.coefficients[prefix][used] + self.intercept[prefix]
+
+    def errors_on(
+        self, statistics: CoMoments, feature_names: Sequence[str], n_groups: int
+    ) -> dict[str, float]:
+        """Errors of a prefix of linear regressions on rows that only their statistics are known of.
+
+        Parameters
+        ----------
+        statistics : CoMoments
+            Of features, then the targets.
+        feature_names : sequence of str
+            They may be others than those of the predictor, and in another order.
+        n_groups : int
+            Of the prefix.
+
+        Returns
+        -------
+        dict of str to float
+            Means over the targets: ``mse``, and ``r2``, which is NaN for a constant target.
+        """
+        used = [c for group in self.columns[:n_groups] for c in group]
+        weights, intercept = self.coefficients[n_groups][used], self.intercept[n_groups]
+        n_features, n_targets = len(feature_names), len(intercept)
+        position = {name: i for i, name in enumerate(feature_names)}
+        columns = [position[self.feature_names[c]] for c in used]
+        columns += range(n_features, n_features + n_targets)
+        at_fill = intercept + self.fill[used] @ weights
+        moments, sums = moments_about(
+            np.concatenate((self.fill[used], at_fill)), columns, statistics
+        )
+        contrast = np.concatenate((-weights, np.eye(n_targets)))
+        mse = np.diagonal(contrast.T @ moments @ contrast) / statistics.weight
+        own = slice(len(used), None)
+        spread = np.diagonal(moments)[own] / statistics.weight
+        spread = spread - (sums[own] / statistics.weight) ** 2
+        varies = np.all(spread > 0)
+        return {
+            "mse": float(np.mean(mse)),
+            "r2": float(1 - np.mean(mse / spread)) if varies else float("nan"),
+        }
 
     def start(
         self,

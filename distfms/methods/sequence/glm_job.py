@@ -9,7 +9,15 @@ from typing import Any
 
 from distfms.errors import SpecError, nearest
 from distfms.methods.classes import ClassReader, class_name, find_classes
-from distfms.methods.contract import Answer, Content, Context, FoldAnswers, Inputs, Stage
+from distfms.methods.contract import (
+    Answer,
+    Content,
+    Context,
+    FinishedRun,
+    FoldAnswers,
+    Inputs,
+    Stage,
+)
 from distfms.methods.cross_validation import Fold, FoldWork, arranged, evaluated, split_fold
 from distfms.methods.passes import Passes, said_rows
 from distfms.methods.row_job import CATEGORIES
@@ -32,6 +40,8 @@ class GlmSequenceJob(SequenceJob):
 
     Every iteration of every refit is a pass over the training rows.
     """
+
+    by_statistics: bool = False
 
     def __init__(self, options: SequenceOptions, inputs: Inputs, seed: int) -> None:
         self.asked_criterion = options.criterion
@@ -237,6 +247,12 @@ class GlmSequenceJob(SequenceJob):
             for part, own in found.items()
             if own
         }
+
+    def judge(
+        self, context: Context, run: FinishedRun, rows: Mapping[str, Any]
+    ) -> Mapping[str, float]:
+        """Return nothing: likelihoods take the rows."""
+        return {}
 
     def evaluate_folds(
         self, context: Context, work: FoldWork, saved: str | None = None

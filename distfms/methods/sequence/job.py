@@ -12,7 +12,15 @@ import numpy as np
 from distfms.data.batches import ColumnPlan
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import SpecError
-from distfms.methods.contract import Answer, Content, Context, FoldAnswers, Inputs, Stage
+from distfms.methods.contract import (
+    Answer,
+    Content,
+    Context,
+    FinishedRun,
+    FoldAnswers,
+    Inputs,
+    Stage,
+)
 from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import sources_of
 from distfms.methods.rows import RowCounts, RowSource
@@ -56,6 +64,7 @@ class SequenceJob(RowJob):
 
     name: ClassVar[str] = "sequence"
     nested: ClassVar[str | None] = "max_groups"
+    by_statistics: bool = True
     options: SequenceOptions
     #: Where the job is done, if that is worth saying before it starts.
     advice: str | None = None
@@ -286,6 +295,14 @@ class SequenceJob(RowJob):
         if ranks:
             found["ndcg@5"] = result["ranking"].test.mean[0]
         return {name: values[at] for name, values in found.items()}
+
+    def judge(
+        self, context: Context, run: FinishedRun, rows: Mapping[str, Any]
+    ) -> Mapping[str, float]:
+        """Return the errors of the prefix that a run predicts with."""
+        model = AnytimePredictor.from_arrays(run.weights, run.model)
+        n_groups = run.model["stop"]["n_groups"]
+        return model.errors_on(rows["moments"], self.plan(context).feature_names, n_groups)
 
     def judged(
         self, context: Context, path: Any, parts: Collection[int], **options: Any

@@ -458,7 +458,7 @@ class SequencePath(Path):
         columns = [*features, *range(n_features, n_features + len(scaling.target_names))]
         means = np.concatenate((scaling.mean[features], scaling.target_mean))
         scales = np.concatenate((scaling.scale[features], scaling.target_scale))
-        moments, sums = _moments_about(means, columns, statistics)
+        moments, sums = moments_about(means, columns, statistics)
         # On the scale of the training data, so that columns of any unit lose no digits.
         moments = moments / np.outer(scales, scales) / float(statistics.weight)
         offset = sums[rank:] / scales[rank:] / float(statistics.weight)
@@ -494,7 +494,7 @@ def _mean_share(risk: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return 1.0 - np.mean(risk / whole, axis=1)
 
 
-def _moments_about(
+def moments_about(
     means: np.ndarray, columns: Sequence[int], statistics: CoMoments
 ) -> tuple[np.ndarray, np.ndarray]:
     """Σ w x̃ᵢx̃ⱼ and Σ w x̃ᵢ of some columns about given means, missing entries counting as 0."""

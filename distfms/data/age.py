@@ -1,0 +1,138 @@
+"""Ages of partitions: which are forgotten, and how much the others weigh."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import numpy as np
+
+from distfms.data.dataset import ParquetDataset, Partition
+from distfms.errors import DataError
+from distfms.spec import Forgetting
+
+_DATE = re.compile(r"(?<!\d)(\d{4})[-_]?(\d{2})[-_]?(\d{2})(?!\d)")
+_DAY = 86_400.0
+
+
+def remember(
+    dataset: ParquetDataset, forgetting: Forgetting, time: str | None = None
+) -> ParquetDataset:
+    """Return a dataset of the partitions that count, with what their rows weigh.
+
+    Parameters
+    ----------
+    dataset : ParquetDataset
+    forgetting : Forgetting
+    time : str, optional
+        Column whose greatest value, from the footers, is the date of a partition; by default it is
+        the first date (``2026-01-31``, ``20260131``) in the file's name.
+
+    Raises
+    ------
+    DataError
+        If ages are to be in days and a partition has no date, or one that is yet to come.
+    """
+    dates: list[Any] = []
+
+    def ages(unit: str) -> np.ndarray:
+        if unit.startswith("partition"):
+            return np.arange(len(dataset.partitions))[::-1].astype(float)
+        if not dates:
+            dates.extend(partition_dates(dataset, time))
+        seconds = [(max(dates) - own).total_seconds() for own in dates]
+        return np.array(seconds) / _DAY
+
+    kept = np.ones(len(dataset.partitions), dtype=bool)
+    weight = np.ones(len(kept))
+    if forgetting.window is not None:
+        length, unit = forgetting.window.split()
+        kept = ages(unit) < float(length)
+    if forgetting.half_life is not None:
+        length, unit = forgetting.half_life.split()
+        if not float(length):
+            raise DataError("`retrain.forget.half_life` is 0: all but the newest would be nothing.")
+        weight = np.exp2(-ages(unit) / float(length))
+    if not kept.any():
+        raise DataError("`retrain.forget.window` is 0: no partition is left to learn from.")
+    return _only(dataset, kept, weight)
+
+
+def _only(dataset: ParquetDataset, kept: np.ndarray, weight: np.ndarray) -> ParquetDataset:
+    """Take some partitions for the whole, as if nothing else were there."""
+    partitions: list[Partition] = []
+    offset = 0
+    for number in np.flatnonzero(kept).tolist():
+        part = replace(
+            dataset.partitions[number],
+            index=len(partitions),
+            row_offset=offset,
+            weight=float(weight[number]),
+        )
+        partitions.append(part)
+        offset += part.n_rows
+    paths = {part.path for part in partitions}
+    files = tuple(file for file in dataset.files if file.path in paths)
+    return replace(dataset, files=files, partitions=tuple(partitions))
+
+
+def partition_dates(dataset: ParquetDataset, time: str | None) -> list[datetime]:
+    """Return the date of each partition, in UTC.
+
+    Raises
+    ------
+    DataError
+        If one has none, or one that is more than a day ahead of this machine's clock: everything
+        else would be forgotten for its sake.
+    """
+    found = [
+        _date_in(part.name) if time is None else _latest(dataset, part, time)
+        for part in dataset.partitions
+    ]
+    newest = int(np.argmax([own.timestamp() for own in found]))
+    now = datetime.now(UTC)
+    if found[newest] > now + timedelta(days=1):
+        raise DataError(
+            f"{dataset.partitions[newest].path} is dated {found[newest]:%Y-%m-%d}, but by this "
+            f"machine's clock it is {now:%Y-%m-%d}. What is older would be forgotten for its sake. "
+            "Correct the date, or the clock."
+        )
+    return found
+
+
+def _date_in(name: str) -> datetime:
+    for match in _DATE.finditer(name):
+        try:
+            year, month, day = map(int, match.groups())
+            return datetime(year, month, day, tzinfo=UTC)
+        except ValueError:
+            continue
+    raise DataError(
+        f"`retrain.forget` counts days, and the name {name} holds no date such as 2026-01-31. Put "
+        "the date into the name of the file or its folder, name a column as `data.time`, or count "
+        "`partitions`."
+    )
+
+
+def _latest(dataset: ParquetDataset, part: Partition, time: str) -> datetime:
+    """Return the greatest time of a partition, from the footer."""
+    with dataset.reader.open(part) as file:
+        metadata = file.metadata
+        columns = metadata.schema.names
+        if time not in columns:
+            raise DataError(f"The file {part.path} has no column {time!r} (`data.time`).")
+        column = columns.index(time)
+        statistics = [metadata.row_group(g).column(column).statistics for g in part.row_groups]
+    values: Sequence[Any] = [s.max for s in statistics if s is not None and s.has_min_max]
+    if not values or not isinstance(values[0], date):
+        raise DataError(
+            f"The column {time!r} (`data.time`) of {part.path} has no dates in the file's footer: "
+            "write it as a date or timestamp, with statistics, or count `partitions`."
+        )
+    latest = max(values)
+    if not isinstance(latest, datetime):
+        latest = datetime(latest.year, latest.month, latest.day)
+    return latest.astimezone(UTC) if latest.tzinfo else latest.replace(tzinfo=UTC)

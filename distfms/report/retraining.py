@@ -1,0 +1,118 @@
+"""Sections about a retraining: what was decided and why, what drifted, what was chosen anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from distfms.report.formatting import count, integer, number, percent
+from distfms.report.page import Block, Column, KeyValues, Section, Table, Text
+
+_ROWS = {"held_out": "All held-out rows", "newest": "Held-out rows of new files"}
+_QUANTITIES = {
+    "mean": "Mean",
+    "spread": "Spread",
+    "correlation": "Correlation",
+    "disagreement": "Disagreement",
+}
+
+
+def retraining_sections(content: Mapping[str, Any] | None) -> list[Section]:
+    """Return the sections of a run that was a retraining; none of another."""
+    if content is None:
+        return []
+    found = [_decision(content)]
+    if content["drift"]:
+        found.append(_drift(content["drift"]))
+    if content["selection"]:
+        found.append(_selection(content))
+    return found
+
+
+def _decision(content: Mapping[str, Any]) -> Section:
+    before = content["in_place"]
+    if before is None:
+        text = "No model was in place: this one is the first."
+    elif content["anew"]:
+        text = f"Made anew, without comparison with version {before}."
+    elif content["promote"]:
+        text = f"All conditions hold: this model takes the place of version {before}."
+    else:
+        failed = [c["text"] for c in content["conditions"] if not c["holds"]]
+        text = f"Refused; version {before} stays in place. Not so: {'; '.join(failed)}."
+    data = content["data"]
+    facts = {
+        "Files, new": _listed(data["new"]),
+        "Files, changed": _listed(data["changed"]),
+        "Files, vanished": _listed(data["vanished"]),
+        "Partitions": f"{integer(data['n_read'])} read, {integer(data['n_cached'])} from the cache",
+    }
+    blocks: list[Block] = [Text(text, tone="note"), KeyValues(facts)]
+    if content["conditions"]:
+        rows = [
+            [c["text"], c["found"], "yes" if c["holds"] else "no"] for c in content["conditions"]
+        ]
+        columns = [Column(title, "text") for title in ("Condition", "Found", "Holds")]
+        blocks.append(Table(columns, rows, "Conditions for taking the place of the other model."))
+    if content["compared"]:
+        rows = [
+            [_ROWS[c["rows"]], c["n_rows"], c["metric"], c["in_place"], c["new"], c["gain"]]
+            for c in content["compared"]
+        ]
+        columns = [
+            Column("Rows", "text"),
+            Column("Number"),
+            Column("Measure", "text"),
+            Column(f"Version {before}", "measure"),
+            Column("This model", "measure"),
+            Column("Gain", "percent"),
+        ]
+        blocks.append(Table(columns, rows, "Both models on rows that neither learned from."))
+    return Section("Retraining", blocks)
+
+
+def _listed(names: Sequence[str]) -> str:
+    some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+    return f"{integer(len(names))}: {some}" if names else "none"
+
+
+def _drift(drift: Mapping[str, Any]) -> Section:
+    known = [q for q in _QUANTITIES if any(c[q]["shift"] is not None for c in drift["columns"])]
+    rows = [[c["name"], *(_shift(c[q]) for q in known)] for c in drift["columns"]]
+    table = Table(
+        [Column("Column", "text"), *(Column(_QUANTITIES[q], "text") for q in known)],
+        rows,
+        "How far the new partitions are from the others, with the interval within which another "
+        f"{percent(drift['level'])} of such sets would be by chance: mean in standard deviations, "
+        "spread (and disagreement of raters) as the logarithm of the ratio of standard "
+        "deviations, correlation with the target as a difference. The "
+        f"{count(len(rows), 'column')} of {integer(drift['n_columns'])} that moved most.",
+    )
+    return Section("What drifted", [table])
+
+
+def _shift(entry: Mapping[str, Any]) -> str:
+    if entry["shift"] is None:
+        return number(None)
+    half = "" if entry["half_width"] is None else f" ± {number(entry['half_width'], 2)}"
+    return f"{number(entry['shift'], 3)}{half}"
+
+
+def _selection(content: Mapping[str, Any]) -> Section:
+    rows = [
+        [entry["name"], entry["change"], entry["before"], entry["now"], entry["gain"]]
+        for entry in content["selection"]
+    ]
+    columns = [
+        Column("", "text"),
+        Column("Change", "text"),
+        Column(f"Version {content['in_place']}"),
+        Column("This model"),
+        Column("Gain", "measure"),
+    ]
+    caption = (
+        "What was chosen otherwise than before. The numbers are what the method chose of it; the "
+        "gain is what it adds to the objective at its place, in this model, or in the other for "
+        "what has left."
+    )
+    return Section("What is chosen otherwise", [Table(columns, rows, caption)])

@@ -1,0 +1,97 @@
+"""Two models on the same rows, which neither has learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from distfms.data.dataset import ParquetDataset
+from distfms.errors import SpecError
+from distfms.methods.contract import Context, FinishedRun, Inputs, Job, PartialReader
+from distfms.methods.statistics_job import StatisticsJob
+from distfms.retrain.gate import Comparison
+from distfms.spec import GateSection
+from distfms.stats.bundle import Bundle
+
+
+def compare(
+    job: Job,
+    context: Context,
+    models: Sequence[FinishedRun],
+    newest: Sequence[str],
+    gate: GateSection,
+) -> list[Comparison]:
+    """Compare the model in place with a new one, on all held-out rows and on the newest.
+
+    Parameters
+    ----------
+    job : Job
+    context : Context
+    models : sequence of FinishedRun
+        That in place, then the new one.
+    newest : sequence of str
+        Names of new and changed files.
+    gate : GateSection
+
+    Returns
+    -------
+    list of Comparison
+        Without sets of rows in which no row is held out.
+    """
+    found = []
+    for rows, inputs in (("held_out", job.inputs), ("newest", _only(job.inputs, newest))):
+        if inputs is None:
+            continue
+        n_rows, scores = _scores(job, context.on(inputs), models)
+        if n_rows:
+            metric = _metric(gate, scores[0])
+            found.append(Comparison(rows, n_rows, metric, *(own[metric] for own in scores)))
+    return found
+
+
+def _metric(gate: GateSection, scores: Mapping[str, float]) -> str:
+    if gate.metric is None:
+        return next(iter(scores))
+    if gate.metric not in scores:
+        raise SpecError(
+            f"`retrain.gate.metric` is {gate.metric!r}; models of this job are compared by "
+            f"{' or '.join(scores)}."
+        )
+    return gate.metric
+
+
+def _scores(
+    job: Job, context: Context, models: Sequence[FinishedRun]
+) -> tuple[int, list[Mapping[str, float]]]:
+    """Score models on the held-out rows of the context's data; also return how many there are."""
+    bundle = _statistics(job, context)
+    rows: Mapping[str, Any] = {name: part.test for name, part in bundle.members.items()}
+    judgments = rows.get("judgments")
+    n_rows = rows["moments"].n_samples if judgments is None else judgments.n_objects
+    return n_rows, [job.judge(context, model, rows) for model in models if n_rows]
+
+
+def _statistics(job: Job, context: Context) -> Bundle:
+    if isinstance(job, StatisticsJob) and context.inputs is job.inputs:
+        return job.statistics(context)
+
+    def reader(dataset: ParquetDataset, held_out: bool) -> PartialReader:
+        found = job.summary_reader(context, dataset, held_out)
+        assert found is not None, "a job by statistics has them"
+        return found
+
+    return context.reduce(reader)
+
+
+def _only(inputs: Inputs, names: Sequence[str]) -> Inputs | None:
+    """Return the data of some files; None where that is nothing, or all there is."""
+    train, *test = (_files_of(dataset, names) for dataset in inputs.datasets)
+    if train is None or train.n_rows == inputs.train.n_rows:
+        return None
+    return replace(inputs, train=train, test=test[0] if test else None)
+
+
+def _files_of(dataset: ParquetDataset, names: Sequence[str]) -> ParquetDataset | None:
+    partitions = tuple(part for part in dataset.partitions if part.name in names)
+    return replace(dataset, partitions=partitions) if partitions else None

@@ -1,0 +1,250 @@
+"""Train on data that grew, compare with the model in place, and promote or refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from distfms.engine.memory import counted
+from distfms.engine.storage import Location, check_writable, unwritable
+from distfms.errors import SpecError
+from distfms.methods.contract import RETRAINING, Content, Context, FinishedRun, Stage
+from distfms.registry import Registry
+from distfms.retrain.compare import compare
+from distfms.retrain.drift import Drift, Summaries, history, summarise
+from distfms.retrain.gate import Condition, conditions
+from distfms.retrain.place import DRIFT, Changes, InPlace, columns_of, require_same_question
+from distfms.retrain.selection import changed_choices
+from distfms.runs.driver import Prepared, prepare, run_prepared
+from distfms.runs.events import Display, Say
+from distfms.runs.finished import open_run
+from distfms.runs.job_spec import JobSpec
+from distfms.spec import RetrainSection
+
+#: Files of a run that no version needs: they can be computed again.
+_LEFT_OUT = ("statistics/", "plan/", "report.html", "events.jsonl")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a retraining did.
+
+    Attributes
+    ----------
+    version : int or None
+        The version that is in place now.
+    promoted : bool
+    folder : Path or RemotePath, or None
+        The run; None where there was nothing to do.
+    reasons : tuple of str
+        Why the new model was refused.
+    """
+
+    version: int | None
+    promoted: bool
+    folder: Location | None = None
+    reasons: tuple[str, ...] = ()
+
+
+def retrain(
+    spec: JobSpec,
+    registry: Registry,
+    *,
+    anew: bool = False,
+    say: Say = lambda line: None,
+    progress: Display = lambda event: None,
+    on_silence: Say | None = None,
+) -> Outcome:
+    """Train on the data as they are, and put the model in place if the gate of the spec lets it.
+
+    Parameters
+    ----------
+    spec : JobSpec
+        Its name is that of the model.
+    registry : Registry
+    anew : bool
+        Whether to replace the model in place without comparing the two.
+    say, progress, on_silence
+        See :func:`distfms.runs.driver.run_job`.
+
+    Returns
+    -------
+    Outcome
+
+    Raises
+    ------
+    SpecError, DataError
+        If spec or data are not as they should be, the model in place answers another question, or
+        another retraining was faster.
+    EngineError
+        If workers or storage fail; the same command goes on.
+    """
+    section = spec.retrain or RetrainSection()
+    spec = replace(spec, retrain=section)
+    if not spec.data.test and spec.data.test_path is None:
+        raise SpecError(
+            "`distfms retrain` compares models on rows that neither learned from, and the spec "
+            "holds none out. Set `data.test` (such as 0.2), or `data.test_path`."
+        )
+    _require_writable(registry)
+    prepared = prepare(spec, say)
+    current = registry.current(spec.name)
+    in_place = None
+    if current is not None:
+        in_place = InPlace.of(*_read(registry, spec.name, current.number))
+        if in_place.run.manifest["identity"] == prepared.identity and not anew:
+            say(
+                f"Nothing to do: version {in_place.number} of {spec.name!r} was made from the "
+                "same spec and data."
+            )
+            return Outcome(in_place.number, False)
+        if not anew:
+            require_same_question(prepared, in_place)
+    retraining = Retraining(prepared, in_place, anew)
+    staged = replace(prepared, more=(Stage("retrain", retraining.stage),))
+    result = run_prepared(staged, None, say, progress, on_silence)
+    return _promote(spec, registry, result.folder, in_place, say)
+
+
+def _require_writable(registry: Registry) -> None:
+    try:
+        check_writable(registry.root)
+    except OSError as error:
+        advice = "name another with --registry"
+        raise unwritable(registry.root, error, "The registry's folder", advice) from error
+
+
+def _read(registry: Registry, name: str, number: int) -> tuple[int, dict[str, bytes]]:
+    version, files = registry.read(name, number)
+    return version.number, files
+
+
+@dataclass(frozen=True)
+class Retraining:
+    """What the stage `retrain` of a run needs: the job, and the model in place."""
+
+    prepared: Prepared
+    in_place: InPlace | None
+    anew: bool
+
+    def stage(self, context: Context) -> Mapping[str, Content]:
+        """Compare with the model in place and decide."""
+        prepared, in_place = self.prepared, self.in_place
+        gate = prepared.spec.retrain.gate if prepared.spec.retrain else None
+        assert gate is not None
+        before = [] if in_place is None else in_place.run.manifest["inputs"]
+        inputs, forgotten = prepared.opened.inputs, prepared.opened.forgotten
+        changes = Changes.between(before, inputs, forgotten)
+        newest = (*changes.new, *changes.changed)
+        summaries, drift = self._drift(context, newest)
+        checked: list[Condition] = []
+        compared, selection = [], []
+        if in_place is not None and not self.anew:
+            new = _unfinished(context)
+            models = (in_place.run, new)
+            compared = compare(prepared.job, context, models, newest, gate)
+            checked = conditions(gate, changes, compared, drift)
+            selection = changed_choices(in_place.run, new)
+        counts = _counts(context)
+        context.account(**counts)
+        content = {
+            "in_place": None if in_place is None else in_place.number,
+            "anew": self.anew,
+            "promote": all(condition.holds for condition in checked),
+            "conditions": [asdict(condition) for condition in checked],
+            "compared": [comparison.to_json() for comparison in compared],
+            "data": {**asdict(changes), **counts, "forgotten": len(forgotten)},
+            "drift": drift,
+            "selection": selection,
+            "columns": columns_of(prepared),
+        }
+        files: dict[str, Content] = {RETRAINING: content}
+        if summaries is not None:
+            names = self.prepared.job.summary_names(context)
+            files[DRIFT] = {"names": np.array(names), **summaries.to_arrays()}
+        return files
+
+    def _drift(
+        self, context: Context, newest: tuple[str, ...]
+    ) -> tuple[Summaries | None, dict[str, Any] | None]:
+        """Summarise all partitions, reading only those not known, and compare the newest."""
+        job, train = self.prepared.job, self.prepared.opened.inputs.train
+        read = job.summary_reader(context, train, False)
+        if read is None:
+            return None, None
+        names, known = list(job.summary_names(context)), dict[str, Mapping[str, Any]]()
+        stored = {} if self.in_place is None else self.in_place.summaries
+        if stored and stored["names"].tolist() == names:
+            known = dict(zip(stored["keys"].tolist(), Summaries.rows_of(stored), strict=True))
+        lacking = [part for part in train.partitions if part.fingerprint not in known]
+        for summary in context.each_partition(read, lacking, summarise) if lacking else ():
+            known[summary["keys"]] = summary
+        summaries = Summaries.of([known[part.fingerprint] for part in train.partitions])
+        is_new = np.array([part.name in newest for part in train.partitions])
+        if self.in_place is None or self.anew or is_new.all() or not is_new.any():
+            return summaries, None
+        before = summaries.take(~is_new)
+        content = Drift.between(before, summaries.take(is_new)).to_json(names)
+        drawn = [column["name"] for column in content["columns"]]
+        content["history"] = {
+            "partitions": [part.name for part in train.partitions],
+            "is_new": is_new.tolist(),
+            "lines": history(summaries, before, names, drawn),
+        }
+        return summaries, content
+
+
+def _unfinished(context: Context) -> FinishedRun:
+    """Return the run so far, which has a model."""
+    content = {
+        name: context.read_json(f"{name}.json") for name in ("selection", "metrics", "model")
+    }
+    return FinishedRun(
+        **content, manifest=context.manifest(), weights=context.read_arrays("weights.npz")
+    )
+
+
+def _counts(context: Context) -> dict[str, int]:
+    """Count partitions that were read, and those only taken from the cache."""
+    stages = [stage for stage in context.manifest()["stages"] if "n_read" in stage]
+    n_read = max((stage["n_read"] for stage in stages), default=0)
+    most = max((stage["n_read"] + stage["n_cached"] for stage in stages), default=0)
+    return {"n_read": n_read, "n_cached": most - n_read}
+
+
+def _promote(
+    spec: JobSpec, registry: Registry, folder: Location, in_place: InPlace | None, say: Say
+) -> Outcome:
+    """Add a finished run to the registry, and put it in place if the gate let it."""
+    _, run = open_run(folder)
+    content = run.retraining or {}
+    reasons = tuple(
+        f"{condition['text']}: found {condition['found']}"
+        for condition in content["conditions"]
+        if not condition["holds"]
+    )
+    number = None if in_place is None else in_place.number
+    if reasons:
+        say(f"Refused: version {number} of {spec.name!r} stays in place.")
+        for reason in reasons:
+            say(f"  not {reason}")
+        return Outcome(number, False, folder, reasons)
+    files = {
+        name: (folder / name).read_bytes()
+        for stage in run.manifest["stages"]
+        for name in stage["files"]
+        if not name.startswith(_LEFT_OUT) or name == DRIFT
+    }
+    files |= {name: (folder / name).read_bytes() for name in ("manifest.json", "spec.yaml")}
+    facts = {"method": spec.method, "identity": run.manifest["identity"]}
+    version = registry.add(spec.name, files, facts, number)
+    registry.promote(spec.name, version.number, expected=number)
+    data = content["data"]
+    say(
+        f"Version {version.number} of {spec.name!r} is in place "
+        f"({counted(data['n_read'], 'partition')} read, {data['n_cached']:,} from the cache)."
+    )
+    return Outcome(version.number, True, folder)

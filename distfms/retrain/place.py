@@ -1,0 +1,153 @@
+"""The model in place, and what has changed in the data since."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distfms.errors import SpecError
+from distfms.methods.contract import RETRAINING, FinishedRun, Inputs
+from distfms.runs.driver import Prepared, describe_inputs
+from distfms.spec import parse_yaml
+from distfms.stats.base import from_bytes
+
+#: Summaries of partitions, in a run.
+DRIFT = "statistics/drift.npz"
+
+_ANEW = (
+    "Retrain under another `name`, or with --anew, which replaces the model without comparing the "
+    "two."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class InPlace:
+    """The version that is in place: its number, its run, and its spec."""
+
+    number: int
+    run: FinishedRun
+    spec: Mapping[str, Any]
+    summaries: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, number: int, files: Mapping[str, bytes]) -> InPlace:
+        """Read the files of a version."""
+        names = ("selection", "metrics", "model", "manifest")
+        content = {name: json.loads(files[f"{name}.json"]) for name in names}
+        retraining = json.loads(files[RETRAINING]) if RETRAINING in files else None
+        run = FinishedRun(
+            **content, weights=dict(from_bytes(files["weights.npz"])), retraining=retraining
+        )
+        spec = parse_yaml(files["spec.yaml"].decode(), f"spec.yaml of version {number}")
+        return cls(number, run, spec, from_bytes(files[DRIFT]) if DRIFT in files else {})
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How the files of the data differ from those behind the model in place.
+
+    Attributes
+    ----------
+    new, changed, vanished : tuple of str
+        Names of files.
+    n_new_rows, n_lost_rows, n_before : int
+        Rows of new and changed files; rows fewer in changed and vanished ones; rows behind the
+        model in place.
+    """
+
+    new: tuple[str, ...]
+    changed: tuple[str, ...]
+    vanished: tuple[str, ...]
+    n_new_rows: int
+    n_lost_rows: int
+    n_before: int
+
+    @classmethod
+    def between(
+        cls, before: Sequence[Mapping[str, Any]], inputs: Inputs, forgotten: Sequence[str]
+    ) -> Changes:
+        """Compare the inputs of a manifest with the data as they are.
+
+        Files are the same where name and footer are; what the window has passed has not vanished.
+        """
+        known = {file["name"]: file for file in before}
+        now = {file["name"]: file for file in describe_inputs(inputs)["inputs"]}
+        new = [name for name in now if name not in known]
+        changed = [
+            name for name in now if name in known and now[name]["footer"] != known[name]["footer"]
+        ]
+        vanished = [name for name in known if name not in now and name not in forgotten]
+        fewer = [known[name]["n_rows"] - now[name]["n_rows"] for name in changed]
+        return cls(
+            tuple(new),
+            tuple(changed),
+            tuple(vanished),
+            n_new_rows=sum(now[name]["n_rows"] for name in (*new, *changed)),
+            n_lost_rows=sum(known[name]["n_rows"] for name in vanished)
+            + sum(n for n in fewer if n > 0),
+            n_before=sum(file["n_rows"] for file in before),
+        )
+
+
+def require_same_question(prepared: Prepared, in_place: InPlace) -> None:
+    """Refuse to compare a model with one that answers another question, or knew the held-out rows.
+
+    Raises
+    ------
+    SpecError
+    """
+    spec, before = prepared.spec.to_mapping(), in_place.spec
+    if before["method"] != spec["method"]:
+        raise SpecError(
+            f"Version {in_place.number} of {spec['name']!r} in place is of the method "
+            f"`{before['method']}`, and the spec's is `{spec['method']}`. {_ANEW}"
+        )
+    data = ("target", "id", "query", "weight", "test", "long")
+    own: dict[tuple[str, ...], str] = {
+        ("data", key): "it decides what is predicted, or which rows are held out" for key in data
+    }
+    own |= {("seed",): "it decides which rows are held out"}
+    own |= {(spec["method"], "groups"): "other groups are other choices"}
+    for keys, why in own.items():
+        was, now = _at(before, keys), _at(spec, keys)
+        if was != now:
+            raise SpecError(
+                f"`{'.'.join(keys)}` is {_said(now)} in the spec and was {_said(was)} for version "
+                f"{in_place.number} of {spec['name']!r} in place: {why}. {_ANEW}"
+            )
+    _require_same_columns(prepared, in_place)
+
+
+def _require_same_columns(prepared: Prepared, in_place: InPlace) -> None:
+    before, now = (in_place.run.retraining or {}).get("columns"), columns_of(prepared)
+    if before is None or before == now:
+        return
+    gone, new = (", ".join(sorted(set(a) - set(b))) for a, b in ((before, now), (now, before)))
+    other = ", ".join(
+        f"{n} ({before[n]}, now {now[n]})" for n in before if n in now and before[n] != now[n]
+    )
+    found = (("gone", gone), ("new", new), ("of another type", other))
+    listed = "; ".join(f"{what}: {names}" for what, names in found if names)
+    raise SpecError(
+        f"The columns of the data are not those of version {in_place.number} of "
+        f"{prepared.spec.name!r} in place ({listed}). Restore them, or name the columns to learn "
+        f"from in `data.features`. {_ANEW}"
+    )
+
+
+def columns_of(prepared: Prepared) -> dict[str, str]:
+    """Return the types of the columns that a job reads."""
+    schema = prepared.opened.inputs.train.schema
+    return {name: str(schema.field(name).type) for name in prepared.job.columns()}
+
+
+def _at(content: Any, keys: Sequence[str]) -> Any:
+    for key in keys:
+        content = content.get(key) if isinstance(content, Mapping) else None
+    return json.loads(json.dumps(content))
+
+
+def _said(value: Any) -> str:
+    return "not set" if value in (None, [], {}) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,166 @@
+"""Retraining as a library call: what is read, what is decided, and that the bits are the same."""
+
+import os
+
+import numpy as np
+import pytest
+
+from distfms.errors import SpecError
+from distfms.runs.driver import run_job
+from tests.e2e.jobs import leave_out_charts, stage
+from tests.e2e.retrain_jobs import RESULTS, again, growing_job, registry_of, write_day
+from tests.e2e.sequence_jobs import content
+
+
+@pytest.fixture(autouse=True)
+def _without_charts(monkeypatch):
+    leave_out_charts(monkeypatch)
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Folder with two days."""
+    write_day(tmp_path / "data", "2026-01-02", 2)
+    write_day(tmp_path / "data", "2026-01-03", 3)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def spec(data, tmp_path):
+    return growing_job(data, tmp_path / "runs")
+
+
+def retraining(outcome):
+    return content(outcome.folder, "retrain.json")
+
+
+def test_the_first_model_is_put_in_place(spec):
+    outcome = again(spec)
+    assert (outcome.version, outcome.promoted, outcome.reasons) == (1, True, ())
+    assert registry_of(spec).current("growing").number == 1
+
+
+def test_nothing_new_is_nothing_to_do(spec):
+    again(spec)
+    said = []
+    outcome = again(spec, say=said.append)
+    assert (outcome.version, outcome.promoted, outcome.folder) == (1, False, None)
+    assert said[-1].startswith("Nothing to do: version 1")
+
+
+@pytest.mark.parametrize("day", ["2026-01-01", "2026-01-04"])
+def test_only_new_partitions_are_read_wherever_they_are(spec, data, day):
+    again(spec)
+    write_day(data, day, 4)
+    outcome = again(spec)
+    manifest = content(outcome.folder, "manifest.json")
+    assert (manifest["n_read"], manifest["n_cached"]) == (2, 4)
+    assert stage(manifest, "retrain")["n_read"] == 0
+    found = retraining(outcome)["data"]
+    assert (found["new"], found["changed"], found["vanished"]) == ([f"data/{day}.parquet"], [], [])
+    assert found["n_new_rows"] == 300
+
+
+def test_the_bits_are_those_of_a_run_from_scratch(spec, data, tmp_path):
+    again(spec)
+    write_day(data, "2026-01-01", 4)
+    outcome = again(spec)
+    fresh = run_job(growing_job(data, tmp_path / "elsewhere")).folder
+    for name in (*RESULTS, "statistics/statistics.npz"):
+        assert (outcome.folder / name).read_bytes() == (fresh / name).read_bytes()
+
+
+def test_both_models_are_judged_by_their_predictions(spec, data):
+    import pyarrow.parquet as pq
+
+    from distfms.runs.predict import predict_file
+
+    first = again(spec)
+    write_day(data, "2026-01-04", 4)
+    second = again(spec)
+    compared = {entry["rows"]: entry for entry in retraining(second)["compared"]}
+    errors, held = [], []
+    for run in (first.folder, second.folder):
+        predict_file(run, str(data), data.parent / "out.parquet", with_folds=False)
+        table = pq.read_table(data.parent / "out.parquet")
+        truth = pq.read_table(data, columns=["id", "y"])
+        assert table.column("id").equals(truth.column("id"))
+        errors.append((table["predicted_y"].to_numpy() - truth["y"].to_numpy()) ** 2)
+    predict_file(second.folder, str(data), data.parent / "out.parquet", with_folds=True)
+    held = pq.read_table(data.parent / "out.parquet")["held_out"].to_numpy()
+    newest = held & (truth["id"].to_numpy() >= 400_000)
+    for rows, which in (("held_out", held), ("newest", newest)):
+        entry = compared[rows]
+        assert entry["n_rows"] == which.sum()
+        found = (entry["in_place"], entry["new"])
+        assert found == pytest.approx([e[which].mean() for e in errors], rel=1e-9)
+
+
+def test_a_worse_model_is_refused(spec, data, tmp_path):
+    again(spec)
+    write_day(data, "2026-01-04", 4)
+    strict = growing_job(data, tmp_path / "runs", retrain={"gate": {"min_gain": 0.5}})
+    outcome = again(strict)
+    assert (outcome.version, outcome.promoted) == (1, False)
+    assert outcome.reasons[0].startswith("mse on held-out rows better by at least 50.00%: found")
+    assert registry_of(spec).current("growing").number == 1
+    assert "Refused; version 1 stays in place" in (outcome.folder / "report.html").read_text()
+
+
+def test_drift_is_found_and_refused(spec, data, tmp_path):
+    again(spec)
+    write_day(data, "2026-01-04", 4, c=5.0)
+    outcome = again(growing_job(data, tmp_path / "runs", retrain={"gate": {"max_drift": 1}}))
+    drift = retraining(outcome)["drift"]
+    assert (drift["column"], drift["quantity"]) == ("c", "mean")
+    assert drift["largest"] == pytest.approx(5.0, abs=0.4)
+    assert "(c, mean)" in outcome.reasons[-1]
+
+
+def test_summaries_are_kept_with_the_model(spec, data):
+    again(spec)
+    write_day(data, "2026-01-04", 4)
+    outcome = again(spec)
+    with np.load(outcome.folder / "statistics" / "drift.npz") as stored:
+        assert stored["mean"].shape == (6, 6)
+        assert stored["names"].tolist() == ["a", "b", "c", "d", "e", "y"]
+    _, files = registry_of(spec).read("growing")
+    assert "statistics/drift.npz" in files
+    assert "report.html" not in files
+
+
+def test_rows_that_are_held_out_are_asked_for(data, tmp_path):
+    with pytest.raises(SpecError, match=r"data\.test"):
+        again(growing_job(data, tmp_path / "runs", data={"test": 0}))
+
+
+def test_a_model_is_replaced_anew_on_request(spec, data, tmp_path):
+    again(spec)
+    other = growing_job(data, tmp_path / "runs", data={"target": "e"})
+    with pytest.raises(SpecError, match=r'data\.target` is \["e"\] in the spec and was \["y"\]'):
+        again(other)
+    outcome = again(other, anew=True)
+    assert (outcome.version, outcome.promoted) == (2, True)
+    assert registry_of(spec).current("growing").parent == 1
+
+
+def test_a_refused_model_is_compared_again_with_more_data(spec, data, tmp_path):
+    again(spec)
+    write_day(data, "2026-01-04", 4)
+    gate = {"gate": {"min_rows": 500}}
+    few = growing_job(data, tmp_path / "runs", retrain=gate)
+    assert again(few).reasons == ("at least 500 rows in new and changed files: found 300",)
+    write_day(data, "2026-01-05", 5)
+    outcome = again(few)
+    assert outcome.promoted
+    assert retraining(outcome)["data"]["n_read"] == 2
+
+
+def test_half_life_weighs_and_reads_nothing_anew(spec, data, tmp_path):
+    again(spec)
+    forget = growing_job(data, tmp_path / "runs", retrain={"forget": {"half_life": "1 day"}})
+    outcome = again(forget)
+    assert retraining(outcome)["data"]["n_read"] == 0
+    assert os.path.exists(outcome.folder / "weights.npz")
+    plain = run_job(growing_job(data, tmp_path / "elsewhere")).folder
+    assert (outcome.folder / "weights.npz").read_bytes() != (plain / "weights.npz").read_bytes()

@@ -1,0 +1,97 @@
+"""Which partitions count, and how much."""
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distfms.data.age import remember
+from distfms.data.dataset import open_dataset
+from distfms.errors import DataError
+from distfms.spec import Forgetting
+
+NAMES = ("day=2026-01-01/a", "day=2026-01-02/a", "day=2026-01-02/b", "day=2026-01-09/a")
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    for number, name in enumerate(NAMES):
+        path = tmp_path / "data" / f"{name}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stamps = [datetime(2026, 3, 1 + number, hour) for hour in (4, 2, 9)]
+        table = pa.table({"x": [float(number)] * 3, "when": stamps, "n": [1, 2, 3]})
+        pq.write_table(table, path)
+    return open_dataset(tmp_path / "data")
+
+
+def ages(dataset, time=None, **forgetting):
+    found = remember(dataset, Forgetting(**forgetting), time)
+    return [part.name.removeprefix("data/") for part in found.partitions], [
+        part.weight for part in found.partitions
+    ]
+
+
+def test_a_window_of_partitions_keeps_the_last(dataset):
+    names, weight = ages(dataset, window="2 partitions")
+    assert names == ["day=2026-01-02/b.parquet", "day=2026-01-09/a.parquet"]
+    assert weight == [1.0, 1.0]
+
+
+def test_a_window_of_days_goes_by_the_date_in_the_name(dataset):
+    assert len(ages(dataset, window="8 days")[0]) == 3
+    assert len(ages(dataset, window="7 days")[0]) == 1
+    assert len(ages(dataset, window="8.5 days")[0]) == 4
+
+
+def test_days_go_by_the_time_column_where_one_is_named(dataset):
+    assert ages(dataset, "when", window="2 days")[0] == [
+        "day=2026-01-02/b.parquet",
+        "day=2026-01-09/a.parquet",
+    ]
+
+
+def test_what_is_left_is_a_dataset_as_if_nothing_else_were_there(dataset):
+    found = remember(dataset, Forgetting(window="1 partition"))
+    (part,) = found.partitions
+    assert (part.index, part.row_offset, found.n_rows, len(found.files)) == (0, 0, 3, 1)
+    assert part.fingerprint == dataset.partitions[-1].fingerprint
+
+
+def test_half_lives_halve_the_weight(dataset):
+    assert ages(dataset, half_life="1 partition")[1] == [0.125, 0.25, 0.5, 1.0]
+    assert ages(dataset, half_life="7 days")[1] == pytest.approx([2 ** (-8 / 7), 0.5, 0.5, 1.0])
+
+
+def test_everything_counts_alike_by_default(dataset):
+    assert ages(dataset)[1] == [1.0] * 4
+
+
+def test_a_name_without_a_date_is_refused(tmp_path):
+    pq.write_table(pa.table({"x": [1.0]}), tmp_path / "part-20261399.parquet")
+    with pytest.raises(DataError, match=r"part-20261399\.parquet holds no date"):
+        ages(open_dataset(str(tmp_path / "*.parquet")), window="3 days")
+
+
+@pytest.mark.parametrize(("column", "words"), [("n", "no dates"), ("gone", "no column 'gone'")])
+def test_a_time_column_without_dates_is_refused(dataset, column, words):
+    with pytest.raises(DataError, match=words):
+        ages(dataset, column, window="3 days")
+
+
+def test_a_date_to_come_is_refused(tmp_path):
+    future = datetime.now(UTC) + timedelta(days=40)
+    pq.write_table(pa.table({"x": [1.0]}), tmp_path / f"{future:%Y-%m-%d}.parquet")
+    with pytest.raises(DataError, match="machine's clock"):
+        ages(open_dataset(tmp_path), window="3 days")
+
+
+@pytest.mark.parametrize("forgetting", [{"window": "0 days"}, {"half_life": "0 partitions"}])
+def test_no_age_at_all_is_refused(dataset, forgetting):
+    with pytest.raises(DataError, match="is 0"):
+        ages(dataset, **forgetting)
+
+
+def test_weights_are_positive_however_old(dataset):
+    assert np.all(np.array(ages(dataset, half_life="0.004 partitions")[1]) >= 0)

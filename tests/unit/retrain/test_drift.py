@@ -1,0 +1,109 @@
+"""Drift against numbers from the rows themselves."""
+
+import numpy as np
+import pytest
+from scipy.stats import t
+
+from distfms.data.dataset import Partition
+from distfms.retrain.drift import Drift, Summaries, summarise
+from distfms.stats.base import Folded
+from distfms.stats.bundle import Bundle
+from distfms.stats.comoments import CoMoments
+from distfms.stats.judgments import JudgmentStatistics
+from distfms.stats.ragged import Ragged
+
+
+def partition(key):
+    return Partition(0, "p", "p", (0,), 1, 1, 0, 0, key, "")
+
+
+def of_rows(blocks):
+    """Summaries of blocks (d, n), each in a fold and a held-out part."""
+    rows = []
+    for key, block in enumerate(blocks):
+        cut = block.shape[1] // 3
+        parts = (CoMoments.from_block(block[:, :cut]), CoMoments.from_block(block[:, cut:]))
+        rows.append(summarise(partition(str(key)), Bundle({"moments": Folded(parts)})))
+    return Summaries.of(rows)
+
+
+@pytest.fixture
+def blocks():
+    rng = np.random.default_rng(0)
+    mixing = rng.normal(size=(4, 4))
+    return [mixing @ rng.normal(size=(4, 50 + 10 * i)) + i for i in range(5)]
+
+
+def test_pooled_is_that_of_all_rows(blocks):
+    pooled, rows = of_rows(blocks).pooled(), np.concatenate(blocks, axis=1)
+    np.testing.assert_allclose(pooled.mean[0], rows.mean(axis=1))
+    np.testing.assert_allclose(pooled.variance[0], rows.var(axis=1))
+    np.testing.assert_allclose(pooled.covariance[0], np.cov(rows, bias=True)[:, -1])
+
+
+def test_shift_is_that_of_the_rows(blocks):
+    drift = Drift.between(of_rows(blocks[:4]), of_rows(blocks[4:]))
+    before, now = np.concatenate(blocks[:4], axis=1), blocks[4]
+    np.testing.assert_allclose(
+        drift.shift[0], (now.mean(axis=1) - before.mean(axis=1)) / before.std(axis=1)
+    )
+    np.testing.assert_allclose(drift.shift[1], np.log(now.std(axis=1) / before.std(axis=1)))
+    np.testing.assert_allclose(
+        drift.shift[2, :-1], np.corrcoef(now)[:-1, -1] - np.corrcoef(before)[:-1, -1]
+    )
+    assert np.isnan(drift.shift[2, -1])
+    assert np.isnan(drift.shift[3]).all()
+
+
+def test_interval_is_that_of_the_partitions(blocks):
+    drift = Drift.between(of_rows(blocks[:4]), of_rows(blocks[4:]))
+    before = np.concatenate(blocks[:4], axis=1)
+    means = np.array([b.mean(axis=1) for b in blocks[:4]]) / before.std(axis=1)
+    expected = t.ppf(0.975, 3) * means.std(axis=0, ddof=1) * np.sqrt(1 / 4 + 1)
+    np.testing.assert_allclose(drift.half_width[0], expected)
+
+
+def test_one_partition_before_has_no_interval(blocks):
+    drift = Drift.between(of_rows(blocks[:1]), of_rows(blocks[1:]))
+    assert np.isnan(drift.half_width).all()
+    assert np.isfinite(drift.shift[:2]).all()
+
+
+def test_nine_of_ten_intervals_hold_a_set_that_is_like_the_others():
+    rng = np.random.default_rng(1)
+    inside = []
+    for _ in range(60):
+        day = [rng.normal(rng.normal(size=(4, 1)), 1.0, (4, 40)) for _ in range(8)]
+        drift = Drift.between(of_rows(day[:7]), of_rows(day[7:]))
+        inside.append(np.abs(drift.shift[0]) <= drift.half_width[0])
+    assert 0.88 <= np.mean(inside) <= 1.0
+
+
+def test_constant_columns_do_not_drift_but_new_values_of_them_are_unknown(blocks):
+    for block in blocks:
+        block[1] = 7.0
+    drift = Drift.between(of_rows(blocks[:4]), of_rows(blocks[4:]))
+    assert np.isnan(drift.shift[:, 1]).all()
+    assert drift.to_json("abcd")["columns"][-1]["name"] == "b"
+
+
+def test_disagreement_of_raters_is_followed():
+    rng = np.random.default_rng(2)
+    rows = []
+    for key, spread in enumerate((1.0, 1.0, 3.0)):
+        judgments = [list(spread * rng.normal(size=3)) for _ in range(400)]
+        ragged = Ragged.from_lists(judgments)
+        whole = JudgmentStatistics.from_block([ragged], rng.normal(size=400))
+        bundle = Bundle({"judgments": Folded((whole, JudgmentStatistics.empty(1)))})
+        rows.append(summarise(partition(str(key)), bundle))
+    drift = Drift.between(Summaries.of(rows[:2]), Summaries.of(rows[2:]))
+    assert drift.shift[3, 0] == pytest.approx(np.log(3), abs=0.1)
+    found = drift.to_json(["warm", "y"])
+    assert (found["column"], found["largest"] > 1) == ("warm", True)
+
+
+def test_summaries_are_stored_and_read(blocks):
+    whole = of_rows(blocks)
+    again = Summaries.of(Summaries.rows_of(whole.to_arrays()))
+    for name, array in whole.to_arrays().items():
+        np.testing.assert_array_equal(again.to_arrays()[name], array)
