@@ -16,6 +16,7 @@ _PUBLIC = {
     "LandmarkRegressor": "distfms.methods.landmarks.estimator",
     "LandmarkClassifier": "distfms.methods.landmarks.estimator",
     "LandmarkOrdinalRegressor": "distfms.methods.landmarks.estimator",
+    "LandmarkRanker": "distfms.methods.landmarks.estimator",
     "AttributeEfficientRidge": "distfms.methods.attribute_efficient.estimator",
     "AttributeEfficientLasso": "distfms.methods.attribute_efficient.estimator",
     "DistfmsError": "distfms.errors",

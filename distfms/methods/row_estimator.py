@@ -86,12 +86,13 @@ class RowEstimator(BaseEstimator):
             raise SpecError(str(error).removeprefix("In the job spec, ")) from error
 
     def _open(
-        self, X: Any, y: Any, sample_weight: Any = None, *, reset: bool = True
+        self, X: Any, y: Any, sample_weight: Any = None, *, reset: bool = True, query: Any = None
     ) -> tuple[Source, PieceReader]:
         """Open rows to learn from; with `reset` their columns are those of the estimator."""
         known = None if reset else self.columns_
         source = open_source(self, X, y, sample_weight, reset=reset, like=known)
-        roles = resolve_roles(source.schema, target=source.target, weight=source.weight)
+        named = {"target": source.target, "weight": source.weight, "query": query}
+        roles = resolve_roles(source.schema, **named)
         levels = source.levels(categorical_columns(source.schema, roles))
         names = roles.features
         check_columns(self, names if source.named else None, len(names), reset=reset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -11,13 +12,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from distfms.data.batches import RowBatch
 from distfms.data.dataset import Partition
+from distfms.data.folds import hash_keys
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
-from distfms.methods.estimator_input import Source, kind_of
+from distfms.methods.estimator_input import Source, in_memory, kind_of
 from distfms.methods.landmarks.fit import FitPass, PassFit
 from distfms.methods.landmarks.losses import loss_of
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
 from distfms.methods.landmarks.procedure import LandmarkProcedure, SimilarityRule
+from distfms.methods.landmarks.ranking import QueryCounts
 from distfms.methods.landmarks.read import (
     embedded_moments,
     embedded_rows,
@@ -31,6 +34,7 @@ from distfms.methods.landmarks.similarity import (
     landmark_maps,
 )
 from distfms.methods.landmarks.squared import SquaredProblem
+from distfms.methods.ranking import RankingScores
 from distfms.methods.row_estimator import (
     PieceReader,
     RowClassifier,
@@ -60,6 +64,19 @@ def _sampled(rows: PieceReader, size: int, seed: int, reader: Any, partition: Pa
         "moments": Folded((moments, Moments.empty(n_columns))),
     }
     return Bundle(members)
+
+
+@dataclass(frozen=True, eq=False)
+class _GainReader(PieceReader):
+    """Reads pieces of rows with other targets, by the number of the row."""
+
+    gains: Any = None
+
+    def batch(self, reader: Any, partition: Partition) -> RowBatch:
+        """Read a piece."""
+        batch = super().batch(reader, partition)
+        batch.target[0] = self.gains[batch.row_ids]
+        return batch
 
 
 def _comoments(mapping: LandmarkMap, batch: RowBatch) -> CoMoments:
@@ -107,13 +124,19 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowEstimat
         ValueError
             If data or parameters cannot be used.
         """
+        return self._fit(X, y, sample_weight)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, query: Any = None, gains: Any = None) -> Any:
+        """Fit the model; of files that are ranked `gains` stand for the target."""
         options = self._checked(LandmarksOptions, task=self.task)
         if len(options.similarity) > 1:
             raise SpecError(
                 "`similarity` is a list: an estimator takes one; compare them by folds."
             )
         with single_threaded_blas():
-            source, rows = self._open(X, y, sample_weight)
+            source, rows = self._open(X, y, sample_weight, query=query)
+            if gains is not None:
+                rows = _GainReader(**vars(rows), gains=gains)
             self._choose(options, source, rows)
             self._learn(options, source, rows)
         return self
@@ -505,3 +528,111 @@ class LandmarkOrdinalRegressor(LandmarkClasses):
     def decision_function(self, X: Any) -> Any:
         """Return scores (n,), which the thresholds cut into levels."""
         return self._scores(X)[:, 0]
+
+
+class LandmarkRanker(LandmarkBase):
+    """Ranking of the rows of queries by a linear score of similarities to landmarks.
+
+    Parameters
+    ----------
+    similarity, landmarks, keep, ridge, bound, scaling, missing, seed
+        See :class:`LandmarkRegressor`.
+
+    Attributes
+    ----------
+    landmarks_, coef_, intercept_, map_, columns_, n_features_in_, feature_names_in_
+        See :class:`LandmarkRegressor`.
+
+    Notes
+    -----
+    The squared loss is to gains 2^relevance − 1 that are normalised within each query, by what its
+    best order adds up to.
+
+    References
+    ----------
+    Kar, Jain, "Supervised Learning with Similarity Functions", NIPS 2012, appendix F.
+    """
+
+    task = "ranking"
+
+    def __init__(
+        self,
+        similarity: Any = "gaussian",
+        *,
+        landmarks: int | None = None,
+        keep: int | None = None,
+        ridge: float = 1e-2,
+        bound: float | None = None,
+        scaling: str = "standard",
+        missing: Any = "error",
+        seed: int = 0,
+    ) -> None:
+        self.similarity = similarity
+        self.landmarks = landmarks
+        self.keep = keep
+        self.ridge = ridge
+        self.bound = bound
+        self.scaling = scaling
+        self.missing = missing
+        self.seed = seed
+
+    def fit(  # type: ignore[override]
+        self, X: Any, y: Any, query: Any, sample_weight: Any = None
+    ) -> Any:
+        """Take landmarks from the rows and fit a score on the similarities to them.
+
+        Parameters
+        ----------
+        X : see :class:`LandmarkRegressor`
+        y : array-like of shape (n,), Dask collection, or str
+            Relevance, a whole number from 0 to 30, or the name of its column.
+        query : array-like of shape (n,), Dask collection, or str
+            Query that each row belongs to, or the name of its column; rows in any order.
+        sample_weight : array-like of shape (n,), Dask collection, or str, optional
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If data or parameters cannot be used.
+        """
+        keys, relevance = _ranked_rows(X, y, query)
+        gains = QueryCounts.from_rows(keys, relevance).gains()(keys, relevance)
+        named = [name for name in (y, query) if isinstance(name, str)]
+        if kind_of(X) == "parquet":
+            self._fit(X, y, sample_weight, query, gains)
+        else:
+            self._fit(X.drop(columns=named) if named else X, gains, sample_weight)
+        self._taken = (*self._taken, *named)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """Score rows: those of a query are ranked from the highest score down.
+
+        Parameters
+        ----------
+        X : see `fit`
+
+        Returns
+        -------
+        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n,)
+        """
+        return self._scores(X)[:, 0]
+
+    def score(self, X: Any, y: Any, query: Any, cutoff: int = 5) -> float:
+        """Mean NDCG of so many positions, over the queries that have a relevant row."""
+        keys, relevance = _ranked_rows(X, y, query)
+        found, order = in_memory(X, self.predict(X)), np.argsort(keys, kind="stable")
+        rows = (keys[order], relevance[order], np.asarray(found)[order, np.newaxis])
+        return float(RankingScores.from_rows(*rows, (cutoff,)).mean[0, 0])
+
+
+def _ranked_rows(X: Any, y: Any, query: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return hashes of the queries, and relevances, of all rows."""
+    keys, relevance = hash_keys(in_memory(X, query)), np.asarray(in_memory(X, y), dtype=float)
+    if keys.shape != relevance.shape:
+        raise DataError(f"There are {len(relevance)} relevances and {len(keys)} queries of rows.")
+    return keys, relevance

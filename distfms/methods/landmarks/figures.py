@@ -21,6 +21,7 @@ _TITLES = {
     "mse": "mean squared error",
     "mae": "mean absolute error",
     "error": "share of wrong classes",
+    "ndcg@5": "NDCG of five positions",
 }
 _LANDMARKS_SHOWN = 500
 

@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from distfms.data.batches import require_observed
+from distfms.data.batches import ColumnPlan, require_observed
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Content, Context, FoldAnswers, Inputs, PartialReader, Stage
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
 from distfms.methods.landmarks.procedure import (
+    MEASURES,
     LandmarkProcedure,
     SimilarityRule,
     kernel_regression,
@@ -48,6 +49,11 @@ class LandmarkJob(RowJob):
 
     name: ClassVar[str] = "landmarks"
     nested: ClassVar[str | None] = "keep"
+    #: What models are measured by, and by which of these similarities are compared.
+    measures: tuple[str, ...] = ("mse", "r2")
+    main_measure: str = "mse"
+    #: Whether kernel regression is a baseline.
+    has_reference = True
     options: LandmarksOptions
 
     def __init__(self, options: LandmarksOptions, inputs: Inputs, seed: int) -> None:
@@ -79,11 +85,6 @@ class LandmarkJob(RowJob):
             user_function(name)
 
     # --- what the driver asks ---
-
-    @property
-    def main_measure(self) -> str:
-        """Measure that similarities are compared by."""
-        return "mse"
 
     @property
     def is_precomputed(self) -> bool:
@@ -250,8 +251,8 @@ class LandmarkJob(RowJob):
             rule.name: float(over_folds(np.array([a[measure][0] for a in own]), found.weight).mean)
             for rule, own in zip(procedure.rules, found.answers, strict=True)
         }
-        best = min(errors, key=errors.__getitem__)
-        context.note(f"Of {len(errors)} similarities, {best} has the least cross-validated error.")
+        best = (max if MEASURES[measure] else min)(errors, key=errors.__getitem__)
+        context.note(f"Of {len(errors)} similarities, {best} is the best in cross-validation.")
         return {COMPARED: {"best": best, "measure": measure, "errors": errors}}
 
     def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
@@ -290,7 +291,11 @@ class LandmarkJob(RowJob):
         """Return ``model.json`` and ``weights.npz`` of models (n_sizes, k, n_outputs)."""
         plan = self.plan(context)
         mapping = self.maps(context)[path.label].restricted(path.order)
-        names = {"method": self.name, "task": self.options.task, "id": self.roles.id}
+        names = {
+            "method": self.name,
+            "task": self.options.task,
+            "id": self.roles.id or self.roles.query,
+        }
         if self.is_precomputed:
             kept = [plan.feature_names[i] for i in path.order]
             sources: Any = dict.fromkeys(kept)
@@ -323,13 +328,29 @@ class LandmarkJob(RowJob):
         found = super().metrics(context, solved, validated)
         found["measure"] = self.main_measure
         many = self.options.task == "classification" and len(self.classes(context) or ()) > 2
-        if self.options.baselines and not self.is_precomputed and not many:
+        if self.options.baselines and self.has_reference and not self.is_precomputed and not many:
             maps, sample = self.maps(context), self.sample(context)
             for rule in solved.procedure.rules:
                 name = f"kernel regression, {rule.name}"
                 found["baselines"][name] = self._smoothed(context, maps[rule.name], sample)
         found["predicted"] = self._predicted(context, solved)
         return found
+
+    def tune_answers(
+        self, context: Context, points: Any, measure: str, saved: str
+    ) -> tuple[FoldAnswers, np.ndarray]:
+        """Evaluate the points of a grid on folds; see :class:`distfms.methods.contract.Job`."""
+        if measure not in self.measures:
+            raise SpecError(
+                f"`tune.measure` is {measure}, which models of the task `{self.options.task}` with "
+                f"this loss do not have; they have {', '.join(self.measures)}."
+            )
+        return super().tune_answers(context, points, measure, saved)
+
+    def target_plan(self, context: Context) -> ColumnPlan:
+        """Return a plan of the target alone; where features decide which rows there are, of all."""
+        plan = self.plan(context)
+        return plan if self.inputs.section.missing == "drop" else plan.restricted(())
 
     def classes(self, context: Context) -> tuple[float, ...] | None:
         """Return the classes or levels of the target, ascending, where it has any."""

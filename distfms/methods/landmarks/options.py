@@ -18,6 +18,7 @@ LOSSES = {
     "sparse": ("squared",),
     "ordinal": ("margin",),
     "classification": ("logistic", "hinge"),
+    "ranking": ("squared",),
 }
 
 Count = Annotated[int, Strict(), Field(ge=1)]
@@ -67,15 +68,17 @@ class SimilaritySection(Section):
 class LandmarksOptions(Section):
     """What is predicted, by which similarity to how many landmarks."""
 
-    task: Literal["regression", "sparse", "ordinal", "classification"] = "regression"
+    task: Literal["regression", "sparse", "ordinal", "classification", "ranking"] = "regression"
     """`regression` and `sparse` predict a number, `ordinal` one of several levels in order,
-    `classification` one of several classes. `sparse` chooses `keep` landmarks one by one; the
-    others take them at random.
+    `classification` one of several classes, `ranking` the order of the rows of each query
+    (`data.query`), whose target is their relevance, 0, 1, 2, …. `sparse` chooses `keep` landmarks
+    one by one; the others take them at random.
     """
     loss: Literal["squared", "epsilon_insensitive", "margin", "hinge", "logistic"] | None = None
-    """`squared` (the default) or `epsilon_insensitive` for `regression`, `squared` for `sparse`,
-    `margin` for `ordinal`, `logistic` (the default) or `hinge` for `classification`. All but
-    `squared` are fitted by passes over rows that stay in memory where they fit.
+    """`squared` (the default) or `epsilon_insensitive` for `regression`, `squared` for `sparse` and
+    `ranking` (to normalised gains), `margin` for `ordinal`, `logistic` (the default) or `hinge` for
+    `classification`. All but `squared` are fitted by passes over rows that stay in memory where
+    they fit.
     """
     epsilon: NonNegative | None = None
     """Error that costs nothing, in units of the target; by default a tenth of its standard

@@ -8,14 +8,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from distfms.errors import DataError, SpecError
+from distfms.errors import DataError
 from distfms.methods.classes import ClassReader, find_classes
 from distfms.methods.contract import Answer, Content, Context, FoldAnswers, Stage
 from distfms.methods.cross_validation import Fold, FoldWork, arranged, evaluated, split_fold
-from distfms.methods.landmarks.fit import JudgePass, PassFit, PassProcedure
+from distfms.methods.landmarks.fit import ERRORS, JudgePass, PassFit, PassProcedure
 from distfms.methods.landmarks.job import LandmarkJob
 from distfms.methods.landmarks.losses import Loss, OrdinalMargin, loss_of
 from distfms.methods.landmarks.options import LandmarksOptions
+from distfms.methods.landmarks.ranking import RankingJob
 from distfms.methods.landmarks.read import EmbeddedReader
 from distfms.methods.passes import Passes, Sums, one_pass, said_rows
 from distfms.methods.statistics_job import STATISTICS, Solved
@@ -28,15 +29,11 @@ class PassLandmarkJob(LandmarkJob):
 
     nested: ClassVar[str | None] = None
 
-    @property
-    def has_classes(self) -> bool:
-        """Whether the target has classes or levels."""
-        return self.options.task in ("ordinal", "classification")
-
-    @property
-    def main_measure(self) -> str:
-        """Measure that similarities are compared by."""
-        return "error" if self.options.task == "classification" else "mae"
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.has_classes = self.options.task in ("ordinal", "classification")
+        self.measures = ERRORS if self.has_classes else ERRORS[:-1]
+        self.main_measure = "error" if self.options.task == "classification" else "mae"
 
     def row_values(self) -> int:
         """Return how many numbers a row takes while models are fitted."""
@@ -57,9 +54,7 @@ class PassLandmarkJob(LandmarkJob):
         return [*before, *classes, landmarks]
 
     def _classes(self, context: Context) -> Mapping[str, Content]:
-        plan = self.plan(context)
-        if self.inputs.section.missing != "drop":  # otherwise features decide which rows there are
-            plan = plan.restricted(())
+        plan = self.target_plan(context)
         found = context.reduce(
             lambda dataset, held_out: ClassReader(self.source(plan, dataset, held_out))
         )
@@ -183,14 +178,6 @@ class PassLandmarkJob(LandmarkJob):
                     answers[number, item] = evaluated(work, own, item)
         return arranged(work, answers, 0)
 
-    def tune_answers(
-        self, context: Context, points: Any, measure: str, saved: str
-    ) -> tuple[FoldAnswers, np.ndarray]:
-        """Evaluate the points of a grid on folds; see :class:`distfms.methods.contract.Job`."""
-        if measure == "r2":
-            raise SpecError("`tune.measure` is r2, which is for squared loss; use mae or error.")
-        return super().tune_answers(context, points, measure, saved)
-
     def predicted(self, solved: Solved, similarities: np.ndarray) -> np.ndarray:
         """Return the predictions of the whole model, classes and levels as their numbers."""
         model = solved.path.models[-1]
@@ -205,5 +192,7 @@ def _below(part: str, sums: Sums) -> dict[str, np.ndarray]:
 
 def make_landmark_job(options: LandmarksOptions, inputs: Any, seed: int) -> LandmarkJob:
     """Return the job of the task and loss."""
+    if options.task == "ranking":
+        return RankingJob(options, inputs, seed)
     form = LandmarkJob if options.chosen_loss == "squared" else PassLandmarkJob
     return form(options, inputs, seed)

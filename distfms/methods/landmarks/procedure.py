@@ -15,7 +15,9 @@ from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap
 from distfms.methods.landmarks.squared import SquaredProblem, errors, greedy, refitted
 from distfms.methods.statistics_job import Procedure
 
-MEASURES = {"mse": False, "r2": True, "mae": False, "error": False, "loss": False}
+MEASURES = {"mse": False, "r2": True, "mae": False, "error": False, "loss": False} | dict.fromkeys(
+    ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10"), True
+)
 """What `tune` compares models by, and whether more is better."""
 
 #: A sum of similarities counts as none where it is at most this part of the sum of their sizes.

@@ -120,6 +120,13 @@ def naming(partition: Partition) -> Iterator[None]:
         raise DataError(f"In {partition.path}, {where}: {error}") from error
 
 
+def query_keys(batch: RowBatch, rows: slice | np.ndarray) -> np.ndarray:
+    """Return hashes of the queries of some rows."""
+    assert batch.rows.query is not None
+    values = batch.rows.query[rows]
+    return hash_keys(values) if len(values) else np.zeros(0, dtype=np.uint64)
+
+
 def embedded_moments(
     mapping: LandmarkMap, features: np.ndarray, target: np.ndarray, weight: np.ndarray | None
 ) -> CoMoments:
@@ -149,10 +156,14 @@ class SimilarityReader(PartialReader):
     source : RowSource
     maps : mapping of str to LandmarkMap
         By the label of the similarity.
+    gains : pair of callable, or None
+        For a ranking what training and held-out rows are to be predicted in place of the target,
+        from keys of queries and the target.
     """
 
     source: RowSource
     maps: Mapping[str, LandmarkMap]
+    gains: Any = None
 
     @property
     def part_types(self) -> Mapping[str, type[Any]]:
@@ -164,9 +175,12 @@ class SimilarityReader(PartialReader):
         batch = self.source.read(partition)
 
         def moments(mapping: LandmarkMap, part: int) -> CoMoments:
-            rows = batch.part_slices[part]
+            rows, target = batch.part_slices[part], batch.target[0, batch.part_slices[part]]
             weight = None if batch.weight is None else batch.weight[rows]
-            return embedded_moments(mapping, batch.features[:, rows], batch.target[0, rows], weight)
+            if self.gains is not None:
+                held_out = self.source.held_out or part == self.source.n_parts - 1
+                target = self.gains[held_out](query_keys(batch, rows), target)
+            return embedded_moments(mapping, batch.features[:, rows], target, weight)
 
         members: dict[str, Folded[CoMoments]] = {}
         with naming(partition):

@@ -1,0 +1,336 @@
+"""Learning to rank: squared loss to the normalised gains of the rows of each query.
+
+The gains of a query's rows are normalised by what the best order of these rows adds up to,
+η(r) = G(r)/‖G(r)‖_D with G(r) = 2^r − 1 and ‖g‖_D = max_π Σ g_i/log(1 + π(i)). The loss is then
+that of a regression on η, for which co-moments suffice; NDCG takes one more pass.
+
+References
+----------
+Kar, Jain, "Supervised Learning with Similarity Functions", appendix F.
+Ravikumar, Tewari, Yang, "On NDCG Consistency of Listwise Ranking Methods", AISTATS 2011.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from distfms.data.batches import RowBatch
+from distfms.data.dataset import ParquetDataset, Partition
+from distfms.errors import DataError, SpecError
+from distfms.methods.contract import Answer, Content, Context, FoldAnswers, PartialReader, Stage
+from distfms.methods.cross_validation import Fold, FoldWork, Members
+from distfms.methods.landmarks.job import LandmarkJob
+from distfms.methods.landmarks.procedure import LandmarkProcedure
+from distfms.methods.landmarks.read import query_keys
+from distfms.methods.landmarks.similarity import LandmarkMap
+from distfms.methods.ranking import RankingScores, require_relevance
+from distfms.methods.rows import RowSource
+from distfms.methods.statistics_job import Solved, TunedItem
+from distfms.stats.base import Folded
+from distfms.stats.bundle import Bundle
+
+#: Positions of a ranking that NDCG is reported for.
+CUTOFFS = (1, 3, 5, 10)
+RANKING_MEASURES = tuple(f"ndcg@{cutoff}" for cutoff in CUTOFFS)
+QUERIES = "statistics/queries.npz"
+#: Models that rank the rows of a part: labels of similarities, each with weights (M, L).
+Models = Sequence[tuple[str, np.ndarray]]
+
+
+@dataclass(frozen=True, eq=False)
+class QueryCounts:
+    """How many rows of each query have which relevance; a mergeable statistic.
+
+    Attributes
+    ----------
+    keys : ndarray of uint64, shape (Q,)
+        Hashes of the queries, ascending.
+    counts : ndarray of int64, shape (Q, R)
+        Rows of relevance 0 … R − 1.
+    """
+
+    keys: np.ndarray
+    counts: np.ndarray
+
+    @classmethod
+    def from_rows(cls, keys: np.ndarray, relevance: np.ndarray) -> QueryCounts:
+        """Count rows; a DataError says that a relevance is no whole number from 0 to 30."""
+        require_relevance(relevance)
+        grades = relevance.astype(np.intp)
+        if (grades != relevance).any():
+            broken = relevance[grades != relevance][0]
+            raise DataError(
+                f"The target of a ranking is a relevance, a whole number; found {broken:g}. Round "
+                "it to a few grades, 0 for what is not relevant."
+            )
+        queries, index = np.unique(keys, return_inverse=True)
+        n_grades = int(grades.max(initial=0)) + 1
+        counts = np.bincount(index * n_grades + grades, minlength=len(queries) * n_grades)
+        return cls(queries, counts.reshape(len(queries), n_grades))
+
+    def merge(self, other: QueryCounts) -> QueryCounts:
+        """Return the counts of the rows of both."""
+        keys, index = np.unique(np.concatenate((self.keys, other.keys)), return_inverse=True)
+        n_grades = max(self.counts.shape[1], other.counts.shape[1])
+        counts = np.zeros((len(keys), n_grades), dtype=np.int64)
+        for own, at in zip((self, other), np.split(index, [len(self.keys)]), strict=True):
+            counts[at, : own.counts.shape[1]] += own.counts
+        return QueryCounts(keys, counts)
+
+    def gains(self) -> NormalisedGains:
+        """Return what normalises the gains of each query."""
+        # From the most relevant rows down: how many rows come before, and what they add up to.
+        n_better = np.cumsum(self.counts[:, ::-1], axis=1)
+        discount = 1.0 / np.log(2.0 + np.arange(n_better.max(initial=0)))
+        cumulated = np.concatenate(([0.0], np.cumsum(discount)))
+        gains = np.exp2(np.arange(self.counts.shape[1])[::-1]) - 1.0
+        return NormalisedGains(self.keys, np.diff(cumulated[n_better], axis=1, prepend=0.0) @ gains)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Content as named arrays."""
+        return {"keys": self.keys, "counts": self.counts}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> QueryCounts:
+        """Inverse of `to_arrays`."""
+        return cls(arrays["keys"], arrays["counts"])
+
+
+@dataclass(frozen=True, eq=False)
+class NormalisedGains:
+    """From relevances to η, 0 for queries without a relevant row.
+
+    Attributes
+    ----------
+    keys : ndarray of uint64, shape (Q,)
+        Hashes of the queries, ascending.
+    norms : ndarray of shape (Q,)
+        ‖G(r)‖_D of their rows.
+    """
+
+    keys: np.ndarray
+    norms: np.ndarray
+
+    def __call__(self, keys: np.ndarray, relevance: np.ndarray) -> np.ndarray:
+        """Return η (n,) of rows of known queries."""
+        at = np.searchsorted(self.keys, keys)
+        norms = self.norms[np.minimum(at, len(self.norms) - 1)]  # rows of weight 0 may be unknown
+        gains = np.exp2(relevance) - 1.0
+        return np.divide(gains, norms, out=np.zeros(len(gains)), where=norms > 0)
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def weighed(batch: RowBatch, rows: slice) -> np.ndarray:
+    """Return the numbers of those of some rows that have weight."""
+    numbers = np.arange(rows.start, rows.stop)
+    return numbers if batch.weight is None else numbers[batch.weight[rows] > 0]
+
+
+@dataclass(frozen=True)
+class QueryReader(PartialReader):
+    """Reads ``queries`` (`QueryCounts`)."""
+
+    source: RowSource
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        return {"queries": QueryCounts}
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read relevances and queries of a partition."""
+        batch = self.source.read(partition)
+
+        def counts(part: int) -> QueryCounts:
+            rows = weighed(batch, batch.part_slices[part])
+            return QueryCounts.from_rows(query_keys(batch, rows), batch.target[0, rows])
+
+        nothing = QueryCounts.from_rows(np.zeros(0, dtype=np.uint64), np.zeros(0))
+        return Bundle({"queries": self.source.folded(counts, nothing)})
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        return {**self.source.key(), "kind": "queries"}
+
+
+@dataclass(frozen=True, eq=False)
+class RankReader(PartialReader):
+    """Reads ``ranking`` (`RankingScores`) of models by part.
+
+    Attributes
+    ----------
+    source : RowSource
+    maps : mapping of str to LandmarkMap
+        By the label of the similarity.
+    models : sequence of sequence of (str, ndarray)
+        Of each part: see `Models`.
+    """
+
+    source: RowSource
+    maps: Mapping[str, LandmarkMap]
+    models: Sequence[Models]
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        return {"ranking": RankingScores}
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and rank the rows of each part by its models."""
+        batch = self.source.read(partition)
+        parts = range(len(batch.part_slices))
+        slices = dict(zip(parts, batch.part_slices, strict=True))
+        if self.source.held_out:
+            slices = {self.source.n_parts - 1: slices[0]}
+        found = [self._ranked(batch, slices.get(p), own) for p, own in enumerate(self.models)]
+        return Bundle({"ranking": Folded(tuple(found))})
+
+    def _ranked(self, batch: RowBatch, rows: slice | None, models: Models) -> RankingScores:
+        own = weighed(batch, rows or slice(0, 0))
+        features = batch.features[:, own]
+        scores = [self.maps[label].scores(features, w.T, np.zeros(1)) for label, w in models]
+        joined = np.concatenate((np.empty((features.shape[1], 0)), *scores), axis=1)
+        keys, relevance = query_keys(batch, own), batch.target[0, own]
+        return RankingScores.from_rows(keys, relevance, joined, CUTOFFS)
+
+    def key(self) -> dict[str, Any]:
+        """Return nothing: rankings are not cached."""
+        return {"kind": "ranking"}
+
+
+# --- the job ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RankingProcedure(LandmarkProcedure):
+    """What decides about a ranking; models are among its answers, as a pass has to judge them."""
+
+    def score(
+        self, problem: Any, path: Any, held_out: Members, budgets: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Score models of so many landmarks; `models` (n, L) are their weights."""
+        sizes = np.minimum(budgets, len(path.order)).astype(int).tolist()
+        found = super().score(problem, path, held_out, budgets)
+        return {**found, "models": self.weights(problem, path, sizes)}
+
+    def tuned_values(self, fold: Fold, ends: Sequence[int | None], measure: str) -> np.ndarray:
+        """Measure models of several numbers of landmarks; return those that a pass has to judge."""
+        return super().tuned_values(
+            fold, ends, "models" if measure in RANKING_MEASURES else measure
+        )
+
+
+class RankingJob(LandmarkJob):
+    """Learning to rank with similarity functions."""
+
+    measures = (*LandmarkJob.measures, *RANKING_MEASURES)
+    main_measure = "ndcg@5"
+    has_reference = False
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        if self.roles.query is None:
+            raise SpecError(
+                "The task `ranking` ranks the rows of a query: name the column of the query in "
+                "`data.query`."
+            )
+
+    def first_stages(self) -> Sequence[Stage]:
+        """Return the stages before the statistics; relevances are checked first of all."""
+        *before, landmarks = super().first_stages()
+        return [*before, Stage("queries", self._queries), landmarks]
+
+    def _queries(self, context: Context) -> Mapping[str, Content]:
+        plan = self.target_plan(context)
+        found = context.reduce(
+            lambda dataset, held_out: QueryReader(self.source(plan, dataset, held_out))
+        )
+        counts: Folded[QueryCounts] = found["queries"]
+        gains = {"train": counts.train().gains(), "test": counts.test.gains()}
+        n_empty = sum(int(np.count_nonzero(own.norms == 0)) for own in gains.values())
+        if n_empty:
+            n_queries = sum(len(own.norms) for own in gains.values())
+            context.note(
+                f"{n_empty:,} of {n_queries:,} queries have no relevant row: no ranking of them is "
+                "better than another, and NDCG is the mean over the others."
+            )
+        return {
+            QUERIES: {f"{n}/{key}": a for n, own in gains.items() for key, a in vars(own).items()}
+        }
+
+    def reader(self, context: Context, dataset: ParquetDataset, held_out: bool) -> PartialReader:
+        """Return the reader of co-moments of similarities and normalised gains."""
+        arrays = context.read_arrays(QUERIES)
+        gains = [
+            NormalisedGains(arrays[f"{n}/keys"], arrays[f"{n}/norms"]) for n in ("train", "test")
+        ]
+        own: Any = super().reader(context, dataset, held_out)
+        return replace(own, gains=tuple(gains))
+
+    def procedure(self, context: Context) -> LandmarkProcedure:
+        """Return the pure part."""
+        return RankingProcedure(**vars(super().procedure(context)))
+
+    # --- judging ---
+
+    def _ranked(self, context: Context, models: Sequence[Models]) -> Folded[RankingScores]:
+        """Rank all rows by the models of their part, in one pass."""
+        plan, maps = self.plan(context), self.maps(context)
+        found = context.reduce(
+            lambda dataset, held_out: RankReader(
+                self.source(plan, dataset, held_out), maps, models
+            ),
+            cache=False,
+        )
+        ranked: Folded[RankingScores] = found["ranking"]
+        return ranked
+
+    def scores(
+        self, context: Context, solved: Solved, path: Any, grid: np.ndarray
+    ) -> dict[str, Answer]:
+        """Score a path on the training rows, and on held-out rows where there are any."""
+        found = super().scores(context, solved, path, grid)
+        own = [(path.label, found["train"]["models"])]
+        ranked = self._ranked(context, [own] * (max(self.inputs.section.folds, 1) + 1))
+        judged = {"train": ranked.train().mean, "test": ranked.test.mean}
+        return {rows: _with_ndcg(answer, judged[rows]) for rows, answer in found.items()}
+
+    def evaluate_folds(
+        self, context: Context, work: FoldWork, saved: str | None = None
+    ) -> FoldAnswers:
+        """Evaluate every item on every fold: models by statistics, their rankings by one pass."""
+        found = super().evaluate_folds(context, work, saved)
+        measure = getattr(work.evaluate, "measure", None)
+        if measure not in (None, *RANKING_MEASURES):
+            return found
+        name = "models" if measure is None else "values"
+        models: list[Models] = [()] * (work.n_folds + 1)
+        for at, fold in enumerate(found.folds):
+            own = zip(work.items, found.answers, strict=True)
+            models[fold] = [(_label(item), answers[at][name]) for item, answers in own]
+        ranked = self._ranked(context, models)
+        answers: list[list[Answer]] = [[] for _ in work.items]
+        for at, fold in enumerate(found.folds):
+            ends = np.cumsum([len(own) for _, own in models[fold]])[:-1]
+            for i, mean in enumerate(np.split(ranked.folds[fold].mean, ends, axis=1)):
+                answer = _with_ndcg(found.answers[i][at], mean)
+                answers[i].append(answer if measure is None else {"values": answer[measure]})
+        return replace(found, answers=tuple(map(tuple, answers)))
+
+
+def _label(item: Any) -> str:
+    """Return the similarity of an item: points of a grid, or a rule and its budgets."""
+    rule = item.procedure.rules[0] if isinstance(item, TunedItem) else item[0]
+    return str(rule.name)
+
+
+def _with_ndcg(answer: Answer, mean: np.ndarray) -> Answer:
+    """Return an answer with NDCG (C, M) of its models in their place."""
+    kept = {name: a for name, a in answer.items() if name != "models"}
+    return {**kept, **dict(zip(RANKING_MEASURES, mean, strict=True))}

@@ -1,0 +1,143 @@
+"""Jobs of learning to rank with similarities."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.metrics import ndcg_score
+
+from distfms.data.folds import assign_parts
+from distfms.errors import DataError, SpecError
+from distfms.runs.driver import run_job
+from distfms.runs.job_spec import build_spec
+from distfms.runs.predict import predict_file
+from tests.e2e.sequence_jobs import content
+from tests.reference import landmarks as literal
+
+N_QUERIES = 60
+
+
+def ranked_rows():
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 12, size=N_QUERIES)
+    X = rng.uniform(-1, 2, size=(sizes.sum(), 3))
+    score = np.exp(-((X - 1) ** 2).sum(axis=1)) + 0.05 * rng.normal(size=len(X))
+    query = np.repeat([f"q{i:02d}" for i in range(N_QUERIES)], sizes)
+    grade = np.digitize(score, [0.2, 0.4, 0.6])
+    grade[query == "q03"] = 0
+    return {f"x{j}": X[:, j] for j in range(3)} | {"q": query, "grade": grade}
+
+
+@pytest.fixture(scope="module")
+def columns():
+    return ranked_rows()
+
+
+@pytest.fixture(scope="module")
+def data(columns, tmp_path_factory):
+    path = tmp_path_factory.mktemp("ranked") / "rows.parquet"
+    pq.write_table(pa.table(columns), path, row_group_size=17)  # queries straddle row groups
+    return path
+
+
+def spec(data, output, section=None, tune=None, **changes):
+    own = {"path": str(data), "target": "grade", "query": "q", "folds": 3, "test": 0.3}
+    job = {
+        "name": "ranked",
+        "method": "landmarks",
+        "data": {**own, "max_partition_rows": 40, **changes},
+        "landmarks": {"task": "ranking", "landmarks": 40, "ridge": 1e-3, **(section or {})},
+        "engine": {"workers": 1},
+        "output": str(output),
+    }
+    return build_spec(job | ({} if tune is None else {"tune": tune}))
+
+
+def mean_ndcg(scores, grade, query, k):
+    found = []
+    for q in np.unique(query):
+        own = query == q
+        if grade[own].max() > 0:
+            gains = 2.0 ** grade[own] - 1
+            found.append(ndcg_score([gains], [scores[own]], k=k) if own.sum() > 1 else 1.0)
+    return np.mean(found)
+
+
+def test_a_ranking_is_a_regression_on_gains_judged_by_ndcg(data, columns, tmp_path):
+    folder = run_job(spec(data, tmp_path)).folder
+    metrics, selection = (content(folder, f"{n}.json") for n in ("metrics", "selection"))
+    X = np.column_stack([columns[f"x{j}"] for j in range(3)])
+    grade, query = columns["grade"], columns["q"]
+    parts = assign_parts(query.astype(object), n_folds=3, test=0.3, seed=0)
+    eta = np.empty(len(X))
+    for q in np.unique(query):
+        gains = 2.0 ** np.sort(grade[query == q])[::-1] - 1
+        norm = gains @ (1 / np.log(2 + np.arange(len(gains))))
+        eta[query == q] = (2.0 ** grade[query == q] - 1) / (norm or 1.0)
+    train = parts < 3
+    Z = (X - X[train].mean(axis=0)) / X[train].std(axis=0)
+    K = literal.embedding("gaussian", Z, Z[selection["landmarks"]], selection["parameters"])
+
+    def scores(rows):
+        centre = K[rows].mean(axis=0)
+        A = K[rows] - centre
+        penalty = 1e-3 * np.mean(np.diag(A.T @ A)) * np.eye(40)
+        w = np.linalg.solve(A.T @ A + penalty, A.T @ (eta[rows] - eta[rows].mean()))
+        return (K - centre) @ w + eta[rows].mean()
+
+    whole = scores(train)
+    for name, rows in (("train", train), ("test", ~train)):
+        mse = np.mean((whole[rows] - eta[rows]) ** 2)
+        assert metrics[name]["mse"] == pytest.approx(mse, rel=1e-5)
+        for k in (1, 3, 5, 10):
+            wanted = mean_ndcg(whole[rows], grade[rows], query[rows], k)
+            assert metrics[name][f"ndcg@{k}"] == pytest.approx(wanted, rel=1e-9)
+    for entry in metrics["folds"]:
+        own = parts == entry["fold"]
+        wanted = mean_ndcg(scores(train & ~own)[own], grade[own], query[own], 5)
+        assert entry["ndcg@5"] == pytest.approx(wanted, rel=1e-9)
+    n_empty = sum(grade[query == q].max() == 0 for q in np.unique(query))
+    assert "models" not in metrics["folds"][0]
+    assert f"{n_empty} of 60 queries have no relevant row" in " ".join(
+        content(folder, "manifest.json")["notes"]
+    )
+    assert "NDCG" in (folder / "report.html").read_text()
+    predict_file(folder, str(data), tmp_path / "out.parquet")
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table.column_names[:2] == ["q", "predicted_grade"]
+    np.testing.assert_allclose(table.column("predicted_grade"), whole, rtol=1e-5)
+
+
+def test_similarities_and_grids_are_compared_by_ndcg(data, tmp_path):
+    section = {"similarity": ["linear", "gaussian"], "landmarks": 30}
+    tune = {"grid": {"keep": [2, 30], "ridge": [1e-3, 1.0]}, "measure": "ndcg@5"}
+    folder = run_job(spec(data, tmp_path, section, tune)).folder
+    compared, tuning = (content(folder, f"{n}.json") for n in ("similarities", "tuning"))
+    assert compared["best"] == "gaussian"
+    assert compared["errors"]["gaussian"] > compared["errors"]["linear"]
+    assert tuning["chosen"]["keep"] == 30
+    metrics = content(folder, "metrics.json")
+    chosen = next(p for p in tuning["points"] if p["options"] == tuning["chosen"])
+    last = metrics["curves"][0]["points"][-1]
+    assert chosen["mean"] == pytest.approx(last["validation"]["ndcg@5"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "tune", "error", "message"),
+    [
+        ({"query": None}, None, SpecError, r"name the column of the query in `data\.query`"),
+        ({"target": "x0", "exclude": ["grade"]}, None, DataError, "from 0"),
+        ({}, {"grid": {"ridge": [1, 2]}, "measure": "mae"}, SpecError, "they have mse, r2, ndcg@1"),
+    ],
+)
+def test_bad_rankings(data, tmp_path, changes, tune, error, message):
+    section = {"similarity": "linear"}
+    with pytest.raises(error, match=message):
+        run_job(spec(data, tmp_path, section, tune, **changes))
+
+
+def test_rows_of_a_query_that_are_scattered(columns, tmp_path):
+    order = np.random.default_rng(0).permutation(len(columns["q"]))
+    pq.write_table(pa.table({n: c[order] for n, c in columns.items()}), tmp_path / "rows.parquet")
+    with pytest.raises(DataError, match="Sort the data by the `query` column"):
+        run_job(spec(tmp_path / "rows.parquet", tmp_path / "runs"))

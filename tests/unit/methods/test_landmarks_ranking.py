@@ -1,0 +1,108 @@
+"""Normalised gains of queries, and the ranker."""
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.metrics import ndcg_score
+
+from distfms import LandmarkRanker
+from distfms.errors import DataError
+from distfms.methods.landmarks.ranking import QueryCounts
+from tests.reference import landmarks as literal
+
+
+@st.composite
+def queries(draw):
+    rows = draw(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=14))
+    cuts = sorted(draw(st.lists(st.integers(0, len(rows)), max_size=3)))
+    keys = np.array([q for q, _ in rows], dtype=np.uint64) * np.uint64(2**61)
+    return keys, np.array([r for _, r in rows], dtype=float), cuts
+
+
+@given(queries())
+def test_gains_are_those_of_the_formula_however_rows_are_divided(rows):
+    keys, relevance, cuts = rows
+    parts = [
+        QueryCounts.from_rows(*own)
+        for own in zip(np.split(keys, cuts), np.split(relevance, cuts), strict=True)
+    ]
+    merged = parts[0]
+    for part in parts[1:]:
+        merged = merged.merge(part)
+    found = QueryCounts.from_arrays(merged.to_arrays()).gains()(keys, relevance)
+    wanted = np.empty(len(keys))
+    for key in np.unique(keys):
+        few = relevance[keys == key][:7]  # the formula tries all permutations
+        if len(few) < (keys == key).sum():
+            return
+        wanted[keys == key] = literal.eta(few)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("relevance", "message"),
+    [([0.0, 1.5], "whole number; found 1.5"), ([-1.0, 2.0], "from 0"), ([0.0, 31.0], "to 30")],
+)
+def test_relevances_are_checked(relevance, message):
+    with pytest.raises(DataError, match=message):
+        QueryCounts.from_rows(np.zeros(2, dtype=np.uint64), np.array(relevance))
+
+
+def ranked_rows(n=400, n_queries=40, seed=0):
+    rng = np.random.default_rng(seed)
+    X, query = rng.normal(size=(n, 3)), rng.integers(n_queries, size=n)
+    score = np.exp(-((X - 0.5) ** 2).sum(axis=1)) + 0.05 * rng.normal(size=n)
+    return X, np.digitize(score, [0.1, 0.25, 0.5]), query
+
+
+def ndcg(scores, relevance, query, k):
+    found = []
+    for own in (query == q for q in np.unique(query)):
+        if relevance[own].max() > 0:
+            gains = 2.0 ** relevance[own] - 1
+            found.append(ndcg_score([gains], [scores[own]], k=k) if own.sum() > 1 else 1.0)
+    return np.mean(found)
+
+
+def test_the_ranker_is_a_regression_on_the_gains():
+    X, relevance, query = ranked_rows()
+    model = LandmarkRanker(landmarks=60, ridge=1e-3).fit(X, relevance, query)
+    eta = np.empty(len(X))
+    for q in np.unique(query):
+        gains = 2.0 ** np.sort(relevance[query == q])[::-1] - 1
+        norm = gains @ (1 / np.log(2 + np.arange(len(gains))))
+        eta[query == q] = (2.0 ** relevance[query == q] - 1) / (norm or 1.0)
+    K = model.transform(X)
+    A = K - K.mean(axis=0)
+    gram = A.T @ A + 1e-3 * np.mean(np.diag(A.T @ A)) * np.eye(60)
+    np.testing.assert_allclose(model.coef_, np.linalg.solve(gram, A.T @ eta), rtol=1e-6)
+    other, truth, its_query = ranked_rows(seed=1)
+    scores = model.predict(other)
+    for k in (1, 5):
+        found = model.score(other, truth, its_query, k)
+        assert found == pytest.approx(ndcg(scores, truth, its_query, k))
+    assert model.score(other, truth, its_query) > 0.85
+    assert clone(model).get_params() == model.get_params()
+
+
+def test_rankings_of_all_kinds_of_input(tmp_path):
+    X, relevance, query = ranked_rows()
+    wanted = LandmarkRanker(landmarks=30).fit(X, relevance, query).predict(X)
+    frame = pd.DataFrame(X, columns=list("abc")).assign(grade=relevance, q=query)
+    of_frame = LandmarkRanker(landmarks=30).fit(frame, "grade", "q")
+    np.testing.assert_allclose(of_frame.predict(frame), wanted, rtol=1e-9)
+    assert of_frame.feature_names_in_.tolist() == ["a", "b", "c"]
+    path = str(tmp_path / "rows.parquet")
+    frame.to_parquet(path, row_group_size=90)
+    of_file = LandmarkRanker(landmarks=30).fit(path, "grade", "q")
+    scores = [model.score(frame, "grade", "q") for model in (of_frame, of_file)]
+    assert scores[0] == of_frame.score(path, "grade", "q") > 0.8
+    assert scores[1] > 0.8
+    lazy = LandmarkRanker(landmarks=30).fit(da.from_array(X, chunks=(150, 3)), relevance, query)
+    assert lazy.score(X, relevance, query) > 0.8
+    with pytest.raises(DataError, match="400 relevances and 399 queries"):
+        LandmarkRanker().fit(X, relevance, query[1:])
