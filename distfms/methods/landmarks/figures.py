@@ -21,7 +21,7 @@ _TITLES = {
     "mse": "mean squared error",
     "mae": "mean absolute error",
     "error": "share of wrong classes",
-    "ndcg@5": "NDCG of five positions",
+    "ndcg@5": "NDCG@5",
 }
 _LANDMARKS_SHOWN = 500
 
@@ -30,7 +30,7 @@ def headline(run: FinishedRun) -> str:
     """Return in one sentence how well the model predicts."""
     reading = _reading(run)
     measures = _measures(run, reading)
-    r2 = as_number(measures.get("r2"))
+    r2 = _explained(run, measures)
     what = f"{count(len(run.selection['landmarks']), 'landmark')} of {run.selection['similarity']}"
     if r2 is None:
         value = number(measures[run.metrics["measure"]], 3)
@@ -89,9 +89,20 @@ def _measures(run: FinishedRun, reading: str) -> Mapping[str, Any]:
     return measures
 
 
+def _explained(run: FinishedRun, measures: Mapping[str, Any]) -> float | None:
+    """Return the share of the variance that is explained, where the target itself is predicted."""
+    return as_number(measures.get("r2")) if run.metrics["measure"] == "mse" else None
+
+
 def _title(run: FinishedRun) -> str:
     """Name the measure that models are compared by."""
     return _TITLES[run.metrics["measure"]]
+
+
+def _sentence(run: FinishedRun) -> str:
+    """Return the title as a sentence begins."""
+    title = _title(run)
+    return title[0].upper() + title[1:]
 
 
 def _key_numbers(run: FinishedRun) -> KeyNumbers:
@@ -105,7 +116,7 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
         ),
         KeyNumber(number(measures[run.metrics["measure"]]), _title(run), _READINGS[reading]),
     ]
-    r2 = as_number(measures.get("r2"))
+    r2 = _explained(run, measures)
     if r2 is not None:
         numbers.append(KeyNumber(percent(r2), "of the variance explained", _READINGS[reading]))
     reference = _references(run, reading).get(selection["similarity"])
@@ -151,8 +162,11 @@ def _error_figure(run: FinishedRun) -> Figure:
     )
     return Figure(
         chart,
-        f"{_title(run).capitalize()} against the number of landmarks: {_READINGS[reading]}. The "
-        "dashed lines are kernel regression, which compares with every row of a sample.",
+        f"{_sentence(run)} against the number of landmarks: {_READINGS[reading]}."
+        + (
+            " Dashed: kernel regression, which compares with every row of a sample."
+            * bool(references)
+        ),
     )
 
 
@@ -178,7 +192,7 @@ def _baseline_table(run: FinishedRun) -> Table:
     return without_empty_columns(
         columns,
         [[run.selection["similarity"], *model, None, None], *rows],
-        f"{_title(run).capitalize()} of the model and what it is compared with. Where the "
+        f"{_sentence(run)} of the model and what it is compared with. Where the "
         "similarities of a row add up to nothing, kernel regression has no answer and the mean "
         "stands in for it: these rows are counted as guarded.",
         emphasis=[0],
@@ -211,7 +225,8 @@ def _landmark_table(run: FinishedRun) -> Table:
 def _goodness_table(run: FinishedRun) -> Table:
     """List the goodness (ε₀, B) of each similarity for a ladder of landmarks."""
     reading, rows, emphasis = _reading(run), [], []
-    surrogate = "mse" if run.metrics["measure"] == "mse" else "loss"
+    has_loss = any(curve.has(f"{reading}/loss") for curve in _curves(run))
+    surrogate = "loss" if has_loss else "mse"
     for curve in _curves(run):
         loss, largest = curve.values(f"{reading}/{surrogate}"), curve.values("train/largest_weight")
         for n_landmarks, error, weight in zip(curve.x, loss, largest, strict=True):
