@@ -20,7 +20,6 @@ from distfms.methods.landmarks.fit import FitPass, PassFit
 from distfms.methods.landmarks.losses import loss_of
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
 from distfms.methods.landmarks.procedure import LandmarkProcedure, SimilarityRule
-from distfms.methods.landmarks.ranking import QueryCounts
 from distfms.methods.landmarks.read import (
     embedded_moments,
     embedded_rows,
@@ -34,7 +33,7 @@ from distfms.methods.landmarks.similarity import (
     landmark_maps,
 )
 from distfms.methods.landmarks.squared import SquaredProblem
-from distfms.methods.ranking import RankingScores
+from distfms.methods.ranking import QueryCounts, RankingScores
 from distfms.methods.row_estimator import (
     PieceReader,
     RowClassifier,

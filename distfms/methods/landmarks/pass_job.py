@@ -16,7 +16,7 @@ from distfms.methods.landmarks.fit import ERRORS, JudgePass, PassFit, PassProced
 from distfms.methods.landmarks.job import LandmarkJob
 from distfms.methods.landmarks.losses import Loss, OrdinalMargin, loss_of
 from distfms.methods.landmarks.options import LandmarksOptions
-from distfms.methods.landmarks.ranking import RankingJob
+from distfms.methods.landmarks.rank_job import RankingJob
 from distfms.methods.landmarks.read import EmbeddedReader
 from distfms.methods.passes import Passes, Sums, one_pass, said_rows
 from distfms.methods.statistics_job import STATISTICS, Solved

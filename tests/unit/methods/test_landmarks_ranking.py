@@ -11,7 +11,7 @@ from sklearn.metrics import ndcg_score
 
 from distfms import LandmarkRanker
 from distfms.errors import DataError
-from distfms.methods.landmarks.ranking import QueryCounts
+from distfms.methods.ranking import QueryCounts
 from tests.reference import landmarks as literal
 
 

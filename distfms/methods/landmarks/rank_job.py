@@ -1,13 +1,10 @@
-"""Learning to rank: squared loss to the normalised gains of the rows of each query.
+"""The job of learning to rank: squared loss to the normalised gains of the rows of each query.
 
-The gains of a query's rows are normalised by what the best order of these rows adds up to,
-η(r) = G(r)/‖G(r)‖_D with G(r) = 2^r − 1 and ‖g‖_D = max_π Σ g_i/log(1 + π(i)). The loss is then
-that of a regression on η, for which co-moments suffice; NDCG takes one more pass.
+The loss is that of a regression, for which co-moments suffice; NDCG takes one more pass.
 
 References
 ----------
 Kar, Jain, "Supervised Learning with Similarity Functions", appendix F.
-Ravikumar, Tewari, Yang, "On NDCG Consistency of Listwise Ranking Methods", AISTATS 2011.
 """
 
 from __future__ import annotations
@@ -20,14 +17,14 @@ import numpy as np
 
 from distfms.data.batches import RowBatch
 from distfms.data.dataset import ParquetDataset, Partition
-from distfms.errors import DataError, SpecError
+from distfms.errors import SpecError
 from distfms.methods.contract import Answer, Content, Context, FoldAnswers, PartialReader, Stage
 from distfms.methods.cross_validation import Fold, FoldWork, Members
 from distfms.methods.landmarks.job import LandmarkJob
 from distfms.methods.landmarks.procedure import LandmarkProcedure
 from distfms.methods.landmarks.read import query_keys
 from distfms.methods.landmarks.similarity import LandmarkMap
-from distfms.methods.ranking import RankingScores, require_relevance
+from distfms.methods.ranking import NormalisedGains, QueryCounts, RankingScores
 from distfms.methods.rows import RowSource
 from distfms.methods.statistics_job import Solved, TunedItem
 from distfms.stats.base import Folded
@@ -39,88 +36,6 @@ RANKING_MEASURES = tuple(f"ndcg@{cutoff}" for cutoff in CUTOFFS)
 QUERIES = "statistics/queries.npz"
 #: Models that rank the rows of a part: labels of similarities, each with weights (M, L).
 Models = Sequence[tuple[str, np.ndarray]]
-
-
-@dataclass(frozen=True, eq=False)
-class QueryCounts:
-    """How many rows of each query have which relevance; a mergeable statistic.
-
-    Attributes
-    ----------
-    keys : ndarray of uint64, shape (Q,)
-        Hashes of the queries, ascending.
-    counts : ndarray of int64, shape (Q, R)
-        Rows of relevance 0 … R − 1.
-    """
-
-    keys: np.ndarray
-    counts: np.ndarray
-
-    @classmethod
-    def from_rows(cls, keys: np.ndarray, relevance: np.ndarray) -> QueryCounts:
-        """Count rows; a DataError says that a relevance is no whole number from 0 to 30."""
-        require_relevance(relevance)
-        grades = relevance.astype(np.intp)
-        if (grades != relevance).any():
-            broken = relevance[grades != relevance][0]
-            raise DataError(
-                f"The target of a ranking is a relevance, a whole number; found {broken:g}. Round "
-                "it to a few grades, 0 for what is not relevant."
-            )
-        queries, index = np.unique(keys, return_inverse=True)
-        n_grades = int(grades.max(initial=0)) + 1
-        counts = np.bincount(index * n_grades + grades, minlength=len(queries) * n_grades)
-        return cls(queries, counts.reshape(len(queries), n_grades))
-
-    def merge(self, other: QueryCounts) -> QueryCounts:
-        """Return the counts of the rows of both."""
-        keys, index = np.unique(np.concatenate((self.keys, other.keys)), return_inverse=True)
-        n_grades = max(self.counts.shape[1], other.counts.shape[1])
-        counts = np.zeros((len(keys), n_grades), dtype=np.int64)
-        for own, at in zip((self, other), np.split(index, [len(self.keys)]), strict=True):
-            counts[at, : own.counts.shape[1]] += own.counts
-        return QueryCounts(keys, counts)
-
-    def gains(self) -> NormalisedGains:
-        """Return what normalises the gains of each query."""
-        # From the most relevant rows down: how many rows come before, and what they add up to.
-        n_better = np.cumsum(self.counts[:, ::-1], axis=1)
-        discount = 1.0 / np.log(2.0 + np.arange(n_better.max(initial=0)))
-        cumulated = np.concatenate(([0.0], np.cumsum(discount)))
-        gains = np.exp2(np.arange(self.counts.shape[1])[::-1]) - 1.0
-        return NormalisedGains(self.keys, np.diff(cumulated[n_better], axis=1, prepend=0.0) @ gains)
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Content as named arrays."""
-        return {"keys": self.keys, "counts": self.counts}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> QueryCounts:
-        """Inverse of `to_arrays`."""
-        return cls(arrays["keys"], arrays["counts"])
-
-
-@dataclass(frozen=True, eq=False)
-class NormalisedGains:
-    """From relevances to η, 0 for queries without a relevant row.
-
-    Attributes
-    ----------
-    keys : ndarray of uint64, shape (Q,)
-        Hashes of the queries, ascending.
-    norms : ndarray of shape (Q,)
-        ‖G(r)‖_D of their rows.
-    """
-
-    keys: np.ndarray
-    norms: np.ndarray
-
-    def __call__(self, keys: np.ndarray, relevance: np.ndarray) -> np.ndarray:
-        """Return η (n,) of rows of known queries."""
-        at = np.searchsorted(self.keys, keys)
-        norms = self.norms[np.minimum(at, len(self.norms) - 1)]  # rows of weight 0 may be unknown
-        gains = np.exp2(relevance) - 1.0
-        return np.divide(gains, norms, out=np.zeros(len(gains)), where=norms > 0)
 
 
 # --- reading ------------------------------------------------------------------------------------
