@@ -60,9 +60,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs of this process draw no charts, which is half of what a small job takes."""
-    leave_out_charts(monkeypatch)
+def no_charts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of this process draw no charts, but for tests that use the fixture `charts`."""
+    if "charts" not in request.fixturenames:
+        leave_out_charts(monkeypatch)
+
+
+@pytest.fixture
+def charts() -> None:
+    """Charts are drawn, although other tests of the file or folder leave them out."""
 
 
 @pytest.fixture(scope="session")

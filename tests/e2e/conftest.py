@@ -7,15 +7,8 @@ from tests.e2e.sequence_jobs import mixed_job, mixed_rows, write_rows
 
 
 @pytest.fixture(autouse=True)
-def charts_where_wanted(request: pytest.FixtureRequest) -> None:
-    """Jobs draw no charts, but for tests that use the fixture `charts`."""
-    if "charts" not in request.fixturenames:
-        request.getfixturevalue("no_charts")
-
-
-@pytest.fixture
-def charts() -> None:
-    """Jobs of this process draw their charts."""
+def nothing_is_looked_for_in_charts(no_charts: None) -> None:
+    """Jobs draw none, but for tests that use the fixture `charts`."""
 
 
 @pytest.fixture(scope="session")

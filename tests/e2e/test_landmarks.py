@@ -263,7 +263,8 @@ def classes_spec(data, output, task, target, **section):
     left = [name for name in ("y", "level", "high") if name != target]
     left = left if "levels" in str(data) else ["y"]
     own = {"task": task, "similarity": "gaussian", "landmarks": 30, **section}
-    return spec(data, output, data={"target": target, "exclude": left}, landmarks=own)
+    rows = {"target": target, "exclude": left, "folds": 2}
+    return spec(data, output, data=rows, landmarks=own)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +284,7 @@ def test_losses_by_passes(levels, tmp_path, task, target, section):
     assert [fit["sizes"] for fit in selection["fits"]] == [5, 10, 20, 30]
     assert all(fit["status"] == "converged" for fit in selection["fits"])
     assert all(fit["gradient_norm"] <= fit["tolerance"] for fit in selection["fits"])
-    assert len(metrics["folds"]) == 4
+    assert len(metrics["folds"]) == 2
     measure = "error" if task == "classification" else "mae"
     assert metrics["measure"] == measure
     for name, entry in metrics["baselines"].items():
@@ -294,8 +295,8 @@ def test_losses_by_passes(levels, tmp_path, task, target, section):
     table = pq.read_table(tmp_path / "out.parquet").to_pydict()
     by_id = dict(zip(table["id"], table[f"predicted_{target}"], strict=True))
     found = np.array([by_id[name] for name in own["id"]])
-    parts = assign_parts(np.array(own["id"], object), n_folds=4, test=0.25, seed=0)
-    test = parts == 4
+    parts = assign_parts(np.array(own["id"], object), n_folds=2, test=0.25, seed=0)
+    test = parts == 2
     if task == "regression":
         wanted = np.mean(np.abs(found - own[target])[test])
     else:
@@ -346,8 +347,8 @@ def test_bad_levels(levels, tmp_path, section, error, message):
 
 
 def test_values_that_occur_in_held_out_rows_only(columns, tmp_path):
-    parts = assign_parts(np.array(columns["id"], object), n_folds=4, test=0.25, seed=0)
-    level = np.where(parts == 4, 3.0, np.arange(N) % 2)
+    parts = assign_parts(np.array(columns["id"], object), n_folds=2, test=0.25, seed=0)
+    level = np.where(parts == 2, 3.0, np.arange(N) % 2)
     data = write_rows(tmp_path / "rows", {**columns, "level": level})
     with pytest.raises(DataError, match="occurs in held-out rows only"):
         run_job(classes_spec(data, tmp_path / "runs", "ordinal", "level"))

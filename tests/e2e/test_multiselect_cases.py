@@ -144,7 +144,7 @@ def test_averages_are_read_only_if_they_are_asked_for(tmp_path):
     path = write(tmp_path, objects())
     found = {}
     for plain_error in (False, True):
-        options = {"plain_error": plain_error, "budget": 3}
+        options = {"plain_error": plain_error, "budget": 3, "baselines": []}
         folder, _, metrics, _ = run(path, tmp_path, multiselect=options)
         found[plain_error] = metrics["test"]
         assert (folder / "statistics" / "averages.npz").exists() == plain_error
@@ -159,19 +159,22 @@ def test_averages_are_read_only_if_they_are_asked_for(tmp_path):
 def test_predictions_within_a_smaller_budget_are_those_of_a_run_with_it(tmp_path, psd):
     path = write(tmp_path, objects())
 
-    def predicted(budget, within=None, **options):
-        options = {"budget": budget, "psd": psd, **options}
-        folder, *_ = run(path, tmp_path, multiselect=options)
+    def bought(budget, **options):
+        options = {"budget": budget, "psd": psd, "baselines": [], **options}
+        return run(path, tmp_path, multiselect=options, data={"folds": 0})[0]
+
+    def predicted(folder, within=None):
         predict_file(folder, str(path), tmp_path / "out.parquet", budget=within)
         return pq.read_table(tmp_path / "out.parquet")
 
-    found = predicted(20, within=4)
-    np.testing.assert_allclose(found["predicted_y"], predicted(4)["predicted_y"], rtol=1e-9)
-    assert found["judgments_lacking"].equals(predicted(4)["judgments_lacking"])
+    more = bought(20)
+    found, expected = predicted(more, within=4), predicted(bought(4))
+    np.testing.assert_allclose(found["predicted_y"], expected["predicted_y"], rtol=1e-9)
+    assert found["judgments_lacking"].equals(expected["judgments_lacking"])
     with pytest.raises(SpecError, match=r"budget of 30: this run bought for 20.*budget=30"):
-        predicted(20, within=30)
+        predicted(more, within=30)
     with pytest.raises(SpecError, match="a refit is made for one budget"):
-        predicted(2, within=1, model="refit")
+        predicted(bought(2, model="refit"), within=1)
 
 
 # --- names and forms ----------------------------------------------------------------------------
@@ -323,7 +326,8 @@ def test_steps_of_a_large_budget_are_told_before_and_bounded(tmp_path):
 def test_equal_steps_in_a_row_are_one_entry_of_the_path(tmp_path):
     columns = objects(b=[[1.0, 1.0]] * N, c=[[2.0, 2.0]] * N)
     options = {"budget": 3000, "baselines": "scoring"}  # one may stand alone
-    _, selection, *_ = run(write(tmp_path, columns), tmp_path, multiselect=options)
+    changes = {"multiselect": options, "data": {"folds": 0}}
+    _, selection, *_ = run(write(tmp_path, columns), tmp_path, **changes)
     (entry,) = selection["path"]
     assert (entry["attribute"], entry["count"], entry["repeats"]) == ("a", 3000, 3000)
     assert entry["spent"] == entry["cost"] == 3000

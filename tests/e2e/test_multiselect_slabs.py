@@ -196,6 +196,7 @@ def write_wide(folder: Path, n_attributes: int, n_objects: int = 30) -> Path:
     return folder
 
 
+@pytest.mark.slow  # sequencing, which works in slabs likewise, has a quick test of this
 def test_driver_never_holds_the_whole_matrix(tmp_path, monkeypatch, in_slabs):
     """At 900 attributes; the run of `in_slabs` has loaded what is loaded once."""
     d = 900

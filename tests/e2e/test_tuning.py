@@ -172,7 +172,7 @@ def test_actors_do_not_change_a_bit(data, folder, tmp_path, actors_pay, kind, re
     assert not (run / ".tuning").exists()
 
 
-@pytest.mark.parametrize(("step", "kept"), [(7, 7), (0, 18)])
+@pytest.mark.parametrize(("step", "kept"), [(7, 7), pytest.param(0, 18, marks=pytest.mark.slow)])
 def test_killed_driver_goes_on(data, folder, tmp_path, actors_pay, step, kept):
     root = Path(__file__).resolve().parents[2]
     script = tmp_path / "dying.py"
