@@ -95,7 +95,7 @@ class Version(Record):
 class Change(Record):
     """A change of what is in place, or of what there is."""
 
-    event: Literal["promote", "rollback", "remove"]
+    kind: Literal["promote", "rollback", "remove"]
     version: int | None
     """In place from now on."""
     before: list[int]
@@ -104,7 +104,9 @@ class Change(Record):
     """Versions that are gone, or about to be."""
 
 
-class _Lock(Record):
+class Lock(Record):
+    """Who works on the next version of a model, and until when."""
+
     owner: str
     until: float
     """Seconds since 1970."""
@@ -150,18 +152,16 @@ class _Journal(Generic[R]):
 
     def last(self) -> R | None:
         """Read the last record."""
-        numbers = self.numbers()
-        return self.read(numbers[-1]) if numbers else None
+        while numbers := self.numbers():
+            with suppress(FileNotFoundError):  # where another was written, it may be removed
+                return self.read(numbers[-1])
+        return None
 
-    def append(self, record: R) -> bool:
-        """Write a record if there is none of its number; return whether it was written."""
+    def write(self, record: R, *, again: bool = False) -> bool:
+        """Write a record if there is none of its number, or again; return whether it is written."""
         with _writing(self.folder):
-            return create_whole(self.place(record.number), record.model_dump_json().encode())
-
-    def replace(self, record: R) -> None:
-        """Write a record anew, for who has written it."""
-        with _writing(self.folder):
-            write_whole(self.place(record.number), record.model_dump_json().encode())
+            write = write_whole if again else create_whole
+            return write(self.place(record.number), record.model_dump_json().encode()) is not False
 
 
 def _listed(folder: Location) -> list[str]:
@@ -204,14 +204,14 @@ class Registry:
     def names(self) -> list[str]:
         """Return the names of all models that have versions."""
         names = filter(_NAME.fullmatch, _listed(self.root))
-        return [name for name in names if self._versions(name).numbers()]
+        return [name for name in names if self._journal(name, Version).numbers()]
 
     def versions(self, name: str) -> list[Version]:
         """Return the versions of a model, the oldest first; none if there is no such model."""
         gone, found = self._last(name).removed, list[Version]()
-        for number in self._versions(name).numbers():
+        for number in self._journal(name, Version).numbers():
             with suppress(FileNotFoundError):  # it may be removed while others are read
-                found += [self._versions(name).read(number)] if number not in gone else []
+                found += [self._journal(name, Version).read(number)] if number not in gone else []
         return found
 
     def version(self, name: str, number: int | None = None) -> Version:
@@ -227,11 +227,11 @@ class Registry:
             wanted = last.version if number is None else number
             if wanted is not None and wanted not in last.removed:
                 with suppress(FileNotFoundError):
-                    return self._versions(name).read(wanted)
+                    return self._journal(name, Version).read(wanted)
             # What was in place may have been removed after another was put there.
             if number is not None or self._last(name).version == wanted:
                 break
-        known = [n for n in self._versions(name).numbers() if n not in last.removed]
+        known = [n for n in self._journal(name, Version).numbers() if n not in last.removed]
         if not known:
             there = nearest(name, self.names()) or " It has none yet."
             raise SpecError(f"The registry {self.root} has no model {name!r}.{there}")
@@ -249,7 +249,7 @@ class Registry:
 
     def history(self, name: str) -> list[Change]:
         """Return all changes of what is in place, the first one first."""
-        changes = self._changes(name)
+        changes = self._journal(name, Change)
         return [changes.read(number) for number in changes.numbers()]
 
     def read(self, name: str, number: int | None = None) -> tuple[Version, dict[str, bytes]]:
@@ -262,7 +262,7 @@ class Registry:
         """
         while True:
             found = self.version(name, number)
-            folder, payloads = self._files(name, found), dict[str, bytes]()
+            folder, payloads = self.files(name, found), dict[str, bytes]()
             try:
                 for file in found.files:
                     with reading(folder / file):
@@ -279,12 +279,6 @@ class Registry:
                         f"models rollback {name}` does."
                     )
             return found, payloads
-
-    def diff(self, name: str, a: int, b: int) -> dict[str, tuple[Any, Any]]:
-        """Return what differs between two versions: fact or file → (value in a, value in b)."""
-        one, two = (_flat(self.version(name, number)) for number in (a, b))
-        keys = [*one, *(key for key in two if key not in one)]
-        return {k: (one.get(k), two.get(k)) for k in keys if one.get(k) != two.get(k)}
 
     # --- writing ---
 
@@ -308,25 +302,19 @@ class Registry:
             The version that it follows.
         """
         hashes = {file: hashlib.sha256(files[file]).hexdigest() for file in sorted(files)}
-        digest = _digest(hashes)
-        made, journal = None, self._versions(name)
+        digest = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
+        made = Version(number=0, digest=digest, files=hashes, facts=dict(facts), parent=parent)
         while True:
-            numbers = journal.numbers()
-            for version in self.versions(name):
+            versions = self.versions(name)
+            for version in versions:
                 if version.digest == digest:
-                    if made is not None:
-                        remove_tree(self._files(name, made))
                     return version
-            number = numbers[-1] + 1 if numbers else 1
-            if made is None:
-                made = Version(
-                    number=number, digest=digest, files=hashes, facts=dict(facts), parent=parent
-                )
+            if not made.number:
                 for file, payload in files.items():
                     with _writing(self.root):
-                        write_whole(self._files(name, made) / file, payload)
-            made = made.model_copy(update={"number": number})
-            if journal.append(made):
+                        write_whole(self.files(name, made) / file, payload)
+            made = made.model_copy(update={"number": versions[-1].number + 1 if versions else 1})
+            if self._journal(name, Version).write(made):
                 return made
 
     def promote(
@@ -357,7 +345,7 @@ class Registry:
             if last.version == number:
                 return None
             before = [] if last.version is None else [last.version]
-            return {"event": "promote", "version": number, "before": last.before + before}
+            return {"kind": "promote", "version": number, "before": last.before + before}
 
         return self._change(name, change)
 
@@ -378,7 +366,7 @@ class Registry:
                     f"the one you want: distfms models promote {name}@NUMBER."
                 )
             self.version(name, last.before[-1])
-            return {"event": "rollback", "version": last.before[-1], "before": last.before[:-1]}
+            return {"kind": "rollback", "version": last.before[-1], "before": last.before[:-1]}
 
         return self._change(name, change)
 
@@ -388,7 +376,7 @@ class Registry:
         Kept are the last ``keep`` of them (at least one, so that numbers are never used again),
         the one in place and the one before it.
         """
-        journal, gone = self._versions(name), list[int]()
+        journal, gone = self._journal(name, Version), list[int]()
         self.version(name, (journal.numbers() or [1])[-1])
 
         def change(last: Change) -> dict[str, Any] | None:
@@ -397,7 +385,7 @@ class Registry:
             gone[:] = [number for number in numbers if number not in kept]
             before = [number for number in last.before if number not in gone]
             found = {"version": last.version, "before": before, "removed": gone}
-            return {"event": "remove", **found} if gone else None
+            return {"kind": "remove", **found} if gone else None
 
         # Announced first: from then on nobody promotes what is about to go.
         announced = self._change(name, change).removed
@@ -407,7 +395,11 @@ class Registry:
 
     def _sweep(self, name: str, announced: Sequence[int]) -> None:
         """Delete versions that were announced as removed, and what nobody uses."""
-        journal, locks, files = self._versions(name), self._locks(name), self._of(name) / "files"
+        journal, locks, files = (
+            self._journal(name, Version),
+            self._journal(name, Lock),
+            self._of(name) / "files",
+        )
         for number in announced:
             with suppress(FileNotFoundError, SpecError):
                 remove_tree(files / journal.read(number).token)
@@ -441,14 +433,19 @@ class Registry:
         SpecError
             If another holds it.
         """
-        journal = self._locks(name)
+        journal = self._journal(name, Lock)
         last = journal.last()
-        own = _Lock(number=last.number + 1 if last else 1, owner=owner, until=time.time() + seconds)
-        if (last is not None and last.until > time.time()) or not journal.append(own):
-            raise _busy(name, journal.last())
+        own = Lock(number=last.number + 1 if last else 1, owner=owner, until=time.time() + seconds)
+        if (last is not None and last.until > time.time()) or not journal.write(own):
+            holder = journal.last() or own
+            until = datetime.fromtimestamp(holder.until, UTC)
+            raise SpecError(
+                f"{holder.owner} is working on {name!r}, until {until:%Y-%m-%d %H:%M:%S} UTC at "
+                "the latest. Wait for its end; if it was killed, its lock expires then."
+            )
 
         def extend(until: float) -> None:
-            journal.replace(own.model_copy(update={"until": until}))
+            journal.write(own.model_copy(update={"until": until}), again=True)
             other = journal.last()
             if other is not None and other.number != own.number:
                 raise SpecError(
@@ -469,22 +466,17 @@ class Registry:
             raise SpecError(f"{name!r} is no name of a model: use letters, digits, `.`, `_`, `-`.")
         return self.root / name
 
-    def _versions(self, name: str) -> _Journal[Version]:
-        return _Journal(self._of(name) / "versions", Version)
+    def _journal(self, name: str, kind: type[R]) -> _Journal[R]:
+        return _Journal(self._of(name) / f"{kind.__name__.lower()}s", kind)
 
-    def _changes(self, name: str) -> _Journal[Change]:
-        return _Journal(self._of(name) / "changes", Change)
-
-    def _locks(self, name: str) -> _Journal[_Lock]:
-        return _Journal(self._of(name) / "locks", _Lock)
-
-    def _files(self, name: str, version: Version) -> Location:
+    def files(self, name: str, version: Version) -> Location:
+        """Return the folder that has the files of a version."""
         return self._of(name) / "files" / version.token
 
     def _last(self, name: str) -> Change:
         """Return the last change, one that says nothing where there is none."""
-        nothing = Change(number=0, event="remove", version=None, before=[], removed=[])
-        return self._changes(name).last() or nothing
+        nothing = Change(number=0, kind="remove", version=None, before=[], removed=[])
+        return self._journal(name, Change).last() or nothing
 
     def _change(self, name: str, change: Callable[[Change], dict[str, Any] | None]) -> Change:
         """Write the change that follows from the last one, which others may write meanwhile."""
@@ -493,42 +485,12 @@ class Registry:
             wanted = change(last)
             if wanted is None:
                 return last
-            there = self._versions(name).numbers()
+            there = self._journal(name, Version).numbers()
             gone = [n for n in there if n in last.removed or n in wanted.get("removed", ())]
             new = Change(**{**wanted, "number": last.number + 1, "removed": gone})
-            if self._changes(name).append(new):
+            if self._journal(name, Change).write(new):
                 return new
-
-
-def _busy(name: str, lock: _Lock | None) -> SpecError:
-    """Explain who works on a model."""
-    owner = lock.owner if lock else "another"
-    until = datetime.fromtimestamp(lock.until if lock else time.time(), UTC)
-    return SpecError(
-        f"{owner} is working on {name!r}, until {until:%Y-%m-%d %H:%M:%S} UTC at the latest. Wait "
-        "for its end; if it was killed, its lock expires then."
-    )
 
 
 def _called(number: int | None) -> str:
     return "no version" if number is None else f"version {number}"
-
-
-def _digest(hashes: Mapping[str, str]) -> str:
-    """Return the digest of files, given the sha256 of each."""
-    return hashlib.sha256(json.dumps(dict(hashes), sort_keys=True).encode()).hexdigest()
-
-
-def _flat(version: Version) -> dict[str, Any]:
-    """Return facts and files under dotted names."""
-    found = dict[str, Any]()
-
-    def enter(name: str, value: Any) -> None:
-        if isinstance(value, Mapping) and value:
-            for key, inner in value.items():
-                enter(f"{name}.{key}" if name else str(key), inner)
-        else:
-            found[name] = value
-
-    enter("", version.facts)
-    return found | version.files

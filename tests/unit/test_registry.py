@@ -45,7 +45,7 @@ def test_versions_are_added_promoted_and_rolled_back(registry):
         registry.rollback("a")
     registry.promote("a", 3)
     assert registry.rollback("a").version == 1
-    assert [c.event for c in registry.history("a")] == [
+    assert [c.kind for c in registry.history("a")] == [
         *["promote"] * 3,
         *["rollback"] * 2,
         "promote",
@@ -102,14 +102,6 @@ def test_unknown_names_and_versions_are_refused(registry):
     registry.add("c", files(1), {})
     with pytest.raises(SpecError, match=r"No version of .c. is in place.*registry:c@1"):
         registry.read("c")
-
-
-def test_what_differs_between_versions_is_told(registry):
-    filled(registry)
-    found = registry.diff("a", 1, 2)
-    assert found["loss"] == (1.0, 0.5)
-    assert found["rows.train"] == (1, 2)
-    assert set(found) == {"loss", "rows.train", "model.json", "weights.npz"}
 
 
 def test_one_owner_at_a_time(registry):
