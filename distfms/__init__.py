@@ -19,6 +19,7 @@ _PUBLIC = {
     "LandmarkRanker": "distfms.methods.landmarks.estimator",
     "AttributeEfficientRidge": "distfms.methods.attribute_efficient.estimator",
     "AttributeEfficientLasso": "distfms.methods.attribute_efficient.estimator",
+    "load": "distfms.runs.serve",
     "DistfmsError": "distfms.errors",
     "SpecError": "distfms.errors",
     "DataError": "distfms.errors",

@@ -242,6 +242,11 @@ class TableReader:
         return self
 
     @property
+    def schema(self) -> pa.Schema:
+        """Columns and types."""
+        return self.table.schema
+
+    @property
     def piece(self) -> tuple[TableReader, Partition]:
         """Itself and its only partition, the whole table."""
         n_rows, n_bytes = self.table.num_rows, self.table.nbytes

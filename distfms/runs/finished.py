@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from distfms.engine.remote import RemotePath
@@ -13,27 +14,78 @@ from distfms.engine.storage import Location, locate, read_each, reading
 from distfms.errors import SpecError
 from distfms.methods import METHODS, load_method
 from distfms.methods.contract import RETRAINING, FinishedRun, Method
-from distfms.runs.folder import RunFolder, parse_json, read_json, write_atomic
+from distfms.runs.folder import RunFolder, parse_json, write_atomic
 from distfms.runs.manifest import LATEST, MANIFEST, Manifest, parse_manifest, read_manifest
+from distfms.runs.models import PREFIX, open_registry, parse_model
 from distfms.runs.storage_options import expanded
 from distfms.stats.base import from_bytes
+
+_MODEL = ("selection.json", "model.json", "weights.npz", "metrics.json")
 
 #: A run's folder, as users name it.
 Run = str | os.PathLike[str] | RemotePath
 
 
-def open_run(
-    run: Run, storage_options: Mapping[str, Any] | None = None
-) -> tuple[Method, FinishedRun]:
-    """Read a finished run from its folder.
+@dataclass(frozen=True)
+class RunFiles:
+    """The files of a finished run, or of a version that a registry has of one.
+
+    `place` is the run's folder or the version's; `called` names it for users.
+    """
+
+    place: Location
+    called: str
+    files: Mapping[str, bytes]
+    manifest: Manifest
+
+    def open(self) -> tuple[Method, FinishedRun]:
+        """Parse them."""
+        if self.manifest.method not in METHODS:
+            raise SpecError(
+                f"{self.called} is a run of `{self.manifest.method}`, which this distfms does not "
+                "have."
+            )
+        content = {
+            name: parse_json(self.place / f"{name}.json", self.files[f"{name}.json"])
+            for name in ("selection", "metrics", "model")
+        }
+        weights, retraining = dict(from_bytes(self.files["weights.npz"])), None
+        if RETRAINING in self.files:
+            retraining = parse_json(self.place / RETRAINING, self.files[RETRAINING])
+        return load_method(self.manifest.method), FinishedRun(
+            **content, manifest=self.manifest.content(), weights=weights, retraining=retraining
+        )
+
+    def digest(self) -> str:
+        """Return the sha256 of all that predictions depend on."""
+        hashes = "".join(hashlib.sha256(self.files[name]).hexdigest() for name in _MODEL)
+        return hashlib.sha256(hashes.encode()).hexdigest()
+
+
+def read_run(
+    run: Run, storage_options: Mapping[str, Any] | None = None, registry: str | None = None
+) -> RunFiles:
+    """Read the files of a finished run from its folder, or from a registry.
+
+    ``run`` may be ``registry:NAME`` or ``registry:NAME@version``.
 
     Raises
     ------
     SpecError
-        If this is not a run folder, the run is unfinished, or a file is damaged.
+        If this is not a run folder, the run is unfinished, a file is damaged, or the registry has
+        no such model.
     EngineError
         If remote storage does not answer.
     """
+    if isinstance(run, str) and run.startswith(PREFIX):
+        name, number = parse_model(run)
+        kept = open_registry(registry, storage_options)
+        version, found = kept.read(name, number)
+        place, called = kept.files(name, version), f"{PREFIX}{name}@{version.number}"
+        for file in (MANIFEST, *_MODEL):
+            if file not in found:
+                raise SpecError(f"{called} is no model of a run: it has no {file}.")
+        return RunFiles(place, called, found, parse_manifest(place, found[MANIFEST]))
     path = find_run(run, storage_options)
     manifest = read_manifest(path)
     if manifest is None:
@@ -41,22 +93,24 @@ def open_run(
             f"{path} is not a run folder: it has no manifest.json. Name the folder that "
             "`distfms run` printed, such as runs/NAME/2026-01-31T12-00-00Z-1a2b3c4d."
         )
-    if manifest.method not in METHODS:
-        raise SpecError(
-            f"{path} is a run of `{manifest.method}`, which this distfms does not have."
-        )
-    payloads = _whole_files(path, manifest)
-    content = {
-        name: parse_json(path / f"{name}.json", payloads[f"{name}.json"])
-        for name in ("selection", "metrics", "model")
-    }
-    weights = dict(from_bytes(payloads["weights.npz"]))
-    retraining = None
-    if RETRAINING in manifest.files():
-        retraining = read_json(path / RETRAINING)
-    return load_method(manifest.method), FinishedRun(
-        **content, manifest=manifest.content(), weights=weights, retraining=retraining
-    )
+    return RunFiles(path, str(path), _whole_files(path, manifest), manifest)
+
+
+def open_run(
+    run: Run, storage_options: Mapping[str, Any] | None = None
+) -> tuple[Method, FinishedRun]:
+    """Read and parse a finished run; see `read_run`."""
+    return read_run(run, storage_options).open()
+
+
+def files_to_keep(run: Run, storage_options: Mapping[str, Any] | None = None) -> dict[str, bytes]:
+    """Return the files of a finished run that a version in a registry has."""
+    found = read_run(run, storage_options)
+    files = dict(found.files)
+    for name in (MANIFEST, "spec.yaml", "report.html"):
+        with reading(found.place / name):
+            files[name] = (found.place / name).read_bytes()
+    return files
 
 
 def find_run(run: Run, storage_options: Mapping[str, Any] | None = None) -> Location:
@@ -77,7 +131,7 @@ def _whole_files(path: Location, manifest: Manifest) -> dict[str, bytes]:
     """Read the files of a finished run, each once, and check that they are what it wrote."""
     written = manifest.files()
     payloads: dict[str, bytes] = {}
-    for name in ("selection.json", "model.json", "weights.npz", "metrics.json"):
+    for name in (*_MODEL, *({RETRAINING} & written.keys())):
         if name not in written:
             raise SpecError(
                 f"The run {path} is unfinished: {name} is missing. Run the job's command again to "

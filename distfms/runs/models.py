@@ -1,16 +1,21 @@
-"""Models by their names: the registry that is meant, and what a version of a run's model holds."""
+"""Models by their names: which registry is meant, and what ``registry:NAME@version`` stands for."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from distfms.engine.remote import is_url
 from distfms.engine.storage import locate
+from distfms.errors import SpecError
 from distfms.registry import VARIABLE, Registry
 from distfms.runs.storage_options import expanded
 from distfms.spec import expand_variables
+
+PREFIX = "registry:"
+_MODEL = re.compile(r"([^@]+)(?:@(\d+))?")
 
 
 def open_registry(
@@ -21,3 +26,11 @@ def open_registry(
     """Return the registry at a path or URL, else the environment's, else the default."""
     place = expand_variables(os.fspath(named or os.environ.get(VARIABLE) or default))
     return Registry(locate(place, expanded(storage_options or {}) if is_url(place) else None))
+
+
+def parse_model(text: str) -> tuple[str, int | None]:
+    """Return name and version of ``NAME`` or ``NAME@version``; no version for the one in place."""
+    match = _MODEL.fullmatch(text.removeprefix(PREFIX))
+    if match is None:
+        raise SpecError(f"{text!r} names no model. Write NAME, or NAME@3 for its third version.")
+    return match[1], int(match[2]) if match[2] else None

@@ -1,0 +1,123 @@
+"""A finished run's model in the memory of a service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from distfms.data.dataset import TableReader
+from distfms.errors import DataError
+from distfms.runs.finished import Run, RunFiles, read_run
+
+
+def load(
+    model: Run,
+    *,
+    budget: float | None = None,
+    registry: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Model:
+    """Load a model to predict rows in memory.
+
+    Parameters
+    ----------
+    model : str or path
+        ``registry:NAME`` for the version in place, ``registry:NAME@3`` for the third, or the
+        folder or URL of a finished run.
+    budget : float, optional
+        Cost a row, for models with prefixes: the longest one that it pays for predicts.
+    registry : str, optional
+        Folder or URL of the registry; by default what the environment variable
+        ``DISTFMS_REGISTRY`` names, else ``runs/registry``.
+    storage_options : mapping, optional
+        Passed to fsspec for URLs.
+
+    Returns
+    -------
+    Model
+
+    Raises
+    ------
+    SpecError
+        If there is no such model, or it is damaged.
+    EngineError
+        If remote storage does not answer.
+
+    Examples
+    --------
+    >>> model = distfms.load("registry:patients")  # doctest: +SKIP
+    >>> model.predict({"hdl": [48.0], "ldl": [131.0]})["predicted_risk"]  # doctest: +SKIP
+    """
+    return Model(read_run(model, storage_options, registry), budget)
+
+
+class Model:
+    """A model that :func:`distfms.load` has loaded; it does not change, and threads may share it.
+
+    Attributes
+    ----------
+    name : str
+        Of the run's folder, or ``registry:NAME@version``.
+    method : str
+        That made it.
+    """
+
+    def __init__(self, files: RunFiles, budget: float | None) -> None:
+        self.name, self.method = files.called, files.manifest.method
+        self._method, self._run = files.open()
+        self._budget = budget
+        self._last: tuple[pa.Schema, Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Model {self.name}, {self.method}>"
+
+    def predict(self, rows: Any) -> Any:
+        """Predict rows, as ``distfms predict`` predicts those of a file.
+
+        Parameters
+        ----------
+        rows : pyarrow.Table, frame, or mapping of str to array-like of shape (n_rows,)
+            Columns by name, of which those that the model needs are used. A cell with several
+            judgments is a list.
+
+        Returns
+        -------
+        pyarrow.Table of n_rows rows, or pandas.DataFrame with the index of a pandas frame
+            The id where the rows have it, else the row number; the predictions; and how many
+            values each row lacked.
+
+        Raises
+        ------
+        DataError
+            If a column is missing or of another kind than in training, or there are no rows.
+        """
+        table = _as_table(rows)
+        if not table.num_rows:
+            raise DataError("There are no rows to predict.")
+        last = self._last
+        if last is None or not last[0].equals(table.schema):
+            source: Any = TableReader(table)
+            made: Any = self._method.predictor(self._run, source, self._budget)
+            self._last = last = (table.schema, made)
+        reader, partition = TableReader(table).piece
+        found = replace(last[1], reader=reader)(partition)
+        if not hasattr(rows, "iloc"):
+            return found
+        frame = found.to_pandas()
+        frame.index = rows.index
+        return frame
+
+
+def _as_table(rows: Any) -> pa.Table:
+    try:
+        if hasattr(rows, "iloc"):
+            return pa.Table.from_pandas(rows, preserve_index=False)
+        return pa.table(rows)
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        raise DataError(
+            f"The rows cannot be read as columns with names ({error}). Give a table, a frame, or "
+            "a mapping of the names of columns to their values."
+        ) from error
