@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
-from distfms.errors import DistfmsError
+from distfms import cli_models
+from distfms.errors import DistfmsError, SpecError
+from distfms.terminal import Registry, Storage, complain, say, show, storage_options
 
 app = typer.Typer(
     name="distfms",
@@ -22,6 +24,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Prepare data: convert, generate, inspect.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+app.add_typer(cli_models.app, name="models")
 
 Spec = Annotated[Path, typer.Argument(help="Job spec (YAML or JSON).")]
 Sets = Annotated[
@@ -31,15 +34,6 @@ Sets = Annotated[
 Run = Annotated[
     str, typer.Argument(help="Folder or URL of a finished run, or of a job's runs for the last.")
 ]
-Storage = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--storage",
-        metavar="KEY=VALUE",
-        help="A storage option for URLs, as `endpoint_url=http://host:9000` or `secret=${NAME}`.",
-    ),
-]
-
 Engine = Annotated[str | None, typer.Option(help="Where to run: local, dask or ray.")]
 Address = Annotated[str | None, typer.Option(help="Address of the cluster.")]
 Log = Annotated[
@@ -52,16 +46,6 @@ Log = Annotated[
 
 
 _debug = False
-
-
-def say(line: str) -> None:
-    """Print a line at once."""
-    print(line, flush=True)
-
-
-def complain(line: str) -> None:
-    """Print a line on standard error."""
-    print(line, file=sys.stderr, flush=True)
 
 
 def _show_version(wanted: bool) -> None:
@@ -83,12 +67,6 @@ def _common(
     """Decide what is worth measuring, in which order and how often."""
     global _debug
     _debug = debug
-
-
-def _storage(assignments: list[str] | None) -> dict[str, Any]:
-    from distfms.spec import set_dotted
-
-    return set_dotted({}, assignments or [])
 
 
 def _sets(engine: str | None, address: str | None, others: list[str] | None) -> list[str]:
@@ -146,9 +124,7 @@ def retrain(
     anew: Annotated[
         bool, typer.Option("--anew", help="Replace the model in place without comparing the two.")
     ] = False,
-    registry: Annotated[
-        str | None, typer.Option(help="Folder or URL of the registry, if not the spec's.")
-    ] = None,
+    registry: Registry = None,
     engine: Engine = None,
     address: Address = None,
     log: Log = "text",
@@ -178,9 +154,26 @@ def retrain(
 
 @app.command()
 def predict(
-    run: Run,
-    data: Annotated[str, typer.Argument(help="Parquet folder, file, glob or URL.")],
-    out: Annotated[str, typer.Option(help="Parquet or CSV file to write, or its URL.")],
+    places: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[RUN] DATA",
+            help="Folder or URL of a finished run, or of a job's runs for the last; then Parquet "
+            "folder, file, glob or URL.",
+        ),
+    ],
+    out: Annotated[
+        str,
+        typer.Option(
+            help="Parquet or CSV file to write, or its URL; with a slash at its end, a folder of "
+            "a file for each partition, of which finished ones are kept."
+        ),
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(help="In place of RUN: registry:NAME for what is in place, or NAME@VERSION."),
+    ] = None,
+    registry: Registry = None,
     budget: Annotated[
         float | None,
         typer.Option(
@@ -190,6 +183,8 @@ def predict(
     with_folds: Annotated[
         bool, typer.Option("--with-folds", help="Add which rows the job held out, and their folds.")
     ] = False,
+    engine: Annotated[str, typer.Option(help="Where to predict: local, dask or ray.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Address of the cluster.")] = None,
     storage: Storage = None,
 ) -> None:
     """Apply a run's model to the rows of a dataset."""
@@ -197,11 +192,21 @@ def predict(
     from distfms.runs.predict import predict_file
 
     require_lasting(out)
-    options = _storage(storage)
-    found = predict_file(
-        run, data, out, budget=budget, with_folds=with_folds, storage_options=options
+    if len(places) != (1 if model else 2):
+        raise SpecError("Name a run and the data to predict; with --model only the data.")
+    say(
+        predict_file(
+            model or places[0],
+            places[-1],
+            out,
+            budget=budget,
+            with_folds=with_folds,
+            engine=engine,
+            address=address,
+            storage_options=storage_options(storage),
+            registry=registry,
+        )
     )
-    say(found)
 
 
 @app.command()
@@ -209,7 +214,7 @@ def report(run: Run, storage: Storage = None) -> None:
     """Draw a run's report again from its files."""
     from distfms.runs.finished import redraw
 
-    say(f"Report: {redraw(run, _storage(storage))}")
+    say(f"Report: {redraw(run, storage_options(storage))}")
 
 
 @app.command()
@@ -332,7 +337,7 @@ def data_list() -> None:
         for kind, registry in (("builtin", BUILTIN), ("generator", GENERATORS))
         for name, entry in registry.items()
     ]
-    _show(("kind", "name", "what"), rows)
+    show(("kind", "name", "what"), rows)
 
 
 @data_app.command("show")
@@ -347,18 +352,7 @@ def data_show(path: Annotated[str, typer.Argument(help="Folder, file, glob or UR
         f"{counted(len(dataset.partitions), 'partition')}, {dataset.n_bytes:,} bytes decoded, "
         f"fingerprint {dataset.fingerprint[:16]}"
     )
-    _show(("column", "type"), [(column.name, str(column.type)) for column in dataset.schema])
-
-
-def _show(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(*columns, box=None, header_style="bold")
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
+    show(("column", "type"), [(column.name, str(column.type)) for column in dataset.schema])
 
 
 # --- entry --------------------------------------------------------------------------------------

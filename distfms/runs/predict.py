@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,14 +16,16 @@ from distfms.data.dataset import ParquetDataset, Partition, PartitionReader, ope
 from distfms.data.folds import FoldPlan, assign_parts
 from distfms.data.roles import require_columns
 from distfms.data.write import CsvFile, GroupedFile
+from distfms.engine.base import Executor
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import counted
 from distfms.engine.open import make_executor
 from distfms.engine.remote import RemotePath, is_url
 from distfms.engine.storage import Location, locate, reading, unwritable, whole_file
 from distfms.errors import SpecError
-from distfms.methods.contract import FinishedRun
-from distfms.runs.finished import Run, find_run, open_run
+from distfms.runs.finished import Run, RunFiles, read_run
+from distfms.runs.models import PREFIX
+from distfms.runs.predicted_folder import Predict, predict_folder
 from distfms.runs.storage_options import expanded
 from distfms.spec import parse_yaml
 
@@ -46,19 +49,25 @@ def predict_file(
     budget: float | None = None,
     with_folds: bool = False,
     workers: int | None = None,
+    engine: str = "local",
+    address: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    registry: str | None = None,
 ) -> str:
-    """Predict every row of a dataset and write the predictions to one Parquet or CSV file.
+    """Predict every row of a dataset and write the predictions to a Parquet or CSV file or folder.
 
     Parameters
     ----------
     run : path or URL
-        Folder of a finished run, or of all runs of a job for the last of them.
+        Folder of a finished run, or of all runs of a job for the last of them; or
+        ``registry:NAME`` or ``registry:NAME@version``.
     data : str
         Parquet folder, file, glob or URL.
     out : path or URL
         File to write, CSV if its name ends so: the id column where the data has it, else the
-        row number, and the prediction; in the order of the data.
+        row number, and the prediction; in the order of the data. If it ends in ``/``, a folder
+        with such a file for each partition of the data; see
+        :func:`distfms.runs.predicted_folder.predict_folder`.
     budget : float, optional
         Cost a row, for models with prefixes: the longest one that it pays for predicts, and only
         its columns are read. Default: the whole model.
@@ -67,8 +76,12 @@ def predict_file(
         ``fold``, null where there is none.
     workers : int, optional
         Partitions side by side; by default the number of usable cores.
+    engine, address : str
+        Where to predict; see :func:`distfms.engine.open.make_executor`.
     storage_options : mapping, optional
-        Passed to fsspec for those of the three that are URLs.
+        Passed to fsspec for those of these places that are URLs.
+    registry : path or URL, optional
+        See :func:`distfms.runs.models.open_registry`.
 
     Returns
     -------
@@ -78,40 +91,55 @@ def predict_file(
     if budget is not None and not (math.isfinite(budget) and budget >= 0):
         raise SpecError(f"--budget is {budget:g}; it must be a finite number of at least 0.")
     options = expanded(storage_options or {})
+    into_folder, out = os.fspath(out).endswith("/"), os.fspath(out).rstrip("/") or "/"
     target = locate(out, options)
-    method, finished = open_run(folder := find_run(run, storage_options))
+    files = read_run(run, storage_options, registry)
+    method, finished = files.open()
     dataset = open_dataset(
         data, storage_options=options or None, without_rows="there is nothing to predict"
     )
     predictor = method.predictor(finished, dataset, budget)
-    parts = _Parts.of(folder, finished, dataset) if with_folds else None
-    _refuse_place(target, data, dataset)
-    n_rows, remarks = 0, dict[str, int]()
-    with (
-        single_threaded_blas(),
-        make_executor("local", workers) as executor,
-        _written(target) as write,
-    ):
-        step = _AHEAD * executor.workers
-        for start in range(0, len(dataset.partitions), step):
-            for table in executor.map(
-                partial(_predicted, predictor, parts), dataset.partitions[start : start + step]
-            ):
-                write(table)
-                n_rows += table.num_rows
-                for label, count in predictor.remarks(table).items():
-                    remarks[label] = remarks.get(label, 0) + count
+    parts = _Parts.of(files, dataset) if with_folds else None
+    _refuse_place(target, data, dataset, into_folder)
+    predict = partial(_predicted, predictor, parts)
+    with single_threaded_blas(), make_executor(engine, workers, address) as executor:
+        if executor.name != "local":
+            executor.probe([file.path for file in dataset.files if Path(file.path).exists()])
+        if into_folder:
+            made_with = {"model": files.digest(), "budget": budget, "with_folds": with_folds}
+            note = {"called": files.called, **made_with}
+            counts = predict_folder(predict, dataset.partitions, target, note, executor)
+        else:
+            counts = _predict_one(predict, dataset.partitions, target, executor)
+    of_model = f"; {files.called}" if files.called.startswith(PREFIX) else ""
+    columns = ", ".join(predictor.columns)
     lines = [
-        f"{counted(n_rows, 'prediction')} in {out} (columns read: {', '.join(predictor.columns)})"
+        f"{counted(dataset.n_rows, 'prediction')} in {out} (columns read: {columns}{of_model})"
     ]
     if isinstance(predictor, SpendsBudget) and predictor.spending:
         lines.append(predictor.spending)
-    lines += [f"{label}: {count:,}" for label, count in remarks.items() if count]
+    lines += [f"{label}: {count:,}" for label, count in counts.items() if count]
     return "\n".join(lines)
 
 
-def _predicted(predictor: Any, parts: _Parts | None, partition: Partition) -> Any:
-    """Predict a partition; of a large one some rows after the others."""
+def _predict_one(
+    predict: Predict, partitions: Sequence[Partition], out: Location, executor: Executor
+) -> Counter[str]:
+    """Write the predictions of all partitions to one file."""
+    counts = Counter[str]()
+    step = _AHEAD * executor.workers
+    with _written(out) as write:
+        for start in range(0, len(partitions), step):
+            for table, found in executor.map(predict, partitions[start : start + step]):
+                write(table)
+                counts.update(found)
+    return counts
+
+
+def _predicted(
+    predictor: Any, parts: _Parts | None, partition: Partition
+) -> tuple[Any, Counter[str]]:
+    """Predict a partition, of a large one some rows after the others, and count what is to say."""
     import pyarrow as pa
 
     if not partition.batch_rows or not predictor.columns:
@@ -121,7 +149,8 @@ def _predicted(predictor: Any, parts: _Parts | None, partition: Partition) -> An
         table = pa.concat_tables(
             replace(predictor, reader=reader)(piece) for reader, piece in pieces
         )
-    return table if parts is None else parts.beside(table, partition)
+    counts = Counter(predictor.remarks(table))
+    return table if parts is None else parts.beside(table, partition), counts
 
 
 @dataclass(frozen=True)
@@ -133,12 +162,13 @@ class _Parts:
     plan: FoldPlan
 
     @classmethod
-    def of(cls, run: Location, finished: FinishedRun, dataset: ParquetDataset) -> _Parts:
+    def of(cls, run: RunFiles, dataset: ParquetDataset) -> _Parts:
         """Read how a run divided its rows; without a key they have to be those of its files."""
-        spec = parse_yaml((run / "spec.yaml").read_bytes().decode(), str(run / "spec.yaml"))
+        place = run.place / "spec.yaml"
+        spec = parse_yaml((run.files.get(place.name) or place.read_bytes()).decode(), str(place))
         section, long = spec["data"], spec["data"].get("long") or {}
         key = section["query"] or section["id"] or long.get("object")
-        known = {(file["name"], file["footer"]) for file in finished.manifest["inputs"]}
+        known = {(file["name"], file["footer"]) for file in run.manifest.inputs}
         if key is not None:
             require_columns(dataset.schema, [key], "what decided the folds of the run")
         elif not known.issuperset((file.name, file.footer) for file in dataset.files):
@@ -165,13 +195,16 @@ class _Parts:
         return table.append_column("fold", pa.array(found, pa.int16(), mask=none))
 
 
-def _refuse_place(out: Location, data: str, dataset: ParquetDataset) -> None:
+def _refuse_place(out: Location, data: str, dataset: ParquetDataset, into_folder: bool) -> None:
     """Refuse to write where the predictions would hurt the data."""
     with reading(out):
-        if out.is_dir():
-            raise SpecError(f"--out {out} is a folder. Name a Parquet or CSV file to write.")
+        if not into_folder and out.is_dir():
+            raise SpecError(
+                f"--out {out} is a folder. Name a Parquet or CSV file to write, or write {out}/ "
+                "for a file of each partition."
+            )
     suffix = PurePath(out.name).suffix.lower()
-    if suffix not in ("", ".parquet", ".pq", ".csv"):
+    if not into_folder and suffix not in ("", ".parquet", ".pq", ".csv"):
         raise SpecError(
             f"--out {out} ends in {suffix}; predictions are written as .parquet or .csv."
         )
@@ -179,11 +212,11 @@ def _refuse_place(out: Location, data: str, dataset: ParquetDataset) -> None:
     if isinstance(out, RemotePath):
         # By URL, as another storage may have a file of the same path.
         folder = str(locate(data)) if is_url(data) else ""
-        inside = bool(folder) and str(out).startswith(f"{folder}/")
+        inside = bool(folder) and f"{out}/".startswith(f"{folder}/")
         read = str(out) == folder or (inside and out.inside in files)
     else:
         target = out.resolve()
-        inside = Path(data).is_dir() and Path(data).resolve() in target.parents
+        inside = Path(data).is_dir() and Path(data).resolve() in (target, *target.parents)
         read = any(Path(file).resolve() == target for file in files)
     if read:
         raise SpecError(f"--out {out} is a file of the data to predict. Name another file.")

@@ -1,0 +1,53 @@
+"""What all commands share: printing, and options of the same meaning."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+Storage = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage",
+        metavar="KEY=VALUE",
+        help="A storage option for URLs, as `endpoint_url=http://host:9000` or `secret=${NAME}`.",
+    ),
+]
+Registry = Annotated[
+    str | None,
+    typer.Option(
+        envvar="DISTFMS_REGISTRY",
+        help="Folder or URL of the registry, if not the spec's or runs/registry.",
+    ),
+]
+
+
+def say(line: str) -> None:
+    """Print a line at once."""
+    print(line, flush=True)
+
+
+def complain(line: str) -> None:
+    """Print a line on standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def storage_options(assignments: list[str] | None) -> dict[str, Any]:
+    """Return storage options as they were given on the command line."""
+    from distfms.spec import set_dotted
+
+    return set_dotted({}, assignments or [])
+
+
+def show(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, box=None, header_style="bold")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)

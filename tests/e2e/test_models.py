@@ -1,0 +1,210 @@
+"""Models by name: the commands, predictions into a folder, and models in memory."""
+
+import errno
+import json
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import distfms as package
+from distfms.cli import main
+from distfms.errors import DataError, SpecError
+from distfms.registry import Registry
+from distfms.runs.driver import run_job
+from distfms.runs.finished import files_to_keep
+from distfms.runs.predict import predict_file
+from tests.e2e.jobs import judgments_job, leave_out_charts, write_judgments
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_judgments(tmp_path_factory.mktemp("data") / "judgments")
+
+
+@pytest.fixture(scope="module")
+def versions(data, tmp_path_factory):
+    """What two runs keep, and the folder of the second."""
+    with pytest.MonkeyPatch.context() as patch:
+        leave_out_charts(patch)
+        place = tmp_path_factory.mktemp("runs")
+        runs = [
+            run_job(
+                judgments_job(data, place, multiselect={"budget": budget, "plan": False})
+            ).folder
+            for budget in (6, 12)
+        ]
+    return [files_to_keep(run) for run in runs], runs[1]
+
+
+@pytest.fixture
+def place(versions, tmp_path, monkeypatch):
+    """A folder with a registry where the first version is in place."""
+    registry = Registry(tmp_path / "runs/registry")
+    for number, files in enumerate(versions[0], 1):
+        registry.add("small", files, {"loss": 1 / number, "rows": 200}, number - 1 or None)
+    registry.promote("small", 1)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def distfms(capsys):
+    def run(*arguments):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return SimpleNamespace(code=ended.value.code, out=out, err=err)
+
+    return run
+
+
+def test_versions_are_listed_compared_and_switched(place, distfms):
+    assert "small" in distfms("models", "list").out
+    listed = json.loads(distfms("models", "list", "--json").out)
+    assert listed == [{"name": "small", "in_place": 1, "versions": [1, 2]}]
+    of_small = json.loads(distfms("models", "list", "small", "--json").out)
+    assert [(v["version"], v["in_place"], v["parent"]) for v in of_small] == [
+        (1, True, None),
+        (2, False, 1),
+    ]
+    assert "loss 0.5" in distfms("models", "list", "small").out
+    shown = json.loads(distfms("models", "show", "small", "--json").out)
+    assert (shown["number"], len(shown["put_in_place"])) == (1, 1)
+    assert "facts.loss" in distfms("models", "show", "small@2").out
+    differ = json.loads(distfms("models", "diff", "small", 1, 2, "--json").out)
+    assert {"what": "loss", "1": 1.0, "2": 0.5} in differ
+    assert "weights.npz" in {row["what"] for row in differ}
+    assert "small: version 2 is in place." in distfms("models", "promote", "small@2").out
+    assert "version 1 is in place again" in distfms("models", "rollback", "small").out
+    assert "removed nothing" in distfms("models", "gc", "small", "--keep", 1).out
+
+
+def test_what_cannot_be_done_is_refused(place, distfms):
+    def refused(*arguments):
+        result = distfms(*arguments)
+        assert (result.code, result.err.count("\n")) == (2, 1), result.err
+        return result.err
+
+    assert "no model 'tall'" in refused("models", "show", "tall")
+    assert "no model 'smal'. Did you mean 'small'?" in refused("models", "list", "smal")
+    assert "has no version 7; the last ones are: 1, 2." in refused("models", "promote", "small@7")
+    assert "Say which version" in refused("models", "promote", "small")
+    assert "'a@b' names no model" in refused("models", "show", "a@b")
+    assert "was in place before version 1" in refused("models", "rollback", "small")
+    (place / "file").touch()
+    assert "file where a folder has to be" in refused("models", "list", "--registry", "file")
+    with Registry(place / "runs/registry").locked("small", "night job", 60):
+        assert "night job is working on 'small'" in refused("models", "promote", "small@2")
+    folder = place / "runs/registry/small"
+    (folder / "versions/00000002.json").write_text("{")
+    assert "00000002.json is damaged" in refused("models", "show", "small@2")
+    assert "Name a run and the data" in refused("predict", "x", "--out", "o.parquet")
+
+
+def test_a_registry_that_cannot_be_written(place, distfms, monkeypatch):
+    def link(source, target):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "link", link)
+    result = distfms("models", "promote", "small@2")
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert "cannot be written (Read-only file system)" in result.err
+    assert "name another with --registry or DISTFMS_REGISTRY" in result.err
+    assert not [path for path in (place / "runs").rglob("*") if path.suffix == ".tmp"]
+
+
+def test_predictions_by_name_are_those_of_the_run(place, versions, data, distfms):
+    run = versions[1]
+    assert distfms("predict", run, data, "--out", "run.parquet").code == 0
+    expected = pq.read_table(place / "run.parquet")
+    result = distfms("predict", "--model", "registry:small@2", data, "--out", "p.parquet")
+    assert "registry:small@2)" in result.out, result.err
+    assert pq.read_table(place / "p.parquet").equals(expected)
+    first = distfms("predict", "registry:small", data, "--out", "p.parquet", "--with-folds")
+    assert "registry:small@1)" in first.out, first.err
+    assert not pq.read_table(place / "p.parquet").equals(expected)
+
+
+def test_a_folder_of_predictions_goes_on_where_it_stopped(place, versions, data, tmp_path):
+    run = versions[1]
+    moved = tmp_path / "judgments"
+    (moved / "day=1").mkdir(parents=True)
+    for part in data.iterdir():
+        pq.write_table(pq.read_table(part), moved / "day=1" / part.name, row_group_size=25)
+    predict_file(run, str(moved), tmp_path / "all.parquet")
+    out = tmp_path / "predicted"
+    predict_file(run, str(moved), f"{out}/")
+    files = sorted(out.rglob("*.parquet"))
+    assert len(files) == 4
+    assert files[0].parent == out / "day=1"
+    together = pa.concat_tables(pq.read_table(f, partitioning=None) for f in files)
+    assert together.equals(pq.read_table(tmp_path / "all.parquet"))
+    note = json.loads((out / "_predictions.json").read_text())
+    assert (note["status"], note["n_rows"], note["n_partitions"]) == ("done", 200, 4)
+    # One is missing, one is new, one was rewritten, and a killed writer has left something.
+    stamps = {f: f.stat().st_mtime_ns for f in files}
+    files[1].unlink()
+    (out / "day=1/.x.1-2.tmp").touch()
+    part = pq.read_table(moved / "day=1/part-3.parquet")
+    pq.write_table(part.slice(0, 30), moved / "day=1/part-3.parquet")
+    pq.write_table(part.slice(0, 10), moved / "day=1/part-4.parquet")
+    said = predict_file(run, str(moved), f"{out}/")
+    assert "190 predictions" in said
+    assert "Partitions that had been predicted: 2" in said
+    now = sorted(out.rglob("*"))
+    assert sum(f.suffix == ".parquet" for f in now) == 5
+    assert not any(f.suffix == ".tmp" for f in now)
+    assert [f for f in files if f.exists() and f.stat().st_mtime_ns == stamps[f]] == [
+        files[0],
+        files[2],
+    ]
+    predict_file(run, str(moved), tmp_path / "all.parquet")
+    together = pa.concat_tables(
+        pq.read_table(f, partitioning=None) for f in sorted(out.rglob("*.parquet"))
+    )
+    assert together.equals(pq.read_table(tmp_path / "all.parquet"))
+
+
+def test_a_folder_of_something_else_is_refused(place, data, tmp_path):
+    out = f"{tmp_path}/predicted/"
+    predict_file("registry:small@1", str(data), out)
+    with pytest.raises(SpecError, match="holds predictions of registry:small@1 with another model"):
+        predict_file("registry:small@2", str(data), out)
+    with pytest.raises(SpecError, match="with another with_folds"):
+        predict_file("registry:small@1", str(data), out, with_folds=True)
+    with pytest.raises(SpecError, match="which is no prediction"):
+        predict_file("registry:small", str(data), f"{tmp_path}/runs/")
+    with pytest.raises(SpecError, match="lies in the data folder"):
+        predict_file("registry:small", str(data), f"{data}/")
+    (tmp_path / "file").touch()
+    with pytest.raises(SpecError, match="is a file"):
+        predict_file("registry:small", str(data), f"{tmp_path}/file/")
+
+
+def test_a_model_in_memory_predicts_as_the_command_does(place, versions, data):
+    predict_file("registry:small", str(data), place / "p.parquet")
+    expected = pq.read_table(place / "p.parquet")
+    model = package.load("registry:small")
+    assert repr(model) == "<Model registry:small@1, multiselect>"
+    rows = pq.read_table(data)
+    assert model.predict(rows).equals(expected)
+    frame = rows.to_pandas().set_index(np.arange(200) + 7)
+    predicted = model.predict(frame)
+    assert predicted.index.tolist() == frame.index.tolist()
+    assert predicted["predicted_y"].tolist() == expected["predicted_y"].to_pylist()
+    columns = {name: rows[name].to_pylist()[:3] for name in rows.column_names if name != "id"}
+    few = model.predict(columns)
+    assert few["row"].to_pylist() == [0, 1, 2]
+    assert few["predicted_y"].to_pylist() == expected["predicted_y"].to_pylist()[:3]
+    with pytest.raises(DataError, match="no rows"):
+        model.predict(rows.slice(0, 0))
+    with pytest.raises(DataError, match="no judgments of"):
+        model.predict({"id": [1]})
+    with pytest.raises(DataError, match="cannot be read as columns"):
+        model.predict(np.ones((3, 2)))
+    assert package.load(versions[1]).predict(rows)["predicted_y"].null_count == 0
