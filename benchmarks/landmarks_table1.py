@@ -18,7 +18,7 @@ from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, PassFit
 from distfms.methods.landmarks.losses import OrdinalMargin
 from distfms.methods.landmarks.procedure import (
     LandmarkProcedure,
-    SimilarityRule,
+    NamedRule,
     kernel_regression,
 )
 from distfms.methods.landmarks.read import embedded_moments
@@ -88,7 +88,7 @@ def one_split(X, y, similarity, seed, args, ordinal):
     smoothed = kernel_regression(mapping, X[:, few], y[few], X[:, test]).values
     moments = embedded_moments(mapping, X[:, train], y[train], None)
     if not ordinal:
-        rule = SimilarityRule("own")
+        rule = NamedRule("own")
         procedure = LandmarkProcedure((rule,), True, args.landmarks, ridge=args.ridge)
         problem = {"own": SquaredProblem.of(moments)}
         path = procedure.search(problem, rule)

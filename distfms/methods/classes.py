@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from distfms.data.dataset import Partition
 from distfms.errors import DataError
 from distfms.methods.contract import PartialReader
 from distfms.methods.rows import RowSource
-from distfms.stats.base import Folded
+from distfms.stats.base import Fields, Folded
 from distfms.stats.bundle import Bundle
 
 MAX_CLASSES = 1000
@@ -23,7 +23,7 @@ _MANY_CLASSES = 20
 
 
 @dataclass(frozen=True, eq=False)
-class ClassCounts:
+class ClassCounts(Fields):
     """Distinct values of a target; a mergeable statistic."""
 
     values: np.ndarray
@@ -41,15 +41,6 @@ class ClassCounts:
         """Return the counts of the rows of both."""
         together = np.concatenate((self.values, other.values))
         return self.from_rows(together, np.concatenate((self.weight, other.weight)))
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Content as named arrays."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> ClassCounts:
-        """Inverse of `to_arrays`."""
-        return cls(arrays["values"], arrays["weight"])
 
 
 def find_classes(

@@ -275,8 +275,6 @@ class Job(ABC):
     """
 
     name: ClassVar[str]
-    #: Stage that `tune` follows: it and those before it do not depend on what can be tuned.
-    tuned_after: str = "statistics"
     #: Whether all that is learned, and how good a model is, comes from the statistics of
     #: `summary_reader`. Partitions may then weigh less than others.
     by_statistics: bool = False
@@ -341,35 +339,32 @@ class Job(ABC):
         return {}
 
     def check_tuning(self) -> None:
-        """Refuse `tune` where a job of this form cannot compare options on folds.
-
-        Raises
-        ------
-        SpecError
-        """
+        """Raise SpecError where a job of this form cannot compare options on folds."""
         raise SpecError(
             f"`tune` compares by cross-validation, which a job of this form (`{self.name}`) does "
             "not have. Leave `tune` out."
         )
 
+
+class TunableJob(Job):
+    """A job whose options can be compared on folds, after the stage `tuned_after`.
+
+    That stage and those before it do not depend on what can be tuned.
+    """
+
+    tuned_after: str = "statistics"
+
+    def check_tuning(self) -> None:
+        """Let `tune` compare options on folds."""
+
     def check_tried(self, name: str) -> None:
-        """Refuse a value of a tuned option that on these data is the same as another.
+        """Raise SpecError if the value of a tuned option is on these data the same as another."""
 
-        Parameters
-        ----------
-        name : str
-            The option; `options` has the value.
-
-        Raises
-        ------
-        SpecError
-        """
-        return
-
+    @abstractmethod
     def tune_answers(
         self, context: Context, points: Sequence[Mapping[str, Any]], measure: str, saved: str
     ) -> tuple[FoldAnswers, np.ndarray]:
-        """Evaluate points of a grid on folds, after the stage `tuned_after`.
+        """Evaluate points of a grid on folds.
 
         Parameters
         ----------
@@ -387,13 +382,7 @@ class Job(ABC):
             Folds, their rows, and how many evaluations were done.
         values : ndarray of shape (n_points, n_folds)
             The measure; NaN where it does not exist.
-
-        Raises
-        ------
-        NotImplementedError
-            If a job lets `tune` pass `check_tuning` but does not say how; no spec leads here.
         """
-        raise NotImplementedError(f"{type(self).__name__} passes check_tuning")
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ Ravikumar, Tewari, Yang, "On NDCG Consistency of Listwise Ranking Methods", AIST
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from distfms.errors import DataError
+from distfms.stats.base import Fields
 
 CUTOFF = 5
 """Positions of a ranking that count, where nothing else is said."""
@@ -67,7 +67,7 @@ def ndcg(
 
 
 @dataclass(frozen=True, eq=False)
-class RankingScores:
+class RankingScores(Fields):
     """NDCG of M models summed over queries; a statistic that merges in the order of the rows.
 
     A query's rows must follow one another. The first and the last query of a run of rows may go
@@ -159,22 +159,12 @@ class RankingScores:
         known = [value for value in values if value is not None]
         return sum(known, start=self.total.copy()), self.n_queries + len(known)
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Content as named arrays."""
-        return {member.name: np.asarray(getattr(self, member.name)) for member in fields(self)}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> RankingScores:
-        """Inverse of `to_arrays`."""
-        content: dict[str, Any] = {**arrays, "n_queries": int(arrays["n_queries"])}
-        return cls(**content)
-
 
 # --- gains ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class QueryCounts:
+class QueryCounts(Fields):
     """How many rows of each query have which relevance; a mergeable statistic.
 
     Attributes
@@ -221,15 +211,6 @@ class QueryCounts:
         cumulated = np.concatenate(([0.0], np.cumsum(discount)))
         gains = np.exp2(np.arange(self.counts.shape[1])[::-1]) - 1.0
         return NormalisedGains(self.keys, np.diff(cumulated[n_better], axis=1, prepend=0.0) @ gains)
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Content as named arrays."""
-        return {"keys": self.keys, "counts": self.counts}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> QueryCounts:
-        """Inverse of `to_arrays`."""
-        return cls(arrays["keys"], arrays["counts"])
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from typing import Any
 from distfms.data.batches import ColumnPlan, require_observed
 from distfms.data.categories import categorical_columns, text_targets
 from distfms.data.dataset import ParquetDataset
+from distfms.engine.memory import counted
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Content, Context, Inputs, PartialReader, Stage
 from distfms.methods.rows import (
@@ -16,10 +17,9 @@ from distfms.methods.rows import (
     RowCounts,
     RowSource,
     identifier_remarks,
-    moments_bytes,
+    missing_by_source,
     require_levels,
     section_roles,
-    tell_counts,
 )
 from distfms.methods.statistics_job import StatisticsJob
 from distfms.spec import Section
@@ -71,8 +71,9 @@ class RowJob(StatisticsJob):
 
     def statistics_bytes(self) -> int:
         """Return the size of one partial statistic in memory."""
+        section, matrices = self.inputs.section, 3 if self.inputs.section.missing == "mean" else 1
         n_columns = self.guessed_columns() + len(self.roles.target)
-        return moments_bytes(n_columns, self.inputs.section)
+        return 8 * matrices * n_columns**2 * (max(section.folds, 1) + 1)
 
     def guessed_columns(self) -> int:
         """Return the number of rows of features in a batch, before the levels are known."""
@@ -139,5 +140,20 @@ class RowJob(StatisticsJob):
             )
 
     def tell_counts(self, context: Context, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:
-        """Account for rows left out and values filled in."""
-        tell_counts(context, self.inputs.section, plan, counts)
+        """Account for rows read and left out, and for values filled in."""
+        everything = counts.train().merge(counts.test)
+        missing = missing_by_source(plan, everything.n_missing)
+        context.account(
+            objects={"train": counts.train().n_rows, "test": counts.test.n_rows},
+            dropped={"rows": everything.n_dropped} if everything.n_dropped else {},
+            imputed=missing,
+        )
+        if everything.n_dropped:
+            what = "the target" if self.inputs.section.missing == "mean" else "a value"
+            left = "row was" if everything.n_dropped == 1 else "rows were"
+            context.note(f"{everything.n_dropped:,} {left} left out because {what} is missing.")
+        if everything.n_weightless:
+            context.note(f"{counted(everything.n_weightless, 'row')} of weight 0 play no part.")
+        if missing:
+            listed = ", ".join(f"{name} {count:,}" for name, count in missing.items())
+            context.note(f"Missing values that count as the mean of their column: {listed}.")

@@ -7,7 +7,7 @@ and says in ``key`` all that its partials depend on beside the partition.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,11 +18,10 @@ from distfms.data.columns import probably_finite
 from distfms.data.dataset import ParquetDataset, Partition, PartitionReader
 from distfms.data.folds import FoldPlan
 from distfms.data.roles import Roles, resolve_roles
-from distfms.engine.memory import counted
 from distfms.errors import DataError
-from distfms.methods.contract import Context, PartialReader
+from distfms.methods.contract import PartialReader
 from distfms.spec import DataSection
-from distfms.stats.base import Folded, Statistic
+from distfms.stats.base import Fields, Folded, Statistic
 from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments
 
@@ -70,7 +69,7 @@ def section_roles(
 
 
 @dataclass(frozen=True, eq=False)
-class RowCounts:
+class RowCounts(Fields):
     """What was counted of some rows; a mergeable statistic.
 
     Attributes
@@ -138,44 +137,6 @@ class RowCounts:
             self.zero_one & other.zero_one,
             self.plus_minus & other.plus_minus,
         )
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Content as named arrays."""
-        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> RowCounts:
-        """Inverse of `to_arrays`."""
-        return cls(
-            int(arrays["n_rows"]),
-            int(arrays["n_dropped"]),
-            int(arrays["n_weightless"]),
-            arrays["n_missing"],
-            arrays["zero_one"],
-            arrays["plus_minus"],
-        )
-
-
-def tell_counts(
-    context: Context, section: DataSection, plan: ColumnPlan, counts: Folded[RowCounts]
-) -> None:
-    """Account for rows read and left out, and for values filled in."""
-    everything = counts.train().merge(counts.test)
-    missing = missing_by_source(plan, everything.n_missing)
-    context.account(
-        objects={"train": counts.train().n_rows, "test": counts.test.n_rows},
-        dropped={"rows": everything.n_dropped} if everything.n_dropped else {},
-        imputed=missing,
-    )
-    if everything.n_dropped:
-        what = "the target" if section.missing == "mean" else "a value"
-        left = "row was" if everything.n_dropped == 1 else "rows were"
-        context.note(f"{everything.n_dropped:,} {left} left out because {what} is missing.")
-    if everything.n_weightless:
-        context.note(f"{counted(everything.n_weightless, 'row')} of weight 0 play no part.")
-    if missing:
-        listed = ", ".join(f"{name} {count:,}" for name, count in missing.items())
-        context.note(f"Missing values that count as the mean of their column: {listed}.")
 
 
 @dataclass(frozen=True)
@@ -403,19 +364,6 @@ def identifier_remarks(levels: Mapping[str, Sequence[str]], n_rows: int) -> list
         for name, found in levels.items()
         if len(found) >= max(10, 0.9 * n_rows)
     ]
-
-
-def moments_bytes(n_columns: int, section: DataSection) -> int:
-    """Size of the moments of one partition in memory, for the projection before a run.
-
-    Parameters
-    ----------
-    n_columns : int
-        Features and targets of the block.
-    section : DataSection
-    """
-    matrices = 3 if section.missing == "mean" else 1
-    return 8 * matrices * n_columns**2 * (max(section.folds, 1) + 1)
 
 
 def missing_by_source(plan: ColumnPlan, n_missing: Sequence[int] | np.ndarray) -> dict[str, int]:

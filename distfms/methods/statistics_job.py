@@ -21,9 +21,9 @@ from distfms.methods.contract import (
     Content,
     Context,
     FoldAnswers,
-    Job,
     PartialReader,
     Stage,
+    TunableJob,
 )
 from distfms.methods.cross_validation import (
     Fold,
@@ -45,6 +45,13 @@ class Rule(Protocol):
     @property
     def name(self) -> str:
         """Name in specs and results."""
+
+
+@dataclass(frozen=True)
+class NamedRule:
+    """A rule that is no more than its name."""
+
+    name: str
 
 
 class Procedure(ABC):
@@ -203,7 +210,7 @@ class Tuned:
         return {"values": item.procedure.tuned_values(fold, item.ends, self.measure)}
 
 
-class StatisticsJob(Job):
+class StatisticsJob(TunableJob):
     """A method on statistics, applied to one spec.
 
     Attributes
@@ -360,9 +367,6 @@ class StatisticsJob(Job):
     def fold_bytes(self) -> int:
         """Return what an actor of the cross-validation holds: all folds, and one merged."""
         return 2 * self.statistics_bytes()
-
-    def check_tuning(self) -> None:
-        """Let `tune` compare options on folds."""
 
     def tune_answers(
         self, context: Context, points: Sequence[Mapping[str, Any]], measure: str, saved: str

@@ -15,7 +15,17 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.contract import Content, Context, Inputs, Job, Method, Stage, run_stage
+from distfms.methods.contract import (
+    Content,
+    Context,
+    Inputs,
+    Job,
+    Method,
+    Stage,
+    TunableJob,
+    run_stage,
+)
+from distfms.methods.statistics_job import number_or_none
 from distfms.methods.tuning import Choice, Point, choose, grid_points, renamed
 from distfms.report.formatting import options_text
 from distfms.spec import Section, TuneSection
@@ -43,7 +53,7 @@ class Tuning:
     """
 
     method: Method
-    job: Job
+    job: TunableJob
     options: Section
     inputs: Inputs
     seed: int
@@ -67,15 +77,13 @@ class Tuning:
         SpecError
             If a value does not suit the data, or such a job cannot be cross-validated.
         """
-        job = method.make_job(options, inputs, seed)
+        job = _tunable(method.make_job(options, inputs, seed))
         tuning = cls(method, job, options, inputs, seed, tune, grid_points(tune.grid))
-        job.check_tuning()
         for name, values in tune.grid.items():
             for place, value in enumerate(values):
                 try:
                     changed = method.make_job(tuning._changed({name: value}), inputs, seed)
-                    changed.check_tuning()
-                    changed.check_tried(name)
+                    _tunable(changed).check_tried(name)
                 except SpecError as error:
                     raise renamed(error, job.name, name, place) from error
         return tuning
@@ -148,9 +156,9 @@ class Tuning:
             "points": [
                 {
                     "options": point,
-                    "folds": [_number(v) for v in values[i]],
-                    "mean": _number(choice.mean[i]),
-                    "standard_error": _number(choice.standard_error[i]),
+                    "folds": [number_or_none(v) for v in values[i]],
+                    "mean": number_or_none(choice.mean[i]),
+                    "standard_error": number_or_none(choice.standard_error[i]),
                     "best": i == choice.best,
                     "chosen": i == choice.chosen,
                 }
@@ -173,13 +181,16 @@ class Tuning:
         return files
 
 
+def _tunable(job: Job) -> TunableJob:
+    """Return the job, unless it is of a form that cannot compare options on folds."""
+    job.check_tuning()
+    assert isinstance(job, TunableJob)
+    return job
+
+
 def said_values(name: str, values: Sequence[Any]) -> str:
     """Write the values of an option as ``ridge 0.1, 1 and 10``."""
     texts = [options_text({name: value}).removeprefix(f"{name} ") for value in values]
     if len(texts) > 6:
         texts = [*texts[:3], "…", texts[-1]]
     return f"{name} {', '.join(texts)}"
-
-
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

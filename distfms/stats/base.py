@@ -6,9 +6,9 @@ import io
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from os import PathLike
-from typing import Any, BinaryIO, Generic, Protocol, Self, TypeVar
+from typing import Any, BinaryIO, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
@@ -34,6 +34,23 @@ class Statistic(Protocol):
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
         """Inverse of `to_arrays`; exact."""
+
+
+class Fields:
+    """Base of statistics that are stored field by field: dataclasses of arrays and numbers."""
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Content as named arrays, without what is None."""
+        content = {field.name: getattr(self, field.name) for field in fields(cast(Any, self))}
+        return {name: np.asarray(value) for name, value in content.items() if value is not None}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+        """Inverse of `to_arrays`."""
+        content: dict[str, Any] = dict.fromkeys(field.name for field in fields(cast(Any, cls)))
+        for name, array in arrays.items():
+            content[name] = array if array.ndim else array.item()
+        return cls(**content)
 
 
 S = TypeVar("S", bound=Statistic)

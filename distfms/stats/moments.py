@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
+from distfms.stats.base import Fields
 from distfms.stats.batch import checked_weight, refuse_infinite
 from distfms.stats.comoments import CONSTANT_RTOL, merged_mean
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class Moments(Fields):
     """Counts, weighted mean, spread and range of `d` columns.
 
     Attributes
@@ -114,15 +114,6 @@ class Moments:
             np.minimum(self.minimum, other.minimum),
             np.maximum(self.maximum, other.maximum),
         )
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Content as named arrays."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Moments:
-        """Inverse of :meth:`to_arrays`."""
-        return cls(**{field.name: arrays[field.name] for field in fields(cls)})
 
 
 def _column(row: np.ndarray, weight: np.ndarray | None) -> list[float]:

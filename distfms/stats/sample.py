@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
+from distfms.stats.base import Fields
+
 
 @dataclass(frozen=True, eq=False)
-class RowSample:
+class RowSample(Fields):
     """The rows with the smallest hashes, at most `size` of them.
 
     Attributes
@@ -96,14 +96,3 @@ class RowSample:
         """Return the sample of `n` rows, which are the first of this one."""
         ids = None if self.ids is None else self.ids[:n]
         return RowSample(n, self.hashes[:n], self.row_ids[:n], ids, self.values[:, :n])
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Content as named arrays."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: np.asarray(value) for name, value in found.items() if value is not None}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> RowSample:
-        """Inverse of :meth:`to_arrays`."""
-        content: dict[str, Any] = {"ids": None, **arrays, "size": int(arrays["size"])}
-        return cls(**content)

@@ -265,7 +265,7 @@ def test_tuning(data, tmp_path):
 
 def test_resumed(data, tmp_path, monkeypatch):
     whole = contents(run_job(spec(data, tmp_path / "whole")).folder)
-    for method in ("_tell_assumptions", "_selection", "_measured"):
+    for method in ("_tell_assumptions", "selection", "metrics"):
         with monkeypatch.context() as patch:
             patch.setattr(job_module.AttributeEfficientJob, method, lambda self, *args: 1 / 0)
             with pytest.raises(ZeroDivisionError):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from distfms.methods.attribute_efficient.options import ALGORITHMS, FULL, Attrib
 from distfms.methods.attribute_efficient.read import TrainingRows, errors, measures
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import Fold, Members
-from distfms.methods.statistics_job import number_or_none
+from distfms.methods.statistics_job import NamedRule, Procedure, number_or_none
 
 #: Columns up to which the best weights from all attributes are computed for comparison.
 MOST_OFFLINE = 2000
@@ -76,30 +77,78 @@ def design_with(
     )
 
 
+@dataclass(frozen=True)
+class LearningProcedure(Procedure):
+    """What is learned of some rows, and how good it is on others; both are given with the rows."""
+
+    options: AttributeEfficientOptions
+    key: int
+    operations: float
+
+    @property
+    def rules(self) -> tuple[NamedRule, ...]:  # type: ignore[override]
+        """The chosen algorithm; others are compared by curves."""
+        return (NamedRule(self.options.chosen),)
+
+    def size(self, members: Members) -> tuple[int, float]:
+        """Return the number of rows, also as their weight."""
+        n_rows = members["counts"].n_rows
+        return n_rows, float(n_rows)
+
+    def problem(self, train: Members) -> Members:
+        """Return the statistics, which designs are made of."""
+        return train
+
+    def lesson(self, train: Members) -> Lesson:
+        """Return what is learned of all training rows, or of those without a fold."""
+        n_examples, fold = train["counts"].n_rows, train.get("left_out", -1)
+        design = design_of(self.options, train)
+        return Lesson(design, self.key, n_examples, self.options.chains, fold=fold)
+
+    def search(self, problem: Members, rule: NamedRule) -> Learned:
+        """Learn from rows."""
+        return learn(self.lesson(problem), problem["rows"])
+
+    def grid(self, path: Learned) -> np.ndarray:
+        """Return one point: there is one model."""
+        return np.zeros(1)
+
+    def score(
+        self, problem: Members, path: Learned, held_out: Members, budgets: np.ndarray
+    ) -> Answer:
+        """Measure the model on the rows of a fold."""
+        found = [errors(path.weights[None], x.T, y) for x, y in held_out["rows"]()]
+        sums = {name: np.sum([part[name] for part in found], axis=0) for name in found[0]}
+        return measures(sums, bool(problem["counts"].plus_minus[0]))
+
+    def store(self, problem: Members, paths: Mapping[str, Learned]) -> dict[str, np.ndarray]:
+        """Return what was learned as named arrays."""
+        return {name: np.asarray(value) for name, value in vars(paths[self.rules[0].name]).items()}
+
+    def restore(
+        self, train: Members, arrays: Mapping[str, np.ndarray]
+    ) -> tuple[Members, dict[str, Learned]]:
+        """Inverse of `store`."""
+        content: Any = {name: a if a.ndim else a.item() for name, a in arrays.items()}
+        return train, {self.rules[0].name: Learned(**content)}
+
+    def n_operations(self) -> float:
+        """Return about how many multiplications it takes to learn once."""
+        return self.operations
+
+
 @dataclass(frozen=True, eq=False)
-class OnFold:
-    """Picklable function from a fold and options to the measures of what they teach."""
+class OnRows:
+    """Picklable: an evaluation on a fold, which is given the rows as well."""
 
     rows: TrainingRows
-    seed: int
-    classes: bool
+    evaluate: Callable[[Fold, Any], Answer]
 
-    def __call__(self, fold: Fold, options: AttributeEfficientOptions) -> Answer:
-        """Learn without the fold, and measure on it."""
-        rows = fold.once("rows", lambda: self.rows)
-        design = design_of(options, fold.train)
-        n_examples = fold.train["counts"].n_rows
-        lesson = Lesson(design, self.seed, n_examples, options.chains, fold=fold.number)
-        weights = learn(lesson, rows).weights[None]
-        found = [errors(weights, x.T, y) for x, y in rows.of_fold(fold.number)]
-        sums = {name: np.sum([part[name] for part in found], axis=0) for name in found[0]}
-        return measures(sums, self.classes)
-
-
-def size_of(members: Members) -> tuple[int, float]:
-    """Return the number of rows, also as their weight."""
-    n_rows = members["counts"].n_rows
-    return n_rows, float(n_rows)
+    def __call__(self, fold: Fold, item: Any) -> Answer:
+        """Evaluate an item on a fold."""
+        train = {**fold.train, "rows": self.rows, "left_out": fold.number}
+        held_out = {**fold.held_out, "rows": partial(self.rows.of_fold, fold.number)}
+        return self.evaluate(Fold(train, held_out, fold.number), item)
 
 
 @dataclass(frozen=True)

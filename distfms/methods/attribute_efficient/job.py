@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from distfms.data.batches import ColumnPlan, require_observed
-from distfms.data.categories import categorical_columns
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import DataError, SpecError
 from distfms.methods.attribute_efficient.evaluation import (
     MOST_OFFLINE,
-    OnFold,
+    LearningProcedure,
+    OnRows,
     curves,
     design_of,
     lesson_of,
-    size_of,
     trials,
 )
 from distfms.methods.attribute_efficient.lessons import (
@@ -39,31 +38,31 @@ from distfms.methods.attribute_efficient.read import (
     measures,
 )
 from distfms.methods.attribute_efficient.sampling import improvement_ratio
-from distfms.methods.contract import Content, Context, FoldAnswers, Inputs, Job, Stage
-from distfms.methods.cross_validation import FoldWork, Members, evaluate_on_folds
+from distfms.methods.contract import Content, Context, FoldAnswers, Inputs
+from distfms.methods.cross_validation import FoldWork, Members
 from distfms.methods.passes import keeps_rows, one_pass
+from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import sources_of
-from distfms.methods.rows import section_roles, tell_counts
-from distfms.methods.statistics_job import STATISTICS, TrainMembers, fold_entries, number_or_none
+from distfms.methods.statistics_job import Solved, TrainMembers, fold_entries, number_or_none
 from distfms.report.formatting import count, number, percent
 from distfms.stats.bundle import Bundle
 
-LEARNED = "statistics/learned.npz"
 #: Weights that travel with a task of the pass over the rows that judges models.
 _MODEL_VALUES = 4_000_000
 #: Multiplications that take as long as one drawn attribute (measured: 0.1 µs at 6 · 10⁹ a second).
 _DRAW = 600.0
 
 
-class AttributeEfficientJob(Job):
+class AttributeEfficientJob(RowJob):
     """Attribute-efficient ridge or lasso regression, applied to one spec."""
 
-    name = "attribute_efficient"
+    name: ClassVar[str] = "attribute_efficient"
+    options: AttributeEfficientOptions
 
     def __init__(self, options: AttributeEfficientOptions, inputs: Inputs, seed: int) -> None:
-        self.options, self.inputs, self.seed = options, inputs, seed
-        self.roles = section_roles(inputs.train, inputs.section)
+        super().__init__(options, inputs, seed)
         self._check_roles()
+        self._plan = ColumnPlan.from_schema(inputs.train.schema, self.roles)
         d, drawn = len(self.roles.features), options.attributes_per_example
         if drawn > d:
             raise SpecError(
@@ -88,42 +87,29 @@ class AttributeEfficientJob(Job):
                 "Attribute-efficient regression takes every row as one example: leave "
                 "`data.weight` out."
             )
-        texts = categorical_columns(self.inputs.train.schema, self.roles)
-        if texts:
+        if self.categorical:
+            text = self.categorical[0]
             raise SpecError(
-                f"The column {texts[0]!r} holds text, and attributes are numbers here. Encode it, "
-                f"or leave it out with `exclude: [{texts[0]}]`."
+                f"The column {text!r} holds text, and attributes are numbers here. Encode it, "
+                f"or leave it out with `exclude: [{text}]`."
             )
 
     # --- what the driver asks ---
 
-    @property
-    def plan(self) -> ColumnPlan:
-        """Which columns are read."""
-        return ColumnPlan.from_schema(self.inputs.train.schema, self.roles)
-
-    def stages(self) -> Sequence[Stage]:
-        """Return the stages in order, without the report."""
-        return [
-            Stage("statistics", self._statistics),
-            Stage("learn", self._learn),
-            Stage("evaluate", self._evaluate),
-        ]
-
-    def columns(self) -> Sequence[str]:
-        """Return the columns the job reads."""
-        others = (*self.roles.target, self.roles.id, self.roles.query)
-        return [*self.roles.features, *dict.fromkeys(c for c in others if c is not None)]
+    def plan(self, context: Context) -> ColumnPlan:
+        """Return which columns are read; they are known before data are read."""
+        return self._plan
 
     def statistics_bytes(self) -> int:
         """Return the size of one partial statistic in memory."""
-        return 56 * self.plan.n_columns * (max(self.inputs.section.folds, 1) + 1)
+        return 56 * self._plan.n_columns * (max(self.inputs.section.folds, 1) + 1)
 
     def describe(self) -> Mapping[str, str]:
         """Return what the job will do: label → text, from one partition of the data."""
         options, n_rows = self.options, self.inputs.train.n_rows
         first = self.inputs.train.partitions[0]
-        found = TrainMembers(MomentsReader(self._source(self.inputs.train, False))(first))
+        source = self.source(self._plan, self.inputs.train, False)
+        found = TrainMembers(MomentsReader(source)(first))
         self._check_values(found)
         moments = found["moments"].second_moment[:-1]
         split = f"{options.attributes_per_example} of {len(moments)} attributes of each example"
@@ -136,32 +122,35 @@ class AttributeEfficientJob(Job):
             "chains": str(options.chains),
         }
 
-    def check_tuning(self) -> None:
-        """Let `tune` compare options on folds."""
-
-    def _source(self, dataset: ParquetDataset, held_out: bool) -> LabelledSource:
-        section, positive = self.inputs.section, self.options.positive
-        return LabelledSource(dataset.reader, section, self.seed, held_out, self.plan, positive)
+    def fold_bytes(self) -> int:
+        """Return what an actor of the cross-validation holds: statistics, and rows."""
+        rows = self._rows()
+        return 2 * self.statistics_bytes() + (rows.n_bytes if rows.keep else 0)
 
     # --- statistics ---
 
-    def _statistics(self, context: Context) -> Mapping[str, Content]:
-        statistics = context.reduce(lambda *of: MomentsReader(self._source(*of)))
-        train = TrainMembers(statistics)
-        self._check_values(train)
-        tell_counts(context, self.inputs.section, self.plan, statistics["counts"])
-        self._tell_assumptions(context, train)
-        return {STATISTICS: statistics.to_arrays()}
+    def source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> LabelledSource:
+        """Return all that is needed to read a partition of a dataset."""
+        return LabelledSource(
+            **vars(super().source(plan, dataset, held_out)), positive=self.options.positive
+        )
 
-    def _check_values(self, train: Members) -> None:
+    def reader(self, context: Context, dataset: ParquetDataset, held_out: bool) -> MomentsReader:
+        """Return the reader of moments, norms and counts."""
+        return MomentsReader(self.source(self._plan, dataset, held_out))
+
+    def check(self, context: Context, statistics: Bundle) -> None:
+        """Refuse what nothing can be learned from; say what the theory assumes."""
+        train = TrainMembers(statistics)
+        self._check_values(train, statistics["counts"].test.n_rows)
+        self.tell_counts(context, self._plan, statistics["counts"])
+        self._tell_assumptions(context, train)
+
+    def _check_values(self, train: Members, n_test: int = 0) -> None:
         """Refuse rows that nothing can be learned from, and targets beyond the bound."""
-        moments, n_rows = train["moments"], train["counts"].n_rows
-        if n_rows < 2:
-            raise DataError(
-                f"There are {n_rows} rows to train on in {self.inputs.train.files[0].path}; at "
-                "least 2 are needed. Add rows, or lower `data.test`."
-            )
-        require_observed(self.plan.feature_names, moments.n_observed[:-1])
+        moments = train["moments"]
+        self.require_rows(train["counts"].n_rows, n_test)
+        require_observed(self._plan.feature_names, moments.n_observed[:-1])
         target, lowest, highest = self.roles.target[0], moments.minimum[-1], moments.maximum[-1]
         if lowest == highest:
             label = "has the same label" if self.options.positive is not None else "is the same"
@@ -207,18 +196,13 @@ class AttributeEfficientJob(Job):
 
     # --- learning ---
 
-    def _members(self, context: Context) -> Members:
-        types = MomentsReader(self._source(self.inputs.train, False)).part_types
-        return TrainMembers(Bundle.from_arrays(context.read_arrays(STATISTICS), types))
-
     def _rows(self, members: Members | None = None) -> TrainingRows:
         dataset = self.inputs.train
-        fill = np.zeros(self.plan.n_features)
+        fill = np.zeros(self._plan.n_features)
         if members is not None:
             fill = members["moments"].mean[:-1]
-        rows = TrainingRows(
-            self._source(dataset, False), tuple(dataset.partitions), fill, self.seed, keep=False
-        )
+        source = self.source(self._plan, dataset, False)
+        rows = TrainingRows(source, tuple(dataset.partitions), fill, self.seed, keep=False)
         # Several actors of one machine keep rows of their own.
         return replace(rows, keep=keeps_rows(4 * rows.n_bytes))
 
@@ -227,47 +211,39 @@ class AttributeEfficientJob(Job):
         if not items:
             return []
         rows = self._rows(members)
-        drawn = self.options.attributes_per_example * members["counts"].n_rows
         pool = context.pool(
             len(items),
             0,
             shared_bytes=rows.n_bytes if rows.keep else 0,
-            n_operations=len(items) * (_DRAW * drawn + rows.n_bytes),
+            n_operations=len(items) * self._operations(),
         )
         with pool as actors:
             actors.start(partial(_share_rows, rows), range(actors.n_actors))
             return actors.map(function, items)
 
-    def _learn(self, context: Context) -> Mapping[str, Content]:
-        members = self._members(context)
-        lesson = self._lesson(members, stream(self.seed, 0))
+    def _operations(self) -> float:
+        """Return about how many multiplications it takes to read all rows and learn from them."""
+        drawn = self.options.attributes_per_example * self.inputs.train.n_rows
+        return _DRAW * drawn + self._rows().n_bytes
+
+    def procedure(self, context: Context) -> LearningProcedure:
+        """Return what is learned, of some rows."""
+        return LearningProcedure(self.options, stream(self.seed, 0), self._operations())
+
+    def search(
+        self, context: Context, procedure: LearningProcedure, problem: Members
+    ) -> Sequence[Learned]:
+        """Learn from all training rows, chain by chain."""
+        lesson = procedure.lesson(problem)
         items = [(lesson, chain) for chain in range(lesson.n_chains)]
-        learned = average(self._run(context, members, _learn_chain, items))
+        return [average(self._run(context, problem, _learn_chain, items))]
+
+    def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
+        """Return the content of ``selection.json``."""
+        learned, design = solved.path, design_of(self.options, solved.train)
         context.account(attributes={"observed": learned.n_seen})
-        coefficients = dict(zip(self.plan.feature_names, learned.weights.tolist(), strict=True))
-        model = {
-            "names": list(coefficients),
-            "sources": sources_of(self.plan),
-            "id": self.roles.id,
-            "target": self.roles.target[0],
-            "positive": self.options.positive,
-        }
-        return {
-            "selection.json": self._selection(members, lesson, learned, coefficients),
-            "model.json": model,
-            "weights.npz": {"weights": learned.weights, "fill": members["moments"].mean[:-1]},
-        }
-
-    def _lesson(self, members: Members, key: int) -> Lesson:
-        design = design_of(self.options, members)
-        return Lesson(design, key, members["counts"].n_rows, self.options.chains)
-
-    def _selection(
-        self, members: Members, lesson: Lesson, learned: Learned, coefficients: dict[str, float]
-    ) -> dict[str, Any]:
-        names, options = self.plan.feature_names, self.options
-        moments = members["moments"].second_moment[:-1]
-        q = np.zeros(len(names)) if learned.sampling is None else learned.sampling
+        names, options = self._plan.feature_names, self.options
+        moments = solved.train["moments"].second_moment[:-1]
         return {
             "method": self.name,
             "algorithm": options.chosen,
@@ -277,83 +253,88 @@ class AttributeEfficientJob(Job):
             "attributes_seen": learned.n_seen,
             "attributes_in_all": learned.n_examples * len(names),
             "chains": options.chains,
-            "bound": lesson.design.bound,
-            "norm": lesson.design.norm,
+            "bound": design.bound,
+            "norm": design.norm,
             "step": learned.step,
             "second_moments": dict(zip(names, moments.tolist(), strict=True)),
-            "sampling": dict(zip(names, q.tolist(), strict=True)),
+            "sampling": dict(zip(names, learned.sampling.tolist(), strict=True)),
             "improvement_ratio": improvement_ratio(options.penalty, moments),
-            "coefficients": coefficients,
+            "coefficients": dict(zip(names, learned.weights.tolist(), strict=True)),
             "image": options.image,
         }
 
+    def model(self, context: Context, solved: Solved) -> Mapping[str, Content]:
+        """Return the weights, and what missing values are taken for."""
+        model = {
+            "names": self._plan.feature_names,
+            "sources": sources_of(self._plan),
+            "id": self.roles.id,
+            "target": self.roles.target[0],
+            "positive": self.options.positive,
+        }
+        fill = solved.train["moments"].mean[:-1]
+        return {"model.json": model, "weights.npz": {"weights": solved.path.weights, "fill": fill}}
+
     # --- folds ---
 
-    def _fold_work(self, context: Context, items: Sequence[AttributeEfficientOptions]) -> FoldWork:
-        members, n_folds = self._members(context), self.inputs.section.folds
-        rows = self._rows(members)
-        drawn = self.options.attributes_per_example * members["counts"].n_rows
-        return FoldWork(
-            file=STATISTICS,
-            part_types=MomentsReader(rows.source).part_types,
-            size=size_of,
-            evaluate=OnFold(rows, stream(self.seed, 0), bool(members["counts"].plus_minus[0])),
-            items=items,
-            n_folds=n_folds,
-            held_bytes=2 * self.statistics_bytes() + (rows.n_bytes if rows.keep else 0),
-            n_operations=n_folds * (rows.n_bytes + len(items) * _DRAW * drawn),
+    def evaluate_folds(
+        self, context: Context, work: FoldWork, saved: str | None = None
+    ) -> FoldAnswers:
+        """Evaluate every item on every fold, on actors where that pays."""
+        rows = self._rows(TrainMembers(self.statistics(context)))
+        return super().evaluate_folds(
+            context, replace(work, evaluate=OnRows(rows, work.evaluate)), saved
         )
 
     def tune_answers(
         self, context: Context, points: Sequence[Mapping[str, Any]], measure: str, saved: str
     ) -> tuple[FoldAnswers, np.ndarray]:
         """Evaluate the points of a grid on folds; see :class:`distfms.methods.contract.Job`."""
-        given = self.options.model_dump()
-        items = [type(self.options).model_validate({**given, **point}) for point in points]
-        moments = self._members(context)["moments"]
+        moments = TrainMembers(self.statistics(context))["moments"]
         largest = max(-moments.minimum[-1], moments.maximum[-1])
-        for item in items:
-            if item.bound is not None and item.bound < largest:
+        for bound in {point.get("bound") for point in points} - {None}:
+            if bound < largest:
                 raise DataError(
-                    f"A `bound` of {item.bound:g} is to be tried, but targets go up to "
+                    f"A `bound` of {bound:g} is to be tried, but targets go up to "
                     f"{largest:g} in absolute value, as no prediction then can. Leave it out of "
                     "`tune.grid.bound`."
                 )
-        found = evaluate_on_folds(context, self._fold_work(context, items), saved)
-        values = np.array([[a[measure][0] for a in answers] for answers in found.answers])
-        return found, values
+        return super().tune_answers(context, points, measure, saved)
 
     # --- evaluation ---
 
-    def _evaluate(self, context: Context) -> Mapping[str, Content]:
-        members = self._members(context)
-        tried = trials(self.options, members["counts"].n_rows, self.plan.n_features)
-        if "offline" in self.options.compared and self.plan.n_features > MOST_OFFLINE:
+    def metrics(
+        self, context: Context, solved: Solved, validated: FoldAnswers | None
+    ) -> dict[str, Any]:
+        """Return the content of ``metrics.json``."""
+        members, n_features = solved.train, self._plan.n_features
+        tried = trials(self.options, members["counts"].n_rows, n_features)
+        if "offline" in self.options.compared and n_features > MOST_OFFLINE:
             context.note(
-                f"The best weights from all attributes are left out: {self.plan.n_features:,} "
+                f"The best weights from all attributes are left out: {n_features:,} "
                 f"attributes make too large a matrix (at most {MOST_OFFLINE:,})."
             )
         lessons = [lesson_of(trial, self.options, members, self.seed) for trial in tried]
         learned = self._run(context, members, _learn_whole, lessons)
-        own = context.read_arrays("weights.npz")
-        weights = np.vstack([own["weights"], *(found.weights for found in learned)])
-        sums = self._errors(context, weights, own["fill"])
-        found = {
-            part: measures(of_part, bool(members["counts"].plus_minus[0]))
-            for part, of_part in sums.items()
-        }
+        weights = np.vstack([solved.path.weights, *(found.weights for found in learned)])
+        sums = self._errors(context, weights, members["moments"].mean[:-1])
+        classes = bool(members["counts"].plus_minus[0])
+        found = {part: measures(of_part, classes) for part, of_part in sums.items()}
         n_rows = {part: int(of_part["n_rows"]) for part, of_part in sums.items()}
         judged = "test" if n_rows["test"] else "train"
-        losses = found[judged]["relative_loss"][1:]
-        found_curves = curves(tried, learned, losses)
+        found_curves = curves(tried, learned, found[judged]["relative_loss"][1:])
         return {
-            "metrics.json": {
-                **{part: self._measured(found[part], n_rows[part]) for part in ("train", "test")},
-                "folds": self._on_folds(context),
-                "judged": judged,
-                "curves": found_curves,
-                "baselines": {c["name"]: c["points"][-1] for c in found_curves[1:]},
-            }
+            **{
+                part: {name: number_or_none(v[0]) for name, v in own.items()}
+                | {"n_rows": n_rows[part]}
+                if n_rows[part]
+                else None
+                for part, own in found.items()
+            },
+            "folds": [] if validated is None else fold_entries(validated),
+            "judged": judged,
+            "curves": found_curves,
+            "baselines": {c["name"]: c["points"][-1] for c in found_curves[1:]},
         }
 
     def _errors(
@@ -364,7 +345,7 @@ class AttributeEfficientJob(Job):
         passes = [
             one_pass(
                 context,
-                lambda *of: LossReader(self._source(*of), fill),
+                lambda *of: LossReader(self.source(self._plan, *of), fill),
                 weights[start : start + step],
             )
             for start in range(0, len(weights), step)
@@ -379,16 +360,6 @@ class AttributeEfficientJob(Job):
             }
             for part in ("train", "test")
         }
-
-    def _measured(self, found: Mapping[str, np.ndarray], n_rows: int) -> dict[str, Any] | None:
-        if not n_rows:
-            return None
-        return {name: number_or_none(v[0]) for name, v in found.items()} | {"n_rows": n_rows}
-
-    def _on_folds(self, context: Context) -> list[dict[str, Any]]:
-        if self.inputs.section.folds < 2:
-            return []
-        return fold_entries(evaluate_on_folds(context, self._fold_work(context, [self.options])))
 
 
 def said_ratio(ratio: float) -> str:

@@ -16,6 +16,7 @@ from distfms.methods.attribute_efficient.lessons import Ordered
 from distfms.methods.contract import PartialReader
 from distfms.methods.passes import Sums
 from distfms.methods.rows import RowCounts, RowSource
+from distfms.stats.base import Fields
 from distfms.stats.bundle import Bundle
 from distfms.stats.moments import Moments
 
@@ -24,7 +25,7 @@ WINDOW_BYTES = 2**28
 
 
 @dataclass(frozen=True)
-class Norms:
+class Norms(Fields):
     """The longest row; a mergeable statistic.
 
     Attributes
@@ -38,15 +39,6 @@ class Norms:
     def merge(self, other: Norms) -> Norms:
         """Return the longer row of both."""
         return Norms(max(self.largest_square, other.largest_square))
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Content as named arrays."""
-        return {"largest_square": np.array(self.largest_square)}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Norms:
-        """Inverse of `to_arrays`."""
-        return cls(float(arrays["largest_square"]))
 
 
 @dataclass(frozen=True)

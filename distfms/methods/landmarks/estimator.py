@@ -19,7 +19,7 @@ from distfms.methods.estimator_input import Source, in_memory, kind_of
 from distfms.methods.landmarks.fit import FitPass, PassFit
 from distfms.methods.landmarks.losses import loss_of
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
-from distfms.methods.landmarks.procedure import LandmarkProcedure, SimilarityRule
+from distfms.methods.landmarks.procedure import LandmarkProcedure
 from distfms.methods.landmarks.read import (
     embedded_moments,
     embedded_rows,
@@ -41,6 +41,7 @@ from distfms.methods.row_estimator import (
     RowRegressor,
     by_chunks,
 )
+from distfms.methods.statistics_job import NamedRule
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments
@@ -170,7 +171,7 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowEstimat
             self._learn_by_passes(options, source, rows)
             return
         procedure = LandmarkProcedure(
-            rules=(SimilarityRule(label),),
+            rules=(NamedRule(label),),
             sparse=options.task == "sparse",
             keep=options.n_kept(self._map.n_landmarks),
             by_gradient=options.criterion == "gradient",

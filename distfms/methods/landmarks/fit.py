@@ -16,9 +16,10 @@ import numpy as np
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import Fold, Members
 from distfms.methods.landmarks.losses import EpsilonInsensitive, Loss
-from distfms.methods.landmarks.procedure import LandmarkProcedure, SimilarityRule, ladder
+from distfms.methods.landmarks.procedure import LandmarkProcedure, ladder
 from distfms.methods.landmarks.squared import SquaredProblem
 from distfms.methods.passes import Minimum, Sums, minimise
+from distfms.methods.statistics_job import NamedRule
 
 #: Widths of corners relative to the last, each fit beginning where the one before it ended.
 _WIDTHS = (100.0, 10.0, 1.0)
@@ -336,7 +337,7 @@ class PassProcedure(LandmarkProcedure):
         own = {rule.name: train[rule.name] for rule in self.rules}
         return PassProblem(super().problem(own), train.get("make_pass"), train.get("left_out"))
 
-    def search(self, problem: Any, rule: SimilarityRule) -> Any:
+    def search(self, problem: Any, rule: NamedRule) -> Any:
         """Fit models on more and more landmarks, each beginning where the one before it ended."""
         own = problem.squared[rule.name]
         keep = min(self.keep, own.n_landmarks)

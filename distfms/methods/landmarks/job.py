@@ -16,7 +16,6 @@ from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOption
 from distfms.methods.landmarks.procedure import (
     MEASURES,
     LandmarkProcedure,
-    SimilarityRule,
     kernel_regression,
     ladder,
 )
@@ -32,7 +31,7 @@ from distfms.methods.landmarks.similarity import (
 )
 from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import sources_of
-from distfms.methods.statistics_job import ScoredOn, Solved
+from distfms.methods.statistics_job import NamedRule, ScoredOn, Solved
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.fold_means import over_folds
@@ -232,7 +231,7 @@ class LandmarkJob(RowJob):
             labels.sort(key=lambda label: label != best)
         n_landmarks = len(context.read_arrays(LANDMARKS)["landmarks"])
         return LandmarkProcedure(
-            rules=tuple(SimilarityRule(label) for label in labels),
+            rules=tuple(NamedRule(label) for label in labels),
             sparse=options.task == "sparse",
             keep=options.n_kept(n_landmarks),
             by_gradient=options.criterion == "gradient",

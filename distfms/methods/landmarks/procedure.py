@@ -13,7 +13,7 @@ from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import CALLS, Fold, Members
 from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap
 from distfms.methods.landmarks.squared import SquaredProblem, errors, greedy, refitted
-from distfms.methods.statistics_job import Procedure
+from distfms.methods.statistics_job import NamedRule, Procedure
 
 MEASURES = {"mse": False, "r2": True, "mae": False, "error": False, "loss": False} | dict.fromkeys(
     ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10"), True
@@ -24,13 +24,6 @@ MEASURES = {"mse": False, "r2": True, "mae": False, "error": False, "loss": Fals
 _NO_WEIGHT = 1e-6
 #: Rows that similarities to all rows of a sample are computed for at a time.
 _JUDGED_ROWS = 512
-
-
-@dataclass(frozen=True)
-class SimilarityRule:
-    """The similarity that models are made of, by its label."""
-
-    name: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +53,7 @@ class LandmarkProcedure(Procedure):
 
     Attributes
     ----------
-    rules : tuple of SimilarityRule
+    rules : tuple of NamedRule
         The chosen similarity first.
     sparse : bool
         Choose landmarks rather than take the first ones.
@@ -71,7 +64,7 @@ class LandmarkProcedure(Procedure):
     bound : float or None
     """
 
-    rules: tuple[SimilarityRule, ...]
+    rules: tuple[NamedRule, ...]
     sparse: bool
     keep: int
     by_gradient: bool = False
@@ -90,7 +83,7 @@ class LandmarkProcedure(Procedure):
             raise DataError(f"There are {n_rows} rows of positive weight; at least 2 are needed.")
         return {rule.name: SquaredProblem.of(train[rule.name]) for rule in self.rules}
 
-    def search(self, problem: Mapping[str, SquaredProblem], rule: SimilarityRule) -> LandmarkPath:
+    def search(self, problem: Mapping[str, SquaredProblem], rule: NamedRule) -> LandmarkPath:
         """Return the landmarks in the order of choice, or the first ones."""
         own = problem[rule.name]
         if self.sparse:

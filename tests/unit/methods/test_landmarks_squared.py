@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from distfms.methods.landmarks.procedure import (
     LandmarkProcedure,
-    SimilarityRule,
+    NamedRule,
     kernel_regression,
     ladder,
 )
@@ -96,7 +96,7 @@ def test_copies_of_a_landmark_are_not_chosen_twice():
 def test_measures_of_a_procedure():
     K, y = rows()
     moments = {"linear": moments_of(K, y)}
-    rule = SimilarityRule("linear")
+    rule = NamedRule("linear")
     procedure = LandmarkProcedure((rule,), sparse=True, keep=4)
     problem = procedure.problem(moments)
     path = procedure.search(problem, rule)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.contract import Job, Stage
+from distfms.methods.contract import Stage, TunableJob
 from distfms.methods.tuning import choose, grid_points
 from distfms.methods.tuning_job import Tuning
 from distfms.report.formatting import options_text
@@ -204,4 +204,4 @@ def test_tuning_follows_the_stage_that_the_job_names():
     )
     tuning = Tuning(None, job, None, None, 0, None, [])
     assert [s.name for s in tuning.stages()] == ["plan", "shards", "tune", "select", "report"]
-    assert Job.tuned_after == "statistics"
+    assert TunableJob.tuned_after == "statistics"
