@@ -114,7 +114,7 @@ class RowJob(StatisticsJob):
 
     def summary_reader(
         self, context: Context, dataset: ParquetDataset, held_out: bool
-    ) -> PartialReader:
+    ) -> PartialReader | None:
         """Return the reader of co-moments of features and targets."""
         return RowJob.reader(self, context, dataset, held_out)
 

@@ -364,7 +364,7 @@ def test_a_bound_to_try_has_to_allow_the_targets(data, tmp_path):
 
 def test_large_row_groups_are_summed_in_batches(data, tmp_path):
     job = prepare(spec(data, tmp_path)).job
-    reader = read_module.MomentsReader(job._source(job.inputs.train, False))
+    reader = job.reader(None, job.inputs.train, False)
     partition = job.inputs.train.partitions[0]
     whole, found = reader(partition), reader.in_batches(replace(partition, batch_rows=100))
     for name in ("norms", "counts"):

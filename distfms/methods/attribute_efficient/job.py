@@ -139,6 +139,9 @@ class AttributeEfficientJob(RowJob):
         """Return the reader of moments, norms and counts."""
         return MomentsReader(self.source(self._plan, dataset, held_out))
 
+    def summary_reader(self, context: Context, dataset: ParquetDataset, held_out: bool) -> None:
+        """Return nothing: the products of all attributes may be too many."""
+
     def check(self, context: Context, statistics: Bundle) -> None:
         """Refuse what nothing can be learned from; say what the theory assumes."""
         train = TrainMembers(statistics)
