@@ -45,17 +45,6 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value)
 
 
-def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested mappings as one with dotted names."""
-    found = dict[str, Any]()
-    for key, value in content.items():
-        if isinstance(value, Mapping) and value:
-            found |= {f"{key}.{inner}": one for inner, one in _flat(value).items()}
-        else:
-            found[key] = value
-    return found
-
-
 @app.command("list")
 def list_(
     name: Annotated[str | None, typer.Argument(help="A model, to list its versions.")] = None,
@@ -89,7 +78,7 @@ def show_(
     storage: Storage = None,
 ) -> None:
     """Show a version, or the one in place: facts, files, and when it was put in place."""
-    from distfms.runs.models import parse_model
+    from distfms.runs.models import flat, parse_model
 
     kept, (name, number) = _open(registry, storage), parse_model(model)
     version = kept.version(name, number)
@@ -100,7 +89,7 @@ def show_(
     }
     if as_json:
         return say(json.dumps(content, indent=1, ensure_ascii=False))
-    return show(("what", "value"), [(key, _text(v)) for key, v in _flat(content).items()])
+    return show(("what", "value"), [(key, _text(v)) for key, v in flat(content).items()])
 
 
 @app.command()
@@ -113,8 +102,10 @@ def diff(
     storage: Storage = None,
 ) -> None:
     """Show what differs between two versions: facts, and files by their sha256."""
+    from distfms.runs.models import flat
+
     kept = _open(registry, storage)
-    one, two = (_flat(v.facts) | v.files for v in (kept.version(name, n) for n in (a, b)))
+    one, two = (flat(v.facts) | v.files for v in (kept.version(name, n) for n in (a, b)))
     rows = [{"what": k, str(a): one.get(k), str(b): two.get(k)} for k in {**one, **two}]
     _print([row for row in rows if row[str(a)] != row[str(b)]], as_json)
 

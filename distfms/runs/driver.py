@@ -36,6 +36,7 @@ from distfms.runs.inputs import Opened, open_inputs
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.manifest import LATEST, SCHEMA_VERSION, Manifest, read_manifest
 from distfms.runs.projection import Projection, project_job
+from distfms.runs.tracking import require_tracker, track
 
 _PACKAGES = ("numpy", "scipy", "pyarrow", "dask", "scikit-learn")
 
@@ -90,6 +91,8 @@ def prepare(spec: JobSpec, say: Say = _silent) -> Prepared:
     ------
     SpecError, DataError
     """
+    if spec.output.tracking is not None:
+        require_tracker(spec.output.tracking)
     root = spec.place()
     opened = open_inputs(spec, root, say)
     method, identity = load_method(spec.method), spec.identity(opened.fingerprints)
@@ -212,6 +215,8 @@ def run_prepared(
                     _bound_cache(cache, spec)
                 raise
             _bound_cache(cache, spec)
+            if spec.output.tracking is not None:
+                _track(spec.output.tracking, spec.name, path, record)
             record.event("done")
             run.require_claim()
             if path.parent == prepared.root / spec.name:
@@ -227,6 +232,15 @@ def _link_latest(path: Location) -> None:
             link.unlink(missing_ok=True)
             link.symlink_to(path.name, target_is_directory=True)
             link.replace(path.with_name(LATEST))
+
+
+def _track(tracker: str, name: str, path: Location, record: Recorder) -> None:
+    """Tell a tracker of a finished run, which is finished also if the tracker fails."""
+    try:
+        track(tracker, name, path)
+    except Exception as error:
+        text = f"{tracker} could not be told of this run ({type(error).__name__}: {error})."
+        record.event("note", f"Note: {text}", text=text)
 
 
 def _bound_cache(cache: Location, spec: JobSpec) -> None:

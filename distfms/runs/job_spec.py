@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -53,6 +53,9 @@ class OutputSection(Section):
     """What the partial statistics kept for later runs (`engine.cache`) may take, such as `10GiB`;
     when a run ends, those that were used least recently are deleted.
     """
+
+    tracking: Literal["mlflow"] | None = None
+    """Log each finished run to MLflow: options, metrics, and its files but for statistics."""
 
     @field_validator("path", "registry")
     @classmethod

@@ -34,3 +34,14 @@ def parse_model(text: str) -> tuple[str, int | None]:
     if match is None:
         raise SpecError(f"{text!r} names no model. Write NAME, or NAME@3 for its third version.")
     return match[1], int(match[2]) if match[2] else None
+
+
+def flat(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested mappings as one with dotted names."""
+    found = dict[str, Any]()
+    for key, value in content.items():
+        if isinstance(value, Mapping) and value:
+            found |= {f"{key}.{inner}": one for inner, one in flat(value).items()}
+        else:
+            found[key] = value
+    return found
