@@ -153,6 +153,50 @@ def retrain(
 
 
 @app.command()
+def schedule(
+    specs: Annotated[list[Path], typer.Argument(metavar="SPEC…", help="Job specs to retrain.")],
+    cron: Annotated[
+        str,
+        typer.Option(
+            help="Minute, hour, day of the month, month, day of the week: `0 3 * * *` is at three "
+            "every night."
+        ),
+    ],
+    zone: Annotated[str, typer.Option(help="Time zone, as Europe/Berlin.")] = "UTC",
+    jitter: Annotated[
+        float, typer.Option(min=0, help="Most seconds to put a start off by, at random.")
+    ] = 0.0,
+    missed: Annotated[
+        str, typer.Option(help="After starts that were missed: start `once` at once, or `skip`.")
+    ] = "once",
+    health: Annotated[
+        Path | None,
+        typer.Option(help="JSON file that says what goes on, and remembers the last start."),
+    ] = None,
+    registry: Registry = None,
+    set_: Sets = None,
+) -> None:
+    """Retrain jobs at set times, one after the other, until SIGTERM."""
+    from distfms.retrain.schedule import Scheduler, parse_times, retrain_commands
+    from distfms.runs.job_spec import load_spec
+
+    if missed not in ("once", "skip"):
+        raise SpecError(f"--missed is {missed!r}; use once or skip.")
+    for spec in specs:
+        load_spec(spec, set_ or ())
+    options = [word for one in set_ or () for word in ("--set", one)]
+    options += ["--registry", registry] if registry else []
+    Scheduler(
+        parse_times(cron, zone),
+        retrain_commands(specs, options),
+        jitter_s=jitter,
+        missed="once" if missed == "once" else "skip",
+        health=health,
+        say=say,
+    ).run()
+
+
+@app.command()
 def predict(
     places: Annotated[
         list[str],

@@ -11,6 +11,7 @@ from distfms.errors import SpecError
 from distfms.methods.contract import Context, FinishedRun, Inputs, Job, PartialReader
 from distfms.methods.statistics_job import StatisticsJob
 from distfms.retrain.gate import Comparison
+from distfms.retrain.judge import judge_rows
 from distfms.spec import GateSection
 from distfms.stats.bundle import Bundle
 
@@ -65,6 +66,8 @@ def _scores(
     job: Job, context: Context, models: Sequence[FinishedRun]
 ) -> tuple[int, list[Mapping[str, float]]]:
     """Score models on the held-out rows of the context's data; also return how many there are."""
+    if not job.by_statistics:
+        return judge_rows(job, context, models)
     bundle = _statistics(job, context)
     rows: Mapping[str, Any] = {name: part.test for name, part in bundle.members.items()}
     judgments = rows.get("judgments")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import getpass
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from distfms.engine.memory import counted
-from distfms.engine.storage import Location, check_writable, unwritable
+from distfms.engine.storage import Location
 from distfms.errors import SpecError
 from distfms.methods.contract import RETRAINING, Content, Context, FinishedRun, Stage
 from distfms.registry import Registry
@@ -26,6 +30,10 @@ from distfms.spec import RetrainSection
 
 #: Files of a run that no version needs: they can be computed again.
 _LEFT_OUT = ("statistics/", "plan/", "report.html", "events.jsonl")
+
+
+#: Seconds for which others wait for a retraining that was killed.
+_LOCK_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -89,37 +97,38 @@ def retrain(
             "`distfms retrain` compares models on rows that neither learned from, and the spec "
             "holds none out. Set `data.test` (such as 0.2), or `data.test_path`."
         )
-    _require_writable(registry)
     prepared = prepare(spec, say)
-    current = registry.current(spec.name)
-    in_place = None
-    if current is not None:
-        in_place = InPlace.of(*_read(registry, spec.name, current.number))
-        if in_place.run.manifest["identity"] == prepared.identity and not anew:
-            say(
-                f"Nothing to do: version {in_place.number} of {spec.name!r} was made from the "
-                "same spec and data."
-            )
-            return Outcome(in_place.number, False)
-        if not anew:
+    owner = f"{getpass.getuser()}@{socket.gethostname()}, process {os.getpid()}"
+    with registry.locked(spec.name, owner, _LOCK_S) as extend:
+        in_place = InPlace.read(registry, spec.name)
+        if in_place is not None and not anew:
+            if in_place.run.manifest["identity"] == prepared.identity:
+                say(
+                    f"Nothing to do: version {in_place.number} of {spec.name!r} was made from the "
+                    "same spec and data."
+                )
+                return Outcome(in_place.number, False)
             require_same_question(prepared, in_place)
-    retraining = Retraining(prepared, in_place, anew)
-    staged = replace(prepared, more=(Stage("retrain", retraining.stage),))
-    result = run_prepared(staged, None, say, progress, on_silence)
-    return _promote(spec, registry, result.folder, in_place, say)
+        retraining = Retraining(prepared, in_place, anew)
+        staged = replace(prepared, more=(Stage("retrain", retraining.stage),))
+        progress = _extending(extend, progress)
+        result = run_prepared(staged, None, say, progress, on_silence)
+        extend()
+        return _promote(spec, registry, result.folder, in_place, say)
 
 
-def _require_writable(registry: Registry) -> None:
-    try:
-        check_writable(registry.root)
-    except OSError as error:
-        advice = "name another with --registry"
-        raise unwritable(registry.root, error, "The registry's folder", advice) from error
+def _extending(extend: Callable[[], None], progress: Display) -> Display:
+    """Keep a lock from expiring while events come."""
+    last = time.monotonic()
 
+    def tell(event: Mapping[str, Any]) -> None:
+        nonlocal last
+        if time.monotonic() - last > _LOCK_S / 4:
+            extend()
+            last = time.monotonic()
+        progress(event)
 
-def _read(registry: Registry, name: str, number: int) -> tuple[int, dict[str, bytes]]:
-    version, files = registry.read(name, number)
-    return version.number, files
+    return tell
 
 
 @dataclass(frozen=True)
@@ -208,11 +217,11 @@ def _unfinished(context: Context) -> FinishedRun:
 
 
 def _counts(context: Context) -> dict[str, int]:
-    """Count partitions that were read, and those only taken from the cache."""
-    stages = [stage for stage in context.manifest()["stages"] if "n_read" in stage]
-    n_read = max((stage["n_read"] for stage in stages), default=0)
-    most = max((stage["n_read"] + stage["n_cached"] for stage in stages), default=0)
-    return {"n_read": n_read, "n_cached": most - n_read}
+    """Count partitions that a stage read, and those that came from the cache whenever needed."""
+    manifest = context.manifest()
+    most = max((stage.get("n_read", 0) for stage in manifest["stages"]), default=0)
+    n_read = min(most, manifest["n_partitions"])  # passes read them again and again
+    return {"n_read": n_read, "n_cached": manifest["n_partitions"] - n_read}
 
 
 def _promote(
@@ -239,7 +248,12 @@ def _promote(
         if not name.startswith(_LEFT_OUT) or name == DRIFT
     }
     files |= {name: (folder / name).read_bytes() for name in ("manifest.json", "spec.yaml")}
-    facts = {"method": spec.method, "identity": run.manifest["identity"]}
+    facts = {
+        "method": spec.method,
+        "run": str(folder),
+        "n_rows": run.manifest["n_rows"],
+        "test": {k: v for k, v in (run.metrics["test"] or {}).items() if isinstance(v, float)},
+    }
     version = registry.add(spec.name, files, facts, number)
     registry.promote(spec.name, version.number, expected=number)
     data = content["data"]

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from distfms.errors import SpecError
-from distfms.methods.contract import RETRAINING, FinishedRun, Inputs
+from distfms.methods.contract import FinishedRun, Inputs
+from distfms.registry import Registry
 from distfms.runs.driver import Prepared, describe_inputs
+from distfms.runs.finished import RunFiles
+from distfms.runs.manifest import MANIFEST, parse_manifest
 from distfms.spec import parse_yaml
 from distfms.stats.base import from_bytes
 
@@ -32,16 +35,15 @@ class InPlace:
     summaries: Mapping[str, Any]
 
     @classmethod
-    def of(cls, number: int, files: Mapping[str, bytes]) -> InPlace:
-        """Read the files of a version."""
-        names = ("selection", "metrics", "model", "manifest")
-        content = {name: json.loads(files[f"{name}.json"]) for name in names}
-        retraining = json.loads(files[RETRAINING]) if RETRAINING in files else None
-        run = FinishedRun(
-            **content, weights=dict(from_bytes(files["weights.npz"])), retraining=retraining
-        )
-        spec = parse_yaml(files["spec.yaml"].decode(), f"spec.yaml of version {number}")
-        return cls(number, run, spec, from_bytes(files[DRIFT]) if DRIFT in files else {})
+    def read(cls, registry: Registry, name: str) -> InPlace | None:
+        """Read the version of a model that is in place; None if there is none."""
+        if registry.current(name) is None:
+            return None
+        version, files = registry.read(name)
+        place, called = registry.files(name, version), f"{name}@{version.number}"
+        _, run = RunFiles(place, called, files, parse_manifest(place, files[MANIFEST])).open()
+        spec = parse_yaml(files["spec.yaml"].decode(), f"spec.yaml of {called}")
+        return cls(version.number, run, spec, from_bytes(files[DRIFT]) if DRIFT in files else {})
 
 
 @dataclass(frozen=True)

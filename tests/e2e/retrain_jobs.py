@@ -47,6 +47,8 @@ def growing_job(data: Path, output: Path, /, **changes: Any) -> JobSpec:
     }
     for key, value in changes.items():
         content[key] = {**content.get(key, {}), **value} if isinstance(value, dict) else value
+    if content["method"] != "sequence":
+        del content["sequence"]
     return build_spec(content)
 
 

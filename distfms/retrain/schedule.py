@@ -1,0 +1,257 @@
+"""`distfms schedule`: retrain at set times, one job after the other, until told to stop."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+from zoneinfo import ZoneInfo
+
+from distfms.errors import SpecError
+from distfms.runs.events import Say
+from distfms.runs.folder import encode, locked_file, write_atomic
+
+#: A last start that lies further ahead than this was entered by a clock that went wrong.
+_AHEAD = timedelta(days=1)
+#: Seconds by which a start may be late without having been missed.
+_LATE_S = 90.0
+
+
+@dataclass(frozen=True)
+class Times:
+    """When to start: `cron` has five fields, in the time zone; see `parse_times`."""
+
+    cron: str
+    zone: ZoneInfo
+
+    def after(self, moment: datetime) -> datetime:
+        """Return the first start after a moment, both in UTC."""
+        return self._next(moment, reverse=False)
+
+    def before(self, moment: datetime) -> datetime:
+        """Return the last start at or before a moment."""
+        return self._next(moment + timedelta(seconds=1), reverse=True)
+
+    def _next(self, moment: datetime, reverse: bool) -> datetime:
+        from cronsim import CronSim
+
+        found: datetime = next(CronSim(self.cron, moment.astimezone(self.zone), reverse=reverse))
+        return found.astimezone(UTC)
+
+
+def parse_times(cron: str, zone: str) -> Times:
+    """Check a cron expression and the name of a time zone.
+
+    Raises
+    ------
+    SpecError
+    """
+    from cronsim import CronSimError
+
+    try:
+        times = Times(cron, ZoneInfo(zone))
+    except (ValueError, KeyError, OSError) as error:
+        raise SpecError(
+            f"--zone {zone!r} is no time zone that this machine knows; write UTC, or as "
+            "Europe/Berlin."
+        ) from error
+    try:
+        if len(cron.split()) != 5:
+            raise CronSimError("it has not five fields")
+        times.after(datetime.now(UTC))
+    except (CronSimError, StopIteration) as error:
+        reason = str(error) or "no such time ever comes"
+        raise SpecError(
+            f"--cron {cron!r} cannot be read ({reason}). Write minute, hour, day of the month, "
+            'month and day of the week, as "0 3 * * *" for every night at three.'
+        ) from error
+    return times
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class Scheduler:
+    """Runs commands at set times, one after the other.
+
+    Attributes
+    ----------
+    times : Times
+    commands : mapping of str to sequence of str
+        By the name of what they do; run in this order at each time.
+    jitter_s : float
+        Most seconds by which a start is put off, at random.
+    missed : {"once", "skip"}
+        What to do about starts that were missed, because the machine was off or a job took longer:
+        one start at once for all of them, or none.
+    health : Path, optional
+        JSON file that says what goes on. With it starts are known that were missed while no
+        scheduler ran, and a second scheduler of this file is refused.
+    say : callable
+    look_s : float
+        Seconds between two looks at the clock, which may be set meanwhile; the health file is no
+        older.
+    clock, wait, launch
+        For tests: the time; wait up to so many seconds and return whether to stop; run a command
+        and return its exit code.
+    """
+
+    times: Times
+    commands: Mapping[str, Sequence[str]]
+    jitter_s: float = 0.0
+    missed: Literal["once", "skip"] = "once"
+    health: Path | None = None
+    say: Say = print
+    look_s: float = 20.0
+    clock: Callable[[], datetime] = _utc_now
+    wait: Callable[[float], bool] | None = None
+    launch: Callable[[Sequence[str]], int] | None = None
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _child: subprocess.Popen[bytes] | None = None
+    _state: dict[str, Any] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Start the commands at their times until SIGTERM or SIGINT comes.
+
+        Raises
+        ------
+        EngineError
+            If another scheduler uses the same health file.
+        """
+        with self._alone(), self._told_to_stop():
+            self._state = {"cron": self.times.cron, "zone": str(self.times.zone), "jobs": {}}
+            last = self._last_start()
+            while not self._stop.is_set():
+                start = self._due(last)
+                if self._wait_until(start + timedelta(seconds=random.uniform(0, self.jitter_s))):
+                    break
+                last = start
+                self._state["last_start"] = start.isoformat()
+                self._run_all()
+            self._tell("stopped")
+            self.say("Stopped.")
+
+    def stop(self) -> None:
+        """End as soon as the job that is running has ended, and tell it to."""
+        self._stop.set()
+        if self._child is not None:
+            with suppress(ProcessLookupError):
+                self._child.terminate()
+
+    # --- when ---
+
+    def _last_start(self) -> datetime:
+        """Return when the last start was due, by the health file; now where there is none."""
+        now = self.clock()
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            content = json.loads(self.health.read_bytes()) if self.health else {}
+            last = datetime.fromisoformat(content["last_start"])
+            self._state["jobs"] = content["jobs"]
+            self._state["last_start"] = content["last_start"]
+            return last
+        return now
+
+    def _due(self, last: datetime) -> datetime:
+        """Return the next start; of those missed since the last one, the latest or none."""
+        now = self.clock()
+        if last - now > _AHEAD:
+            self.say(f"The last start was {last:%Y-%m-%d %H:%M} UTC by a clock that has gone back.")
+            last = now
+        start, latest = self.times.after(last), self.times.before(now)
+        if latest > last and (now - start).total_seconds() > _LATE_S:
+            if self.missed == "once":
+                self.say(f"Missed the start of {latest:%Y-%m-%d %H:%M} UTC: starting now.")
+                return latest
+            self.say(f"Skipped the start of {latest:%Y-%m-%d %H:%M} UTC.")
+            start = self.times.after(now)
+        return start
+
+    def _wait_until(self, start: datetime) -> bool:
+        """Wait for a time of the clock, which may be set; return whether to stop."""
+        wait = self.wait or self._stop.wait
+        self._state["next_start"] = start.isoformat()
+        while (left := (start - self.clock()).total_seconds()) > 0:
+            self._tell("waiting")
+            if wait(min(left, self.look_s)):
+                return True
+        return self._stop.is_set()
+
+    # --- what ---
+
+    def _run_all(self) -> None:
+        for name, command in self.commands.items():
+            if self._stop.is_set():
+                return
+            job: dict[str, Any] = {"started": self.clock().isoformat()}
+            self._state["jobs"][name] = job
+            self._tell("running", job=name)
+            self.say(f"Starting {name}")
+            code = (self.launch or self._launched)(command)
+            job |= {"ended": self.clock().isoformat(), "exit_code": code}
+            self.say(f"{name} ended with {code}: {_MEANING.get(code, 'stopped or failed')}")
+
+    def _launched(self, command: Sequence[str]) -> int:
+        """Run a command in a process of its own, so that its memory is free afterwards."""
+        self._child = subprocess.Popen(command)
+        if self._stop.is_set():
+            self._child.terminate()
+        while True:
+            try:
+                code = self._child.wait(timeout=self.look_s)
+                break
+            except subprocess.TimeoutExpired:
+                self._tell(self._state["state"])
+        self._child = None
+        return code
+
+    # --- surroundings ---
+
+    def _alone(self) -> Any:
+        if self.health is None:
+            return nullcontext()
+        busy = (
+            f"Another scheduler writes {self.health}. Stop it, or name another file with --health."
+        )
+        return locked_file(self.health.with_name(f".{self.health.name}.lock"), busy)
+
+    @contextmanager
+    def _told_to_stop(self) -> Iterator[None]:
+        """Let SIGTERM and SIGINT stop the scheduler in good order."""
+        signals = (signal.SIGTERM, signal.SIGINT)
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = [signal.signal(number, lambda *_: self.stop()) for number in signals]
+        try:
+            yield
+        finally:
+            for number, handler in zip(signals, before, strict=True):
+                signal.signal(number, handler)
+
+    def _tell(self, state: str, job: str | None = None) -> None:
+        """Write the health file."""
+        self._state |= {"state": state, "updated": self.clock().isoformat()}
+        if job is not None or state != "running":
+            self._state["job"] = job
+        if self.health is not None:
+            write_atomic(self.health, encode("health.json", self._state))
+
+
+_MEANING = {0: "done", 1: "failed", 2: "bad spec or data", 3: "refused by its gate"}
+
+
+def retrain_commands(specs: Sequence[Path], options: Sequence[str]) -> dict[str, list[str]]:
+    """Return the command that retrains each spec."""
+    start = [sys.executable, "-m", "distfms.cli", "retrain"]
+    return {str(spec): [*start, str(spec), *options] for spec in specs}

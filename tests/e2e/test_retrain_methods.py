@@ -1,0 +1,103 @@
+"""Retraining by methods that learn from rows, and by multi-selection."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distfms.errors import SpecError
+from distfms.runs.driver import run_job
+from distfms.runs.predict import predict_file
+from tests.e2e.jobs import judgments_job, leave_out_charts, write_judgments
+from tests.e2e.retrain_jobs import RESULTS, again, growing_job, write_day
+from tests.e2e.sequence_jobs import content
+
+
+@pytest.fixture(autouse=True)
+def _without_charts(monkeypatch):
+    leave_out_charts(monkeypatch)
+
+
+def with_classes(path, *names):
+    table = pq.read_table(path)
+    labels = np.where(table["y"].to_numpy() > 0, *names)
+    pq.write_table(table.drop(["y"]).append_column("y", pa.array(labels)), path)
+
+
+LEARNERS = {
+    "logistic": {"sequence": {"family": "logistic", "ridge": 0.01, "baselines": []}},
+    "landmarks": {
+        "method": "landmarks",
+        "landmarks": {"task": "regression", "similarity": "gaussian", "landmarks": 20},
+    },
+    "classes": {
+        "method": "landmarks",
+        "landmarks": {"task": "classification", "similarity": "gaussian", "landmarks": 20},
+    },
+    "attribute_efficient": {
+        "method": "attribute_efficient",
+        "attribute_efficient": {"attributes_per_example": 3, "bound": 30.0},
+    },
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_methods_that_learn_from_rows_are_judged_by_their_predictions(tmp_path, name):
+    data, days = tmp_path / "data", (2, 3, 4)
+    changes = LEARNERS[name]
+    spec = growing_job(data, tmp_path / "runs", **changes)
+    first = outcome = None
+    for day in days:
+        path = write_day(data, f"2026-01-0{day}", day)
+        if name in ("logistic", "classes"):
+            with_classes(path, *(("ill", "well") if name == "logistic" else (2, 1)))
+        outcome = again(spec) if day > 2 else None
+        first = first if day > 3 else outcome
+    retraining = content(outcome.folder, "retrain.json")
+    metric = "accuracy" if name in ("logistic", "classes") else "mse"
+    compared = {entry["rows"]: entry for entry in retraining["compared"]}
+    truth, held, errors = pq.read_table(data)["y"].to_numpy(), None, []
+    for run in (first.folder, outcome.folder):
+        predict_file(run, str(data), tmp_path / "out.parquet", with_folds=run != first.folder)
+        table = pq.read_table(tmp_path / "out.parquet")
+        value = table["predicted_y"].to_numpy()
+        errors.append(value == truth if metric == "accuracy" else (value - truth) ** 2)
+        held = table["held_out"].to_numpy() if "held_out" in table.column_names else held
+    newest = held & (np.arange(len(truth)) >= 600)
+    for rows, which in (("held_out", held), ("newest", newest)):
+        found = compared[rows]
+        assert (found["metric"], found["n_rows"]) == (metric, which.sum())
+        assert (found["in_place"], found["new"]) == pytest.approx([e[which].mean() for e in errors])
+
+
+@pytest.mark.parametrize("name", ["logistic", "attribute_efficient"])
+def test_half_life_is_refused_where_rows_teach(tmp_path, name):
+    path = write_day(tmp_path / "data", "2026-01-02", 2)
+    if name == "logistic":
+        with_classes(path, "ill", "well")
+    forget = {"forget": {"half_life": "2 days"}}
+    spec = growing_job(tmp_path / "data", tmp_path / "runs", **LEARNERS[name], retrain=forget)
+    with pytest.raises(SpecError, match="learns from the rows themselves"):
+        again(spec)
+
+
+def test_multiselection_reads_what_is_new_and_compares_projected_losses(tmp_path):
+    data = write_judgments(tmp_path / "data")
+    spec = judgments_job(data, tmp_path / "runs", multiselect={"plan": False})
+    first = again(spec)
+    (data / "part-9.parquet").write_bytes(
+        (write_judgments(tmp_path / "more", n_files=1, seed=5) / "part-0.parquet").read_bytes()
+    )
+    outcome = again(spec)
+    retraining = content(outcome.folder, "retrain.json")
+    assert (retraining["data"]["n_read"], retraining["data"]["n_cached"]) == (1, 4)
+    held_out, newest = retraining["compared"]
+    assert (held_out["rows"], newest["rows"]) == ("held_out", "newest")
+    metrics = content(outcome.folder, "metrics.json")
+    assert held_out["new"] == pytest.approx(metrics["test"]["projected_loss"], rel=1e-9)
+    assert held_out["n_rows"] > newest["n_rows"] > 0
+    assert retraining["drift"]["columns"][0]["disagreement"]["shift"] is not None
+    assert first.version == 1
+    fresh = run_job(judgments_job(data, tmp_path / "fresh", multiselect={"plan": False})).folder
+    for name in RESULTS:
+        assert (outcome.folder / name).read_bytes() == (fresh / name).read_bytes()

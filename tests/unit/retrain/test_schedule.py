@@ -1,0 +1,180 @@
+"""Schedules on a clock of the tests' own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from distfms.errors import EngineError, SpecError
+from distfms.retrain.schedule import Scheduler, parse_times
+from distfms.runs.folder import locked_file
+
+
+class Clock:
+    """A clock that waiting moves, and that stops the scheduler after some starts."""
+
+    def __init__(self, now, starts=3, takes=timedelta(minutes=5)):
+        self.now, self.left, self.takes = now, starts, takes
+        self.started, self.scheduler = [], None
+
+    def __call__(self):
+        return self.now
+
+    def wait(self, seconds):
+        self.now += timedelta(seconds=seconds)
+        return False
+
+    def launch(self, command):
+        self.started.append(self.now)
+        self.now += self.takes
+        self.left -= 1
+        if not self.left:
+            self.scheduler.stop()
+        return 3 if command == ["refused"] else 0
+
+
+def at(text):
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def schedule(clock, cron="0 3 * * *", zone="UTC", **options):
+    options = {"commands": {"job": ["done"]}, "say": lambda line: None, "look_s": 3600, **options}
+    scheduler = Scheduler(
+        parse_times(cron, zone), clock=clock, wait=clock.wait, launch=clock.launch, **options
+    )
+    clock.scheduler = scheduler
+    scheduler.run()
+    return [moment.strftime("%m-%d %H:%M") for moment in clock.started]
+
+
+def test_jobs_start_at_their_times():
+    assert schedule(Clock(at("2026-01-01 12:00"))) == ["01-02 03:00", "01-03 03:00", "01-04 03:00"]
+
+
+def test_times_are_of_the_zone_also_when_clocks_change():
+    # Berlin is at UTC+1 until 29 March 2026, then at UTC+2.
+    found = schedule(Clock(at("2026-03-27 12:00")), zone="Europe/Berlin")
+    assert found == ["03-28 02:00", "03-29 01:00", "03-30 01:00"]
+
+
+def test_starts_never_overlap_and_missed_ones_are_made_up_for_once():
+    clock = Clock(at("2026-01-01 00:30"), takes=timedelta(hours=2, minutes=30))
+    assert schedule(clock, "0 * * * *") == ["01-01 01:00", "01-01 03:30", "01-01 06:00"]
+
+
+def test_missed_starts_are_skipped_on_request():
+    clock = Clock(at("2026-01-01 00:30"), takes=timedelta(hours=2, minutes=30))
+    found = schedule(clock, "0 * * * *", missed="skip")
+    assert found == ["01-01 01:00", "01-01 04:00", "01-01 07:00"]
+
+
+def test_jitter_puts_starts_off():
+    clock = Clock(at("2026-01-01 00:30"), starts=20)
+    minutes = [int(start[-2:]) for start in schedule(clock, "0 * * * *", jitter_s=1200)]
+    assert 0 <= min(minutes) < max(minutes) <= 20
+
+
+def test_all_jobs_are_run_whatever_becomes_of_one(tmp_path):
+    clock = Clock(at("2026-01-01 00:30"), starts=2)
+    commands = {"first": ["refused"], "second": ["done"]}
+    health = tmp_path / "health.json"
+    schedule(clock, commands=commands, health=health)
+    content = json.loads(health.read_text())
+    assert content["jobs"]["first"]["exit_code"] == 3
+    assert content["jobs"]["second"]["exit_code"] == 0
+    assert content["state"] == "stopped"
+
+
+@pytest.mark.parametrize(("missed", "first"), [("once", "01-05 12:00"), ("skip", "01-06 03:00")])
+def test_starts_missed_while_nothing_ran_are_known_from_the_health_file(tmp_path, missed, first):
+    health = tmp_path / "health.json"
+    schedule(Clock(at("2026-01-01 12:00"), starts=1), health=health)
+    assert json.loads(health.read_text())["last_start"] == "2026-01-02T03:00:00+00:00"
+    found = schedule(Clock(at("2026-01-05 12:00"), starts=1), health=health, missed=missed)
+    assert found == [first]
+
+
+def test_a_clock_that_goes_back_starts_nothing_twice(tmp_path):
+    health = tmp_path / "health.json"
+    schedule(Clock(at("2026-01-01 12:00"), starts=1), health=health)
+    assert schedule(Clock(at("2026-01-02 02:30"), starts=1), health=health) == ["01-03 03:00"]
+
+
+def test_a_last_start_far_ahead_was_entered_by_a_wrong_clock(tmp_path):
+    health = tmp_path / "health.json"
+    schedule(Clock(at("2031-01-01 12:00"), starts=1), health=health)
+    said = []
+    found = schedule(Clock(at("2026-01-01 12:00"), starts=1), health=health, say=said.append)
+    assert found == ["01-02 03:00"]
+    assert "a clock that has gone back" in said[0]
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"last_start": 3}', '{"jobs": {}}'])
+def test_a_damaged_health_file_is_written_anew(tmp_path, content):
+    health = tmp_path / "health.json"
+    health.write_text(content)
+    schedule(Clock(at("2026-01-01 12:00"), starts=1), health=health)
+    assert json.loads(health.read_text())["jobs"]["job"]["exit_code"] == 0
+
+
+def test_two_schedulers_of_one_health_file_are_refused(tmp_path):
+    with (
+        locked_file(tmp_path / ".health.json.lock"),
+        pytest.raises(EngineError, match="Another scheduler writes"),
+    ):
+        schedule(Clock(at("2026-01-01 12:00")), health=tmp_path / "health.json")
+
+
+@pytest.mark.parametrize("cron", ["", "0 3 * *", "61 3 * * *", "0 0 31 2 *", "* * * * * *", "x"])
+def test_a_wrong_time_is_refused(cron):
+    with pytest.raises(SpecError, match="--cron"):
+        parse_times(cron, "UTC")
+
+
+@pytest.mark.parametrize("zone", ["Europe/Nowhere", "", "../../etc/passwd"])
+def test_an_unknown_zone_is_refused(zone):
+    with pytest.raises(SpecError, match="--zone"):
+        parse_times("0 3 * * *", zone)
+
+
+CHILD = """
+import sys, time
+print("begun", flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    pass
+"""
+PARENT = """
+import sys
+from distfms.retrain.schedule import Scheduler, parse_times
+from datetime import datetime, timedelta, UTC
+from pathlib import Path
+times = parse_times("* * * * *", "UTC")
+late = datetime.now(UTC) - timedelta(days=1)
+health = Path(sys.argv[1])
+health.write_text('{"last_start": "%s", "jobs": {}}' % late.isoformat())
+Scheduler(times, {"job": [sys.executable, "-c", sys.argv[2]]}, health=health).run()
+"""
+
+
+def test_sigterm_ends_the_job_and_the_scheduler(tmp_path):
+    health = tmp_path / "health.json"
+    command = [sys.executable, "-u", "-c", PARENT, str(health), CHILD]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        lines = [process.stdout.readline() for _ in range(3)]
+        assert lines[-1] == "begun\n"
+        began = time.monotonic()
+        os.kill(process.pid, signal.SIGTERM)
+        rest = process.stdout.read()
+        assert process.wait() == 0
+    assert time.monotonic() - began < 20
+    assert rest.endswith("Stopped.\n")
+    content = json.loads(health.read_text())
+    assert content["state"] == "stopped"
+    assert content["jobs"]["job"]["exit_code"] == -signal.SIGTERM
