@@ -145,8 +145,8 @@ class _Journal(Generic[R]):
                 reason = str(error.errors()[0]["msg"])
             raise SpecError(
                 f"{self.place(number)} is damaged ({reason}). Restore it from a copy of the "
-                "registry; the record of a version that is not in place may also be deleted, "
-                "which removes that version."
+                "registry, or delete it: without it there is no such version (roll back if it was "
+                "in place), or no such change."
             ) from error
         return found
 

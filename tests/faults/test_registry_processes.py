@@ -16,7 +16,8 @@ from tests.faults.registry_processes import files_of, open_here, read, write
 def disturbed(place, options, notes, *, seconds, readers, pause=(0.05, 0.4)):
     """Let readers and writers work, kill writers at random; return reads and kills."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.faults.registry_processes", "s3fs"])
+    preload = ["tests.faults.registry_processes", *(["s3fs"] if options else [])]
+    context.set_forkserver_preload(preload)
     registry = open_here(place, options)
     registry.add("m", files_of(1), {"tag": 1})
     registry.promote("m", 1)
