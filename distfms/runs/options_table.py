@@ -87,7 +87,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    if value is None:
+    if value is None or isinstance(value, Section):  # a section's keys have their own defaults
         return "optional"
     if not isinstance(value, str):
         value = json.dumps(to_jsonable_python(value, exclude_none=True))
