@@ -3,6 +3,8 @@
 import os
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from distfms.errors import SpecError
@@ -71,7 +73,6 @@ def test_the_bits_are_those_of_a_run_from_scratch(spec, data, tmp_path):
 
 
 def test_both_models_are_judged_by_their_predictions(spec, data):
-    import pyarrow.parquet as pq
 
     from distfms.runs.predict import predict_file
 
@@ -164,3 +165,40 @@ def test_half_life_weighs_and_reads_nothing_anew(spec, data, tmp_path):
     assert os.path.exists(outcome.folder / "weights.npz")
     plain = run_job(growing_job(data, tmp_path / "elsewhere")).folder
     assert (outcome.folder / "weights.npz").read_bytes() != (plain / "weights.npz").read_bytes()
+
+
+def test_a_window_learns_as_if_nothing_else_were_there(data, tmp_path):
+    write_day(data, "2026-01-04", 4)
+    forget = {"forget": {"window": "2 days"}}
+    outcome = again(growing_job(data, tmp_path / "runs", retrain=forget))
+    (data / "2026-01-02.parquet").unlink()
+    fresh = run_job(growing_job(data, tmp_path / "fresh")).folder
+    for name in RESULTS:
+        assert (outcome.folder / name).read_bytes() == (fresh / name).read_bytes()
+
+
+def test_what_the_window_has_passed_has_not_vanished(data, tmp_path):
+    spec = growing_job(data, tmp_path / "runs", retrain={"forget": {"window": "2 days"}})
+    again(spec)
+    write_day(data, "2026-01-04", 4)
+    outcome = again(spec)
+    found = retraining(outcome)["data"]
+    assert (found["vanished"], found["forgotten"]) == ([], 1)
+    assert (found["n_read"], found["n_cached"]) == (2, 2)
+    assert outcome.promoted
+
+
+def test_half_life_gives_the_model_of_rows_that_weigh_less(data, tmp_path):
+    forget = {"forget": {"half_life": "1 day"}}
+    outcome = again(growing_job(data, tmp_path / "runs", retrain=forget))
+    for number, day in enumerate(("2026-01-02", "2026-01-03")):
+        table = pq.read_table(data / f"{day}.parquet")
+        weight = pa.array(np.full(len(table), 0.5 ** (1 - number)))
+        pq.write_table(table.append_column("w", weight), data / f"{day}.parquet")
+    weighted = growing_job(data, tmp_path / "fresh", data={"weight": "w"})
+    fresh = run_job(weighted).folder
+    one, other = (np.load(folder / "weights.npz") for folder in (outcome.folder, fresh))
+    for name in ("coefficients", "intercept", "fill"):
+        np.testing.assert_allclose(one[name], other[name], rtol=1e-9, atol=1e-12)
+    tests = [content(folder, "metrics.json")["test"]["mse"] for folder in (outcome.folder, fresh)]
+    assert tests[0] == pytest.approx(tests[1], rel=1e-9)

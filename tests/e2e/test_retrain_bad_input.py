@@ -1,0 +1,211 @@
+"""Data, specs and registries that are not as they should be."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distfms.engine.storage import locate
+from distfms.errors import DataError, SpecError
+from distfms.registry import Registry
+from distfms.retrain.job import retrain
+from tests.e2e.jobs import leave_out_charts
+from tests.e2e.retrain_jobs import again, growing_job, registry_of, write_day
+from tests.e2e.sequence_jobs import content
+
+
+@pytest.fixture(autouse=True)
+def _without_charts(monkeypatch):
+    leave_out_charts(monkeypatch)
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Folder with two days."""
+    write_day(tmp_path / "data", "2026-01-02", 2)
+    write_day(tmp_path / "data", "2026-01-03", 3)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def spec(data, tmp_path):
+    spec = growing_job(data, tmp_path / "runs")
+    again(spec)
+    return spec
+
+
+def rewrite(path, change):
+    pq.write_table(change(pq.read_table(path)), path, row_group_size=150)
+
+
+def in_place(spec):
+    return registry_of(spec).current("growing").number
+
+
+def test_a_new_file_with_other_columns_is_refused(spec, data):
+    rewrite(write_day(data, "2026-01-04", 4), lambda table: table.drop(["b"]))
+    with pytest.raises(DataError, match=r"2026-01-04\.parquet lacks the column 'b'"):
+        again(spec)
+    assert in_place(spec) == 1
+
+
+def test_files_that_all_have_other_columns_are_refused(spec, data):
+    for path in data.iterdir():
+        rewrite(path, lambda t: t.append_column("f", t["a"]).drop(["b"]))
+    with pytest.raises(SpecError, match=r"gone: b; new: f") as error:
+        again(spec)
+    assert "--anew" in str(error.value)
+    assert in_place(spec) == 1
+
+
+def test_a_column_of_another_type_is_refused(spec, data):
+    for path in data.iterdir():
+        rewrite(path, lambda t: t.set_column(0, "a", t["a"].cast(pa.float32())))
+    with pytest.raises(SpecError, match=r"of another type: a \(double, now float\)"):
+        again(spec)
+
+
+def test_a_partition_that_was_rewritten_is_read_again_and_said(spec, data):
+    write_day(data, "2026-01-03", 9)
+    outcome = again(spec)
+    found = content(outcome.folder, "retrain.json")["data"]
+    assert found["changed"] == ["data/2026-01-03.parquet"]
+    assert (found["new"], found["vanished"], found["n_read"]) == ([], [], 2)
+    assert outcome.promoted
+
+
+def test_a_partition_that_shrank_is_refused(spec, data):
+    rewrite(data / "2026-01-03.parquet", lambda table: table.slice(0, 100))
+    outcome = again(spec)
+    assert not outcome.promoted
+    assert outcome.reasons == (
+        "at most 10.0% of the rows behind the model in place lost: found 33.3%",
+    )
+    lax = growing_job(data, data.parent / "runs", retrain={"gate": {"max_lost": 0.5}})
+    assert not any("lost" in reason for reason in again(lax).reasons)
+
+
+def test_a_file_that_vanished_is_refused(spec, data):
+    (data / "2026-01-02.parquet").unlink()
+    outcome = again(spec)
+    assert content(outcome.folder, "retrain.json")["data"]["vanished"] == [
+        "data/2026-01-02.parquet"
+    ]
+    assert "found 50.0%" in outcome.reasons[0]
+
+
+def test_a_touched_file_is_no_change(spec, data):
+    write_day(data, "2026-01-03", 3)
+    found = content(again(spec).folder, "retrain.json")["data"]
+    assert (found["new"], found["changed"], found["vanished"]) == ([], [], [])
+
+
+def test_an_empty_day_is_nothing_new(spec, data):
+    rewrite(write_day(data, "2026-01-04", 4), lambda table: table.slice(0, 0))
+    said = []
+    outcome = again(spec, say=said.append)
+    assert (outcome.folder, outcome.promoted) == (None, False)
+    assert said[-1].startswith("Nothing to do")
+
+
+def test_a_day_ahead_of_the_clock_is_refused_where_days_count(spec, data):
+    write_day(data, "2999-01-01", 4)
+    forget = {"forget": {"window": "30 days"}}
+    with pytest.raises(DataError, match="machine's clock"):
+        again(growing_job(data, data.parent / "runs", retrain=forget))
+
+
+def test_a_clock_that_went_back_changes_no_order_of_versions(spec, data, monkeypatch):
+    monkeypatch.setattr("distfms.registry._now", lambda: "1999-01-01T00:00:00Z")
+    write_day(data, "2026-01-04", 4)
+    assert again(spec).version == 2
+    assert in_place(spec) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"data": {"target": "e"}}, r"data\.target"),
+        ({"data": {"test": 0.4}}, r"data\.test"),
+        ({"data": {"id": "a"}}, r"data\.id"),
+        ({"seed": 3}, "`seed`"),
+        ({"sequence": {"groups": {"ab": ["a", "b"]}}}, r"sequence\.groups"),
+        (
+            {"method": "landmarks", "landmarks": {"task": "regression", "similarity": "gaussian"}},
+            "is of the method `sequence`",
+        ),
+    ],
+)
+def test_another_question_is_refused(spec, data, changes, words):
+    with pytest.raises(SpecError, match=words) as error:
+        again(growing_job(data, data.parent / "runs", **changes))
+    assert "--anew" in str(error.value)
+    assert in_place(spec) == 1
+
+
+def test_a_registry_that_cannot_be_written_is_refused_before_anything_is_read(data, tmp_path):
+    (tmp_path / "file").write_text("")
+    spec = growing_job(data, tmp_path / "runs")
+    with pytest.raises(SpecError, match="--registry"):
+        retrain(spec, Registry(locate(tmp_path / "file" / "registry")))
+    assert not (tmp_path / "runs" / "growing").exists()
+
+
+def test_an_unknown_metric_is_refused(spec, data):
+    write_day(data, "2026-01-04", 4)
+    wrong = growing_job(data, data.parent / "runs", retrain={"gate": {"metric": "auc"}})
+    with pytest.raises(SpecError, match=r"retrain\.gate\.metric.*compared by mse or r2"):
+        again(wrong)
+    assert in_place(spec) == 1
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"forget": "some"}, "forget"),
+        ({"forget": {"window": "30"}}, "window"),
+        ({"gate": {"min_gian": 1}}, "min_gain"),
+        ({"gate": {"max_lost": 2}}, "max_lost"),
+    ],
+)
+def test_a_wrong_section_is_refused(data, tmp_path, section, words):
+    with pytest.raises(SpecError, match=words):
+        growing_job(data, tmp_path / "runs", retrain=section)
+
+
+def test_two_retrainings_cannot_both_work_on_a_model(spec, data):
+    write_day(data, "2026-01-04", 4)
+    with (
+        registry_of(spec).locked("growing", "the other", 60),
+        pytest.raises(SpecError, match="the other is working on 'growing'"),
+    ):
+        again(spec)
+
+
+def test_a_model_promoted_meanwhile_is_not_replaced(spec, data, monkeypatch):
+    from distfms.retrain import job
+
+    write_day(data, "2026-01-04", 4)
+    registry = registry_of(spec)
+
+    def promoted_meanwhile(*arguments, before=job.run_prepared):
+        found = before(*arguments)
+        other = registry.add("growing", {"model.json": b"{}"}, {}, 1)
+        registry.promote("growing", other.number)
+        return found
+
+    monkeypatch.setattr(job, "run_prepared", promoted_meanwhile)
+    with pytest.raises(SpecError, match="in place by now"):
+        again(spec)
+    assert in_place(spec) == 2
+
+
+def test_a_damaged_version_in_place_is_said(spec, data):
+    registry = registry_of(spec)
+    version = registry.current("growing")
+    place = registry.files("growing", version) / "model.json"
+    place.write_text(json.dumps({"method": "sequence"}))
+    write_day(data, "2026-01-04", 4)
+    with pytest.raises(SpecError, match="is not what was added"):
+        again(spec)
