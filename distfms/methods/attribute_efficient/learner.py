@@ -124,6 +124,7 @@ class Chain:
             tree=np.zeros(2 * n_leaves),
             alias=np.zeros((n_attributes, 2)),
             squares=np.zeros((n_attributes, 2)),
+            spans=np.zeros(kernels.MOST_SPANS),
             numbers=np.zeros(kernels.N_NUMBERS),
             counts=np.zeros(kernels.N_COUNTS, dtype=np.int64),
             form=np.zeros(5, dtype=np.int64),
@@ -181,12 +182,10 @@ class Chain:
     @property
     def weights(self) -> np.ndarray:
         """Average of the weights of the last phase, for attributes as they come, shape (d,)."""
-        kernels, table = self._kernels, self.state.table
-        total, value = self.state.numbers[kernels.TOTAL], table[:, kernels.VALUE]
-        n_averaged = int(self.state.counts[kernels.N_AVERAGED])
+        n_averaged = int(self.state.counts[self._kernels.N_AVERAGED])
         if not n_averaged:
-            return self.state.numbers[kernels.SCALE] * value / self.design.norm
-        gathered = table[:, kernels.GATHERED] + value * (total - table[:, kernels.SINCE])
+            return self.current / self.design.norm
+        gathered: np.ndarray = self._kernels.gathered(self.state)
         return gathered / n_averaged / self.design.norm
 
     @property
