@@ -101,7 +101,7 @@ def one_split(X, y, similarity, seed, args, ordinal):
     fit = PassFit(OrdinalMargin(0.01, len(levels), 0.5, None), args.ridge, None)
     problem = SquaredProblem.of(embedded_moments(mapping, X[:, train], code[train], None))
     model = fit.fitted(
-        lambda loss, model: FitPass("own", loss, model).sums(rows), problem, n_landmarks
+        lambda loss, model: FitPass("own", loss, model).sums(rows), problem, np.arange(n_landmarks)
     ).model
     found = fit.loss.decoded(model.scores(mapping(X[:, test])), model.extra)
     rounded = np.clip(np.round(np.interp(smoothed, levels, np.arange(len(levels)))), 0, None)

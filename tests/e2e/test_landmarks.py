@@ -135,6 +135,21 @@ def test_chosen_landmarks_of_the_best_similarity(data, tmp_path):
         assert arrays["weights"].shape[1:] == (12, 1)
 
 
+def test_steps_of_algorithm_2(data, tmp_path):
+    own = {"task": "sparse", "refit": False, "bound": 60.0, "keep": 20, "tolerance": 0.02}
+    tune = {"grid": {"bound": [1.0, 60.0]}}
+    folder = run_job(spec(data, tmp_path, landmarks=own, tune=tune)).folder
+    selection, metrics = (content(folder, f"{n}.json") for n in ("selection", "metrics"))
+    assert content(folder, "tuning.json")["chosen"] == {"bound": 60.0}
+    assert len(selection["landmarks"]) <= 20
+    assert selection["n_steps"] > len(selection["landmarks"])
+    with np.load(folder / "weights.npz") as arrays:
+        assert np.abs(arrays["weights"][-1]).sum() <= 60.0 * (1 + 1e-9)
+    refitted = run_job(spec(data, tmp_path, landmarks={"task": "sparse", "keep": 20})).folder
+    assert content(refitted, "metrics.json")["train"]["mse"] < metrics["train"]["mse"]
+    assert metrics["test"]["r2"] > 0.5
+
+
 def test_the_same_bits_on_two_workers_in_processes_and_from_the_cache(data, tmp_path):
     whole = files_of(run_job(spec(data, tmp_path / "a")).folder)
     threads = spec(data, tmp_path / "b", engine={"workers": 2})
@@ -223,6 +238,8 @@ def broken(rows, landmarks):
             "no parameter of `linear`",
         ),
         ({"landmarks": {"similarity": ["linear", "linear"]}}, "the same similarity twice"),
+        ({"landmarks": {"refit": False}}, "`refit: false` is for the task `sparse`"),
+        ({"landmarks": {"task": "sparse", "refit": False}}, "needs a `bound`"),
         ({"landmarks": {"keep": 61}}, "`keep` is 61, and there are 60 landmarks"),
         ({"landmarks": {"similarity": ["linear", "precomputed"]}}, "`precomputed` beside others"),
         ({"landmarks": {"similarity": ["linear", "cosine"]}, "data": {"folds": 0}}, "at least 2"),
@@ -275,6 +292,7 @@ def classes_spec(data, output, task, target, **section):
         ("classification", "high", {}),
         ("classification", "level", {"loss": "hinge", "smoothing": 0.1}),
         ("regression", "y", {"loss": "epsilon_insensitive", "epsilon": 0.05}),
+        ("sparse", "y", {"loss": "epsilon_insensitive", "smoothing": 0.5, "keep": 30}),
     ],
 )
 def test_losses_by_passes(levels, tmp_path, task, target, section):
@@ -297,7 +315,7 @@ def test_losses_by_passes(levels, tmp_path, task, target, section):
     found = np.array([by_id[name] for name in own["id"]])
     parts = assign_parts(np.array(own["id"], object), n_folds=2, test=0.25, seed=0)
     test = parts == 2
-    if task == "regression":
+    if target == "y":
         wanted = np.mean(np.abs(found - own[target])[test])
     else:
         assert set(found) <= set(own[target])

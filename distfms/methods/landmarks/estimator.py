@@ -16,7 +16,7 @@ from distfms.data.folds import hash_keys
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
 from distfms.methods.estimator_input import Source, in_memory, kind_of
-from distfms.methods.landmarks.fit import FitPass, PassFit
+from distfms.methods.landmarks.fit import PassFit, PassProcedure
 from distfms.methods.landmarks.losses import loss_of
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
 from distfms.methods.landmarks.procedure import LandmarkProcedure
@@ -32,7 +32,6 @@ from distfms.methods.landmarks.similarity import (
     landmark_arrays,
     landmark_maps,
 )
-from distfms.methods.landmarks.squared import SquaredProblem
 from distfms.methods.ranking import QueryCounts, RankingScores
 from distfms.methods.row_estimator import (
     PieceReader,
@@ -41,7 +40,6 @@ from distfms.methods.row_estimator import (
     RowRegressor,
     by_chunks,
 )
-from distfms.methods.statistics_job import NamedRule
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments
@@ -83,8 +81,8 @@ def _comoments(mapping: LandmarkMap, batch: RowBatch) -> CoMoments:
     return embedded_moments(mapping, batch.features, batch.target[0], batch.weight)
 
 
-def _embedded(mapping: LandmarkMap, batch: RowBatch) -> Any:
-    return [embedded_rows(0, batch, slice(0, batch.n_rows), {"": mapping}, None)]
+def _embedded(label: str, mapping: LandmarkMap, batch: RowBatch) -> Any:
+    return [embedded_rows(0, batch, slice(0, batch.n_rows), {label: mapping}, None)]
 
 
 def _similarities(mapping: LandmarkMap, batch: RowBatch) -> np.ndarray:
@@ -166,40 +164,29 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowEstimat
 
     def _learn(self, options: LandmarksOptions, source: Source, rows: PieceReader) -> None:
         """Fit the model."""
-        label = options.similarity[0].similarity.label
-        if options.chosen_loss != "squared":
-            self._learn_by_passes(options, source, rows)
+        mapping, label = self._map, options.similarity[0].similarity.label
+        own = LandmarkProcedure.of(options, (label,), mapping.n_landmarks)
+        moments = {label: source.reduce(rows.then(_comoments, mapping))}
+        if options.chosen_loss == "squared":
+            problem = own.problem(moments)
+            path = own.search(problem, own.rules[0])
+            weights = own.weights(problem, path, [len(path.order)])[0]
+            intercept = problem[label].intercept(weights)
+            self._keep(path.order, weights[path.order, np.newaxis], intercept)
             return
-        procedure = LandmarkProcedure(
-            rules=(NamedRule(label),),
-            sparse=options.task == "sparse",
-            keep=options.n_kept(self._map.n_landmarks),
-            by_gradient=options.criterion == "gradient",
-            ridge=options.ridge,
-            bound=options.bound,
-        )
-        problem = procedure.problem({label: source.reduce(rows.then(_comoments, self._map))})
-        path = procedure.search(problem, procedure.rules[0])
-        weights = procedure.weights(problem, path, [len(path.order)])[0]
-        self._keep(path.order, weights[path.order, np.newaxis], problem[label].intercept(weights))
-
-    def _learn_by_passes(
-        self, options: LandmarksOptions, source: Source, rows: PieceReader
-    ) -> None:
-        """Fit the model of another loss, by passes over rows that stay in memory if they fit."""
-        mapping, codes = self._map, source.codes
-        problem = SquaredProblem.of(source.reduce(rows.then(_comoments, mapping)))
-        n_classes = 0 if codes is None else len(codes)
-        loss = loss_of(options, n_classes, float(np.sqrt(problem.target_variance)))
-        read = rows.then(_embedded, mapping)
-        run: Any = source.passes(read, lambda own, message: message.sums(own), len(problem.mean))
-        k = options.n_kept(mapping.n_landmarks)
-        found = PassFit(loss, options.ridge, options.bound).fitted(
-            lambda loss, model: run(FitPass("", loss, model)), problem, k
-        )
-        self.n_iter_ = found.n_passes
-        self._fitted_loss, self._extra = loss, found.model.extra
-        self._keep(np.arange(k), found.model.weights, found.model.offset)
+        deviation = float(np.sqrt(own.problem(moments)[label].target_variance))
+        n_classes = 0 if source.codes is None else len(source.codes)
+        self._fitted_loss = loss_of(options, n_classes, deviation)
+        fit = PassFit(self._fitted_loss, options.ridge, options.bound)
+        procedure = PassProcedure(**vars(own), fit=fit, only_last=True)
+        # Rows stay in memory between the passes if they fit.
+        read, n_values = rows.then(_embedded, label, mapping), mapping.n_landmarks + 1
+        run = source.passes(read, lambda kept, message: message.sums(kept), n_values)
+        whole = procedure.problem({**moments, "make_pass": run})
+        path = procedure.search(whole, own.rules[0])
+        (model,), self.n_iter_ = path.models, int(path.arrays["n_passes"].sum())
+        self._extra = model.extra
+        self._keep(path.order, model.weights, model.offset)
 
     def _keep(self, order: np.ndarray, weights: np.ndarray, intercept: Any) -> None:
         """Set the attributes of the model: weights (k, P) of the landmarks in their order."""

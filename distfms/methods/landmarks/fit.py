@@ -16,7 +16,7 @@ import numpy as np
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import Fold, Members
 from distfms.methods.landmarks.losses import EpsilonInsensitive, Loss
-from distfms.methods.landmarks.procedure import LandmarkProcedure, ladder
+from distfms.methods.landmarks.procedure import LandmarkProcedure, below, ladder
 from distfms.methods.landmarks.squared import SquaredProblem
 from distfms.methods.passes import Minimum, Sums, minimise
 from distfms.methods.statistics_job import NamedRule
@@ -27,7 +27,6 @@ _WIDTHS = (100.0, 10.0, 1.0)
 _TOLERANCE = 1e-4
 #: Relative excess of the norm of the weights over their bound.
 _BOUND_TOLERANCE = 1e-3
-_MOST_HALVINGS = 30
 #: Iterations of a fit before it is given up.
 _MOST_ITERATIONS = 500
 
@@ -55,34 +54,39 @@ class EmbeddedRows:
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    """A linear model on similarities to the first k landmarks.
+    """A linear model on similarities to k landmarks.
 
     Attributes
     ----------
+    landmarks : slice or ndarray of int, shape (k,)
     weights : ndarray of shape (k, P)
     offset : ndarray of shape (P,)
     extra : ndarray of shape (E,)
         Parameters of the loss beside the weights.
     """
 
+    landmarks: Any
     weights: np.ndarray
     offset: np.ndarray
     extra: np.ndarray
 
     def scores(self, similarities: np.ndarray) -> np.ndarray:
-        """Return scores (P, n)."""
-        product = self.weights.T.astype(similarities.dtype) @ similarities[: len(self.weights)]
-        return product + self.offset[:, np.newaxis]
+        """Return scores (P, n) of similarities (k, n) to its landmarks."""
+        return self.weights.T.astype(similarities.dtype) @ similarities + self.offset[:, np.newaxis]
 
 
 @dataclass(frozen=True, eq=False)
 class FitPass:
-    """Loss and gradient of a model over rows but those of one fold."""
+    """Loss and gradient of a model over rows but those of one fold.
+
+    The gradient is by the weights of the model's landmarks, or by those of all landmarks.
+    """
 
     label: str
     loss: Loss
     model: Linear
     left_out: int | None = None
+    by_all: bool = False
 
     def sums(self, rows: Iterable[EmbeddedRows]) -> Sums:
         """Add up over rows."""
@@ -90,13 +94,15 @@ class FitPass:
         for own in rows:
             if own.part == self.left_out:
                 continue
-            similarities = own.similarities[self.label][: len(model.weights)]
-            scores = model.scores(similarities)
+            similarities = own.similarities[self.label]
+            chosen = similarities[model.landmarks]
+            scores = model.scores(chosen)
+            wanted = similarities if self.by_all else chosen
             slopes = self.loss.slopes(scores, own.target, own.weight, model.extra)
             arrays = {
                 "weight": np.array(own.weight.sum()),
                 "loss": np.array(slopes.value @ own.weight),
-                "product": similarities @ slopes.score.T.astype(similarities.dtype),
+                "product": wanted @ slopes.score.T.astype(similarities.dtype),
                 "slope": slopes.score.sum(axis=1),
                 "extra": slopes.extra,
             }
@@ -128,7 +134,7 @@ class JudgePass:
         return found
 
     def _errors(self, model: Linear, rows: EmbeddedRows) -> list[float]:
-        scores = model.scores(rows.similarities[self.label])
+        scores = model.scores(rows.similarities[self.label][model.landmarks])
         loss = self.loss.slopes(scores, rows.target, rows.weight, model.extra).value
         away = np.abs(self.loss.decoded(scores, model.extra) - rows.target)
         return [own @ rows.weight for own in (loss, away, away**2, away > 0)]
@@ -165,18 +171,21 @@ class PassFit:
     ridge: float
     bound: float | None
 
+    def start(self, problem: SquaredProblem) -> np.ndarray:
+        """Return the first values of the parameters beside the weights."""
+        is_number = isinstance(self.loss, EpsilonInsensitive)
+        return problem.mean[-1:].copy() if is_number else self.loss.start()
+
     def fitted(
         self,
         make_pass: Callable[[Loss, Linear], Sums],
         problem: SquaredProblem,
-        k: int,
+        order: np.ndarray,
         start: Fitted | None = None,
     ) -> Fitted:
-        """Fit a model on the first k landmarks, beginning at a smaller one."""
-        weights = np.zeros((k, self.loss.n_scores))
-        extra = self.loss.start()
-        if isinstance(self.loss, EpsilonInsensitive):
-            extra = problem.mean[-1:].copy()
+        """Fit a model on landmarks in an order, beginning at that of the first of them."""
+        k = len(order)
+        weights, extra = np.zeros((k, self.loss.n_scores)), self.start(problem)
         widths: Sequence[float] = _WIDTHS
         if start is not None:
             weights[: len(start.model.weights)] = start.model.weights
@@ -185,7 +194,7 @@ class PassFit:
         if isinstance(self.loss, EpsilonInsensitive):
             # The loss grows with the units of the target, the squared weights with their square.
             penalty /= np.sqrt(problem.target_variance) or 1.0
-        run = _Run(self, make_pass, problem, k)
+        run = _Run(self, make_pass, problem, order)
         found = None
         for width in widths:
             found = run.minimum(weights, extra, penalty, width)
@@ -197,6 +206,11 @@ class PassFit:
         return Fitted(run.model(weights, extra), found, run.tolerance, run.n_passes)
 
 
+def taken(order: np.ndarray) -> Any:
+    """Return what takes landmarks in this order; the first of them are taken without a copy."""
+    return slice(len(order)) if (order == np.arange(len(order))).all() else order
+
+
 class _Run:
     """The passes of one fit."""
 
@@ -205,11 +219,11 @@ class _Run:
         fit: PassFit,
         make_pass: Callable[[Loss, Linear], Sums],
         problem: SquaredProblem,
-        k: int,
+        order: np.ndarray,
     ) -> None:
-        self.fit, self.make_pass, self.k = fit, make_pass, k
-        self.mean = problem.mean[:k]
-        self.gram = problem.penalised(max(fit.ridge, 1e-10))[:k, :k]
+        self.fit, self.make_pass, self.k = fit, make_pass, len(order)
+        self.landmarks, self.mean = taken(order), problem.mean[order]
+        self.gram = problem.penalised(max(fit.ridge, 1e-10))[np.ix_(order, order)]
         self.tolerance = _TOLERANCE * float(np.sqrt(np.trace(self.gram)))
         self.n_passes = 0
 
@@ -219,7 +233,8 @@ class _Run:
 
     def model(self, weights: np.ndarray, extra: np.ndarray) -> Linear:
         """Return the model on similarities as they are."""
-        return Linear(weights, self.fit.loss.offset(extra) - self.mean @ weights, extra)
+        offset = self.fit.loss.offset(extra) - self.mean @ weights
+        return Linear(self.landmarks, weights, offset, extra)
 
     def minimum(
         self, weights: np.ndarray, extra: np.ndarray, penalty: float, width: float
@@ -245,12 +260,16 @@ class _Run:
 
     def bounded(self, found: Minimum, penalty: float, bound: float) -> Minimum:
         """Raise the penalty until the norm of the weights is the bound, if it is above it."""
+        from scipy.optimize import brentq
+
         at = [found]
 
         def excess(exponent: float) -> float:
             own = self.split(at[-1].weights)
             at.append(self.minimum(*own, np.exp(exponent), 1.0))
-            return float(np.log(np.linalg.norm(self.split(at[-1].weights)[0]) / bound))
+            norm = np.linalg.norm(self.split(at[-1].weights)[0])
+            over = float(np.log(norm / bound))
+            return over if abs(over) > _BOUND_TOLERANCE else 0.0  # where the search ends
 
         norm = float(np.linalg.norm(self.split(found.weights)[0]))
         if norm <= bound:
@@ -258,16 +277,32 @@ class _Run:
         low = high = np.log(max(penalty, 1e-12 * np.trace(self.gram)))
         while excess(high) > 0:
             low, high = high, high + np.log(30.0)
-        for _ in range(_MOST_HALVINGS if high > low else 0):
-            middle = (low + high) / 2
-            over = excess(middle)
-            if abs(over) <= _BOUND_TOLERANCE:
-                break
-            low, high = (middle, high) if over > 0 else (low, middle)
+        if high > low:
+            brentq(excess, low, high, xtol=1e-6, rtol=1e-6)
         weights, extra = self.split(at[-1].weights)
         weights = weights * min(1.0, bound / float(np.linalg.norm(weights)))
         beside = extra.reshape(-1, weights.shape[1])
         return replace(at[-1], weights=np.vstack((weights, beside)))
+
+
+def _path(label: str, order: np.ndarray, fits: Sequence[Fitted]) -> PassPath:
+    """Return models of several sizes as a path."""
+    models = [fitted.model for fitted in fits]
+    weights = np.zeros((len(fits), len(order), models[0].weights.shape[1]))
+    for room, model in zip(weights, models, strict=True):
+        room[: len(model.weights)] = model.weights
+    arrays = {
+        "order": order,
+        "sizes": np.array([len(model.weights) for model in models]),
+        "weights": weights,
+        "offset": np.array([model.offset for model in models]),
+        "extra": np.array([model.extra for model in models]),
+        "tolerance": np.array([fitted.tolerance for fitted in fits]),
+        "n_passes": np.array([fitted.n_passes for fitted in fits]),
+    }
+    for name in ("status", "gradient_norm", "n_iterations"):
+        arrays[name] = np.array([getattr(fitted.minimum, name) for fitted in fits])
+    return PassPath(label, arrays)
 
 
 # --- the procedure ------------------------------------------------------------------------------
@@ -301,8 +336,9 @@ class PassPath:
     label : str
         Of the similarity.
     arrays : mapping of str to ndarray
-        ``sizes`` (n,), ``weights`` (n, k, P), ``offset`` (n, P), ``extra`` (n, E), and how far each
-        fit came: ``status``, ``gradient_norm``, ``tolerance``, ``n_iterations``, ``n_passes`` (n,).
+        ``order`` (k,) of landmarks, ``sizes`` (n,), ``weights`` (n, k, P), ``offset`` (n, P),
+        ``extra`` (n, E), and how far each fit came: ``status``, ``gradient_norm``, ``tolerance``,
+        ``n_iterations``, ``n_passes`` (n,).
     """
 
     label: str
@@ -311,14 +347,24 @@ class PassPath:
     @property
     def order(self) -> np.ndarray:
         """Landmarks in the order in which models take them."""
-        return np.arange(self.arrays["sizes"][-1])
+        return self.arrays["order"]
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """How far each fit came, for the results."""
+        names = ("sizes", "status", "gradient_norm", "tolerance", "n_iterations", "n_passes")
+        rows = zip(*(self.arrays[name].tolist() for name in names), strict=True)
+        return {"fits": [dict(zip(names, row, strict=True)) for row in rows]}
 
     @property
     def models(self) -> list[Linear]:
         """The models."""
         a = self.arrays
         rows = zip(a["sizes"], a["weights"], a["offset"], a["extra"], strict=True)
-        return [Linear(weights[:k], offset, extra) for k, weights, offset, extra in rows]
+        return [
+            Linear(taken(a["order"][:k]), weights[:k], offset, extra)
+            for k, weights, offset, extra in rows
+        ]
 
 
 @dataclass(frozen=True)
@@ -328,9 +374,12 @@ class PassProcedure(LandmarkProcedure):
     Attributes
     ----------
     fit : PassFit
+    only_last : bool
+        Fit the model on all landmarks alone, not smaller ones before it.
     """
 
     fit: Any = None
+    only_last: bool = False
 
     def problem(self, train: Members) -> Any:
         """Return the problem; ``make_pass`` and ``left_out`` are among the members of a fold."""
@@ -341,28 +390,40 @@ class PassProcedure(LandmarkProcedure):
         """Fit models on more and more landmarks, each beginning where the one before it ended."""
         own = problem.squared[rule.name]
         keep = min(self.keep, own.n_landmarks)
-        fits: list[Fitted] = []
+        sizes = [k for k in ladder(keep) if (k == keep if self.only_last else 10 * k >= keep)]
+        order, fits = np.arange(keep), dict[int, Fitted]()
 
-        def make_pass(loss: Loss, model: Linear) -> Sums:
-            sums: Sums = problem.make_pass(FitPass(rule.name, loss, model, problem.left_out))
+        def make_pass(loss: Loss, model: Linear, by_all: bool = False) -> Sums:
+            left_out = problem.left_out
+            sums: Sums = problem.make_pass(FitPass(rule.name, loss, model, left_out, by_all))
             return sums
 
-        for k in [size for size in ladder(keep) if 10 * size >= keep]:
-            fits.append(self.fit.fitted(make_pass, own, k, fits[-1] if fits else None))
-        weights = np.zeros((len(fits), keep, self.fit.loss.n_scores))
-        for room, fitted in zip(weights, fits, strict=True):
-            room[: len(fitted.model.weights)] = fitted.model.weights
-        arrays = {
-            "sizes": np.array([len(fitted.model.weights) for fitted in fits]),
-            "weights": weights,
-            "offset": np.array([fitted.model.offset for fitted in fits]),
-            "extra": np.array([fitted.model.extra for fitted in fits]),
-            "tolerance": np.array([fitted.tolerance for fitted in fits]),
-            "n_passes": np.array([fitted.n_passes for fitted in fits]),
-        }
-        for name in ("status", "gradient_norm", "n_iterations"):
-            arrays[name] = np.array([getattr(fitted.minimum, name) for fitted in fits])
-        return PassPath(rule.name, arrays)
+        last = None
+        for k in range(1, keep + 1) if self.sparse else sizes:
+            if self.sparse:
+                order[k - 1 :] = self._next(make_pass, own, order[: k - 1], last)
+            last = self.fit.fitted(make_pass, own, order[:k], last)
+            if k in sizes:
+                fits[k] = last
+        return _path(rule.name, order, list(fits.values()))
+
+    def _next(
+        self, make_pass: Any, problem: SquaredProblem, order: np.ndarray, last: Fitted | None
+    ) -> int:
+        """Return the landmark along which the loss of a model falls most steeply."""
+        if last is None:
+            extra = self.fit.start(problem)
+            weights = np.zeros((0, self.fit.loss.n_scores))
+            model = Linear(slice(0), weights, self.fit.loss.offset(extra), extra)
+        else:
+            model = last.model
+        sums = make_pass(self.fit.loss, model, by_all=True)
+        slope = np.abs(sums["product"] - np.outer(problem.mean[:-1], sums["slope"])).sum(axis=1)
+        if not self.by_gradient:
+            spread = np.sqrt(np.diagonal(problem.covariance)[:-1])
+            slope = np.divide(slope, spread, out=np.zeros_like(slope), where=spread > 0)
+        slope[order] = -1.0
+        return int(np.argmax(slope))
 
     def grid(self, path: Any) -> np.ndarray:
         """Return the numbers of landmarks of the models."""
@@ -389,8 +450,5 @@ class PassProcedure(LandmarkProcedure):
 
     def restore(self, train: Members, arrays: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
         """Return problem and paths, in the order of the rules."""
-        found: dict[str, dict[str, np.ndarray]] = {rule.name: {} for rule in self.rules}
-        for name, array in arrays.items():
-            label, _, key = name.rpartition("/")
-            found[label][key] = array
-        return self.problem(train), {n: PassPath(n, own) for n, own in found.items()}
+        names = [rule.name for rule in self.rules]
+        return self.problem(train), {n: PassPath(n, below(n, arrays)) for n in names}

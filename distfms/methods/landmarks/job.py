@@ -16,6 +16,7 @@ from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOption
 from distfms.methods.landmarks.procedure import (
     MEASURES,
     LandmarkProcedure,
+    below,
     kernel_regression,
     ladder,
 )
@@ -31,7 +32,7 @@ from distfms.methods.landmarks.similarity import (
 )
 from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import sources_of
-from distfms.methods.statistics_job import NamedRule, ScoredOn, Solved
+from distfms.methods.statistics_job import ScoredOn, Solved
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.fold_means import over_folds
@@ -193,12 +194,12 @@ class LandmarkJob(RowJob):
     def sample(self, context: Context) -> Folded[RowSample]:
         """Return the sampled rows of each part."""
         arrays = context.read_arrays(LANDMARKS)
-        return Folded.from_arrays(_below("sample", arrays), RowSample)
+        return Folded.from_arrays(below("sample", arrays), RowSample)
 
     def maps(self, context: Context) -> dict[str, LandmarkMap]:
         """Return the maps from features to similarities, by label."""
         arrays = context.read_arrays(LANDMARKS)
-        train = Folded.from_arrays(_below("sample", arrays), RowSample).train()
+        train = Folded.from_arrays(below("sample", arrays), RowSample).train()
         return landmark_maps(self.similarities, arrays, train)
 
     # --- statistics and selection ---
@@ -230,14 +231,7 @@ class LandmarkJob(RowJob):
             best = context.read_json(COMPARED)["best"]
             labels.sort(key=lambda label: label != best)
         n_landmarks = len(context.read_arrays(LANDMARKS)["landmarks"])
-        return LandmarkProcedure(
-            rules=tuple(NamedRule(label) for label in labels),
-            sparse=options.task == "sparse",
-            keep=options.n_kept(n_landmarks),
-            by_gradient=options.criterion == "gradient",
-            ridge=options.ridge,
-            bound=options.bound,
-        )
+        return LandmarkProcedure.of(options, labels, n_landmarks)
 
     def _compare(self, context: Context) -> Mapping[str, Content]:
         """Compare the similarities by cross-validation."""
@@ -267,6 +261,7 @@ class LandmarkJob(RowJob):
             "order": path.order.tolist(),
             "n_candidates": mapping.n_landmarks,
             "scaling": self.scaling,
+            **path.progress,
             "sigma_rows": min(SIGMA_ROWS, self.sample(context).train().n_rows),
         }
 
@@ -415,9 +410,3 @@ class LandmarkJob(RowJob):
 def coded(classes: tuple[float, ...] | None, target: np.ndarray) -> np.ndarray:
     """Return a target as losses take it: classes as their numbers."""
     return target if classes is None else np.searchsorted(np.array(classes), target) * 1.0
-
-
-def _below(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays whose names begin with ``name/``, without that."""
-    prefix = f"{name}/"
-    return {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}

@@ -116,7 +116,10 @@ METHOD = Method(
     sections=figures.sections,
     headline=figures.headline,
     subtitle=figures.SUBTITLE,
-    tunable=("keep", "ridge", "bound", "criterion", "epsilon", "gamma", "spacing", "smoothing"),
+    tunable=(
+        *("keep", "ridge", "bound", "criterion", "refit", "tolerance"),
+        *("epsilon", "gamma", "spacing", "smoothing"),
+    ),
     not_tunable={
         "similarity": "a list of similarities is compared by itself: give `similarity` that list",
         "landmarks": "`keep` takes the first of the landmarks, which is a smaller random choice",

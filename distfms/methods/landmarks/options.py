@@ -15,7 +15,7 @@ DEFAULT_LANDMARKS, DEFAULT_KEPT = 500, 50
 #: Losses that a task has, the default first.
 LOSSES = {
     "regression": ("squared", "epsilon_insensitive"),
-    "sparse": ("squared",),
+    "sparse": ("squared", "epsilon_insensitive"),
     "ordinal": ("margin",),
     "classification": ("logistic", "hinge"),
     "ranking": ("squared",),
@@ -75,7 +75,7 @@ class LandmarksOptions(Section):
     one by one; the others take them at random.
     """
     loss: Literal["squared", "epsilon_insensitive", "margin", "hinge", "logistic"] | None = None
-    """`squared` (the default) or `epsilon_insensitive` for `regression`, `squared` for `sparse` and
+    """`squared` (the default) or `epsilon_insensitive` for `regression` and `sparse`, `squared` for
     `ranking` (to normalised gains), `margin` for `ordinal`, `logistic` (the default) or `hinge` for
     `classification`. All but `squared` are fitted by passes over rows that stay in memory where
     they fit.
@@ -114,10 +114,20 @@ class LandmarksOptions(Section):
     """
     criterion: Literal["gain", "gradient"] = "gain"
     """What a choice of `sparse` maximises: the fall of the squared loss, or its gradient."""
+    refit: bool = True
+    """Whether `sparse` with squared loss fits all weights again after each choice. Otherwise it
+    takes the steps of the paper's Algorithm 2, within a `bound`.
+    """
+    tolerance: Positive = 1e-3
+    """Those steps end where no model within the bound has a mean squared error that is lower by
+    more than this part of the target's variance, or where another landmark would be one too many.
+    """
     ridge: NonNegative = 1e-6
     """Penalty on the squared weights, in units of the mean variance of a similarity."""
     bound: Positive | None = None
-    """Largest Euclidean norm B of the weights, where similarities are divided by √landmarks."""
+    """Largest Euclidean norm B of the weights, where similarities are divided by √landmarks;
+    without `refit` the largest sum C_W of their sizes, on similarities as they are.
+    """
     scaling: Literal["standard", "unit", "none"] = "standard"
     """Whether features are compared in units of their standard deviation, of their range, or as
     they are.
@@ -147,6 +157,10 @@ class LandmarksOptions(Section):
                 f"the task `{self.task}` does not have the loss `{self.loss}`; it has "
                 f"{', '.join(LOSSES[self.task])}"
             )
+        if not self.refit and (self.task, self.chosen_loss) != ("sparse", "squared"):
+            raise ValueError("`refit: false` is for the task `sparse` with squared loss")
+        if not self.refit and self.bound is None:
+            raise ValueError("`refit: false` needs a `bound`, the largest sum of weights' sizes")
         if self.keep is not None and self.landmarks is not None and self.keep > self.landmarks:
             raise ValueError(
                 f"`keep` is {self.keep}, and there are {self.landmarks} landmarks to choose from"

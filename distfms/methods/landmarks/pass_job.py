@@ -16,6 +16,7 @@ from distfms.methods.landmarks.fit import ERRORS, JudgePass, PassFit, PassProced
 from distfms.methods.landmarks.job import LandmarkJob
 from distfms.methods.landmarks.losses import Loss, OrdinalMargin, loss_of
 from distfms.methods.landmarks.options import LandmarksOptions
+from distfms.methods.landmarks.procedure import below
 from distfms.methods.landmarks.rank_job import RankingJob
 from distfms.methods.landmarks.read import EmbeddedReader
 from distfms.methods.passes import Passes, Sums, one_pass, said_rows
@@ -86,7 +87,7 @@ class PassLandmarkJob(LandmarkJob):
         own, fit = super().procedure(context), None
         if (context.folder / STATISTICS).exists():
             fit = PassFit(self.loss(context), self.options.ridge, self.options.bound)
-        return PassProcedure(**{**vars(own), "fit": fit})
+        return PassProcedure(**vars(own), fit=fit)
 
     def _reader(self, context: Context, judges: bool) -> Any:
         plan, maps, classes = self.plan(context), self.maps(context), self.classes(context)
@@ -106,10 +107,8 @@ class PassLandmarkJob(LandmarkJob):
 
     def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
         """Return the content of ``selection.json``, with how far each fit came."""
-        arrays = solved.path.arrays
-        names = ("sizes", "status", "gradient_norm", "tolerance", "n_iterations", "n_passes")
-        rows = zip(*(arrays[name].tolist() for name in names), strict=True)
-        fits = [dict(zip(names, row, strict=True)) for row in rows]
+        found = super().selection(context, solved)
+        fits = found["fits"]
         unfinished = [fit for fit in fits if fit["status"] != "converged"]
         if unfinished:
             worst = max(fit["gradient_norm"] / fit["tolerance"] for fit in unfinished)
@@ -117,8 +116,7 @@ class PassLandmarkJob(LandmarkJob):
                 f"{len(unfinished)} of {len(fits)} fits ended before they had converged; the "
                 f"gradient is up to {worst:.3g} times the tolerance."
             )
-        own = {"loss": self.options.chosen_loss, "fits": fits, "classes": self.classes(context)}
-        return {**super().selection(context, solved), **own}
+        return {**found, "loss": self.options.chosen_loss, "classes": self.classes(context)}
 
     def model(self, context: Context, solved: Solved) -> Mapping[str, Content]:
         """Return the models of all sizes with their landmarks."""
@@ -145,7 +143,7 @@ class PassLandmarkJob(LandmarkJob):
         def judge(part: str, make: Any) -> Mapping[str, np.ndarray]:
             if not found:
                 found.append(one_pass(context, self._reader(context, True), make(names)))
-            return _below(part, found[0])
+            return below(part, found[0].arrays)
 
         score = solved.procedure.score
         return {
@@ -163,7 +161,7 @@ class PassLandmarkJob(LandmarkJob):
 
             def judge(number: int, make: Any) -> Mapping[str, np.ndarray]:
                 message: JudgePass = make({number: "fold"})
-                return _below("fold", make_pass(message))
+                return below("fold", make_pass(message).arrays)
 
             for number in range(work.n_folds):
                 fold = split_fold(statistics, work, number)
@@ -181,13 +179,8 @@ class PassLandmarkJob(LandmarkJob):
     def predicted(self, solved: Solved, similarities: np.ndarray) -> np.ndarray:
         """Return the predictions of the whole model, classes and levels as their numbers."""
         model = solved.path.models[-1]
-        return solved.procedure.fit.loss.decoded(model.scores(similarities), model.extra)
-
-
-def _below(part: str, sums: Sums) -> dict[str, np.ndarray]:
-    """Return the sums of a part."""
-    prefix = f"{part}/"
-    return {n.removeprefix(prefix): a for n, a in sums.arrays.items() if n.startswith(prefix)}
+        scores = model.scores(similarities[model.landmarks])
+        return solved.procedure.fit.loss.decoded(scores, model.extra)
 
 
 def make_landmark_job(options: LandmarksOptions, inputs: Any, seed: int) -> LandmarkJob:

@@ -12,7 +12,14 @@ from distfms.errors import DataError
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import CALLS, Fold, Members
 from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap
-from distfms.methods.landmarks.squared import SquaredProblem, errors, greedy, refitted
+from distfms.methods.landmarks.squared import (
+    SquaredProblem,
+    Steps,
+    errors,
+    greedy,
+    refitted,
+    stepwise,
+)
 from distfms.methods.statistics_job import NamedRule, Procedure
 
 MEASURES = {"mse": False, "r2": True, "mae": False, "error": False, "loss": False} | dict.fromkeys(
@@ -35,16 +42,32 @@ class LandmarkPath:
     label : str
         Of the similarity.
     order : ndarray of int, shape (k,)
+    steps : Steps or None
+        What weights are not fitted again, but come from.
     """
 
     label: str
     order: np.ndarray
+    steps: Steps | None = None
+
+    @property
+    def progress(self) -> dict[str, float]:
+        """How far the steps went, for the results."""
+        if self.steps is None:
+            return {}
+        return {"n_steps": int(self.steps.n_steps), "gap": float(self.steps.gap)}
 
 
 def ladder(n_landmarks: int) -> list[int]:
     """Return numbers of landmarks up to a number: 1, 2, 5, 10, …."""
     steps = [m * 10**e for e in range(9) for m in (1, 2, 5)]
     return [*(step for step in steps if step < n_landmarks), n_landmarks]
+
+
+def below(name: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what has a name that begins with ``name/``, without that."""
+    prefix = f"{name}/"
+    return {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
 
 
 @dataclass(frozen=True)
@@ -62,6 +85,10 @@ class LandmarkProcedure(Procedure):
     by_gradient : bool
     ridge : float
     bound : float or None
+    refit : bool
+        Fit all weights again after each choice, rather than take a step of Algorithm 2.
+    tolerance : float
+        At which these steps end.
     """
 
     rules: tuple[NamedRule, ...]
@@ -70,6 +97,22 @@ class LandmarkProcedure(Procedure):
     by_gradient: bool = False
     ridge: float = 0.0
     bound: float | None = None
+    refit: bool = True
+    tolerance: float = 0.0
+
+    @classmethod
+    def of(cls, options: Any, labels: Sequence[str], n_landmarks: int) -> LandmarkProcedure:
+        """Return the procedure of a job's options, for so many landmarks."""
+        return cls(
+            rules=tuple(NamedRule(label) for label in labels),
+            sparse=options.task == "sparse",
+            keep=options.n_kept(n_landmarks),
+            by_gradient=options.criterion == "gradient",
+            ridge=options.ridge,
+            bound=options.bound,
+            refit=options.refit,
+            tolerance=options.tolerance,
+        )
 
     def size(self, members: Members) -> tuple[int, float]:
         """Return the number of rows and their weight."""
@@ -86,6 +129,9 @@ class LandmarkProcedure(Procedure):
     def search(self, problem: Mapping[str, SquaredProblem], rule: NamedRule) -> LandmarkPath:
         """Return the landmarks in the order of choice, or the first ones."""
         own = problem[rule.name]
+        if self.sparse and not self.refit and self.bound is not None:
+            steps = stepwise(own, self.keep, self.ridge, self.bound, self.tolerance)
+            return LandmarkPath(rule.name, steps.order, steps)
         if self.sparse:
             return LandmarkPath(rule.name, greedy(own, self.keep, self.ridge, self.by_gradient))
         return LandmarkPath(rule.name, np.arange(min(self.keep, own.n_landmarks)))
@@ -94,6 +140,12 @@ class LandmarkProcedure(Procedure):
         self, problem: Mapping[str, SquaredProblem], path: LandmarkPath, sizes: Sequence[int]
     ) -> np.ndarray:
         """Return the models of the path's first landmarks, (n_sizes, L)."""
+        if path.steps is not None:
+            weights = np.zeros((len(sizes), problem[path.label].n_landmarks))
+            for row, k in zip(weights, sizes, strict=True):
+                if k:
+                    row[path.order] = path.steps.weights[k - 1]
+            return weights
         return refitted(problem[path.label], path.order, sizes, self.ridge, self.bound)
 
     def grid(self, path: LandmarkPath) -> np.ndarray:
@@ -126,13 +178,21 @@ class LandmarkProcedure(Procedure):
 
     def store(self, problem: Any, paths: Mapping[str, LandmarkPath]) -> dict[str, np.ndarray]:
         """Return the paths as named arrays."""
-        return {name: path.order for name, path in paths.items()}
+        found = {f"{name}/order": path.order for name, path in paths.items()}
+        for name, path in paths.items():
+            if path.steps is not None:
+                found |= {f"{name}/{key}": np.asarray(a) for key, a in vars(path.steps).items()}
+        return found
 
     def restore(
         self, train: Members, arrays: Mapping[str, np.ndarray]
     ) -> tuple[dict[str, SquaredProblem], dict[str, LandmarkPath]]:
         """Return problem and paths, in the order of the rules."""
-        paths = {rule.name: LandmarkPath(rule.name, arrays[rule.name]) for rule in self.rules}
+        paths = {}
+        for name in (rule.name for rule in self.rules):
+            own = below(name, arrays)
+            steps = Steps(**own) if len(own) > 1 else None
+            paths[name] = LandmarkPath(name, own["order"], steps)
         return self.problem(train), paths
 
     def n_operations(self) -> float:

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVR
 
-from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, JudgePass, PassFit
+from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, JudgePass, PassFit, PassProcedure
 from distfms.methods.landmarks.losses import EpsilonInsensitive, Margin, OrdinalMargin, rounded
 from distfms.methods.landmarks.squared import SquaredProblem
+from distfms.methods.statistics_job import NamedRule
 from distfms.stats.comoments import CoMoments
 from tests.reference import landmarks as literal
 
@@ -102,7 +103,8 @@ def fitted(loss, K, y, k=None, ridge=0.0, bound=None, left_out=None):
         return FitPass("own", loss, model, left_out).sums(parts)
 
     problem = SquaredProblem.of(moments)
-    return PassFit(loss, ridge, bound).fitted(make_pass, problem, k or K.shape[1]), parts
+    order = np.arange(k or K.shape[1])
+    return PassFit(loss, ridge, bound).fitted(make_pass, problem, order), parts
 
 
 def test_the_insensitive_fit_costs_no_more_than_that_of_liblinear():
@@ -182,3 +184,26 @@ def test_thresholds_far_apart_or_close_have_finite_slopes(parameter: float) -> N
     assert np.all(np.diff(loss.thresholds(extra)) >= 0.3)
     assert np.isfinite(slopes.value).all()
     assert np.isfinite(slopes.extra).all()
+
+
+@pytest.mark.parametrize("by_gradient", [False, True])
+def test_landmarks_are_chosen_where_the_loss_falls_most_steeply(by_gradient):
+    K, y = rows(n_landmarks=6)
+    K *= np.array([1.0, 3.0, 1.0, 0.3, 1.0, 1.0])
+    loss = EpsilonInsensitive(0.5, 0.2)
+    _, parts = fitted(loss, K, y, k=1)
+    rule = NamedRule("own")
+    procedure = PassProcedure((rule,), True, 4, by_gradient, 1e-4, fit=PassFit(loss, 1e-4, None))
+    moments = CoMoments.from_block(np.ascontiguousarray(np.column_stack([K, y]).T))
+    problem = procedure.problem({"own": moments, "make_pass": lambda m: m.sums(parts)})
+    path = procedure.search(problem, rule)
+    assert path.arrays["sizes"].tolist() == [1, 2, 4]
+    assert set(path.arrays["status"]) == {"converged"}
+    for k, model in zip((1, 2), path.models, strict=False):
+        scores = model.scores(K.T[model.landmarks])[0]
+        slopes = np.array(literal.steepest(K, y, scores, 0.2, 1 / 0.5))
+        slopes = slopes if by_gradient else slopes / K.std(axis=0)
+        assert path.order[k] == np.argmax(slopes)
+        assert slopes[path.order[:k]].max() < 0.05 * slopes.max()
+    again = procedure.restore({"own": moments}, procedure.store(problem, {"own": path}))[1]["own"]
+    assert again.order.tolist() == path.order.tolist()
