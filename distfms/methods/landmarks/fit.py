@@ -27,6 +27,7 @@ _WIDTHS = (100.0, 10.0, 1.0)
 _TOLERANCE = 1e-4
 #: Relative excess of the norm of the weights over their bound.
 _BOUND_TOLERANCE = 1e-3
+_MOST_TRIALS = 30
 #: Iterations of a fit before it is given up.
 _MOST_ITERATIONS = 500
 
@@ -191,10 +192,9 @@ class PassFit:
             weights[: len(start.model.weights)] = start.model.weights
             extra, widths = start.model.extra, _WIDTHS[-2:]
         penalty = self.ridge * np.mean(np.diagonal(problem.covariance)[:-1])
-        if isinstance(self.loss, EpsilonInsensitive):
-            # The loss grows with the units of the target, the squared weights with their square.
-            penalty /= np.sqrt(problem.target_variance) or 1.0
         run = _Run(self, make_pass, problem, order)
+        # The loss grows with the unit of the target, the squared weights with its square.
+        penalty /= run.unit
         found = None
         for width in widths:
             found = run.minimum(weights, extra, penalty, width)
@@ -223,7 +223,10 @@ class _Run:
     ) -> None:
         self.fit, self.make_pass, self.k = fit, make_pass, len(order)
         self.landmarks, self.mean = taken(order), problem.mean[order]
-        self.gram = problem.penalised(max(fit.ridge, 1e-10))[np.ix_(order, order)]
+        # The curvature is that of the loss, about 1 over the unit of the target, times the Gram.
+        is_number = isinstance(fit.loss, EpsilonInsensitive)
+        self.unit = float(np.sqrt(problem.target_variance)) or 1.0 if is_number else 1.0
+        self.gram = problem.penalised(1e-10)[np.ix_(order, order)]
         self.tolerance = _TOLERANCE * float(np.sqrt(np.trace(self.gram)))
         self.n_passes = 0
 
@@ -254,31 +257,38 @@ class _Run:
             return total, np.vstack((gradient, other))
 
         start = np.vstack((weights, extra.reshape(-1, weights.shape[1])))
-        whitening = np.linalg.cholesky(self.gram).T
+        curvature = self.gram + penalty * self.unit * np.eye(self.k)
+        whitening = np.linalg.cholesky(curvature).T
         factor = block_diag(whitening, np.eye(len(start) - self.k))
         return minimise(value, start, factor=factor, tol=self.tolerance, max_iter=_MOST_ITERATIONS)
 
     def bounded(self, found: Minimum, penalty: float, bound: float) -> Minimum:
         """Raise the penalty until the norm of the weights is the bound, if it is above it."""
-        from scipy.optimize import brentq
-
         at = [found]
 
         def excess(exponent: float) -> float:
             own = self.split(at[-1].weights)
             at.append(self.minimum(*own, np.exp(exponent), 1.0))
-            norm = np.linalg.norm(self.split(at[-1].weights)[0])
-            over = float(np.log(norm / bound))
-            return over if abs(over) > _BOUND_TOLERANCE else 0.0  # where the search ends
+            return float(np.log(np.linalg.norm(self.split(at[-1].weights)[0]) / bound))
 
-        norm = float(np.linalg.norm(self.split(found.weights)[0]))
-        if norm <= bound:
+        over = float(np.log(np.linalg.norm(self.split(found.weights)[0]) / bound))
+        if over <= 0:
             return found
-        low = high = np.log(max(penalty, 1e-12 * np.trace(self.gram)))
-        while excess(high) > 0:
-            low, high = high, high + np.log(30.0)
-        if high > low:
-            brentq(excess, low, high, xtol=1e-6, rtol=1e-6)
+        high, at_high = np.log(max(penalty, 1e-12 * np.trace(self.gram))), over
+        while at_high > 0:
+            low, at_low = high, at_high
+            high, at_high = high + np.log(30.0), excess(high + np.log(30.0))
+        for _ in range(_MOST_TRIALS):
+            # Regula falsi; where one end stays, half its excess counts (Illinois).
+            middle = (low * at_high - high * at_low) / (at_high - at_low)
+            before, over = over, excess(middle)
+            if abs(over) <= _BOUND_TOLERANCE:
+                break
+            stays = 0.5 if over * before > 0 else 1.0
+            if over > 0:
+                low, at_low, at_high = middle, over, at_high * stays
+            else:
+                high, at_high, at_low = middle, over, at_low * stays
         weights, extra = self.split(at[-1].weights)
         weights = weights * min(1.0, bound / float(np.linalg.norm(weights)))
         beside = extra.reshape(-1, weights.shape[1])

@@ -139,6 +139,10 @@ def test_the_bound_is_kept():
     norm = np.sqrt(8) * np.linalg.norm(free.model.weights)
     tight, _ = fitted(EpsilonInsensitive(0.01, 0.2), K, y, ridge=1e-6, bound=norm / 3)
     assert np.sqrt(8) * np.linalg.norm(tight.model.weights) == pytest.approx(norm / 3, rel=1e-2)
+    assert tight.n_passes < 150
+    tiny, _ = fitted(EpsilonInsensitive(0.01, 0.2), K, y, ridge=1e-6, bound=norm / 1e4)
+    assert np.sqrt(8) * np.linalg.norm(tiny.model.weights) == pytest.approx(norm / 1e4, rel=1e-2)
+    assert tiny.n_passes < 150
     loose, _ = fitted(EpsilonInsensitive(0.01, 0.2), K, y, ridge=1e-6, bound=norm * 2)
     np.testing.assert_array_equal(loose.model.weights, free.model.weights)
 
