@@ -23,7 +23,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -47,13 +47,9 @@ VARIABLE = "DISTFMS_REGISTRY"
 
 #: As the name of a job.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_RECORD = re.compile(r"(\d{8})\.json")
-#: Files that no version has, and that are older, were left by a writer that was killed.
+_RECORD = re.compile(r"\d{8}\.json")
+#: Files that no version has are deleted at this age: somebody may still be writing or reading them.
 _ABANDONED_S = 86400.0
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Record(BaseModel):
@@ -62,7 +58,7 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     number: int
-    created: str = Field(default_factory=_now)
+    created: str = Field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
     token: str = Field(default_factory=lambda: secrets.token_hex(8))
     """Tells the record from that of another writer."""
 
@@ -124,8 +120,7 @@ class _Journal(Generic[R]):
 
     def numbers(self) -> list[int]:
         """Return the numbers of all records, ascending."""
-        found = map(_RECORD.fullmatch, _listed(self.folder))
-        return [int(match[1]) for match in found if match]
+        return [int(name[:8]) for name in _listed(self.folder) if _RECORD.fullmatch(name)]
 
     def place(self, number: int) -> Location:
         """Return the place of a record."""
@@ -135,20 +130,15 @@ class _Journal(Generic[R]):
         """Read a record; FileNotFoundError if there is none."""
         with reading(self.place(number)):
             payload = self.place(number).read_bytes()
-        try:
+        with suppress(ValidationError):
             found = self.kind.model_validate_json(payload)
-            if found.number != number:
-                raise ValueError(f"it is the record of {found.number}")
-        except ValueError as error:
-            reason = str(error)
-            if isinstance(error, ValidationError):
-                reason = str(error.errors()[0]["msg"])
-            raise SpecError(
-                f"{self.place(number)} is damaged ({reason}). Restore it from a copy of the "
-                "registry, or delete it: without it there is no such version (roll back if it was "
-                "in place), or no such change."
-            ) from error
-        return found
+            if found.number == number:
+                return found
+        raise SpecError(
+            f"{self.place(number)} is damaged. Restore it from a copy of the registry, or delete "
+            "it: without it there is no such version (roll back if it was in place), or no such "
+            "change."
+        )
 
     def last(self) -> R | None:
         """Read the last record."""
@@ -166,16 +156,9 @@ class _Journal(Generic[R]):
 
 def _listed(folder: Location) -> list[str]:
     """Return the names in a folder, sorted; none if it does not exist."""
-    with reading(folder):
-        try:
-            return sorted(place.name for place in folder.iterdir())
-        except FileNotFoundError:
-            return []
-        except NotADirectoryError as error:
-            raise SpecError(
-                f"{folder} cannot be part of a registry, as there is a file where a folder has to "
-                f"be. Name another place with --registry or {VARIABLE}."
-            ) from error
+    with reading(folder), suppress(FileNotFoundError):
+        return sorted(place.name for place in folder.iterdir())
+    return []
 
 
 @contextmanager
@@ -187,17 +170,17 @@ def _writing(place: Location) -> Iterator[None]:
         raise unwritable(place, error, "The registry's folder", advice) from error
 
 
+@dataclass(frozen=True)
 class Registry:
     """Versions of models below a folder or URL; see the module for what is guaranteed.
 
-    Parameters
+    Attributes
     ----------
     root : Path or RemotePath
         As `distfms.engine.storage.locate` returns it; made when first written to.
     """
 
-    def __init__(self, root: Location) -> None:
-        self.root = root
+    root: Location
 
     # --- reading ---
 
@@ -235,13 +218,11 @@ class Registry:
         if not known:
             there = nearest(name, self.names()) or " It has none yet."
             raise SpecError(f"The registry {self.root} has no model {name!r}.{there}")
-        listed = ", ".join(map(str, known[-10:]))
-        if wanted is None:
-            raise SpecError(
-                f"No version of {name!r} is in place. Promote one of {listed}, or name it: "
-                f"registry:{name}@{known[-1]}."
-            )
-        raise SpecError(f"{name!r} has no version {wanted}; the last ones are: {listed}.")
+        lacking, last_ones = wanted or "in place", ", ".join(map(str, known[-10:]))
+        raise SpecError(
+            f"{name!r} has no version {lacking}. The last ones are {last_ones}, and {name}@"
+            f"{known[-1]} names the last."
+        )
 
     def current(self, name: str) -> Version | None:
         """Return the version in place, None if there is none."""
@@ -263,14 +244,12 @@ class Registry:
         while True:
             found = self.version(name, number)
             folder, payloads = self.files(name, found), dict[str, bytes]()
-            try:
+            with reading(folder), suppress(FileNotFoundError):
                 for file in found.files:
-                    with reading(folder / file):
-                        payloads[file] = (folder / file).read_bytes()
-            except FileNotFoundError:
-                # Another version may be in place by now, and this one have been removed.
-                if self.version(name, number) != found:
-                    continue
+                    payloads[file] = (folder / file).read_bytes()
+            # Another version may be in place by now, and this one have been removed.
+            if len(payloads) < len(found.files) and self.version(name, number) != found:
+                continue
             for file, sha256 in found.files.items():
                 if hashlib.sha256(payloads.get(file, b"")).hexdigest() != sha256:
                     raise SpecError(
@@ -336,10 +315,10 @@ class Registry:
         """
 
         def change(last: Change) -> dict[str, Any] | None:
-            if expected != "any" and expected != last.version:
+            if expected not in ("any", last.version):
                 raise SpecError(
-                    f"Version {number} of {name!r} is not promoted: {_called(last.version)} is in "
-                    f"place by now, and it was compared with {_called(expected)}. Compare again."
+                    f"Version {number} of {name!r} is not promoted: version {last.version} is in "
+                    f"place by now, and it was compared with version {expected}. Compare again."
                 )
             self.version(name, number)
             if last.version == number:
@@ -362,7 +341,7 @@ class Registry:
             if not last.before:
                 self.version(name)
                 raise SpecError(
-                    f"No version of {name!r} was in place before {_called(last.version)}. Promote "
+                    f"No version of {name!r} was in place before version {last.version}. Promote "
                     f"the one you want: distfms models promote {name}@NUMBER."
                 )
             self.version(name, last.before[-1])
@@ -371,46 +350,37 @@ class Registry:
         return self._change(name, change)
 
     def gc(self, name: str, keep: int) -> list[int]:
-        """Remove versions, and what killed writers have left; return the numbers removed.
+        """Remove versions, and files a day old that none has; return the numbers removed.
 
         Kept are the last ``keep`` of them (at least one, so that numbers are never used again),
         the one in place and the one before it.
         """
         journal, gone = self._journal(name, Version), list[int]()
-        self.version(name, (journal.numbers() or [1])[-1])
+        if not journal.numbers():
+            self.version(name)
 
         def change(last: Change) -> dict[str, Any] | None:
             numbers = [number for number in journal.numbers() if number not in last.removed]
             kept = {*numbers[-max(keep, 1) :], last.version, *last.before[-1:]}
             gone[:] = [number for number in numbers if number not in kept]
             before = [number for number in last.before if number not in gone]
-            found = {"version": last.version, "before": before, "removed": gone}
-            return {"kind": "remove", **found} if gone else None
+            return {"kind": "remove", "before": before, "removed": gone} if gone else None
 
         # Announced first: from then on nobody promotes what is about to go.
-        announced = self._change(name, change).removed
+        announced, locks = self._change(name, change).removed, self._journal(name, Lock)
         with _writing(self.root):
-            self._sweep(name, announced)
+            for places, old in ((journal, announced), (locks, locks.numbers()[:-1])):
+                for number in old:
+                    places.place(number).unlink(missing_ok=True)
+            self._sweep(self._of(name) / "files", {v.token for v in self.versions(name)})
         return gone
 
-    def _sweep(self, name: str, announced: Sequence[int]) -> None:
-        """Delete versions that were announced as removed, and what nobody uses."""
-        journal, locks, files = (
-            self._journal(name, Version),
-            self._journal(name, Lock),
-            self._of(name) / "files",
-        )
-        for number in announced:
-            with suppress(FileNotFoundError, SpecError):
-                remove_tree(files / journal.read(number).token)
-            journal.place(number).unlink(missing_ok=True)
-        for number in locks.numbers()[:-1]:
-            locks.place(number).unlink(missing_ok=True)
-        ages = {entry.name.partition("/")[0]: entry.modified_s for entry in files_below(files)}
-        used = {version.token for version in self.versions(name)}
+    def _sweep(self, folder: Location, used: Set[str]) -> None:
+        """Delete files that no version has: of removed ones, and of writers that were killed."""
+        ages = {entry.name.partition("/")[0]: entry.modified_s for entry in files_below(folder)}
         for token, modified_s in ages.items():
             if token not in used and 0 < modified_s < time.time() - _ABANDONED_S:
-                remove_tree(files / token)
+                remove_tree(folder / token)
 
     @contextmanager
     def locked(self, name: str, owner: str, seconds: float) -> Iterator[Callable[[], None]]:
@@ -446,8 +416,8 @@ class Registry:
 
         def extend(until: float) -> None:
             journal.write(own.model_copy(update={"until": until}), again=True)
-            other = journal.last()
-            if other is not None and other.number != own.number:
+            other = journal.last() or own
+            if other.number != own.number:
                 raise SpecError(
                     f"The lock of {owner} on {name!r} has expired, and {other.owner} has taken it. "
                     "Nothing was promoted; start again, with a lock that lasts longer."
@@ -486,11 +456,8 @@ class Registry:
             if wanted is None:
                 return last
             there = self._journal(name, Version).numbers()
-            gone = [n for n in there if n in last.removed or n in wanted.get("removed", ())]
-            new = Change(**{**wanted, "number": last.number + 1, "removed": gone})
+            gone = {*last.removed, *wanted.get("removed", ())}.intersection(there)
+            number = {"number": last.number + 1, "removed": sorted(gone)}
+            new = Change(**{"version": last.version, **wanted, **number})
             if self._journal(name, Change).write(new):
                 return new
-
-
-def _called(number: int | None) -> str:
-    return "no version" if number is None else f"version {number}"

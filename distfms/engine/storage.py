@@ -337,6 +337,8 @@ def open_binary(place: Location) -> BinaryIO:
 def storage_error(place: Location, error: OSError, done: str = "written") -> DistfmsError:
     """Explain a failure of a disk or of remote storage: a place could not be ``done``."""
     reason = error.strerror or error
+    if isinstance(error, NotADirectoryError):
+        return SpecError(f"{place} could not be {done}: there is a file where a folder has to be.")
     if isinstance(place, Path):
         if error.errno in _FULL:
             return EngineError(

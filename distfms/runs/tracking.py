@@ -51,7 +51,9 @@ def track(tracker: str, experiment: str, folder: Location) -> None:
     """Log a finished run: options as parameters, numbers as metrics, files as artefacts."""
     mlflow = require_tracker(tracker)
     text = (folder / "spec.yaml").read_bytes().decode()
-    parameters = {_name(key): str(value) for key, value in flat(parse_yaml(text, "")).items()}
+    parameters = {
+        _name(key): str(value)[:6000] for key, value in flat(parse_yaml(text, "")).items()
+    }
     _, run = open_run(folder)
     mlflow.set_experiment(experiment)
     with mlflow.start_run(run_name=folder.name), TemporaryDirectory() as scratch:

@@ -92,7 +92,7 @@ def test_what_cannot_be_done_is_refused(place, distfms):
 
     assert "no model 'tall'" in refused("models", "show", "tall")
     assert "no model 'smal'. Did you mean 'small'?" in refused("models", "list", "smal")
-    assert "has no version 7; the last ones are: 1, 2." in refused("models", "promote", "small@7")
+    assert "has no version 7. The last ones" in refused("models", "promote", "small@7")
     assert "Say which version" in refused("models", "promote", "small")
     assert "'a@b' names no model" in refused("models", "show", "a@b")
     assert "was in place before version 1" in refused("models", "rollback", "small")
