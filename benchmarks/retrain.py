@@ -34,7 +34,9 @@ def write_file(path: Path, n_rows: int, number: int) -> None:
     X[1:] += 0.5 * X[0]
     y = np.linspace(1, 0, COLUMNS) @ X + rng.standard_normal(n_rows)
     names = [*(f"x{i:02d}" for i in range(COLUMNS)), "y"]
-    pq.write_table(pa.table([*X, y], names=names), path, row_group_size=100_000)
+    unfinished = path.with_suffix(".unfinished")
+    pq.write_table(pa.table([*X, y], names=names), unfinished, row_group_size=100_000)
+    unfinished.rename(path)
 
 
 def timed(*command: str) -> tuple[float, float]:
@@ -65,7 +67,7 @@ def compare_once(data: Path, work: Path) -> dict[str, float]:
         "engine": {"workers": 2},
     }
     spec.write_text(json.dumps(content))
-    last, away = sorted(data.glob("*.parquet"))[-1], work / "away"
+    last, away = sorted(data.glob("*.parquet"))[-1], data / "_away"
     shutil.rmtree(work / "grown", ignore_errors=True)
     shutil.rmtree(work / "fresh", ignore_errors=True)
     last.rename(away)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distfms.report.formatting import count, integer, number, percent
-from distfms.report.page import Block, Column, KeyValues, Section, Table, Text
+from distfms.report.page import Block, Column, Figure, KeyValues, Section, Table, Text
+from distfms.report.plots import Line, line_chart
 
 _ROWS = {"held_out": "All held-out rows", "newest": "Held-out rows of new files"}
 _QUANTITIES = {
@@ -39,7 +40,7 @@ def _decision(content: Mapping[str, Any]) -> Section:
         text = f"All conditions hold: this model takes the place of version {before}."
     else:
         failed = [c["text"] for c in content["conditions"] if not c["holds"]]
-        text = f"Refused; version {before} stays in place. Not so: {'; '.join(failed)}."
+        text = f"Refused; version {before} stays in place. Does not hold: {'; '.join(failed)}."
     data = content["data"]
     facts = {
         "Files, new": _listed(data["new"]),
@@ -88,7 +89,27 @@ def _drift(drift: Mapping[str, Any]) -> Section:
         "deviations, correlation with the target as a difference. The "
         f"{count(len(rows), 'column')} of {integer(drift['n_columns'])} that moved most.",
     )
-    return Section("What drifted", [table])
+    return Section("What drifted", [table, _history(drift["history"])])
+
+
+def _history(history: Mapping[str, Any]) -> Figure:
+    lines = []
+    for name, means in history["lines"].items():
+        points = list(enumerate(means, 1))
+        new = [p for p, is_new in zip(points, history["is_new"], strict=True) if is_new]
+        x, y = zip(*points, strict=True)
+        lines.append(Line(name, x, y, marks=[p for p in new if p[1] is not None]))
+    svg = line_chart(
+        lines,
+        title="Means of the columns that moved most, by partition",
+        xlabel="partition, in the order of the data",
+        ylabel="mean, in standard deviations",
+    )
+    caption = (
+        "Means of the columns that moved most, in standard deviations from the mean of the "
+        "partitions that the model in place knows. New partitions are set off."
+    )
+    return Figure(svg, caption)
 
 
 def _shift(entry: Mapping[str, Any]) -> str:

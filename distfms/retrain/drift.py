@@ -206,8 +206,11 @@ class Drift:
 
 
 def history(
-    summaries: Summaries, before: Summaries, names: Sequence[str], drawn: Sequence[str]
-) -> list[list[float]]:
-    """Return the means of the last partitions, in standard deviations, for each column drawn."""
-    means = summaries.quantities(before.pooled())[0][-_POINTS:]
-    return [means[:, list(names).index(name)].tolist() for name in drawn[:_DRAWN]]
+    summaries: Summaries, is_new: np.ndarray, names: Sequence[str], drawn: Sequence[str]
+) -> dict[str, Any]:
+    """Return the means of columns in the last partitions, in standard deviations of the others."""
+    means = summaries.quantities(summaries.take(~is_new).pooled())[0][-_POINTS:]
+    return {
+        "is_new": is_new[-_POINTS:].tolist(),
+        "lines": {name: means[:, names.index(name)].tolist() for name in drawn[:_DRAWN]},
+    }

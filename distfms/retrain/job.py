@@ -20,7 +20,14 @@ from distfms.registry import Registry
 from distfms.retrain.compare import compare
 from distfms.retrain.drift import Drift, Summaries, history, summarise
 from distfms.retrain.gate import Condition, conditions
-from distfms.retrain.place import DRIFT, Changes, InPlace, columns_of, require_same_question
+from distfms.retrain.place import (
+    DRIFT,
+    Changes,
+    InPlace,
+    columns_of,
+    made_before,
+    require_same_question,
+)
 from distfms.retrain.selection import changed_choices
 from distfms.runs.driver import Prepared, prepare, run_prepared
 from distfms.runs.events import Display, Say
@@ -102,9 +109,11 @@ def retrain(
     with registry.locked(spec.name, owner, _LOCK_S) as extend:
         in_place = InPlace.read(registry, spec.name)
         if in_place is not None and not anew:
-            if in_place.run.manifest["identity"] == prepared.identity:
+            made = made_before(registry, spec.name, prepared.identity)
+            if made is not None:
+                here = "in place" if made == in_place.number else "which was replaced by another"
                 say(
-                    f"Nothing to do: version {in_place.number} of {spec.name!r} was made from the "
+                    f"Nothing to do: version {made} of {spec.name!r}, {here}, was made from the "
                     "same spec and data."
                 )
                 return Outcome(in_place.number, False)
@@ -195,14 +204,10 @@ class Retraining:
         is_new = np.array([part.name in newest for part in train.partitions])
         if self.in_place is None or self.anew or is_new.all() or not is_new.any():
             return summaries, None
-        before = summaries.take(~is_new)
-        content = Drift.between(before, summaries.take(is_new)).to_json(names)
+        drift = Drift.between(summaries.take(~is_new), summaries.take(is_new))
+        content = drift.to_json(names)
         drawn = [column["name"] for column in content["columns"]]
-        content["history"] = {
-            "partitions": [part.name for part in train.partitions],
-            "is_new": is_new.tolist(),
-            "lines": history(summaries, before, names, drawn),
-        }
+        content["history"] = history(summaries, is_new, names, drawn)
         return summaries, content
 
 
@@ -237,9 +242,9 @@ def _promote(
     )
     number = None if in_place is None else in_place.number
     if reasons:
-        say(f"Refused: version {number} of {spec.name!r} stays in place.")
+        say(f"Refused: version {number} of {spec.name!r} stays in place. It does not hold that:")
         for reason in reasons:
-            say(f"  not {reason}")
+            say(f"  {reason}")
         return Outcome(number, False, folder, reasons)
     files = {
         name: (folder / name).read_bytes()
@@ -250,6 +255,7 @@ def _promote(
     files |= {name: (folder / name).read_bytes() for name in ("manifest.json", "spec.yaml")}
     facts = {
         "method": spec.method,
+        "identity": run.manifest["identity"],
         "run": str(folder),
         "n_rows": run.manifest["n_rows"],
         "test": {k: v for k, v in (run.metrics["test"] or {}).items() if isinstance(v, float)},

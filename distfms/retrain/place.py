@@ -46,6 +46,13 @@ class InPlace:
         return cls(version.number, run, spec, from_bytes(files[DRIFT]) if DRIFT in files else {})
 
 
+def made_before(registry: Registry, name: str, identity: str) -> int | None:
+    """Return the version of an identity that is or was in place; what was rolled back stays so."""
+    placed = {change.version for change in registry.history(name)}
+    versions = [v for v in registry.versions(name) if v.facts.get("identity") == identity]
+    return next((v.number for v in reversed(versions) if v.number in placed), None)
+
+
 @dataclass(frozen=True)
 class Changes:
     """How the files of the data differ from those behind the model in place.

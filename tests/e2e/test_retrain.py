@@ -130,6 +130,20 @@ def test_summaries_are_kept_with_the_model(spec, data):
     assert "report.html" not in files
 
 
+def test_what_was_rolled_back_is_not_put_in_place_again(spec, data):
+    again(spec)
+    write_day(data, "2026-01-04", 4)
+    again(spec)
+    registry = registry_of(spec)
+    registry.rollback("growing")
+    said = []
+    assert again(spec, say=said.append).folder is None
+    assert "version 2 of 'growing', which was replaced by another" in said[-1]
+    assert registry.current("growing").number == 1
+    write_day(data, "2026-01-05", 5)
+    assert again(spec).version == 3
+
+
 def test_rows_that_are_held_out_are_asked_for(data, tmp_path):
     with pytest.raises(SpecError, match=r"data\.test"):
         again(growing_job(data, tmp_path / "runs", data={"test": 0}))
