@@ -10,6 +10,7 @@ from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates, JudgmentStatistics
 from distfms.stats.moments import Moments
 from distfms.stats.ragged import Ragged
+from distfms.stats.raters import RaterStatistics
 from distfms.stats.sample import RowSample
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "JudgmentStatistics",
     "Moments",
     "Ragged",
+    "RaterStatistics",
     "RowSample",
     "Statistic",
     "merge_tree",

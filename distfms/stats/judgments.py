@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from distfms.errors import DataError, SpecError
 from distfms.stats.batch import checked_weight
 from distfms.stats.comoments import CoMoments
 from distfms.stats.ragged import Ragged, check_rows
+from distfms.stats.raters import RaterStatistics
 
 #: Fields of `JudgmentStatistics` that merge by addition: sums and counts.
 _SUMS = ("variance_sum", "variance_weight", "noise_sum", "single_weight")
@@ -41,7 +43,8 @@ class JudgmentEstimates:
     noise : ndarray of shape (n,)
         u: mean over objects of the variance of their mean judgment, VarEst/k, or v where k = 1.
     external : ndarray of shape (n, d)
-        Σ̂ = S − Diag(u). Not made positive semi-definite.
+        Σ̂ = S − Diag(u) or, where raters are known, off the diagonal the mean product of judgments
+        by different raters. Not made positive semi-definite.
     external_variance : ndarray of shape (n,)
         σ̂² = max(0, Σ̂[a, a]).
     label_variance, label_mean : float
@@ -54,6 +57,9 @@ class JudgmentEstimates:
         Objects without a judgment of the attribute.
     mean_judgments : ndarray of shape (n,)
         Mean number of judgments of the objects that have any.
+    noise_covariance : ndarray of shape (n, d), or None
+        N̂ of two judgments by one rater, v on its diagonal, 0 where no rater judged both of an
+        object; None where raters are not known.
     """
 
     b: np.ndarray
@@ -69,6 +75,7 @@ class JudgmentEstimates:
     n_judgments: np.ndarray
     n_missing: np.ndarray
     mean_judgments: np.ndarray
+    noise_covariance: np.ndarray | None = None
 
     @property
     def sigma(self) -> np.ndarray:
@@ -100,6 +107,8 @@ class JudgmentStatistics:
         Judgments; objects with any; objects with two or more.
     max_judgments : ndarray of shape (n,), int64
         Most judgments of one object.
+    raters : RaterStatistics or None
+        What raters tell; None where they are not known.
 
     Notes
     -----
@@ -116,10 +125,11 @@ class JudgmentStatistics:
     n_judged: np.ndarray
     n_repeated: np.ndarray
     max_judgments: np.ndarray
+    raters: RaterStatistics | None = None
 
     @classmethod
     def empty(cls, n_attributes: int, attributes: slice | None = None) -> JudgmentStatistics:
-        """Summary of no objects: the identity of `merge`."""
+        """Summary of no objects: the identity of `merge`, whether raters are known or not."""
         n = len(range(*(attributes or slice(None)).indices(n_attributes)))
         sums = [np.zeros(n) for _ in _SUMS]
         counts = [np.zeros(n, dtype=np.int64) for _ in (*_COUNTS, "max_judgments")]
@@ -134,6 +144,7 @@ class JudgmentStatistics:
         weight: np.ndarray | None = None,
         *,
         attributes: slice | None = None,
+        raters: Sequence[Ragged] | None = None,
     ) -> JudgmentStatistics:
         """Summarise one batch of objects.
 
@@ -146,6 +157,9 @@ class JudgmentStatistics:
             At least 0.
         attributes : slice, optional
             The run of attributes to summarise, paired with all; by default all.
+        raters : sequence of Ragged, length d, optional
+            In the place of each judgment a whole number that tells its rater from the others of
+            the object, negative where that is not known.
 
         Returns
         -------
@@ -157,7 +171,7 @@ class JudgmentStatistics:
             If a judgment or label is not finite (missing judgments are shorter lists, not NaN),
             a weight is negative, or the numbers of rows differ.
         """
-        judgments, label, weight = checked_judgments(judgments, label, weight)
+        keep, judgments, label, weight = checked_judgments(judgments, label, weight)
         block = np.empty((len(judgments) + 1, label.size))
         block[-1] = label
         own, rows = range(*(attributes or slice(None)).indices(len(judgments))), []
@@ -168,8 +182,13 @@ class JudgmentStatistics:
         table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_WITHIN))
         sums, counts = table[:, :4].T.copy(), table[:, 4:].T.astype(np.int64)
         label_moments = CoMoments.from_block(label[None], weight)
-        means = CoMoments.from_block(block, weight, rows=attributes, overwrite=True)
-        return cls(means, label_moments, *sums, *counts)
+        if raters is None:
+            means = CoMoments.from_block(block, weight, rows=attributes, overwrite=True)
+            return cls(means, label_moments, *sums, *counts)
+        means = CoMoments.from_block(block, weight, rows=attributes)
+        codes = raters if keep is None else [held.take(keep) for held in raters]
+        known = RaterStatistics.from_block(judgments, codes, block[:-1], means, weight)
+        return cls(means, label_moments, *sums, *counts, known)
 
     @property
     def n_attributes(self) -> int:
@@ -188,11 +207,18 @@ class JudgmentStatistics:
 
     def merge(self, other: JudgmentStatistics) -> JudgmentStatistics:
         """Summary of the objects of both, for the same attributes."""
+        if not self.n_objects and (other.n_objects or other.raters is not None):
+            return other
+        if not other.n_objects:
+            return self
+        if (self.raters is None) != (other.raters is None):
+            raise ValueError("the raters of some of the objects only are known")
         added = {name: getattr(self, name) + getattr(other, name) for name in _SUMS + _COUNTS}
         return JudgmentStatistics(
             means=self.means.merge(other.means),
             label=self.label.merge(other.label),
             max_judgments=np.maximum(self.max_judgments, other.max_judgments),
+            raters=self.raters and other.raters and self.raters.merge(other.raters),
             **added,
         )
 
@@ -222,35 +248,43 @@ class JudgmentStatistics:
             for name in _SUMS
         }
         label = self.label.subtract(other.label)
-        return replace(self, means=means, label=label, **counts, **sums)
+        raters = self.raters and other.raters and self.raters.subtract(other.raters)
+        return replace(self, means=means, label=label, raters=raters, **counts, **sums)
 
     def scaled(self, factor: float) -> JudgmentStatistics:
         """Multiply every object's weight by `factor` > 0 (decay); counts stay."""
         sums = {name: getattr(self, name) * factor for name in _SUMS}
         means, label = self.means.scaled(factor), self.label.scaled(factor)
-        return replace(self, means=means, label=label, **sums)
+        raters = self.raters and self.raters.scaled(factor)
+        return replace(self, means=means, label=label, raters=raters, **sums)
 
     def take(self, attributes: np.ndarray | Sequence[int]) -> JudgmentStatistics:
         """Summary of some attributes, in the order given, and of the label."""
         index = np.arange(self.n_attributes)[np.asarray(attributes)]
         own = {name: getattr(self, name)[index] for name in _WITHIN}
-        return replace(self, means=self.means.take(np.append(index, self.n_attributes)), **own)
+        raters = self.raters and self.raters.take(index)
+        means = self.means.take(np.append(index, self.n_attributes))
+        return replace(self, means=means, raters=raters, **own)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Content as named arrays."""
-        parts = (("means_", self.means), ("label_", self.label))
+        parts = {"means_": self.means, "label_": self.label}
+        if self.raters is not None:
+            parts["raters_"] = self.raters
         own = {name: getattr(self, name) for name in _WITHIN}
-        return own | {p + key: array for p, c in parts for key, array in c.to_arrays().items()}
+        stored = parts.items()
+        return own | {p + key: array for p, c in stored for key, array in c.to_arrays().items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> JudgmentStatistics:
         """Inverse of :meth:`to_arrays`."""
-        means, label = (
+        means, label, raters = (
             {k.removeprefix(p): array for k, array in arrays.items() if k.startswith(p)}
-            for p in ("means_", "label_")
+            for p in ("means_", "label_", "raters_")
         )
-        own = {name: arrays[name] for name in _WITHIN}
-        return cls(CoMoments.from_arrays(means), CoMoments.from_arrays(label), **own)
+        own: dict[str, Any] = {name: arrays[name] for name in _WITHIN}
+        known = RaterStatistics.from_arrays(raters) if raters else None
+        return cls(CoMoments.from_arrays(means), CoMoments.from_arrays(label), **own, raters=known)
 
     def internal_variance(self) -> np.ndarray:
         """Return v̂ of each attribute, NaN where no object has two judgments; shape (n,)."""
@@ -296,7 +330,10 @@ class JudgmentStatistics:
         noise = (self.noise_sum + v * self.single_weight) / self.means.observed_weight[own]
         covariance = self.means.covariance(pairwise=True)[: v.size]
         second_moment = covariance[:, :d].copy()
-        external = second_moment.copy()
+        external, noise_covariance = second_moment.copy(), None
+        if self.raters is not None:
+            external = self.raters.different.covariance(pairwise=True).copy()
+            noise_covariance = self.raters.noise_covariance(v)
         external[np.arange(v.size), own.start + np.arange(v.size)] -= noise
         return JudgmentEstimates(
             b=covariance[:, d].copy(),
@@ -312,6 +349,7 @@ class JudgmentStatistics:
             n_judgments=self.n_judgments,
             n_missing=self.n_objects - self.n_judged,
             mean_judgments=self.n_judgments / self.n_judged,
+            noise_covariance=noise_covariance,
         )
 
 
@@ -345,7 +383,7 @@ class CopiesStatistics:
         weight: np.ndarray | None = None,
     ) -> CopiesStatistics:
         """Summarise one batch of objects; see :meth:`JudgmentStatistics.from_block`."""
-        judgments, label, weight = checked_judgments(judgments, label, weight)
+        _, judgments, label, weight = checked_judgments(judgments, label, weight)
         block = np.empty((len(judgments) * copies + 1, label.size))
         for attribute, ragged in enumerate(judgments):
             block[attribute * copies : (attribute + 1) * copies] = ragged.padded(copies)
@@ -409,8 +447,8 @@ def _refuse(bad: np.ndarray, names: Sequence[str], what: str) -> None:
 
 def checked_judgments(
     judgments: Sequence[Ragged], label: np.ndarray, weight: np.ndarray | None
-) -> tuple[Sequence[Ragged], np.ndarray, np.ndarray | None]:
-    """Check a block of objects and leave out those of weight 0."""
+) -> tuple[np.ndarray | None, Sequence[Ragged], np.ndarray, np.ndarray | None]:
+    """Check a block of objects and leave out those of weight 0; return which stay, None for all."""
     label = np.asarray(label, dtype=np.float64)
     check_rows(judgments, label.size)
     if not np.isfinite(label).all():
@@ -419,7 +457,7 @@ def checked_judgments(
     keep, weight = checked_weight(weight, label.size)
     if keep is not None:
         judgments, label = [ragged.take(keep) for ragged in judgments], label[keep]
-    return judgments, label, weight
+    return keep, judgments, label, weight
 
 
 def _within_objects(

@@ -93,3 +93,59 @@ def judgment_estimates(
             S[a, c] = weighted_mean(products, [w[i] for i in both])
     y_variance = weighted_mean([(label[i] - y_mean) ** 2 for i in objects], [w[i] for i in objects])
     return LiteralEstimates(b, v, S, u, S - np.diag(u), y_variance, np.array(mean))
+
+
+@dataclass(frozen=True)
+class LiteralRaters:
+    """Off the diagonal; NaN where there is no pair of judgments to tell."""
+
+    external: np.ndarray
+    noise_covariance: np.ndarray
+
+
+def rater_estimates(
+    lists: Lists,
+    ids: Sequence[Sequence[Sequence[object]]],
+    label: Sequence[float],
+    weight: Sequence[float] | None = None,
+) -> LiteralRaters:
+    """Covariances from pairs of judgments by different raters, and by the same, by loops.
+
+    A judgment whose rater is None, and a rater's second judgment of one attribute of an object, are
+    by raters of their own.
+    """
+    d, n = len(lists), len(label)
+    w = [1.0] * n if weight is None else [float(x) for x in weight]
+    mean = judgment_estimates(lists, label, weight).means
+    told = [[_told_apart(ids[a][i], (a, i)) for i in range(n)] for a in range(d)]
+    external, noise = np.full((d, d), np.nan), np.full((d, d), np.nan)
+    for a in range(d):
+        for b in range(d):
+            if a == b:
+                continue
+            different, same = [], []
+            for i in range(n):
+                pairs = [
+                    ((x - mean[a]) * (y - mean[b]), r == s)
+                    for x, r in zip(lists[a][i], told[a][i], strict=True)
+                    for y, s in zip(lists[b][i], told[b][i], strict=True)
+                ]
+                for found, wanted in ((different, False), (same, True)):
+                    products = [product for product, is_same in pairs if is_same == wanted]
+                    if products and w[i] > 0:
+                        found.append((fsum(products) / len(products), w[i]))
+            if different:
+                external[a, b] = weighted_mean(*zip(*different, strict=True))
+            if same and different:
+                noise[a, b] = weighted_mean(*zip(*same, strict=True)) - external[a, b]
+    return LiteralRaters(external, noise)
+
+
+def _told_apart(raters: Sequence[object], cell: object) -> list[object]:
+    seen: set[object] = set()
+    found: list[object] = []
+    for place, rater in enumerate(raters):
+        alone = rater is None or rater in seen
+        found.append((cell, place) if alone else ("rater", rater))
+        seen.add(rater)
+    return found

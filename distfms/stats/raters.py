@@ -1,0 +1,461 @@
+"""What raters who judge several attributes of an object tell, mergeable.
+
+With x̃ = x − x̄[a] a judgment about the mean of its attribute, k_a judgments of attribute a of an
+object and n_ab raters who judged both a and b of it, the pairs of *different* raters give
+
+    Σ̂_o[a, b] = (Σ_r x̃[a, r] Σ_s x̃[b, s] − Σ_{r both} x̃[a, r] x̃[b, r]) / (k_a k_b − n_ab),
+
+free of what the judgments of one rater share; products of one rater's judgments give Σ + N, with N
+their noise covariance. Both are means over objects of products about means, which
+:class:`CoMoments` hold, merge and re-centre.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from distfms.stats.comoments import CoMoments
+from distfms.stats.ragged import Ragged
+
+#: What is counted: judgments whose rater is not known, and second judgments of an attribute of an
+#: object by one rater (both count as by raters of their own); objects with several attributes that
+#: one rater alone has judged, once each, which tell nothing of Σ.
+COUNTS = ("n_unknown", "n_second", "n_alone")
+
+#: Values of the arrays that objects with various raters are spread to at a time.
+_SPREAD_VALUES = 2**20
+
+#: Stands for no rater at all, known or not.
+_NOBODY = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, eq=False)
+class RaterStatistics:
+    """Mergeable products of two judgments of an object, of `n` attributes with all `d`.
+
+    Attributes
+    ----------
+    different : CoMoments
+        Of d columns: of two attributes the means over objects of products by different raters; on
+        the diagonal those of the objects' averages.
+    same : CoMoments
+        Of products by one rater, over the objects that have any; on the diagonal as `different`.
+    counts : ndarray of shape (3,), int64
+        See `COUNTS`.
+    """
+
+    different: CoMoments
+    same: CoMoments
+    counts: np.ndarray
+
+    @classmethod
+    def from_block(
+        cls,
+        judgments: Sequence[Ragged],
+        raters: Sequence[Ragged],
+        averages: np.ndarray,
+        means: CoMoments,
+        weight: np.ndarray | None = None,
+    ) -> RaterStatistics:
+        """Summarise one batch of objects.
+
+        Parameters
+        ----------
+        judgments : sequence of Ragged, length d
+        raters : sequence of Ragged, length d
+            In the place of each judgment a whole number that tells its rater from the others of
+            the object, negative where that is not known.
+        averages : ndarray of shape (d, n)
+            Of the judgments of each object, NaN where there are none.
+        means : CoMoments
+            Of the averages, and of columns after them; its rows are those that are summarised.
+        weight : ndarray of shape (n,), optional
+            Positive.
+
+        Returns
+        -------
+        RaterStatistics
+        """
+        averaged = _first_columns(means, len(judgments))
+        batch = _Batch(judgments, averages, averaged, weight)
+        less, same = (_Sums.zero(averaged) for _ in range(2))
+        alike, rest = _alike(raters)
+        n_alone = n_second = 0
+        for k, rows in alike:
+            products, of_averages = batch.within(rows, k), batch.of_averages(rows)
+            same.add(of_averages, products / k)
+            if k > 1:
+                less.product += products / (k * (k - 1))
+            else:
+                less.add(of_averages)
+                n_alone += int((batch.present[:, rows].sum(axis=0) > 1).sum())
+        most = max((int(batch.n_judgments[rest].max(initial=0)) // 2, 1))
+        for rows in _divided(rest, most * len(judgments)):
+            own = ([each.take(rows) for each in held] for held in (judgments, raters))
+            spread, n = by_rater(*own, least=2)
+            batch.add_pairs(rows, spread, less, same)
+            n_second += n
+        n_unknown = sum(int(np.count_nonzero(codes.content() < 0)) for codes in raters)
+        counts = np.array([n_unknown, n_second, n_alone], dtype=np.int64)
+        return cls(less.taken_from(averaged), same.with_diagonal(averaged), counts)
+
+    @classmethod
+    def empty(cls, n_attributes: int, attributes: slice | None = None) -> RaterStatistics:
+        """Summary of no objects: the identity of `merge`."""
+        nothing = CoMoments.empty(n_attributes, attributes)
+        return cls(nothing, nothing, np.zeros(len(COUNTS), dtype=np.int64))
+
+    def merge(self, other: RaterStatistics) -> RaterStatistics:
+        """Summary of the objects of both."""
+        return RaterStatistics(
+            self.different.merge(other.different),
+            self.same.merge(other.same),
+            self.counts + other.counts,
+        )
+
+    def subtract(self, other: RaterStatistics) -> RaterStatistics:
+        """Summary of the objects that are not in `other`; see :meth:`CoMoments.subtract`."""
+        return RaterStatistics(
+            self.different.subtract(other.different),
+            self.same.subtract(other.same),
+            self.counts - other.counts,
+        )
+
+    def scaled(self, factor: float) -> RaterStatistics:
+        """Multiply every object's weight by `factor` > 0; counts stay."""
+        return replace(self, different=self.different.scaled(factor), same=self.same.scaled(factor))
+
+    def take(self, attributes: np.ndarray) -> RaterStatistics:
+        """Summary of some attributes, in the order given."""
+        different, same = self.different.take(attributes), self.same.take(attributes)
+        return replace(self, different=different, same=same)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Content as named arrays."""
+        parts = (("different_", self.different), ("same_", self.same))
+        named = {prefix + key: a for prefix, c in parts for key, a in c.to_arrays().items()}
+        return {"counts": self.counts, **named}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> RaterStatistics:
+        """Inverse of :meth:`to_arrays`."""
+        different, same = (
+            CoMoments.from_arrays(
+                {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+            )
+            for prefix in ("different_", "same_")
+        )
+        return cls(different, same, arrays["counts"])
+
+    @property
+    def together(self) -> np.ndarray:
+        """Whether one rater has judged both attributes of some object; bool of shape (n, d)."""
+        return _weights(self.same) > 0
+
+    @property
+    def apart(self) -> np.ndarray:
+        """Whether different raters have judged the two of some object; bool of shape (n, d)."""
+        return _weights(self.different) > 0
+
+    def noise_covariance(self, variance: np.ndarray) -> np.ndarray:
+        """Return N̂, shape (n, d): what two judgments by one rater share beyond their attributes.
+
+        It is 0 for pairs of attributes that no rater, or that only one and the same rater has
+        judged of an object. The `variance` of single judgments, shape (n,), is its diagonal.
+        """
+        noise = self.same.covariance(pairwise=True) - self.different.covariance(pairwise=True)
+        noise[~(self.together & self.apart)] = 0.0
+        own = np.arange(variance.size)
+        noise[own, self.same.start + own] = variance
+        return noise
+
+
+def _weights(comoments: CoMoments) -> np.ndarray:
+    if comoments.pair_weight is not None:
+        return comoments.pair_weight
+    return np.full(comoments.comoment.shape, comoments.weight)
+
+
+def _first_columns(means: CoMoments, d: int) -> CoMoments:
+    """Co-moments of the first columns alone, of the rows of the matrix that are held."""
+    rows = slice(0, min(len(means.comoment), d - means.start))
+    matrices = ("comoment", "pair_weight", "cross", "cross_columns")
+    held = {name: getattr(means, name) for name in matrices}
+    own = {name: a[rows, :d].copy() for name, a in held.items() if a is not None}
+    observed = None if means.observed is None else means.observed[:d]
+    return replace(means, mean=means.mean[:d], observed=observed, **own)
+
+
+@dataclass(eq=False)
+class _Sums:
+    """Σ w x̃_a x̃_b over some objects, Σ w, Σ w x̃_a and Σ w x̃_b; each of shape (n, d)."""
+
+    product: np.ndarray
+    weight: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+
+    @classmethod
+    def zero(cls, like: CoMoments) -> _Sums:
+        return cls(*np.zeros((4, *like.comoment.shape)))
+
+    def add(self, other: _Sums, product: np.ndarray | float = 0.0) -> None:
+        self.product += other.product + product
+        self.weight += other.weight
+        self.left += other.left
+        self.right += other.right
+
+    def taken_from(self, averaged: CoMoments) -> CoMoments:
+        """Return products of averages without these, which one rater's judgments add to them.
+
+        The diagonal stays, and so do the bits where there is nothing to take away.
+        """
+        before = _as_sums(averaged)
+        own = np.arange(len(self.product))
+        for matrix in (self.product, self.weight, self.left, self.right):
+            matrix[own, averaged.start + own] = 0.0
+        product = before.product - self.product
+        if not (self.weight.any() or self.left.any() or self.right.any()):
+            return replace(averaged, comoment=product)
+        left, right = before.left - self.left, before.right - self.right
+        return _as_comoments(averaged, _Sums(product, before.weight - self.weight, left, right))
+
+    def with_diagonal(self, averaged: CoMoments) -> CoMoments:
+        """Return these sums, with the diagonal of the averages."""
+        before, own = _as_sums(averaged), np.arange(len(self.product))
+        at = own, averaged.start + own
+        for name in ("product", "weight", "left", "right"):
+            getattr(self, name)[at] = getattr(before, name)[at]
+        return _as_comoments(averaged, self)
+
+
+def _as_sums(c: CoMoments) -> _Sums:
+    if c.pair_weight is None or c.cross is None:
+        nothing = np.zeros(c.comoment.shape)
+        return _Sums(c.comoment, _weights(c), nothing, nothing)
+    right = c.cross.T if c.cross_columns is None else c.cross_columns
+    return _Sums(c.comoment, c.pair_weight, c.cross, right)
+
+
+def _as_comoments(like: CoMoments, sums: _Sums) -> CoMoments:
+    made = replace(like, comoment=sums.product, pair_weight=sums.weight, cross=sums.left)
+    if len(sums.product) == like.n_columns:
+        return made
+    return replace(made, cross_columns=sums.right, observed=like.observed_weight)
+
+
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """Objects with the averages of their judgments, NaN where there are none."""
+
+    judgments: Sequence[Ragged]
+    averages: np.ndarray
+    averaged: CoMoments
+    weight: np.ndarray | None
+
+    @cached_property
+    def present(self) -> np.ndarray:
+        """Where there are judgments."""
+        return ~np.isnan(self.averages)
+
+    @cached_property
+    def centred(self) -> np.ndarray:
+        """Averages about their means, 0 where there are none."""
+        return np.where(self.present, self.averages - self.averaged.mean[:, None], 0.0)
+
+    @cached_property
+    def n_judgments(self) -> np.ndarray:
+        """Judgments of each object, of all attributes."""
+        return np.sum([ragged.counts() for ragged in self.judgments], axis=0)
+
+    def weights(self, rows: np.ndarray) -> np.ndarray:
+        """Return the weights of some objects."""
+        return np.ones(rows.size) if self.weight is None else self.weight[rows]
+
+    def of_averages(self, rows: np.ndarray) -> _Sums:
+        """Sum the products of the averages of some objects."""
+        if rows.size == self.averages.shape[1]:
+            return _as_sums(self.averaged)
+        centred, present = self.centred[:, rows], self.present[:, rows].astype(np.float64)
+        own, weight = self.averaged.rows, self.weights(rows)
+        weighted, counted = centred[own] * weight, present[own] * weight
+        return _Sums(
+            weighted @ centred.T, counted @ present.T, weighted @ present.T, counted @ centred.T
+        )
+
+    def within(self, rows: np.ndarray, k: int) -> np.ndarray:
+        """Sum the products of deviations from the object's averages over k raters of some objects.
+
+        The k − 1 contrasts of a judgment with the mean of those before it have the same products.
+        """
+        d, own = len(self.judgments), self.averaged.rows
+        total = np.zeros(self.averaged.comoment.shape)
+        copies = [_columns(ragged, k) for ragged in self.judgments] if k > 1 else []
+        for some in _divided(rows, k * d) if k > 1 else []:
+            values = np.zeros((k, d, some.size))
+            for a, copy in enumerate(copies):
+                copy(some, values[:, a])
+            mean = values[0].copy()
+            for j in range(1, k):
+                contrast = values[j] - mean
+                mean += contrast / (j + 1)
+                contrast *= np.sqrt(j / (j + 1))
+                weighted = contrast if self.weight is None else contrast * self.weight[some]
+                total += weighted[own] @ contrast.T
+        return total
+
+    def add_pairs(self, rows: np.ndarray, spread: np.ndarray, less: _Sums, same: _Sums) -> None:
+        """Add what raters share of some objects, one attribute with all others at a time.
+
+        `spread` has the judgments by rater, attribute and object, NaN where there is none; raters
+        of one attribute alone may be missing.
+        """
+        d, present = len(self.judgments), ~np.isnan(spread)
+        counts = np.array([ragged.counts()[rows] for ragged in self.judgments])
+        means, weight, judged = self.centred[:, rows], self.weights(rows), present.astype(float)
+        deviations = np.where(present, spread - self.averages[:, rows], 0.0)
+        for row, a in enumerate(range(d)[self.averaged.rows]):
+            n, theirs, ours, product = (
+                np.einsum("rc,rbc->bc", x[:, a], y)
+                for x in (judged, deviations)
+                for y in (judged, deviations)
+            )
+            product += means[a] * theirs + means * ours
+            together, n_apart = n > 0, counts[a] * counts - n
+            for sums, divisor, alone in (
+                (same, n, together),
+                (less, n_apart, together & (n_apart == 0)),
+            ):
+                usable = together & (divisor > 0)
+                share = np.divide(weight, divisor, out=np.zeros(n.shape), where=usable)
+                whole = alone * weight
+                sums.product[row] += (share * product + whole * (means[a] * means)).sum(axis=1)
+                sums.weight[row] += whole.sum(axis=1)
+                sums.left[row] += (share * ours + whole * means[a]).sum(axis=1)
+                sums.right[row] += (share * theirs + whole * means).sum(axis=1)
+
+
+def _divided(rows: np.ndarray, width: int) -> list[np.ndarray]:
+    """Divide objects of which each takes so many values."""
+    return np.array_split(rows, -(-rows.size * width // _SPREAD_VALUES)) if rows.size else []
+
+
+def _columns(ragged: Ragged, k: int) -> Callable[[np.ndarray, np.ndarray], None]:
+    """Return what copies the lists of some rows, of length k or empty, to columns of an array.
+
+    Nothing is copied of empty lists.
+    """
+    counts = ragged.counts()
+    matrix = ragged.content().reshape(-1, k) if (counts == k).all() else None
+
+    def copy(rows: np.ndarray, out: np.ndarray) -> None:
+        if matrix is not None and rows[-1] - rows[0] + 1 == rows.size:
+            out[:] = matrix[rows[0] : rows[-1] + 1].T
+            return
+        held = np.flatnonzero(counts[rows])
+        first = ragged.offsets[rows[held]]
+        for j in range(k):
+            out[j, held] = ragged.values[first + j]
+
+    return copy
+
+
+def _equal(codes: Ragged, other: Ragged) -> bool:
+    """Whether the lists are the same."""
+    return codes is other or (
+        np.array_equal(codes.offsets, other.offsets)
+        and np.array_equal(codes.content(), other.content())
+    )
+
+
+def _alike(raters: Sequence[Ragged]) -> tuple[list[tuple[int, np.ndarray]], np.ndarray]:
+    """Find objects whose attributes are judged by the same k raters, in one order, or not at all.
+
+    Return them by k, and the other objects that have judgments.
+    """
+    if all(_equal(codes, raters[0]) for codes in raters):
+        raters = raters[:1]
+    counts = np.array([codes.counts() for codes in raters])
+    most = counts.max(axis=0)
+    equal = ((counts == most) | (counts == 0)).all(axis=0)
+    alike, rest = [], [np.flatnonzero(~equal)]
+    for k in np.unique(most[equal & (most > 0)]).tolist():
+        rows = np.flatnonzero(equal & (most == k))
+        known, good = np.full((k, rows.size), _NOBODY), np.ones(rows.size, dtype=bool)
+        for a, codes in enumerate(raters):
+            held = np.flatnonzero(counts[a, rows])
+            own = np.empty((k, held.size), dtype=np.int64)
+            if held.size:
+                _columns(codes, k)(rows[held], own)
+            fresh = known[0, held] == _NOBODY
+            good[held] &= fresh | (known[:, held] == own).all(axis=0)
+            known[:, held[fresh]] = own[:, fresh]
+        ascending = np.sort(known, axis=0)
+        good &= (ascending[0] >= 0) & (np.diff(ascending, axis=0) > 0).all(axis=0)
+        alike.append((k, rows[good]))
+        rest.append(rows[~good])
+    return [group for group in alike if group[1].size], np.sort(np.concatenate(rest))
+
+
+def by_rater(
+    judgments: Sequence[Ragged], raters: Sequence[Ragged], least: int = 1
+) -> tuple[np.ndarray, int]:
+    """Spread the judgments of n objects by rater.
+
+    Parameters
+    ----------
+    judgments, raters : sequence of Ragged, length d
+        As :meth:`RaterStatistics.from_block` takes them.
+    least : int
+        Raters who have judged fewer attributes of an object are left out.
+
+    Returns
+    -------
+    spread : ndarray of shape (n_raters, d, n)
+        NaN where a rater has not judged; the raters of an object in the order of their first
+        judgments.
+    n_second : int
+        A rater's second judgments of an attribute of an object, which are not in it.
+    """
+    d, n = len(judgments), judgments[0].n_rows
+    counts = np.array([ragged.counts() for ragged in judgments])
+    objects = np.concatenate([np.repeat(np.arange(n), own) for own in counts])
+    attributes = np.repeat(np.arange(d), counts.sum(axis=1))
+    starts = [
+        np.repeat(ragged.offsets[:-1] - ragged.offsets[0], own)
+        for ragged, own in zip(judgments, counts, strict=True)
+    ]
+    places = np.concatenate([np.arange(start.size) - start for start in starts])
+    codes = np.concatenate([ragged.content() for ragged in raters])
+    codes = np.where(codes < 0, -1 - np.arange(codes.size), codes)  # each a rater of its own
+    order = np.lexsort((attributes, codes, objects))
+    same_rater = ~(_changes(objects[order]) | _changes(codes[order]))
+    second = same_rater & ~_changes(attributes[order])
+    order, first = order[~second], ~same_rater[~second]
+    group = np.cumsum(first) - 1
+    wide = np.bincount(group) >= least if group.size else np.zeros(0, dtype=bool)
+    owner = objects[order[first]]
+    earliest = (
+        np.minimum.reduceat((places * d + attributes)[order], np.flatnonzero(first))
+        if group.size
+        else owner
+    )
+    ranked = np.lexsort((earliest, owner, ~wide))[: np.count_nonzero(wide)]
+    slot = np.full(owner.size, -1)
+    begins = np.flatnonzero(_changes(owner[ranked]))
+    lengths = np.diff(begins, append=ranked.size)
+    slot[ranked] = np.arange(ranked.size) - np.repeat(begins, lengths)
+    kept = order[wide[group]]
+    spread = np.full((int(slot.max(initial=-1)) + 1, d, n), np.nan)
+    values = np.concatenate([ragged.content() for ragged in judgments])
+    spread[slot[group[wide[group]]], attributes[kept], objects[kept]] = values[kept]
+    return spread, int(np.count_nonzero(second))
+
+
+def _changes(values: np.ndarray) -> np.ndarray:
+    """Mark the positions whose value is not that of the position before; the first one too."""
+    return np.diff(values, prepend=values[:1] - 1) != 0

@@ -1,0 +1,223 @@
+"""What raters who judge several attributes tell: literal formulas, merges, unbiasedness."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distfms.stats import JudgmentStatistics, Ragged, merge_tree
+from distfms.stats.base import from_bytes, to_bytes
+from distfms.stats.ragged import offsets_of
+from tests.reference import statistics as literal
+
+Ids = list[list[list[int | None]]]
+
+
+def codes(ids: Ids) -> list[Ragged]:
+    """Whole numbers in place of ids; -1 for None."""
+    return [
+        Ragged(
+            np.array([-1 if r is None else r for row in rows for r in row], dtype=np.int64),
+            offsets_of(np.array([len(row) for row in rows], dtype=np.int64)),
+        )
+        for rows in ids
+    ]
+
+
+@dataclass(frozen=True)
+class Case:
+    lists: list[list[list[float]]]
+    ids: Ids
+    label: np.ndarray
+    weight: np.ndarray | None
+
+    def part(self, start: int, stop: int, **options) -> JudgmentStatistics:
+        rows = [Ragged.from_lists(attribute).rows(start, stop) for attribute in self.lists]
+        raters = [held.rows(start, stop) for held in codes(self.ids)]
+        weight = None if self.weight is None else self.weight[start:stop]
+        return JudgmentStatistics.from_block(
+            rows, self.label[start:stop], weight, raters=raters, **options
+        )
+
+    @property
+    def whole(self) -> JudgmentStatistics:
+        return self.part(0, self.label.size)
+
+    def assert_literal(self, got: JudgmentStatistics, atol: float) -> None:
+        if not got.n_objects:
+            return
+        want = literal.rater_estimates(self.lists, self.ids, self.label.tolist(), self.weight)
+        off = ~np.eye(len(self.lists), dtype=bool)
+        external = got.raters.different.covariance(pairwise=True)
+        told = ~np.isnan(want.external)
+        np.testing.assert_array_equal(got.raters.apart[off], told[off])
+        np.testing.assert_allclose(external[told], want.external[told], rtol=0, atol=atol)
+        noise = got.raters.noise_covariance(np.zeros(len(self.lists)))
+        expected = np.nan_to_num(want.noise_covariance, nan=0.0)
+        np.testing.assert_allclose(noise, np.where(off, expected, 0.0), rtol=0, atol=2 * atol)
+
+
+@st.composite
+def cases(draw: st.DrawFn, offset: float = 0.0) -> Case:
+    d, n = draw(st.integers(2, 3)), draw(st.integers(1, 7))
+    number = st.floats(-100, 100, allow_subnormal=False).map(lambda x: round(x, 6) + offset)
+    alike = draw(st.booleans())  # the same raters for all attributes, or any
+    ids: Ids = [[] for _ in range(d)]
+    for _ in range(n):
+        raters = draw(st.lists(st.integers(0, 4), max_size=4, unique=True))
+        for own in ids:
+            some = st.lists(st.sampled_from([*range(4), None]), max_size=4)
+            chosen = draw(st.sampled_from([raters, []])) if alike else draw(some)
+            own.append(list(chosen))
+    lists = [[[draw(number) for _ in row] for row in own] for own in ids]
+    label = np.array(draw(st.lists(st.floats(-9, 9), min_size=n, max_size=n)))
+    weight = draw(
+        st.none() | st.lists(st.sampled_from([0.0, 0.3, 1.0, 7.5]), min_size=n, max_size=n)
+    )
+    return Case(lists, ids, label, None if weight is None else np.array(weight))
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases())
+def test_products_are_those_of_the_literal_form(case: Case) -> None:
+    case.assert_literal(case.whole, 1e-7)
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases(), st.data())
+def test_merges_any_way(case: Case, data: st.DataObject) -> None:
+    n = case.label.size
+    edges = [0, *sorted(data.draw(st.lists(st.integers(0, n), max_size=3))), n]
+    parts = [case.part(a, b) for a, b in itertools.pairwise(edges)]
+    for merged in (merge_tree(parts), merge_tree(parts[::-1])):
+        case.assert_literal(merged, 1e-7)
+        assert merged.raters.counts.tolist() == case.whole.raters.counts.tolist()
+    content = to_bytes(parts[0].to_arrays())
+    nothing = JudgmentStatistics.empty(len(case.lists))
+    for same in (
+        parts[0].merge(nothing),
+        nothing.merge(parts[0]),
+        JudgmentStatistics.from_arrays(from_bytes(content)),
+    ):
+        assert to_bytes(same.to_arrays()) == content
+
+
+@settings(max_examples=30, deadline=None)
+@given(cases(offset=1e8), st.data())
+def test_large_means_survive_merges(case: Case, data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, case.label.size))
+    merged = case.part(0, cut).merge(case.part(cut, case.label.size))
+    moved = Case(
+        [[[x - 1e8 for x in row] for row in rows] for rows in case.lists],
+        case.ids,
+        case.label,
+        case.weight,
+    )
+    moved.assert_literal(merged, 2e-4)
+
+
+def made(
+    seed: int, n: int, k: int, d: int = 4, *, ragged: bool = False, ids: str = "alike"
+) -> Case:
+    rng = np.random.default_rng(seed)
+    external, noise = true_covariances(d)
+    truth = rng.multivariate_normal(np.arange(d), external, n).T
+    errors = rng.multivariate_normal(np.zeros(d), noise, (n, k)).transpose(2, 0, 1)
+    held = rng.random((d, n, k)) < (0.7 if ragged else 2.0)
+    shown = [[[r for r in range(k) if held[a, i, r]] for i in range(n)] for a in range(d)]
+    lists = [
+        [[truth[a, i] + errors[a, i, r] for r in shown[a][i]] for i in range(n)] for a in range(d)
+    ]
+    if ids == "apart":
+        shown = [[[a * k + r for r in row] for row in rows] for a, rows in enumerate(shown)]
+    label = truth.sum(axis=0) + rng.normal(size=n)
+    return Case(lists, shown, label, rng.uniform(0.2, 2.0, n) if ragged else None)
+
+
+def true_covariances(d: int) -> tuple[np.ndarray, np.ndarray]:
+    external = 0.5 + 0.5 * np.eye(d)
+    deviation = np.linspace(0.7, 1.5, d)
+    return external, np.outer(deviation, deviation) * (0.6 + 0.4 * np.eye(d))
+
+
+@pytest.mark.parametrize(("k", "ragged"), [(2, False), (3, True), (4, False), (5, True)])
+def test_unbiased_within_four_standard_errors(k: int, ragged: bool) -> None:
+    """Over 100 samples, all entries at once: a false alarm in less than one of 300 seeds."""
+    external, noise = true_covariances(4)
+    found = []
+    for seed in range(100):
+        case = made(seed, 60, k, ragged=ragged)
+        estimates = case.whole.estimates()
+        n = 60 if case.weight is None else case.weight.sum() ** 2 / (case.weight**2).sum()
+        # Centring at the mean of n objects takes the n-th part of a covariance away.
+        shared = np.full((4, 4), 1 / k) if not ragged else 0.0
+        found.append(
+            (
+                estimates.external - external + (external + shared * noise) / n,
+                estimates.noise_covariance - noise,
+            )
+        )
+    errors = np.array(found)
+    limit = 4 * errors.std(axis=0) / 10
+    if ragged:  # what centring takes lies between these
+        limit[0] += noise / 60
+    assert (np.abs(errors.mean(axis=0)) < limit).all()
+    # The averages' own covariance, which ignores who judged, is far off.
+    ignored = case.whole.estimates().second_moment[0, 1] - external[0, 1]
+    assert ignored > 0.05 or k > 2
+
+
+def test_nothing_changes_where_no_rater_judged_two_attributes() -> None:
+    case = made(0, 80, 3, ragged=True, ids="apart")
+    parts = [case.part(0, 30), case.part(30, 80)]
+    got = parts[0].merge(parts[1])
+    bare = [
+        JudgmentStatistics.from_block(
+            [Ragged.from_lists(rows[lo:hi]) for rows in case.lists],
+            case.label[lo:hi],
+            case.weight[lo:hi],
+        )
+        for lo, hi in ((0, 30), (30, 80))
+    ]
+    want = bare[0].merge(bare[1]).estimates()
+    assert np.array_equal(got.estimates().external, want.external)
+    assert np.array_equal(got.estimates().b, want.b)
+    assert not got.raters.together[~np.eye(4, dtype=bool)].any()
+    np.testing.assert_array_equal(got.estimates().noise_covariance, np.diag(want.v))
+
+
+def test_what_is_counted() -> None:
+    ids: Ids = [[[1, 1], [7], [None, 2]], [[1, 2], [7], [None]]]
+    lists = [[[1.0, 2.0], [3.0], [4.0, 5.0]], [[1.0, 4.0], [2.0], [9.0]]]
+    case = Case(lists, ids, np.arange(3.0), None)
+    assert case.whole.raters.counts.tolist() == [2, 1, 1]
+    case.assert_literal(case.whole, 1e-12)
+
+
+def test_some_attributes_with_all_are_rows_of_the_whole() -> None:
+    for ragged in (False, True):
+        case = made(3, 40, 3, ragged=ragged)
+        whole = case.whole.estimates()
+        halves = [case.part(s, t, attributes=slice(1, 3)) for s, t in ((0, 25), (25, 40))]
+        some = halves[0].merge(halves[1]).estimates()
+        np.testing.assert_allclose(some.external, whole.external[1:3], atol=1e-12)
+        np.testing.assert_allclose(some.noise_covariance, whole.noise_covariance[1:3], atol=1e-12)
+
+
+def test_subtract_scaled_take() -> None:
+    case = made(4, 40, 3, ragged=True)
+    first, second = case.part(0, 25), case.part(25, 40)
+    rest = first.merge(second).subtract(second)
+    want = first.estimates()
+    for got in (rest.estimates(), first.scaled(0.25).estimates()):
+        np.testing.assert_allclose(got.external, want.external, atol=1e-10)
+        np.testing.assert_allclose(got.noise_covariance, want.noise_covariance, atol=1e-10)
+    taken = first.take([2, 0]).estimates()
+    np.testing.assert_array_equal(taken.external, want.external[np.ix_([2, 0], [2, 0])])
+    with pytest.raises(ValueError, match="some of the objects only"):
+        first.merge(JudgmentStatistics.from_block([Ragged.from_lists([[1.0]])] * 4, np.ones(1)))
