@@ -66,8 +66,8 @@ class LongForm(Section):
     label: str
     """Name of the label: a column of `labels`, or an attribute."""
     worker: str | None = None
-    """Column that tells the workers apart; with it, a worker's second judgment of one cell is an
-    error.
+    """Column that tells the workers apart. With it, what a worker's judgments of several attributes
+    share is told from the attributes, and a worker's second judgment of one cell is an error.
     """
     labels: str | None = None
     """Path of a table with one row per object that holds the label. Without it `label` names an

@@ -28,6 +28,7 @@ from distfms.data.pivot import (
     list_columns,
     mean_label,
 )
+from distfms.data.raters import OF_ONE
 from distfms.data.sorted_runs import SortedRuns
 from distfms.data.write import ROWS_PER_SHARD, ShardWriter, check_free, working_folder
 from distfms.errors import DataError, nearest
@@ -41,7 +42,7 @@ ROW_BYTES, WORKER_BYTES = 120, 120
 _MAX_RUN_ROWS = 2**20
 
 #: Raised with every change of what the same judgments are converted to.
-CONVERTER_VERSION = 1
+CONVERTER_VERSION = 2
 
 #: File with the counts of a conversion, next to the shards.
 CONVERSION = "_conversion.json"
@@ -125,7 +126,8 @@ def convert_long_judgments(
     out : path
         Folder to write; has one row per object, ascending by id: the id (named ``object``), the
         label (float64), and one list of float64 per attribute, by name, with its judgments in
-        source order. ``_conversion.json`` there holds the counts of the report.
+        source order; with ``worker`` also one list of the workers' ids per attribute, named
+        ``<attribute>__raters``. ``_conversion.json`` there holds the counts of the report.
     label : str, optional
         If neither it nor ``labels`` is given, the result has no label. With ``label_from`` the name
         of a column, the label column is named ``<label>_<label_from>``.
@@ -179,7 +181,7 @@ def convert_long_judgments(
         report.n_without_value = report.n_rows - runs.n_rows
         report.attributes = rule.attributes_besides(codes)
         draw = None if max_judgments is None else (max_judgments, seed)
-        schema = _schema(report, long.object_type)
+        schema = _schema(report, long.object_type, worker is not None)
         pivot = _Pivot(report, schema, codes, rule, table, duplicates, draw)
         with ShardWriter(report.out, schema, rows_per_shard, overwrite=overwrite) as writer:
             for rows in runs.ranges(max(1, 2 * memory_bytes // (3 * row_bytes))):
@@ -257,8 +259,8 @@ class _Pivot:
         labels = self._labels(cells)
         if self.draw is not None:
             cells = draw_judgments(cells, names, *self.draw)
-        lists = list_columns(cells, [self.codes[name] for name in report.attributes])
-        columns = [cells.ids, *([] if labels is None else [pa.array(labels)]), *lists]
+        judged, judges = list_columns(cells, [self.codes[name] for name in report.attributes])
+        columns = [cells.ids, *([] if labels is None else [pa.array(labels)]), *judged, *judges]
         wide = pa.Table.from_arrays(columns, schema=self.schema)
         if labels is not None:
             wide = wide.filter(pa.array(~np.isnan(labels)))
@@ -281,13 +283,15 @@ class _Pivot:
         return None if code is None else mean_label(cells, code)
 
 
-def _schema(report: ConversionReport, object_type: pa.DataType) -> pa.Schema:
+def _schema(report: ConversionReport, object_type: pa.DataType, workers: bool) -> pa.Schema:
     import pyarrow as pa
 
     fields = [(report.id, object_type)]
     if report.label is not None:
         fields.append((report.label, pa.float64()))
     fields += [(name, pa.list_(pa.float64())) for name in report.attributes]
+    if workers:
+        fields += [(name + OF_ONE, pa.list_(pa.string())) for name in report.attributes]
     names = [name for name, _ in fields]
     clash = next((name for name in names if names.count(name) > 1), None)
     if clash is not None:

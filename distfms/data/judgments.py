@@ -3,13 +3,16 @@
 An attribute is either one column of lists of numbers (its judgments of the object), or columns
 ``name__1``, ``name__2``, … with one judgment each, or one plain numeric column (one judgment of
 each object). The forms may be mixed. Null and NaN stand for a judgment that was not made.
+
+Who judged stands in lists of ids parallel to the judgments, a column ``name__raters`` for each
+attribute or one column ``raters`` for all of them; or the j-th judgments are all one rater's.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -22,6 +25,7 @@ from distfms.data.columns import (
     refuse_missing,
     require_summable,
 )
+from distfms.data.raters import BY_POSITION, OF_ALL, OF_ONE, RaterCodes, rater_columns
 from distfms.data.roles import Roles, is_number_list
 from distfms.data.rows import Batch, read_row_index
 from distfms.errors import DataError, SpecError
@@ -33,16 +37,23 @@ if TYPE_CHECKING:
     from distfms.data.dataset import Partition, PartitionReader, PartitionSource
     from distfms.data.folds import FoldPlan
 
+#: How it is known who judged.
+Raters = Literal["auto", "columns", "positions", "ignore"]
+
 _NUMBERED = re.compile(r"(.+)__([0-9]+)")
 
 
 @dataclass(frozen=True)
 class AttributeColumns:
-    """The columns of one attribute: one column of lists, or one or more of numbers."""
+    """The columns of one attribute: one column of lists, or one or more of numbers.
+
+    `raters` is the column with the ids of its raters, BY_POSITION, or None if they are not known.
+    """
 
     name: str
     columns: tuple[str, ...]
     form: Literal["list", "numbers"]
+    raters: str | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,16 @@ class JudgmentLayout:
         """All columns, those of an attribute together."""
         return tuple(column for attribute in self.attributes for column in attribute.columns)
 
+    @property
+    def knows_raters(self) -> bool:
+        """Whether it is known who judged."""
+        return any(attribute.raters is not None for attribute in self.attributes)
+
+    @property
+    def rater_columns(self) -> tuple[str, ...]:
+        """Columns of the raters' ids."""
+        return tuple(dict.fromkeys(a.raters for a in self.attributes if a.raters))
+
     def restricted(self, names: Sequence[str]) -> JudgmentLayout:
         """Return the layout of some attributes, in the order given."""
         known = {attribute.name: attribute for attribute in self.attributes}
@@ -72,12 +93,14 @@ class JudgmentLayout:
         return JudgmentLayout(tuple(known[name] for name in names))
 
 
-def detect_layout(schema: pa.Schema, roles: Roles) -> JudgmentLayout:
+def detect_layout(schema: pa.Schema, roles: Roles, raters: Raters = "ignore") -> JudgmentLayout:
     """Find the attributes among the feature columns, whose roles allow judgments.
 
     Columns ``trust: list<double>``, ``age__1``, ``age__2``, ``size`` of numbers are the three
     attributes ``trust``, ``age`` and ``size``, in the order of their first columns. Two forms of
-    one attribute, or a number that occurs twice (``a__1, a__01``), are refused.
+    one attribute, or a number that occurs twice (``a__1, a__01``), are refused. `raters` says how
+    it is known who judged: by the columns of ids, which have to be there (``columns``) or may be
+    (``auto``), or by the positions of the judgments.
     """
     lists: dict[str, str] = {}
     numbered: dict[str, dict[int, str]] = {}
@@ -97,7 +120,16 @@ def detect_layout(schema: pa.Schema, roles: Roles) -> JudgmentLayout:
             )
         else:
             numbered[name][position] = column
-    return JudgmentLayout(tuple(_attribute(name, lists, numbered) for name in order))
+    attributes = (_attribute(name, lists, numbered) for name in order)
+    known = rater_columns(schema) if raters in ("auto", "columns") else {}
+    if raters == "columns" and not known:
+        raise SpecError(
+            "`raters: columns` needs lists of rater ids, as long as those of the judgments: a "
+            f"column `NAME{OF_ONE}` for each attribute, or one column `{OF_ALL}` for all of them. "
+            "The data have neither."
+        )
+    common = BY_POSITION if raters == "positions" else known.get(OF_ALL)
+    return JudgmentLayout(tuple(replace(a, raters=known.get(a.name, common)) for a in attributes))
 
 
 def _attribute(
@@ -130,20 +162,33 @@ class JudgmentBatch(Batch):
         What is to be predicted; None if no target was named.
     n_dropped : int
         Objects left out because of a missing label (policy ``drop``).
+    raters : tuple of Ragged, or None
+        In the place of each judgment a whole number that tells its rater from the others of the
+        object, −1 where that is not known; None where nothing is known of raters.
     """
 
     attributes: tuple[Ragged, ...]
     names: tuple[str, ...]
     label: np.ndarray | None
     n_dropped: int = 0
+    raters: tuple[Ragged, ...] | None = None
 
     def part_view(self, part: int) -> tuple[tuple[Ragged, ...], Any, Any]:
         """Return the judgments, labels and weights of one part; views, nothing is copied."""
-        rows = self.part_slices[part]
+        return self.view(self.part_slices[part])
+
+    def view(self, rows: slice) -> tuple[tuple[Ragged, ...], Any, Any]:
+        """Return the judgments, labels and weights of a run of rows; nothing is copied."""
         attributes = tuple(ragged.rows(rows.start, rows.stop) for ragged in self.attributes)
         label = None if self.label is None else self.label[rows]
         weight = None if self.weight is None else self.weight[rows]
         return attributes, label, weight
+
+    def raters_of(self, rows: slice) -> tuple[Ragged, ...] | None:
+        """Return the raters of a run of rows."""
+        if self.raters is None:
+            return None
+        return tuple(codes.rows(rows.start, rows.stop) for codes in self.raters)
 
 
 def read_judgments(
@@ -193,12 +238,14 @@ def read_judgments(
     if unlabelled is not None and label is not None:
         rows = rows.keep(~unlabelled)
         label = label[~unlabelled]
-    attributes = tuple(
-        ragged if rows.order is None else _take(ragged, rows.order)
-        for ragged in _read_attributes(reader, partition, layout)
-    )
+    attributes, raters = list[Ragged](), list[Ragged]()
+    for ragged, codes in _read_attributes(reader, partition, layout):
+        for held, own in ((attributes, ragged), (raters, codes)):
+            if own is not None:
+                held.append(own if rows.order is None else _take(own, rows.order))
     n_dropped = partition.n_rows - len(rows.part)
-    return JudgmentBatch(rows, attributes, layout.names, label, n_dropped)
+    known = tuple(raters) if layout.knows_raters else None
+    return JudgmentBatch(rows, tuple(attributes), layout.names, label, n_dropped, known)
 
 
 def _read_label(
@@ -225,29 +272,38 @@ def _read_label(
 
 def _read_attributes(
     reader: PartitionReader, partition: Partition, layout: JudgmentLayout
-) -> Iterator[Ragged]:
-    """Decode the attributes a few columns at a time, in the order of the layout."""
+) -> Iterator[tuple[Ragged, Ragged | None]]:
+    """Decode the attributes and their raters a few columns at a time, as the layout has them."""
+    raters = RaterCodes(reader, partition, layout.rater_columns)
     columns = (
         (name, table.column(name))
         for table in reader.column_tables(partition, layout.columns)
         for name in table.column_names
     )
     for attribute in layout.attributes:
-        if attribute.form == "list":
-            name, column = next(columns)
-            yield _lists(reader, partition, name, column)
+        held = [next(columns) for _ in attribute.columns]
+        read = _lists if attribute.form == "list" else _numbers
+        ragged, finite = read(reader, partition, held)
+        codes = None
+        if layout.knows_raters:
+            codes = raters.of(ragged, attribute.raters, attribute.name)
+        absent = None if finite else np.isnan(ragged.values)
+        if absent is None or not absent.any():
+            yield ragged, codes
         else:
-            held = [next(columns) for _ in attribute.columns]
-            yield _numbers(reader, partition, held)
+            yield _without(ragged, absent), codes and _without(codes, absent)
 
 
-def _lists(reader: PartitionReader, partition: Partition, name: str, column: Any) -> Ragged:
-    """Return a column of lists, in the order of the file."""
+def _lists(
+    reader: PartitionReader, partition: Partition, held: Sequence[tuple[str, Any]]
+) -> tuple[Ragged, bool]:
+    """Return a column of lists, in the order of the file, and whether none is missing in them."""
+    ((name, column),) = held
     ragged = lists_as_ragged(column)
-    if probably_finite(ragged.values):
-        return ragged
-    require_summable(reader, partition, name, ragged.values, offsets=ragged.offsets)
-    return _without(ragged, np.isnan(ragged.values))
+    finite = probably_finite(ragged.values)
+    if not finite:
+        require_summable(reader, partition, name, ragged.values, offsets=ragged.offsets)
+    return ragged, finite
 
 
 def lists_as_ragged(column: Any) -> Ragged:
@@ -278,8 +334,6 @@ def _concatenate(chunks: Sequence[Ragged]) -> Ragged:
 
 
 def _without(ragged: Ragged, absent: np.ndarray) -> Ragged:
-    if not absent.any():
-        return ragged
     present_before = np.zeros(len(absent) + 1, dtype=np.int64)
     np.cumsum(~absent, out=present_before[1:])
     return Ragged(ragged.values[~absent], present_before[ragged.offsets])
@@ -287,19 +341,17 @@ def _without(ragged: Ragged, absent: np.ndarray) -> Ragged:
 
 def _numbers(
     reader: PartitionReader, partition: Partition, held: Sequence[tuple[str, Any]]
-) -> Ragged:
-    """Return numbered columns as lists, in the order of the file."""
+) -> tuple[Ragged, bool]:
+    """Return numbered columns as lists, in the order of the file, and whether none is missing."""
     judgments = np.empty((len(held), partition.n_rows))
     finite = True
     for (name, column), out in zip(held, judgments, strict=True):
         if not fill_numbers(column, out):
             finite = False
             require_summable(reader, partition, name, out)
-    if not finite:
-        return Ragged.from_matrix(judgments.T)
     k, n = judgments.shape
     offsets = np.arange(0, k * n + 1, k, dtype=np.int64)
-    return Ragged(np.ascontiguousarray(judgments.T).reshape(-1), offsets)
+    return Ragged(np.ascontiguousarray(judgments.T).reshape(-1), offsets), finite
 
 
 def _take(ragged: Ragged, order: np.ndarray) -> Ragged:

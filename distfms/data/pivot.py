@@ -181,17 +181,25 @@ def _scramble(values: np.ndarray) -> np.ndarray:
         return mix(values - GOLDEN)
 
 
-def list_columns(cells: Cells, attributes: Sequence[int]) -> list[pa.Array]:
-    """Return one column of lists for each attribute code; empty where nothing was judged."""
+def list_columns(cells: Cells, attributes: Sequence[int]) -> tuple[list[pa.Array], list[pa.Array]]:
+    """Return a column of lists for each attribute code, and one of its workers where they are told.
+
+    Lists are empty where nothing was judged.
+    """
     import pyarrow as pa
 
     by_attribute = np.argsort(cells.attributes, kind="stable")
     codes, objects = cells.attributes[by_attribute], cells.objects[by_attribute]
-    values = cells.values[by_attribute]
-    columns = []
+    values, workers = pa.array(cells.values[by_attribute]), None
+    if cells.workers is not None:
+        known = cells.workers[by_attribute]
+        workers = cells.worker_names.take(pa.array(known, mask=known < 0))
+    judged, judges = [], []
     for attribute in attributes:
-        start, stop = np.searchsorted(codes, [attribute, attribute + 1])
+        start, stop = np.searchsorted(codes, [attribute, attribute + 1]).tolist()
         counts = np.bincount(objects[start:stop], minlength=len(cells.ids))
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-        columns.append(pa.ListArray.from_arrays(pa.array(offsets), pa.array(values[start:stop])))
-    return columns
+        offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
+        judged.append(pa.ListArray.from_arrays(offsets, values[start:stop]))
+        if workers is not None:
+            judges.append(pa.ListArray.from_arrays(offsets, workers[start:stop]))
+    return judged, judges

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from distfms.data.raters import rater_columns
 from distfms.errors import DataError, SpecError, closest
 
 if TYPE_CHECKING:
@@ -92,6 +93,9 @@ def resolve_roles(
     named += [(role, name) for role, name in single.items() if name is not None]
     _check_named(schema, named)
     taken = {name: role for role, name in named}
+    if judgments:
+        columns = rater_columns(schema).values()
+        taken |= {name: "the ids of raters" for name in columns if name not in taken}
     patterns = (features,) if isinstance(features, str) else tuple(features)
     excluded = (exclude,) if isinstance(exclude, str) else tuple(exclude)
     if not globs:

@@ -131,8 +131,8 @@ class JudgmentStatistics:
     def empty(cls, n_attributes: int, attributes: slice | None = None) -> JudgmentStatistics:
         """Summary of no objects: the identity of `merge`, whether raters are known or not."""
         n = len(range(*(attributes or slice(None)).indices(n_attributes)))
-        sums = [np.zeros(n) for _ in _SUMS]
-        counts = [np.zeros(n, dtype=np.int64) for _ in (*_COUNTS, "max_judgments")]
+        sums: Any = [np.zeros(n) for _ in _SUMS]
+        counts: Any = [np.zeros(n, dtype=np.int64) for _ in (*_COUNTS, "max_judgments")]
         means = CoMoments.empty(n_attributes + 1, attributes)
         return cls(means, CoMoments.empty(1), *sums, *counts)
 
@@ -180,15 +180,15 @@ class JudgmentStatistics:
             if attribute in own:
                 rows.append(_within_objects(ragged.counts(), squares, weight))
         table = np.array(rows, dtype=np.float64).reshape(len(rows), len(_WITHIN))
-        sums, counts = table[:, :4].T.copy(), table[:, 4:].T.astype(np.int64)
+        numbers: Any = (*table[:, :4].T.copy(), *table[:, 4:].T.astype(np.int64))
         label_moments = CoMoments.from_block(label[None], weight)
+        means = CoMoments.from_block(block, weight, rows=attributes, overwrite=raters is None)
+        found = cls(means, label_moments, *numbers)
         if raters is None:
-            means = CoMoments.from_block(block, weight, rows=attributes, overwrite=True)
-            return cls(means, label_moments, *sums, *counts)
-        means = CoMoments.from_block(block, weight, rows=attributes)
+            return found
         codes = raters if keep is None else [held.take(keep) for held in raters]
         known = RaterStatistics.from_block(judgments, codes, block[:-1], means, weight)
-        return cls(means, label_moments, *sums, *counts, known)
+        return replace(found, raters=known)
 
     @property
     def n_attributes(self) -> int:
@@ -268,7 +268,7 @@ class JudgmentStatistics:
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Content as named arrays."""
-        parts = {"means_": self.means, "label_": self.label}
+        parts: dict[str, Any] = {"means_": self.means, "label_": self.label}
         if self.raters is not None:
             parts["raters_"] = self.raters
         own = {name: getattr(self, name) for name in _WITHIN}

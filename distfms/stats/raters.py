@@ -27,7 +27,7 @@ from distfms.stats.ragged import Ragged
 COUNTS = ("n_unknown", "n_second", "n_alone")
 
 #: Values of the arrays that objects with various raters are spread to at a time.
-_SPREAD_VALUES = 2**20
+_SPREAD_VALUES = 2**18
 
 #: Stands for no rater at all, known or not.
 _NOBODY = np.iinfo(np.int64).min
@@ -93,13 +93,13 @@ class RaterStatistics:
             else:
                 less.add(of_averages)
                 n_alone += int((batch.present[:, rows].sum(axis=0) > 1).sum())
-        most = max((int(batch.n_judgments[rest].max(initial=0)) // 2, 1))
+        most = max(int(batch.n_judgments[rest].max(initial=0)) // 2, 1)
         for rows in _divided(rest, most * len(judgments)):
-            own = ([each.take(rows) for each in held] for held in (judgments, raters))
-            spread, n = by_rater(*own, least=2)
+            own, codes = ([each.take(rows) for each in held] for held in (judgments, raters))
+            spread, n = by_rater(own, codes, least=2)
             batch.add_pairs(rows, spread, less, same)
             n_second += n
-        n_unknown = sum(int(np.count_nonzero(codes.content() < 0)) for codes in raters)
+        n_unknown = sum(int(np.count_nonzero(each.content() < 0)) for each in raters)
         counts = np.array([n_unknown, n_second, n_alone], dtype=np.int64)
         return cls(less.taken_from(averaged), same.with_diagonal(averaged), counts)
 

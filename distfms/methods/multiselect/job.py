@@ -78,7 +78,7 @@ class MultiselectJob(StatisticsJob):
                 f"{len(inputs.section.target)}."
             )
         self.roles = section_roles(inputs.train, inputs.section, judgments=True)
-        self.layout = detect_layout(inputs.train.schema, self.roles)
+        self.layout = detect_layout(inputs.train.schema, self.roles, options.raters)
         names = self.layout.names
         _check_names(options, names)
         if inputs.test is not None:
@@ -129,7 +129,8 @@ class MultiselectJob(StatisticsJob):
         """Return the columns the job reads."""
         roles = self.roles
         others = (*roles.target, roles.weight, roles.query, roles.id, roles.time)
-        return [*self.layout.columns, *(c for c in others if c is not None)]
+        own = (*self.layout.columns, *self.layout.rater_columns)
+        return [*own, *(c for c in others if c is not None)]
 
     def last_stages(self) -> Sequence[Stage]:
         """Return the stage of the acquisition plan, if it is asked for."""

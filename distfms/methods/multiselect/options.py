@@ -29,6 +29,18 @@ class MultiselectOptions(Section):
     """Cost of one judgment by attribute name or glob; `default` for the rest (1)."""
     internal_variance: dict[str, NonNegative] = Field(default_factory=dict)
     """Known rater variance by attribute name, instead of its estimate."""
+    raters: Literal["auto", "columns", "positions", "ignore"] = "auto"
+    """How it is known who judged, so that what one rater's judgments of several attributes share is
+    told from the attributes. `columns`: lists of ids as long as those of the judgments, a column
+    `NAME__raters` for each attribute (`data.long.worker` makes them) or one column `raters` for
+    all. `positions`: the j-th judgments of all attributes of an object are one rater's. `auto`: by
+    the columns, if there are any.
+    """
+    buy_from: Literal["independent", "same"] = "independent"
+    """Who will give the judgments to be bought: `independent` raters, each for one judgment of an
+    object, or the `same` for all attributes (rater j judges those bought j times or more), which
+    needs known raters.
+    """
     ridge: NonNegative = 0.0
     """Added to the diagonal of the covariance."""
     psd: Literal["nearest", "none"] = "nearest"
@@ -85,6 +97,8 @@ NOT_TUNABLE = {
     "refine": "it can only improve the objective; set it and tune the others with it",
     "baselines": _AFTERWARDS,
     "baseline_judgments": "the statistics depend on it",
+    "raters": "the statistics depend on it",
+    "buy_from": _STATES,
     "confidence": _AFTERWARDS,
     "plan": _AFTERWARDS,
 }

@@ -35,7 +35,10 @@ class JudgmentSource(FoldedSource):
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns that are read."""
-        return self.roles.with_row_columns((*self.layout.columns, *self.roles.target))
+        layout = self.layout
+        return self.roles.with_row_columns(
+            (*layout.columns, *layout.rater_columns, *self.roles.target)
+        )
 
     def read(self, partition: Partition) -> JudgmentBatch:
         """Read the judgments of a partition, its objects ordered by part."""
@@ -51,12 +54,16 @@ class JudgmentSource(FoldedSource):
     def by_part(
         self,
         partition: Partition,
-        summarise: Callable[[tuple[Ragged, ...], np.ndarray, np.ndarray | None], Any],
+        summarise: Callable[..., Any],
     ) -> Folded[Any]:
-        """Summarise the objects of each part of a partition."""
+        """Summarise the objects of each part: judgments, labels, weights and raters."""
         block = self.read(partition)
-        nothing = summarise(*_no_rows(block)) if self.held_out else None
-        return self.folded(lambda part: summarise(*block.part_view(part)), nothing)
+
+        def summary(rows: slice) -> Any:
+            return summarise(*block.view(rows), raters=block.raters_of(rows))
+
+        nothing = summary(slice(0, 0)) if self.held_out else None
+        return self.folded(lambda part: summary(block.part_slices[part]), nothing)
 
     def key(self) -> dict[str, Any]:
         """Plain values that a partial depends on, beside its partition."""
@@ -66,13 +73,8 @@ class JudgmentSource(FoldedSource):
             "label": self.roles.target[0],
             "weight": self.roles.weight,
             "id": self.roles.fold_key,
+            "raters": [a.raters for a in self.layout.attributes],
         }
-
-
-def _no_rows(block: JudgmentBatch) -> tuple[tuple[Ragged, ...], Any, Any]:
-    weight = None if block.weight is None else block.weight[:0]
-    label = None if block.label is None else block.label[:0]
-    return tuple(ragged.rows(0, 0) for ragged in block.attributes), label, weight
 
 
 @dataclass(frozen=True)
@@ -99,14 +101,17 @@ class JudgmentReader(PartialReader):
         )
 
     def _summarise(
-        self, judgments: tuple[Ragged, ...], label: np.ndarray, weight: np.ndarray | None
-    ) -> Any:
+        self,
+        judgments: tuple[Ragged, ...],
+        label: np.ndarray,
+        weight: np.ndarray | None,
+        raters: Sequence[Ragged] | None,
+    ) -> tuple[Any, ...]:
         """Return one statistic for each of `part_types`."""
-        statistics: tuple[Any, ...] = (JudgmentStatistics.from_block(judgments, label, weight),)
-        if self.n_copies:
-            copies = CopiesStatistics.from_block(judgments, label, self.n_copies, weight)
-            statistics = (*statistics, copies)
-        return statistics
+        own = JudgmentStatistics.from_block(judgments, label, weight, raters=raters)
+        if not self.n_copies:
+            return (own,)
+        return own, CopiesStatistics.from_block(judgments, label, self.n_copies, weight)
 
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
@@ -136,8 +141,10 @@ class JudgmentSlabReader(PartialReader):
         nothing = JudgmentStatistics.empty(n_attributes, own)
         train = nothing
         if not self.source.held_out:
-            judgments, label, weight = self.source.read(partition).part_view(0)
-            train = JudgmentStatistics.from_block(judgments, label, weight, attributes=own)
+            batch = self.source.read(partition)
+            raters = batch.raters_of(batch.part_slices[0])
+            view = batch.part_view(0)
+            train = JudgmentStatistics.from_block(*view, attributes=own, raters=raters)
         return Bundle({"slab": Folded((train, nothing))})
 
     def key(self) -> dict[str, Any]:
@@ -163,7 +170,11 @@ class AveragesReader(PartialReader):
         return Bundle({"averages": self.source.by_part(partition, self._summarise)})
 
     def _summarise(
-        self, judgments: tuple[Ragged, ...], label: np.ndarray, weight: np.ndarray | None
+        self,
+        judgments: tuple[Ragged, ...],
+        label: np.ndarray,
+        weight: np.ndarray | None,
+        raters: Sequence[Ragged] | None,
     ) -> CoMoments:
         return refit_statistics(judgments, label, self.repeats, weight)
 
