@@ -191,7 +191,7 @@ def list_columns(cells: Cells, attributes: Sequence[int]) -> tuple[list[pa.Array
     by_attribute = np.argsort(cells.attributes, kind="stable")
     codes, objects = cells.attributes[by_attribute], cells.objects[by_attribute]
     values, workers = pa.array(cells.values[by_attribute]), None
-    if cells.workers is not None:
+    if cells.workers is not None and cells.worker_names is not None:
         known = cells.workers[by_attribute]
         workers = cells.worker_names.take(pa.array(known, mask=known < 0))
     judged, judges = [], []

@@ -25,6 +25,7 @@ class LiteralEstimates:
     means: np.ndarray
     mean_judgments: np.ndarray
     n_objects: int
+    noise_covariance: None = None
 
     @property
     def n_missing(self) -> np.ndarray:

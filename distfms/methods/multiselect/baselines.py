@@ -23,13 +23,17 @@ from distfms.methods.multiselect.greedy import (
     Algorithm,
     FullState,
     GreedyState,
-    Purse,
     greedy_path,
     make_state,
     objective_of,
     spend,
 )
-from distfms.methods.multiselect.objective import BUDGET_TOLERANCE, Problem, SelectionPath
+from distfms.methods.multiselect.objective import (
+    BUDGET_TOLERANCE,
+    Problem,
+    Purse,
+    SelectionPath,
+)
 
 if TYPE_CHECKING:
     from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates
@@ -57,28 +61,55 @@ def averages(
     Each attribute is chosen at most once and then costs `n_judgments` judgments.
     """
     d = problem.n_attributes
+    moment, own = estimates.second_moment, np.diag_indices(d)
+    if estimates.noise_covariance is not None:
+        moment = _between(problem, estimates, 1 / n_judgments)
+        moment[own] = estimates.second_moment[own]
     whole = Problem.build(
         estimates.b,
         np.zeros(d),
-        estimates.second_moment,
+        moment,
         label_variance=estimates.label_variance,
         costs=problem.costs * n_judgments,
         ridge=problem.ridge,
         means=estimates.means,
         names=problem.names,
-        semidefinite=not estimates.n_missing.any(),
+        semidefinite=estimates.noise_covariance is None and not estimates.n_missing.any(),
     )
     path = greedy_path(whole, FullState(whole), budget, "averages")
     return replace(path, costs=problem.costs, counts=np.full(path.n_steps, n_judgments))
 
 
-def copies(problem: Problem, statistics: CopiesStatistics, budget: float) -> SelectionPath:
+def _between(problem: Problem, estimates: JudgmentEstimates, share: float) -> np.ndarray:
+    """Covariance of two attributes' averages of which raters in common gave some share."""
+    if problem.noise_covariance is None:
+        return estimates.external.copy()
+    return estimates.external + share * np.asarray(estimates.noise_covariance)
+
+
+def copies(
+    problem: Problem,
+    statistics: CopiesStatistics,
+    budget: float,
+    estimates: JudgmentEstimates | None = None,
+) -> SelectionPath:
     """Forward selection with each judgment as an attribute of its own.
 
     The copies of an attribute are chosen in fixed order; r[a] is the number of copies chosen, at
     most the k that the statistics have of every attribute.
     """
-    covariance = statistics.comoments.covariance(pairwise=True)
+    covariance, k = statistics.comoments.covariance(pairwise=True), statistics.copies
+    raters_known = estimates is not None and estimates.noise_covariance is not None
+    if estimates is not None and raters_known:
+        # Of two attributes, as of the raters that will judge: the first copies by one, and so on.
+        between = [
+            [_between(problem, estimates, float(i == j)) for j in range(k)] for i in range(k)
+        ]
+        blocks = np.array(between).transpose(2, 0, 3, 1)
+        a = np.arange(problem.n_attributes)
+        own = covariance[:-1, :-1].reshape(blocks.shape)
+        blocks[a, :, a] = own[a, :, a]
+        covariance[:-1, :-1] = blocks.reshape(len(covariance) - 1, -1)
     single = Problem.build(
         covariance[:-1, -1],
         np.zeros(len(covariance) - 1),
@@ -87,7 +118,7 @@ def copies(problem: Problem, statistics: CopiesStatistics, budget: float) -> Sel
         costs=np.repeat(problem.costs, statistics.copies),
         ridge=problem.ridge,
         means=statistics.comoments.mean[:-1],
-        semidefinite=statistics.comoments.pair_weight is None,
+        semidefinite=statistics.comoments.pair_weight is None and not raters_known,
     )
     state = _CopiesState(FullState(single), statistics.copies)
     return replace(greedy_path(single, state, budget, "copies"), names=problem.names)

@@ -29,13 +29,12 @@ from distfms.methods.multiselect.model import (
     refit_statistics,
 )
 from distfms.methods.multiselect.objective import (
-    Costs,
     Psd,
     check_budget,
     holdout_loss,
     projected_loss,
-    resolve_costs,
 )
+from distfms.methods.multiselect.options import Costs, resolve_costs
 from distfms.methods.multiselect.predictor import TrainedColumns
 from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
 from distfms.methods.multiselect.read import acquisition_plan

@@ -30,16 +30,18 @@ from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from distfms.linalg import symmetric_pinv
 from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,
     RANK_TOLERANCE,
     Problem,
+    Purse,
     SelectionPath,
     Status,
     full_objective,
+    inverse_of,
     scoring_objective,
 )
+from distfms.methods.multiselect.same_raters import SameState
 from distfms.methods.slabs import Loadable, OneProcess, Pool, loaded, slab_starts
 
 Algorithm = Literal["full", "scoring"]
@@ -50,25 +52,6 @@ REFRESH_EVERY = 512
 
 #: Numerators below this share of their Cauchy-Schwarz bound are rounding.
 NOISE_TOLERANCE = 1e-13
-
-
-class Purse(NamedTuple):
-    """What is left to buy from, and how purchases compare."""
-
-    spent: float
-    limit: float
-    per_cost: bool
-
-    def scores(self, gains: np.ndarray, costs: np.ndarray) -> np.ndarray:
-        """Gains (per cost); −inf where there is none, or it cannot be afforded."""
-        usable = (gains > 0) & (self.spent + costs <= self.limit)
-        return np.where(usable, gains / costs if self.per_cost else gains, -np.inf)
-
-    def best(self, gains: np.ndarray, costs: np.ndarray) -> int | None:
-        """Purchase of the largest score, the first of equals; None if there is none."""
-        scores = self.scores(gains, costs)
-        best = int(np.argmax(scores))
-        return best if scores[best] > 0 else None
 
 
 class GreedyState(Protocol):
@@ -360,26 +343,11 @@ class FullState:
             matrix = np.concatenate(self._ask("among", support))
         noise = self.problem.v[support] / self.repeats[support]
         matrix[np.diag_indices_from(matrix)] += noise + self.problem.ridge
-        self._inverse = np.asfortranarray(_inverse(matrix))
+        self._inverse = np.asfortranarray(inverse_of(matrix))
         self._w = self._inverse @ self.problem.b[support]
         self.objective = float(self._w @ self.problem.b[support])
         self._changes = [Afresh(support, self._inverse.copy(), self._w)]
         self._offers, self._n_updates = [], 0
-
-
-def _inverse(matrix: np.ndarray) -> np.ndarray:
-    """Inverse of a positive definite matrix, pseudo-inverse of a singular one."""
-    import scipy.linalg
-
-    if matrix.shape[0] == 0:
-        return matrix
-    factor, info = scipy.linalg.lapack.dpotrf(matrix, lower=1, clean=1)
-    pivots = np.diagonal(factor) ** 2
-    if info == 0 and (pivots > RANK_TOLERANCE * np.diagonal(matrix)).all():
-        inverse, info = scipy.linalg.lapack.dpotri(factor, lower=1)
-        if info == 0:
-            return np.tril(inverse) + np.tril(inverse, -1).T
-    return symmetric_pinv(matrix)
 
 
 class ScoringState:
@@ -420,9 +388,15 @@ class ScoringState:
 
 def make_state(
     problem: Problem, algorithm: str, repeats: np.ndarray | None = None
-) -> FullState | ScoringState:
+) -> FullState | SameState | ScoringState:
     """State of the named objective, ``"full"`` or ``"scoring"``."""
-    return FullState(problem, repeats) if algorithm == "full" else ScoringState(problem, repeats)
+    return full_state(problem, repeats) if algorithm == "full" else ScoringState(problem, repeats)
+
+
+def full_state(problem: Problem, repeats: np.ndarray | None = None) -> FullState | SameState:
+    """State of Full's objective, of judgments by independent or by the same raters."""
+    independent = problem.noise_covariance is None
+    return FullState(problem, repeats) if independent else SameState(problem, repeats)
 
 
 def objective_of(problem: Problem, algorithm: str, repeats: np.ndarray) -> float:
@@ -455,8 +429,8 @@ def select(
         criteria = ["gain_per_cost"] if equal else ["gain_per_cost", "gain"]
     paths = []
     for each in criteria:
-        state: GreedyState = ScoringState(problem)
-        if algorithm == "full":
+        state: GreedyState = make_state(problem, algorithm)
+        if pool is not None or slabs is not None:
             state = FullState(problem, pool=pool, slabs=slabs)
         found = greedy_path(problem, state, budget, algorithm, each)
         n_candidates = int(problem.candidates.sum()) * (found.n_steps + 1)

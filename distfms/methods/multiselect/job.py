@@ -37,9 +37,8 @@ from distfms.methods.multiselect.objective import (
     check_budget,
     full_objective,
     holdout_loss,
-    resolve_costs,
 )
-from distfms.methods.multiselect.options import MultiselectOptions
+from distfms.methods.multiselect.options import MultiselectOptions, resolve_costs
 from distfms.methods.multiselect.predictor import TrainedColumns, trained_model
 from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
 from distfms.methods.multiselect.read import (
@@ -325,7 +324,8 @@ class MultiselectJob(StatisticsJob):
         alone = np.isnan(v) & (statistics.n_repeated == 0)
         v = np.where(alone, [trained[name] for name in model.names], v)
         estimates = statistics.estimates(v, model.names)
-        loss = holdout_loss(estimates, model.weights, model.intercept, model.repeats)
+        bought = (model.weights, model.intercept, model.repeats)
+        loss = holdout_loss(estimates, *bought, self.options.buy_from)
         return {"projected_loss": float(loss)}
 
     # --- plan ---

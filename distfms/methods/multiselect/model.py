@@ -11,13 +11,14 @@ from numpy.typing import ArrayLike
 
 from distfms.errors import DataError
 from distfms.linalg import symmetric_pinv
-from distfms.methods.multiselect.greedy import FullState
+from distfms.methods.multiselect.greedy import FullState, full_state
 from distfms.methods.multiselect.objective import (
     Problem,
     SelectionPath,
     check_repeats,
     full_weights,
 )
+from distfms.methods.multiselect.same_raters import SameState
 from distfms.stats.comoments import CoMoments
 from distfms.stats.ragged import Ragged
 
@@ -111,9 +112,9 @@ def path_objective(problem: Problem, path: SelectionPath, steps: np.ndarray) -> 
 
 def _follow(
     problem: Problem, path: SelectionPath, used: np.ndarray, steps: np.ndarray
-) -> Iterator[FullState]:
+) -> Iterator[FullState | SameState]:
     """Buy along a path; yield the state on the attributes used after each of `steps`."""
-    state, taken = FullState(problem.take(used)), 0
+    state, taken = full_state(problem.take(used)), 0
     attributes = np.searchsorted(used, path.attributes)
     for step in steps.tolist():
         bought = attributes[taken:step]

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from distfms.errors import DataError, SpecError, nearest
+from distfms.errors import DataError, SpecError
 from distfms.linalg import nearest_psd, symmetric_pinv
+from distfms.methods.multiselect.options import Costs, resolve_costs
 from distfms.stats.comoments import CONSTANT_RTOL
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ RANK_TOLERANCE = 1e-10
 #: Fields of a problem that are numbers.
 _STORED: tuple[str, ...] = (
     *("b", "v", "external", "external_variance", "costs", "ridge"),
-    *("label_variance", "label_mean", "means", "psd"),
+    *("label_variance", "label_mean", "means", "psd", "noise_covariance"),
 )
 
 Psd = Literal["nearest", "none"]
-Costs = float | Sequence[float] | np.ndarray | Mapping[str, float]
+BuyFrom = Literal["independent", "same"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +67,9 @@ class Problem:
         all of Σ̂ in one place and O(d³) operations. ``none``: with the estimate as it is. A judgment
         that would make the covariance of the selected averages singular or indefinite is then never
         bought, but the projected loss may be too small, even negative.
+    noise_covariance : ndarray of shape (d, d), or None
+        N, of two judgments by one rater, with v on its diagonal, made positive semi-definite like
+        `external`, where the same raters judge all attributes; None for independent raters.
     """
 
     names: tuple[str, ...]
@@ -80,6 +83,7 @@ class Problem:
     label_mean: float
     means: np.ndarray
     psd: Psd = "nearest"
+    noise_covariance: np.ndarray | None = None
 
     @classmethod
     def build(
@@ -96,6 +100,7 @@ class Problem:
         names: Sequence[str] | None = None,
         psd: Psd = "nearest",
         semidefinite: bool = False,
+        noise_covariance: ArrayLike | None = None,
     ) -> Problem:
         """Check the numbers and make the estimated external covariance semi-definite, in O(d³).
 
@@ -131,10 +136,15 @@ class Problem:
             float(label_mean),
             means_,
             psd,
+            None if noise_covariance is None else np.asarray(noise_covariance, dtype=float),
         )
         if psd == "none" or semidefinite:
             return problem
-        return replace(problem, external=_make_psd(problem))
+        external = _make_psd(problem.external, problem.deviation, problem.candidates)
+        noise = problem.noise_covariance
+        if noise is not None:
+            noise = _make_psd(noise, np.sqrt(v_), v_ > 0)
+        return replace(problem, external=external, noise_covariance=noise)
 
     @classmethod
     def from_estimates(
@@ -145,6 +155,7 @@ class Problem:
         *,
         names: Sequence[str] | None = None,
         psd: Psd = "nearest",
+        buy_from: BuyFrom = "independent",
     ) -> Problem:
         """Build the problem from the estimates of one pass over the training data."""
         return cls.build(
@@ -158,6 +169,7 @@ class Problem:
             means=estimates.means,
             names=names,
             psd=psd,
+            noise_covariance=estimates.noise_covariance if buy_from == "same" else None,
         )
 
     @property
@@ -187,33 +199,34 @@ class Problem:
             name: getattr(self, name)[attributes]
             for name in ("b", "v", "external_variance", "costs", "means")
         }
-        if external is None:
-            external = self.external[np.ix_(attributes, attributes)]
+        grid, noise = np.ix_(attributes, attributes), self.noise_covariance
+        own["external"] = self.external[grid] if external is None else external
         names = tuple(self.names[a] for a in attributes.tolist())
-        return replace(self, names=names, external=external, **own)
+        return replace(
+            self, names=names, noise_covariance=None if noise is None else noise[grid], **own
+        )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the problem as named arrays, without its names."""
-        return {field: np.asarray(getattr(self, field)) for field in _STORED}
+        own = {name: getattr(self, name) for name in _STORED}
+        return {name: np.asarray(value) for name, value in own.items() if value is not None}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], names: tuple[str, ...]) -> Problem:
         """Inverse of :meth:`to_arrays`."""
-        own: dict[str, Any] = {name: arrays[name] for name in _STORED}
+        own: dict[str, Any] = {name: arrays[name] for name in _STORED if name in arrays}
         return cls(names, **{name: a if a.ndim else a.item() for name, a in own.items()})
 
 
-def _make_psd(problem: Problem) -> np.ndarray:
-    """Nearest PSD matrix in units of single judgments; exact zeros for constant attributes."""
-    result = np.zeros_like(problem.external)
-    index = np.flatnonzero(problem.candidates)
+def _make_psd(matrix: np.ndarray, deviation: np.ndarray, varying: np.ndarray) -> np.ndarray:
+    """Nearest PSD matrix in units of the deviations; exact zeros for what does not vary."""
+    result, index = np.zeros_like(matrix), np.flatnonzero(varying)
     if index.size:
-        grid, deviation = np.ix_(index, index), problem.deviation[index]
-        unit = np.outer(deviation, deviation)
-        scaled = problem.external[grid] / unit
+        grid, unit = np.ix_(index, index), np.outer(deviation[index], deviation[index])
+        scaled = matrix[grid] / unit
         projected = nearest_psd(scaled)
         semidefinite = np.array_equal(projected, scaled)
-        result[grid] = problem.external[grid] if semidefinite else projected * unit
+        result[grid] = matrix[grid] if semidefinite else projected * unit
     return result
 
 
@@ -233,48 +246,6 @@ def _check_statistics(
         )
 
 
-def resolve_costs(costs: Costs, names: Sequence[str]) -> np.ndarray:
-    """Return the cost of one judgment of every attribute, shape (d,).
-
-    One cost for all; one per attribute; or name → cost. A key may be a glob (``"bp_*"``); an exact
-    name goes first, then the first glob that matches, then ``default`` (1 if absent).
-    """
-    if isinstance(costs, Mapping):
-        values = _named_costs(costs, names)
-    else:
-        values = np.asarray(costs, dtype=float)
-        values = np.full(len(names), float(values)) if values.ndim == 0 else values.copy()
-    if values.shape != (len(names),):
-        raise SpecError(f"There are {len(names)} attributes but {values.size} costs.")
-    bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
-    if bad.size:
-        raise SpecError(
-            f"The cost of attribute {names[bad[0]]!r} is {values[bad[0]]}; costs must be positive "
-            f"finite numbers."
-        )
-    return values
-
-
-def _named_costs(costs: Mapping[str, float], names: Sequence[str]) -> np.ndarray:
-    patterns = [key for key in costs if key != "default"]
-    for pattern in patterns:
-        if not any(pattern == name or fnmatchcase(name, pattern) for name in names):
-            raise SpecError(
-                f"`costs` names {pattern!r}, which no attribute of the data matches."
-                f"{nearest(pattern, names)}"
-            )
-    default = costs.get("default", 1.0)
-    return np.array(
-        [
-            costs[name]
-            if name in costs
-            else next((costs[p] for p in patterns if fnmatchcase(name, p)), default)
-            for name in names
-        ],
-        dtype=float,
-    )
-
-
 def check_repeats(repeats: ArrayLike, n_attributes: int) -> np.ndarray:
     """Return a repeat vector as int64 of shape (d,); SpecError if it is none."""
     array = np.asarray(repeats)
@@ -289,10 +260,32 @@ def check_repeats(repeats: ArrayLike, n_attributes: int) -> np.ndarray:
 def covariance_of_averages(
     problem: Problem, repeats: np.ndarray, support: np.ndarray
 ) -> np.ndarray:
-    """Covariance M_r = sub_r(Σ + Diag(v/r)) + ρI of the averages of the attributes `support`."""
-    matrix = problem.external[np.ix_(support, support)]
-    matrix[np.diag_indices_from(matrix)] += problem.v[support] / repeats[support] + problem.ridge
+    """Covariance of the averages of the attributes `support`: M_r = sub_r(Σ + Diag(v/r)) + ρI.
+
+    By the same raters it is sub_r(Σ[a, b] + N[a, b] / max(r[a], r[b])) + ρI.
+    """
+    grid, r = np.ix_(support, support), repeats[support]
+    matrix, noise = problem.external[grid], problem.v[support] / r
+    if problem.noise_covariance is not None:
+        matrix += problem.noise_covariance[grid] / np.maximum.outer(r, r)
+        noise = np.zeros(r.size)
+    matrix[np.diag_indices_from(matrix)] += noise + problem.ridge
     return matrix
+
+
+def inverse_of(matrix: np.ndarray) -> np.ndarray:
+    """Inverse of a positive definite matrix, pseudo-inverse of a singular one."""
+    import scipy.linalg
+
+    if matrix.shape[0] == 0:
+        return matrix
+    factor, info = scipy.linalg.lapack.dpotrf(matrix, lower=1, clean=1)
+    pivots = np.diagonal(factor) ** 2
+    if info == 0 and (pivots > RANK_TOLERANCE * np.diagonal(matrix)).all():
+        inverse, info = scipy.linalg.lapack.dpotri(factor, lower=1)
+        if info == 0:
+            return np.tril(inverse) + np.tril(inverse, -1).T
+    return symmetric_pinv(matrix)
 
 
 def full_weights(problem: Problem, repeats: ArrayLike) -> np.ndarray:
@@ -339,12 +332,15 @@ def holdout_loss(
     weights: ArrayLike,
     intercepts: ArrayLike,
     repeats: ArrayLike,
+    buy_from: BuyFrom = "independent",
 ) -> np.ndarray:
     """Estimate of predictors' squared losses at any repeats, from held-out objects.
 
     The held-out objects need not have `repeats` judgments: with their own S, u, v
 
         loss = E[(y−ȳ)²] − 2wᵀb + wᵀ(S − Diag(u) + Diag(v/r))w + (ȳ − c − wᵀx̄)²,
+
+    (by the same raters N[a, b] / max(r[a], r[b]) in place of Diag(v/r)),
 
     where the last term, with intercept c, is what centring at the held-out means left out. It is
     unbiased for a predictor that was fixed without these objects, as long as each has some
@@ -357,6 +353,8 @@ def holdout_loss(
     weights : array_like of shape (d,), or (n_models, d)
     intercepts : array_like of shape (), or (n_models,)
     repeats : array_like of int, of the shape of `weights`
+    buy_from : {"independent", "same"}
+        Whose judgments are averaged; ``same`` needs estimates with known raters.
 
     Returns
     -------
@@ -372,12 +370,17 @@ def holdout_loss(
     if ((repeats <= 0) & (weights != 0)).any():
         raise SpecError("A predictor has a weight for an attribute that is judged 0 times.")
     used = np.flatnonzero(np.atleast_2d(weights != 0).any(axis=0))
-    w = weights[..., used]
-    internal = np.where(w != 0, estimates.v[used] / np.maximum(repeats[..., used], 1), 0.0)
+    w, r = weights[..., used], np.maximum(repeats[..., used], 1)
     offset = estimates.label_mean - np.asarray(intercepts) - w @ estimates.means[used]
     external = np.einsum("...j,...j->...", w @ estimates.external[np.ix_(used, used)], w)
     explained = 2.0 * (w @ estimates.b[used])
-    noise = np.sum(internal * w**2, axis=-1)
+    if buy_from == "same" and estimates.noise_covariance is not None:
+        shared = estimates.noise_covariance[np.ix_(used, used)]
+        noise = np.einsum(
+            "...i,...ij,...j->...", w, shared / np.maximum(r[..., None], r[..., None, :]), w
+        )
+    else:
+        noise = np.sum(np.where(w != 0, estimates.v[used] / r, 0.0) * w**2, axis=-1)
     return estimates.label_variance - explained + external + noise + offset**2
 
 
@@ -524,3 +527,22 @@ def check_budget(budget: float, problem: Problem) -> None:
             f"{problem.names[cheapest]!r}, costs {problem.costs[cheapest]:g}. Raise the budget or "
             f"lower the cost."
         )
+
+
+class Purse(NamedTuple):
+    """What is left to buy from, and how purchases compare."""
+
+    spent: float
+    limit: float
+    per_cost: bool
+
+    def scores(self, gains: np.ndarray, costs: np.ndarray) -> np.ndarray:
+        """Gains (per cost); −inf where there is none, or it cannot be afforded."""
+        usable = (gains > 0) & (self.spent + costs <= self.limit)
+        return np.where(usable, gains / costs if self.per_cost else gains, -np.inf)
+
+    def best(self, gains: np.ndarray, costs: np.ndarray) -> int | None:
+        """Purchase of the largest score, the first of equals; None if there is none."""
+        scores = self.scores(gains, costs)
+        best = int(np.argmax(scores))
+        return best if scores[best] > 0 else None

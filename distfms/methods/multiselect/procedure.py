@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from distfms.methods.multiselect.greedy import (
 from distfms.methods.multiselect.model import PathModels, path_models, projected_model
 from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,
+    BuyFrom,
     Problem,
     Psd,
     SelectionPath,
@@ -37,6 +38,10 @@ MOST_POINTS = 80
 #: Multiplications of as long as a positive semi-definite projection of d × d takes, over d³
 #: (measured at d = 1,000).
 _EIGEN = 1.5
+
+
+#: Matrices of a problem that were dear to make.
+_DEAR = ("external", "noise_covariance")
 
 
 class Rule(NamedTuple):
@@ -86,6 +91,7 @@ class SelectionProcedure(Procedure):
     n_judgments: int = 2
     rules: tuple[Rule, ...] = (Rule("full"),)
     refine: bool = False
+    buy_from: BuyFrom = "independent"
     budgets: np.ndarray | None = None
     bought: np.ndarray | None = None
 
@@ -143,7 +149,12 @@ class SelectionProcedure(Procedure):
             single = None if single is None else _taken(single, own)
         estimates = judgments.estimates(settings.internal_variance, settings.names)
         problem = Problem.from_estimates(
-            estimates, settings.costs, self.ridge, names=settings.names, psd=psd
+            estimates,
+            settings.costs,
+            self.ridge,
+            names=settings.names,
+            psd=psd,
+            buy_from=self.buy_from,
         )
         return Training(own, estimates, problem, single)
 
@@ -178,7 +189,7 @@ class SelectionProcedure(Procedure):
         if rule.name == "averages":
             return averages(problem, training.estimates, self.budget, self.n_judgments)
         if training.copies is not None and rule.name == "copies":
-            return copies(problem, training.copies, self.budget)
+            return copies(problem, training.copies, self.budget, training.estimates)
         if rule.name.startswith("single:"):
             return single_attribute(problem, rule.name.removeprefix("single:"), self.budget)
         return select(problem, self.budget, rule.objective, self.criterion)
@@ -200,11 +211,18 @@ class SelectionProcedure(Procedure):
 
     # --- losses ---
 
-    def losses(self, training: Training, models: PathModels, held_out: Members) -> np.ndarray:
+    def losses(
+        self,
+        training: Training,
+        models: PathModels,
+        held_out: Members,
+        buy_from: BuyFrom | Literal["ignored"] | None = None,
+    ) -> np.ndarray:
         """Return the unbiased losses of models on other objects, shape (n_models,).
 
-        The training data's v stands in where these objects have no repeated judgments. NaN where
-        a model uses an attribute of which none of them has a judgment.
+        The training data's v and N stand in where these objects have no repeated judgments, or no
+        common raters. NaN where a model uses an attribute of which none of them has a judgment.
+        ``ignored``: what would be claimed if nothing were known of raters.
         """
         statistics = held_out["judgments"].take(training.attributes)
         judged = np.flatnonzero(statistics.n_judged > 0)
@@ -213,11 +231,20 @@ class SelectionProcedure(Procedure):
         known = np.isnan(v) & (statistics.n_repeated == 0)
         v = np.where(known, training.estimates.v[judged], v)
         names = [training.problem.names[a] for a in judged.tolist()]
+        found = statistics.estimates(v, names)
+        buy_from = buy_from or self.buy_from
+        if buy_from == "ignored":
+            found = replace(found, external=found.second_moment - np.diag(found.noise))
+        elif statistics.raters is not None and found.noise_covariance is not None:
+            told = statistics.raters.together & statistics.raters.apart
+            known = np.asarray(training.estimates.noise_covariance)[np.ix_(judged, judged)]
+            found = replace(found, noise_covariance=np.where(told, found.noise_covariance, known))
         losses = holdout_loss(
-            statistics.estimates(v, names),
+            found,
             models.weights[:, judged],
             models.intercepts,
             models.repeats[:, judged],
+            "same" if buy_from == "same" else "independent",
         )
         blind = np.delete(models.weights, judged, axis=1) != 0
         return np.where(blind.any(axis=1), np.nan, losses)
@@ -287,15 +314,17 @@ class SelectionProcedure(Procedure):
             for number, path in enumerate(paths.values())
             for name, array in path.to_arrays().items()
         }
-        return stored | ({"external": training.problem.external} if self.psd == "nearest" else {})
+        dear = {name: getattr(training.problem, name) for name in _DEAR}
+        kept = {name: a for name, a in dear.items() if a is not None and self.psd == "nearest"}
+        return stored | kept
 
     def restore(
         self, train: Members, arrays: Mapping[str, np.ndarray]
     ) -> tuple[Training, dict[str, SelectionPath]]:
         """Inverse of :meth:`store`."""
         training = self._training(np.arange(len(self.names)), train["judgments"], "none")
-        external = arrays.get("external", training.problem.external)
-        problem = replace(training.problem, psd=self.psd, external=external)
+        dear: dict[str, Any] = {name: arrays[name] for name in _DEAR if name in arrays}
+        problem = replace(training.problem, psd=self.psd, **dear)
         paths = {}
         for number, rule in enumerate(self.rules):
             prefix = f"path {number}/"

@@ -7,8 +7,8 @@ from distfms.engine.blas import single_threaded_blas
 from distfms.engine.open import make_pool
 from distfms.methods import slabs
 from distfms.methods.multiselect import greedy as greedy_module
-from distfms.methods.multiselect.greedy import FullState, Purse, select, slabs_of
-from distfms.methods.multiselect.objective import Problem, full_objective
+from distfms.methods.multiselect.greedy import FullState, select, slabs_of
+from distfms.methods.multiselect.objective import Problem, Purse, full_objective
 from tests.reference.distributed_cases import awkward_problem, require_same
 from tests.reference.multiselect_cases import random_problem
 

@@ -1,0 +1,128 @@
+"""Judgments of several attributes by the same raters, whose noise they share.
+
+Rater j judges every attribute that is bought j times or more, so that averages of r[a] and r[b]
+judgments have min(r[a], r[b]) raters in common, and with N the noise covariance of one rater's
+judgments the averages have the covariance
+
+    C[a, b] = Σ[a, b] + N[a, b] / max(r[a], r[b]),    N[a, a] = v[a].
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from distfms.errors import DataError, SpecError
+from distfms.methods.multiselect.objective import (
+    RANK_TOLERANCE,
+    Problem,
+    Purse,
+    covariance_of_averages,
+    inverse_of,
+)
+from distfms.stats.judgments import JudgmentStatistics
+
+#: Most attributes for which judgments are bought from the same raters: a step takes O(s³) for s
+#: attributes bought so far.
+MOST_ATTRIBUTES = 500
+
+#: Gains below this share of the objective are rounding.
+NOISE_TOLERANCE = 1e-12
+
+HOW_TO_TELL = (
+    "name the column of workers in `data.long.worker`, give lists of rater ids in columns "
+    "`NAME__raters` (or `raters`, for all attributes), or set `multiselect.raters: positions` if "
+    "the j-th judgments of all attributes of an object are one rater's"
+)
+
+
+def check_buying(n_attributes: int, known: bool) -> None:
+    """Refuse to buy from the same raters where that cannot be judged, or takes too long."""
+    if not known:
+        raise SpecError(
+            "`multiselect.buy_from: same` needs to know who judged, to estimate what a rater's "
+            f"judgments share: {HOW_TO_TELL}."
+        )
+    if n_attributes > MOST_ATTRIBUTES:
+        raise SpecError(
+            f"`multiselect.buy_from: same` is offered for up to {MOST_ATTRIBUTES} attributes; "
+            f"there are {n_attributes:,}. Buy from `independent` raters, or take fewer `features`."
+        )
+
+
+def check_told_apart(statistics: JudgmentStatistics) -> None:
+    """Refuse judgments of which one rater gave all of every object: N cannot be told from Σ."""
+    if statistics.raters is None:
+        return
+    pairs = np.triu(np.ones((statistics.n_attributes,) * 2, dtype=bool), 1)
+    together, apart = statistics.raters.together[pairs], statistics.raters.apart[pairs]
+    if together.any() and not apart.any():
+        raise DataError(
+            "No object has judgments of two attributes by different raters, so that nothing tells "
+            "what attributes have in common from what the judgments of one rater share. Collect a "
+            "second rater's judgments of some objects, or set `multiselect.raters: ignore` to take "
+            "all of it for the attributes'."
+        )
+
+
+class SameState:
+    """P = C⁻¹ and w = P b of the attributes S that have judgments by the same raters.
+
+    It buys like :class:`distfms.methods.multiselect.greedy.FullState`. Another judgment of a ∈ S
+    changes its whole row c of C: with R the others, C_RR⁻¹ = P_RR − P_Ra P_aR / P_aa, so that
+
+        gain = (b[a] − c C_RR⁻¹ b_R)² / (C′[a, a] − c C_RR⁻¹ c) − w[a]² / P[a, a].
+    """
+
+    def __init__(self, problem: Problem, repeats: np.ndarray | None = None) -> None:
+        self.problem, self.costs = problem, problem.costs
+        n = problem.n_attributes
+        self.repeats = np.zeros(n, np.int64) if repeats is None else repeats.copy()
+        self._refresh()
+
+    def _refresh(self) -> None:
+        problem = self.problem
+        self._support = np.flatnonzero((self.repeats > 0) & problem.candidates)
+        self._inverse = inverse_of(covariance_of_averages(problem, self.repeats, self._support))
+        self._w = self._inverse @ problem.b[self._support]
+        self.objective = float(self._w @ problem.b[self._support])
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Weights of the predictor, shape (d,); 0 for attributes that are not judged."""
+        weights = np.zeros(self.repeats.size)
+        weights[self._support] = self._w
+        return weights
+
+    def best(self, purse: Purse) -> tuple[int | None, bool]:
+        """Best purchase that can be afforded, and whether any judgment has a positive gain."""
+        gains = self.gains()
+        return purse.best(gains, self.costs), bool((gains > 0).any())
+
+    def buy(self, attribute: int, count: int = 1) -> None:
+        """Add `count` judgments of one attribute."""
+        self.repeats[attribute] += count
+        self._refresh()
+
+    def gains(self) -> np.ndarray:
+        """Gain of one more judgment, shape (d,); −inf for constant attributes."""
+        problem, bought = self.problem, self._support
+        after, at = self.repeats + 1, np.arange(bought.size)
+        shared = np.asarray(problem.noise_covariance)
+        rows = problem.external[:, bought]
+        rows += shared[:, bought] / np.maximum.outer(after, self.repeats[bought])
+        rows[bought, at] = 0.0
+        diagonal = np.diagonal(problem.external) + np.diagonal(shared) / after + problem.ridge
+        projected = rows @ self._inverse
+        explained, expected = np.einsum("ij,ij->i", projected, rows), rows @ self._w
+        # What is bought already gives up its own part first.
+        inverse, lost = np.diagonal(self._inverse), np.zeros(self.repeats.size)
+        share = np.divide(1.0, inverse, out=np.zeros(inverse.size), where=inverse > 0)
+        own = projected[bought, at]
+        explained[bought] -= own**2 * share
+        expected[bought] -= own * self._w * share
+        lost[bought] = self._w**2 * share
+        left = diagonal - explained
+        gains = np.where(problem.candidates, 0.0, -np.inf)
+        usable = problem.candidates & (left > RANK_TOLERANCE * diagonal)
+        gains[usable] = ((problem.b - expected) ** 2 / np.where(usable, left, 1.0) - lost)[usable]
+        return np.where(np.abs(gains) > NOISE_TOLERANCE * self.objective, gains, 0.0)
