@@ -126,7 +126,29 @@ class Evaluation:
             "n_objects": int(judgments.n_objects),
             "n_objects_with_all_judgments": averages and averages.n_samples,
             "label_variance": variance,
+            "raters": self._raters(alone, members, loss),
         }
+
+    def _raters(self, model: PathModels, members: Members, loss: float) -> dict[str, Any]:
+        """Losses by whom the judgments are bought from, and what raters' judgments share.
+
+        ``loss_ignored`` is what would be claimed if nothing were known of raters.
+        """
+        procedure, training = self.solved.procedure, self.solved.problem
+        known = members["judgments"].raters is not None
+        entry = {"known": known, "buy_from": procedure.buy_from, "loss_independent": loss}
+        others = dict.fromkeys(("loss_same", "loss_ignored", "noise_correlation"))
+        if not known:
+            return entry | others
+        kinds: tuple[Any, ...] = ("independent", "same", "ignored")
+        found = {
+            f"loss_{kind}": float(procedure.losses(training, model, members, kind)[0])
+            for kind in kinds
+        }
+        bought = np.flatnonzero(model.repeats[0])
+        names = [procedure.names[a] for a in bought.tolist()]
+        correlations = noise_correlations(members["judgments"].take(bought), names)
+        return entry | found | {"noise_correlation": correlations}
 
     def _fold_entries(self) -> list[dict[str, Any]]:
         found = self.validated
@@ -159,6 +181,28 @@ class Evaluation:
         half = float(student_t(self.confidence, without.size - 1)) * error
         ends = {"estimate": loss, "lower": loss - half, "upper": loss + half}
         return {"level": self.confidence, **ends}
+
+
+def noise_correlations(
+    statistics: JudgmentStatistics, names: Sequence[str]
+) -> dict[str, dict[str, float | None]]:
+    """Correlations of the noise of one rater's judgments, by names of attributes.
+
+    They are None where no rater judged both of an object, or an attribute's raters never disagree.
+    """
+    raters, variance = statistics.raters, statistics.internal_variance()
+    assert raters is not None
+    unit = np.sqrt(np.outer(variance, variance))
+    told = raters.together & raters.apart & (unit > 0)
+    found = np.divide(raters.noise_covariance(variance), unit, out=np.zeros_like(unit), where=told)
+    return {
+        name: {
+            other: float(found[i, j]) if told[i, j] else None
+            for j, other in enumerate(names)
+            if j != i
+        }
+        for i, name in enumerate(names)
+    }
 
 
 # --- entries of selection.json ------------------------------------------------------------------

@@ -48,12 +48,19 @@ from distfms.methods.multiselect.read import (
     JudgmentSource,
     WritePlan,
 )
+from distfms.methods.multiselect.same_raters import (
+    check_buying,
+    check_told_apart,
+    rater_remarks,
+    raters_in_words,
+)
 from distfms.methods.rows import section_roles
 from distfms.methods.statistics_job import STATISTICS, Solved, StatisticsJob
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentStatistics
+from distfms.stats.raters import COUNTS
 
 AVERAGES = "statistics/averages.npz"
 
@@ -80,6 +87,8 @@ class MultiselectJob(StatisticsJob):
         self.layout = detect_layout(inputs.train.schema, self.roles, options.raters)
         names = self.layout.names
         _check_names(options, names)
+        if options.buy_from == "same":
+            check_buying(len(names), self.layout.knows_raters)
         if inputs.test is not None:
             require_same_kinds(
                 inputs.train.schema,
@@ -99,6 +108,7 @@ class MultiselectJob(StatisticsJob):
             n_judgments=options.baseline_judgments,
             rules=tuple(map(Rule, dict.fromkeys((options.algorithm, *options.baselines)))),
             refine=options.refine,
+            buy_from=options.buy_from,
         )
         self.most_steps = _most_steps(options.budget, self.settings.costs, names)
 
@@ -114,6 +124,7 @@ class MultiselectJob(StatisticsJob):
             "attributes": f"{len(self.layout.names)} (cost {price} per judgment)",
             "budget": f"{self.options.budget:g} per object",
             "search": f"up to {self.most_steps:,} judgments, bought one at a time",
+            "raters": raters_in_words(self.layout.knows_raters, self.options.buy_from),
             "baselines": ", ".join(rule.name for rule in self.settings.rules[1:]) or "none",
         }
 
@@ -122,6 +133,7 @@ class MultiselectJob(StatisticsJob):
         width = len(self.layout.names) + 1
         copies = len(self.layout.names) * self._n_copies + 1
         per_part = 3 * width**2 + (3 * copies**2 if copies > 1 else 0)
+        per_part += 6 * width**2 if self.layout.knows_raters else 0
         return 8 * per_part * (max(self.inputs.section.folds, 1) + 1)
 
     def columns(self) -> Sequence[str]:
@@ -160,6 +172,7 @@ class MultiselectJob(StatisticsJob):
         judgments: Folded[JudgmentStatistics] = statistics["judgments"]
         train, test, names = judgments.train(), judgments.test, self.layout.names
         _check_objects(train, test, self.inputs)
+        check_told_apart(train)
         # Without "MakePSD", which tells nothing and takes long.
         estimates = train.estimates(self.settings.internal_variance, names)
         costs, ridge = self.settings.costs, self.options.ridge
@@ -173,6 +186,10 @@ class MultiselectJob(StatisticsJob):
                 f"{left_out:,} of {n_rows:,} objects were left out: they have no label, or "
                 "weight 0."
             )
+        for text in rater_remarks(train, self.options.buy_from):
+            context.note(text)
+        if train.raters is not None:
+            context.account(raters=dict(zip(COUNTS, train.raters.counts.tolist(), strict=True)))
         context.account(
             objects={"train": int(train.n_objects), "test": int(test.n_objects)},
             judgments={

@@ -14,6 +14,7 @@ import numpy as np
 from distfms.errors import DataError, SpecError
 from distfms.methods.multiselect.objective import (
     RANK_TOLERANCE,
+    BuyFrom,
     Problem,
     Purse,
     covariance_of_averages,
@@ -62,6 +63,37 @@ def check_told_apart(statistics: JudgmentStatistics) -> None:
             "second rater's judgments of some objects, or set `multiselect.raters: ignore` to take "
             "all of it for the attributes'."
         )
+
+
+def raters_in_words(known: bool, buy_from: BuyFrom) -> str:
+    """Say what is known of raters, for `check`, and how to tell where nothing is."""
+    if not known:
+        return f"not known: taken as independent. If they judge several attributes, {HOW_TO_TELL}"
+    whose = "raters of their own" if buy_from == "independent" else "the same raters"
+    return f"known; the judgments to be bought come from {whose}"
+
+
+def rater_remarks(train: JudgmentStatistics, buy_from: BuyFrom) -> list[str]:
+    """Return what the user should know of who judged the training objects."""
+    if train.raters is None:
+        return []
+    n_unknown, n_second, n_alone = train.raters.counts.tolist()
+    pairs = np.triu(np.ones((train.n_attributes,) * 2, dtype=bool), 1)
+    together, apart = train.raters.together[pairs], train.raters.apart[pairs]
+    n_inseparable = int(np.count_nonzero(together & ~apart))
+    n_strange = int(np.count_nonzero(~together)) if buy_from == "same" else 0
+    counted = {
+        "judgments have no rater's id; each counts as by a rater of its own": n_unknown,
+        "judgments are second ones of an attribute by one rater, and count as by another": n_second,
+        "objects were judged by one rater alone, once each attribute; they tell nothing of how "
+        "attributes vary together": n_alone,
+        "pairs of attributes were judged by one and the same rater only; they are taken as "
+        "uncorrelated": n_inseparable,
+        "pairs of attributes were never judged by one rater; their noise is taken as independent": (
+            n_strange
+        ),
+    }
+    return [f"{n:,} {text}." for text, n in counted.items() if n]
 
 
 class SameState:
