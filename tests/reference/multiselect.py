@@ -90,6 +90,20 @@ def full_objective(b, v, external_psd, repeats, ridge=0.0) -> float:
     return float(correlation @ inverse @ correlation)
 
 
+def same_raters_objective(b, external, noise, repeats, ridge=0.0) -> float:
+    """Rater j judges every attribute with r >= j, so that averages have raters in common."""
+    index = [a for a in range(len(b)) if repeats[a] > 0]
+    if not index:
+        return 0.0
+    matrix = np.zeros((len(index), len(index)))
+    for i, a in enumerate(index):
+        for j, c in enumerate(index):
+            n_common = min(repeats[a], repeats[c])
+            shared = n_common * noise[a, c] / (repeats[a] * repeats[c])
+            matrix[i, j] = external[a, c] + shared + ridge * (a == c)
+    return float(b[index] @ np.linalg.solve(matrix, b[index]))
+
+
 def greedy(objective, d: int, budget: int) -> list[int]:
     """Steps 14-19; the lowest index among the maximal."""
     repeats = np.zeros(d, dtype=int)

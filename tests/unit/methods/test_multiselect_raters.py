@@ -1,0 +1,143 @@
+"""Judgments of several attributes by the same raters, against the literal formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distfms.errors import DataError
+from distfms.methods.multiselect.baselines import averages, copies, refine
+from distfms.methods.multiselect.greedy import select
+from distfms.methods.multiselect.model import path_models, projected_model
+from distfms.methods.multiselect.objective import Problem, full_objective, holdout_loss
+from distfms.methods.multiselect.same_raters import SameState, check_told_apart
+from distfms.stats.judgments import CopiesStatistics, JudgmentStatistics
+from distfms.stats.ragged import Ragged, offsets_of
+from tests.reference import multiselect as literal
+
+
+def problem_of(seed: int, d: int = 5, *, halo: float = 0.6, **options) -> Problem:
+    """Correlated attributes whose judgments by one rater have noise correlations of `halo`."""
+    rng = np.random.default_rng(seed)
+    factors = rng.standard_normal((d, d))
+    external, weights = factors @ factors.T / d, rng.standard_normal(d)
+    deviation = rng.uniform(0.5, 1.5, d)
+    noise = np.outer(deviation, deviation) * (halo + (1 - halo) * np.eye(d))
+    options.setdefault("label_variance", float(weights @ external @ weights) + 0.5)
+    v = deviation**2
+    return Problem.build(external @ weights, v, external, noise_covariance=noise, **options)
+
+
+def literal_objective(problem: Problem, repeats: np.ndarray) -> float:
+    return literal.same_raters_objective(
+        problem.b, problem.external, problem.noise_covariance, repeats, problem.ridge
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([0.0, 0.3]), st.data())
+def test_objective_and_gains_are_those_of_the_literal_form(
+    seed: int, ridge: float, data: st.DataObject
+) -> None:
+    problem = problem_of(seed, ridge=ridge)
+    repeats = np.array(data.draw(st.lists(st.integers(0, 4), min_size=5, max_size=5)))
+    state, now = SameState(problem, repeats), literal_objective(problem, repeats)
+    assert full_objective(problem, repeats) == pytest.approx(now, rel=1e-9, abs=1e-12)
+    assert state.objective == pytest.approx(now, rel=1e-9, abs=1e-12)
+    for a, gain in enumerate(state.gains()):
+        more = repeats + (np.arange(5) == a)
+        assert gain == pytest.approx(literal_objective(problem, more) - now, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_greedy_is_the_literal_greedy(seed: int) -> None:
+    problem = problem_of(seed)
+    path = select(problem, 9)
+    chosen = literal.greedy(lambda r: literal_objective(problem, r), 5, path.n_steps)
+    assert path.attributes.tolist() == chosen
+    models = path_models(problem, path, np.arange(path.n_steps + 1))
+    for r, weights in zip(models.repeats, models.weights, strict=True):
+        np.testing.assert_allclose(weights, projected_model(problem, r).weights, atol=1e-10)
+    better = refine(problem, path.final_repeats, 9)
+    assert literal_objective(problem, better) >= literal_objective(problem, path.final_repeats)
+
+
+def test_without_a_halo_it_is_the_selection_from_independent_raters() -> None:
+    same = problem_of(3, halo=0.0)
+    alone = Problem.build(same.b, same.v, same.external, label_variance=same.label_variance)
+    assert select(same, 12).attributes.tolist() == select(alone, 12).attributes.tolist()
+
+
+def test_a_singular_attribute_is_never_bought() -> None:
+    external = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    zero = np.zeros((3, 3))
+    problem = Problem.build(
+        [1.0, 1.0, 0.0], np.zeros(3), external, label_variance=2.0, noise_covariance=zero
+    )
+    path = select(problem, 5)
+    assert path.attributes.tolist() == [0]
+    assert path.status == "no_positive_gain"
+
+
+def crowd(seed: int, n: int, k: int, d: int = 3):
+    """Judgments of shape (n, d, k), where judgment j of an object is always rater j's."""
+    rng = np.random.default_rng(seed)
+    external = 0.4 + 0.6 * np.eye(d)
+    noise = 1.5 * (0.7 + 0.3 * np.eye(d))
+    truth = rng.multivariate_normal(np.zeros(d), external, n)
+    errors = rng.multivariate_normal(np.zeros(d), noise, (n, k)).transpose(0, 2, 1)
+    label = truth @ np.arange(1.0, d + 1) + rng.normal(size=n)
+    return truth[:, :, None] + errors, label
+
+
+def summary(judgments: np.ndarray, label: np.ndarray, raters: bool = True) -> JudgmentStatistics:
+    n, d, k = judgments.shape
+    columns = [Ragged.from_matrix(judgments[:, a]) for a in range(d)]
+    codes = [Ragged(np.tile(np.arange(k), n), offsets_of(np.full(n, k)))] * d
+    return JudgmentStatistics.from_block(columns, label, raters=codes if raters else None)
+
+
+def test_losses_are_true_of_judgments_bought_either_way() -> None:
+    """From two judgments of many objects, the losses at r = (3, 1, 2) of new raters."""
+    known = summary(*crowd(0, 40_000, 2)).estimates()
+    blind = summary(*crowd(0, 40_000, 2), raters=False).estimates()
+    weights, repeats = np.array([0.5, 0.8, 1.2]), np.array([3, 1, 2])
+    judgments, label = crowd(1, 40_000, 6)
+    own = [judgments[:, 0, :3], judgments[:, 1, 3:4], judgments[:, 2, 4:6]]  # disjoint raters
+    first = [judgments[:, a, :r] for a, r in enumerate(repeats)]
+    for buy_from, averaged in (("independent", own), ("same", first)):
+        predicted = sum(w * x.mean(axis=1) for w, x in zip(weights, averaged, strict=True))
+        real = float(np.mean((label - predicted) ** 2))
+        loss = holdout_loss(known, weights, 0.0, repeats, buy_from)
+        assert loss == pytest.approx(real, rel=0.03)
+    ignored = holdout_loss(blind, weights, 0.0, repeats)
+    assert abs(ignored - holdout_loss(known, weights, 0.0, repeats)) > 0.3
+
+
+def test_baselines_follow_the_raters_that_judge() -> None:
+    judgments, label = crowd(2, 5_000, 2)
+    estimates = summary(judgments, label).estimates()
+    columns = [Ragged.from_matrix(judgments[:, a]) for a in range(3)]
+    held = CopiesStatistics.from_block(columns, label, 2)
+    truth = np.array([1.0, 2.0, 3.0]) @ (0.4 + 0.6 * np.eye(3))
+    for buy_from in ("independent", "same"):
+        problem = Problem.from_estimates(estimates, buy_from=buy_from)
+        path = averages(problem, estimates, 6, 2)
+        r = path.final_repeats
+        assert r.tolist() == [2, 2, 2]
+        external, noise = 0.4 + 0.6 * np.eye(3), 1.5 * (0.7 + 0.3 * np.eye(3))
+        if buy_from == "independent":
+            noise = np.diag(np.diag(noise))
+        want = truth @ np.linalg.solve(external + noise / 2, truth)
+        assert path.objective[-1] == pytest.approx(want, rel=0.05)
+        assert copies(problem, held, 6, estimates).objective[-1] == pytest.approx(want, rel=0.05)
+
+
+def test_one_rater_for_all_of_an_object_is_refused() -> None:
+    judgments, label = crowd(0, 30, 1)
+    with pytest.raises(DataError, match="second rater"):
+        check_told_apart(summary(judgments, label))
+    check_told_apart(summary(judgments, label, raters=False))
+    check_told_apart(summary(*crowd(0, 30, 2)))
