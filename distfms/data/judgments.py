@@ -165,6 +165,8 @@ class JudgmentBatch(Batch):
     raters : tuple of Ragged, or None
         In the place of each judgment a whole number that tells its rater from the others of the
         object, −1 where that is not known; None where nothing is known of raters.
+    rater_names : tuple of str
+        What their ids are in the data; empty where positions tell them.
     """
 
     attributes: tuple[Ragged, ...]
@@ -172,6 +174,7 @@ class JudgmentBatch(Batch):
     label: np.ndarray | None
     n_dropped: int = 0
     raters: tuple[Ragged, ...] | None = None
+    rater_names: tuple[str, ...] = ()
 
     def part_view(self, part: int) -> tuple[tuple[Ragged, ...], Any, Any]:
         """Return the judgments, labels and weights of one part; views, nothing is copied."""
@@ -239,13 +242,14 @@ def read_judgments(
         rows = rows.keep(~unlabelled)
         label = label[~unlabelled]
     attributes, raters = list[Ragged](), list[Ragged]()
-    for ragged, codes in _read_attributes(reader, partition, layout):
+    ids = RaterCodes(reader, partition, layout.rater_columns)
+    for ragged, codes in _read_attributes(reader, partition, layout, ids):
         for held, own in ((attributes, ragged), (raters, codes)):
             if own is not None:
                 held.append(own if rows.order is None else _take(own, rows.order))
     n_dropped = partition.n_rows - len(rows.part)
     known = tuple(raters) if layout.knows_raters else None
-    return JudgmentBatch(rows, tuple(attributes), layout.names, label, n_dropped, known)
+    return JudgmentBatch(rows, tuple(attributes), layout.names, label, n_dropped, known, ids.names)
 
 
 def _read_label(
@@ -271,10 +275,9 @@ def _read_label(
 
 
 def _read_attributes(
-    reader: PartitionReader, partition: Partition, layout: JudgmentLayout
+    reader: PartitionReader, partition: Partition, layout: JudgmentLayout, raters: RaterCodes
 ) -> Iterator[tuple[Ragged, Ragged | None]]:
     """Decode the attributes and their raters a few columns at a time, as the layout has them."""
-    raters = RaterCodes(reader, partition, layout.rater_columns)
     columns = (
         (name, table.column(name))
         for table in reader.column_tables(partition, layout.columns)

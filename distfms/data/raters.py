@@ -44,12 +44,17 @@ class RaterCodes:
 
     def __init__(self, reader: PartitionReader, partition: Partition, columns: Any) -> None:
         self._reader, self._partition = reader, partition
-        self._codes: dict[Any, int] = {None: -1}
+        self._codes: dict[Any, int] = {}
         self._lists: Mapping[str, Ragged] = {
             name: self._encoded(table.column(name))
             for table in (reader.column_tables(partition, columns) if columns else ())
             for name in table.column_names
         }
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Ids of the raters by code; of raters that are told by position there are none."""
+        return tuple(map(str, self._codes))
 
     def of(self, judgments: Ragged, column: str | None, attribute: str) -> Ragged:
         """Return the raters of an attribute's judgments, which are in the order of the file.
@@ -89,7 +94,8 @@ class RaterCodes:
             lengths.append(np.nan_to_num(as_floats(pc.list_value_length(chunk))))
             found = chunk.flatten().dictionary_encode()
             names = found.dictionary.to_pylist()
-            own = [self._codes.setdefault(name, len(self._codes)) for name in names]
+            codes = self._codes
+            own = [-1 if n is None else codes.setdefault(n, len(codes)) for n in names]
             at = number_view(found.indices.fill_null(-1))
             values.append(np.array([*own, -1], dtype=np.int64)[at])
         return Ragged(np.concatenate(values), offsets_of(np.concatenate(lengths).astype(np.int64)))

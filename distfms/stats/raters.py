@@ -96,7 +96,7 @@ class RaterStatistics:
         most = max(int(batch.n_judgments[rest].max(initial=0)) // 2, 1)
         for rows in _divided(rest, most * len(judgments)):
             own, codes = ([each.take(rows) for each in held] for held in (judgments, raters))
-            spread, n = by_rater(own, codes, least=2)
+            spread, _, n = by_rater(own, codes, least=2)
             batch.add_pairs(rows, spread, less, same)
             n_second += n
         n_unknown = sum(int(np.count_nonzero(each.content() < 0)) for each in raters)
@@ -403,7 +403,7 @@ def _alike(raters: Sequence[Ragged]) -> tuple[list[tuple[int, np.ndarray]], np.n
 
 def by_rater(
     judgments: Sequence[Ragged], raters: Sequence[Ragged], least: int = 1
-) -> tuple[np.ndarray, int]:
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Spread the judgments of n objects by rater.
 
     Parameters
@@ -418,6 +418,8 @@ def by_rater(
     spread : ndarray of shape (n_raters, d, n)
         NaN where a rater has not judged; the raters of an object in the order of their first
         judgments.
+    who : ndarray of int64, shape (n_raters, n)
+        What stands for them in `raters`; negative where that is not known, or there is none.
     n_second : int
         A rater's second judgments of an attribute of an object, which are not in it.
     """
@@ -451,9 +453,12 @@ def by_rater(
     slot[ranked] = np.arange(ranked.size) - np.repeat(begins, lengths)
     kept = order[wide[group]]
     spread = np.full((int(slot.max(initial=-1)) + 1, d, n), np.nan)
+    who = np.full((len(spread), n), -1, dtype=np.int64)
     values = np.concatenate([ragged.content() for ragged in judgments])
-    spread[slot[group[wide[group]]], attributes[kept], objects[kept]] = values[kept]
-    return spread, int(np.count_nonzero(second))
+    places = slot[group[wide[group]]]
+    spread[places, attributes[kept], objects[kept]] = values[kept]
+    who[places, objects[kept]] = codes[kept]
+    return spread, who, int(np.count_nonzero(second))
 
 
 def _changes(values: np.ndarray) -> np.ndarray:

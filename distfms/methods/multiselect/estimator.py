@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,8 +14,15 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from distfms.data.dataset import Partition
-from distfms.data.judgments import JudgmentBatch, JudgmentLayout, detect_layout, read_judgments
+from distfms.data.dataset import Partition, TableReader
+from distfms.data.judgments import (
+    JudgmentBatch,
+    JudgmentLayout,
+    Raters,
+    detect_layout,
+    read_judgments,
+)
+from distfms.data.raters import OF_ALL, OF_ONE
 from distfms.data.roles import Roles, resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
@@ -29,6 +36,7 @@ from distfms.methods.multiselect.model import (
     refit_statistics,
 )
 from distfms.methods.multiselect.objective import (
+    BuyFrom,
     Psd,
     check_budget,
     holdout_loss,
@@ -37,7 +45,12 @@ from distfms.methods.multiselect.objective import (
 from distfms.methods.multiselect.options import Costs, resolve_costs
 from distfms.methods.multiselect.predictor import TrainedColumns
 from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
-from distfms.methods.multiselect.read import acquisition_plan
+from distfms.methods.multiselect.read import plan_of
+from distfms.methods.multiselect.same_raters import (
+    check_buying,
+    check_told_apart,
+    with_trained_noise,
+)
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
@@ -49,6 +62,7 @@ _CHOICES = {
     "criterion": ("best", "gain_per_cost", "gain"),
     "psd": ("nearest", "none"),
     "model": ("projected", "refit"),
+    "buy_from": ("independent", "same"),
 }
 
 Variances = float | Sequence[float] | np.ndarray | Mapping[str, float] | None
@@ -87,6 +101,9 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         hold enough judgments of every selected attribute (a second pass over the data).
     refine : bool, default=False
         Try to improve the greedy choice by exchanging judgments.
+    buy_from : {"independent", "same"}, default="independent"
+        Who will give the judgments to be bought: raters of their own, or the same for all
+        attributes (rater j judges those bought j times or more), which needs known raters.
     exclude : sequence of str, default=()
         Names or globs of columns of frames and Parquet files that are no attributes.
 
@@ -184,6 +201,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         psd: Psd = "nearest",
         model: str = "projected",
         refine: bool = False,
+        buy_from: BuyFrom = "independent",
         exclude: Sequence[str] = (),
     ) -> None:
         self.budget = budget
@@ -195,12 +213,13 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         self.psd = psd
         self.model = model
         self.refine = refine
+        self.buy_from = buy_from
         self.exclude = exclude
 
     # --- fitting ---
 
     @_as_job
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, raters: Any = None) -> Self:
         """Select and fit in one pass over the data (two with ``model="refit"``).
 
         Parameters
@@ -211,6 +230,11 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
             Labels, or the name of their column.
         sample_weight : array-like of shape (n,), or str, optional
             Weights of the objects, at least 0, or the name of their column.
+        raters : {"auto", "columns", "positions", "ignore"}, or array-like of ids, optional
+            Who judged, so that what one rater's judgments of several attributes share is told from
+            the attributes. Text as in the spec of a job; by default columns of ids ``raters`` or
+            ``name__raters``, where X has them. For X in memory the ids themselves, of shape (n, k)
+            for all attributes or (n, d, k), None where one is not known.
 
         Raises
         ------
@@ -220,7 +244,11 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         """
         self._check_parameters()
         source = open_source(self, _framed(X), y, sample_weight, reset=True)
-        reader = _ObjectReader.of(source, exclude=self.exclude if source.named else ())
+        source, how = _with_raters(source, raters)
+        exclude = self.exclude if source.named else ()
+        reader = _ObjectReader.of(source, exclude=exclude, raters=how, buy_from=self.buy_from)
+        if self.buy_from == "same":
+            check_buying(len(reader.layout.names), reader.layout.knows_raters)
         statistics = source.reduce(reader.statistics)
         self._select(statistics, reader.layout.names if source.named else None)
         self._roles = source.taken
@@ -280,7 +308,9 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
             internal_variance=known,
             rules=(Rule(self.algorithm),),
             refine=self.refine,
+            buy_from=self.buy_from,
         )
+        check_told_apart(statistics)
         statistics.estimates(known, self._names)  # refuses attributes that cannot be estimated
         training = procedure.problem({"judgments": statistics})
         problem = training.problem
@@ -344,7 +374,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         return source.stack(partial(reader.means, self._model), (len(self._model.names),))
 
     @_as_job
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, raters: Any = None) -> float:
         """Share of the label's variance that `repeats_` judgments explain of these objects.
 
         They need not hold as many: it is ``1 - holdout_loss(X, y) / variance``, unbiased. How well
@@ -356,19 +386,21 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         X : array, lists, frame, Dask collection or path
         y : array-like of shape (n,), or str
         sample_weight : array-like of shape (n,), or str, optional
+        raters : optional
+            As for :meth:`fit`.
 
         Returns
         -------
         float
             At most 1 but for chance; negative where the mean predicts better.
         """
-        estimates, loss = self._holdout(X, y, sample_weight)
+        estimates, loss = self._holdout(X, y, sample_weight, raters)
         if estimates.label_variance > 0:
             return 1.0 - loss / estimates.label_variance
         return float(loss <= 0)
 
     @_as_job
-    def holdout_loss(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def holdout_loss(self, X: Any, y: Any, sample_weight: Any = None, raters: Any = None) -> float:
         """Estimate the squared loss at `repeats_` judgments from held-out objects.
 
         Parameters
@@ -378,27 +410,35 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
             judgments of an attribute, the internal variance of the training data is taken.
         y : array-like of shape (n,), or str
         sample_weight : array-like of shape (n,), or str, optional
+        raters : optional
+            As for :meth:`fit`; where they are not known, judgments are taken as independent.
 
         Returns
         -------
         float
             Unbiased for objects that the model has not seen, so that it may be negative on few.
         """
-        return self._holdout(X, y, sample_weight)[1]
+        return self._holdout(X, y, sample_weight, raters)[1]
 
-    def _holdout(self, X: Any, y: Any, sample_weight: Any) -> tuple[JudgmentEstimates, float]:
-        source, reader = self._apply(X, y, sample_weight)
+    def _holdout(
+        self, X: Any, y: Any, sample_weight: Any, raters: Any
+    ) -> tuple[JudgmentEstimates, float]:
+        source, reader = self._apply(X, y, sample_weight, raters=raters)
         support, model = self.get_support(indices=True), self._model
         held_out = source.reduce(reader.statistics)
         given = _known_variance(self.internal_variance, self._names)[support]
         lacking = np.isnan(given) & (held_out.n_repeated == 0)
         given = np.where(lacking, self.estimates_.v[support], given)
         estimates = held_out.estimates(given, model.names)
-        loss = holdout_loss(estimates, model.weights, model.intercept, model.repeats)
+        if self.estimates_.noise_covariance is not None:
+            trained = self.estimates_.noise_covariance[np.ix_(support, support)]
+            estimates = with_trained_noise(estimates, held_out, trained)
+        bought = (model.weights, model.intercept, model.repeats)
+        loss = holdout_loss(estimates, *bought, self.buy_from)
         return estimates, float(loss)
 
     @_as_job
-    def acquisition_plan(self, X: Any, ids: Any = None) -> pd.DataFrame:
+    def acquisition_plan(self, X: Any, ids: Any = None, raters: Any = None) -> pd.DataFrame:
         """List the judgments that objects lack of `repeats_`.
 
         Parameters
@@ -407,28 +447,34 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         ids : array-like of shape (n,), or str, optional
             Identifiers of the objects, or the name of their column. By default the index of a
             pandas frame, else the position.
+        raters : optional
+            As for :meth:`fit`.
 
         Returns
         -------
         pandas.DataFrame
             Columns ``object, attribute, have, want, more, cost``; one row for each object and
-            attribute that lacks some, by object, then by attribute.
+            attribute that lacks some, by object, then by attribute. From the same known raters
+            ``object, rater, id, attribute, more, cost``; one row for each judgment that lacks, by
+            object, then by rater, with the id of a rater who has judged the object already.
         """
         import pandas as pd
 
-        source, reader = self._apply(X, id=ids if isinstance(ids, str) else None)
-        found = source.map(reader.counts)
-        counts = np.concatenate([counts for counts, _ in found])
-        if isinstance(ids, str):
-            ids = np.concatenate([own for _, own in found])
-        elif ids is None and hasattr(X, "index") and source.kind == "frame":
+        source, reader = self._apply(X, id=ids if isinstance(ids, str) else None, raters=raters)
+        costs, n = self.problem_.costs[self.repeats_ > 0], 0
+        plans = []
+        for n_rows, plan, own in source.map(partial(reader.plan, self._model, costs)):
+            rows = plan["object"]
+            plans.append(pd.DataFrame({**plan, "object": rows + n if own is None else own[rows]}))
+            n += n_rows
+        found = pd.concat(plans, ignore_index=True)
+        if ids is None and hasattr(X, "index") and source.kind == "frame":
             ids = X.index
-        ids = np.arange(len(counts)) if ids is None else ids
-        if len(ids) != len(counts):
-            raise DataError(f"There are {len(counts)} objects but {len(ids)} ids.")
-        model, costs = self._model, self.problem_.costs[self.repeats_ > 0]
-        plan = acquisition_plan(counts, model.repeats, costs, model.names, ids)
-        return pd.DataFrame(plan)
+        if ids is not None and not isinstance(ids, str):
+            if len(ids) != n:
+                raise DataError(f"There are {n} objects but {len(ids)} ids.")
+            found["object"] = np.asarray(ids)[found["object"]]
+        return found
 
     # --- the path ---
 
@@ -487,18 +533,25 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         return tuple(f"x{a}" for a in range(self.n_features_in_))
 
     def _apply(
-        self, X: Any, y: Any = None, sample_weight: Any = None, id: str | None = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        id: str | None = None,
+        raters: Any = None,
     ) -> tuple[Source, _ObjectReader]:
         """Objects to apply the model to, and what reads their selected attributes."""
         check_is_fitted(self)
         source = open_source(self, _framed(X), y, sample_weight, ignored=self._roles)
+        source, how = _with_raters(source, raters)
+        own: dict[str, Any] = {"id": id, "raters": how, "buy_from": self.buy_from}
         named, names = hasattr(self, "feature_names_in_"), self._model.names
         available = [c for c in source.schema.names if c not in {*source.taken, id}]
         if source.kind == "parquet" and named:
             columns = self._columns.find(names, available) or ["*"]
-            return source, _ObjectReader.of(source, columns, id=id).named(names)
+            return source, _ObjectReader.of(source, columns, **own).named(names)
         exclude = [p for p in self.exclude if any(c == p or fnmatchcase(c, p) for c in available)]
-        reader = _ObjectReader.of(source, exclude=exclude, id=id)
+        reader = _ObjectReader.of(source, exclude=exclude, **own)
         found = reader.layout.names
         check_columns(self, found if source.named else None, len(found), needed=names)
         if named and source.named:
@@ -512,6 +565,7 @@ class _ObjectReader:
 
     layout: JudgmentLayout
     roles: Roles
+    buy_from: BuyFrom = "independent"
 
     @classmethod
     def of(
@@ -521,6 +575,8 @@ class _ObjectReader:
         *,
         exclude: Sequence[str] = (),
         id: str | None = None,
+        raters: Raters = "auto",
+        buy_from: BuyFrom = "independent",
     ) -> _ObjectReader:
         """Read the attributes that some columns hold."""
         own: dict[str, Any] = {
@@ -537,7 +593,7 @@ class _ObjectReader:
                 "dataframe.convert-string off.)"
             )
             raise DataError(f"{error}{hint if source.lazy else ''}") from error
-        return cls(detect_layout(source.schema, roles), roles)
+        return cls(detect_layout(source.schema, roles, raters), roles, buy_from)
 
     def named(self, names: Sequence[str]) -> _ObjectReader:
         """Read some of the attributes, by name."""
@@ -551,12 +607,16 @@ class _ObjectReader:
     def statistics(self, reader: Any, partition: Partition) -> JudgmentStatistics:
         """Summarise judgments and labels."""
         batch, label = self._labelled(reader, partition)
-        return JudgmentStatistics.from_block(batch.attributes, label, batch.weight)
+        return JudgmentStatistics.from_block(
+            batch.attributes, label, batch.weight, raters=batch.raters
+        )
 
     def averages(self, repeats: np.ndarray, reader: Any, partition: Partition) -> CoMoments:
         """Summarise averages of the first judgments, and labels."""
         batch, label = self._labelled(reader, partition)
-        return refit_statistics(batch.attributes, label, repeats, batch.weight)
+        return refit_statistics(
+            batch.attributes, label, repeats, batch.weight, batch.raters, self.buy_from
+        )
 
     def means(self, model: LinearModel, reader: Any, partition: Partition) -> np.ndarray:
         """Average the first judgments, shape (n, d); the training mean where there is none."""
@@ -574,11 +634,14 @@ class _ObjectReader:
             return np.full(batch.n_rows, model.intercept)
         return predict(model, batch.attributes)
 
-    def counts(self, reader: Any, partition: Partition) -> tuple[np.ndarray, np.ndarray | None]:
-        """Count the judgments, shape (n, d), and return the ids of the objects."""
+    def plan(
+        self, model: LinearModel, costs: np.ndarray, reader: Any, partition: Partition
+    ) -> tuple[int, dict[str, np.ndarray], np.ndarray | None]:
+        """Count the objects, list what they lack by their positions, and return their ids."""
         batch = self._read(reader, partition)
-        counts = np.array([ragged.counts() for ragged in batch.attributes], dtype=np.int64)
-        return counts.reshape(len(batch.attributes), batch.n_rows).T, batch.rows.id
+        rows = np.arange(batch.n_rows)
+        plan = plan_of(batch, rows, model.repeats, costs, rows, self.buy_from)
+        return batch.n_rows, plan, batch.rows.id
 
     def _labelled(self, reader: Any, partition: Partition) -> tuple[JudgmentBatch, np.ndarray]:
         batch = self._read(reader, partition)
@@ -604,6 +667,37 @@ def _framed(X: Any) -> Any:
             raise DataError(f"Object {i} has {len(row)} attributes, but object 0 has {len(X[0])}.")
     columns = enumerate(zip(*X, strict=True))
     return pd.DataFrame({a: pd.Series(cells, dtype=object) for a, cells in columns})
+
+
+def _with_raters(source: Source, raters: Any) -> tuple[Source, Raters]:
+    """Put ids of raters beside the judgments in memory; return how it is known who judged."""
+    if raters is None or isinstance(raters, str):
+        how: Any = raters or "auto"
+        if how not in get_args(Raters):
+            raise SpecError(f"raters is {how!r}; known are {', '.join(get_args(Raters))}, or ids.")
+        return source, how
+    if source.lazy or source.kind == "parquet":
+        raise DataError("raters of files and Dask collections are columns of X, or positions.")
+    import pyarrow as pa
+
+    rows = [list(row) for row in raters]
+    if len(rows) != sum(partition.n_rows for _, partition in source.pieces):
+        raise DataError(f"raters has {len(rows)} rows, but X another number.")
+    columns: dict[str, Any] = {OF_ALL: rows}
+    if any(isinstance(ids, list | tuple | np.ndarray) for row in rows for ids in row):
+        names = _ObjectReader.of(source).layout.names
+        if {len(row) for row in rows} != {len(names)}:
+            raise DataError(f"raters has ids of another number of attributes than {len(names)}.")
+        columns = {n + OF_ONE: own for n, own in zip(names, zip(*rows, strict=True), strict=True)}
+    pieces, start = [], 0
+    for reader, partition in source.pieces:
+        table, stop = reader.table, start + partition.n_rows
+        for name, own in columns.items():
+            ids = [[None if r is None else str(r) for r in row] for row in own[start:stop]]
+            table = table.append_column(name, pa.array(ids, pa.list_(pa.string())))
+        pieces.append(TableReader(table, start).piece)
+        start = stop
+    return replace(source, pieces=pieces, schema=table.schema), "columns"
 
 
 def _known_variance(given: Variances, names: Sequence[str]) -> np.ndarray:

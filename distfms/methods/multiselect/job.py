@@ -254,7 +254,9 @@ class MultiselectJob(StatisticsJob):
             counts = tuple(repeats[support].tolist())
             bundle = context.reduce(
                 lambda dataset, held_out: AveragesReader(
-                    replace(self.source(dataset, held_out), layout=chosen), counts
+                    replace(self.source(dataset, held_out), layout=chosen),
+                    counts,
+                    self.options.buy_from,
                 )
             )
             averages, files[AVERAGES] = bundle["averages"].train(), bundle.to_arrays()
@@ -357,6 +359,7 @@ class MultiselectJob(StatisticsJob):
             repeats=tuple(repeats[support].tolist()),
             costs=tuple(self.settings.costs[support].tolist()),
             folder=context.folder,
+            buy_from=self.options.buy_from,
         )
         judgments, cost = writer.write(context, self.inputs.train.partitions)
         context.account(plan={"judgments": judgments, "cost": cost})

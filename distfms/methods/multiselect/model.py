@@ -13,12 +13,13 @@ from distfms.errors import DataError
 from distfms.linalg import symmetric_pinv
 from distfms.methods.multiselect.greedy import FullState, full_state
 from distfms.methods.multiselect.objective import (
+    BuyFrom,
     Problem,
     SelectionPath,
     check_repeats,
     full_weights,
 )
-from distfms.methods.multiselect.same_raters import SameState
+from distfms.methods.multiselect.same_raters import SameState, averages_of_raters
 from distfms.stats.comoments import CoMoments
 from distfms.stats.ragged import Ragged
 
@@ -131,21 +132,26 @@ def refit_statistics(
     label: np.ndarray,
     repeats: ArrayLike,
     weight: np.ndarray | None = None,
+    raters: Sequence[Ragged] | None = None,
+    buy_from: BuyFrom = "independent",
 ) -> CoMoments:
-    """Summarise the averages of the first r[a] judgments of each selected attribute, and the label.
+    """Summarise the averages of r[a] judgments of each selected attribute, and the label.
 
+    They are the first ones or, where raters are known, those of raters as they are bought from.
     Objects that hold fewer judgments of any of them are left out.
     """
     r = np.asarray(repeats)
-    support = np.flatnonzero(r > 0)
-    complete = np.ones(label.size, dtype=bool)
-    for a in support.tolist():
-        complete &= judgments[a].counts() >= r[a]
-    columns = np.empty((support.size + 1, int(complete.sum())))
-    for row, a in enumerate(support.tolist()):
-        columns[row] = judgments[a].first(int(r[a])).means()[complete]
-    columns[-1] = label[complete]
-    return CoMoments.from_block(columns, None if weight is None else weight[complete])
+    support = np.flatnonzero(r > 0).tolist()
+    own = [judgments[a] for a in support]
+    if raters is None:
+        columns = np.empty((len(support), label.size))
+        for row, (ragged, k) in enumerate(zip(own, r[support].tolist(), strict=True)):
+            columns[row] = np.where(ragged.counts() >= k, ragged.first(k).means(), np.nan)
+    else:
+        columns = averages_of_raters(own, [raters[a] for a in support], r[support], buy_from)
+    complete = ~np.isnan(columns).any(axis=0)
+    block = np.concatenate([columns, label[None]])[:, complete]
+    return CoMoments.from_block(block, None if weight is None else weight[complete])
 
 
 def refit(

@@ -29,6 +29,7 @@ from distfms.methods.multiselect.objective import (
     holdout_loss,
     projected_loss,
 )
+from distfms.methods.multiselect.same_raters import with_trained_noise
 from distfms.methods.statistics_job import Procedure
 from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates, JudgmentStatistics
 
@@ -235,10 +236,9 @@ class SelectionProcedure(Procedure):
         buy_from = buy_from or self.buy_from
         if buy_from == "ignored":
             found = replace(found, external=found.second_moment - np.diag(found.noise))
-        elif statistics.raters is not None and found.noise_covariance is not None:
-            told = statistics.raters.together & statistics.raters.apart
-            known = np.asarray(training.estimates.noise_covariance)[np.ix_(judged, judged)]
-            found = replace(found, noise_covariance=np.where(told, found.noise_covariance, known))
+        elif training.estimates.noise_covariance is not None:
+            trained = training.estimates.noise_covariance[np.ix_(judged, judged)]
+            found = with_trained_noise(found, statistics, trained)
         losses = holdout_loss(
             found,
             models.weights[:, judged],

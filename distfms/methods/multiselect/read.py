@@ -17,12 +17,15 @@ from distfms.data.write import write_table
 from distfms.engine.storage import Location, absolute, files_below, writing
 from distfms.methods.contract import Context, PartialReader
 from distfms.methods.multiselect.model import refit_statistics
+from distfms.methods.multiselect.objective import BuyFrom
+from distfms.methods.multiselect.same_raters import assigned
 from distfms.methods.rows import FoldedSource
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import CopiesStatistics, JudgmentStatistics
 from distfms.stats.ragged import Ragged
+from distfms.stats.raters import by_rater
 
 
 @dataclass(frozen=True)
@@ -159,6 +162,7 @@ class AveragesReader(PartialReader):
 
     source: JudgmentSource
     repeats: tuple[int, ...]
+    buy_from: BuyFrom = "independent"
 
     @property
     def part_types(self) -> Mapping[str, type[Any]]:
@@ -176,11 +180,12 @@ class AveragesReader(PartialReader):
         weight: np.ndarray | None,
         raters: Sequence[Ragged] | None,
     ) -> CoMoments:
-        return refit_statistics(judgments, label, self.repeats, weight)
+        return refit_statistics(judgments, label, self.repeats, weight, raters, self.buy_from)
 
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
-        return {**self.source.key(), "kind": "first averages", "repeats": list(self.repeats)}
+        own = {"repeats": list(self.repeats), "buy_from": self.buy_from}
+        return {**self.source.key(), "kind": "first averages", **own}
 
 
 #: Folder in the run folder.
@@ -213,6 +218,47 @@ def acquisition_plan(
     }
 
 
+def plan_of(
+    batch: JudgmentBatch,
+    rows: np.ndarray,
+    repeats: ArrayLike,
+    costs: ArrayLike,
+    objects: ArrayLike,
+    buy_from: BuyFrom,
+) -> dict[str, np.ndarray]:
+    """List the judgments that some objects of a batch lack; see :func:`acquisition_plan`.
+
+    Where raters are known, a judgment counts if the selection would ask its rater for it. From the
+    ``same`` raters there is one row for each judgment that lacks, by object, then by rater:
+    ``rater`` counts the raters of an object from 1, those first who have judged most, and ``id``
+    is that of a rater who has judged, None for anybody new.
+    """
+    own = [ragged.take(rows) for ragged in batch.attributes]
+    r = np.asarray(repeats, dtype=np.int64)
+    if batch.raters is None or not own:
+        counts = np.array([ragged.counts() for ragged in own], dtype=np.int64)
+        counts = counts.reshape(r.size, rows.size).T
+        return acquisition_plan(counts, r, costs, batch.names, objects)
+    spread, who, _ = by_rater(own, [codes.take(rows) for codes in batch.raters])
+    order, taken = assigned(spread, r, buy_from)
+    if buy_from == "independent":
+        return acquisition_plan(taken.sum(axis=0).T, r, costs, batch.names, objects)
+    asked = np.full((max(int(r.max()), len(who)), rows.size), -1)
+    asked[: len(who)] = np.take_along_axis(who, order, axis=0)
+    wanted = np.arange(len(asked))[:, None, None] < np.broadcast_to(r[:, None], (r.size, rows.size))
+    wanted[: len(taken)] &= ~taken
+    at, raters, attributes = np.nonzero(wanted.transpose(2, 0, 1))
+    code, ids = asked[raters, at], np.array([*batch.rater_names, None], dtype=object)
+    return {
+        "object": np.asarray(objects)[at],
+        "rater": raters + 1,
+        "id": ids[np.where((code < 0) | (code >= len(batch.rater_names)), -1, code)],
+        "attribute": np.asarray(batch.names, dtype=np.str_)[attributes],
+        "more": np.ones(at.size, dtype=np.int64),
+        "cost": np.asarray(costs, dtype=float)[attributes],
+    }
+
+
 @dataclass(frozen=True)
 class WritePlan:
     """Picklable function that writes the plan of one partition's training objects."""
@@ -221,6 +267,7 @@ class WritePlan:
     repeats: tuple[int, ...]
     costs: tuple[float, ...]
     folder: Location
+    buy_from: BuyFrom = "independent"
 
     def write(self, context: Context, partitions: Sequence[Partition]) -> tuple[int, float]:
         """Write a file for each partition; return how many judgments lack, and their cost."""
@@ -236,17 +283,13 @@ class WritePlan:
         taught = np.arange(batch.part_slices[-1].start)
         if batch.weight is not None:
             taught = taught[batch.weight[: taught.size] > 0]
-        counts = np.array([ragged.counts()[taught] for ragged in batch.attributes]).T
-        plan = acquisition_plan(
-            counts.reshape(taught.size, len(self.repeats)),
-            self.repeats,
-            self.costs,
-            self.source.layout.names,
-            (batch.row_ids if batch.rows.id is None else batch.rows.id)[taught],
-        )
-        columns = {name: as_arrow(values) for name, values in plan.items()}
+        objects = (batch.row_ids if batch.rows.id is None else batch.rows.id)[taught]
+        plan = plan_of(batch, taught, self.repeats, self.costs, objects, self.buy_from)
+        columns = {name: as_arrow(values) for name, values in plan.items() if name != "id"}
         # By the type of the data, so that parts in which nothing is lacking fit the others.
         columns["object"] = columns["object"].cast(self._identifier_type(partition))
+        if "id" in plan:
+            columns["id"] = pa.array(plan["id"], pa.string())
         write_table(self._place / _file(partition), pa.table(columns))
         return int(plan["more"].sum()), float(plan["cost"].sum())
 

@@ -1,4 +1,4 @@
-"""Judgments of several attributes by the same raters, whose noise they share.
+"""Whose judgments are bought: of raters of their own, or of the same for several attributes.
 
 Rater j judges every attribute that is bought j times or more, so that averages of r[a] and r[b]
 judgments have min(r[a], r[b]) raters in common, and with N the noise covariance of one rater's
@@ -8,6 +8,9 @@ judgments the averages have the covariance
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,7 +23,9 @@ from distfms.methods.multiselect.objective import (
     covariance_of_averages,
     inverse_of,
 )
-from distfms.stats.judgments import JudgmentStatistics
+from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
+from distfms.stats.ragged import Ragged
+from distfms.stats.raters import by_rater
 
 #: Most attributes for which judgments are bought from the same raters: a step takes O(s³) for s
 #: attributes bought so far.
@@ -28,6 +33,9 @@ MOST_ATTRIBUTES = 500
 
 #: Gains below this share of the objective are rounding.
 NOISE_TOLERANCE = 1e-12
+
+#: Objects whose judgments are spread by rater at a time.
+_OBJECTS_AT_A_TIME = 4096
 
 HOW_TO_TELL = (
     "name the column of workers in `data.long.worker`, give lists of rater ids in columns "
@@ -65,6 +73,17 @@ def check_told_apart(statistics: JudgmentStatistics) -> None:
         )
 
 
+def with_trained_noise(
+    estimates: JudgmentEstimates, held_out: JudgmentStatistics, trained: np.ndarray
+) -> JudgmentEstimates:
+    """Let the training data's N stand in where held-out objects do not tell it."""
+    own = estimates.noise_covariance
+    if own is None or held_out.raters is None:
+        return replace(estimates, noise_covariance=trained)
+    told = held_out.raters.together & held_out.raters.apart
+    return replace(estimates, noise_covariance=np.where(told, own, trained))
+
+
 def raters_in_words(known: bool, buy_from: BuyFrom) -> str:
     """Say what is known of raters, for `check`, and how to tell where nothing is."""
     if not known:
@@ -94,6 +113,61 @@ def rater_remarks(train: JudgmentStatistics, buy_from: BuyFrom) -> list[str]:
         ),
     }
     return [f"{n:,} {text}." for text, n in counted.items() if n]
+
+
+def assigned(
+    spread: np.ndarray, repeats: np.ndarray, buy_from: BuyFrom
+) -> tuple[np.ndarray, np.ndarray]:
+    """Choose, of the judgments that objects have, those that the selection asks for.
+
+    From the ``same`` raters: in the order of how many attributes they have judged, the first r[a]
+    of an object's raters count for attribute a. From ``independent`` ones: every rater counts for
+    one attribute, and those with most judgments to buy choose first.
+
+    Parameters
+    ----------
+    spread : ndarray of shape (n_raters, d, n)
+        From :func:`distfms.stats.raters.by_rater`.
+    repeats : ndarray of int, shape (d,)
+        At least 1.
+
+    Returns
+    -------
+    order : ndarray of int, shape (n_raters, n)
+        Raters of each object in the order in which they are asked.
+    taken : ndarray of bool, shape (n_raters, d, n)
+        The judgments that count, by rater in that order.
+    """
+    present = ~np.isnan(spread)
+    n_raters, _, n = present.shape
+    if buy_from == "same":
+        order = np.argsort(-present.sum(axis=1), axis=0, kind="stable")
+        ordered = np.take_along_axis(present, order[:, None], axis=0)
+        return order, ordered & (np.arange(n_raters)[:, None, None] < repeats[:, None])
+    taken, free = np.zeros_like(present), np.ones((n_raters, n), dtype=bool)
+    for a in np.argsort(-repeats, kind="stable").tolist():
+        able = present[:, a] & free
+        taken[:, a] = able & (np.cumsum(able, axis=0) <= repeats[a])
+        free &= ~taken[:, a]
+    return np.broadcast_to(np.arange(n_raters)[:, None], (n_raters, n)), taken
+
+
+def averages_of_raters(
+    judgments: Sequence[Ragged], raters: Sequence[Ragged], repeats: np.ndarray, buy_from: BuyFrom
+) -> np.ndarray:
+    """Average the judgments that the selection asks for, shape (d, n); NaN where some lack."""
+    n, found = judgments[0].n_rows, [np.empty((len(judgments), 0))]
+    for start in range(0, n, _OBJECTS_AT_A_TIME):
+        rows = slice(start, min(start + _OBJECTS_AT_A_TIME, n))
+        own, codes = (
+            [each.rows(rows.start, rows.stop) for each in held] for held in (judgments, raters)
+        )
+        spread, _, _ = by_rater(own, codes)
+        order, taken = assigned(spread, repeats, buy_from)
+        values = np.where(taken, np.take_along_axis(spread, order[:, None], axis=0), 0.0)
+        complete = taken.sum(axis=0) == repeats[:, None]
+        found.append(np.where(complete, values.sum(axis=0) / repeats[:, None], np.nan))
+    return np.concatenate(found, axis=1)
 
 
 class SameState:

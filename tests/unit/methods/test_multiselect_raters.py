@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distfms.errors import DataError
+from distfms import FeatureMultiSelector
+from distfms.errors import DataError, SpecError
 from distfms.methods.multiselect.baselines import averages, copies, refine
 from distfms.methods.multiselect.greedy import select
-from distfms.methods.multiselect.model import path_models, projected_model
+from distfms.methods.multiselect.model import LinearModel, path_models, projected_model
 from distfms.methods.multiselect.objective import Problem, full_objective, holdout_loss
 from distfms.methods.multiselect.same_raters import SameState, check_told_apart
 from distfms.stats.judgments import CopiesStatistics, JudgmentStatistics
@@ -141,3 +143,86 @@ def test_one_rater_for_all_of_an_object_is_refused() -> None:
         check_told_apart(summary(judgments, label))
     check_told_apart(summary(judgments, label, raters=False))
     check_told_apart(summary(*crowd(0, 30, 2)))
+
+
+# --- the estimator ------------------------------------------------------------------------------
+
+
+def test_estimator_takes_raters_in_every_form() -> None:
+    judgments, label = crowd(4, 300, 3)
+    ids = np.tile(["ann", "bob", "eve"], (300, 1))
+    named = pd.DataFrame({f"a{a}": list(judgments[:, a]) for a in range(3)} | {"raters": list(ids)})
+    one_by_one = np.repeat(ids[:, None], 3, axis=1)
+    fitted = [
+        FeatureMultiSelector(6, buy_from="same").fit(X, label, raters=raters)
+        for X, raters in (
+            (judgments, "positions"),
+            (judgments, ids),
+            (judgments, one_by_one.tolist()),
+            (named, None),
+            (named.drop(columns="raters"), ids.tolist()),
+        )
+    ]
+    want = summary(judgments, label).estimates()
+    for selector in fitted:
+        np.testing.assert_allclose(selector.estimates_.external, want.external, atol=1e-12)
+        assert selector.repeats_.tolist() == fitted[0].repeats_.tolist()
+        np.testing.assert_allclose(selector.coef_, fitted[0].coef_)
+    held_out = crowd(5, 200, 3)
+    losses = [s.holdout_loss(*held_out, raters="positions") for s in fitted[:2]]
+    assert losses[0] == pytest.approx(losses[1])
+    blind = FeatureMultiSelector(6).fit(judgments, label)
+    assert blind.estimates_.noise_covariance is None
+    assert blind.projected_loss_ != pytest.approx(fitted[0].projected_loss_, rel=1e-3)
+    with pytest.raises(SpecError, match="needs to know who judged"):
+        FeatureMultiSelector(6, buy_from="same").fit(judgments, label)
+    with pytest.raises(DataError, match="299 rows"):
+        FeatureMultiSelector(6).fit(judgments, label, raters=ids[1:])
+    with pytest.raises(SpecError, match="raters is 'columns_'"):
+        FeatureMultiSelector(6).fit(judgments, label, raters="columns_")
+
+
+def test_refit_averages_raters_as_they_are_bought_from() -> None:
+    judgments, label = crowd(6, 400, 4)
+    for buy_from in ("independent", "same"):
+        selector = FeatureMultiSelector(3, buy_from=buy_from, model="refit")
+        selector.fit(judgments, label, raters="positions")
+        r = selector.repeats_
+        assert r.sum() == 3
+        taken, used = [], 0
+        for a in np.argsort(-r, kind="stable"):
+            first = 0 if buy_from == "same" else used
+            taken.append((a, judgments[:, a, first : first + r[a]].mean(axis=1) if r[a] else None))
+            used += r[a]
+        columns = [x for _, x in sorted((pair for pair in taken if r[pair[0]]), key=lambda p: p[0])]
+        design = np.column_stack([np.ones(400), *columns])
+        want = np.linalg.lstsq(design, label, rcond=None)[0]
+        np.testing.assert_allclose(selector.coef_[r > 0], want[1:], atol=1e-9)
+
+
+def test_plan_says_who_judges_what() -> None:
+    """Object 0: ann judged both, bob one; object 1: nobody judged; two raters are asked for x0."""
+    lists = pd.DataFrame({"a": [[1.0, 2.0], []], "b": [[5.0], []]})
+    lists["a__raters"], lists["b__raters"] = [["bob", "ann"], []], [["ann"], []]
+    judgments, label = crowd(7, 50, 3, d=2)
+    X = pd.DataFrame({"a": list(judgments[:, 0]), "b": list(judgments[:, 1])})
+    for buy_from in ("same", "independent"):
+        selector = FeatureMultiSelector(4, buy_from=buy_from).fit(X, label, raters="positions")
+        selector.repeats_ = np.array([2, 3])
+        selector._model = LinearModel(("a", "b"), selector.repeats_, np.ones(2), 0.0, np.zeros(2))
+        plan = selector.acquisition_plan(lists)
+        if buy_from == "same":
+            rows = plan[["object", "rater", "id", "attribute"]].to_numpy(object).tolist()
+            assert rows[:2] == [[0, 2, "bob", "b"], [0, 3, None, "b"]]
+            assert [row[:2] + row[3:] for row in rows[2:]] == [
+                [1, 1, "a"],
+                [1, 1, "b"],
+                [1, 2, "a"],
+                [1, 2, "b"],
+                [1, 3, "b"],
+            ]
+        else:  # ann counts for b, of which most are bought, and bob alone for a
+            assert plan[["attribute", "have", "want"]].to_numpy(object).tolist()[:2] == [
+                ["a", 1, 2],
+                ["b", 1, 3],
+            ]
