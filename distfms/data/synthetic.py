@@ -137,13 +137,16 @@ def _judgments(
     judgments: int = 2,
     min_judgments: int = -1,
     noise: float = 1.0,
+    noise_correlation: float = 0.0,
     label_noise: float = 0.3,
 ) -> Recipe:
     """Latent attributes from a factor model, a linear label, and noisy judgments of them.
 
     Every object has `judgments` of each attribute, or from `min_judgments` on if that is not
-    negative; `noise` is the median ratio of internal to external variance; the truth holds the
-    paper's Σ (``external``), v (``internal_variance``) and b (``label_covariance``).
+    negative; `noise` is the median ratio of internal to external variance; the j-th judgments of
+    all attributes of an object are one rater's, whose errors have the `noise_correlation`. The
+    truth holds the paper's Σ (``external``), v (``internal_variance``) and b
+    (``label_covariance``).
 
     References
     ----------
@@ -156,6 +159,7 @@ def _judgments(
     require(judgments >= 1, f"judgments is {judgments}, not at least 1")
     require(min_judgments <= judgments, "min_judgments is greater than judgments")
     require(noise >= 0 and label_noise >= 0, "noise and label_noise may not be negative")
+    require(0 <= noise_correlation <= 1, "noise_correlation is not from 0 to 1")
     names = column_names("a", d)
     means, scale = rng.normal(0.0, 5.0, d), rng.lognormal(0.0, 0.5, d)
     loadings = rng.normal(size=(d, n_factors))
@@ -175,10 +179,15 @@ def _judgments(
         label = np.einsum("jn,j->n", latent, coefficients) + label_std * rng.standard_normal(n)
         low = judgments if min_judgments < 0 else min_judgments
         counts = rng.integers(low, judgments, size=(d, n), endpoint=True)
+        # Drawn last, so that data without it are the same as before there was such an option.
+        alone = np.sqrt(1.0 - noise_correlation)
+        errors = [alone * rng.standard_normal(int(counts[a].sum())) for a in range(d)]
+        moods = np.sqrt(noise_correlation) * rng.standard_normal((n, judgments))
+        made = np.arange(judgments) < counts[:, :, None]
         lists = []
         for a in range(d):
             values = np.repeat(latent[a] + means[a], counts[a])
-            values += np.sqrt(internal[a]) * rng.standard_normal(len(values))
+            values += np.sqrt(internal[a]) * (errors[a] + moods[made[a]])
             lists.append(list_column(values, counts[a]))
         return [pa.array(np.arange(first_row, first_row + n)), pa.array(label), *lists]
 
@@ -191,6 +200,7 @@ def _judgments(
             "means": means.tolist(),
             "external": external.tolist(),
             "internal_variance": internal.tolist(),
+            "noise_correlation": noise_correlation,
             "label_covariance": covariance.tolist(),
             "label_variance": explained + float(label_std) ** 2,
             "coefficients": coefficients.tolist(),

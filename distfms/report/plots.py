@@ -252,6 +252,29 @@ def picture_chart(
         return to_svg(figure, title)
 
 
+def heat_map(values: Sequence[Sequence[float | None]], names: Sequence[str], *, title: str) -> str:
+    """Draw correlations of things with each other, None where there are none; see `line_chart`."""
+    with drawing():
+        size = 180 + 34 * len(names)
+        figure = new_figure(min(size + 60, WIDTH), min(size, WIDTH))
+        axes = figure.subplots()
+        table = np.array(values, dtype=float)
+        shown = axes.imshow(table, cmap="RdBu_r", vmin=-1, vmax=1)
+        places = range(len(names))
+        short = [shorten(name, 18) for name in names]
+        axes.set_xticks(places, short, rotation=45, ha="right")
+        axes.set_yticks(places, short)
+        axes.grid(False)
+        for (row, column), value in np.ndenumerate(table):
+            if np.isfinite(value):
+                # The cells are the same on a dark page.
+                ink = "#fafafa" if abs(value) > 0.6 else "#111111"
+                text = f"{value:.2f}"
+                axes.text(column, row, text, ha="center", va="center", color=ink, fontsize=8.5)
+        figure.colorbar(shown, ax=axes, shrink=0.75)
+        return to_svg(figure, title)
+
+
 # --- lines --------------------------------------------------------------------------------------
 
 

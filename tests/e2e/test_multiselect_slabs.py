@@ -14,7 +14,7 @@ import pytest
 from distfms.errors import EngineError, SpecError
 from distfms.methods import slab_job, slabs
 from distfms.methods.multiselect.job import MultiselectJob
-from distfms.methods.multiselect.slab_job import MultiselectSlabsJob, one_process_bytes
+from distfms.methods.multiselect.method import MultiselectSlabsJob, one_process_bytes
 from distfms.runs.driver import prepare, run_job
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import results, stage, write_judgments

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from distfms.methods.contract import FinishedRun
+from distfms.report.curves import more
 from distfms.report.formatting import as_number, count, number, percent
-from distfms.report.page import KeyNumber, KeyNumbers
+from distfms.report.measures import without_empty_columns
+from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Text
+from distfms.report.plots import heat_map
 
 #: The losses of a selection, the most trusted first: on which objects.
 READINGS = {
@@ -94,6 +97,62 @@ class Loss:
         objects = count(self.n_objects, "object")
         are = "is" if self.n_objects == 1 else "are"
         return f"{objects} {are} too few to say what they explain"
+
+
+#: Attributes of a heat map at most.
+_MAPPED = 20
+_BOUGHT_FROM = {
+    "loss_independent": "bought from independent raters",
+    "loss_same": "bought from the same raters",
+    "loss_ignored": "claimed if nothing were known of raters",
+}
+
+
+def rater_blocks(run: FinishedRun) -> list[Block]:
+    """Show what raters who judge several attributes share, and what it does to the loss."""
+    train, test = run.metrics["train"]["raters"], (run.metrics["test"] or {}).get("raters")
+    if not train["known"]:
+        return [
+            Text(
+                "Nobody knows who judged, so judgments were taken as independent: as if no rater "
+                "judged two attributes of an object. If some did, attributes share their raters' "
+                "moods, and these losses are wrong, mostly too small. `distfms check` says how "
+                "to tell who judged."
+            )
+        ]
+    whose = "the same raters" if train["buy_from"] == "same" else "independent raters"
+    rows = [
+        [label, train[key], test and test[key], key == f"loss_{train['buy_from']}"]
+        for key, label in _BOUGHT_FROM.items()
+    ]
+    columns = [
+        Column("Judgments", "text"),
+        Column("Loss on training objects", "number"),
+        Column("Held-out loss", "number"),
+    ]
+    caption = (
+        f"The loss of the model, whose judgments are planned to come from {whose} (bold). From the "
+        "same raters, rater j judges every attribute that is bought j times or more; independent "
+        "raters give one judgment of an object each."
+    )
+    bold = [i for i, row in enumerate(rows) if row[-1]]
+    table = without_empty_columns(columns, [row[:-1] for row in rows], caption, emphasis=bold)
+    return [*_noise_figures(train["noise_correlation"]), table]
+
+
+def _noise_figures(correlations: Mapping[str, Mapping[str, float | None]]) -> list[Block]:
+    """Map the noise correlations of the attributes that are bought."""
+    names = list(correlations)[:_MAPPED]
+    values = [[1.0 if a == b else correlations[a][b] for b in names] for a in names]
+    if not any(value is not None for a, row in enumerate(values) for value in row[:a]):
+        return [Text("No rater judged two of the attributes that are bought.")] if names else []
+    chart = heat_map(values, names, title="Correlation of one rater's errors, by attribute")
+    caption = (
+        "How far one rater's judgments of two attributes of an object err alike: correlation of "
+        "what is left when the attributes themselves are taken away. Near 0: as good as "
+        "independent. Blank: no rater judged both."
+    )
+    return [Figure(chart, caption + more(len(correlations), _MAPPED, "in metrics.json"))]
 
 
 def key_numbers(run: FinishedRun) -> KeyNumbers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, get_args
@@ -14,26 +14,19 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from distfms.data.dataset import Partition, TableReader
+from distfms.data.dataset import TableReader
 from distfms.data.judgments import (
-    JudgmentBatch,
-    JudgmentLayout,
     Raters,
-    detect_layout,
-    read_judgments,
 )
 from distfms.data.raters import OF_ALL, OF_ONE
-from distfms.data.roles import Roles, resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
 from distfms.methods.estimator_input import Source, check_columns, open_source
 from distfms.methods.multiselect.greedy import Algorithm, Criterion, objective_of
 from distfms.methods.multiselect.model import (
     LinearModel,
-    predict,
     projected_model,
     refit,
-    refit_statistics,
 )
 from distfms.methods.multiselect.objective import (
     BuyFrom,
@@ -45,13 +38,12 @@ from distfms.methods.multiselect.objective import (
 from distfms.methods.multiselect.options import Costs, resolve_costs
 from distfms.methods.multiselect.predictor import TrainedColumns
 from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
-from distfms.methods.multiselect.read import plan_of
+from distfms.methods.multiselect.read import ObjectReader
 from distfms.methods.multiselect.same_raters import (
     check_buying,
     check_told_apart,
     with_trained_noise,
 )
-from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 if TYPE_CHECKING:
@@ -246,7 +238,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         source = open_source(self, _framed(X), y, sample_weight, reset=True)
         source, how = _with_raters(source, raters)
         exclude = self.exclude if source.named else ()
-        reader = _ObjectReader.of(source, exclude=exclude, raters=how, buy_from=self.buy_from)
+        reader = ObjectReader.of(source, exclude=exclude, raters=how, buy_from=self.buy_from)
         if self.buy_from == "same":
             check_buying(len(reader.layout.names), reader.layout.knows_raters)
         statistics = source.reduce(reader.statistics)
@@ -539,7 +531,7 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         sample_weight: Any = None,
         id: str | None = None,
         raters: Any = None,
-    ) -> tuple[Source, _ObjectReader]:
+    ) -> tuple[Source, ObjectReader]:
         """Objects to apply the model to, and what reads their selected attributes."""
         check_is_fitted(self)
         source = open_source(self, _framed(X), y, sample_weight, ignored=self._roles)
@@ -549,108 +541,14 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         available = [c for c in source.schema.names if c not in {*source.taken, id}]
         if source.kind == "parquet" and named:
             columns = self._columns.find(names, available) or ["*"]
-            return source, _ObjectReader.of(source, columns, **own).named(names)
+            return source, ObjectReader.of(source, columns, **own).named(names)
         exclude = [p for p in self.exclude if any(c == p or fnmatchcase(c, p) for c in available)]
-        reader = _ObjectReader.of(source, exclude=exclude, **own)
+        reader = ObjectReader.of(source, exclude=exclude, **own)
         found = reader.layout.names
         check_columns(self, found if source.named else None, len(found), needed=names)
         if named and source.named:
             return source, reader.named(names)
         return source, reader.taken(self.get_support(indices=True))
-
-
-@dataclass(frozen=True)
-class _ObjectReader:
-    """What is computed of the judgments of a piece of objects, wherever they are; picklable."""
-
-    layout: JudgmentLayout
-    roles: Roles
-    buy_from: BuyFrom = "independent"
-
-    @classmethod
-    def of(
-        cls,
-        source: Source,
-        columns: Sequence[str] = ("*",),
-        *,
-        exclude: Sequence[str] = (),
-        id: str | None = None,
-        raters: Raters = "auto",
-        buy_from: BuyFrom = "independent",
-    ) -> _ObjectReader:
-        """Read the attributes that some columns hold."""
-        own: dict[str, Any] = {
-            "target": source.target,
-            "weight": source.weight,
-            "id": id,
-            "judgments": True,
-        }
-        try:
-            roles = resolve_roles(source.schema, features=columns, exclude=tuple(exclude), **own)
-        except DataError as error:
-            hint = (
-                " (Dask turns lists into text unless a frame is made with its option "
-                "dataframe.convert-string off.)"
-            )
-            raise DataError(f"{error}{hint if source.lazy else ''}") from error
-        return cls(detect_layout(source.schema, roles, raters), roles, buy_from)
-
-    def named(self, names: Sequence[str]) -> _ObjectReader:
-        """Read some of the attributes, by name."""
-        return replace(self, layout=self.layout.restricted(names))
-
-    def taken(self, attributes: np.ndarray) -> _ObjectReader:
-        """Read some of the attributes, by position."""
-        chosen = tuple(self.layout.attributes[a] for a in attributes)
-        return replace(self, layout=JudgmentLayout(chosen))
-
-    def statistics(self, reader: Any, partition: Partition) -> JudgmentStatistics:
-        """Summarise judgments and labels."""
-        batch, label = self._labelled(reader, partition)
-        return JudgmentStatistics.from_block(
-            batch.attributes, label, batch.weight, raters=batch.raters
-        )
-
-    def averages(self, repeats: np.ndarray, reader: Any, partition: Partition) -> CoMoments:
-        """Summarise averages of the first judgments, and labels."""
-        batch, label = self._labelled(reader, partition)
-        return refit_statistics(
-            batch.attributes, label, repeats, batch.weight, batch.raters, self.buy_from
-        )
-
-    def means(self, model: LinearModel, reader: Any, partition: Partition) -> np.ndarray:
-        """Average the first judgments, shape (n, d); the training mean where there is none."""
-        batch = self._read(reader, partition)
-        out = np.empty((batch.n_rows, len(model.names)))
-        for a, ragged in enumerate(batch.attributes):
-            column = ragged.first(int(model.repeats[a])).means()
-            out[:, a] = np.where(np.isnan(column), model.means[a], column)
-        return out
-
-    def predictions(self, model: LinearModel, reader: Any, partition: Partition) -> np.ndarray:
-        """Predict labels."""
-        batch = self._read(reader, partition)
-        if not batch.attributes:
-            return np.full(batch.n_rows, model.intercept)
-        return predict(model, batch.attributes)
-
-    def plan(
-        self, model: LinearModel, costs: np.ndarray, reader: Any, partition: Partition
-    ) -> tuple[int, dict[str, np.ndarray], np.ndarray | None]:
-        """Count the objects, list what they lack by their positions, and return their ids."""
-        batch = self._read(reader, partition)
-        rows = np.arange(batch.n_rows)
-        plan = plan_of(batch, rows, model.repeats, costs, rows, self.buy_from)
-        return batch.n_rows, plan, batch.rows.id
-
-    def _labelled(self, reader: Any, partition: Partition) -> tuple[JudgmentBatch, np.ndarray]:
-        batch = self._read(reader, partition)
-        if batch.label is None:
-            raise DataError("The objects have no labels: give y.")
-        return batch, batch.label
-
-    def _read(self, reader: Any, partition: Partition) -> JudgmentBatch:
-        return read_judgments(reader, partition, self.layout, self.roles)
 
 
 def _framed(X: Any) -> Any:
@@ -685,7 +583,7 @@ def _with_raters(source: Source, raters: Any) -> tuple[Source, Raters]:
         raise DataError(f"raters has {len(rows)} rows, but X another number.")
     columns: dict[str, Any] = {OF_ALL: rows}
     if any(isinstance(ids, list | tuple | np.ndarray) for row in rows for ids in row):
-        names = _ObjectReader.of(source).layout.names
+        names = ObjectReader.of(source).layout.names
         if {len(row) for row in rows} != {len(names)}:
             raise DataError(f"raters has ids of another number of attributes than {len(names)}.")
         columns = {n + OF_ONE: own for n, own in zip(names, zip(*rows, strict=True), strict=True)}

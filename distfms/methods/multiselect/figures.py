@@ -15,6 +15,7 @@ from distfms.methods.multiselect.answer_figures import (
     READINGS,
     Loss,
     key_numbers,
+    rater_blocks,
     repeats_of,
 )
 from distfms.report.curves import Curve, comparison_chart, more, of_name, value_range
@@ -69,6 +70,7 @@ def sections(run: FinishedRun) -> list[Section]:
         Section("What a budget buys", _loss_blocks(run)),
         Section("What to buy", _repeats_blocks(run)),
         Section("The attributes", _attribute_blocks(run.selection)),
+        Section("Who judges", rater_blocks(run)),
         Section("The model", _model_blocks(run)),
         tuning_section(run.metrics),
     ]

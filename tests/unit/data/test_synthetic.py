@@ -166,3 +166,15 @@ def test_memory_does_not_grow_with_rows(tmp_path: Path) -> None:
         peaks.append(int(done.stdout))
     # All rows would take 160 MB more.
     assert peaks[1] - peaks[0] < 60_000
+
+
+def test_errors_of_one_rater_have_the_noise_correlation(tmp_path: Path) -> None:
+    options = {"n_attributes": 3, "judgments": 3, "noise_correlation": 0.6}
+    table = pq.read_table(make("judgments", tmp_path / "a", 8_000, **options))
+    values = judged(table, ["a00", "a01", "a02"])
+    errors = values - values.mean(axis=2, keepdims=True)
+    correlation = np.corrcoef(errors.transpose(1, 0, 2).reshape(3, -1))
+    np.testing.assert_allclose(correlation[np.triu_indices(3, 1)], 0.6, atol=0.03)
+    assert metadata(tmp_path / "a")["truth"]["noise_correlation"] == 0.6
+    with pytest.raises(SpecError, match="noise_correlation"):
+        make("judgments", tmp_path / "b", 10, noise_correlation=1.5)

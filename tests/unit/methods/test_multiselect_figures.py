@@ -70,6 +70,16 @@ def selection() -> dict[str, Any]:
     }
 
 
+UNKNOWN_RATERS = {
+    "known": False,
+    "buy_from": "independent",
+    "loss_independent": 70.0,
+    "loss_same": None,
+    "loss_ignored": None,
+    "noise_correlation": None,
+}
+
+
 def metrics() -> dict[str, Any]:
     def curve(name: str, factor: float) -> dict[str, Any]:
         points = [
@@ -96,6 +106,7 @@ def metrics() -> dict[str, Any]:
             "n_objects": 90,
             "n_objects_with_all_judgments": 40,
             "projected_loss_interval": None,
+            "raters": dict(UNKNOWN_RATERS),
         },
         "test": {
             "projected_loss": 82.0,
@@ -103,6 +114,7 @@ def metrics() -> dict[str, Any]:
             "label_variance": 100.0,
             "n_objects": 30,
             "n_objects_with_all_judgments": 20,
+            "raters": dict(UNKNOWN_RATERS),
         },
         "folds": [{"mse": 75.0, "weight": 1.0}, {"mse": 77.0, "weight": 1.0}],
         "chosen": {**last, "projected_loss": 70.0, "validation_loss": 76.0, "test_loss": 82.0},
@@ -406,3 +418,25 @@ def n_circles(chosen: Any, content: Any) -> int:
         if isinstance(block, Figure)
     )
     return len(re.findall(r"stroke-width: 2[;\"]", figure.svg))
+
+
+def test_who_judges() -> None:
+    assert "judgments were taken as independent" in plain(render(selection(), metrics()))
+    known = metrics()
+    correlation = {"age": {"calm": 0.61, "<warm>": None}, "calm": {"age": 0.61, "<warm>": None}}
+    correlation["<warm>"] = {"age": None, "calm": None}
+    for rows, loss in (("train", 70.0), ("test", 82.0)):
+        losses = {"loss_independent": loss, "loss_same": loss + 2, "loss_ignored": loss - 9}
+        known[rows]["raters"] = {
+            "known": True,
+            "buy_from": "same",
+            "noise_correlation": correlation,
+            **losses,
+        }
+    page = render(selection(), known)
+    assert "Correlation of one rater" in page
+    assert "0.61" in page
+    text = plain(page)
+    assert "from the same raters (bold)" in text
+    for number in ("84", "73", "61"):
+        assert number in text
