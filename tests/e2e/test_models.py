@@ -12,6 +12,7 @@ import pytest
 
 import distfms as package
 from distfms.cli import main
+from distfms.engine.storage import files_below, locate
 from distfms.errors import DataError, SpecError
 from distfms.registry import Registry
 from distfms.runs.driver import run_job
@@ -208,3 +209,44 @@ def test_a_model_in_memory_predicts_as_the_command_does(place, versions, data):
     with pytest.raises(DataError, match="cannot be read as columns"):
         model.predict(np.ones((3, 2)))
     assert package.load(versions[1]).predict(rows)["predicted_y"].null_count == 0
+
+
+def test_the_same_predictions_on_a_dask_cluster(place, data):
+    from distributed import LocalCluster
+
+    here, there = place / "here", place / "there"
+    predict_file("registry:small@2", str(data), f"{here}/", workers=1)
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
+        address = cluster.scheduler_address
+        predict_file("registry:small@2", str(data), f"{there}/", engine="dask", address=address)
+    written = {path.name: path.read_bytes() for path in here.iterdir()}
+    assert len(written) == 5
+    assert written == {path.name: path.read_bytes() for path in there.iterdir()}
+
+
+def test_models_and_predictions_on_object_storage(versions, data, s3_variables, distfms, tmp_path):
+    bucket = s3_variables.bucket("models")
+    registry = f"{bucket}/registry"
+    kept = Registry(locate(registry))
+    for files in versions[0]:
+        kept.add("small", files, {})
+    for arguments in (("promote", "small@1"), ("promote", "small@2"), ("rollback", "small")):
+        result = distfms("models", *arguments, "--registry", registry)
+        assert result.code == 0, result.err
+    assert "version 1 is in place again" in result.out
+    listed = json.loads(distfms("models", "list", "--registry", registry, "--json").out)
+    assert listed == [{"name": "small", "in_place": 1, "versions": [1, 2]}]
+    predict = ("predict", "--model", "registry:small", data, "--registry", registry, "--out")
+    for _ in range(2):
+        result = distfms(*predict, f"{bucket}/predicted/")
+        assert result.code == 0, result.err
+    assert "Partitions that had been predicted: 4" in result.out
+    predict_file("registry:small", str(data), tmp_path / "one.parquet", registry=registry)
+    parts = [e.place for e in files_below(locate(f"{bucket}/predicted"), "*.parquet")]
+    tables = [pq.read_table(pa.BufferReader(place.read_bytes())) for place in parts]
+    assert pa.concat_tables(tables).equals(pq.read_table(tmp_path / "one.parquet"))
+    model = package.load("registry:small", registry=registry)
+    assert model.predict(pq.read_table(data)).num_rows == 200
+    result = distfms("models", "list", "--registry", "s3://denied/registry")
+    assert result.code == 1
+    assert "Access is denied" in result.err
