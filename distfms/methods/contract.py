@@ -63,10 +63,7 @@ class PartialReader(Protocol):
         if source is None or not partition.batch_rows:
             return self(partition)
         read: Any = self
-        parts = (
-            replace(read, source=replace(source, reader=reader))(piece)
-            for reader, piece in source.reader.batches(partition, source.columns)
-        )
+        parts = (replace(read, source=own)(piece) for own, piece in source.pieces(partition))
         return reduce(Bundle.merge, parts)
 
 

@@ -6,9 +6,10 @@ and says in ``key`` all that its partials depend on beside the partition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -140,7 +141,7 @@ class RowCounts(Fields):
 
 
 @dataclass(frozen=True)
-class FoldedSource:
+class FoldedSource(ABC):
     """Rows of a dataset that belong to folds and to the held-out part; base of sources.
 
     Attributes
@@ -185,6 +186,20 @@ class FoldedSource:
         if self.held_out:
             return Folded((nothing,) * (self.n_parts - 1) + (summarise(0),))
         return Folded(tuple(summarise(part) for part in range(self.n_parts)))
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[str, ...]:
+        """All columns that are read."""
+
+    def pieces(self, partition: Partition) -> Iterator[tuple[Self, Partition]]:
+        """Iterate over a partition, of a large one batch by batch, with their sources."""
+        if not partition.batch_rows:
+            yield self, partition
+            return
+        for reader, piece in self.reader.batches(partition, self.columns):
+            own: Any = reader
+            yield replace(self, reader=own), piece
 
     def key(self) -> dict[str, Any]:
         """Plain values that a partial depends on, beside its partition."""

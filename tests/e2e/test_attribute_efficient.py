@@ -263,6 +263,29 @@ def test_tuning(data, tmp_path):
     np.testing.assert_allclose(best["folds"], folds)
 
 
+@pytest.mark.parametrize("penalty", ["ridge", "lasso"])
+def test_the_intercept_is_the_mean_of_the_training_rows(tmp_path, penalty):
+    mean = Y[TRAIN].mean()
+    folders = {}
+    for name, target in {"plain": Y - mean, "intercept": Y + 100.0}.items():
+        own = {"penalty": penalty, "intercept": name == "intercept"}
+        job = spec(write(tmp_path / name, target=target), tmp_path / "runs", own, name=name)
+        folders[name] = run_job(job).folder
+    plain, own = (read(folders[name], "selection.json") for name in ("plain", "intercept"))
+    assert (plain["intercept"], own["intercept"]) == (0.0, pytest.approx(mean + 100.0))
+    assert own["coefficients"] == pytest.approx(plain["coefficients"], rel=1e-6, abs=1e-9)
+    losses, theirs = (read(folders[name], "metrics.json") for name in ("intercept", "plain"))
+    for part in ("train", "test"):
+        assert losses[part] == pytest.approx(theirs[part], rel=1e-6)
+    for curve, other in zip(losses["curves"], theirs["curves"], strict=True):
+        found, wanted = ([p["relative_loss"] for p in c["points"]] for c in (curve, other))
+        assert found == pytest.approx(wanted, rel=1e-6)
+    predict_file(folders["intercept"], str(tmp_path / "intercept"), tmp_path / "out.parquet")
+    found = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
+    weights = np.array(list(own["coefficients"].values()))
+    np.testing.assert_allclose(found, X @ weights + own["intercept"])
+
+
 def test_resumed(data, tmp_path, monkeypatch):
     whole = contents(run_job(spec(data, tmp_path / "whole")).folder)
     for method in ("_tell_assumptions", "selection", "metrics"):
@@ -373,6 +396,14 @@ def test_large_row_groups_are_summed_in_batches(data, tmp_path):
                 np.testing.assert_array_equal(ours.to_arrays()[key], array)
     for ours, theirs in zip(found["moments"].parts, whole["moments"].parts, strict=True):
         np.testing.assert_allclose(ours.second_moment, theirs.second_moment, rtol=1e-12)
+
+
+def test_large_row_groups_are_learned_from_in_batches(data, tmp_path):
+    rows = prepare(spec(data, tmp_path)).job._rows()
+    large = replace(rows, partitions=tuple(replace(p, batch_rows=70) for p in rows.partitions))
+    for found, wanted in zip(large.ordered(5, 0, 1, 1), rows.ordered(5, 0, 1, 1), strict=True):
+        for values, theirs in zip(found[:2], wanted[:2], strict=True):
+            np.testing.assert_array_equal(values[found[2]], theirs[wanted[2]])
 
 
 def test_models_are_judged_some_in_each_pass(data, tmp_path, monkeypatch):

@@ -52,6 +52,7 @@ class AttributeEfficientBase(RowRegressor):
         split: str = "even",
         inner_product: str = "improved",
         confidence: float = 0.0,
+        intercept: bool = False,
         random_state: int = 0,
     ) -> None:
         self.attributes_per_example = attributes_per_example
@@ -66,6 +67,7 @@ class AttributeEfficientBase(RowRegressor):
         self.split = split
         self.inner_product = inner_product
         self.confidence = confidence
+        self.intercept = intercept
         self.random_state = random_state
 
     # --- learning from rows ---
@@ -128,7 +130,7 @@ class AttributeEfficientBase(RowRegressor):
                 f"{session.n_open} examples were asked for and not told: tell them before "
                 "`partial_fit`."
             )
-        beyond = np.abs(target) > session.chain.design.bound
+        beyond = np.abs(target - self.intercept_) > session.chain.design.bound
         if beyond.any():
             raise DataError(
                 f"The target {target[np.argmax(beyond)]:g} is beyond the bound "
@@ -246,6 +248,11 @@ class AttributeEfficientBase(RowRegressor):
         return self._started().chain.weights
 
     @property
+    def intercept_(self) -> float:
+        """What predictions are for attributes of 0."""
+        return self._started().chain.design.offset
+
+    @property
     def attributes_seen_(self) -> int:
         """Attributes that were observed."""
         return self._started().chain.n_seen
@@ -276,9 +283,9 @@ class AttributeEfficientBase(RowRegressor):
         ndarray of shape (n,)
             A lazy Dask array for Dask collections.
         """
-        weights = self.coef_
+        model = self.coef_, self.intercept_
         source, rows = self._opened(X)
-        return source.stack(rows.then(_predicted, weights))
+        return source.stack(rows.then(_predicted, *model))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "session_")
@@ -333,10 +340,10 @@ class AttributeEfficientBase(RowRegressor):
             "counts": replace(RowCounts.empty(d, 1), n_rows=len(rows)),
         }
         design = design_of(options, members, self.n_examples)
-        largest = float(np.abs(target).max())
+        largest = float(np.abs(target - design.offset).max())
         if largest > design.bound:
             raise DataError(
-                f"The target goes up to {largest:g} in absolute value, beyond `bound` "
+                f"The target goes up to {largest:g} from {design.offset:g}, beyond `bound` "
                 f"({design.bound:g}): set it to at least {largest:g}, or divide the target."
             )
         if not rows.any():
@@ -352,6 +359,11 @@ class AttributeEfficientBase(RowRegressor):
     def _known_design(self, n_attributes: int, n_examples: int | None = None) -> Design:
         """Return the design by the parameters alone."""
         options, moments = self._options(n_attributes), self._moments(n_attributes)
+        if options.intercept:
+            raise SpecError(
+                "Before any example is seen, the mean of the target is not known: leave "
+                "`intercept` out, and centre the targets if you can."
+            )
         sampling = ALGORITHMS[self._penalty][options.chosen]
         n_examples = self.n_examples if n_examples is None else n_examples
         needed: dict[str, Any] = {"bound": self.bound, "n_examples": n_examples}
@@ -365,11 +377,11 @@ class AttributeEfficientBase(RowRegressor):
         return design_with(
             options,
             int(n_examples or 1),
-            float(self.bound or 1.0),
-            norm,
-            moments,
-            n_attributes,
-            self.step,
+            bound=float(self.bound or 1.0),
+            norm=norm,
+            moments=moments,
+            n_attributes=n_attributes,
+            fixed_step=self.step,
         )
 
 
@@ -402,12 +414,16 @@ class AttributeEfficientRidge(AttributeEfficientBase):
         Draw for it by weight and second moment, or by the weights alone.
     confidence : float, default=0
         Of upper bounds on estimated moments, in [0, 1); 0 takes the estimates.
+    intercept : bool, default=False
+        Learn the target less its mean; for `fit`, which knows the mean.
     random_state : int, default=0
 
     Attributes
     ----------
     coef_ : ndarray of shape (d,)
-        For attributes as they come; there is no intercept.
+        For attributes as they come.
+    intercept_ : float
+        Mean of the target, or 0.
     attributes_seen_, n_examples_seen_ : int
     improvement_ratio_ : float
 
@@ -449,8 +465,8 @@ def _copied(batch: RowBatch) -> np.ndarray:
     return batch.values.copy()
 
 
-def _predicted(weights: np.ndarray, batch: RowBatch) -> np.ndarray:
-    return weights @ batch.values
+def _predicted(weights: np.ndarray, intercept: float, batch: RowBatch) -> np.ndarray:
+    return weights @ batch.values + intercept
 
 
 def _as_bytes(content: Mapping[str, Any]) -> np.ndarray:

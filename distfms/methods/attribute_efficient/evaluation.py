@@ -16,6 +16,7 @@ from distfms.methods.attribute_efficient.read import TrainingRows, errors, measu
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import Fold, Members
 from distfms.methods.statistics_job import NamedRule, Procedure, number_or_none
+from distfms.stats.moments import Moments
 
 #: Columns up to which the best weights from all attributes are computed for comparison.
 MOST_OFFLINE = 2000
@@ -41,39 +42,44 @@ def design_of(
     if options.scale:
         row = float(np.sqrt(members["norms"].largest_square))
         norm = row if options.penalty == "ridge" else float(largest[:-1].max())
-    bound = float(largest[-1]) if options.bound is None else options.bound
+    offset, farthest = target_range(options, moments)
+    bound = farthest if options.bound is None else options.bound
     step = options.step
     if step is not None and n_examples:
         step *= (n_rows / n_examples) ** 0.5
     second = moments.second_moment[:-1]
-    return design_with(options, n_examples, bound, norm, second, len(second), step)
+    return design_with(
+        options,
+        n_examples,
+        bound=bound,
+        norm=norm,
+        moments=second,
+        n_attributes=len(second),
+        fixed_step=step,
+        offset=offset,
+    )
 
 
-def design_with(
-    options: AttributeEfficientOptions,
-    n_examples: int,
-    bound: float,
-    norm: float,
-    moments: np.ndarray | None,
-    n_attributes: int,
-    step: float | None,
-) -> Design:
+def target_range(options: AttributeEfficientOptions, moments: Moments) -> tuple[float, float]:
+    """Return what is taken off all targets, and how large what is left is at most."""
+    offset = float(moments.mean[-1]) if options.intercept else 0.0
+    farthest = max(moments.maximum[-1] - offset, offset - moments.minimum[-1])
+    return offset, float(farthest)
+
+
+def design_with(options: AttributeEfficientOptions, n_examples: int, **known: Any) -> Design:
     """Return what each chain learns from its share of the examples."""
     return Design(
         penalty=options.penalty,
         sampling=ALGORITHMS[options.penalty][options.chosen],
-        n_attributes=n_attributes,
         n_draws=options.attributes_per_example,
         n_examples=max(1, -(-n_examples // options.chains)),
-        bound=bound,
-        norm=norm,
-        moments=moments,
         even_split=options.split == "even",
         improved=options.inner_product == "improved",
         step_factor=options.step_factor,
         first_step_factor=options.first_step_factor,
         confidence=options.confidence,
-        fixed_step=step,
+        **known,
     )
 
 
@@ -117,7 +123,8 @@ class LearningProcedure(Procedure):
         self, problem: Members, path: Learned, held_out: Members, budgets: np.ndarray
     ) -> Answer:
         """Measure the model on the rows of a fold."""
-        found = [errors(path.weights[None], x.T, y) for x, y in held_out["rows"]()]
+        weights, offset = path.weights[None], path.intercept
+        found = [errors(weights, x.T, y, offset) for x, y in held_out["rows"]()]
         sums = {name: np.sum([part[name] for part in found], axis=0) for name in found[0]}
         return measures(sums, bool(problem["counts"].plus_minus[0]))
 

@@ -42,7 +42,8 @@ def headline(run: FinishedRun) -> str:
     selection, loss = run.selection, _loss(run)
     share = selection["attributes_seen"] / max(selection["attributes_in_all"], 1)
     seen = f"{percent(share)} of the attributes of {number(selection['examples'])} examples"
-    kept = "" if loss is None else f": {percent(1 - loss)} of the squared target explained"
+    what = "variance" if selection["intercept"] else "squared target"
+    kept = "" if loss is None else f": {percent(1 - loss)} of the {what} explained"
     return f"{_TITLES[selection['algorithm']]} observed {seen}{kept}"
 
 
@@ -51,7 +52,7 @@ def sections(run: FinishedRun) -> list[Section]:
     measures = measure_tables(
         run.metrics,
         "Measures of the model. relative_loss is the mean squared error divided by "
-        "that of predicting 0.",
+        f"that of predicting {_constant(run)}.",
     )
     return [
         Section("", [_key_numbers(run), *notes(run.manifest)]),
@@ -60,6 +61,10 @@ def sections(run: FinishedRun) -> list[Section]:
         Section("The model", [*measures, _coefficient_table(run.selection)]),
         tuning_section(run.metrics),
     ]
+
+
+def _constant(run: FinishedRun) -> str:
+    return "the mean" if run.selection["intercept"] else "0"
 
 
 def _loss(run: FinishedRun) -> float | None:
@@ -75,7 +80,8 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
             KeyNumber(
                 number(_loss(run)),
                 "relative loss",
-                f"mean squared error over that of predicting 0, {_ROWS[run.metrics['judged']]}",
+                f"mean squared error over that of predicting {_constant(run)}, "
+                f"{_ROWS[run.metrics['judged']]}",
             ),
             KeyNumber(
                 number(selection["attributes_seen"]),

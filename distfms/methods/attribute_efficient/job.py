@@ -19,6 +19,7 @@ from distfms.methods.attribute_efficient.evaluation import (
     curves,
     design_of,
     lesson_of,
+    target_range,
     trials,
 )
 from distfms.methods.attribute_efficient.lessons import (
@@ -160,15 +161,18 @@ class AttributeEfficientJob(RowJob):
             raise DataError(
                 f"The target {target!r} {label} in all training rows: there is nothing to learn."
             )
-        largest, bound = max(abs(lowest), abs(highest)), self.options.bound
+        bound, (_, largest) = self.options.bound, target_range(self.options, moments)
         if bound is not None and largest > bound:
             raise DataError(
-                f"The target {target!r} goes up to {largest:g} in absolute value, beyond "
+                f"The target {target!r} goes up to {largest:g} {self._from_where()}, beyond "
                 f"`attribute_efficient.bound` ({bound:g}), as no prediction can. Set `bound` to at "
                 f"least {largest:g}, leave it out, or divide the target."
             )
         if not moments.second_moment[:-1].any():
             raise DataError("All attributes are 0 in all training rows: there is nothing to learn.")
+
+    def _from_where(self) -> str:
+        return "from its mean" if self.options.intercept else "in absolute value"
 
     def _tell_assumptions(self, context: Context, train: Members) -> None:
         options, design = self.options, design_of(self.options, train)
@@ -262,6 +266,7 @@ class AttributeEfficientJob(RowJob):
             "second_moments": dict(zip(names, moments.tolist(), strict=True)),
             "sampling": dict(zip(names, learned.sampling.tolist(), strict=True)),
             "improvement_ratio": improvement_ratio(options.penalty, moments),
+            "intercept": learned.intercept,
             "coefficients": dict(zip(names, learned.weights.tolist(), strict=True)),
             "image": options.image,
         }
@@ -274,6 +279,7 @@ class AttributeEfficientJob(RowJob):
             "id": self.roles.id,
             "target": self.roles.target[0],
             "positive": self.options.positive,
+            "intercept": solved.path.intercept,
         }
         fill = solved.train["moments"].mean[:-1]
         return {"model.json": model, "weights.npz": {"weights": solved.path.weights, "fill": fill}}
@@ -294,12 +300,12 @@ class AttributeEfficientJob(RowJob):
     ) -> tuple[FoldAnswers, np.ndarray]:
         """Evaluate the points of a grid on folds; see :class:`distfms.methods.contract.Job`."""
         moments = TrainMembers(self.statistics(context))["moments"]
-        largest = max(-moments.minimum[-1], moments.maximum[-1])
-        for bound in {point.get("bound") for point in points} - {None}:
+        _, largest = target_range(self.options, moments)
+        for bound in [point["bound"] for point in points if point.get("bound")]:
             if bound < largest:
                 raise DataError(
                     f"A `bound` of {bound:g} is to be tried, but targets go up to "
-                    f"{largest:g} in absolute value, as no prediction then can. Leave it out of "
+                    f"{largest:g} {self._from_where()}, as no prediction then can. Leave it out of "
                     "`tune.grid.bound`."
                 )
         return super().tune_answers(context, points, measure, saved)
@@ -320,7 +326,7 @@ class AttributeEfficientJob(RowJob):
         lessons = [lesson_of(trial, self.options, members, self.seed) for trial in tried]
         learned = self._run(context, members, _learn_whole, lessons)
         weights = np.vstack([solved.path.weights, *(found.weights for found in learned)])
-        sums = self._errors(context, weights, members["moments"].mean[:-1])
+        sums = self._errors(context, weights, members["moments"].mean[:-1], solved.path.intercept)
         classes = bool(members["counts"].plus_minus[0])
         found = {part: measures(of_part, classes) for part, of_part in sums.items()}
         n_rows = {part: int(of_part["n_rows"]) for part, of_part in sums.items()}
@@ -341,14 +347,14 @@ class AttributeEfficientJob(RowJob):
         }
 
     def _errors(
-        self, context: Context, weights: np.ndarray, fill: np.ndarray
+        self, context: Context, weights: np.ndarray, fill: np.ndarray, offset: float
     ) -> dict[str, dict[str, np.ndarray]]:
         """Sum the errors of models over training and held-out rows, some models in each pass."""
         step = max(1, _MODEL_VALUES // weights.shape[1])
         passes = [
             one_pass(
                 context,
-                lambda *of: LossReader(self.source(self._plan, *of), fill),
+                lambda *of: LossReader(self.source(self._plan, *of), fill, offset),
                 weights[start : start + step],
             )
             for start in range(0, len(weights), step)

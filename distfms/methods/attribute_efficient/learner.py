@@ -50,6 +50,8 @@ class Design:
         Multiply the theoretical steps; the second those of the first of two phases.
     fixed_step : float, optional
         Instead of the theoretical step, but for the first of two phases.
+    offset : float
+        Taken off every target: the intercept of the model.
     confidence : float
         1 − δ of the moments that a first phase estimates; 0 takes ε = 0.
     """
@@ -68,6 +70,7 @@ class Design:
     first_step_factor: float = 1.0
     confidence: float = 0.0
     fixed_step: float | None = None
+    offset: float = 0.0
 
     @property
     def n_point(self) -> int:
@@ -146,6 +149,7 @@ class Chain:
             Rows to learn from, in this order; default: all.
         """
         order = np.arange(len(rows)) if order is None else np.asarray(order, dtype=np.int64)
+        target = target - self.design.offset
         at = 0
         while at < len(order):
             part = order[at : at + self._until_next_phase]
@@ -164,6 +168,7 @@ class Chain:
         self, target: float, values: np.ndarray, attributes: np.ndarray, factors: np.ndarray
     ) -> None:
         """Learn from the values of attributes that `draw` returned."""
+        target -= self.design.offset
         self._kernels.learn(self.state, target, values, attributes, factors)
         self._end_phase()
 
@@ -350,7 +355,7 @@ class Session:
                 f"The values have the shape {values.shape}, not {shape}: one row for each example, "
                 "with the attributes in the order of the questions."
             )
-        bound = self.chain.design.bound
+        bound, offset = self.chain.design.bound, self.chain.design.offset
         for place, number in enumerate(numbers):
             if number in numbers[:place] or (0 <= number < self.n_asked) > (number in self._open):
                 raise DataError(f"Example {number} was told before: tell every example once.")
@@ -366,7 +371,7 @@ class Session:
                     f"The value of attribute {attributes[np.argmax(lacking)]} of example {number} "
                     "is missing or infinite: tell an example when all that was asked is there."
                 )
-            if not abs(target[place]) <= bound:
+            if not abs(target[place] - offset) <= bound:
                 raise DataError(
                     f"The target of example {number} is {target[place]:g}, beyond the bound "
                     f"{bound:g}: choose a larger `bound` from the start, or divide the targets."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -64,6 +64,7 @@ class Learned:
         Probabilities of the point at the end.
     step : float
         At the end.
+    intercept : float
     """
 
     weights: np.ndarray
@@ -71,6 +72,7 @@ class Learned:
     n_seen: int
     sampling: np.ndarray | None = None
     step: float = 0.0
+    intercept: float = 0.0
 
 
 def learn_chain(lesson: Lesson, number: int, examples: Examples) -> Learned:
@@ -79,7 +81,14 @@ def learn_chain(lesson: Lesson, number: int, examples: Examples) -> Learned:
     share = -(-lesson.n_examples // lesson.n_chains)
     for rows, target, order in _first(share, _of_chain(lesson, number, examples)):
         chain.learn(rows, target, order)
-    return Learned(chain.weights, chain.n_examples, chain.n_seen, chain.probabilities, chain.step)
+    return Learned(
+        chain.weights,
+        chain.n_examples,
+        chain.n_seen,
+        chain.probabilities,
+        chain.step,
+        lesson.design.offset,
+    )
 
 
 def average(chains: list[Learned]) -> Learned:
@@ -88,7 +97,7 @@ def average(chains: list[Learned]) -> Learned:
     shares = [chain.n_examples / max(n_examples, 1) for chain in chains]
     weights = np.sum([s * c.weights for s, c in zip(shares, chains, strict=True)], axis=0)
     n_seen = sum(chain.n_seen for chain in chains)
-    return Learned(weights, n_examples, n_seen, chains[0].sampling, chains[0].step)
+    return replace(chains[0], weights=weights, n_examples=n_examples, n_seen=n_seen)
 
 
 def learn(lesson: Lesson, examples: Examples) -> Learned:
@@ -128,11 +137,10 @@ def _online(design: Design, found: list[Ordered]) -> Learned:
     weights, total = np.zeros(d), np.zeros(d)
     step = design.step_factor * online_step(design.penalty, d, design.n_examples, design.bound)
     for rows, target, order in found:
-        online_rows(
-            rows, target, order, 1.0 / design.norm, weights, total, is_lasso, step, design.bound
-        )
+        own, factor = target - design.offset, 1.0 / design.norm
+        online_rows(rows, own, order, factor, weights, total, is_lasso, step, design.bound)
     mean = total / max(n_examples, 1) / design.norm
-    return Learned(mean, n_examples, d * n_examples, step=step)
+    return Learned(mean, n_examples, d * n_examples, step=step, intercept=design.offset)
 
 
 def _offline(design: Design, found: list[Ordered]) -> Learned:
@@ -142,7 +150,7 @@ def _offline(design: Design, found: list[Ordered]) -> Learned:
     for rows, target, order in found:
         scaled = rows[order] / design.norm
         gram += scaled.T @ scaled / n_examples
-        cross += target[order] @ scaled / n_examples
+        cross += (target[order] - design.offset) @ scaled / n_examples
     solve = offline_ridge if design.penalty == "ridge" else offline_lasso
     weights = solve(gram, cross, design.bound) / design.norm
-    return Learned(weights, n_examples, d * n_examples)
+    return Learned(weights, n_examples, d * n_examples, intercept=design.offset)

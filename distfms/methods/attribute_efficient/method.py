@@ -27,10 +27,11 @@ class Linear:
 
     weights: Mapping[str, float]
     fill: Mapping[str, float]
+    intercept: float
 
     def __call__(self, values: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
         """Predict rows."""
-        found = np.zeros(n_rows)
+        found = np.full(n_rows, self.intercept)
         for name, weight in self.weights.items():
             own = values[name]
             found += weight * np.where(np.isnan(own), self.fill[name], own)
@@ -49,7 +50,9 @@ def make_predictor(run: FinishedRun, dataset: ParquetDataset, budget: float | No
     used = {name: (float(w), float(fill)) for name, w, fill in columns if w != 0.0}
     plan = plan_of_model(dataset, list(used), model["sources"], model["id"])
     linear = Linear(
-        {name: w for name, (w, _) in used.items()}, {name: fill for name, (_, fill) in used.items()}
+        {name: w for name, (w, _) in used.items()},
+        {name: fill for name, (_, fill) in used.items()},
+        model["intercept"],
     )
     return RowPredictor(dataset.reader, plan, (f"predicted_{model['target']}",), linear)
 

@@ -60,6 +60,10 @@ class AttributeEfficientOptions(Section):
     """Divide all attributes by the largest norm of a row (ridge) or the largest value (lasso), as
     the theory assumes. Reported coefficients are for attributes as they come.
     """
+    intercept: bool = False
+    """Learn the target less its mean, which a pass over all rows finds, and predict with it. No
+    target may then be farther from the mean than `bound`.
+    """
     positive: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Value of the target that is learned as 1; all others are learned as −1."""
     chains: Count = 1
@@ -129,6 +133,7 @@ NOT_TUNABLE = {
     "penalty": "the algorithms and the scale depend on it; run one job for each",
     "scale": "the bound and the steps mean something else without it",
     "positive": "it says what is learned",
+    "intercept": "it says what is learned, and losses are measured against it",
     **dict.fromkeys(("baselines", "repeats", "sizes", "image"), _AFTERWARDS),
 }
 #: What `tune` may compare by, and whether more is better.

@@ -208,14 +208,15 @@ class TrainingRows:
         """Read a window, or return it where it was kept."""
         if number in self._kept:
             return self._kept[number]
-        pieces = [self._read(partition) for partition in partitions]
+        own = (piece for partition in partitions for piece in self.source.pieces(partition))
+        pieces = [self._read(*piece) for piece in own]
         window = Window(*(np.concatenate(arrays) for arrays in zip(*pieces, strict=True)))
         if self.keep:
             self._kept[number] = window
         return window
 
-    def _read(self, partition: Partition) -> tuple[np.ndarray, ...]:
-        batch = self.source.read(partition)
+    def _read(self, source: LabelledSource, partition: Partition) -> tuple[np.ndarray, ...]:
+        batch = source.read(partition)
         own = self.source.train_rows(batch)
         values = np.ascontiguousarray(batch.features[:, own].T)
         missing = np.isnan(values)
@@ -237,10 +238,13 @@ class LossReader:
     ----------
     source : LabelledSource
     fill : ndarray of shape (d,)
+    offset : float
+        Taken off all targets.
     """
 
     source: LabelledSource
     fill: np.ndarray
+    offset: float = 0.0
 
     def read(self, partition: Partition) -> RowBatch:
         """Return the rows of a partition."""
@@ -258,19 +262,21 @@ class LossReader:
                 f"{part}/{name}": value
                 for part, own in parts.items()
                 for name, value in errors(
-                    weights, rows.features[:, own], rows.target[0, own]
+                    weights, rows.features[:, own], rows.target[0, own], self.offset
                 ).items()
             }
         )
 
 
-def errors(weights: np.ndarray, features: np.ndarray, target: np.ndarray) -> dict[str, np.ndarray]:
-    """Return sums over rows, for weights (n_models, d) and features (d, n)."""
-    scores = weights @ features
+def errors(
+    weights: np.ndarray, features: np.ndarray, target: np.ndarray, offset: float
+) -> dict[str, np.ndarray]:
+    """Return sums over rows, for weights (n_models, d) and features (d, n), and an intercept."""
+    scores, wanted = weights @ features, target - offset
     return {
-        "squares": ((scores - target) ** 2).sum(axis=1),
-        "correct": ((scores > 0) == (target > 0)).sum(axis=1).astype(float),
-        "zero": np.array((target**2).sum()),
+        "squares": ((scores - wanted) ** 2).sum(axis=1),
+        "correct": ((scores > -offset) == (target > 0)).sum(axis=1).astype(float),
+        "zero": np.array((wanted**2).sum()),
         "n_rows": np.array(float(len(target))),
     }
 

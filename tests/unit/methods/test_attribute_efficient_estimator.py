@@ -64,6 +64,20 @@ def test_scikit_learns_contract(estimator):
 
 
 @BOTH
+def test_the_intercept_is_the_mean(estimator):
+    options = {"bound": 20.0, "step_factor": 3.0}
+    plain = estimator(4, **options).fit(X, Y - Y.mean())
+    model = estimator(4, intercept=True, **options).fit(X, Y + 50.0)
+    np.testing.assert_allclose(model.coef_, plain.coef_, rtol=1e-6, atol=1e-9)
+    assert model.intercept_ == pytest.approx(Y.mean() + 50.0)
+    np.testing.assert_allclose(model.predict(X), X @ model.coef_ + model.intercept_)
+    with pytest.raises(DataError, match=r"goes up to .* from 5\d"):
+        estimator(4, intercept=True, bound=0.01).fit(X, Y + 50.0)
+    with pytest.raises(SpecError, match="mean of the target is not known"):
+        estimator(4, intercept=True, **KNOWN).start(D)
+
+
+@BOTH
 def test_fit_learns_and_input_forms_agree(estimator, tmp_path):
     model = estimator(4, bound=20.0, step_factor=3.0).fit(X, Y)
     assert np.mean((model.predict(X) - Y) ** 2) < 0.9 * np.mean(Y**2)
