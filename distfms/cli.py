@@ -215,7 +215,9 @@ def predict(
     ],
     model: Annotated[
         str | None,
-        typer.Option(help="In place of RUN: registry:NAME for what is in place, or NAME@VERSION."),
+        typer.Option(
+            help="In place of RUN: registry:NAME for the version in place, or registry:NAME@3."
+        ),
     ] = None,
     registry: Registry = None,
     budget: Annotated[
@@ -227,12 +229,13 @@ def predict(
     with_folds: Annotated[
         bool, typer.Option("--with-folds", help="Add which rows the job held out, and their folds.")
     ] = False,
-    engine: Annotated[str, typer.Option(help="Where to predict: local, dask or ray.")] = "local",
-    address: Annotated[str | None, typer.Option(help="Address of the cluster.")] = None,
+    engine: Engine = None,
+    address: Address = None,
     storage: Storage = None,
 ) -> None:
     """Apply a run's model to the rows of a dataset."""
     from distfms.runs.job_spec import require_lasting
+    from distfms.runs.models import PREFIX
     from distfms.runs.predict import predict_file
 
     require_lasting(out)
@@ -240,12 +243,12 @@ def predict(
         raise SpecError("Name a run and the data to predict; with --model only the data.")
     say(
         predict_file(
-            model or places[0],
+            f"{PREFIX}{model.removeprefix(PREFIX)}" if model else places[0],
             places[-1],
             out,
             budget=budget,
             with_folds=with_folds,
-            engine=engine,
+            engine=engine or "local",
             address=address,
             storage_options=storage_options(storage),
             registry=registry,

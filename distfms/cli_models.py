@@ -40,8 +40,15 @@ def _print(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
 
 
 def _text(value: Any) -> str:
+    from distfms.runs.models import flat
+
     if isinstance(value, Mapping):
-        return ", ".join(f"{k} {_text(v)}" for k, v in value.items() if not isinstance(v, dict))
+        numbers = {k: v for k, v in flat(value).items() if isinstance(v, int | float)}
+        return ", ".join(f"{key} {_text(number)}" for key, number in numbers.items())
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
     return value if isinstance(value, str) else "" if value is None else json.dumps(value)
 
 

@@ -105,6 +105,7 @@ def _refuse_others(out: Location, found: set[str], made_with: Mapping[str, Any])
     for key in ("model", "budget", "with_folds"):
         if before.get(key) != made_with[key]:
             raise SpecError(
-                f"--out {out}/ holds predictions of {before.get('called')} with another {key}. "
-                f"Predict with that, or name a new folder."
+                f"--out {out}/ holds predictions of {before.get('called')}, and its {key} is not "
+                f"the one of this command ({made_with['called']}). Predict as before, or name a "
+                "new folder."
             )

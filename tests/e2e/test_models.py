@@ -174,9 +174,9 @@ def test_a_folder_of_predictions_goes_on_where_it_stopped(place, versions, data,
 def test_a_folder_of_something_else_is_refused(place, data, tmp_path):
     out = f"{tmp_path}/predicted/"
     predict_file("registry:small@1", str(data), out)
-    with pytest.raises(SpecError, match="holds predictions of registry:small@1 with another model"):
+    with pytest.raises(SpecError, match="of registry:small@1, and its model is not the one"):
         predict_file("registry:small@2", str(data), out)
-    with pytest.raises(SpecError, match="with another with_folds"):
+    with pytest.raises(SpecError, match="and its with_folds is not"):
         predict_file("registry:small@1", str(data), out, with_folds=True)
     with pytest.raises(SpecError, match="which is no prediction"):
         predict_file("registry:small", str(data), f"{tmp_path}/runs/")
