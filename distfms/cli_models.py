@@ -37,6 +37,8 @@ def _print(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
         say(json.dumps(rows, indent=1, ensure_ascii=False))
     elif rows:
         show(list(rows[0]), [[_text(value) for value in row.values()] for row in rows])
+    else:
+        say("There are none.")
 
 
 def _text(value: Any) -> str:

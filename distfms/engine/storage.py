@@ -35,6 +35,9 @@ Location = Path | RemotePath
 # Stores of objects whose URLs begin with the name of a bucket or container.
 _BUCKETS = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az")
 
+#: What a file system answers that knows no links.
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # By the names of fsspec's clients.
@@ -112,7 +115,8 @@ def write_whole(place: Location, payload: bytes, *, durable: bool = True) -> Non
 def create_whole(place: Location, payload: bytes) -> bool:
     """Write a file whole unless there is one; return whether this call has made it.
 
-    Of several writers one succeeds: on a disk by a link, on object storage by a conditional put.
+    Of several writers one succeeds: on a disk by a link (where there are none, by an exclusive
+    creation, which a killed process may leave torn), on object storage by a conditional put.
     Other remote storage can only look before it writes: of two writers at the same instant both
     may believe they succeeded. The payload must be no other writer's.
     """
@@ -136,7 +140,14 @@ def _link_new(place: Path, payload: bytes) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_bytes(payload)
         sync(temporary)
-        os.link(temporary, place)
+        try:
+            os.link(temporary, place)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            with place.open("xb") as stream:
+                stream.write(payload)
+            sync(place)
         sync(place.parent)
     finally:
         with suppress(OSError):

@@ -1,6 +1,7 @@
 """One set of laws for every kind of storage."""
 
 import errno
+import os
 import pickle
 import socket
 import threading
@@ -15,6 +16,7 @@ import pytest
 from distfms.engine import remote, storage
 from distfms.engine.remote import RemotePath, is_url, os_error
 from distfms.engine.storage import (
+    create_whole,
     files_below,
     locate,
     read_each,
@@ -342,3 +344,17 @@ def test_listing_looks_at_every_file_once(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "stat", counted)
     assert [entry.name for entry in files_below(tmp_path)] == ["a", "b/c", "b/d/e"]
     assert (looked["a"], looked["c"], looked["e"]) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_of_two_writers_one_makes_the_file(place, monkeypatch, links):
+    if not links:
+
+        def refuse(*places):
+            raise OSError(errno.EPERM, "no links here")
+
+        monkeypatch.setattr(os, "link", refuse)
+    assert create_whole(place / "file", b"one")
+    assert not create_whole(place / "file", b"two")
+    assert (place / "file").read_bytes() == b"one"
+    assert [entry.name for entry in files_below(place)] == ["file"]
