@@ -75,8 +75,12 @@ def compare_once(data: Path, work: Path) -> dict[str, float]:
     away.rename(last)
     wall, processor = timed("retrain", str(spec), "--set", f"output={work / 'grown'}")
     full_wall, full_processor = timed("run", str(spec), "--set", f"output={work / 'fresh'}")
-    manifest = json.loads((latest(work / "grown") / "manifest.json").read_text())
     one, other = latest(work / "grown"), latest(work / "fresh")
+    manifest, full = (json.loads((run / "manifest.json").read_text()) for run in (one, other))
+    statistics, full_statistics = (
+        next(stage["seconds"] for stage in run["stages"] if stage["name"] == "statistics")
+        for run in (manifest, full)
+    )
     same = [(one / name).read_bytes() == (other / name).read_bytes() for name in SAME]
     return {
         "n_read": manifest["n_read"],
@@ -85,6 +89,9 @@ def compare_once(data: Path, work: Path) -> dict[str, float]:
         "processor_s": processor,
         "full_wall_s": full_wall,
         "full_processor_s": full_processor,
+        "statistics_s": statistics,
+        "full_statistics_s": full_statistics,
+        "statistics_share": statistics / full_statistics,
         "wall_share": wall / full_wall,
         "processor_share": processor / full_processor,
         "same_bytes": float(all(same)),

@@ -290,6 +290,9 @@ def submit(
     wait: Annotated[
         bool, typer.Option("--wait", help="Show the job's output, and exit as it does.")
     ] = False,
+    retrain: Annotated[
+        bool, typer.Option("--retrain", help="Do as `distfms retrain` does, rather than `run`.")
+    ] = False,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Accept a remote head that requires no token.")
     ] = False,
@@ -303,7 +306,8 @@ def submit(
     loaded = load_spec(spec, set_ or ())
     url = ray_head.dashboard_url(address)
     client = ray_head.connect(url, insecure=insecure, say=say)
-    id = submit(client, url, loaded, local=ray_head.is_loopback(url), say=say)
+    local = ray_head.is_loopback(url)
+    id = submit(client, url, loaded, local=local, say=say, retrain=retrain)
     if wait:
         follow(client, url, id, partial(print, end="", flush=True), say)
 

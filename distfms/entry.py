@@ -1,4 +1,4 @@
-"""What a Ray cluster runs for a submitted job: ``python entry.py SPEC``, as `distfms run` would.
+"""What a Ray cluster runs for a submitted job: ``python entry.py [run | retrain] SPEC``.
 
 The file is also copied next to a submitted spec, so at its top it needs nothing but the standard
 library: it can then say what the cluster lacks.
@@ -17,9 +17,10 @@ _NOT_NEEDED = {"dask-ml", "pandas"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a job on the cluster that this process belongs to, and exit as ``distfms run`` does.
+    """Run a job on the cluster that this process belongs to, and exit as distfms does.
 
-    The arguments are those of ``distfms run``; the engine is Ray unless they name another.
+    The arguments are those of ``distfms run``, or ``retrain`` and those of ``distfms retrain``; the
+    engine is Ray unless they name another.
     """
     problem = lacking()
     if problem:
@@ -30,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     here = [] if "--address" in given else ["--address", "auto"]
     cluster = [] if "--engine" in given else ["--engine", "ray", *here]
-    command(["run", *cluster, *given])
+    verb = given.pop(0) if given[:1] in (["run"], ["retrain"]) else "run"
+    command([verb, *cluster, *given])
 
 
 def lacking() -> str:

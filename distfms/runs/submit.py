@@ -35,16 +35,20 @@ _POLL_S, _PATIENCE_S = 1.0, 120.0
 Say = Callable[[str], None]
 
 
-def submit(client: Any, address: str, spec: JobSpec, *, local: bool, say: Say) -> str:
+def submit(
+    client: Any, address: str, spec: JobSpec, *, local: bool, say: Say, retrain: bool = False
+) -> str:
     """Hand a job in, unless the same job is pending or running, and return its id.
 
     The id, ``distfms-NAME-HASH-ATTEMPT``, is made of the job's name, a hash of its resolved spec
     and the number of the attempt: submitting the same spec again resumes what an attempt that
-    ended badly has left in the run folder. ``local`` says that the cluster is on this machine, so
-    that relative paths mean the same there.
+    ended badly has left in the run folder. With ``retrain`` the cluster does as `distfms retrain`
+    does, and the id begins with ``distfms-retrain``. ``local`` says that the cluster is on this
+    machine, so that relative paths mean the same there.
     """
     travelling = resolved(spec, local=local, say=say)
-    prefix = _submission_prefix(travelling)
+    verb = "retrain" if retrain else "run"
+    prefix = _submission_prefix(travelling, verb)
     earlier = _jobs(client, address, prefix)
     if earlier and earlier[-1].status.value not in _ENDED:
         id = str(earlier[-1].submission_id)
@@ -60,7 +64,7 @@ def submit(client: Any, address: str, spec: JobSpec, *, local: bool, say: Say) -
         try:
             with explained(address):
                 client.submit_job(
-                    entrypoint="python entry.py spec.yaml",
+                    entrypoint=f"python entry.py {verb} spec.yaml",
                     submission_id=id,
                     runtime_env=surroundings,
                     metadata={"distfms": metadata.version("distfms"), "method": spec.method},
@@ -84,11 +88,12 @@ def _jobs(client: Any, address: str, prefix: str) -> list[Any]:
     return sorted(found, key=lambda job: int(job.submission_id.removeprefix(prefix)))
 
 
-def _submission_prefix(content: Mapping[str, Any]) -> str:
+def _submission_prefix(content: Mapping[str, Any], verb: str) -> str:
     """Id of a job without the number of the attempt; the engine does not count."""
     counted = {key: value for key, value in content.items() if key != "engine"}
     text = json.dumps(counted, sort_keys=True, separators=(",", ":"))
-    return f"distfms-{content['name']}-{hashlib.sha256(text.encode()).hexdigest()[:12]}-"
+    start = "distfms-" if verb == "run" else f"distfms-{verb}-"
+    return f"{start}{content['name']}-{hashlib.sha256(text.encode()).hexdigest()[:12]}-"
 
 
 # --- what travels -------------------------------------------------------------------------------
@@ -120,7 +125,7 @@ def resolved(spec: JobSpec, *, local: bool, say: Say) -> dict[str, Any]:
     data |= {key: absolute(data[key]) for key in ("path", "test_path")}
     if data["long"]:
         data["long"]["labels"] = absolute(data["long"]["labels"])
-    content["output"]["path"] = absolute(content["output"]["path"])
+    content["output"] |= {key: absolute(content["output"][key]) for key in ("path", "registry")}
     if engine["kind"] != "ray":  # what was said of another engine is dropped
         engine |= {"workers": None, "processes": False}
     engine |= {"kind": "ray", "address": "auto"}

@@ -138,11 +138,10 @@ def test_the_spec_in_the_config_map_runs(tmp_path):
 
 def test_commands_are_there():
     """What the manifests call is in the image, and takes the options given."""
-    entry = {spec["entrypoint"].split()[1] for spec in ray_jobs()}
-    assert entry == {"/opt/distfms/jobs/entry.py"}
+    assert all("python /opt/distfms/jobs/entry.py" in spec["entrypoint"] for spec in ray_jobs())
     assert (ROOT / "jobs" / "entry.py").is_file()
-    (cron,) = of_kind("CronJob")
-    (container,) = cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    submits, _ = of_kind("CronJob")
+    (container,) = submits["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     from typer.testing import CliRunner
 
     from distfms.cli import app
@@ -151,6 +150,28 @@ def test_commands_are_there():
     assert given[:2] == ["distfms", "submit"]
     shown = CliRunner().invoke(app, ["submit", "--help"], env={"COLUMNS": "200"}).output
     assert all(option in shown for option in given if option.startswith("--"))
+
+
+def test_all_nightly_recipes_retrain():
+
+    (ray,) = of_kind("RayCronJob")
+    submits, pod = (
+        cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["command"]
+        for cron in of_kind("CronJob")
+    )
+    entry = ray["spec"]["jobTemplate"]["entrypoint"]
+    assert "--retrain" in submits
+    for shell in (entry.removeprefix("sh -c ").strip("'"), pod[-1]):
+        assert " retrain /etc/distfms/job.yaml" in shell
+        for code, end in ((0, 0), (3, 0), (2, 1), (1, 1)):
+            ended = re.sub(r"^(distfms|python).*?(?= \|\|)", f"(exit {code})", shell)
+            assert subprocess.run(["sh", "-c", ended]).returncode == end
+    service, timer = (
+        (CLUSTER / f"distfms-retrain.{kind}").read_text() for kind in ("service", "timer")
+    )
+    assert "bin/distfms retrain" in service
+    assert "SuccessExitStatus=3" in service
+    assert "Persistent=true" in timer
 
 
 # --- metrics ------------------------------------------------------------------------------------
