@@ -191,7 +191,9 @@ class JudgmentBatch(Batch):
         """Return the raters of a run of rows."""
         if self.raters is None:
             return None
-        return tuple(codes.rows(rows.start, rows.stop) for codes in self.raters)
+        # Attributes often share one value, which the statistics see at once while it is one.
+        views = {id(codes): codes.rows(rows.start, rows.stop) for codes in self.raters}
+        return tuple(views[id(codes)] for codes in self.raters)
 
 
 def read_judgments(
@@ -244,11 +246,15 @@ def read_judgments(
     attributes, raters = list[Ragged](), list[Ragged]()
     ids = RaterCodes(reader, partition, layout.rater_columns)
     for ragged, codes in _read_attributes(reader, partition, layout, ids):
-        for held, own in ((attributes, ragged), (raters, codes)):
-            if own is not None:
-                held.append(own if rows.order is None else _take(own, rows.order))
-    n_dropped = partition.n_rows - len(rows.part)
+        attributes.append(ragged if rows.order is None else _take(ragged, rows.order))
+        if codes is not None:
+            raters.append(codes)
     known = tuple(raters) if layout.knows_raters else None
+    if known and rows.order is not None:
+        taken = {id(codes): codes for codes in known}
+        taken = {key: _take(codes, rows.order) for key, codes in taken.items()}
+        known = tuple(taken[id(codes)] for codes in known)
+    n_dropped = partition.n_rows - len(rows.part)
     return JudgmentBatch(rows, tuple(attributes), layout.names, label, n_dropped, known, ids.names)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,7 +44,7 @@ class RaterCodes:
     def __init__(self, reader: PartitionReader, partition: Partition, columns: Any) -> None:
         self._reader, self._partition = reader, partition
         self._codes: dict[Any, int] = {}
-        self._lists: Mapping[str, Ragged] = {
+        self._lists: dict[str, Ragged] = {
             name: self._encoded(table.column(name))
             for table in (reader.column_tables(partition, columns) if columns else ())
             for name in table.column_names
@@ -64,15 +63,17 @@ class RaterCodes:
         DataError
             If there are not as many ids as judgments; a column for all attributes may have more.
         """
+        known = self._lists.get(column) if column is not None else None
+        if known is not None and np.array_equal(known.offsets, judgments.offsets):
+            return known
         counts = judgments.counts()
         if column is None:
             return Ragged(np.full(counts.sum(), -1), judgments.offsets)
         places = np.arange(counts.sum()) - np.repeat(offsets_of(counts)[:-1], counts)
         if column == BY_POSITION:
-            return Ragged(places, judgments.offsets)
+            self._lists[column] = Ragged(places, judgments.offsets)
+            return self._lists[column]
         ids = self._lists[column]
-        if np.array_equal(ids.offsets, judgments.offsets):
-            return ids
         bad = (counts > 0) & (counts != ids.counts())
         if column == OF_ALL:
             bad = counts > ids.counts()

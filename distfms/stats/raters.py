@@ -99,7 +99,9 @@ class RaterStatistics:
             spread, _, n = by_rater(own, codes, least=2)
             batch.add_pairs(rows, spread, less, same)
             n_second += n
-        n_unknown = sum(int(np.count_nonzero(each.content() < 0)) for each in raters)
+        unknown = {id(each): each for each in raters}  # attributes often share their codes
+        known = {key: int(np.count_nonzero(e.content() < 0)) for key, e in unknown.items()}
+        n_unknown = sum(known[id(each)] for each in raters)
         counts = np.array([n_unknown, n_second, n_alone], dtype=np.int64)
         return cls(less.taken_from(averaged), same.with_diagonal(averaged), counts)
 
@@ -294,8 +296,11 @@ class _Batch:
         """
         d, own = len(self.judgments), self.averaged.rows
         total = np.zeros(self.averaged.comoment.shape)
-        copies = [_columns(ragged, k) for ragged in self.judgments] if k > 1 else []
-        for some in _divided(rows, k * d) if k > 1 else []:
+        if k == 1:
+            return total
+        complete = rows.size == self.present.shape[1] and bool(self.present.all())
+        copies = [_columns(ragged, k, complete) for ragged in self.judgments]
+        for some in _divided(rows, k * d):
             values = np.zeros((k, d, some.size))
             for a, copy in enumerate(copies):
                 copy(some, values[:, a])
@@ -344,13 +349,16 @@ def _divided(rows: np.ndarray, width: int) -> list[np.ndarray]:
     return np.array_split(rows, -(-rows.size * width // _SPREAD_VALUES)) if rows.size else []
 
 
-def _columns(ragged: Ragged, k: int) -> Callable[[np.ndarray, np.ndarray], None]:
+def _columns(
+    ragged: Ragged, k: int, complete: bool = False
+) -> Callable[[np.ndarray, np.ndarray], None]:
     """Return what copies the lists of some rows, of length k or empty, to columns of an array.
 
-    Nothing is copied of empty lists.
+    Nothing is copied of empty lists; of a `complete` value all lists have length k.
     """
-    counts = ragged.counts()
-    matrix = ragged.content().reshape(-1, k) if (counts == k).all() else None
+    counts = np.zeros(0) if complete else ragged.counts()
+    complete = complete or bool((counts == k).all())
+    matrix = ragged.content().reshape(-1, k) if complete else None
 
     def copy(rows: np.ndarray, out: np.ndarray) -> None:
         if matrix is not None and rows[-1] - rows[0] + 1 == rows.size:

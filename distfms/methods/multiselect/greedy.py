@@ -429,8 +429,10 @@ def select(
         criteria = ["gain_per_cost"] if equal else ["gain_per_cost", "gain"]
     paths = []
     for each in criteria:
-        state: GreedyState = make_state(problem, algorithm)
-        if pool is not None or slabs is not None:
+        state: GreedyState
+        if slabs is None:
+            state = make_state(problem, algorithm)
+        else:
             state = FullState(problem, pool=pool, slabs=slabs)
         found = greedy_path(problem, state, budget, algorithm, each)
         n_candidates = int(problem.candidates.sum()) * (found.n_steps + 1)

@@ -60,7 +60,8 @@ def one_process_bytes(job: MultiselectJob, n_attributes: int, n_folds: int) -> i
     """
     copies = job.options.baseline_judgments if Rule("copies") in job.settings.rules else 0
     n_parts = max(n_folds, 1) + 1
-    n_matrices = 2 * n_parts * (1 + copies**2) + 6
+    of_raters = 4 if job.layout.knows_raters else 0  # pairs of different ones, and of the same
+    n_matrices = 2 * n_parts * (1 + of_raters + copies**2) + 6
     return 8 * n_matrices * n_attributes**2
 
 

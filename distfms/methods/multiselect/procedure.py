@@ -314,9 +314,10 @@ class SelectionProcedure(Procedure):
             for number, path in enumerate(paths.values())
             for name, array in path.to_arrays().items()
         }
+        if self.psd == "none":
+            return stored
         dear = {name: getattr(training.problem, name) for name in _DEAR}
-        kept = {name: a for name, a in dear.items() if a is not None and self.psd == "nearest"}
-        return stored | kept
+        return stored | {name: array for name, array in dear.items() if array is not None}
 
     def restore(
         self, train: Members, arrays: Mapping[str, np.ndarray]
