@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, PassFit
 from distfms.methods.landmarks.losses import OrdinalMargin
+from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.procedure import (
     LandmarkProcedure,
     NamedRule,
@@ -82,7 +83,8 @@ def one_split(X, y, similarity, seed, args, ordinal):
     sample = RowSample(n, np.arange(n, dtype=np.uint64), train, None, values)
     n_landmarks = args.landmarks if ordinal else min(args.candidates, n)
     scaling = args.scaling or ("standard" if ordinal else SCALING[similarity])
-    arrays = landmark_arrays(sample.first(n_landmarks), Moments.from_block(values), d, scaling)
+    options = LandmarksOptions(similarity=similarity, scaling=scaling)
+    _, arrays = landmark_arrays(sample, Moments.from_block(values), d, options, n_landmarks)
     (mapping,) = landmark_maps([Similarity(similarity)], arrays, sample).values()
     few = train[:KR_ROWS]
     smoothed = kernel_regression(mapping, X[:, few], y[few], X[:, test]).values

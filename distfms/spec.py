@@ -119,6 +119,10 @@ class DataSection(Section):
     """Share of rows held out by hash, in [0, 1)."""
     test_path: str | tuple[str, ...] | None = None
     """Held-out rows from elsewhere; excludes `test` and `long`."""
+    unlabelled_path: str | tuple[str, ...] | None = None
+    """Rows that need no target, which landmarks are taken from: a table of them, or a larger sample
+    of unlabelled data.
+    """
     storage_options: dict[str, Any] = Field(default_factory=dict)
     """Passed to fsspec. `${NAME}` in a text stands for an environment variable."""
     max_partition_rows: Annotated[int, Strict(), Field(ge=1)] = 131_072
@@ -143,7 +147,7 @@ class DataSection(Section):
             raise ValueError("`test` and `test_path` exclude each other")
         if self.path is not None and self.long is None and not self.target:
             raise ValueError("`target` is missing: name the column to predict")
-        if "" in (self.path, self.test_path):
+        if "" in (self.path, self.test_path, self.unlabelled_path):
             raise ValueError("a path is empty; write `.` for the current folder")
         if any(HIDDEN in place for place in self.places()):
             raise ValueError(
@@ -161,7 +165,12 @@ class DataSection(Section):
 
     def places(self) -> list[str]:
         """Return all paths and URLs of data."""
-        named = (self.path, self.test_path, self.long and self.long.labels)
+        named = (
+            self.path,
+            self.test_path,
+            self.unlabelled_path,
+            self.long and self.long.labels,
+        )
         return [place for places in named for place in _as_tuple(places) or ()]
 
     @model_validator(mode="after")

@@ -79,11 +79,14 @@ class Inputs:
         Held-out rows of ``data.test_path``.
     section : DataSection
         The resolved data section of the spec.
+    unlabelled : ParquetDataset or None
+        Rows of ``data.unlabelled_path``.
     """
 
     train: ParquetDataset
     test: ParquetDataset | None
     section: DataSection
+    unlabelled: ParquetDataset | None = None
 
     @property
     def datasets(self) -> list[ParquetDataset]:
@@ -354,8 +357,11 @@ class TunableJob(Job):
     def check_tuning(self) -> None:
         """Let `tune` compare options on folds."""
 
-    def check_tried(self, name: str) -> None:
-        """Raise SpecError if the value of a tuned option is on these data the same as another."""
+    def check_tried(self, name: str, first: Job) -> None:
+        """Raise SpecError if the value of a tuned option is on these data the same as another.
+
+        `first` is the job with the options of the section, which reads the statistics.
+        """
 
     @abstractmethod
     def tune_answers(
@@ -409,6 +415,8 @@ class Method:
         Options that `tune` may try values of: neither statistics nor stages depend on them.
     not_tunable : mapping of str to str
         Why others cannot be tried, for the message.
+    takes_unlabelled : bool
+        Whether jobs use rows without a target, of ``data.unlabelled_path``.
     measures : mapping of str to bool
         What `tune` may compare by, the default first: name → whether more is better.
     """
@@ -420,6 +428,7 @@ class Method:
     sections: Callable[[FinishedRun], Sequence[report.Section]]
     headline: Callable[[FinishedRun], str]
     subtitle: str
+    takes_unlabelled: bool = False
     tunable: tuple[str, ...] = ()
     not_tunable: Mapping[str, str] = field(default_factory=dict)
     measures: Mapping[str, bool] = field(default_factory=dict)

@@ -83,7 +83,7 @@ class Tuning:
             for place, value in enumerate(values):
                 try:
                     changed = method.make_job(tuning._changed({name: value}), inputs, seed)
-                    _tunable(changed).check_tried(name)
+                    _tunable(changed).check_tried(name, job)
                 except SpecError as error:
                     raise renamed(error, job.name, name, place) from error
         return tuning

@@ -80,7 +80,9 @@ class Prepared:
 
     def local_files(self) -> list[str]:
         """Return the files that every worker has to see; what is on object storage is left out."""
-        paths = [file.path for dataset in self.opened.inputs.datasets for file in dataset.files]
+        inputs = self.opened.inputs
+        datasets = [*inputs.datasets, *([inputs.unlabelled] if inputs.unlabelled else [])]
+        paths = [file.path for dataset in datasets for file in dataset.files]
         return [path for path in paths if Path(path).exists()]
 
 
@@ -94,8 +96,14 @@ def prepare(spec: JobSpec, say: Say = _silent) -> Prepared:
     if spec.output.tracking is not None:
         require_tracker(spec.output.tracking)
     root = spec.place()
+    method = load_method(spec.method)
+    if spec.data.unlabelled_path is not None and not method.takes_unlabelled:
+        raise SpecError(
+            f"`data.unlabelled_path` has rows for landmarks, and the method is `{spec.method}`: "
+            "leave it out."
+        )
     opened = open_inputs(spec, root, say)
-    method, identity = load_method(spec.method), spec.identity(opened.fingerprints)
+    identity = spec.identity(opened.fingerprints)
     tuning = None
     if spec.tune is None:
         job = method.make_job(spec.options, opened.inputs, spec.seed)

@@ -72,8 +72,20 @@ def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Open
     test = None if section.test_path is None else _open(section, section.test_path)
     if test is not None:
         _refuse_overlap(train, test)
-    fingerprints = [train.fingerprint] + ([test.fingerprint] if test is not None else [])
-    return Opened(Inputs(train, test, section), tuple(fingerprints))
+    return _opened(section, train, test, train.fingerprint)
+
+
+def _opened(
+    section: DataSection,
+    train: ParquetDataset,
+    test: ParquetDataset | None,
+    fingerprint: str,
+) -> Opened:
+    """Open the rows that need no target, and join all."""
+    path = section.unlabelled_path
+    unlabelled = None if path is None else _open(section, path)
+    others = [data.fingerprint for data in (test, unlabelled) if data is not None]
+    return Opened(Inputs(train, test, section, unlabelled), (fingerprint, *others))
 
 
 def _refuse_overlap(train: ParquetDataset, test: ParquetDataset) -> None:
@@ -114,7 +126,7 @@ def _open_builtin(section: DataSection, say: Callable[[str], None]) -> Opened:
         }
     )
     train = _open(section, str(folder))
-    return Opened(Inputs(train, None, resolved), (f"builtin:{folder.name}",))
+    return _opened(resolved, train, None, f"builtin:{folder.name}")
 
 
 def _open_long(spec: JobSpec, long: LongForm, root: Location, say: Callable[[str], None]) -> Opened:

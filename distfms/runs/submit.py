@@ -122,7 +122,7 @@ def resolved(spec: JobSpec, *, local: bool, say: Say) -> dict[str, Any]:
 
     content = spec.to_mapping()
     data, engine = content["data"], content["engine"]
-    data |= {key: absolute(data[key]) for key in ("path", "test_path")}
+    data |= {key: absolute(data[key]) for key in ("path", "test_path", "unlabelled_path")}
     if data["long"]:
         data["long"]["labels"] = absolute(data["long"]["labels"])
     content["output"] |= {key: absolute(content["output"][key]) for key in ("path", "registry")}

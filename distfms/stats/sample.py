@@ -94,5 +94,10 @@ class RowSample(Fields):
 
     def first(self, n: int) -> RowSample:
         """Return the sample of `n` rows, which are the first of this one."""
-        ids = None if self.ids is None else self.ids[:n]
-        return RowSample(n, self.hashes[:n], self.row_ids[:n], ids, self.values[:, :n])
+        return self.taken(slice(n))
+
+    def taken(self, rows: slice | np.ndarray) -> RowSample:
+        """Return some of the rows."""
+        ids = None if self.ids is None else self.ids[rows]
+        hashes, values = self.hashes[rows], self.values[:, rows]
+        return RowSample(len(hashes), hashes, self.row_ids[rows], ids, values)

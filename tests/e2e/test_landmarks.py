@@ -135,6 +135,71 @@ def test_chosen_landmarks_of_the_best_similarity(data, tmp_path):
         assert arrays["weights"].shape[1:] == (12, 1)
 
 
+def test_landmarks_of_a_table_and_of_rows_without_a_target(columns, tmp_path):
+    gaps = {**columns, "y": np.where(np.arange(N) % 3 == 0, np.nan, columns["y"])}
+    data = write_rows(tmp_path / "rows", gaps)
+    own = {name: columns[name][:25] for name in ("x0", "x1", "x2", "still")}
+    table = write_rows(tmp_path / "table", own, n_files=2)
+    known = {"missing": "mean", "unlabelled_path": str(table)}
+    job = spec(data, tmp_path, data=known, landmarks={"landmarks": None})
+    one = run_job(job).folder
+    assert sorted(content(one, "selection.json")["landmarks"]) == list(range(25))
+    with np.load(one / "weights.npz") as arrays:
+        found = np.sort(arrays["landmarks"][:, 0])
+    np.testing.assert_array_equal(found, np.sort(own["x0"]))
+    two = spec(data, tmp_path / "two", data=known, landmarks={"landmarks": None})
+    engine = two.engine.model_copy(update={"workers": 2, "processes": True})
+    assert files_of(run_job(dataclasses.replace(two, engine=engine)).folder) == files_of(one)
+    write_rows(table, {name: values + 1.0 for name, values in own.items()}, n_files=2)
+    assert run_job(job).folder != one  # another table is another job
+    section = {"unlabelled": True, "landmarks": 150}
+    every = run_job(spec(data, tmp_path, data={"missing": "drop"}, landmarks=section)).folder
+    chosen = [int(name[1:]) for name in content(every, "selection.json")["landmarks"]]
+    assert 20 < sum(i % 3 == 0 for i in chosen) < 80
+    with pytest.raises(DataError, match=r"There are 25 rows to take landmarks from in .*table"):
+        run_job(spec(data, tmp_path, data=known, landmarks={"landmarks": 30}))
+
+
+def test_landmarks_far_from_one_another_and_float32(data, tmp_path):
+    found = {}
+    for choice in ("random", "spread"):
+        section = {"choice": choice, "landmarks": 20}
+        folder = run_job(spec(data, tmp_path, landmarks=section)).folder
+        with np.load(folder / "weights.npz") as arrays:
+            points = arrays["landmarks"][:, :3]
+        pairs = np.linalg.norm(points[:, None] - points[None], axis=2) + np.eye(20) * 1e9
+        found[choice] = pairs.min(axis=1).mean()
+    assert found["spread"] > 1.2 * found["random"]
+    section = {"precision": "float32", "ridge": 1e-3}
+    errors = []
+    for precision in ("float32", "float64"):
+        section = {"precision": precision, "ridge": 1e-3, "task": "sparse"}
+        folder = run_job(spec(data, tmp_path, landmarks=section)).folder
+        errors.append(content(folder, "metrics.json")["test"]["mse"])
+        with np.load(folder / "weights.npz") as arrays:
+            assert arrays["single"] == (precision == "float32")
+    assert errors[0] == pytest.approx(errors[1], rel=1e-2)
+    assert errors[0] != errors[1]
+
+
+def test_tuning_of_the_number_of_candidates(data, tmp_path):
+    section = {"task": "sparse", "keep": 5, "similarity": ["linear", "gaussian"]}
+    tune = {"grid": {"landmarks": [5, 20, 60], "keep": [2, 5]}}
+    folder = run_job(spec(data, tmp_path, landmarks=section, tune=tune)).folder
+    tuning, selection = (content(folder, f"{n}.json") for n in ("tuning", "selection"))
+    n_candidates = tuning["chosen"]["landmarks"]
+    assert selection["n_candidates"] == n_candidates
+    # A job of so many landmarks finds the same.
+    alone = {**section, **tuning["chosen"], "similarity": "gaussian"}
+    other = run_job(spec(data, tmp_path / "alone", landmarks=alone)).folder
+    assert content(other, "selection.json")["order"] == selection["order"]
+    metrics, own = (content(f, "metrics.json") for f in (other, folder))
+    assert metrics["test"]["mse"] == pytest.approx(own["test"]["mse"], rel=1e-7)
+    validation = next(p["mean"] for p in tuning["points"] if p["options"] == tuning["chosen"])
+    means = [point["validation"]["mse"] for point in metrics["curves"][0]["points"]]
+    assert means[-1] == pytest.approx(validation, rel=1e-7)
+
+
 def test_steps_of_algorithm_2(data, tmp_path):
     own = {"task": "sparse", "refit": False, "bound": 60.0, "keep": 20, "tolerance": 0.02}
     tune = {"grid": {"bound": [1.0, 60.0]}}
@@ -245,7 +310,7 @@ def broken(rows, landmarks):
         ({"landmarks": {"similarity": ["linear", "cosine"]}, "data": {"folds": 0}}, "at least 2"),
         ({"landmarks": {"similarity": "tests.nowhere:f"}}, "cannot be imported"),
         ({"data": {"target": ["y", "still"]}}, "landmarks predict one"),
-        ({"tune": {"grid": {"landmarks": [10, 20]}}}, "smaller random choice"),
+        ({"tune": {"grid": {"landmarks": [10, 90]}}}, r"grid.landmarks\[1\]` is 90, and what is"),
     ],
 )
 def test_bad_specs(data, tmp_path, changes, message):

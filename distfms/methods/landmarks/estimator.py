@@ -154,13 +154,10 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowEstimat
                 f"There are n_samples = {sample.n_rows} rows of positive weight to take landmarks "
                 f"from; at least {wanted} are needed."
             )
-        precomputed = options.similarity[0].name == PRECOMPUTED
-        scaling = PRECOMPUTED if precomputed else options.scaling
-        chosen = sample.first(options.landmarks or DEFAULT_LANDMARKS)
-        arrays = landmark_arrays(chosen, moments, n_features, scaling)
-        maps = landmark_maps([options.similarity[0].similarity], arrays, sample)
-        (self._map,) = maps.values()
-        self.candidates_ = np.arange(n_features) if precomputed else chosen.row_ids
+        n_landmarks = options.landmarks or DEFAULT_LANDMARKS
+        chosen, arrays = landmark_arrays(sample, moments, n_features, options, n_landmarks)
+        (self._map,) = landmark_maps([options.similarity[0].similarity], arrays, sample).values()
+        self.candidates_ = np.arange(n_features) if options.is_precomputed else chosen.row_ids
 
     def _learn(self, options: LandmarksOptions, source: Source, rows: PieceReader) -> None:
         """Fit the model."""

@@ -428,7 +428,8 @@ class PassProcedure(LandmarkProcedure):
         else:
             model = last.model
         sums = make_pass(self.fit.loss, model, by_all=True)
-        slope = np.abs(sums["product"] - np.outer(problem.mean[:-1], sums["slope"])).sum(axis=1)
+        product = sums["product"][: problem.n_landmarks]
+        slope = np.abs(product - np.outer(problem.mean[:-1], sums["slope"])).sum(axis=1)
         if not self.by_gradient:
             spread = np.sqrt(np.diagonal(problem.covariance)[:-1])
             slope = np.divide(slope, spread, out=np.zeros_like(slope), where=spread > 0)

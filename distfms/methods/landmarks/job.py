@@ -11,7 +11,15 @@ import numpy as np
 from distfms.data.batches import ColumnPlan, require_observed
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import DataError, SpecError
-from distfms.methods.contract import Content, Context, FoldAnswers, Inputs, PartialReader, Stage
+from distfms.methods.contract import (
+    Content,
+    Context,
+    FoldAnswers,
+    Inputs,
+    Job,
+    PartialReader,
+    Stage,
+)
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
 from distfms.methods.landmarks.procedure import (
     MEASURES,
@@ -31,9 +39,10 @@ from distfms.methods.landmarks.similarity import (
     user_function,
 )
 from distfms.methods.row_job import RowJob
-from distfms.methods.row_predictor import sources_of
+from distfms.methods.row_predictor import plan_of_model, sources_of
+from distfms.methods.rows import RowSource
 from distfms.methods.statistics_job import ScoredOn, Solved
-from distfms.stats.base import Folded
+from distfms.stats.base import Folded, merge_tree
 from distfms.stats.bundle import Bundle
 from distfms.stats.fold_means import over_folds
 from distfms.stats.sample import RowSample
@@ -86,21 +95,12 @@ class LandmarkJob(RowJob):
 
     # --- what the driver asks ---
 
-    @property
-    def is_precomputed(self) -> bool:
-        """Whether the features are similarities."""
-        return self.similarities[0].name == PRECOMPUTED
-
-    @property
-    def scaling(self) -> str:
-        """How features are scaled."""
-        return PRECOMPUTED if self.is_precomputed else self.options.scaling
-
     def most_landmarks(self) -> int:
         """Return how many landmarks there are at most, before the rows are known."""
-        if self.is_precomputed:
+        if self.options.is_precomputed:
             return len(self.roles.features)
-        return self.options.landmarks or min(DEFAULT_LANDMARKS, self.inputs.train.n_rows)
+        pool = self.inputs.unlabelled or self.inputs.train
+        return self.options.landmarks or min(DEFAULT_LANDMARKS, pool.n_rows)
 
     def statistics_bytes(self) -> int:
         """Return the size of one partial statistic in memory."""
@@ -127,12 +127,19 @@ class LandmarkJob(RowJob):
             "columns": str(len(self.roles.features)),
             "similarity": "; ".join(similarity.label for similarity in self.similarities),
             "landmarks": landmarks,
-            "scaling": self.scaling,
+            "scaling": self.options.used_scaling,
             **workers,
         }
 
-    def check_tried(self, name: str) -> None:
-        """Refuse to keep more landmarks than there are: all such are the same point."""
+    def check_tried(self, name: str, first: Job) -> None:
+        """Refuse more landmarks than there are: all such are the same point."""
+        most = first.options.landmarks
+        if name == "landmarks" and (self.options.landmarks or 0) > (most or DEFAULT_LANDMARKS):
+            raise SpecError(
+                f"`landmarks.landmarks` is {self.options.landmarks}, and what is tried are the "
+                f"first of {most or DEFAULT_LANDMARKS} landmarks. Set `landmarks.landmarks` to "
+                "the largest number to try."
+            )
         if name == "keep" and (self.options.keep or 0) > self.most_landmarks():
             raise SpecError(
                 f"`landmarks.keep` is {self.options.keep}, and there are {self.most_landmarks()} "
@@ -163,32 +170,55 @@ class LandmarkJob(RowJob):
         )
         sample: Folded[RowSample] = found["sample"]
         train, moments = sample.train(), found["moments"].train()
-        self._require_landmarks(train)
+        pool = self._pool(context, plan, train)
+        self._require_landmarks(train, pool)
         require_observed(plan.feature_names, moments.weight[: plan.n_features])
         self.tell_counts(context, plan, found["counts"])
-        landmarks = train.first(self.most_landmarks())
-        own = landmark_arrays(landmarks, moments, plan.n_features, self.scaling)
+        landmarks, own = landmark_arrays(
+            pool, moments, plan.n_features, self.options, self.most_landmarks()
+        )
         constant = [n for n, s in zip(plan.feature_names, own["scale"], strict=True) if not s]
         if constant:
             context.note(f"Constant columns play no part: {', '.join(constant)}.")
         ids: Any = landmarks.row_ids if landmarks.ids is None else landmarks.ids
-        if self.is_precomputed:
+        if self.options.is_precomputed:
             ids = np.array(plan.feature_names)
         kept = {f"sample/{name}": array for name, array in sample.to_arrays().items()}
         return {LANDMARKS: {**own, **kept, "ids": ids}}
 
-    def _require_landmarks(self, train: RowSample) -> None:
-        """Refuse more landmarks than rows."""
-        wanted = 2 if self.is_precomputed else max(2, self.options.landmarks or 2)
-        if train.n_rows < wanted:
-            asked = (
-                f", and `landmarks.landmarks` is {wanted}: choose at most {train.n_rows}"
-                if wanted > 2 and train.n_rows > 1
-                else "; at least 2 are needed: add rows, or lower `data.test`"
-            )
+    def _pool(self, context: Context, plan: ColumnPlan, train: RowSample) -> RowSample:
+        """Return the sampled rows that landmarks are chosen from."""
+        dataset, size = self.inputs.unlabelled, self.sample_size()
+        if dataset is not None:
+            own = plan_of_model(dataset, self.roles.features, sources_of(plan), self.roles.id)
+            source = RowSource(dataset.reader, self.inputs.section, self.seed, True, own)
+            read = SampleReader(source, size)
+            parts = [found["sample"].test for found in context.map(read, dataset.partitions)]
+            pool: RowSample = merge_tree(parts)
+            return pool
+        if not self.options.unlabelled:
+            return train
+        own = plan.without_target()
+        found = context.reduce(
+            lambda data, held_out: SampleReader(self.source(own, data, held_out), size)
+        )
+        everyone: RowSample = found["sample"].train()
+        return everyone
+
+    def _require_landmarks(self, train: RowSample, pool: RowSample) -> None:
+        """Refuse too few rows."""
+        wanted = 2 if self.options.is_precomputed else max(2, self.options.landmarks or 2)
+        if train.n_rows < 2:
             raise DataError(
                 f"There are {train.n_rows} rows to train on in "
-                f"{self.inputs.train.files[0].path}{asked}."
+                f"{self.inputs.train.files[0].path}; at least 2 are needed: add rows, or lower "
+                "`data.test`."
+            )
+        if pool.n_rows < wanted:
+            where = (self.inputs.unlabelled or self.inputs.train).files[0].path
+            raise DataError(
+                f"There are {pool.n_rows} rows to take landmarks from in {where}, and "
+                f"`landmarks.landmarks` is {wanted}: choose at most {pool.n_rows}."
             )
 
     def sample(self, context: Context) -> Folded[RowSample]:
@@ -231,6 +261,8 @@ class LandmarkJob(RowJob):
             best = context.read_json(COMPARED)["best"]
             labels.sort(key=lambda label: label != best)
         n_landmarks = len(context.read_arrays(LANDMARKS)["landmarks"])
+        if options.landmarks and not options.is_precomputed:  # `tune` may have chosen fewer
+            n_landmarks = min(n_landmarks, options.landmarks)
         return LandmarkProcedure.of(options, labels, n_landmarks)
 
     def _compare(self, context: Context) -> Mapping[str, Content]:
@@ -259,8 +291,8 @@ class LandmarkJob(RowJob):
             "parameters": dict(mapping.similarity.parameters),
             "landmarks": arrays["ids"][path.order].tolist(),
             "order": path.order.tolist(),
-            "n_candidates": mapping.n_landmarks,
-            "scaling": self.scaling,
+            "n_candidates": solved.procedure.candidates,
+            "scaling": self.options.used_scaling,
             **path.progress,
             "sigma_rows": min(SIGMA_ROWS, self.sample(context).train().n_rows),
         }
@@ -290,7 +322,7 @@ class LandmarkJob(RowJob):
             "task": self.options.task,
             "id": self.roles.id or self.roles.query,
         }
-        if self.is_precomputed:
+        if self.options.is_precomputed:
             kept = [plan.feature_names[i] for i in path.order]
             sources: Any = dict.fromkeys(kept)
         else:
@@ -322,7 +354,12 @@ class LandmarkJob(RowJob):
         found = super().metrics(context, solved, validated)
         found["measure"] = self.main_measure
         many = self.options.task == "classification" and len(self.classes(context) or ()) > 2
-        if self.options.baselines and self.has_reference and not self.is_precomputed and not many:
+        if (
+            self.options.baselines
+            and self.has_reference
+            and not self.options.is_precomputed
+            and not many
+        ):
             maps, sample = self.maps(context), self.sample(context)
             for rule in solved.procedure.rules:
                 name = f"kernel regression, {rule.name}"
@@ -404,7 +441,8 @@ class LandmarkJob(RowJob):
         """Return the predictions of the whole model for similarities (L, n)."""
         path, problem = solved.path, solved.problem[solved.path.label]
         weights = solved.procedure.weights(solved.problem, path, [len(path.order)])[0]
-        return np.asarray(weights @ similarities + problem.intercept(weights))
+        order = path.order
+        return np.asarray(weights[order] @ similarities[order] + problem.intercept(weights))
 
 
 def coded(classes: tuple[float, ...] | None, target: np.ndarray) -> np.ndarray:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict, field_validator, model_validator
 
-from distfms.methods.landmarks.similarity import PARAMETERS, Similarity
+from distfms.methods.landmarks.similarity import PARAMETERS, PRECOMPUTED, Similarity
 from distfms.spec import NonNegative, Positive, Section
 
 #: Where the spec does not say.
@@ -102,11 +103,17 @@ class LandmarksOptions(Section):
         SimilaritySection(name="gaussian"),
     )
     """Name, or section of a name and parameters; or a list of these, of which the one with the
-    least error in cross-validation is kept.
+    least error in cross-validation is kept. A parameter may be a list, which stands for as many
+    similarities.
     """
     landmarks: Count | None = None
-    """Rows that others are compared with, taken from the training rows by hash. By default 500, or
-    all rows where there are fewer.
+    """Rows that others are compared with, taken from the training rows by hash, or from
+    `data.unlabelled_path`. By default 500, or all rows where there are fewer.
+    """
+    choice: Literal["random", "spread"] = "random"
+    """`spread` takes landmarks far from one another (as k-means++ does), from a `sample`."""
+    unlabelled: bool = False
+    """Whether training rows without a target may be landmarks, too (with `missing: drop | mean`).
     """
     keep: Count | None = None
     """Landmarks of the model: for `sparse` those chosen (default 50), otherwise the first of the
@@ -132,9 +139,13 @@ class LandmarksOptions(Section):
     """Whether features are compared in units of their standard deviation, of their range, or as
     they are.
     """
+    precision: Literal["float32", "float64"] = "float64"
+    """Of similarities. With `float32` they take half the time and memory; what is summed up of them
+    is float64.
+    """
     sample: Count = 4096
     """Rows of each fold, and of the held-out rows, that kernel regression is fitted to and judged
-    on, and that decide the default of `sigma` (500 of them at most).
+    on, that `spread` chooses from, and that decide the default of `sigma` (500 of them at most).
     """
     baselines: tuple[Literal["kernel_regression"], ...] = ("kernel_regression",)
     """What the model is compared with."""
@@ -143,7 +154,8 @@ class LandmarksOptions(Section):
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
         listed = value if isinstance(value, list | tuple) else [value]
-        return tuple({"name": one} if isinstance(one, str) else one for one in listed)
+        named = [{"name": one} if isinstance(one, str) else one for one in listed]
+        return tuple(section for one in named for section in _each(one))
 
     @model_validator(mode="after")
     def _consistent(self) -> LandmarksOptions:
@@ -172,7 +184,27 @@ class LandmarksOptions(Section):
         """The loss, or that of the task by default."""
         return self.loss or LOSSES[self.task][0]
 
+    @property
+    def is_precomputed(self) -> bool:
+        """Whether the features are similarities."""
+        return self.similarity[0].name == PRECOMPUTED
+
+    @property
+    def used_scaling(self) -> str:
+        """How features are scaled."""
+        return PRECOMPUTED if self.is_precomputed else self.scaling
+
     def n_kept(self, n_landmarks: int) -> int:
         """Return how many of these landmarks the model has."""
         default = DEFAULT_KEPT if self.task == "sparse" else n_landmarks
         return min(n_landmarks, self.keep or default)
+
+
+def _each(similarity: Any) -> list[Any]:
+    """Return a similarity for each combination of the values that parameters list."""
+    if not isinstance(similarity, dict):
+        return [similarity]
+    listed = {name: v for name, v in similarity.items() if isinstance(v, list | tuple)}
+    return [
+        {**similarity, **dict(zip(listed, own, strict=True))} for own in product(*listed.values())
+    ]

@@ -38,7 +38,8 @@ class PassLandmarkJob(LandmarkJob):
 
     def row_values(self) -> int:
         """Return how many numbers a row takes while models are fitted."""
-        return len(self.similarities) * self.most_landmarks() + 2
+        share = 2 if self.options.precision == "float32" else 1
+        return -(-len(self.similarities) * self.most_landmarks() // share) + 2
 
     def describe(self) -> Mapping[str, str]:
         """Return what the job will do: label → text."""

@@ -89,6 +89,8 @@ class LandmarkProcedure(Procedure):
         Fit all weights again after each choice, rather than take a step of Algorithm 2.
     tolerance : float
         At which these steps end.
+    candidates : int or None
+        How many of the landmarks there are; by default all.
     """
 
     rules: tuple[NamedRule, ...]
@@ -99,6 +101,7 @@ class LandmarkProcedure(Procedure):
     bound: float | None = None
     refit: bool = True
     tolerance: float = 0.0
+    candidates: int | None = None
 
     @classmethod
     def of(cls, options: Any, labels: Sequence[str], n_landmarks: int) -> LandmarkProcedure:
@@ -112,6 +115,7 @@ class LandmarkProcedure(Procedure):
             bound=options.bound,
             refit=options.refit,
             tolerance=options.tolerance,
+            candidates=n_landmarks,
         )
 
     def size(self, members: Members) -> tuple[int, float]:
@@ -124,7 +128,9 @@ class LandmarkProcedure(Procedure):
         n_rows, _ = self.size(train)
         if n_rows < 2:
             raise DataError(f"There are {n_rows} rows of positive weight; at least 2 are needed.")
-        return {rule.name: SquaredProblem.of(train[rule.name]) for rule in self.rules}
+        return {
+            rule.name: SquaredProblem.of(train[rule.name], self.candidates) for rule in self.rules
+        }
 
     def search(self, problem: Mapping[str, SquaredProblem], rule: NamedRule) -> LandmarkPath:
         """Return the landmarks in the order of choice, or the first ones."""

@@ -109,7 +109,10 @@ class RankReader(PartialReader):
     def _ranked(self, batch: RowBatch, rows: slice | None, models: Models) -> RankingScores:
         own = weighed(batch, rows or slice(0, 0))
         features = batch.features[:, own]
-        scores = [self.maps[label].scores(features, w.T, np.zeros(1)) for label, w in models]
+        scores = [
+            self.maps[label].restricted(range(w.shape[1])).scores(features, w.T, np.zeros(1))
+            for label, w in models
+        ]
         joined = np.concatenate((np.empty((features.shape[1], 0)), *scores), axis=1)
         keys, relevance = query_keys(batch, own), batch.target[0, own]
         return RankingScores.from_rows(keys, relevance, joined, CUTOFFS)

@@ -141,6 +141,7 @@ def embedded_moments(
     """
     found = CoMoments.empty(mapping.n_landmarks + 1)
     for rows, block in mapping.blocks(features):
+        block = block.astype(np.float64, copy=False)
         block[-1] = target[rows]
         own = None if weight is None else weight[rows]
         found = found.merge(CoMoments.from_block(block, own, overwrite=True))
@@ -254,7 +255,7 @@ def digest(maps: Mapping[str, LandmarkMap]) -> str:
     """Return a hexadecimal digest of maps."""
     content = hashlib.sha256()
     for mapping in maps.values():
-        content.update(repr((mapping.similarity, mapping.single)).encode())
+        content.update(repr((mapping.similarity, mapping.dtype)).encode())
         for array in (mapping.shift, mapping.scale, mapping.fill, mapping.landmarks):
             content.update(np.ascontiguousarray(array).tobytes())
     return content.hexdigest()

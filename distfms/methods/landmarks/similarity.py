@@ -226,7 +226,7 @@ def _asked(name: str, rows: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
 
 
 #: Arrays of a map.
-MAP_ARRAYS = ("shift", "scale", "fill", "landmarks")
+MAP_ARRAYS = ("shift", "scale", "fill", "landmarks", "single")
 
 
 # --- the map ------------------------------------------------------------------------------------
@@ -255,18 +255,17 @@ class LandmarkMap:
     scale: np.ndarray
     fill: np.ndarray
     landmarks: np.ndarray
-    single: bool = False
+    single: bool | np.ndarray = False
 
     @classmethod
     def of(cls, similarity: Similarity, arrays: Mapping[str, np.ndarray]) -> LandmarkMap:
         """Make a map of the arrays that :attr:`arrays` returned."""
-        shift, scale, fill, landmarks = (arrays[name] for name in MAP_ARRAYS)
-        return cls(similarity, shift, scale, fill, landmarks)
+        return cls(similarity, **{name: arrays[name] for name in MAP_ARRAYS})
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """All but the similarity, by name."""
-        return {name: getattr(self, name) for name in MAP_ARRAYS}
+        return {name: np.asarray(getattr(self, name)) for name in MAP_ARRAYS}
 
     @property
     def n_landmarks(self) -> int:
@@ -276,7 +275,7 @@ class LandmarkMap:
     @property
     def dtype(self) -> Any:
         """Type of the similarities."""
-        return np.float32 if self.single else np.float64
+        return np.float32 if np.any(self.single) else np.float64
 
     def scaled(self, features: np.ndarray) -> np.ndarray:
         """Scale features (d, n); the columns that do not count are left out."""
@@ -337,29 +336,59 @@ SIGMA_ROWS = 500
 
 
 def landmark_arrays(
-    landmarks: RowSample, moments: Moments, n_features: int, scaling: str
-) -> dict[str, np.ndarray]:
-    """Return the arrays of a map to landmarks.
+    pool: RowSample, moments: Moments, n_features: int, options: Any, n_landmarks: int
+) -> tuple[RowSample, dict[str, np.ndarray]]:
+    """Choose landmarks from sampled rows; return them, and the arrays of a map to them.
 
     Parameters
     ----------
-    landmarks : RowSample
+    pool : RowSample
     moments : Moments
         Of the training rows, features first.
     n_features : int
-    scaling : {"standard", "unit", "none", "precomputed"}
-        With the last, features are similarities.
+    options : LandmarksOptions
+    n_landmarks : int
+        Most landmarks.
 
     Raises
     ------
     DataError
         If no feature varies.
     """
-    shift, scale = scales(moments, n_features, scaling)
+    shift, scale = scales(moments, n_features, options.used_scaling)
     if not scale.any():
         raise DataError("All features are constant: no row differs from another.")
-    own = np.eye(n_features) if scaling == PRECOMPUTED else landmarks.values[:n_features].T
-    return {"landmarks": own, "shift": shift, "scale": scale, "fill": moments.mean[:n_features]}
+    arrays = {"shift": shift, "scale": scale, "fill": moments.mean[:n_features]}
+    arrays["single"] = np.array(options.precision == "float32")
+    if options.is_precomputed:
+        return pool, {**arrays, "landmarks": np.eye(n_features)}
+    chosen = pool.first(n_landmarks)
+    if options.choice == "spread":
+        plain = LandmarkMap.of(Similarity("linear"), {**arrays, "landmarks": np.zeros(0)})
+        rows = plain.scaled(pool.values[:n_features])
+        chosen = pool.taken(spread(rows, n_landmarks, int(pool.hashes[0] % 2**32)))
+    return chosen, {**arrays, "landmarks": chosen.values[:n_features].T}
+
+
+def spread(rows: np.ndarray, n: int, seed: int) -> np.ndarray:
+    """Choose n of the rows (d, m) far from one another; the first m of the order are a choice of m.
+
+    References
+    ----------
+    Arthur, Vassilvitskii, "k-means++: the advantages of careful seeding", SODA 2007.
+    """
+    random = np.random.default_rng(seed)
+    nearest, order = np.full(rows.shape[1], np.inf), [0]
+    while len(order) < min(n, rows.shape[1]):
+        away = np.square(rows - rows[:, order[-1:]]).sum(axis=0)
+        nearest = np.minimum(nearest, away)
+        nearest[order] = 0.0
+        reached = np.cumsum(nearest)
+        if not reached[-1] > 0:  # copies of those that were chosen
+            order.append(int(np.setdiff1d(np.arange(len(nearest)), order)[0]))
+            continue
+        order.append(int(np.searchsorted(reached, random.random() * reached[-1], "right")))
+    return np.array(order)
 
 
 def scales(moments: Moments, n: int, scaling: str) -> tuple[np.ndarray, np.ndarray]:

@@ -43,9 +43,9 @@ class SquaredProblem:
     covariance: np.ndarray
 
     @classmethod
-    def of(cls, moments: CoMoments) -> SquaredProblem:
-        """Read similarities and target from their co-moments."""
-        return cls(moments.mean, moments.covariance(pairwise=False))
+    def of(cls, moments: CoMoments, n_landmarks: int | None = None) -> SquaredProblem:
+        """Read similarities and target from their co-moments; by default to all landmarks."""
+        return cls(*_first(moments, n_landmarks))
 
     @property
     def n_landmarks(self) -> int:
@@ -68,11 +68,20 @@ class SquaredProblem:
         return np.asarray(self.mean[-1] - weights @ self.mean[:-1])
 
 
+def _first(moments: CoMoments, n: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and covariance of the first n similarities and the target."""
+    mean, covariance = moments.mean, moments.covariance(pairwise=False)
+    if n is None or n == len(mean) - 1:
+        return mean, covariance
+    own = np.append(np.arange(n), len(mean) - 1)
+    return mean[own], covariance[np.ix_(own, own)]
+
+
 def errors(problem: SquaredProblem, weights: np.ndarray, held_out: CoMoments) -> np.ndarray:
     """Return the mean squared errors of models (m, L) on rows that co-moments sum up."""
-    covariance = held_out.covariance(pairwise=False)
+    mean, covariance = _first(held_out, problem.n_landmarks)
     contrast = np.hstack((-weights, np.ones((len(weights), 1))))
-    bias = contrast @ (held_out.mean - problem.mean)
+    bias = contrast @ (mean - problem.mean)
     spread = np.einsum("mi,mi->m", contrast @ covariance, contrast)
     return np.maximum(spread, 0.0) + bias**2
 

@@ -19,6 +19,7 @@ from distfms.methods.contract import (
     FinishedRun,
     FoldAnswers,
     Inputs,
+    Job,
     Stage,
 )
 from distfms.methods.row_job import RowJob
@@ -110,7 +111,7 @@ class SequenceJob(RowJob):
             **({"search": self.advice} if self.advice else {}),
         }
 
-    def check_tried(self, name: str) -> None:
+    def check_tried(self, name: str, first: Job) -> None:
         """Refuse an end of the sequence that no sequence reaches: all such are the same point."""
         end = self.options.max_groups
         if name == "max_groups" and end is not None and end > len(self.groups):
