@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,8 +24,9 @@ from distfms.methods.landmarks.procedure import (
     MEASURES,
     LandmarkProcedure,
     below,
-    kernel_regression,
+    coded,
     ladder,
+    reference_errors,
 )
 from distfms.methods.landmarks.read import SampleReader, SimilarityReader
 from distfms.methods.landmarks.similarity import (
@@ -61,8 +61,6 @@ class LandmarkJob(RowJob):
     #: What models are measured by, and by which of these similarities are compared.
     measures: tuple[str, ...] = ("mse", "r2")
     main_measure: str = "mse"
-    #: Whether kernel regression is a baseline.
-    has_reference = True
     options: LandmarksOptions
 
     def __init__(self, options: LandmarksOptions, inputs: Inputs, seed: int) -> None:
@@ -353,17 +351,11 @@ class LandmarkJob(RowJob):
         """Return the content of ``metrics.json``."""
         found = super().metrics(context, solved, validated)
         found["measure"] = self.main_measure
-        many = self.options.task == "classification" and len(self.classes(context) or ()) > 2
-        if (
-            self.options.baselines
-            and self.has_reference
-            and not self.options.is_precomputed
-            and not many
-        ):
-            maps, sample = self.maps(context), self.sample(context)
+        maps, sample, classes = self.maps(context), self.sample(context), self.classes(context)
+        if self.has_reference(classes):
             for rule in solved.procedure.rules:
                 name = f"kernel regression, {rule.name}"
-                found["baselines"][name] = self._smoothed(context, maps[rule.name], sample)
+                found["baselines"][name] = reference_errors(maps[rule.name], classes, sample)
         found["predicted"] = self._predicted(context, solved)
         return found
 
@@ -383,46 +375,16 @@ class LandmarkJob(RowJob):
         plan = self.plan(context)
         return plan if self.inputs.section.missing == "drop" else plan.restricted(())
 
+    def has_reference(self, classes: Sequence[float] | None) -> bool:
+        """Whether kernel regression is a baseline."""
+        options = self.options
+        many = options.task == "classification" and len(classes or ()) > 2
+        ranks = options.task == "ranking"
+        return bool(options.baselines) and not (options.is_precomputed or many or ranks)
+
     def classes(self, context: Context) -> tuple[float, ...] | None:
         """Return the classes or levels of the target, ascending, where it has any."""
         return None
-
-    def _smoothed(
-        self, context: Context, mapping: LandmarkMap, sample: Folded[RowSample]
-    ) -> dict[str, Any]:
-        """Judge kernel regression on samples: on the held-out rows, and on each fold."""
-        judge = partial(self._smoothed_on, mapping, self.classes(context))
-        found: dict[str, Any] = {}
-        if sample.n_folds > 1:
-            parts = [f for f in range(sample.n_folds) if sample.folds[f].n_rows > 1]
-            own = [judge(sample.train_without(f), sample.folds[f]) for f in parts]
-            found["validation"] = {
-                **{n: float(np.mean([entry[n] for entry in own])) for n in ("mse", "mae", "error")},
-                "n_guarded": sum(entry["n_guarded"] for entry in own),
-                "n_train": max(entry["n_train"] for entry in own),
-                "n_rows": sum(entry["n_rows"] for entry in own),
-            }
-        if sample.test.n_rows > 1:
-            found["test"] = judge(sample.train(), sample.test)
-        return found
-
-    def _smoothed_on(
-        self, mapping: LandmarkMap, classes: Any, train: RowSample, held_out: RowSample
-    ) -> dict[str, Any]:
-        n = len(mapping.scale)
-        target, truth = (coded(classes, sample.values[n]) for sample in (train, held_out))
-        smoothed = kernel_regression(mapping, train.values[:n], target, held_out.values[:n])
-        values = smoothed.values
-        if classes is not None:
-            values = np.clip(np.round(values), 0, len(classes) - 1)
-        return {
-            "mse": float(np.mean((values - truth) ** 2)),
-            "mae": float(np.mean(np.abs(values - truth))),
-            "error": float(np.mean(values != truth)),
-            "n_guarded": smoothed.n_guarded,
-            "n_train": train.n_rows,
-            "n_rows": held_out.n_rows,
-        }
 
     def _predicted(self, context: Context, solved: Solved) -> dict[str, Any]:
         """Predict some sampled rows: held-out ones where there are any."""
@@ -443,8 +405,3 @@ class LandmarkJob(RowJob):
         weights = solved.procedure.weights(solved.problem, path, [len(path.order)])[0]
         order = path.order
         return np.asarray(weights[order] @ similarities[order] + problem.intercept(weights))
-
-
-def coded(classes: tuple[float, ...] | None, target: np.ndarray) -> np.ndarray:
-    """Return a target as losses take it: classes as their numbers."""
-    return target if classes is None else np.searchsorted(np.array(classes), target) * 1.0

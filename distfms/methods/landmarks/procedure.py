@@ -21,6 +21,8 @@ from distfms.methods.landmarks.squared import (
     stepwise,
 )
 from distfms.methods.statistics_job import NamedRule, Procedure
+from distfms.stats.base import Folded
+from distfms.stats.sample import RowSample
 
 MEASURES = {"mse": False, "r2": True, "mae": False, "error": False, "loss": False} | dict.fromkeys(
     ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10"), True
@@ -252,3 +254,45 @@ def kernel_regression(
         values[own] = np.where(guarded, target.mean(), target @ similarities / total)
         n_guarded += int(np.count_nonzero(guarded))
     return Smoothed(values, n_guarded)
+
+
+def reference_errors(
+    mapping: LandmarkMap, classes: Sequence[float] | None, sample: Folded[RowSample]
+) -> dict[str, Any]:
+    """Judge kernel regression on samples of the held-out rows, and of each fold."""
+    found: dict[str, Any] = {}
+    if sample.n_folds > 1:
+        parts = [f for f in range(sample.n_folds) if sample.folds[f].n_rows > 1]
+        own = [_errors(mapping, classes, sample.train_without(f), sample.folds[f]) for f in parts]
+        found["validation"] = {
+            **{name: float(np.mean([e[name] for e in own])) for name in ("mse", "mae", "error")},
+            **{name: sum(e[name] for e in own) for name in ("n_guarded", "n_rows")},
+            "n_train": max(e["n_train"] for e in own),
+        }
+    if sample.test.n_rows > 1:
+        found["test"] = _errors(mapping, classes, sample.train(), sample.test)
+    return found
+
+
+def _errors(
+    mapping: LandmarkMap, classes: Sequence[float] | None, train: RowSample, held_out: RowSample
+) -> dict[str, Any]:
+    n = len(mapping.scale)
+    target, truth = (coded(classes, sample.values[n]) for sample in (train, held_out))
+    smoothed = kernel_regression(mapping, train.values[:n], target, held_out.values[:n])
+    values = smoothed.values
+    if classes is not None:
+        values = np.clip(np.round(values), 0, len(classes) - 1)
+    return {
+        "mse": float(np.mean((values - truth) ** 2)),
+        "mae": float(np.mean(np.abs(values - truth))),
+        "error": float(np.mean(values != truth)),
+        "n_guarded": smoothed.n_guarded,
+        "n_train": train.n_rows,
+        "n_rows": held_out.n_rows,
+    }
+
+
+def coded(classes: Sequence[float] | None, target: np.ndarray) -> np.ndarray:
+    """Return a target as losses take it: classes as their numbers."""
+    return target if classes is None else np.searchsorted(np.array(classes), target) * 1.0

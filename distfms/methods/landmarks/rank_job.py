@@ -149,7 +149,6 @@ class RankingJob(LandmarkJob):
 
     measures = (*LandmarkJob.measures, *RANKING_MEASURES)
     main_measure = "ndcg@5"
-    has_reference = False
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)

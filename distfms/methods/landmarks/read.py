@@ -16,6 +16,7 @@ from distfms.data.folds import hash_keys, mix, row_hashes, with_seed
 from distfms.errors import DataError
 from distfms.methods.contract import PartialReader
 from distfms.methods.landmarks.fit import EmbeddedRows
+from distfms.methods.landmarks.procedure import coded
 from distfms.methods.landmarks.similarity import LandmarkMap
 from distfms.methods.passes import Sums
 from distfms.methods.rows import RowCounts, RowSource
@@ -243,9 +244,7 @@ def embedded_rows(
     classes: Any,
 ) -> EmbeddedRows:
     """Return the similarities of some rows of a batch, in memory of their own."""
-    target = batch.target[0, rows].copy()
-    if classes is not None:
-        target = np.searchsorted(np.asarray(classes), target).astype(np.float64)
+    target = coded(classes, batch.target[0, rows]).copy()
     weight = np.ones(len(target)) if batch.weight is None else batch.weight[rows].copy()
     own = {label: mapping(batch.features[:, rows]) for label, mapping in maps.items()}
     return EmbeddedRows(part, own, target, weight)
