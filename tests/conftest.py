@@ -14,7 +14,6 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from tests import ray_here, s3_here
-from tests.e2e.jobs import leave_out_charts
 
 #: In the name of a test, its file or its parameters.
 _ON_RAY = re.compile("(?<![a-z])ray(?![a-z])")
@@ -57,18 +56,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if on_ray and not _ON_RAY.search(item.nodeid):
             raise pytest.UsageError(f"{item.nodeid} uses a Ray cluster; name it so: test_…_ray_…")
     items.sort(key=lambda item: not _ON_RAY.search(item.nodeid))
-
-
-@pytest.fixture
-def no_charts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs of this process draw no charts, but for tests that use the fixture `charts`."""
-    if "charts" not in request.fixturenames:
-        leave_out_charts(monkeypatch)
-
-
-@pytest.fixture
-def charts() -> None:
-    """Charts are drawn, although other tests of the file or folder leave them out."""
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from distfms.errors import SpecError
 
-# Interpreter with all that a driver on Ray comes to load, matplotlib and scikit-learn included,
+# Interpreter with all that a driver on Ray comes to load, scikit-learn included,
 # measured on Linux, rounded up; a local worker takes half of it.
 PROCESS_BYTES = 300 * 2**20
 # The same of a driver on this machine alone.

@@ -1,39 +1,43 @@
-"""Plot primitives: lines with bands, labelled points, horizontal bars. Each returns one SVG."""
+"""Charts: lines with bands, labelled points, horizontal bars, pictures. Each returns one SVG."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
+from distfms.report.axes import WIDTH, Frame, Scale, SecondScale, x_axis
 from distfms.report.formatting import as_number, number, percent, shorten
-from distfms.report.svg import CARD, INK, MUTED, SERIES, drawing, new_figure, to_svg
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-#: Drawn so narrow that the text can still be read on a telephone.
-WIDTH = 520.0
-_DASHES: tuple[Any, ...] = (
-    "solid",
-    (0, (6, 2)),
-    (0, (1.6, 1.6)),
-    (0, (7, 2, 1.6, 2)),
-    (0, (3, 1.5)),
-    (0, (9, 3)),
-    (0, (5, 1.5, 1.2, 1.5, 1.2, 1.5)),
-    (0, (1, 3)),
+from distfms.report.svg import (
+    CARD,
+    INK,
+    MUTED,
+    SERIES,
+    Pair,
+    circle,
+    document,
+    filled,
+    ink,
+    label,
+    pixels,
+    polyline,
+    stroke,
+    width_of,
+    words,
 )
-_MARKERS = "os^Dv*PX"
+
+#: Dashes of the series, by style; dots for what is projected.
+_DASHES = ("", "9 3", "2.4 2.4", "10 3 2.4 3", "4.5 2.2", "13 4.5", "7 2 1.8 2 1.8 2", "1.5 4.5")
+_DOTS = _DASHES[2]
 _MARKS_A_LINE = 9
-_LEGEND_CHARACTERS = 66
+_LEGEND_SIZE = 10.0
+_NAME_SIZE = 9.5
 _NAME_CHARACTERS = 24
-#: Digits that ticks may have beyond the usual ones.
-_MORE_DIGITS = 9
+_BAR_HEIGHT = 19.0
 #: Points with a name of their own in the SVG (tooltips); the others share one path.
 _NAMED_POINTS = 400
 
@@ -77,14 +81,6 @@ class VerticalMark:
 
 
 @dataclass(frozen=True)
-class SecondScale:
-    """The values read on the right-hand axis, where `unit` on the left is 100 %."""
-
-    label: str
-    unit: float
-
-
-@dataclass(frozen=True)
 class Point:
     """A point of a scatter chart: filled, of an area by its size, or hollow for size 0."""
 
@@ -122,22 +118,22 @@ def line_chart(
     The title is read to those who cannot see the chart, and not drawn. With `y_percent` values are
     shares; a logarithmic x leaves out points at x ≤ 0; a limit of None is left to the data.
     """
-    with drawing():
-        figure = new_figure(WIDTH, height)
-        axes = figure.subplots()
-        handles = [_draw_line(axes, line, i, log_x) for i, line in enumerate(lines)]
-        if log_x:
-            axes.set_xscale("log")
-        axes.set_ylim(*y_limits)
-        axes.margins(x=0.02)
-        axes.set(xlabel=xlabel, ylabel=ylabel)
-        _plain_ticks(axes, log_x=log_x, y_percent=y_percent)
-        for mark in marks:
-            _draw_mark(axes, mark)
-        if second_scale is not None:
-            _draw_second_scale(axes, second_scale)
-        _draw_legend(figure, handles, [line.name for line in lines])
-        return to_svg(figure, title)
+    drawn = [_Drawn.of(line, place, log_x) for place, line in enumerate(lines)]
+    xs = [float(v) for d in drawn for v in d.x] + [mark.x for mark in marks]
+    ys = [float(v) for d in drawn for some in (d.y, d.lower, d.upper) for v in some]
+    legend, top = _legend([(line.name, d) for line, d in zip(lines, drawn, strict=True)])
+    frame = Frame.of(
+        Scale.over(xs, margin=0.02, log=log_x),
+        Scale.over(ys, margin=0.05, limits=y_limits),
+        (xlabel, ylabel),
+        (percent, 0) if y_percent else (number, 4),
+        top=top,
+        height=height,
+        second=second_scale,
+    )
+    inside = [part for d in sorted(drawn, key=lambda d: d.bold) for part in d.draw(frame)]
+    parts = [*frame.draw(), frame.clipped(inside), *(_mark(frame, mark) for mark in marks), *legend]
+    return document(WIDTH, height, title, parts)
 
 
 def scatter_chart(
@@ -157,22 +153,19 @@ def scatter_chart(
     draws x = y.
     """
     shown = [p for p in points if _drawable(p.x, log_x) and _drawable(p.y, False)]
-    with drawing():
-        figure = new_figure(WIDTH, height)
-        axes = figure.subplots()
-        axes.set(xlabel=xlabel, ylabel=ylabel)
-        axes.margins(0.08)
-        axes.set_xscale("log" if log_x else "linear")
-        tips = _draw_points(axes, shown)
-        if shown and min(p.y for p in shown) < 0 < max(p.y for p in shown):
-            axes.axhline(0, color=MUTED, linewidth=0.8, zorder=1)
-        if diagonal and shown:
-            axes.axline((1, 1), slope=1, color=MUTED, linewidth=0.8, linestyle=_DASHES[1])
-        _plain_ticks(axes, log_x=log_x)
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")
-        _draw_names(axes, shown, n_labels)
-        return to_svg(figure, title, tips)
+    x = Scale.over([p.x for p in shown], margin=0.08, log=log_x)
+    y = Scale.over([p.y for p in shown], margin=0.08)
+    frame = Frame.of(x, y, (xlabel, ylabel), (number, 4), top=8.0, height=height)
+    rules = list[str]()
+    if y.low < 0 < y.high:
+        across = polyline((frame.at(x.low, 0.0), frame.at(x.high, 0.0)))
+        rules.append(stroke(across, MUTED, 0.8))
+    least, most = max(x.low, y.low), min(x.high, y.high)
+    if diagonal and least < most:
+        equal = polyline((frame.at(least, least), frame.at(most, most)))
+        rules.append(stroke(equal, MUTED, 0.8, dash=_DASHES[1]))
+    inside = frame.clipped([*rules, *_circles(frame, shown)])
+    return document(WIDTH, height, title, [*frame.draw(), inside, *_names(frame, shown, n_labels)])
 
 
 def bar_chart(bars: Sequence[Bar], *, title: str, xlabel: str, n_bars: int = 30) -> str:
@@ -181,30 +174,28 @@ def bar_chart(bars: Sequence[Bar], *, title: str, xlabel: str, n_bars: int = 30)
     The caller says in the caption if there are more than fit.
     """
     shown = list(bars[:n_bars])
-    places = range(len(shown))
-    with drawing():
-        figure = new_figure(WIDTH, 62 + 19.0 * max(1, len(shown)))
-        axes = figure.subplots()
-        axes.barh(places, [b.value for b in shown], color=SERIES[0], height=0.68, linewidth=0)
-        axes.set_yticks(places, [shorten(b.name, 34) for b in shown])
-        axes.tick_params(axis="y", length=0, labelcolor=INK)
-        axes.spines["left"].set_visible(False)
-        axes.grid(False, axis="y")
-        axes.set_ylim(len(shown) - 0.4, -0.6)
-        axes.margins(x=0.12)
-        axes.set_xlabel(xlabel)
-        for place, bar in zip(places, shown, strict=True):
-            axes.annotate(
-                bar.label or number(bar.value),
-                (max(bar.value, 0), place),
-                xytext=(4, 0),
-                textcoords="offset points",
-                va="center",
-                color=MUTED,
-                fontsize=9.5,
-            )
-        _plain_ticks(axes, y=False)
-        return to_svg(figure, title)
+    names = [shorten(bar.name, 34) for bar in shown]
+    ends = [bar.label or number(bar.value) for bar in shown]
+    left = 14.0 + max(map(width_of, names), default=0.0)
+    values = [as_number(bar.value) or 0.0 for bar in shown]
+    # Where labels at the ends of bars leave room for the longest bar.
+    room = WIDTH - left - 14.0 - max((width_of(end, _NAME_SIZE) for end in ends), default=0.0)
+    least = None if min(values, default=0.0) < 0 else 0.0
+    scale = Scale.over([0.0, *values], margin=0.0, limits=(least, None))
+    scale = scale.between(left, left + max(room, 80.0))
+    bottom = 8.0 + _BAR_HEIGHT * max(1, len(shown))
+    parts = list(x_axis(scale, xlabel, 8.0, bottom, WIDTH - 10.0))
+    for place, (name, end, value) in enumerate(zip(names, ends, values, strict=True)):
+        middle = 8.0 + _BAR_HEIGHT * (place + 0.5)
+        corners = [
+            (scale(v), middle + s * 6.5) for v, s in ((0, -1), (value, -1), (value, 1), (0, 1))
+        ]
+        parts += [
+            filled(polyline(corners, closed=True), SERIES[0]),
+            label(left - 6.0, middle + 3.5, name, anchor="end"),
+            label(scale(max(value, 0.0)) + 4.0, middle + 3.5, end, size=_NAME_SIZE, colour=MUTED),
+        ]
+    return document(WIDTH, bottom + 38.0, title, parts)
 
 
 def picture_chart(
@@ -232,24 +223,31 @@ def picture_chart(
     str
         SVG. Values of both signs have a scale with 0 in its middle.
     """
-    with drawing():
-        figure = new_figure(WIDTH, 60 + WIDTH / len(pictures) * shape[0] / shape[1])
-        for axes, values, label in zip(
-            np.atleast_1d(figure.subplots(1, len(pictures))), pictures, labels, strict=True
-        ):
-            pixels = np.reshape(np.asarray(values, dtype=float), shape)
-            signed, top = bool((pixels < 0).any()), float(np.abs(pixels).max()) or 1.0
-            shown = axes.imshow(
-                pixels,
-                cmap="RdBu" if signed else "Blues",
-                vmin=-top if signed else 0.0,
-                vmax=top,
-                interpolation="nearest",
-            )
-            axes.set(xticks=[], yticks=[], xlabel=label)
-            axes.grid(False)
-            figure.colorbar(shown, ax=axes, shrink=0.75)
-        return to_svg(figure, title)
+    across = WIDTH / len(pictures)
+    wide = across - 70.0
+    tall = wide * shape[0] / shape[1]
+    parts = []
+    for place, (values, name) in enumerate(zip(pictures, labels, strict=True)):
+        left, cells = 10.0 + across * place, np.reshape(np.asarray(values, dtype=float), shape)
+        top = float(np.abs(cells).max()) or 1.0
+        low = -top if (cells < 0).any() else 0.0
+        ramp = np.linspace(1.0, low / top, 64)[:, None]
+        parts += [
+            pixels(_shades(cells / top), left, 8.0, wide, tall),
+            pixels(_shades(ramp), left + wide + 6.0, 8.0, 8.0, tall),
+            label(left + wide + 17.0, 16.0, number(top, 2), size=_NAME_SIZE, colour=MUTED),
+            label(left + wide + 17.0, 8.0 + tall, number(low, 2), size=_NAME_SIZE, colour=MUTED),
+            label(left + wide / 2, tall + 24.0, name, anchor="middle"),
+        ]
+    return document(WIDTH, tall + 34.0, title, parts)
+
+
+def _shades(shares: np.ndarray) -> np.ndarray:
+    """Return colours of shares in [−1, 1]: blue from 0 on, red below, white in between."""
+    blue, red = np.array([8.0, 48.0, 107.0]), np.array([140.0, 20.0, 30.0])
+    strength = np.abs(shares)[..., None] ** 0.8
+    colours = 255.0 + strength * (np.where(shares[..., None] < 0, red, blue) - 255.0)
+    return np.ascontiguousarray(np.rint(colours).astype(np.uint8))
 
 
 def heat_map(values: Sequence[Sequence[float | None]], names: Sequence[str], *, title: str) -> str:
@@ -278,147 +276,167 @@ def heat_map(values: Sequence[Sequence[float | None]], names: Sequence[str], *, 
 # --- lines --------------------------------------------------------------------------------------
 
 
-def _draw_line(axes: Axes, line: Line, place: int, log_x: bool) -> Any:
-    style = (place if line.style is None else line.style) % len(SERIES)
-    colour = SERIES[style]
-    x, y = _values(line.x, log_x), _values(line.y)
-    kept = np.isfinite(x) & np.isfinite(y)
-    every = max(1, math.ceil(kept.sum() / _MARKS_A_LINE))
-    (handle,) = axes.plot(
-        x[kept],
-        y[kept],
-        color=colour,
-        linestyle=_DASHES[2] if line.dashed else _DASHES[0 if line.bold else style],
-        linewidth=2.4 if line.bold else 1.5,
-        drawstyle="steps-post" if line.step else "default",
-        marker=None if line.dashed else _MARKERS[style],
-        markersize=5,
-        # Begin elsewhere on each line, so that markers of equal lines do not cover one another.
-        markevery=((2 * style) % every, every),
-        markeredgecolor=CARD,
-        markeredgewidth=0.6,
-        zorder=3 if line.bold else 2.5,
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """A line as it is drawn: its points that are there, and its looks."""
+
+    x: np.ndarray
+    y: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    marks: Sequence[Pair]
+    style: int
+    bold: bool
+    dashed: bool
+    step: bool
+
+    @classmethod
+    def of(cls, line: Line, place: int, log_x: bool) -> _Drawn:
+        """Leave out points where x or y is missing."""
+        style = (place if line.style is None else line.style) % len(SERIES)
+        x, y = _values(line.x, log_x), _values(line.y)
+        kept = np.isfinite(x) & np.isfinite(y)
+        none = np.full(len(x), np.nan)
+        low = none if line.lower is None else _values(line.lower)
+        high = none if line.upper is None else _values(line.upper)
+        looks = (line.marks, style, line.bold, line.dashed, line.step)
+        return cls(x[kept], y[kept], low[kept], high[kept], *looks)
+
+    @property
+    def dash(self) -> str:
+        """Pattern of the stroke."""
+        return _DOTS if self.dashed else "" if self.bold else _DASHES[self.style]
+
+    def draw(self, frame: Frame) -> Iterator[str]:
+        """Yield the band, the line, its markers and its rings."""
+        colour = SERIES[self.style]
+        known = np.isfinite(self.lower) & np.isfinite(self.upper)
+        if known.any():
+            above = self._points(frame, self.x[known], self.upper[known])
+            below = self._points(frame, self.x[known], self.lower[known])
+            band = polyline([*above, *reversed(below)], closed=True)
+            yield filled(band, colour, "; fill-opacity: 0.16")
+        points = self._points(frame, self.x, self.y)
+        yield stroke(polyline(points), colour, 2.4 if self.bold else 1.5, dash=self.dash)
+        if not self.dashed:
+            every = max(1, math.ceil(len(self.x) / _MARKS_A_LINE))
+            # Begin elsewhere on each line, so that markers of equal lines do not cover one another.
+            own = range((2 * self.style) % every, len(self.x), every)
+            yield _markers([frame.at(self.x[i], self.y[i]) for i in own], self.style)
+        for at in self.marks:
+            yield stroke(circle(frame.at(*at), 5.0), colour, 2.0)
+
+    def _points(self, frame: Frame, xs: np.ndarray, ys: np.ndarray) -> list[Pair]:
+        points = [frame.at(float(x), float(y)) for x, y in zip(xs, ys, strict=True)]
+        if not self.step:
+            return points
+        corners = [[(b[0], a[1]), b] for a, b in pairwise(points)]
+        return points[:1] + [point for pair in corners for point in pair]
+
+
+#: Corners of the markers, by style in turn; a circle has none.
+_MARKERS: tuple[list[Pair], ...] = (
+    [],
+    [(-0.8, -0.8), (0.8, -0.8), (0.8, 0.8), (-0.8, 0.8)],
+    [(0.0, -1.1), (1.0, 0.7), (-1.0, 0.7)],
+    [(0.0, -1.1), (1.1, 0.0), (0.0, 1.1), (-1.1, 0.0)],
+)
+
+
+def _markers(places: Sequence[Pair], style: int) -> str:
+    """Return the markers of a line as one path."""
+    corners = _MARKERS[style % len(_MARKERS)]
+    paths = (
+        polyline([(x + 3.0 * a, y + 3.0 * b) for a, b in corners], closed=True)
+        if corners
+        else circle((x, y), 2.6)
+        for x, y in places
     )
-    if line.lower is not None and line.upper is not None:
-        low, high = _values(line.lower), _values(line.upper)
-        step: Any = "post" if line.step else None
-        axes.fill_between(x, low, high, step=step, color=colour, alpha=0.16, linewidth=0)
-    for at, value in line.marks:
-        axes.plot([at], [value], "o", ms=10, mfc="none", mec=colour, mew=2, zorder=4)
-    return handle
+    data = "".join(paths)
+    edge = f"; stroke: {ink(CARD)}; stroke-width: 0.6"
+    return filled(data, SERIES[style], edge) if data else ""
 
 
-def _draw_mark(axes: Axes, mark: VerticalMark) -> None:
-    axes.axvline(mark.x, color=INK, linewidth=1, linestyle=_DASHES[1], zorder=2)
-    to_fraction = axes.transData - axes.transAxes
-    near_right = to_fraction.transform((mark.x, 0))[0] > 0.6
-    axes.annotate(
-        mark.label,
-        (mark.x, 1),
-        xycoords=("data", "axes fraction"),
-        xytext=(-5 if near_right else 5, -3),
-        textcoords="offset points",
-        ha="right" if near_right else "left",
-        va="top",
-        fontsize=9.5,
-        color=INK,
-    )
+def _legend(entries: Sequence[tuple[str, _Drawn]]) -> tuple[list[str], float]:
+    """Return the names of lines in rows at the top, and where the plot below may begin."""
+    parts, x, y = list[str](), 10.0, 14.0
+    for name, drawn in entries:
+        text = shorten(name, 40)
+        width = 40.0 + width_of(text, _LEGEND_SIZE)
+        if x > 10.0 and x + width > WIDTH - 6.0:
+            x, y = 10.0, y + 15.0
+        sample = polyline(((x, y - 3.5), (x + 34.0, y - 3.5)))
+        colour, thick = SERIES[drawn.style], 2.4 if drawn.bold else 1.5
+        parts.append(stroke(sample, colour, thick, dash=drawn.dash))
+        if not drawn.dashed:
+            parts.append(_markers([(x + 17.0, y - 3.5)], drawn.style))
+        parts.append(label(x + 40.0, y, text, size=_LEGEND_SIZE))
+        x += width + 16.0
+    return parts, y + 10.0 if entries else 8.0
 
 
-def _draw_second_scale(axes: Axes, scale: SecondScale) -> None:
-    to_share, to_value = (lambda value: value / scale.unit), (lambda share: share * scale.unit)
-    other = axes.secondary_yaxis("right", functions=(to_share, to_value))
-    other.set_ylabel(scale.label)
-    other.yaxis.set_major_formatter(_tick_writer(percent, 0))
-    other.spines["right"].set_visible(True)
-
-
-def _draw_legend(figure: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
-    if not handles:
-        return
-    # matplotlib leaves out names that begin with an underscore; a joiner of no width saves them.
-    labels = [f"\u2060{t}" if t.startswith("_") else t for t in (shorten(n, 40) for n in names)]
-    widest = max(len(label) for label in labels) + 7
-    n_columns = max(1, min(len(labels), _LEGEND_CHARACTERS // widest))
-    figure.legend(
-        handles,
-        labels,
-        loc="outside upper left",
-        ncols=n_columns,
-        handlelength=3.2,
-        fontsize=10,
-        columnspacing=1.6,
-        borderaxespad=0.2,
-    )
+def _mark(frame: Frame, mark: VerticalMark) -> str:
+    """Return a vertical line with its label beside it, on the side where there is room."""
+    x, (top, bottom) = frame.x(mark.x), (frame.y.end, frame.y.start)
+    near_right = x - frame.x.start > 0.6 * frame.width
+    line = stroke(polyline(((x, top), (x, bottom))), INK, 1.0, dash=_DASHES[1])
+    place, anchor = (x - 5.0, "end") if near_right else (x + 5.0, "start")
+    return line + label(place, top + 11.0, mark.label, anchor=anchor, size=_NAME_SIZE)
 
 
 # --- points -------------------------------------------------------------------------------------
 
 
-def _draw_points(axes: Axes, points: Sequence[Point]) -> dict[str, str]:
-    """Draw the points; return the tooltips of those that have one."""
-    named = set(_ranked(points)[:_NAMED_POINTS])
-    rest = [p for i, p in enumerate(points) if i not in named]
+def _circles(frame: Frame, points: Sequence[Point]) -> Iterator[str]:
+    """Yield the points, the largest with a tooltip each."""
+    ranked, radii = _ranked(points), _radii(points)
+    rest = [circle(frame.at(p.x, p.y), 1.5) for p in (points[i] for i in ranked[_NAMED_POINTS:])]
     if rest:
-        axes.plot([p.x for p in rest], [p.y for p in rest], "o", ms=3, mfc="none", mec=MUTED)
-    diameters = _diameters(points)
-    tips = {}
-    for i in sorted(named, key=lambda i: points[i].size):
-        point = points[i]
-        filled = point.size > 0
-        (artist,) = axes.plot(
-            [point.x],
-            [point.y],
-            "o",
-            markersize=diameters[i],
-            markerfacecolor=SERIES[0] if filled else "none",
-            markeredgecolor=CARD if filled else MUTED,
-            alpha=0.85 if filled else 1.0,
-            zorder=2.5 if filled else 2,
-        )
-        artist.set_gid(f"point-{i}")
-        tips[f"point-{i}"] = point.tip or point.name
-    return tips
+        yield stroke("".join(rest), MUTED, 1.0)
+    for i in sorted(ranked[:_NAMED_POINTS], key=lambda i: points[i].size):
+        point, data = points[i], circle(frame.at(points[i].x, points[i].y), radii[i])
+        drawn = stroke(data, MUTED, 1.0)
+        if point.size > 0:
+            edge = f"; fill-opacity: 0.85; stroke: {ink(CARD)}; stroke-width: 1"
+            drawn = filled(data, SERIES[0], edge)
+        yield f"<g>{drawn}<title>{words(point.tip or point.name)}</title></g>"
 
 
-def _draw_names(axes: Axes, points: Sequence[Point], n_names: int) -> None:
-    """Write names beside the largest points where they cover no other name and no point.
+def _names(frame: Frame, points: Sequence[Point], n_names: int) -> Iterator[str]:
+    """Yield names beside the largest points where they cover no other name and no point.
 
-    The layout is done: what moves afterwards leaves the names behind. Of very many points, names
-    may cover the hollow ones.
+    Of very many points, names may cover the hollow ones.
     """
-    from matplotlib.transforms import Bbox
-
-    frame, diameters = axes.get_window_extent(), _diameters(points)
-    taken = []
-    for point, d in zip(points, diameters, strict=True):
+    radii, taken = _radii(points), list[tuple[float, float, float, float]]()
+    for point, r in zip(points, radii, strict=True):
         if len(points) <= _NAMED_POINTS or point.size > 0:
-            x, y = axes.transData.transform((point.x, point.y))
-            taken.append(Bbox.from_bounds(x - d / 2, y - d / 2, d, d))
+            x, y = frame.at(point.x, point.y)
+            taken.append((x - r, y - r, x + r, y + r))
     for i in _ranked(points)[:n_names]:
-        gap = diameters[i] / 2 + 3
-        for dx, dy, ha, va in (
-            (gap, 0, "left", "center"),
-            (-gap, 0, "right", "center"),
-            (0, gap, "center", "bottom"),
-            (0, -gap, "center", "top"),
+        name = shorten(points[i].name, _NAME_CHARACTERS)
+        (x, y), width, gap = (
+            frame.at(points[i].x, points[i].y),
+            width_of(name, _NAME_SIZE),
+            radii[i] + 3,
+        )
+        for anchor, base, edge in (
+            ("start", y + 3, x + gap),
+            ("end", y + 3, x - gap - width),
+            ("middle", y - gap, x - width / 2),
+            ("middle", y + gap + 8, x - width / 2),
         ):
-            text = axes.annotate(
-                shorten(points[i].name, _NAME_CHARACTERS),
-                (points[i].x, points[i].y),
-                xytext=(dx, dy),
-                textcoords="offset points",
-                ha=ha,
-                va=va,
-                fontsize=9.5,
-                zorder=5,
-            )
-            box = text.get_window_extent()
-            inside = frame.contains(box.x0, box.y0) and frame.contains(box.x1, box.y1)
-            if inside and not any(box.overlaps(other) for other in taken):
+            box = (edge, base - 8.0, edge + width, base + 2.0)
+            inside = frame.x.start <= box[0] and box[2] <= frame.x.end
+            inside &= frame.y.end <= box[1] and box[3] <= frame.y.start
+            if inside and not any(_overlap(box, other) for other in taken):
                 taken.append(box)
+                place = {"start": edge, "end": edge + width, "middle": x}[anchor]
+                yield label(place, base, name, anchor=anchor, size=_NAME_SIZE)
                 break
-            text.remove()
+
+
+def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _ranked(points: Sequence[Point]) -> list[int]:
@@ -426,52 +444,17 @@ def _ranked(points: Sequence[Point]) -> list[int]:
     return sorted(range(len(points)), key=lambda i: (-points[i].size, -abs(points[i].y), i))
 
 
-def _diameters(points: Sequence[Point]) -> list[float]:
+def _radii(points: Sequence[Point]) -> list[float]:
     largest = max((p.size for p in points), default=0.0) or 1.0
-    hollow = 4.5 if len(points) <= _NAMED_POINTS else 3.0
-    return [5 + 15 * math.sqrt(p.size / largest) if p.size > 0 else hollow for p in points]
-
-
-# --- axes ---------------------------------------------------------------------------------------
+    hollow = 2.25 if len(points) <= _NAMED_POINTS else 1.5
+    return [2.5 + 7.5 * math.sqrt(p.size / largest) if p.size > 0 else hollow for p in points]
 
 
 def _values(values: Sequence[Any], log: bool = False) -> np.ndarray:
     """Return numbers, NaN for what is missing or has no place on the axis."""
-    return np.array([float(v) if _drawable(v, log) else np.nan for v in values])
+    return np.array([float(v) if _drawable(v, log) else np.nan for v in values], dtype=float)
 
 
 def _drawable(value: Any, log: bool) -> bool:
     found = as_number(value)
     return found is not None and (found > 0 or not log)
-
-
-def _plain_ticks(
-    axes: Axes, *, y: bool = True, y_percent: bool = False, log_x: bool = False
-) -> None:
-    """Write ticks as the tables write numbers; label enough of a logarithmic axis."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    axes.xaxis.set_major_formatter(_tick_writer(number, 4))
-    if y:
-        axes.yaxis.set_major_formatter(_tick_writer(*((percent, 0) if y_percent else (number, 4))))
-    if log_x:
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _tick_writer(write: Callable[[float, int], str], digits: int) -> Any:
-    """Return what labels the ticks of an axis, with as many digits as tell them apart."""
-    from matplotlib.ticker import Formatter
-
-    class Writer(Formatter):
-        def format_ticks(self, values: Any) -> list[str]:
-            for more in range(_MORE_DIGITS):
-                labels = [write(value, digits + more) for value in values]
-                if len(set(labels)) == len(set(values)):
-                    break
-            return labels
-
-        def __call__(self, x: float, pos: int | None = None) -> str:
-            return write(x, digits)
-
-    return Writer()

@@ -1,131 +1,133 @@
-"""From matplotlib to SVG that lives inside a page: theme colours, real text, no global state.
+"""What charts are made of, as text of SVG.
 
-Charts are drawn in the light palette; every colour of it becomes a CSS variable with that colour as
-fallback, so one drawing serves light, dark and print, and still shows when it stands alone.
+Every colour is a CSS variable of the page with the light palette as fallback, so one drawing serves
+light, dark and print, and still shows when it stands alone.
 """
 
 from __future__ import annotations
 
-import io
-import re
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import struct
+import zlib
+from base64 import b64encode
+from collections.abc import Iterable
 from html import escape
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+import numpy as np
 
 INK, MUTED, RULE, CARD = "#1c2330", "#5b6472", "#e1e4e8", "#ffffff"
 #: Told apart by people with any of the common colour deficiencies, at least together with the
 #: dashes and markers that :mod:`distfms.report.plots` gives each line.
 SERIES = ("#0064a8", "#c2500a", "#00805e", "#a64c8a", "#b37700", "#3b8fc4", "#6b6b6b", "#7a5c3e")
-
 _VARIABLES = {INK: "ink", MUTED: "muted", RULE: "rule", CARD: "card"} | {
     colour: f"s{i}" for i, colour in enumerate(SERIES, start=1)
 }
 
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "distfms",
-    "text.parse_math": False,  # a dollar sign in a column's name is a dollar sign
-    "font.family": ["DejaVu Sans"],  # comes with matplotlib: the same layout on every machine
-    "font.size": 10.5,
-    "axes.unicode_minus": True,
-    "axes.facecolor": "none",
-    "figure.facecolor": "none",
-    "savefig.facecolor": "none",
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": INK,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": RULE,
-    "grid.linewidth": 0.8,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "text.color": INK,
-    "legend.frameon": False,
-    "path.simplify": True,
-}
+FONT_SIZE = 10.5
+# Shares of the font size that characters take in common fonts without serifs.
+_NARROW, _WIDE = frozenset(" !'()*,-./:;I[]fijlrt|\u00a0\u202f"), frozenset("@GMOQW%mw…–")
+
+Pair = tuple[float, float]
 
 
-@contextmanager
-def drawing() -> Iterator[None]:
-    """Draw in the page's style, and leave matplotlib's settings as they were."""
-    import matplotlib as mpl
-
-    with mpl.rc_context(), warnings.catch_warnings():
-        mpl.rcdefaults()  # a user's matplotlibrc must not change the page
-        mpl.rcParams.update(_STYLE)
-        # The reader's browser has the glyphs that DejaVu lacks.
-        warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")
-        yield
+# --- elements -----------------------------------------------------------------------------------
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure, its size in units of the SVG (72 to the inch)."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as MatplotlibFigure
-
-    figure = MatplotlibFigure(figsize=(width / 72, height / 72), dpi=72, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+def ink(colour: str) -> str:
+    """Return a colour as the page's variable with the colour as fallback."""
+    return f"var(--{_VARIABLES[colour]}, {colour})"
 
 
-def to_svg(figure: Figure, title: str, tips: Mapping[str, str] | None = None) -> str:
-    """Return a figure that was drawn inside :func:`drawing` as one SVG element.
-
-    ``title`` is read to those who cannot see the chart; ``tips`` are tooltips by the artist's gid.
-    """
-    buffer = io.StringIO()
-    empty = {"Date": None, "Creator": None, "Format": None, "Type": None}
-    figure.savefig(buffer, format="svg", metadata=empty)
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :].strip()
-    svg = re.sub(r"<!--.*?-->\s*", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<defs>\s*<style[^>]*>.*?</style>\s*</defs>\s*", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"\n\s*", "\n", svg)
-    return _with_tips(_themed(_with_title(svg, title)), tips or {})
+def amount(value: float) -> str:
+    """Write a length or coordinate, to a tenth of a unit."""
+    return f"{value:.1f}".removesuffix(".0")
 
 
-def _with_title(svg: str, title: str) -> str:
-    """Replace the root's fixed size and add what assistive software reads."""
-    view_box = re.search(r'viewBox="[^"]*"', svg)
-    assert view_box is not None
-    root = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-        f'{view_box.group()} role="img" aria-label="{escape(title)}" '
-        f'style="stroke-linejoin: round; stroke-linecap: butt">\n<title>{escape(title)}</title>'
+def words(text: str) -> str:
+    """Return text that may stand in SVG: without markup, and without characters XML has not."""
+    return escape("".join(c if c.isprintable() or c in _NARROW else "\ufffd" for c in text))
+
+
+def label(
+    x: float,
+    y: float,
+    text: str,
+    *,
+    anchor: str = "start",
+    size: float = FONT_SIZE,
+    colour: str = INK,
+    turned: bool = False,
+) -> str:
+    """Return text whose base line begins, ends or has its middle at a place."""
+    turn = f' transform="rotate(-90 {amount(x)} {amount(y)})"' if turned else ""
+    return (
+        f'<text x="{amount(x)}" y="{amount(y)}"{turn} style="fill: {ink(colour)}; '
+        f'font-size: {size}px; text-anchor: {anchor}">{words(text)}</text>'
     )
-    return root + svg[svg.index(">") + 1 :]
 
 
-def _themed(svg: str) -> str:
-    """Put variables of the page in place of colours and fonts, inside of tags only."""
-
-    def in_tag(match: re.Match[str]) -> str:
-        tag = re.sub(
-            r"(?<=[ \"])(fill|stroke): (#[0-9a-f]{6})\b",
-            lambda m: f"{m[1]}: {_variable(m[2])}",
-            match.group(),
-        )
-        return re.sub(r"(font: [^;\"]*?px) [^;\"]+", r"\1 var(--sans, sans-serif)", tag)
-
-    return re.sub(r"<[a-z][^>]*>", in_tag, svg)
+def width_of(text: str, size: float = FONT_SIZE) -> float:
+    """Estimate the width of a text."""
+    shares = (
+        0.3 if c in _NARROW else 0.9 if c in _WIDE else 1.0 if ord(c) > 0x2E7F else 0.6
+        for c in text
+    )
+    return size * sum(shares)
 
 
-def _variable(colour: str) -> str:
-    return f"var(--{_VARIABLES[colour]}, {colour})" if colour in _VARIABLES else colour
+def polyline(points: Iterable[Pair], closed: bool = False) -> str:
+    """Return the data of a path along points, without what moves by less than can be seen."""
+    written = [f"{amount(x)},{amount(y)}" for x, y in points]
+    kept = [s for i, s in enumerate(written) if i == 0 or s != written[i - 1]]
+    return "M" + "L".join(kept) + "Z" * closed if kept else ""
 
 
-def _with_tips(svg: str, tips: Mapping[str, str]) -> str:
-    def opened(match: re.Match[str]) -> str:
-        tip = tips.get(match[1])
-        return match.group() if tip is None else f"{match.group()}<title>{escape(tip)}</title>"
+def stroke(data: str, colour: str, width: float, *, dash: str = "", more: str = "") -> str:
+    """Return a path that is drawn as a line."""
+    dashes = f"; stroke-dasharray: {dash}" if dash else ""
+    return (
+        f'<path d="{data}" style="fill: none; stroke: {ink(colour)}; stroke-width: {width:g}'
+        f'{dashes}{more}"/>'
+    )
 
-    return re.sub(r'<g id="([^"]+)">', opened, svg)
+
+def filled(data: str, colour: str, more: str = "") -> str:
+    """Return a path whose inside is filled."""
+    return f'<path d="{data}" style="fill: {ink(colour)}{more}"/>'
+
+
+def circle(at: Pair, radius: float) -> str:
+    """Return the data of a path around a circle."""
+    r = amount(radius)
+    across = amount(2 * radius)
+    start = f"M{amount(at[0] - radius)},{amount(at[1])}"
+    return f"{start}a{r},{r} 0 1,0 {across},0a{r},{r} 0 1,0 -{across},0Z"
+
+
+def pixels(colours: np.ndarray, x: float, y: float, width: float, height: float) -> str:
+    """Return a picture of pixels, (rows, columns, 3) uint8, as a PNG within the SVG."""
+    rows, columns, _ = colours.shape
+    lines = b"".join(b"\0" + row.tobytes() for row in colours)
+    chunks = (
+        (b"IHDR", struct.pack(">IIBBBBB", columns, rows, 8, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(lines, 9)),
+        (b"IEND", b""),
+    )
+    png = b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
+    return (
+        f'<image x="{amount(x)}" y="{amount(y)}" width="{amount(width)}" '
+        f'height="{amount(height)}" preserveAspectRatio="none" style="image-rendering: pixelated" '
+        f'href="data:image/png;base64,{b64encode(png).decode()}"/>'
+    )
+
+
+def document(width: float, height: float, title: str, parts: Iterable[str]) -> str:
+    """Return the whole SVG; its title is for those who cannot see it."""
+    body = "\n".join(part for part in parts if part)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {amount(width)} {amount(height)}" '
+        f'role="img" aria-label="{words(title)}" style="font-family: var(--sans, sans-serif); '
+        f'stroke-linejoin: round">\n<title>{words(title)}</title>\n{body}\n</svg>'
+    )

@@ -6,11 +6,6 @@ from distfms.runs.driver import run_job
 from tests.e2e.sequence_jobs import mixed_job, mixed_rows, write_rows
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_looked_for_in_charts(no_charts: None) -> None:
-    """Jobs draw none, but for tests that use the fixture `charts`."""
-
-
 @pytest.fixture(scope="session")
 def mixed_columns():
     """Rows of `mixed_rows`, not to be changed."""

@@ -1,16 +1,12 @@
 """Small jobs that the tests of runs share."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
-from distfms.methods import METHODS, load_method
-from distfms.report import plots
 from distfms.runs.job_spec import JobSpec, build_spec
 
 RESULTS = ("selection.json", "model.json", "weights.npz", "metrics.json")
@@ -48,17 +44,6 @@ def judgments_job(data: Path, output: Path, **changes: Any) -> JobSpec:
     for key, value in changes.items():
         content[key] = {**content.get(key, {}), **value} if isinstance(value, dict) else value
     return build_spec(content)
-
-
-def leave_out_charts(patch: pytest.MonkeyPatch) -> None:
-    """Have jobs of this process draw no charts, which is half of what a small job takes."""
-    charts = {name: chart for name, chart in vars(plots).items() if name.endswith("_chart")}
-    for method in METHODS:
-        load_method(method)
-    for module in [module for name, module in sys.modules.items() if name.startswith("distfms.")]:
-        for name, chart in charts.items():
-            if vars(module).get(name) is chart:
-                patch.setattr(module, name, lambda *_, **__: '<svg role="img"></svg>')
 
 
 def results(folder: Path) -> dict[str, bytes]:

@@ -298,7 +298,7 @@ def test_resumed(data, tmp_path, monkeypatch):
         assert contents(result.folder) == whole
 
 
-def test_prediction_report_and_labels(charts, tmp_path):
+def test_prediction_report_and_labels(tmp_path):
     labels = np.where(np.median(Y) < Y, 5.0, 3.0)
     folder = write(tmp_path / "data", target=labels)
     own = {"positive": 5, "image": [3, 4], "step_factor": 3.0}

@@ -18,7 +18,7 @@ from distfms.registry import Registry
 from distfms.runs.driver import run_job
 from distfms.runs.finished import files_to_keep
 from distfms.runs.predict import predict_file
-from tests.e2e.jobs import judgments_job, leave_out_charts, write_judgments
+from tests.e2e.jobs import judgments_job, write_judgments
 
 
 @pytest.fixture(scope="module")
@@ -29,15 +29,11 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def versions(data, tmp_path_factory):
     """What two runs keep, and the folder of the second."""
-    with pytest.MonkeyPatch.context() as patch:
-        leave_out_charts(patch)
-        place = tmp_path_factory.mktemp("runs")
-        runs = [
-            run_job(
-                judgments_job(data, place, multiselect={"budget": budget, "plan": False})
-            ).folder
-            for budget in (6, 12)
-        ]
+    place = tmp_path_factory.mktemp("runs")
+    runs = [
+        run_job(judgments_job(data, place, multiselect={"budget": budget, "plan": False})).folder
+        for budget in (6, 12)
+    ]
     return [files_to_keep(run) for run in runs], runs[1]
 
 

@@ -9,14 +9,9 @@ import pytest
 
 from distfms.errors import SpecError
 from distfms.runs.driver import run_job
-from tests.e2e.jobs import leave_out_charts, stage
+from tests.e2e.jobs import stage
 from tests.e2e.retrain_jobs import RESULTS, again, growing_job, registry_of, write_day
 from tests.e2e.sequence_jobs import content
-
-
-@pytest.fixture(autouse=True)
-def _without_charts(monkeypatch):
-    leave_out_charts(monkeypatch)
 
 
 @pytest.fixture

@@ -13,11 +13,6 @@ from distfms.runs.driver import run_job
 from tests.faults.cases import CASES, contents, dask_cluster, small_blocks
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_looked_for_in_charts(no_charts: None) -> None:
-    """Jobs of fault tests draw none."""
-
-
 @pytest.fixture(scope="session")
 def job_data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Folder with the data of a kind of job; made once."""

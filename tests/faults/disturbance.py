@@ -26,7 +26,6 @@ from distfms.engine.mapreduce import map_reduce
 from distfms.engine.open import make_pool
 from distfms.runs import context, folder
 from tests.conformance.pool_tasks import kill_own_node
-from tests.e2e.jobs import leave_out_charts
 
 #: Longest time that a waiting or hanging task is left alone, in seconds.
 PATIENCE_S = 120.0
@@ -129,7 +128,6 @@ def disturbed(plan: Plan) -> Iterator[Plan]:
     """Have the driver of this process meet what is planned."""
     Path(plan.folder).mkdir(parents=True, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
-        leave_out_charts(patch)
         patch.setattr(context, "map_reduce", _Passes(plan))
         patch.setattr(context, "make_pool", partial(_watched_pool, plan))
         # Actors also where the work is too small to pay for them.

@@ -14,7 +14,7 @@ import pytest
 from distfms.engine.cache import PartialCache
 from distfms.runs import driver, folder
 from distfms.runs.job_spec import build_spec
-from tests.e2e.jobs import judgments_job, leave_out_charts
+from tests.e2e.jobs import judgments_job
 
 #: What such a driver has loaded when it starts, so that it starts in no time.
 _PRELOAD = [
@@ -50,7 +50,6 @@ def killed_job(spec: Mapping[str, Any], where: str, what: str) -> None:
 def _die(environment: dict[str, str], spec: Mapping[str, Any], where: str, what: str) -> None:
     os.environ.update(environment)
     with pytest.MonkeyPatch.context() as patch:
-        leave_out_charts(patch)
         if where == "partials":
             _die_after(patch, int(what))
         else:

@@ -18,6 +18,7 @@ from distfms.methods.multiselect.answer_figures import (
     rater_blocks,
     repeats_of,
 )
+from distfms.report.axes import SecondScale
 from distfms.report.curves import Curve, comparison_chart, more, of_name, value_range
 from distfms.report.formatting import as_number, count, number, percent
 from distfms.report.measures import measure_rows, tables_of, without_empty_columns
@@ -26,7 +27,6 @@ from distfms.report.plots import (
     Bar,
     Line,
     Point,
-    SecondScale,
     VerticalMark,
     bar_chart,
     line_chart,

@@ -14,8 +14,6 @@ from distfms.report.page import Figure, Section, Table
 from distfms.report.plots import Line
 from tests.unit.report.checks import check_page, manifest
 
-pytestmark = pytest.mark.usefixtures("no_charts")
-
 
 def selection() -> dict[str, Any]:
     path = [("calm", 1, 1), ("age", 1, 4), ("calm", 2, 1)]
@@ -268,7 +266,6 @@ def test_coefficients_stand_in_a_table_with_the_most_important_first() -> None:
     assert "A prediction of mood is 3.25 plus" in table.caption
 
 
-@pytest.mark.usefixtures("charts")
 def test_page_says_all_that_was_asked() -> None:
     text = render(selection(), metrics())
     for expected in (
@@ -286,7 +283,6 @@ def test_page_says_all_that_was_asked() -> None:
         assert expected in text
 
 
-@pytest.mark.usefixtures("charts")
 def test_attributes_are_drawn_by_noise_and_correlation() -> None:
     text = render(selection(), metrics())
     assert "age: correlation 0.2, r = 1" in text
@@ -354,7 +350,6 @@ def test_a_thousand_attributes_stay_readable() -> None:
     assert len(tables(found)["All attribut"].rows) == 1000
 
 
-@pytest.mark.usefixtures("charts")
 def test_curves_run_over_budgets_where_they_name_them() -> None:
     content = metrics()
     for curve in content["curves"]:
@@ -391,7 +386,6 @@ def test_scale_of_losses_is_never_empty(losses):
     assert min(losses) < high
 
 
-@pytest.mark.usefixtures("charts")
 def test_a_refined_selection_is_a_point_of_its_own() -> None:
     chosen, content = selection() | {"refined": True}, metrics()
     point = {"budget": 6, "spent": 6, "projected_loss": 68.0, "validation_loss": 70.5}

@@ -13,9 +13,6 @@ from tests.unit.report.checks import check_page, manifest
 GROUPS = [("blood", ["b1", "b2"], 2.0, 0.3), ("scan", ["s"], 6.0, 0.25), ("age", ["a"], 2.0, 0.05)]
 
 
-pytestmark = pytest.mark.usefixtures("no_charts")
-
-
 def selection() -> dict[str, Any]:
     steps, spent, share = [], 0.0, 0.0
     for group, columns, cost, gain in GROUPS:
@@ -146,7 +143,6 @@ def test_headline_follows_the_stop(n_groups: int, text: str) -> None:
         ("budget", "what the budget pays for"),
     ],
 )
-@pytest.mark.usefixtures("charts")
 def test_page_says_why_to_stop_there_with_one_ring(rule: str, text: str) -> None:
     content = metrics()
     content["stop"]["rule"] = rule
@@ -165,7 +161,6 @@ def test_headline_of_one_group_or_none() -> None:
     assert "by no group" in render(none, metrics())
 
 
-@pytest.mark.usefixtures("charts")
 def test_page_says_all_that_was_asked() -> None:
     text = render(selection(), metrics())
     for expected in (
@@ -195,7 +190,6 @@ def test_sequence_table_has_gains_and_costs() -> None:
     assert [row[6] for row in table.rows] == pytest.approx([0.15, 0.25 / 6, 0.025])
 
 
-@pytest.mark.usefixtures("charts")
 def test_many_rules_are_cut_to_what_can_be_told_apart() -> None:
     content = {**metrics(), "curves": [*(curve(f"rule {i}") for i in range(12)), curve("fr")]}
     content["timeliness"] = {c["name"]: timely(0.5, 8.0) for c in content["curves"]}
