@@ -10,14 +10,8 @@ from distfms.engine.storage import locate
 from distfms.errors import DataError, SpecError
 from distfms.registry import Registry
 from distfms.retrain.job import retrain
-from tests.e2e.jobs import leave_out_charts
 from tests.e2e.retrain_jobs import again, growing_job, registry_of, write_day
 from tests.e2e.sequence_jobs import content
-
-
-@pytest.fixture(autouse=True)
-def _without_charts(monkeypatch):
-    leave_out_charts(monkeypatch)
 
 
 @pytest.fixture

@@ -8,14 +8,9 @@ import pytest
 from distfms.errors import SpecError
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
-from tests.e2e.jobs import judgments_job, leave_out_charts, write_judgments
+from tests.e2e.jobs import judgments_job, write_judgments
 from tests.e2e.retrain_jobs import RESULTS, again, growing_job, write_day
 from tests.e2e.sequence_jobs import content
-
-
-@pytest.fixture(autouse=True)
-def _without_charts(monkeypatch):
-    leave_out_charts(monkeypatch)
 
 
 def with_classes(path, *names):

@@ -37,7 +37,7 @@ def told(monkeypatch):
 
 
 @pytest.fixture
-def job(tmp_path, no_charts):
+def job(tmp_path):
     data = write_judgments(tmp_path / "data", n_objects=80, n_files=2)
 
     def make(**changes):
