@@ -23,7 +23,6 @@ from distfms.report.svg import (
     filled,
     ink,
     label,
-    pixels,
     polyline,
     stroke,
     width_of,
@@ -196,81 +195,6 @@ def bar_chart(bars: Sequence[Bar], *, title: str, xlabel: str, n_bars: int = 30)
             label(scale(max(value, 0.0)) + 4.0, middle + 3.5, end, size=_NAME_SIZE, colour=MUTED),
         ]
     return document(WIDTH, bottom + 38.0, title, parts)
-
-
-def picture_chart(
-    pictures: Sequence[Sequence[float]],
-    shape: tuple[int, int],
-    labels: Sequence[str],
-    *,
-    title: str,
-) -> str:
-    """Draw values of the pixels of pictures side by side, each with a scale of its own.
-
-    Parameters
-    ----------
-    pictures : sequence of sequence of float
-        Values of the pixels, row by row.
-    shape : (int, int)
-        Height and width in pixels.
-    labels : sequence of str
-        What the values of each picture are.
-    title : str
-        As for :func:`line_chart`.
-
-    Returns
-    -------
-    str
-        SVG. Values of both signs have a scale with 0 in its middle.
-    """
-    across = WIDTH / len(pictures)
-    wide = across - 70.0
-    tall = wide * shape[0] / shape[1]
-    parts = []
-    for place, (values, name) in enumerate(zip(pictures, labels, strict=True)):
-        left, cells = 10.0 + across * place, np.reshape(np.asarray(values, dtype=float), shape)
-        top = float(np.abs(cells).max()) or 1.0
-        low = -top if (cells < 0).any() else 0.0
-        ramp = np.linspace(1.0, low / top, 64)[:, None]
-        parts += [
-            pixels(_shades(cells / top), left, 8.0, wide, tall),
-            pixels(_shades(ramp), left + wide + 6.0, 8.0, 8.0, tall),
-            label(left + wide + 17.0, 16.0, number(top, 2), size=_NAME_SIZE, colour=MUTED),
-            label(left + wide + 17.0, 8.0 + tall, number(low, 2), size=_NAME_SIZE, colour=MUTED),
-            label(left + wide / 2, tall + 24.0, name, anchor="middle"),
-        ]
-    return document(WIDTH, tall + 34.0, title, parts)
-
-
-def _shades(shares: np.ndarray) -> np.ndarray:
-    """Return colours of shares in [−1, 1]: blue from 0 on, red below, white in between."""
-    blue, red = np.array([8.0, 48.0, 107.0]), np.array([140.0, 20.0, 30.0])
-    strength = np.abs(shares)[..., None] ** 0.8
-    colours = 255.0 + strength * (np.where(shares[..., None] < 0, red, blue) - 255.0)
-    return np.ascontiguousarray(np.rint(colours).astype(np.uint8))
-
-
-def heat_map(values: Sequence[Sequence[float | None]], names: Sequence[str], *, title: str) -> str:
-    """Draw correlations of things with each other, None where there are none; see `line_chart`."""
-    with drawing():
-        size = 180 + 34 * len(names)
-        figure = new_figure(min(size + 60, WIDTH), min(size, WIDTH))
-        axes = figure.subplots()
-        table = np.array(values, dtype=float)
-        shown = axes.imshow(table, cmap="RdBu_r", vmin=-1, vmax=1)
-        places = range(len(names))
-        short = [shorten(name, 18) for name in names]
-        axes.set_xticks(places, short, rotation=45, ha="right")
-        axes.set_yticks(places, short)
-        axes.grid(False)
-        for (row, column), value in np.ndenumerate(table):
-            if np.isfinite(value):
-                # The cells are the same on a dark page.
-                ink = "#fafafa" if abs(value) > 0.6 else "#111111"
-                text = f"{value:.2f}"
-                axes.text(column, row, text, ha="center", va="center", color=ink, fontsize=8.5)
-        figure.colorbar(shown, ax=axes, shrink=0.75)
-        return to_svg(figure, title)
 
 
 # --- lines --------------------------------------------------------------------------------------

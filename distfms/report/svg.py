@@ -33,8 +33,8 @@ Pair = tuple[float, float]
 
 
 def ink(colour: str) -> str:
-    """Return a colour as the page's variable with the colour as fallback."""
-    return f"var(--{_VARIABLES[colour]}, {colour})"
+    """Return a colour of the page as its variable with the colour as fallback; others as is."""
+    return f"var(--{_VARIABLES[colour]}, {colour})" if colour in _VARIABLES else colour
 
 
 def amount(value: float) -> str:

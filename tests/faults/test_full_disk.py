@@ -111,6 +111,8 @@ def test_files_cut_off_by_the_system(job_data: Data, undisturbed: Expected, tmp_
     done = subprocess.run(
         [sys.executable, "-m", "distfms.cli", "run", str(tmp_path / "job.yaml")],
         cwd=ray_here.ROOT,
+        # Python would keep a module's compiled form that was cut off.
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
