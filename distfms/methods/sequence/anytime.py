@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.sequence.glm import mean_response, require_family
+from distfms.methods.sequence.glm import mean_response
 from distfms.methods.sequence.problem import Path, longest_affordable, moments_about
 from distfms.stats.comoments import CoMoments
 
@@ -52,9 +52,6 @@ class AnytimePredictor:
     fill: np.ndarray
     family: str = "gaussian"
 
-    def __post_init__(self) -> None:
-        require_family(self.family)
-
     @classmethod
     def from_path(
         cls, path: Path, family: str = "gaussian", target_names: Sequence[str] | None = None
@@ -81,8 +78,7 @@ class AnytimePredictor:
 
     def columns_within(self, budget: float | None) -> tuple[str, ...]:
         """Names of the columns that a prediction at this budget reads, in sequence order."""
-        used = self.columns[: self.affordable(budget)]
-        return tuple(self.feature_names[c] for group in used for c in group)
+        return tuple(self.feature_names[c] for c in self._used(self.affordable(budget)))
 
     def predict(
         self, X: np.ndarray | Mapping[str, np.ndarray], budget: float | None = None
@@ -105,16 +101,8 @@ class AnytimePredictor:
         DataError
             If a needed column is not there, or a value is infinite.
         """
-        return self._mean(self.score(X, budget))
-
-    def score(
-        self, X: np.ndarray | Mapping[str, np.ndarray], budget: float | None = None
-    ) -> np.ndarray:
-        """Linear score of the longest affordable prefix, shape (n, P); see `predict`."""
         prefix = self.affordable(budget)
-        used = [c for group in self.columns[:prefix] for c in group]
-        values = self._values(X, used)
-        return values @ self.coefficients[prefix][used] + self.intercept[prefix]
+        return self._of_prefix(prefix, self._values(X, self._used(prefix)))
 
     def errors_on(
         self, statistics: CoMoments, feature_names: Sequence[str], n_groups: int
@@ -135,7 +123,7 @@ class AnytimePredictor:
         dict of str to float
             Means over the targets: ``mse``, and ``r2``, which is NaN for a constant target.
         """
-        used = [c for group in self.columns[:n_groups] for c in group]
+        used = self._used(n_groups)
         weights, intercept = self.coefficients[n_groups][used], self.intercept[n_groups]
         n_features, n_targets = len(feature_names), len(intercept)
         position = {name: i for i, name in enumerate(feature_names)}
@@ -228,8 +216,12 @@ class AnytimePredictor:
             raise DataError(f"Infinite values in {', '.join(names)}.")
         return np.where(np.isnan(values), self.fill[list(columns)], values)
 
-    def _mean(self, score: np.ndarray) -> np.ndarray:
-        """Prediction from the score, a vector when there is one target."""
+    def _used(self, prefix: int) -> list[int]:
+        return [c for group in self.columns[:prefix] for c in group]
+
+    def _of_prefix(self, prefix: int, values: np.ndarray) -> np.ndarray:
+        """Predict from the values of a prefix's columns; a vector when there is one target."""
+        score = values @ self.coefficients[prefix][self._used(prefix)] + self.intercept[prefix]
         mean = mean_response(self.family, score)
         return mean[:, 0] if mean.shape[1] == 1 else mean
 
@@ -368,6 +360,5 @@ class AnytimeSession:
             self.n_groups += 1
         if self.n_groups == before and before > 0:
             return
-        used = [c for group in model.columns[: self.n_groups] for c in group]
-        score = self._values[:, used] @ model.coefficients[self.n_groups][used]
-        self._prediction = model._mean(score + model.intercept[self.n_groups])
+        values = self._values[:, model._used(self.n_groups)]
+        self._prediction = model._of_prefix(self.n_groups, values)

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from distfms.errors import DataError, SpecError
+from distfms.errors import DataError
 from distfms.methods.passes import Minimum, Sums, minimise
 from distfms.methods.sequence.greedy import Trail
 from distfms.methods.sequence.problem import Path, Scaling, SequenceProblem
@@ -185,13 +185,6 @@ class Poisson(Family):
 
 
 FAMILIES: dict[str, Family] = {f.name: f for f in (Logistic(), Softmax(), Poisson())}
-
-
-def require_family(name: str) -> None:
-    """Raise `SpecError` for a name that is neither ``gaussian`` nor one of `FAMILIES`."""
-    if name != "gaussian" and name not in FAMILIES:
-        known = ", ".join(("gaussian", *FAMILIES))
-        raise SpecError(f"There is no family {name!r}; known are {known}.")
 
 
 def mean_response(family: str, scores: np.ndarray) -> np.ndarray:

@@ -26,14 +26,13 @@ from typing import Any
 
 import numpy as np
 
-from distfms.errors import SpecError
 from distfms.methods.sequence.problem import (
     FeatureGroups,
     SequenceOutline,
     SequencePath,
     SequenceProblem,
 )
-from distfms.methods.sequence.residual import CRITERIA, Pivot, ResidualGram, make_criterion
+from distfms.methods.sequence.residual import Pivot, ResidualGram, make_criterion
 from distfms.methods.slabs import Loadable, OneProcess, Pool, slab_starts
 from distfms.stats.comoments import CoMoments
 
@@ -247,7 +246,7 @@ def sequence(
         that cost at most what was spent so far. When there is none the cheapest left is next and
         `notes` says so.
     order : sequence of int, optional
-        Group indices for ``given``; may leave groups out.
+        Different group indices for ``given``; may leave groups out.
     seed : int
     max_groups : int, optional
         Stop after so many groups. Default: all.
@@ -262,8 +261,7 @@ def sequence(
     Raises
     ------
     SpecError
-        If the criterion is unknown or `order` is missing, not allowed, or not made of
-        different groups.
+        If the criterion is unknown.
 
     Notes
     -----
@@ -274,9 +272,9 @@ def sequence(
     ----------
     Hu, Grubb, Bagnell, Hebert, Algorithms 1 and 2.
     """
-    fixed = fixed_order(len(problem.groups), criterion, order, seed)
-    if fixed is not None and doubling:
-        raise SpecError(f"doubling chooses among groups; criterion {criterion!r} has no choice.")
+    fixed = order
+    if criterion == "random":
+        fixed = np.random.default_rng(seed).permutation(len(problem.groups)).tolist()
     if slabs is None:
         assert isinstance(problem, SequenceProblem)
         slabs = slabs_of(problem)
@@ -319,25 +317,6 @@ def sequence(
         upper=upper,
         response=response,
     )
-
-
-def fixed_order(
-    n_groups: int, criterion: str, order: Sequence[int] | None, seed: int
-) -> list[int] | None:
-    """Order that leaves no choice, or None when the rule decides."""
-    if (order is not None) != (criterion == "given"):
-        raise SpecError("An order is needed for the criterion 'given', and for no other.")
-    if criterion == "random":
-        return np.random.default_rng(seed).permutation(n_groups).tolist()
-    if order is None:
-        if criterion not in CRITERIA:
-            known = ", ".join((*CRITERIA, "given", "random"))
-            raise SpecError(f"criterion {criterion!r} is none of {known}.")
-        return None
-    fixed = [int(group) for group in order]
-    if len(set(fixed)) < len(fixed) or not set(fixed) <= set(range(n_groups)):
-        raise SpecError(f"The order must be made of different groups of 0..{n_groups - 1}.")
-    return fixed
 
 
 def assemble_factor(

@@ -61,7 +61,8 @@ def _claim(
     for pattern in patterns:
         if list(patterns).count(pattern) > 1:
             raise SpecError(f"Group {group!r} lists {pattern!r} twice.")
-    members = dict.fromkeys(c for pattern in patterns for c in _matches(group, pattern, known))
+    what = f"of group {group!r} is no feature column"
+    members = dict.fromkeys(c for pattern in patterns for c in _matches(pattern, known, what))
     if not members:
         raise SpecError(f"Group {group!r} has no columns.")
     for column in members:
@@ -71,18 +72,6 @@ def _claim(
                 f"must not overlap, because a column is computed, and paid for, once."
             )
         owner[column] = group
-
-
-def _matches(group: str, pattern: str, known: Collection[str]) -> list[str]:
-    """Columns that one name or glob stands for."""
-    if pattern in known:  # first, so that a name with brackets in it is not read as a glob
-        return [pattern]
-    found = [column for column in known if fnmatchcase(column, pattern)]
-    if not found:
-        raise SpecError(
-            f"{pattern!r} of group {group!r} is no feature column.{nearest(pattern, known)}"
-        )
-    return found
 
 
 def resolve_costs(
@@ -105,31 +94,32 @@ def resolve_costs(
     if "default" in costs and "default" in names:
         raise SpecError("A group is named 'default', which in costs means every other group.")
     own = np.full(len(names), float(costs.pop("default", 1.0)))
-    by_glob: dict[int, str] = {}
+    by_glob: dict[str, str] = {}
     position = {name: group for group, name in enumerate(names)}
     for pattern, value in sorted(costs.items(), key=lambda item: item[0] in position):
-        for group in _groups_of(pattern, position, "costs"):
-            if pattern not in position and group in by_glob:
+        for name in _matches(pattern, position, "in costs is no group"):
+            if name != pattern and name in by_glob:
                 raise SpecError(
-                    f"The cost of group {names[group]!r} is given by {by_glob[group]!r} and by "
+                    f"The cost of group {name!r} is given by {by_glob[name]!r} and by "
                     f"{pattern!r}; give it by its name."
                 )
-            by_glob[group] = pattern
-            own[group] = value
+            by_glob[name] = pattern
+            own[position[name]] = value
     found = []
     for name, item in (shared or {}).items():
-        needing = {g for p in item.groups for g in _groups_of(p, position, f"shared cost {name!r}")}
+        what = f"in shared cost {name!r} is no group"
+        needing = {position[g] for p in item.groups for g in _matches(p, position, what)}
         found.append(SharedCost(name, tuple(sorted(needing)), item.cost))
     return GroupCosts(own, tuple(found))
 
 
-def _groups_of(pattern: str, names: Mapping[str, int], where: str) -> list[int]:
-    """Find the indices of the groups that a name or glob stands for."""
-    if pattern in names:
-        return [names[pattern]]
-    found = [index for index, name in enumerate(names) if fnmatchcase(name, pattern)]
+def _matches(pattern: str, known: Collection[str], what: str) -> list[str]:
+    """Find what one name or glob stands for; `what` says what it is no name of."""
+    if pattern in known:  # first, so that a name with brackets in it is not read as a glob
+        return [pattern]
+    found = [name for name in known if fnmatchcase(name, pattern)]
     if not found:
-        raise SpecError(f"{pattern!r} in {where} is no group.{nearest(pattern, names)}")
+        raise SpecError(f"{pattern!r} {what}.{nearest(pattern, known)}")
     return found
 
 

@@ -143,6 +143,10 @@ MEASURES = {"timeliness": True, "step_timeliness": True, "explained_variance": T
 """What `tune` compares sequences by, and whether more is better."""
 
 
+#: Options that are fields of the procedure.
+_OPTIONS = ("ridge", "max_groups", "family", "max_refits", "budget")
+
+
 @dataclass(frozen=True)
 class SequenceProcedure(Procedure):
     """What decides about sequences besides the statistics.
@@ -185,11 +189,7 @@ class SequenceProcedure(Procedure):
             target_names=plan.roles.target,
             groups=FeatureGroups(groups.names, tuple(columns)),
             costs=costs,
-            ridge=options.ridge,
-            max_groups=options.max_groups,
-            family=options.family,
-            max_refits=options.max_refits,
-            budget=options.budget,
+            **{name: getattr(options, name) for name in _OPTIONS},
             **more,
         )
 

@@ -201,8 +201,3 @@ def test_families_answer_with_the_mean(family, n_targets):
     session = predictor.start(n_samples=60)
     session.run({name: lambda g=int(name[1:]): X[:, groups[g]] for name in predictor.groups})
     np.testing.assert_allclose(session.prediction, mean)
-
-
-def test_unknown_family_is_refused(case):
-    with pytest.raises(SpecError, match="'gamma'"):
-        AnytimePredictor.from_path(case[2], family="gamma")

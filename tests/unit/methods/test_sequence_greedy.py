@@ -155,21 +155,10 @@ def test_given_and_random_orders():
     assert sequence(problem, "random", seed=4).order.tolist() != first.order.tolist()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"criterion": "best"}, "'best' is none of omp, fr"),
-        ({"criterion": "given"}, "order is needed"),
-        ({"criterion": "fr", "order": [0]}, "order is needed"),
-        ({"criterion": "given", "order": [0, 0]}, "different groups"),
-        ({"criterion": "given", "order": [9]}, "different groups"),
-        ({"criterion": "random", "doubling": True}, "has no choice"),
-    ],
-)
-def test_misuse_is_refused(options, message):
+def test_unknown_criteria_are_refused():
     problem, *_ = problem_and_rows(0)
-    with pytest.raises(SpecError, match=message):
-        sequence(problem, **options)
+    with pytest.raises(SpecError, match="'best' is none of omp, fr"):
+        sequence(problem, "best")
 
 
 @pytest.mark.parametrize("rule", ["fr", "omp"])

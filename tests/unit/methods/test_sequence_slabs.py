@@ -5,7 +5,6 @@ import pytest
 
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.open import make_pool
-from distfms.errors import SpecError
 from distfms.methods import slabs
 from distfms.methods.sequence.greedy import GroupSlab, sequence, slabs_of
 from distfms.methods.sequence.problem import SharedCost
@@ -66,10 +65,6 @@ def test_given_random_and_short_sequences(monkeypatch):
     assert in_slabs(monkeypatch, problem, "given", order=[9, 2, 0]).order.tolist() == [9, 2, 0]
     in_slabs(monkeypatch, problem, "random", seed=3)
     assert len(in_slabs(monkeypatch, problem, max_groups=3)) == 3
-    with pytest.raises(SpecError, match="'best' is none of"):
-        in_slabs(monkeypatch, problem, "best")
-    with pytest.raises(SpecError, match="has no choice"):
-        in_slabs(monkeypatch, problem, "random", doubling=True)
 
 
 def test_slabs_are_whole_groups(monkeypatch):
