@@ -52,21 +52,8 @@ def find_classes(
 ) -> np.ndarray:
     """Return the classes of a target, ascending.
 
-    Parameters
-    ----------
-    counts : Folded of ClassCounts
-    target : str
-    what : str
-        What wants classes, for the message.
-    most : {2}, optional
-        Most classes that it can do with.
-    levels : sequence of str, optional
-        Names of the classes, where the values are positions among them.
-
-    Raises
-    ------
-    DataError
-        If there are fewer than two classes or too many, or held-out rows have others.
+    `what` wants them and can do with `most`, for messages; `levels` name them, where values are
+    positions among these. Fewer than two classes, too many, or others in held-out rows are refused.
     """
     train, test = counts.train(), counts.test
     classes = train.values[train.weight > 0]

@@ -66,22 +66,9 @@ class Fold:
 class FoldWork:
     """What to evaluate on which folds; picklable.
 
-    Attributes
-    ----------
-    file : str
-        Statistics in the run folder, an npz file.
-    part_types : mapping of str to type
-        Class of each statistic in it.
-    size : callable
-        From the statistics of some rows to their number and their weight.
-    evaluate : callable
-        ``(fold, item) → answer``: named arrays, few numbers.
-    items : sequence
-    n_folds : int
-    held_bytes : int
-        Memory that an actor takes for the statistics of all folds and what is made of them.
-    n_operations : float
-        About how many multiplications all evaluations take together; see `CALLS`.
+    `file` of the run folder has the statistics, of `part_types`; `size` returns the number and the
+    weight of some rows, and ``evaluate(fold, item)`` named arrays of few numbers. An actor holds
+    `held_bytes`; all evaluations take `n_operations` multiplications (see `CALLS`).
     """
 
     file: str
@@ -155,25 +142,9 @@ def split_fold(bundle: Bundle, work: FoldWork, number: int) -> Fold | None:
 def evaluate_on_folds(context: Context, work: FoldWork, saved: str | None = None) -> FoldAnswers:
     """Evaluate every item on every fold, on actors where that pays.
 
-    Parameters
-    ----------
-    context : Context
-    work : FoldWork
-    saved : str, optional
-        File within the run folder for the answers so far. Not used where the run folder is at a
-        URL, or the work is done in this process.
-
-    Returns
-    -------
-    FoldAnswers
-        The same bits whatever the pool, the number of actors and what was lost on the way.
-
-    Raises
-    ------
-    EngineError
-        If actors kept dying, or do not have the memory.
-    Exception
-        What an evaluation raised.
+    The same bits whatever the pool, the number of actors and what was lost on the way. `saved`
+    names a file for the answers so far, where the run folder is local and the work is done
+    elsewhere.
     """
     n_portions = work.n_folds * -(-len(work.items) // PORTION)
     opened = partial(
@@ -250,14 +221,7 @@ def _key(work: FoldWork) -> str:
 
 
 class AnswerLog:
-    """Answers of units in a file of lines, each written when it comes.
-
-    Parameters
-    ----------
-    path : Path
-    key : str
-        What the answers depend on; a file with another key is not used.
-    """
+    """Answers of units in a file of lines, each written when it comes, for work of one key."""
 
     def __init__(self, path: Path, key: str) -> None:
         self.path = path

@@ -152,13 +152,7 @@ class Source:
             return map_reduce(units, work, _merge, executor).value
 
     def stack(self, function: PieceFunction[np.ndarray], tail: tuple[int, ...] = ()) -> Any:
-        """Join the arrays that a function returns for the pieces; a row's shape is `tail`.
-
-        Returns
-        -------
-        ndarray, or dask.array.Array
-            Lazy where the rows are those of a Dask collection.
-        """
+        """Join the arrays, lazy for Dask collections, of all pieces; a row's shape is `tail`."""
         if not self.lazy:
             return np.concatenate([np.empty((0, *tail)), *self.map(function)])
         import dask
@@ -176,14 +170,7 @@ class Source:
     ) -> Callable[[Any], S]:
         """Return a function that summarises all rows at a message, in a pass over them.
 
-        Parameters
-        ----------
-        read : callable
-            From a piece to its rows; they stay in memory between passes if they fit.
-        summarise : callable
-            From rows and a message to a statistic.
-        row_values : int
-            Numbers that a row takes.
+        What `read` makes of a piece stays in memory between passes if it fits.
         """
         if self.lazy or not keeps_rows(8 * row_values * sum(p.n_rows for _, p in self.pieces)):
             return lambda message: self.reduce(lambda *piece: summarise(read(*piece), message))
@@ -191,13 +178,7 @@ class Source:
         return lambda message: merge_tree(_each(lambda rows: summarise(rows, message), kept))
 
     def levels(self, columns: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Levels of categorical columns, found by a pass over them.
-
-        Raises
-        ------
-        DataError
-            If a column has no value, or too many levels.
-        """
+        """Find levels of categorical columns by a pass; refuse a column without any."""
         if not columns:
             return {}
         found = reduce(Categories.merge, self.map(partial(_levels, tuple(columns)))).levels
@@ -255,24 +236,9 @@ def open_source(
 ) -> Source:
     """Open whatever an estimator is given.
 
-    Parameters
-    ----------
-    estimator : BaseEstimator
-        Its tags say what it takes: classes or numbers as target, and several of these; gaps;
-        several judgments in a cell (``three_d_array``).
-    X : array-like, frame (pandas, pyarrow, …), Dask array or frame, or path of Parquet files
-    y, weight : array-like, Dask collection, or names of columns of X
-    reset : bool
-        Whether the estimator is fitted to the rows.
-    like : ColumnPlan, optional
-        Of the rows that the estimator was fitted to.
-    ignored : sequence of str
-        Columns of frames that are passed over where they are found.
-
-    Raises
-    ------
-    DataError, ValueError
-        If X is of no use, or y or the weights do not fit it.
+    The estimator's tags say what it takes: classes or numbers as target, and several of these;
+    gaps; several judgments in a cell. `like` plans the rows that it was fitted to; `ignored`
+    columns of frames are passed over.
     """
     if reset and y is None:
         raise DataError(
@@ -511,21 +477,8 @@ def check_columns(
 ) -> None:
     """Set or check number and names of an estimator's columns, as scikit-learn does.
 
-    Parameters
-    ----------
-    estimator : BaseEstimator
-    names : sequence of str, or None
-        None where the columns have no names.
-    n_columns : int
-    reset : bool
-        Set rather than check.
-    needed : sequence of str
-        A frame that holds these may lack others.
-
-    Raises
-    ------
-    ValueError
-        In scikit-learn's words.
+    `names` is None where the columns have no names. A frame that holds those `needed` may lack
+    others.
     """
     head: Any = np.empty((0, n_columns))
     if names is not None:

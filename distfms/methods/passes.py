@@ -109,18 +109,9 @@ def one_pass(
 class Passes:
     """Passes over the rows of the training data, kept on actors where they fit.
 
-    Parameters
-    ----------
-    context : Context
-    reader : callable
-        ``(dataset, held_out) → RowReader``; for held-out data its sums are without entries.
-    row_values : int
-        Numbers that a row takes as `RowReader.read` returns it.
-
-    Notes
-    -----
     A context manager; calling it with a message makes a pass. The sums have the same bits whether
-    rows are kept or read again.
+    rows are kept or read again. `reader` makes of a dataset a `RowReader`, whose rows have
+    `row_values` numbers; of held-out data its sums are without entries.
     """
 
     def __init__(
@@ -205,18 +196,9 @@ def said_rows(n_bytes: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Minimum:
-    """Where a search for a minimum ended, and how far it came.
+    """Where a search ended: weights in the shape of the start, value, and norm of the gradient.
 
-    Attributes
-    ----------
-    weights : numpy.ndarray
-        In the shape of the start.
-    value : float
-    gradient_norm : float
-        Euclidean norm of the gradient.
-    n_iterations : int
-    status : {"converged", "max_iter", "stalled"}
-        ``stalled``: no step along the last direction lowered the value.
+    ``stalled``: no step along the last direction lowered the value.
     """
 
     weights: np.ndarray

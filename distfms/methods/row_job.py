@@ -35,18 +35,7 @@ LEVELS_GUESSED = 32
 class RowJob(StatisticsJob):
     """A method on co-moments of rows, features first and then targets.
 
-    Parameters
-    ----------
-    options : Section
-    inputs : Inputs
-    seed : int
-
-    Attributes
-    ----------
-    roles : Roles
-        Columns by role.
-    categorical, text_targets : tuple of str
-        Features and targets that are categories; their levels are read before the statistics.
+    Levels of `categorical` features and `text_targets` are read before the statistics.
     """
 
     def __init__(self, options: Section, inputs: Inputs, seed: int) -> None:

@@ -127,23 +127,10 @@ def plan_of_model(
     sources: Mapping[str, Sequence[str] | None],
     id: str | None,
 ) -> ColumnPlan:
-    """Find the columns of a model in a dataset.
+    """Find the columns of a model in a dataset, which needs no target.
 
-    Parameters
-    ----------
-    dataset : ParquetDataset, or another holder of a schema
-        Needs no target.
-    needed : sequence of str
-        Features that the model reads.
-    sources : mapping of str to (sequence of str or None)
-        As :func:`sources_of` returned it.
-    id : str or None
-        Column that names the rows; left out where the dataset does not have it.
-
-    Raises
-    ------
-    DataError
-        If a column is missing, or is a category where it was a number.
+    `sources` is what :func:`sources_of` returned. A column that is missing, or a category where it
+    was a number, is a DataError; an `id` that the dataset does not have is left out.
     """
     schema = dataset.schema
     id = id if id in schema.names else None

@@ -39,22 +39,7 @@ def section_roles(
     judgments: bool = False,
     classes: bool = False,
 ) -> Roles:
-    """Resolve the roles that a data section names.
-
-    Parameters
-    ----------
-    dataset : ParquetDataset
-    section : DataSection
-    judgments : bool
-        Whether features are columns of judgments.
-    classes : bool
-        Whether targets may be text.
-
-    Raises
-    ------
-    SpecError, DataError
-        If a column does not exist, has no fitting type or two roles.
-    """
+    """Resolve the roles that a data section names; raises SpecError or DataError."""
     return resolve_roles(
         dataset.schema,
         target=section.target,
@@ -96,15 +81,7 @@ class RowCounts(Fields):
 
     @classmethod
     def from_block(cls, block: RowBatch, part: int, *, count_missing: bool = True) -> RowCounts:
-        """Count the rows of one part of a block.
-
-        Parameters
-        ----------
-        block : RowBatch
-        part : int
-        count_missing : bool
-            False where the policy leaves no missing value in a block.
-        """
+        """Count the rows of a part; gaps only where the policy leaves any."""
         rows = block.part_slices[part]
         missing = np.zeros(block.n_features, dtype=np.int64)
         if count_missing:
@@ -144,14 +121,8 @@ class RowCounts(Fields):
 class FoldedSource(ABC):
     """Rows of a dataset that belong to folds and to the held-out part; base of sources.
 
-    Attributes
-    ----------
-    reader : PartitionReader
-        Of the dataset; it travels to the workers in place of the whole list of partitions.
-    section : DataSection
-    seed : int
-    held_out : bool
-        Whether all rows are test rows.
+    `reader` travels to the workers in place of the whole list of partitions; with `held_out` all
+    rows are test rows.
     """
 
     reader: PartitionReader
@@ -176,12 +147,7 @@ class FoldedSource(ABC):
     def folded(self, summarise: Callable[[int], S], nothing: S) -> Folded[S]:
         """Arrange the summaries of a batch's parts where they belong.
 
-        Parameters
-        ----------
-        summarise : callable
-            From a part of the block to its statistic; where all rows are held out they are part 0.
-        nothing : Statistic
-            That of no rows, for the parts that a held-out dataset does not have.
+        Where all rows are held out they are part 0 of the batch, and other parts get `nothing`.
         """
         if self.held_out:
             return Folded((nothing,) * (self.n_parts - 1) + (summarise(0),))
@@ -215,13 +181,7 @@ class FoldedSource(ABC):
 
 @dataclass(frozen=True)
 class RowSource(FoldedSource):
-    """Rows of a dataset with all that is needed to read a partition of them.
-
-    Attributes
-    ----------
-    plan : ColumnPlan
-        Which columns are read and which block rows they become.
-    """
+    """Rows of a dataset with all that is needed to read a partition of them."""
 
     plan: ColumnPlan
 
@@ -257,11 +217,7 @@ class RowSource(FoldedSource):
 class MomentReader(PartialReader):
     """Reads ``moments`` (`CoMoments` of features and targets) and ``counts`` (`RowCounts`).
 
-    Attributes
-    ----------
-    source : RowSource
-    slab : slice, optional
-        Rows of the matrix to compute, of the training rows alone; by default all, of every part.
+    With a `slab`, only these rows of the matrix, of the training rows.
     """
 
     source: RowSource
@@ -308,14 +264,7 @@ class MomentReader(PartialReader):
 
 @dataclass(frozen=True)
 class CategoryReader(PartialReader):
-    """Reads the levels of categorical columns, of all rows alike: ``categories``.
-
-    Attributes
-    ----------
-    reader : PartitionReader
-    columns : tuple of str
-    max_levels : int
-    """
+    """Reads the levels of categorical columns, of all rows alike: ``categories``."""
 
     reader: PartitionReader
     columns: tuple[str, ...]
@@ -342,13 +291,7 @@ class CategoryReader(PartialReader):
 
 
 def require_levels(categories: Categories) -> dict[str, list[str]]:
-    """Levels by column, once all partitions have been read.
-
-    Raises
-    ------
-    DataError
-        If a column has no value at all.
-    """
+    """Levels by column, once all partitions have been read; a column without values is refused."""
     for name, levels in categories.levels.items():
         if not levels:
             raise DataError(
@@ -359,20 +302,7 @@ def require_levels(categories: Categories) -> dict[str, list[str]]:
 
 
 def identifier_remarks(levels: Mapping[str, Sequence[str]], n_rows: int) -> list[str]:
-    """Warn of text columns that have a value of its own for nearly every row.
-
-    Parameters
-    ----------
-    levels : mapping of str to sequence of str
-        By column.
-    n_rows : int
-        Rows that the levels were found in.
-
-    Returns
-    -------
-    list of str
-        A sentence for each column with levels for at least 0.9 of the rows, 10 or more.
-    """
+    """Warn of text columns with a value of its own for 0.9 of the rows or more, 10 at least."""
     return [
         f"The text column {name!r} has {len(found):,} different values in {n_rows:,} rows: it "
         f"looks like an identifier. Exclude it (`exclude: [{name}]`) or name it `data.id`."
@@ -382,14 +312,7 @@ def identifier_remarks(levels: Mapping[str, Sequence[str]], n_rows: int) -> list
 
 
 def missing_by_source(plan: ColumnPlan, n_missing: Sequence[int] | np.ndarray) -> dict[str, int]:
-    """Missing values by source column, without those that have none.
-
-    Parameters
-    ----------
-    plan : ColumnPlan
-    n_missing : sequence of int, length n_features
-        By block row, as `RowCounts` has them; the rows of a category are missing together.
-    """
+    """Return missing values by source column, from those of each row of a batch, without zeros."""
     features = plan.columns[: len(plan.roles.features)]
     found = {column.name: int(n_missing[column.start]) for column in features}
     return {name: count for name, count in found.items() if count}

@@ -45,27 +45,10 @@ def slab_file(what: str, number: int) -> str:
 class SlabsJob(Job):
     """A job whose statistics are computed and searched in slabs.
 
-    Parameters
-    ----------
-    whole : StatisticsJob
-        The same job for one process, with the rules that can be searched in slabs. Its stages
-        before ``statistics`` come first here as well; those after ``select`` are done on the
-        chosen columns.
-    one_process_bytes : int
-        What that would take.
-    left_out : sequence of str
-        Baselines that need the whole matrix.
-
-    Attributes
-    ----------
-    widths : sequence of int
-        Columns of each item (attribute, group), as far as they are known before data are read.
-    starts : list of int
-        First item of each slab, and the number of items.
-    n_targets : int
-        Columns beside those of the items.
-    matrices : int
-        Arrays of one slab's size that a partial statistic may have.
+    `whole` is the same job for one process, with the rules that can be searched in slabs. Its
+    stages before ``statistics`` come first here as well; those after ``select`` are done on the
+    chosen columns. `widths` has the columns of each item (attribute, group), as far as they are
+    known before data are read, and `starts` the first item of each slab, and the number of items.
     """
 
     #: What is chosen, in this method.

@@ -76,14 +76,7 @@ class Loadable(Protocol[T]):
 
 @dataclass(frozen=True)
 class StoredMatrix:
-    """Rows of a matrix in a file of the run folder, for an actor on any node to load.
-
-    Attributes
-    ----------
-    location : Path or RemotePath
-    name : str
-        Of the array.
-    """
+    """Rows of a matrix in a file of the run folder, for an actor on any node to load."""
 
     location: Location
     name: str
@@ -105,18 +98,10 @@ def loaded(matrix: np.ndarray | Loadable[np.ndarray]) -> np.ndarray:
 
 
 def slab_starts(widths: Iterable[int]) -> list[int]:
-    """First item of each slab, and the number of items.
+    """Return the first item of each slab, and the number of items, for the columns of each item.
 
-    Parameters
-    ----------
-    widths : iterable of int
-        Columns of each item.
-
-    Returns
-    -------
-    list of int
-        Ascending, from 0. A slab takes items in order until another would exceed `SLAB_COLUMNS`;
-        a larger item is a slab of its own.
+    A slab takes items in order until another would exceed `SLAB_COLUMNS`; a larger item is a slab
+    of its own.
     """
     starts, size, n = [0], 0, 0
     for n, width in enumerate(widths, 1):

@@ -115,18 +115,9 @@ class Procedure(ABC):
         return self.score(problem, self.search(problem, rule), fold.held_out, budgets)
 
     def tuned_values(self, fold: Fold, ends: Sequence[Any], measure: str) -> np.ndarray:
-        """Return a measure on a fold for several values of the job's `nested` option.
+        """Return a measure on a fold, shape (n,), for n values of the job's `nested` option.
 
-        Parameters
-        ----------
-        fold : Fold
-        ends : sequence
-            The procedure's own options have the greatest of them.
-        measure : str
-
-        Returns
-        -------
-        ndarray of shape (n_ends,)
+        The procedure's own options have the greatest of them.
         """
         return self.evaluate(fold, self.rules[0], np.array(ends))[measure]
 
@@ -147,16 +138,8 @@ class Procedure(ABC):
 class Solved:
     """What `select` found on all training rows.
 
-    Attributes
-    ----------
-    procedure : Procedure
-    statistics : Bundle
-        By fold.
-    train : mapping of str to Statistic
-        Of all training rows.
-    problem : Any
-    paths : mapping of str to Any
-        By the names of the rules, the chosen one first.
+    `statistics` are by fold, `train` of all training rows, `paths` by the names of the rules, the
+    chosen one first.
     """
 
     procedure: Any
@@ -400,15 +383,7 @@ class StatisticsJob(TunableJob):
     def metrics(
         self, context: Context, solved: Solved, validated: FoldAnswers | None
     ) -> dict[str, Any]:
-        """Return the content of ``metrics.json``: scores of every rule's path.
-
-        Parameters
-        ----------
-        context : Context
-        solved : Solved
-        validated : FoldAnswers or None
-            By rule, the scores at the points of the rule's grid.
-        """
+        """Return the content of ``metrics.json``: scores of every rule's path."""
         curves = [
             self._curve(context, solved, number, name, validated)
             for number, name in enumerate(solved.paths)

@@ -157,16 +157,10 @@ def _measure(method: Method, wanted: str | None) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What the folds say of every point, and which one is taken.
+    """What the folds say of every point: mean and standard error (n_points,), and which is taken.
 
-    Attributes
-    ----------
-    mean, standard_error : ndarray of shape (n_points,)
-        Over the folds; NaN for a point that some fold has no number for.
-    best : int
-        Point with the best mean, the first of several.
-    chosen : int
-        Point that the rule takes.
+    They are NaN for a point that some fold has no number for. `best` is the first of those with the
+    best mean, `chosen` what the rule takes.
     """
 
     mean: np.ndarray

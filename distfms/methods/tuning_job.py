@@ -39,17 +39,7 @@ SAVED = ".tuning"
 class Tuning:
     """A job whose options are chosen by cross-validation.
 
-    Attributes
-    ----------
-    method : Method
-    job : Job
-        With the options as the section has them; does all that comes before the choice.
-    options : Section
-    inputs : Inputs
-    seed : int
-    tune : TuneSection
-    points : list of dict
-        The grid, in order.
+    `job` has the options as the section has them, and does all that comes before the choice.
     """
 
     method: Method
@@ -64,19 +54,7 @@ class Tuning:
     def of(
         cls, method: Method, options: Section, inputs: Inputs, seed: int, tune: TuneSection
     ) -> Tuning:
-        """Check the values to try against the data.
-
-        Parameters
-        ----------
-        method, options, inputs, seed : see the class
-        tune : TuneSection
-            As :func:`~distfms.methods.tuning.checked_grid` returned it.
-
-        Raises
-        ------
-        SpecError
-            If a value does not suit the data, or such a job cannot be cross-validated.
-        """
+        """Check the values of a checked grid against the data."""
         job = _tunable(method.make_job(options, inputs, seed))
         tuning = cls(method, job, options, inputs, seed, tune, grid_points(tune.grid))
         for name, values in tune.grid.items():

@@ -25,16 +25,7 @@ MOST_OFFLINE = 2000
 def design_of(
     options: AttributeEfficientOptions, members: Members, n_examples: int | None = None
 ) -> Design:
-    """Return what a chain learns, from the statistics of all its training rows.
-
-    Parameters
-    ----------
-    options : AttributeEfficientOptions
-    members : mapping of str to Statistic
-        ``moments`` and ``norms``.
-    n_examples : int, optional
-        Of all chains; default: all rows.
-    """
+    """Return what a chain learns, from statistics of its rows; `n_examples` of all chains."""
     moments, n_rows = members["moments"], members["counts"].n_rows
     n_examples = n_rows if n_examples is None else n_examples
     largest = np.maximum(np.abs(moments.minimum), np.abs(moments.maximum))

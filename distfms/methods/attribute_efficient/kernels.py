@@ -42,22 +42,11 @@ LASSO, SQUARES, N_POINT, N_DRAWS, GATHERS = range(5)
 
 
 class State(NamedTuple):
-    """All of a chain, in arrays that steps change in place.
+    """All of a chain, in arrays that steps change in place; `tree` has its root at node 1.
 
-    Attributes
-    ----------
-    table : ndarray of shape (d, 8)
-    tree : ndarray of shape (2 · n_leaves,)
-        Node n has the children 2n and 2n + 1; the root is node 1.
-    alias : ndarray of shape (d, 2)
-        Of the probabilities of the point.
-    squares : ndarray of shape (d, 2)
-        Sum of the squares, and number, of the values that a first phase observed.
-    spans : ndarray of shape (MOST_SPANS,)
-        Sums of the scales from the beginning of a span to the end of the last that ended.
-    numbers, counts, form : ndarray
-    key : ndarray of uint64, shape (1,)
-        Of the stream of random numbers.
+    Node n has the children 2n and 2n + 1. `alias` is for the probabilities of the point, `squares`
+    (d, 2) sum and count those of the values that a first phase observed, and `spans` has sums of
+    the scales from the beginning of a span to the end of the last that ended.
     """
 
     table: np.ndarray
@@ -310,15 +299,7 @@ def _move(state: State, i: int, move: float) -> None:
 
 @njit
 def learn_rows(state: State, rows: np.ndarray, target: np.ndarray, order: np.ndarray) -> None:
-    """Draw and learn from some rows, in an order; of a row only what was drawn is looked at.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n, d)
-    target : ndarray of shape (n,)
-    order : ndarray of int64
-        Rows to learn from.
-    """
+    """Draw and learn from some rows, in an order; of a row only what was drawn is looked at."""
     n_draws = state.form[N_DRAWS]
     attributes = np.empty(n_draws, dtype=np.int64)
     factors, values = np.empty(n_draws), np.empty(n_draws)

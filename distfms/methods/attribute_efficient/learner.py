@@ -138,16 +138,7 @@ class Chain:
     # --- learning ---
 
     def learn(self, rows: np.ndarray, target: np.ndarray, order: np.ndarray | None = None) -> None:
-        """Draw attributes of each row, and learn from their values.
-
-        Parameters
-        ----------
-        rows : ndarray of shape (n, d)
-            Only what is drawn is looked at.
-        target : ndarray of shape (n,)
-        order : ndarray of int, optional
-            Rows to learn from, in this order; default: all.
-        """
+        """Draw attributes of each row, in the order given, and learn from their values."""
         order = np.arange(len(rows)) if order is None else np.asarray(order, dtype=np.int64)
         target = target - self.design.offset
         at = 0

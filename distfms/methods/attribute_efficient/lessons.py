@@ -25,21 +25,10 @@ class Examples(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """An algorithm on some examples.
+    """An algorithm on at most `n_examples`, all but those of a `fold` (−1 for none).
 
-    Attributes
-    ----------
-    design : Design
-        Of one chain; an algorithm that observes all attributes has its bound and norm.
-    key : int
-        Of the order of the examples and of the draws, below 2⁶³.
-    n_examples : int
-        At most so many.
-    n_chains : int
-    full : {"", "online", "offline"}
-        Which algorithm observes all attributes.
-    fold : int
-        Examples that are left out; −1 for none.
+    `design` is that of one chain; an algorithm that observes all attributes (`full`: ``online`` or
+    ``offline``) has its bound and norm. `key` decides the order of the examples and the draws.
     """
 
     design: Design
@@ -52,19 +41,9 @@ class Lesson:
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """What a lesson taught.
+    """What a lesson taught: weights (d,) for attributes as they come, and what was observed.
 
-    Attributes
-    ----------
-    weights : ndarray of shape (d,)
-        For attributes as they come.
-    n_examples, n_seen : int
-        Examples learned from, and attributes observed.
-    sampling : ndarray of shape (d,) or None
-        Probabilities of the point at the end.
-    step : float
-        At the end.
-    intercept : float
+    `sampling` (d,) and `step` are those at the end.
     """
 
     weights: np.ndarray

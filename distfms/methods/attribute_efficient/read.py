@@ -26,13 +26,7 @@ WINDOW_BYTES = 2**28
 
 @dataclass(frozen=True)
 class Norms(Fields):
-    """The longest row; a mergeable statistic.
-
-    Attributes
-    ----------
-    largest_square : float
-        Largest sum of squares of a row, without missing values.
-    """
+    """Largest sum of squares of a row, without missing values; a mergeable statistic."""
 
     largest_square: float = 0.0
 
@@ -43,13 +37,7 @@ class Norms(Fields):
 
 @dataclass(frozen=True)
 class LabelledSource(RowSource):
-    """Rows with the target that is learned.
-
-    Attributes
-    ----------
-    positive : float or None
-        Value of the target that is learned as 1, all others as −1; None for the target itself.
-    """
+    """Rows with the target that is learned: 1 for `positive`, −1 for others, where it is set."""
 
     positive: float | None = None
 
@@ -109,16 +97,9 @@ class MomentsReader(PartialReader):
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """Training rows that are put in order together.
+    """Training rows that are put in order together: rows (n, d), targets, folds, and keys.
 
-    Attributes
-    ----------
-    rows : ndarray of shape (n, d)
-    target : ndarray of shape (n,)
-    part : ndarray of uint8, shape (n,)
-        Fold of each row.
-    keys : ndarray of uint64, shape (n,)
-        What decides a row's place: the hash of its id, or its number in the data.
+    A key decides a row's place: the hash of its id, or its number in the data.
     """
 
     rows: np.ndarray
@@ -131,17 +112,8 @@ class Window:
 class TrainingRows:
     """Training rows in the order of learning; picklable, see :class:`lessons.Examples`.
 
-    Attributes
-    ----------
-    source : LabelledSource
-        Of the training data.
-    partitions : tuple of Partition
-    fill : ndarray of shape (d,)
-        What a missing value is taken for.
-    seed : int
-        Decides which partitions share a window.
-    keep : bool
-        Whether windows stay in memory.
+    A missing value is taken for `fill` (d,); `seed` decides which partitions share a window, and
+    `keep` whether windows stay in memory.
     """
 
     source: LabelledSource
@@ -232,15 +204,7 @@ class TrainingRows:
 
 @dataclass(frozen=True, eq=False)
 class LossReader:
-    """What a pass adds up of the errors of linear models; a ``RowReader``.
-
-    Attributes
-    ----------
-    source : LabelledSource
-    fill : ndarray of shape (d,)
-    offset : float
-        Taken off all targets.
-    """
+    """What a pass adds up of the errors of linear models; a ``RowReader``."""
 
     source: LabelledSource
     fill: np.ndarray

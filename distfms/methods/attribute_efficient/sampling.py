@@ -53,17 +53,7 @@ def improvement_ratio(penalty: Penalty, moments: np.ndarray) -> float:
 
 
 def alias_table(probabilities: np.ndarray) -> np.ndarray:
-    """Prepare draws in O(1): a uniform cell, and within it the cell itself or one other.
-
-    Parameters
-    ----------
-    probabilities : ndarray of shape (d,)
-        Sum to 1.
-
-    Returns
-    -------
-    ndarray of shape (d, 2)
-        Share of the cell that is its own, and the other.
+    """Prepare draws in O(1): for each cell, the share that is its own, and one other, shape (d, 2).
 
     References
     ----------
@@ -90,22 +80,9 @@ def alias_table(probabilities: np.ndarray) -> np.ndarray:
 class Phase:
     """One phase of learning: how many examples, and what is known of the second moments.
 
-    Attributes
-    ----------
-    penalty : {"ridge", "lasso"}
-    n_attributes, n_examples : int
-    n_point : int
-        Attributes drawn for the point: k.
-    bound : float
-        B.
-    moments : ndarray of shape (d,), or None
-        Second moments of scaled attributes; None where they are drawn alike.
-    smoothing : float
-        ε of estimated moments; 0 for known ones.
-    first_draws : float
-        (k + 1) m₁ of the phase that estimated the moments; 0 where they are known.
-    confidence : float
-        1 − δ of the estimates.
+    `n_point` attributes are drawn for the point (k); `moments` (d,) are those of scaled attributes,
+    None where all are drawn alike. Of estimated moments, `smoothing` is ε, `first_draws` (k + 1) m₁
+    of the phase that estimated them, and `confidence` 1 − δ.
     """
 
     penalty: Penalty

@@ -267,22 +267,11 @@ class GlmDesign:
 class GlmPath(Path):
     """A path of generalised linear models, R of whose prefixes were fitted.
 
-    Attributes
-    ----------
-    score : numpy.ndarray of shape (K,)
-        Squared gradient of each group when it was chosen (per cost).
-    refit_at : numpy.ndarray of int, shape (R,)
-        Prefixes that were fitted; a prefix in between has the model of the last one before it.
-    weights : numpy.ndarray of shape (R + 1, d + 1, P)
-        Of the null model and the refits, on standardised columns, intercept last.
-    loss : numpy.ndarray of shape (R + 1,)
-        Mean loss on the training rows, half the mean deviance.
-    status : numpy.ndarray of str, shape (R + 1,)
-        See :class:`~distfms.methods.passes.Minimum`.
-    gradient_norm : numpy.ndarray of shape (R + 1,)
-        Where the fit ended, in units of the tolerance: at most 1 if it has converged.
-    n_iterations, n_passes : numpy.ndarray of int, shape (R + 1,)
-        Of the fits; passes since the beginning.
+    `score` (K,) is the squared gradient of each group when it was chosen (per cost). `refit_at`
+    (R,) are the prefixes that were fitted; one in between has the model of the last before it. The
+    others are of the null model and the refits, (R + 1,): `weights` (R + 1, d + 1, P) on
+    standardised columns, intercept last; `loss`, half the mean deviance; `gradient_norm` in units
+    of the tolerance; passes since the beginning.
     """
 
     score: np.ndarray
@@ -345,25 +334,9 @@ def sequence_glm(
 ) -> GlmPath:
     """Put the groups of a problem in order for anytime prediction.
 
-    Parameters
-    ----------
-    make_pass : callable
-        Weights (d + 1, P) → `GlmDesign.sums` over all training rows.
-    problem : SequenceProblem
-        Gram matrix, groups, costs and ridge.
-    design : GlmDesign
-    criterion : {"omp", "omp-single", "omp-no-whiten"}
-        On the gradient of the mean loss; ``fr`` counts as ``omp``.
-    cost_aware, doubling, max_groups, budget
-        See :func:`~distfms.methods.sequence.greedy.sequence`.
-    max_refits : int, optional
-        Fit at so many prefixes, spread evenly, the last among them. Default: at all.
-    max_iter, tol : int, float
-        Iterations of one fit, and `TOLERANCE`.
-
-    Notes
-    -----
-    Ties go to the lowest index. A group whose gradient is below the tolerance costs no pass.
+    `make_pass` returns `GlmDesign.sums` over all training rows. The model is fitted at `max_refits`
+    prefixes at most, spread evenly, the last among them. Ties go to the lowest index. A group whose
+    gradient is below the tolerance costs no pass. For other options see `greedy.sequence`.
     """
     n_groups, columns = len(problem.groups), [list(g) for g in problem.groups.columns]
     n_wanted = n_groups if max_groups is None else min(max_groups, n_groups)

@@ -26,13 +26,7 @@ def resolve_groups(
 
     Names and globs (``bp_*``) stand for columns. Those that no group names are put together by the
     part of their name before `prefix_separator`, or are groups of their own; they follow in order
-    of their first column.
-
-    Raises
-    ------
-    SpecError
-        If a name or glob matches nothing, a column is in two groups or listed twice, a group is
-        empty, or two groups would have one name.
+    of their first column. Overlaps and names that match nothing are SpecErrors.
     """
     known = dict.fromkeys(column_names)  # in order, and quick to look up where there are many
     owner: dict[str, str] = {}
@@ -84,11 +78,6 @@ def resolve_costs(
 
     An exact name goes before a glob; ``default`` is the cost of the groups not named, 1 if left
     out.
-
-    Raises
-    ------
-    SpecError
-        If a name is unknown, or a group is met by two globs.
     """
     costs = dict(costs or {})
     if "default" in costs and "default" in names:

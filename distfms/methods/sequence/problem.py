@@ -22,15 +22,9 @@ from distfms.stats.comoments import CoMoments
 
 @dataclass(frozen=True)
 class FeatureGroups:
-    """A partition of feature columns into named groups.
+    """A partition of feature columns into named groups, by ascending positions.
 
-    Attributes
-    ----------
-    names : tuple of str
-        Names of the J groups, all different. The position of a group here is its index: ties
-        in a selection go to the lowest.
-    columns : tuple of tuple of int
-        Positions of each group's columns, ascending; every column is in exactly one group.
+    A group's position is its index: ties in a selection go to the lowest.
     """
 
     names: tuple[str, ...]
@@ -176,14 +170,8 @@ class SequenceOutline:
 class SequenceProblem(SequenceOutline):
     """Groups to put in order, on standardised statistics.
 
-    Attributes
-    ----------
-    gram : numpy.ndarray of shape (d, d)
-        XᵀX/n, without the ridge.
-    target : numpy.ndarray of shape (d, P)
-        b = XᵀY/n.
-    make_pass : callable, optional
-        Passes over the rows, for models that need them; see `GlmDesign.sums`.
+    `gram` (d, d) is XᵀX/n, without the ridge, `target` (d, P) is XᵀY/n; `make_pass` makes passes
+    over the rows, for models that need them.
     """
 
     gram: np.ndarray
@@ -202,13 +190,7 @@ def problem_from_comoments(
 ) -> SequenceProblem:
     """Standardise co-moments of training rows, D features and then P targets, into a problem.
 
-    Missing values count as the mean of their column.
-
-    Raises
-    ------
-    DataError
-        If there are no rows, a target is constant or missing in some rows, or every feature is
-        constant.
+    Missing values count as the mean of their column; what leaves nothing to select is a DataError.
     """
     if not statistics.weight > 0:
         raise DataError("There are no training rows to select on.")

@@ -86,15 +86,8 @@ def sparse_path(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Group lasso ½‖Y − Xw‖²/n + λ Σ c(g) ‖w_g‖₂ along penalties λ; by default 100 of them.
 
-    Returns
-    -------
-    penalties : numpy.ndarray of shape (L,)
-        Descending.
-    coefficients : numpy.ndarray of shape (L, d, P)
-        On standardised columns.
-    order : numpy.ndarray of int, shape (J,)
-        Groups by entry; within one penalty by descending ‖w_g‖ / c(g); groups that never
-        entered last, by their gradient per cost at the least penalty.
+    Returns penalties (L,), descending; coefficients (L, d, P) on standardised columns; groups by
+    entry, within one penalty by descending ‖w_g‖ / c(g), those that never entered last.
     """
     try:
         from celer import celer_path

@@ -103,20 +103,9 @@ _CHUNK_VALUES = 1 << 20
 class ScoreReader(PartialReader):
     """Reads ``scores`` (`Sums`) and ``ranking`` of linear models, M of them.
 
-    Attributes
-    ----------
-    source : RowSource
-    coefficients, intercept : ndarray of shape (M, D, P) and (M, P)
-    fill : ndarray of shape (D,)
-        What a missing value is taken for.
-    family : str
-    parts : collection of int
-        Folds whose rows are judged, and −1 for the held-out rows.
-    classes : tuple of float, or None
-    threshold : float or None
-        Between the two values of binary targets; None for no accuracy.
-    ranks : bool
-        Whether rows have a query to be ranked in.
+    `coefficients` (M, D, P) and `intercept` (M, P); a missing value is taken for `fill` (D,).
+    `parts` are folds whose rows are judged, −1 for the held-out rows. `threshold` lies between the
+    two values of binary targets; with `ranks` rows have a query.
     """
 
     source: RowSource

@@ -36,16 +36,10 @@ class SizeClass:
 class Pivot:
     """What appending one group changes, enough for every holder of columns to follow.
 
-    Attributes
-    ----------
-    columns : numpy.ndarray of int, shape (k,)
-        Columns (of the whole problem) that enter: those that depend linearly on none before.
-    border : numpy.ndarray of shape (|S|, k)
-        L⁻¹C_{S,columns}.
-    upper : numpy.ndarray of shape (k, k)
-        Upper Cholesky factor of the residual block.
-    response : numpy.ndarray of shape (k, P)
-        New rows of L⁻¹b; half their squared norm is the gain in explained variance.
+    `columns` (k,) of the whole problem enter: those that depend linearly on none before. `border`
+    (|S|, k) is L⁻¹C_{S,columns}, `upper` (k, k) the Cholesky factor of the residual block,
+    `response` (k, P) the new rows of L⁻¹b; half their squared norm is the gain in explained
+    variance.
     """
 
     columns: np.ndarray
@@ -60,24 +54,11 @@ class Pivot:
 
 
 class ResidualGram:
-    """Growing block Cholesky over some or all columns of a problem.
+    """Growing block Cholesky over d of a problem's D columns, by default all.
 
-    Parameters
-    ----------
-    rows : numpy.ndarray of shape (D, d)
-        Gram matrix without ridge: all D rows of the d own columns. Kept, not copied.
-    target : numpy.ndarray of shape (d, P)
-        b of the own columns.
-    groups : sequence of sequence of int
-        Partition of 0..d-1 into the own groups.
-    columns : sequence of int, optional
-        Which of the D columns the own ones are. Default: all, d = D.
-    ridge : float
-    rtol : float, optional
-        A column whose residual variance is at most this share of its own is linearly dependent
-        and never enters. Default `dependence_rtol(D)`.
-    blocks : bool
-        Whether to keep the residual blocks up to date, which `group_gains` needs.
+    `rows` (D, d) are those columns of the Gram matrix without ridge, kept and not copied; `target`
+    (d, P) is b; `groups` divide 0..d-1. A column whose residual variance is at most a share `rtol`
+    of its own is linearly dependent and never enters. `blocks` keeps what `group_gains` needs.
     """
 
     def __init__(
