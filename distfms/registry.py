@@ -31,15 +31,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from distfms.engine.storage import (
-    Location,
-    create_whole,
-    files_below,
-    reading,
-    remove_tree,
-    unwritable,
-    write_whole,
-)
+from distfms.engine import storage
 from distfms.errors import EngineError, SpecError, nearest
 
 #: Where the environment names a registry.
@@ -115,20 +107,20 @@ R = TypeVar("R", bound=Record)
 class _Journal(Generic[R]):
     """Numbered records in a folder."""
 
-    folder: Location
+    folder: storage.Location
     kind: type[R]
 
     def numbers(self) -> list[int]:
         """Return the numbers of all records, ascending."""
         return [int(name[:8]) for name in _listed(self.folder) if _RECORD.fullmatch(name)]
 
-    def place(self, number: int) -> Location:
+    def place(self, number: int) -> storage.Location:
         """Return the place of a record."""
         return self.folder / f"{number:08d}.json"
 
     def read(self, number: int) -> R:
         """Read a record; FileNotFoundError if there is none."""
-        with reading(self.place(number)):
+        with storage.reading(self.place(number)):
             payload = self.place(number).read_bytes()
         with suppress(ValidationError):
             found = self.kind.model_validate_json(payload)
@@ -150,24 +142,24 @@ class _Journal(Generic[R]):
     def write(self, record: R, *, again: bool = False) -> bool:
         """Write a record if there is none of its number, or again; return whether it is written."""
         with _writing(self.folder):
-            write = write_whole if again else create_whole
+            write = storage.write_whole if again else storage.create_whole
             return write(self.place(record.number), record.model_dump_json().encode()) is not False
 
 
-def _listed(folder: Location) -> list[str]:
+def _listed(folder: storage.Location) -> list[str]:
     """Return the names in a folder, sorted; none if it does not exist."""
-    with reading(folder), suppress(FileNotFoundError):
+    with storage.reading(folder), suppress(FileNotFoundError):
         return sorted(place.name for place in folder.iterdir())
     return []
 
 
 @contextmanager
-def _writing(place: Location) -> Iterator[None]:
+def _writing(place: storage.Location) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         advice = f"name another with --registry or {VARIABLE}"
-        raise unwritable(place, error, "The registry's folder", advice) from error
+        raise storage.unwritable(place, error, "The registry's folder", advice) from error
 
 
 @dataclass(frozen=True)
@@ -180,7 +172,7 @@ class Registry:
         As `distfms.engine.storage.locate` returns it; made when first written to.
     """
 
-    root: Location
+    root: storage.Location
 
     # --- reading ---
 
@@ -244,7 +236,7 @@ class Registry:
         while True:
             found = self.version(name, number)
             folder, payloads = self.files(name, found), dict[str, bytes]()
-            with reading(folder), suppress(FileNotFoundError):
+            with storage.reading(folder), suppress(FileNotFoundError):
                 for file in found.files:
                     payloads[file] = (folder / file).read_bytes()
             # Another version may be in place by now, and this one have been removed.
@@ -291,21 +283,19 @@ class Registry:
             if not made.number:
                 for file, payload in files.items():
                     with _writing(self.root):
-                        write_whole(self.files(name, made) / file, payload)
+                        storage.write_whole(self.files(name, made) / file, payload)
             made = made.model_copy(update={"number": versions[-1].number + 1 if versions else 1})
             if self._journal(name, Version).write(made):
                 return made
 
-    def promote(
-        self, name: str, number: int, expected: int | Literal["any"] | None = "any"
-    ) -> Change:
+    def promote(self, name: str, number: int, expected: int | str | None = "any") -> Change:
         """Put a version in place.
 
         Parameters
         ----------
         name : str
         number : int
-        expected : int or None, optional
+        expected : int, None or "any"
             The version in place (None for none) that the decision was based on.
 
         Raises
@@ -372,15 +362,19 @@ class Registry:
             for places, old in ((journal, announced), (locks, locks.numbers()[:-1])):
                 for number in old:
                     places.place(number).unlink(missing_ok=True)
-            self._sweep(self._of(name) / "files", {v.token for v in self.versions(name)})
+            self._sweep(self._of(name), {version.token for version in self.versions(name)})
         return gone
 
-    def _sweep(self, folder: Location, used: Set[str]) -> None:
+    def _sweep(self, folder: storage.Location, used: Set[str]) -> None:
         """Delete files that no version has: of removed ones, and of writers that were killed."""
-        ages = {entry.name.partition("/")[0]: entry.modified_s for entry in files_below(folder)}
-        for token, modified_s in ages.items():
-            if token not in used and 0 < modified_s < time.time() - _ABANDONED_S:
-                remove_tree(folder / token)
+        for entry in storage.files_below(folder):
+            if not 0 < entry.modified_s < time.time() - _ABANDONED_S:
+                continue
+            kind, _, file = entry.name.partition("/")
+            if kind == "files" and (token := file.partition("/")[0]) not in used:
+                storage.remove_tree(folder / kind / token)
+            elif storage.is_temporary(entry.name):
+                entry.place.unlink(missing_ok=True)
 
     @contextmanager
     def locked(self, name: str, owner: str, seconds: float) -> Iterator[Callable[[], None]]:
@@ -431,7 +425,7 @@ class Registry:
 
     # --- places ---
 
-    def _of(self, name: str) -> Location:
+    def _of(self, name: str) -> storage.Location:
         if not _NAME.fullmatch(name):
             raise SpecError(f"{name!r} is no name of a model: use letters, digits, `.`, `_`, `-`.")
         return self.root / name
@@ -439,7 +433,7 @@ class Registry:
     def _journal(self, name: str, kind: type[R]) -> _Journal[R]:
         return _Journal(self._of(name) / f"{kind.__name__.lower()}s", kind)
 
-    def files(self, name: str, version: Version) -> Location:
+    def files(self, name: str, version: Version) -> storage.Location:
         """Return the folder that has the files of a version."""
         return self._of(name) / "files" / version.token
 

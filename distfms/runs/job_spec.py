@@ -107,7 +107,7 @@ class JobSpec:
         return open_registry(
             named,
             self.output.storage_options,
-            self.output.registry or f"{self.output.path}/registry",
+            self.output.registry or f"{self.output.path.rstrip('/')}/registry",
         )
 
     def to_mapping(self) -> dict[str, Any]:

@@ -164,10 +164,14 @@ def test_what_killed_writers_left_is_removed_after_a_day(tmp_path):
         left.parent.mkdir()
         left.write_bytes(b"")
         os.utime(left, (time.time() - age,) * 2)
+        temporary = tmp_path / f"a/changes/.{name}.tmp"
+        temporary.touch()
+        os.utime(temporary, (time.time() - age,) * 2)
     gone = registry.files("a", registry.version("a", 1))
     for file in gone.iterdir():
         os.utime(file, (time.time() - 90_000,) * 2)
     registry.gc("a", keep=1)
+    assert [p.name for p in tmp_path.glob("a/changes/.*")] == [".young.tmp"]
     assert not (tmp_path / "a/files/old").exists()
     assert (tmp_path / "a/files/young").exists()
     assert not gone.exists()

@@ -33,6 +33,21 @@ def test_folder_or_url(tmp_path, monkeypatch):
     assert str(spec("runs").place("memory://b/run")) == "memory://b/run"
 
 
+def test_which_registry_is_meant(tmp_path, monkeypatch):
+    monkeypatch.delenv("DISTFMS_REGISTRY", raising=False)
+    assert str(spec().registry().root) == "runs/registry"
+    assert str(spec("memory://a/runs/").registry().root) == "memory://a/runs/registry"
+    monkeypatch.setenv("ROOT", str(tmp_path))
+    own = spec({"path": "memory://a", "registry": "${ROOT}/models"})
+    assert own.registry().root == tmp_path / "models"
+    monkeypatch.setenv("DISTFMS_REGISTRY", "memory://b/models")
+    assert own.registry().root == RemotePath("memory://b/models")
+    assert str(own.registry("here").root) == "here"
+    options = {"endpoint_url": "http://host:9000"}
+    remote = spec({"path": "runs", "registry": "memory://a", "storage_options": options})
+    assert remote.registry().root.storage_options == options
+
+
 @pytest.mark.parametrize(
     ("output", "message"),
     [
