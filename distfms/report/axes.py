@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from distfms.report.formatting import number, percent
-from distfms.report.svg import MUTED, RULE, Pair, label, polyline, stroke, width_of
+from distfms.report.svg import MUTED, RULE, Pair, amount, label, polyline, stroke, width_of
 
 #: Drawn so narrow that the text can still be read on a telephone.
 WIDTH = 520.0
@@ -161,13 +161,13 @@ class Frame:
         return self.x(x), self.y(y)
 
     def clipped(self, parts: Sequence[str]) -> str:
-        """Show of some parts what is inside the frame."""
-        box = f"{self.x.start:.1f} {self.y.end:.1f} {self.width:.1f} {self.height:.1f}"
-        x, y, width, height = box.split()
+        """Show of some parts what is inside the frame; the page makes the id its own."""
+        size = f'width="{amount(self.width)}" height="{amount(self.height)}"'
+        inside = f'<rect x="{amount(self.x.start)}" y="{amount(self.y.end)}" {size}/>'
         return (
-            f'<svg x="{x}" y="{y}" width="{width}" height="{height}" viewBox="{box}">\n'
+            f'<clipPath id="inside">{inside}</clipPath>\n<g clip-path="url(#inside)">\n'
             + "\n".join(parts)
-            + "\n</svg>"
+            + "\n</g>"
         )
 
     @property
