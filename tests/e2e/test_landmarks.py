@@ -294,6 +294,40 @@ def broken(rows, landmarks):
     raise ValueError("broken")
 
 
+def near(rows, landmarks):
+    """A function of the user's: 1 where the first features differ by less than 0.5."""
+    return (np.abs(rows[:, :1] - landmarks[:, 0]) < 0.5) * 1.0
+
+
+def narrow(rows, landmarks):
+    return np.ones((len(rows), 1))
+
+
+def undefined(rows, landmarks):
+    found = near(rows, landmarks)
+    found[0, 2] = np.nan
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "section", "message"),
+    [
+        ("broken", {}, "failed: ValueError: broken"),
+        ("narrow", {}, r"returned an array of shape \(\d+, 1\)"),
+        ("undefined", {"loss": "epsilon_insensitive"}, "returned nan for row 0 of a block"),
+    ],
+)
+def test_functions_that_fail_in_processes_name_the_partition(
+    data, tmp_path, monkeypatch, name, section, message
+):
+    monkeypatch.setattr(run_context, "ACTORS_PAY_OPERATIONS", -1.0)
+    own = {"similarity": f"tests.e2e.test_landmarks:{name}", **section}
+    job = spec(data, tmp_path, landmarks=own, engine={"workers": 2, "processes": True})
+    with pytest.raises(DataError, match=rf"part-\d\.parquet, row group.* {message}"):
+        run_job(job)
+    assert not list((tmp_path / "smooth").glob("*/selection.json"))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -479,3 +513,22 @@ def test_the_same_bits_on_ray(ray_session, levels, tmp_path):
         engine = there.engine.model_copy(update={"kind": "ray", "workers": 2})
         there = dataclasses.replace(there, engine=engine)
         assert files_of(run_job(there).folder) == files_of(run_job(here).folder)
+
+
+@pytest.mark.parametrize("loss", ["squared", "epsilon_insensitive"])
+def test_functions_give_the_same_bits_in_processes_and_on_ray_too(
+    ray_session, data, tmp_path, monkeypatch, loss
+):
+    own = {"similarity": "tests.e2e.test_landmarks:near", "landmarks": 12, "loss": loss}
+    here = files_of(run_job(spec(data, tmp_path / "here", landmarks=own)).folder)
+    monkeypatch.setattr(run_context, "ACTORS_PAY_OPERATIONS", -1.0)
+    for engine in ({"workers": 2, "processes": True}, {"kind": "ray", "workers": 2}):
+        there = spec(data, tmp_path / engine.get("kind", "local"), landmarks=own, engine=engine)
+        assert files_of(run_job(there).folder) == here
+
+
+def test_functions_that_fail_on_ray_name_the_partition(ray_session, data, tmp_path):
+    own = {"similarity": "tests.e2e.test_landmarks:undefined"}
+    job = spec(data, tmp_path, landmarks=own, engine={"kind": "ray", "workers": 2})
+    with pytest.raises(DataError, match=r"part-\d\.parquet, row group.* returned nan"):
+        run_job(job)
