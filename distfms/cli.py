@@ -11,9 +11,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from distfms import cli_models
+from distfms import cli_data, cli_models
 from distfms.errors import DistfmsError, SpecError
-from distfms.terminal import Registry, Storage, complain, say, show, storage_options
+from distfms.terminal import Registry, Storage, complain, say, storage_options
 
 app = typer.Typer(
     name="distfms",
@@ -22,8 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-data_app = typer.Typer(help="Prepare data: convert, generate, inspect.", no_args_is_help=True)
-app.add_typer(data_app, name="data")
+app.add_typer(cli_data.app, name="data")
 app.add_typer(cli_models.app, name="models")
 
 Spec = Annotated[Path, typer.Argument(help="Job spec (YAML or JSON).")]
@@ -310,100 +309,6 @@ def submit(
     id = submit(client, url, loaded, local=local, say=say, retrain=retrain)
     if wait:
         follow(client, url, id, partial(print, end="", flush=True), say)
-
-
-# --- data ---------------------------------------------------------------------------------------
-
-
-@data_app.command("judgments")
-def data_judgments(
-    source: Annotated[str, typer.Argument(help="Parquet or CSV in long form.")],
-    out: Annotated[Path, typer.Option(help="Folder to write.")],
-    object_: Annotated[str, typer.Option("--object", help="Column of the object.")],
-    attribute: Annotated[str, typer.Option(help="Column of the attribute.")],
-    value: Annotated[str, typer.Option(help="Column of the judgment.")],
-    label: Annotated[str, typer.Option(help="Label: a column of --labels, or an attribute.")],
-    labels: Annotated[str | None, typer.Option(help="Table with a label for each object.")] = None,
-    worker: Annotated[str | None, typer.Option(help="Column of the worker.")] = None,
-    label_from: Annotated[
-        str, typer.Option(help="Without --labels: mean, column, or a column with the label.")
-    ] = "mean",
-    duplicates: Annotated[
-        str, typer.Option(help="A worker's second judgment of a cell: error, keep or first.")
-    ] = "error",
-    max_judgments: Annotated[
-        int | None, typer.Option(help="Most judgments to keep of a cell.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a dataset at --out.")
-    ] = False,
-) -> None:
-    """Convert judgments from long form (object, attribute, value) to one row per object."""
-    from distfms.runs.inputs import convert_judgments
-
-    for line in convert_judgments(
-        source,
-        out,
-        object=object_,
-        attribute=attribute,
-        value=value,
-        worker=worker,
-        labels=labels,
-        label=label,
-        label_from=label_from,
-        duplicates=duplicates,
-        max_judgments=max_judgments,
-        seed=seed,
-        overwrite=overwrite,
-    ):
-        say(line)
-
-
-@data_app.command("make")
-def data_make(
-    name: Annotated[str, typer.Argument(help="Generator; `distfms data list` names them.")],
-    out: Annotated[Path, typer.Option(help="Folder to write.")],
-    rows: Annotated[int, typer.Option(min=1, help="Rows.")] = 100_000,
-    seed: Annotated[int, typer.Option(help="Seed.")] = 0,
-    parameter: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter.")
-    ] = None,
-) -> None:
-    """Write synthetic data as several Parquet files."""
-    from distfms.data.synthetic import make
-    from distfms.spec import set_dotted
-
-    say(str(make(name, out, rows=rows, seed=seed, **set_dotted({}, parameter or []))))
-
-
-@data_app.command("list")
-def data_list() -> None:
-    """List embedded datasets and generators."""
-    from distfms.data.builtin import BUILTIN
-    from distfms.data.synthetic import GENERATORS
-
-    rows = [
-        (kind, name, entry.description)
-        for kind, registry in (("builtin", BUILTIN), ("generator", GENERATORS))
-        for name, entry in registry.items()
-    ]
-    show(("kind", "name", "what"), rows)
-
-
-@data_app.command("show")
-def data_show(path: Annotated[str, typer.Argument(help="Folder, file, glob or URL.")]) -> None:
-    """Show the files, partitions and columns of a dataset."""
-    from distfms.data.dataset import open_dataset
-    from distfms.engine.memory import counted
-
-    dataset = open_dataset(path)
-    say(
-        f"{counted(dataset.n_rows, 'row')}, {counted(len(dataset.files), 'file')}, "
-        f"{counted(len(dataset.partitions), 'partition')}, {dataset.n_bytes:,} bytes decoded, "
-        f"fingerprint {dataset.fingerprint[:16]}"
-    )
-    show(("column", "type"), [(column.name, str(column.type)) for column in dataset.schema])
 
 
 # --- entry --------------------------------------------------------------------------------------
