@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from distfms.engine.memory import counted
-from distfms.engine.storage import Location
+from distfms.engine.storage import Location, reading
 from distfms.errors import SpecError
 from distfms.methods.contract import RETRAINING, Content, Context, FinishedRun, Stage
 from distfms.registry import Registry
@@ -33,10 +33,11 @@ from distfms.runs.driver import Prepared, prepare, run_prepared
 from distfms.runs.events import Display, Say
 from distfms.runs.finished import open_run
 from distfms.runs.job_spec import JobSpec
+from distfms.runs.manifest import MANIFEST
 from distfms.spec import RetrainSection
 
 #: Files of a run that no version needs: they can be computed again.
-_LEFT_OUT = ("statistics/", "plan/", "report.html", "events.jsonl")
+_LEFT_OUT = ("statistics/", "plan", "report.html")
 
 
 #: Seconds for which others wait for a retraining that was killed.
@@ -246,13 +247,10 @@ def _promote(
         for reason in reasons:
             say(f"  {reason}")
         return Outcome(number, False, folder, reasons)
-    files = {
-        name: (folder / name).read_bytes()
-        for stage in run.manifest["stages"]
-        for name in stage["files"]
-        if not name.startswith(_LEFT_OUT) or name == DRIFT
-    }
-    files |= {name: (folder / name).read_bytes() for name in ("manifest.json", "spec.yaml")}
+    written = [name for stage in run.manifest["stages"] for name in stage["files"]]
+    kept = [name for name in written if not name.startswith(_LEFT_OUT) or name == DRIFT]
+    with reading(folder):
+        files = {name: (folder / name).read_bytes() for name in (*kept, MANIFEST, "spec.yaml")}
     facts = {
         "method": spec.method,
         "identity": run.manifest["identity"],

@@ -78,7 +78,7 @@ def test_half_life_is_refused_where_rows_teach(tmp_path, name):
 
 def test_multiselection_reads_what_is_new_and_compares_projected_losses(tmp_path):
     data = write_judgments(tmp_path / "data")
-    spec = judgments_job(data, tmp_path / "runs", multiselect={"plan": False})
+    spec = judgments_job(data, tmp_path / "runs")
     first = again(spec)
     (data / "part-9.parquet").write_bytes(
         (write_judgments(tmp_path / "more", n_files=1, seed=5) / "part-0.parquet").read_bytes()
@@ -93,6 +93,30 @@ def test_multiselection_reads_what_is_new_and_compares_projected_losses(tmp_path
     assert held_out["n_rows"] > newest["n_rows"] > 0
     assert retraining["drift"]["columns"][0]["disagreement"]["shift"] is not None
     assert first.version == 1
-    fresh = run_job(judgments_job(data, tmp_path / "fresh", multiselect={"plan": False})).folder
+    fresh = run_job(judgments_job(data, tmp_path / "fresh")).folder
     for name in RESULTS:
         assert (outcome.folder / name).read_bytes() == (fresh / name).read_bytes()
+
+
+def test_a_category_whose_levels_change_is_judged_as_predictions_are(tmp_path):
+    data, spec = tmp_path / "data", growing_job(tmp_path / "data", tmp_path / "runs")
+
+    def with_ward(day, *levels):
+        path = write_day(data, f"2026-01-0{day}", day)
+        table = pq.read_table(path)
+        ward = np.random.default_rng(day).choice(levels, len(table))
+        pq.write_table(table.append_column("ward", pa.array(ward)), path, row_group_size=150)
+
+    with_ward(2, "east", "north", "west")
+    first = again(spec)
+    with_ward(2, "east", "north")
+    with_ward(3, "east", "north")
+    outcome = again(spec)
+    retraining = content(outcome.folder, "retrain.json")
+    assert retraining["data"]["n_read"] == 4  # the columns are others than before
+    predict_file(first.folder, str(data), tmp_path / "out.parquet")
+    value = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
+    predict_file(outcome.folder, str(data), tmp_path / "out.parquet", with_folds=True)
+    held = pq.read_table(tmp_path / "out.parquet")["held_out"].to_numpy()
+    errors = (value - pq.read_table(data)["y"].to_numpy()) ** 2
+    assert retraining["compared"][0]["in_place"] == pytest.approx(errors[held].mean(), rel=1e-9)

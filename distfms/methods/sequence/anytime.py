@@ -114,7 +114,7 @@ class AnytimePredictor:
         statistics : CoMoments
             Of features, then the targets.
         feature_names : sequence of str
-            They may be others than those of the predictor, and in another order.
+            In any order; columns of categories may be others than those of the predictor.
         n_groups : int
             Of the prefix.
 
@@ -123,10 +123,11 @@ class AnytimePredictor:
         dict of str to float
             Means over the targets: ``mse``, and ``r2``, which is NaN for a constant target.
         """
-        used = self._used(n_groups)
+        position = {name: i for i, name in enumerate(feature_names)}
+        # A level of a category that no row has is 0 in all of them.
+        used = [c for c in self._used(n_groups) if self.feature_names[c] in position]
         weights, intercept = self.coefficients[n_groups][used], self.intercept[n_groups]
         n_features, n_targets = len(feature_names), len(intercept)
-        position = {name: i for i, name in enumerate(feature_names)}
         columns = [position[self.feature_names[c]] for c in used]
         columns += range(n_features, n_features + n_targets)
         at_fill = intercept + self.fill[used] @ weights
