@@ -29,17 +29,25 @@ def _expected_failures(estimator):
 
 
 @parametrize_with_checks(
+    [LandmarkRegressor(), LandmarkClassifier(ridge=1e-3)],
+    expected_failed_checks=_expected_failures,
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
     [
-        LandmarkRegressor(),
         LandmarkRegressor(task="sparse", missing="mean"),
         LandmarkRegressor(loss="epsilon_insensitive", ridge=1e-3),
-        LandmarkClassifier(ridge=1e-3),
         LandmarkOrdinalRegressor(ridge=1e-3),
     ],
     expected_failed_checks=_expected_failures,
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-def test_scikit_learn_checks(estimator, check):
+def test_scikit_learn_checks_of_other_forms(estimator, check):
     check(estimator)
 
 

@@ -27,20 +27,26 @@ def _expected_failures(estimator):
     return {"check_regressor_multioutput": "its targets are negative, which are no counts"}
 
 
+# The checks compare fits to seven digits, on classes that a fit without ridge separates.
+@parametrize_with_checks([GroupSequencer(), GroupSequenceClassifier(ridge=1e-2, tol=1e-12)])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.filterwarnings("ignore:No features were selected")
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
 @parametrize_with_checks(
     [
-        GroupSequencer(),
         GroupSequencer(missing="mean"),
         GroupSequencer(family="poisson"),
-        # The checks compare fits to seven digits, on classes that a fit without ridge separates.
-        GroupSequenceClassifier(ridge=1e-2, tol=1e-12),
         GroupSequenceClassifier(family="softmax", ridge=1e-2, tol=1e-12),
     ],
     expected_failed_checks=_expected_failures,
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore:No features were selected")
-def test_scikit_learn_checks(estimator, check):
+def test_scikit_learn_checks_of_other_forms(estimator, check):
     check(estimator)
 
 
