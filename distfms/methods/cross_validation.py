@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -164,6 +165,22 @@ def evaluate_on_folds(context: Context, work: FoldWork, saved: str | None = None
         )
     with opened(alone=True) as pool:
         return _run(context, pool, work, saved)
+
+
+def evaluate_here(
+    work: FoldWork, statistics: Bundle, given: Callable[[Fold], AbstractContextManager[Fold]]
+) -> FoldAnswers:
+    """Evaluate in this process, fold by fold, each with what it is given beside its statistics."""
+    found: dict[Unit, Answer] = {}
+    items = range(len(work.items))
+    for number in range(work.n_folds):
+        fold = split_fold(statistics, work, number)
+        if fold is None:
+            found |= {(number, item): {} for item in items}
+            continue
+        with given(fold) as own:
+            found |= {(number, item): evaluated(work, own, item) for item in items}
+    return arranged(work, found, 0)
 
 
 def _run(context: Context, pool: ActorPool, work: FoldWork, saved: str | None) -> FoldAnswers:

@@ -390,14 +390,25 @@ class StatisticsJob(TunableJob):
         ]
         last = {curve["name"]: curve["points"][-1] for curve in curves}
         chosen, *baselines = solved.paths
-        n_train, _ = solved.procedure.size(solved.train)
-        n_test, _ = (0, 0.0) if solved.test is None else solved.procedure.size(solved.test)
         return {
-            "train": {**last[chosen]["train"], "n_rows": n_train},
-            "test": None if solved.test is None else {**last[chosen]["test"], "n_rows": n_test},
-            "folds": [] if validated is None else fold_entries(validated),
+            **self.head(solved, validated, last[chosen]),
             "curves": curves,
             "baselines": {name: last[name] for name in baselines},
+        }
+
+    def head(
+        self, solved: Solved, validated: FoldAnswers | None, measures: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return what all metrics begin with: measures of the model on each set of rows."""
+        parts = {"train": solved.train, "test": solved.test}
+        return {
+            **{
+                part: {**measures[part], "n_rows": solved.procedure.size(members)[0]}
+                if members is not None and part in measures
+                else None
+                for part, members in parts.items()
+            },
+            "folds": [] if validated is None else fold_entries(validated),
         }
 
     def scores(

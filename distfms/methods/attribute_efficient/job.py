@@ -44,7 +44,7 @@ from distfms.methods.cross_validation import FoldWork, Members
 from distfms.methods.passes import keeps_rows, one_pass
 from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import sources_of
-from distfms.methods.statistics_job import Solved, TrainMembers, fold_entries, number_or_none
+from distfms.methods.statistics_job import Solved, TrainMembers, number_or_none
 from distfms.report.formatting import count, number, percent
 from distfms.stats.bundle import Bundle
 
@@ -329,18 +329,15 @@ class AttributeEfficientJob(RowJob):
         sums = self._errors(context, weights, members["moments"].mean[:-1], solved.path.intercept)
         classes = bool(members["counts"].plus_minus[0])
         found = {part: measures(of_part, classes) for part, of_part in sums.items()}
-        n_rows = {part: int(of_part["n_rows"]) for part, of_part in sums.items()}
-        judged = "test" if n_rows["test"] else "train"
+        judged = "train" if solved.test is None else "test"
         found_curves = curves(tried, learned, found[judged]["relative_loss"][1:])
+        own = {
+            part: {name: number_or_none(values[0]) for name, values in of_part.items()}
+            for part, of_part in found.items()
+            if part == "train" or solved.test is not None
+        }
         return {
-            **{
-                part: {name: number_or_none(v[0]) for name, v in own.items()}
-                | {"n_rows": n_rows[part]}
-                if n_rows[part]
-                else None
-                for part, own in found.items()
-            },
-            "folds": [] if validated is None else fold_entries(validated),
+            **self.head(solved, validated, own),
             "judged": judged,
             "curves": found_curves,
             "baselines": {c["name"]: c["points"][-1] for c in found_curves[1:]},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ import numpy as np
 from distfms.errors import DataError
 from distfms.methods.classes import ClassReader, find_classes
 from distfms.methods.contract import Answer, Content, Context, FoldAnswers, Stage
-from distfms.methods.cross_validation import Fold, FoldWork, arranged, evaluated, split_fold
+from distfms.methods.cross_validation import Fold, FoldWork, evaluate_here
 from distfms.methods.landmarks.fit import ERRORS, JudgePass, PassFit, PassProcedure
 from distfms.methods.landmarks.job import LandmarkJob
 from distfms.methods.landmarks.losses import Loss, OrdinalMargin, loss_of
@@ -156,26 +157,18 @@ class PassLandmarkJob(LandmarkJob):
         self, context: Context, work: FoldWork, saved: str | None = None
     ) -> FoldAnswers:
         """Evaluate items on folds one after another, by passes over rows that stay in memory."""
-        statistics = self.statistics(context)
-        answers: dict[tuple[int, int], Answer] = {}
         with self._passes(context) as make_pass:
 
             def judge(number: int, make: Any) -> Mapping[str, np.ndarray]:
                 message: JudgePass = make({number: "fold"})
                 return below("fold", make_pass(message).arrays)
 
-            for number in range(work.n_folds):
-                fold = split_fold(statistics, work, number)
-                if fold is None:
-                    answers |= {(number, item): {} for item in range(len(work.items))}
-                    continue
-                own = Fold(
-                    {**fold.train, "make_pass": make_pass, "left_out": number},
-                    {**fold.held_out, "judge": partial(judge, number)},
-                )
-                for item in range(len(work.items)):
-                    answers[number, item] = evaluated(work, own, item)
-        return arranged(work, answers, 0)
+            def given(fold: Fold) -> AbstractContextManager[Fold]:
+                train = {**fold.train, "make_pass": make_pass, "left_out": fold.number}
+                held_out = {**fold.held_out, "judge": partial(judge, fold.number)}
+                return nullcontext(Fold(train, held_out))
+
+            return evaluate_here(work, self.statistics(context), given)
 
     def predicted(self, solved: Solved, similarities: np.ndarray) -> np.ndarray:
         """Return the predictions of the whole model, classes and levels as their numbers."""

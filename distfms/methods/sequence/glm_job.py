@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,7 +19,7 @@ from distfms.methods.contract import (
     Inputs,
     Stage,
 )
-from distfms.methods.cross_validation import Fold, FoldWork, arranged, evaluated, split_fold
+from distfms.methods.cross_validation import Fold, FoldWork, evaluate_here
 from distfms.methods.passes import Passes, said_rows
 from distfms.methods.row_job import CATEGORIES
 from distfms.methods.sequence.glm import GlmPath
@@ -258,22 +259,15 @@ class GlmSequenceJob(SequenceJob):
         self, context: Context, work: FoldWork, saved: str | None = None
     ) -> FoldAnswers:
         """Evaluate items on folds one after another, with passes over the rows of each."""
-        statistics = self.statistics(context)
-        answers: dict[tuple[int, int], Answer] = {}
-        for number in range(work.n_folds):
-            fold = split_fold(statistics, work, number)
-            if fold is None:
-                answers |= {(number, item): {} for item in range(len(work.items))}
-                continue
-            problem = self.procedure(context).problem(fold.train)
-            with self._passes(context, problem, number) as make_pass:
-                own = Fold(
-                    {**fold.train, "make_pass": make_pass},
-                    {**fold.held_out, "judge": partial(self._judge_fold, context, number)},
-                )
-                for item in range(len(work.items)):
-                    answers[number, item] = evaluated(work, own, item)
-        return arranged(work, answers, 0)
+        given = partial(self._with_passes, context)
+        return evaluate_here(work, self.statistics(context), given)
+
+    @contextmanager
+    def _with_passes(self, context: Context, fold: Fold) -> Iterator[Fold]:
+        problem = self.procedure(context).problem(fold.train)
+        judge = partial(self._judge_fold, context, fold.number)
+        with self._passes(context, problem, fold.number) as make_pass:
+            yield Fold({**fold.train, "make_pass": make_pass}, {**fold.held_out, "judge": judge})
 
     def _judge_fold(self, context: Context, number: int, path: GlmPath) -> Answer:
         bundle, at = self.judged(context, path, [number], classes=self.classes(context))

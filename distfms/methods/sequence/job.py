@@ -43,7 +43,7 @@ from distfms.methods.sequence.timeliness import (
     thinned,
     timeliness,
 )
-from distfms.methods.statistics_job import Solved, fold_entries
+from distfms.methods.statistics_job import Solved
 from distfms.methods.tuning import choose
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
@@ -214,15 +214,13 @@ class SequenceJob(RowJob):
         self, context: Context, solved: Solved, validated: FoldAnswers | None
     ) -> dict[str, Any]:
         """Return the content of ``metrics.json``."""
-        curves, parts, share = {}, {}, solved.procedure.share
-        sizes = {"train": solved.train, "test": solved.test}
+        curves, last, share = {}, {}, solved.procedure.share
         for number, rule in enumerate(self.compared):
             path = solved.paths[rule.name]
             found = self.measures(context, solved, path, rule == self.rule)
             if rule == self.rule:
-                parts = {
+                last = {
                     part: {name: float(values[-1]) for name, values in own.items()}
-                    | {"n_rows": solved.procedure.size(sizes[part])[0]}
                     for part, own in found.items()
                 }
             test = found.get("test", {})
@@ -237,9 +235,7 @@ class SequenceJob(RowJob):
         reference = Curve(omp.groups, omp.curve_cost, omp.curve_value)
         with_oracle = Rule("oracle") in self.baselines
         content = {
-            "train": parts["train"],
-            "test": parts.get("test"),
-            "folds": [] if validated is None else fold_entries(validated),
+            **self.head(solved, validated, last),
             **compared(curves, reference, self.options.alpha, with_oracle),
         }
         alpha = content["alpha"]["alpha"]
