@@ -401,3 +401,30 @@ def test_affect(tmp_path: Path, realdata: Path) -> None:
     assert (report.n_objects, report.n_judgments, report.label) == (100, 7000, "valence_gold")
     row = wide(tmp_path / "out")[0]
     assert {len(row[name]) for name in report.attributes} == {10}
+
+
+@pytest.mark.parametrize("memory_bytes", [2**30, 4_000])
+def test_workers_stand_beside_their_judgments(tmp_path: Path, memory_bytes: int) -> None:
+    """Whatever is drawn, dropped or divided, each value keeps the worker who gave it."""
+    rng = np.random.default_rng(5)
+    cells = [(thing, name) for thing in range(30) for name in "ab"]
+    rows = [(*cells[i], float(i)) for i in rng.integers(0, len(cells), 300)]
+    workers = [None if i % 17 == 0 else f"w{i % 40}" for i in range(300)]
+    values = [float(i) for i in range(300)]
+    rows = [(thing, name, value) for (thing, name, _), value in zip(rows, values, strict=True)]
+    source = write_long(tmp_path / "a.parquet", rows, who=workers)
+    options = {"worker": "who", "duplicates": "first", "max_judgments": 4, "seed": 3}
+    convert_long_judgments(source, tmp_path / "w", memory_bytes=memory_bytes, **ROLES, **options)
+    told = dict(zip(values, workers, strict=True))
+    found = wide(tmp_path / "w")
+    assert list(found[0]) == ["thing", "a", "b", "a__raters", "b__raters"]
+    for row in found:
+        for name in "ab":
+            assert row[f"{name}__raters"] == [told[value] for value in row[name]]
+
+
+def test_an_attribute_named_like_ids_is_refused(tmp_path: Path) -> None:
+    rows = [(1, "a", 1.0), (1, "a__raters", 2.0)]
+    source = write_long(tmp_path / "a.parquet", rows, who=["x", "x"])
+    with pytest.raises(DataError, match="'a__raters' would name two columns"):
+        convert_long_judgments(source, tmp_path / "w", worker="who", **ROLES)
