@@ -298,16 +298,21 @@ class _Batch:
         total = np.zeros(self.averaged.comoment.shape)
         if k == 1:
             return total
-        complete = rows.size == self.present.shape[1] and bool(self.present.all())
+        complete = rows.size == len(self.averages[0]) and self.averaged.pair_weight is None
         copies = [_columns(ragged, k, complete) for ragged in self.judgments]
-        for some in _divided(rows, k * d):
-            values = np.zeros((k, d, some.size))
+        pieces = _divided(rows, k * d)
+        held, made = np.zeros((k, d, pieces[0].size)), np.empty((d, pieces[0].size))
+        for some in pieces:
+            values, contrast = held[..., : some.size], made[:, : some.size]
+            if not complete:
+                values[:] = 0.0
             for a, copy in enumerate(copies):
                 copy(some, values[:, a])
-            mean = values[0].copy()
+            mean = values[0]
             for j in range(1, k):
-                contrast = values[j] - mean
-                mean += contrast / (j + 1)
+                np.subtract(values[j], mean, out=contrast)
+                if j + 1 < k:
+                    mean += contrast / (j + 1)
                 contrast *= np.sqrt(j / (j + 1))
                 weighted = contrast if self.weight is None else contrast * self.weight[some]
                 total += weighted[own] @ contrast.T
