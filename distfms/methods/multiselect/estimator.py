@@ -42,7 +42,7 @@ from distfms.methods.multiselect.read import ObjectReader
 from distfms.methods.multiselect.same_raters import (
     check_buying,
     check_told_apart,
-    with_trained_noise,
+    held_out_estimates,
 )
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
@@ -419,12 +419,9 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
         support, model = self.get_support(indices=True), self._model
         held_out = source.reduce(reader.statistics)
         given = _known_variance(self.internal_variance, self._names)[support]
-        lacking = np.isnan(given) & (held_out.n_repeated == 0)
-        given = np.where(lacking, self.estimates_.v[support], given)
-        estimates = held_out.estimates(given, model.names)
-        if self.estimates_.noise_covariance is not None:
-            trained = self.estimates_.noise_covariance[np.ix_(support, support)]
-            estimates = with_trained_noise(estimates, held_out, trained)
+        v, noise = self.estimates_.v[support], self.estimates_.noise_covariance
+        noise = None if noise is None else noise[np.ix_(support, support)]
+        estimates = held_out_estimates(held_out, given, v, noise, model.names)
         bought = (model.weights, model.intercept, model.repeats)
         loss = holdout_loss(estimates, *bought, self.buy_from)
         return estimates, float(loss)

@@ -51,6 +51,7 @@ from distfms.methods.multiselect.read import (
 from distfms.methods.multiselect.same_raters import (
     check_buying,
     check_told_apart,
+    held_out_estimates,
     rater_remarks,
     raters_in_words,
 )
@@ -340,9 +341,8 @@ class MultiselectJob(StatisticsJob):
         if (statistics.n_judged == 0).any():
             return {"projected_loss": math.nan}
         trained = {attribute["name"]: attribute["v"] for attribute in run.selection["attributes"]}
-        alone = np.isnan(v) & (statistics.n_repeated == 0)
-        v = np.where(alone, [trained[name] for name in model.names], v)
-        estimates = statistics.estimates(v, model.names)
+        trained_v = [trained[name] for name in model.names]
+        estimates = held_out_estimates(statistics, v, trained_v, None, model.names)
         bought = (model.weights, model.intercept, model.repeats)
         loss = holdout_loss(estimates, *bought, self.options.buy_from)
         return {"projected_loss": float(loss)}

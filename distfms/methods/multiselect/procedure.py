@@ -29,7 +29,7 @@ from distfms.methods.multiselect.objective import (
     holdout_loss,
     projected_loss,
 )
-from distfms.methods.multiselect.same_raters import with_trained_noise
+from distfms.methods.multiselect.same_raters import held_out_estimates
 from distfms.methods.statistics_job import Procedure
 from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates, JudgmentStatistics
 
@@ -228,17 +228,14 @@ class SelectionProcedure(Procedure):
         statistics = held_out["judgments"].take(training.attributes)
         judged = np.flatnonzero(statistics.n_judged > 0)
         statistics = statistics.take(judged)
-        v = self.known_variance[training.attributes][judged]
-        known = np.isnan(v) & (statistics.n_repeated == 0)
-        v = np.where(known, training.estimates.v[judged], v)
+        given, trained = self.known_variance[training.attributes], training.estimates
+        noise = trained.noise_covariance
+        noise = None if noise is None else noise[np.ix_(judged, judged)]
         names = [training.problem.names[a] for a in judged.tolist()]
-        found = statistics.estimates(v, names)
+        found = held_out_estimates(statistics, given[judged], trained.v[judged], noise, names)
         buy_from = buy_from or self.buy_from
         if buy_from == "ignored":
             found = replace(found, external=found.second_moment - np.diag(found.noise))
-        elif training.estimates.noise_covariance is not None:
-            trained = training.estimates.noise_covariance[np.ix_(judged, judged)]
-            found = with_trained_noise(found, statistics, trained)
         losses = holdout_loss(
             found,
             models.weights[:, judged],

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from distfms.errors import DataError, SpecError
 from distfms.methods.multiselect.objective import (
@@ -73,15 +74,26 @@ def check_told_apart(statistics: JudgmentStatistics) -> None:
         )
 
 
-def with_trained_noise(
-    estimates: JudgmentEstimates, held_out: JudgmentStatistics, trained: np.ndarray
+def held_out_estimates(
+    held_out: JudgmentStatistics,
+    given: np.ndarray,
+    trained_v: ArrayLike,
+    trained_noise: np.ndarray | None,
+    names: Sequence[str],
 ) -> JudgmentEstimates:
-    """Let the training data's N stand in where held-out objects do not tell it."""
-    own = estimates.noise_covariance
-    if own is None or held_out.raters is None:
-        return replace(estimates, noise_covariance=trained)
-    told = held_out.raters.together & held_out.raters.apart
-    return replace(estimates, noise_covariance=np.where(told, own, trained))
+    """Estimate from held-out objects; training data's v and N stand in for what these do not tell.
+
+    Internal variances that are `given`, NaN elsewhere, go first.
+    """
+    lacking = np.isnan(given) & (held_out.n_repeated == 0)
+    found = held_out.estimates(np.where(lacking, trained_v, given), names)
+    if trained_noise is None:
+        return found
+    noise = trained_noise
+    if held_out.raters is not None and found.noise_covariance is not None:
+        told = held_out.raters.together & held_out.raters.apart
+        noise = np.where(told, found.noise_covariance, trained_noise)
+    return replace(found, noise_covariance=noise)
 
 
 def raters_in_words(known: bool, buy_from: BuyFrom) -> str:
