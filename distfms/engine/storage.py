@@ -349,7 +349,10 @@ def storage_error(place: Location, error: OSError, done: str = "written") -> Dis
     """Explain a failure of a disk or of remote storage: a place could not be ``done``."""
     reason = error.strerror or error
     if isinstance(error, NotADirectoryError):
-        return SpecError(f"{place} could not be {done}: there is a file where a folder has to be.")
+        return SpecError(
+            f"{place} could not be {done}: there is a file where a folder has to be. Name another "
+            "place."
+        )
     if isinstance(place, Path):
         if error.errno in _FULL:
             return EngineError(
