@@ -22,6 +22,7 @@ import hashlib
 import json
 import re
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
@@ -380,9 +381,9 @@ class Registry:
     def locked(self, name: str, owner: str, seconds: float) -> Iterator[Callable[[], None]]:
         """Keep others from working on the next version of a model.
 
-        Yields a function that puts the end off by as many seconds again; it raises SpecError if
-        the lock has expired and another has taken it. The lock of a process that was killed
-        expires.
+        The lock is renewed while the block runs, and expires if the process is killed. Yields a
+        function that renews it at once, and raises SpecError if it had expired, as where the
+        process or the storage stood still, and another has taken it.
 
         Parameters
         ----------
@@ -390,7 +391,7 @@ class Registry:
         owner : str
             Shown to whoever is refused.
         seconds : float
-            Until the lock expires.
+            How long the lock of a process that was killed keeps others out.
 
         Raises
         ------
@@ -414,12 +415,23 @@ class Registry:
             if other.number != own.number:
                 raise SpecError(
                     f"The lock of {owner} on {name!r} has expired, and {other.owner} has taken it. "
-                    "Nothing was promoted; start again, with a lock that lasts longer."
+                    "Nothing was promoted; start again."
                 )
 
+        ended = threading.Event()
+
+        def keep() -> None:
+            while not ended.wait(seconds / 4):
+                with suppress(SpecError, EngineError):  # the owner is told when asking
+                    extend(time.time() + seconds)
+
+        thread = threading.Thread(target=keep, daemon=True)
+        thread.start()
         try:
             yield lambda: extend(time.time() + seconds)
         finally:
+            ended.set()
+            thread.join()
             with suppress(SpecError, EngineError):
                 extend(0.0)
 

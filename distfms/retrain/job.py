@@ -5,8 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -39,9 +38,8 @@ from distfms.spec import RetrainSection
 #: Files of a run that no version needs: they can be computed again.
 _LEFT_OUT = ("statistics/", "plan", "report.html")
 
-
 #: Seconds for which others wait for a retraining that was killed.
-_LOCK_S = 600.0
+_LOCK_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -121,24 +119,9 @@ def retrain(
             require_same_question(prepared, in_place)
         retraining = Retraining(prepared, in_place, anew)
         staged = replace(prepared, more=(Stage("retrain", retraining.stage),))
-        progress = _extending(extend, progress)
         result = run_prepared(staged, None, say, progress, on_silence)
         extend()
         return _promote(spec, registry, result.folder, in_place, say)
-
-
-def _extending(extend: Callable[[], None], progress: Display) -> Display:
-    """Keep a lock from expiring while events come."""
-    last = time.monotonic()
-
-    def tell(event: Mapping[str, Any]) -> None:
-        nonlocal last
-        if time.monotonic() - last > _LOCK_S / 4:
-            extend()
-            last = time.monotonic()
-        progress(event)
-
-    return tell
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 
 from distfms.engine.storage import locate
 from distfms.errors import SpecError
-from distfms.registry import Registry
+from distfms.registry import Lock, Registry
 
 
 def files(number: int) -> dict[str, bytes]:
@@ -114,10 +114,20 @@ def test_one_owner_at_a_time(registry):
         pass
 
 
+def test_a_lock_lasts_as_long_as_its_owner(registry):
+    filled(registry, 1)
+    with registry.locked("a", "night", 1.0):
+        time.sleep(1.5)
+        with pytest.raises(SpecError, match="night is working"):
+            registry.locked("a", "day", 60).__enter__()
+
+
 def test_an_expired_lock_is_taken_over_and_its_owner_told(registry):
     filled(registry, 1)
-    with registry.locked("a", "night", 0.01) as renew:
-        time.sleep(0.02)
+    with registry.locked("a", "night", 60) as renew:
+        # As if the process had stood still.
+        journal = registry._journal("a", Lock)
+        journal.write(journal.last().model_copy(update={"until": time.time() - 1}), again=True)
         with registry.locked("a", "day", 60):
             with pytest.raises(SpecError, match="night on 'a' has expired, and day has taken it"):
                 renew()
