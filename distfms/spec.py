@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ByteSize,
     ConfigDict,
     Field,
@@ -34,8 +35,16 @@ S = TypeVar("S", bound="Section")
 # Strict: `budget: "10"` and `budget: true` are slips, not numbers.
 Positive = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
+
+
+def _as_span(value: Any) -> Any:
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)? (days?|partitions?)", str(value)):
+        raise ValueError("write it as `30 days` or `12 partitions`")
+    return value
+
+
 # An age.
-Span = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)? (days?|partitions?)$")]
+Span = Annotated[str, BeforeValidator(_as_span)]
 # Bytes, also given as `512MiB` or `4 GB`.
 Size = Annotated[ByteSize, Field(gt=0)]
 

@@ -219,6 +219,18 @@ class FinishedRun:
     weights: dict[str, np.ndarray]
     retraining: dict[str, Any] | None = None
 
+    @classmethod
+    def of(cls, context: Context) -> FinishedRun:
+        """Read what the stages of a run have written, once its model is evaluated."""
+        manifest = context.manifest()
+        retrained = any(stage["name"] == "retrain" for stage in manifest["stages"])
+        return cls(
+            **{n: context.read_json(f"{n}.json") for n in ("selection", "metrics", "model")},
+            manifest=manifest,
+            weights=context.read_arrays("weights.npz"),
+            retraining=context.read_json(RETRAINING) if retrained else None,
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class FoldAnswers:
@@ -446,18 +458,7 @@ class Method:
         """Return the last stage of every run, which draws the report."""
 
         def draw(context: Context) -> Mapping[str, Content]:
-            names = ("selection", "metrics", "model")
-            run = FinishedRun(
-                **{name: context.read_json(f"{name}.json") for name in names},
-                manifest=(manifest := context.manifest()),
-                weights=context.read_arrays("weights.npz"),
-                retraining=(
-                    context.read_json(RETRAINING)
-                    if any(stage["name"] == "retrain" for stage in manifest["stages"])
-                    else None
-                ),
-            )
-            return {"report.html": self.page(run)}
+            return {"report.html": self.page(FinishedRun.of(context))}
 
         return Stage("report", draw)
 

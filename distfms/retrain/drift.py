@@ -143,14 +143,13 @@ class Drift:
 
     Attributes
     ----------
-    before, now : ndarray
-        Quantities of the two sets; NaN where unknown.
+    shift : ndarray
+        How far each quantity moved; NaN where unknown.
     half_width : ndarray
-        Of the interval of their difference; NaN with fewer than two partitions before.
+        Of its interval; NaN with fewer than two partitions before.
     """
 
-    before: np.ndarray
-    now: np.ndarray
+    shift: np.ndarray
     half_width: np.ndarray
 
     @classmethod
@@ -164,16 +163,8 @@ class Drift:
         squares = np.nansum((single - centre[:, None]) ** 2, axis=1)
         between = np.sqrt(squares / np.maximum(n_known - 1, 1))
         half = student_t(LEVEL, max(m - 1, 1)) * between * np.sqrt(1 / m + 1 / k)
-        return cls(
-            reference.quantities(reference)[:, 0],
-            now.pooled().quantities(reference)[:, 0],
-            np.where(n_known > 1, half, np.nan),
-        )
-
-    @property
-    def shift(self) -> np.ndarray:
-        """How far each quantity moved, shape (4, d)."""
-        return self.now - self.before
+        shift = now.pooled().quantities(reference) - reference.quantities(reference)
+        return cls(shift[:, 0], np.where(n_known > 1, half, np.nan))
 
     def to_json(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the largest shift, and the columns by their own largest."""
@@ -181,17 +172,10 @@ class Drift:
         order = np.argsort(-size.max(axis=0), kind="stable")
         quantity, column = np.unravel_index(int(np.argmax(size)), size.shape)
         columns = [
-            {
-                "name": names[c],
-                **{
-                    name: {
-                        "before": self.before[q, c],
-                        "now": self.now[q, c],
-                        "shift": self.shift[q, c],
-                        "half_width": self.half_width[q, c],
-                    }
-                    for q, name in enumerate(QUANTITIES)
-                },
+            {"name": names[c]}
+            | {
+                name: {"shift": self.shift[q, c], "half_width": self.half_width[q, c]}
+                for q, name in enumerate(QUANTITIES)
             }
             for c in order[:_LISTED].tolist()
         ]

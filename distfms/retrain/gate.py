@@ -57,50 +57,34 @@ def conditions(
     drift: Mapping[str, Any] | None,
 ) -> list[Condition]:
     """Check all conditions of the gate, for a model that follows another."""
-    found = []
+    found: list[Condition] = []
+
+    def require(text: str, said: str, holds: bool) -> None:
+        found.append(Condition(text, said, holds))
+
     if changes.new or changes.changed:
-        found.append(
-            Condition(
-                f"at least {gate.min_rows:,} rows in new and changed files",
-                f"{changes.n_new_rows:,}",
-                changes.n_new_rows >= gate.min_rows,
-            )
+        rows = changes.n_new_rows
+        require(
+            f"at least {gate.min_rows:,} rows in new and changed files",
+            f"{rows:,}",
+            rows >= gate.min_rows,
         )
     lost = changes.n_lost_rows / max(changes.n_before, 1)
-    found.append(
-        Condition(
-            f"at most {gate.max_lost:.1%} of the rows behind the model in place lost",
-            f"{lost:.1%}",
-            lost <= gate.max_lost,
-        )
-    )
+    most = f"at most {gate.max_lost:.1%} of the rows behind the model in place lost"
+    require(most, f"{lost:.1%}", lost <= gate.max_lost)
     for comparison in compared:
-        found += _gains(gate, comparison)
+        gain, where = comparison.gain, f"{comparison.rows.replace('_', '-')} rows"
+        said = "unknown" if math.isnan(gain) else f"{gain:+.2%}"
+        worse = f"{comparison.metric} on {where} at most {gate.max_regression:.2%} worse"
+        require(worse, said, gain >= -gate.max_regression)
+        if gate.min_gain is not None and comparison.rows == gate.on:
+            better = f"{comparison.metric} on {where} better by at least {gate.min_gain:.2%}"
+            require(better, said, gain >= gate.min_gain)
     if gate.min_gain is not None and gate.on not in [comparison.rows for comparison in compared]:
-        condition = f"better by at least {gate.min_gain:.2%} on {gate.on.replace('_', '-')} rows"
-        found.append(Condition(condition, "no such row is held out", False))
+        better = f"better by at least {gate.min_gain:.2%} on {gate.on.replace('_', '-')} rows"
+        require(better, "no such row is held out", False)
     if gate.max_drift is not None and drift is not None:
-        found.append(
-            Condition(
-                f"no column drifts by more than {gate.max_drift:g}",
-                f"{drift['largest']:.3g} ({drift['column']}, {drift['quantity']})",
-                drift["largest"] <= gate.max_drift,
-            )
-        )
-    return found
-
-
-def _gains(gate: GateSection, comparison: Comparison) -> list[Condition]:
-    gain, where = comparison.gain, f"{comparison.rows.replace('_', '-')} rows"
-    said = "unknown" if math.isnan(gain) else f"{gain:+.2%}"
-    found = [
-        Condition(
-            f"{comparison.metric} on {where} at most {gate.max_regression:.2%} worse",
-            said,
-            gain >= -gate.max_regression,
-        )
-    ]
-    if gate.min_gain is not None and comparison.rows == gate.on:
-        condition = f"{comparison.metric} on {where} better by at least {gate.min_gain:.2%}"
-        found.append(Condition(condition, said, gain >= gate.min_gain))
+        said = f"{drift['largest']:.3g} ({drift['column']}, {drift['quantity']})"
+        bound = f"no column drifts by more than {gate.max_drift:g}"
+        require(bound, said, drift["largest"] <= gate.max_drift)
     return found

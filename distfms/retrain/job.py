@@ -96,8 +96,7 @@ def retrain(
     EngineError
         If workers or storage fail; the same command goes on.
     """
-    section = spec.retrain or RetrainSection()
-    spec = replace(spec, retrain=section)
+    spec = replace(spec, retrain=spec.retrain or RetrainSection())
     if not spec.data.test and spec.data.test_path is None:
         raise SpecError(
             "`distfms retrain` compares models on rows that neither learned from, and the spec "
@@ -135,8 +134,7 @@ class Retraining:
     def stage(self, context: Context) -> Mapping[str, Content]:
         """Compare with the model in place and decide."""
         prepared, in_place = self.prepared, self.in_place
-        gate = prepared.spec.retrain.gate if prepared.spec.retrain else None
-        assert gate is not None
+        gate = (prepared.spec.retrain or RetrainSection()).gate
         before = [] if in_place is None else in_place.run.manifest["inputs"]
         inputs, forgotten = prepared.opened.inputs, prepared.opened.forgotten
         changes = Changes.between(before, inputs, forgotten)
@@ -145,9 +143,8 @@ class Retraining:
         checked: list[Condition] = []
         compared, selection = [], []
         if in_place is not None and not self.anew:
-            new = _unfinished(context)
-            models = (in_place.run, new)
-            compared = compare(prepared.job, context, models, newest, gate)
+            new = FinishedRun.of(context)
+            compared = compare(prepared.job, context, (in_place.run, new), newest, gate)
             checked = conditions(gate, changes, compared, drift)
             selection = changed_choices(in_place.run, new)
         counts = _counts(context)
@@ -193,16 +190,6 @@ class Retraining:
         drawn = [column["name"] for column in content["columns"]]
         content["history"] = history(summaries, is_new, names, drawn)
         return summaries, content
-
-
-def _unfinished(context: Context) -> FinishedRun:
-    """Return the run so far, which has a model."""
-    content = {
-        name: context.read_json(f"{name}.json") for name in ("selection", "metrics", "model")
-    }
-    return FinishedRun(
-        **content, manifest=context.manifest(), weights=context.read_arrays("weights.npz")
-    )
 
 
 def _counts(context: Context) -> dict[str, int]:

@@ -66,7 +66,7 @@ def parse_times(cron: str, zone: str) -> Times:
         ) from error
     try:
         if len(cron.split()) != 5:
-            raise CronSimError("it has not five fields")
+            raise CronSimError("it does not have five fields")
         times.after(datetime.now(UTC))
     except (CronSimError, StopIteration) as error:
         reason = str(error) or "no such time ever comes"
