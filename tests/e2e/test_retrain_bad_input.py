@@ -1,6 +1,7 @@
 """Data, specs and registries that are not as they should be."""
 
 import json
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -111,9 +112,17 @@ def test_a_day_ahead_of_the_clock_is_refused_where_days_count(spec, data):
 
 
 def test_a_clock_that_went_back_changes_no_order_of_versions(spec, data, monkeypatch):
-    monkeypatch.setattr("distfms.registry._now", lambda: "1999-01-01T00:00:00Z")
+    class Past(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(1999, 1, 1, tzinfo=tz)
+
+    for module in ("distfms.registry", "distfms.runs.folder", "distfms.runs.choose_folder"):
+        monkeypatch.setattr(f"{module}.datetime", Past)
     write_day(data, "2026-01-04", 4)
-    assert again(spec).version == 2
+    outcome = again(spec)
+    assert outcome.version == 2
+    assert outcome.folder.name.startswith("1999-01-01")
     assert in_place(spec) == 2
 
 
@@ -139,10 +148,10 @@ def test_another_question_is_refused(spec, data, changes, words):
 
 
 def test_a_registry_that_cannot_be_written_is_refused_before_anything_is_read(data, tmp_path):
-    (tmp_path / "file").write_text("")
     spec = growing_job(data, tmp_path / "runs")
+    # Nobody, root neither, can make a folder there.
     with pytest.raises(SpecError, match="--registry"):
-        retrain(spec, Registry(locate(tmp_path / "file" / "registry")))
+        retrain(spec, Registry(locate("/proc/registry")))
     assert not (tmp_path / "runs" / "growing").exists()
 
 
