@@ -6,6 +6,7 @@ light, dark and print, and still shows when it stands alone.
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from base64 import b64encode
@@ -26,6 +27,8 @@ FONT_SIZE = 10.5
 # Shares of the font size that characters take in common fonts without serifs.
 _NARROW, _WIDE = frozenset(" !'()*,-./:;I[]fijlrt|\u00a0\u202f"), frozenset("@GMOQW%mw…–")
 
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
 Pair = tuple[float, float]
 
 
@@ -43,8 +46,8 @@ def amount(value: float) -> str:
 
 
 def words(text: str) -> str:
-    """Return text that may stand in SVG: without markup, and without characters XML has not."""
-    return escape("".join(c if c.isprintable() or c in _NARROW else "\ufffd" for c in text))
+    """Return text that may stand in SVG: markup escaped, characters that XML lacks replaced."""
+    return escape(_NOT_XML.sub("\ufffd", text))
 
 
 def label(

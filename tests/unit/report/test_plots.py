@@ -96,8 +96,14 @@ def test_missing_values_and_nothing_at_all_still_make_a_chart() -> None:
 
 
 def test_names_of_any_alphabet_are_written_and_control_characters_replaced() -> None:
-    svg = bar_chart([Bar("魅力", 3), Bar("bell\a", 2)], title="魅力", xlabel="r")
-    assert {"魅力", "bell\ufffd"} < set(texts(svg))
+    names = {
+        "魅力": "魅力",
+        "می\u200cخواهم": "می\u200cخواهم",
+        "bell\a": "bell\ufffd",
+        "\ud800": "\ufffd",
+    }
+    svg = bar_chart([Bar(name, 3) for name in names], title="魅力", xlabel="r")
+    assert set(names.values()) < set(texts(svg))
 
 
 def test_points_tell_their_names() -> None:
