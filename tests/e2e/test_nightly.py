@@ -67,3 +67,9 @@ def test_three_days_a_refusal_and_a_rollback(command, tmp_path):
     code, said = distfms(command, "retrain", nightly)
     assert (code, said.splitlines()[-1][:13]) == (0, "Nothing to do")
     assert in_place(command) == 1
+
+
+def test_a_schedule_that_cannot_be_is_refused(command):
+    nightly = str(JOBS / "nightly.yaml")
+    for wrong in (("--missed", "maybe"), ("--zone", "Mars/Olympus")):
+        assert distfms(command, "schedule", nightly, "--cron", "0 3 * * *", *wrong) == (2, "")

@@ -4,6 +4,7 @@ import errno
 import os
 import pickle
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,24 @@ def test_prune_drops_what_was_used_least_recently(cache: PartialCache[Any], tmp_
     assert (abandoned.exists(), fresh.exists()) == (False, True)
     assert prune(tmp_path, 0) == 2
     assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == [fresh.name]
+
+
+def test_readers_writers_and_pruning_at_once_never_give_a_wrong_value(tmp_path: Path) -> None:
+    cache = PartialCache(tmp_path, encode=str.encode, decode=bytes.decode)
+    values = {str(key): str(key) * 2000 for key in range(12)}
+
+    def work(number: int) -> list[bool]:
+        right = []
+        for turn in range(60):
+            key = str((number * 7 + turn) % len(values))
+            found = cache.lookup(key)
+            right.append(not found.corrupt and found.value in (None, values[key]))
+            cache.put(key, values[key])
+            if turn % 5 == number:
+                prune(tmp_path, max_bytes=12_000)
+        return right
+
+    with ThreadPoolExecutor(5) as pool:
+        assert all(all(right) for right in pool.map(work, range(5)))
+    prune(tmp_path, max_bytes=12_000)
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*.partial")) <= 12_000
