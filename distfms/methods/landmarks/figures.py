@@ -24,6 +24,10 @@ _TITLES = {
     "ndcg@5": "NDCG@5",
 }
 _LANDMARKS_SHOWN = 500
+_MEASURES = (
+    "Measures of the model with all its landmarks. Folds share landmarks, scales and σ, which were "
+    "found without a look at the target."
+)
 
 
 def headline(run: FinishedRun) -> str:
@@ -46,14 +50,9 @@ def sections(run: FinishedRun) -> list[Section]:
         Section("Error and number of landmarks", [_error_figure(run), _baseline_table(run)]),
         Section("The landmarks", [_landmark_table(run)]),
         Section("How good the similarities are", [_goodness_table(run)]),
-        Section("The model", [*_predicted_figure(run), *_measure_tables(run)]),
+        Section("The model", [*_predicted_figure(run), *measure_tables(run.metrics, _MEASURES)]),
         tuning_section(run.metrics),
     ]
-
-
-def _measure_tables(run: FinishedRun) -> list[Table]:
-    caption = "Measures of the model with all its landmarks."
-    return measure_tables(run.metrics, caption)
 
 
 def _curves(run: FinishedRun) -> list[Curve]:
@@ -160,9 +159,11 @@ def _error_figure(run: FinishedRun) -> Figure:
         log_x=True,
         y_limits=(0.0, None),
     )
+    chose = reading == "validation" and len(curves) > 1
     return Figure(
         chart,
-        f"{_sentence(run)} against the number of landmarks: {_READINGS[reading]}."
+        f"{_sentence(run)} against the number of landmarks: {_READINGS[reading]}"
+        + (", which also chose the similarity." if chose else ".")
         + (
             " Dashed: kernel regression, which compares with every row of a sample."
             * bool(references)

@@ -1,27 +1,42 @@
-"""The job of learning with similarities to landmarks, for losses that are fitted by passes."""
+"""Jobs whose models take passes over the rows: those of other losses, and rankings.
+
+A ranking is learned by squared loss to the normalised gains of the rows of each query. That is a
+regression, for which co-moments suffice; NDCG takes one more pass.
+
+References
+----------
+Kar, Jain, "Supervised Learning with Similarity Functions", section 3 and appendix F.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from distfms.errors import DataError
+from distfms.data.batches import RowBatch
+from distfms.data.dataset import ParquetDataset, Partition
+from distfms.errors import DataError, SpecError
 from distfms.methods.classes import ClassReader, find_classes
-from distfms.methods.contract import Answer, Content, Context, FoldAnswers, Stage
-from distfms.methods.cross_validation import Fold, FoldWork, evaluate_here
+from distfms.methods.contract import Answer, Content, Context, FoldAnswers, PartialReader, Stage
+from distfms.methods.cross_validation import Fold, FoldWork, Members, evaluate_here
 from distfms.methods.landmarks.fit import ERRORS, JudgePass, PassFit, PassProcedure
 from distfms.methods.landmarks.job import LandmarkJob
 from distfms.methods.landmarks.losses import Loss, OrdinalMargin, loss_of
 from distfms.methods.landmarks.options import LandmarksOptions
-from distfms.methods.landmarks.procedure import below
-from distfms.methods.landmarks.rank_job import RankingJob
-from distfms.methods.landmarks.read import EmbeddedReader
+from distfms.methods.landmarks.procedure import LandmarkProcedure, below
+from distfms.methods.landmarks.read import EmbeddedReader, query_keys
+from distfms.methods.landmarks.similarity import LandmarkMap
 from distfms.methods.passes import Passes, Sums, one_pass, said_rows
-from distfms.methods.statistics_job import STATISTICS, Solved
+from distfms.methods.ranking import NormalisedGains, QueryCounts, RankingScores
+from distfms.methods.rows import RowSource
+from distfms.methods.statistics_job import STATISTICS, Solved, TunedItem
+from distfms.stats.base import Folded
+from distfms.stats.bundle import Bundle
 
 CLASSES = "statistics/classes.json"
 
@@ -175,6 +190,229 @@ class PassLandmarkJob(LandmarkJob):
         model = solved.path.models[-1]
         scores = model.scores(similarities[model.landmarks])
         return solved.procedure.fit.loss.decoded(scores, model.extra)
+
+
+#: Positions of a ranking that NDCG is reported for.
+CUTOFFS = (1, 3, 5, 10)
+RANKING_MEASURES = tuple(f"ndcg@{cutoff}" for cutoff in CUTOFFS)
+QUERIES = "statistics/queries.npz"
+#: Models that rank the rows of a part: labels of similarities, each with weights (M, L).
+Models = Sequence[tuple[str, np.ndarray]]
+
+
+# --- rankings: reading ----------------------------------------------------------------------------
+
+
+def weighed(batch: RowBatch, rows: slice) -> np.ndarray:
+    """Return the numbers of those of some rows that have weight."""
+    numbers = np.arange(rows.start, rows.stop)
+    return numbers if batch.weight is None else numbers[batch.weight[rows] > 0]
+
+
+@dataclass(frozen=True)
+class QueryReader(PartialReader):
+    """Reads ``queries`` (`QueryCounts`)."""
+
+    source: RowSource
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        return {"queries": QueryCounts}
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read relevances and queries of a partition."""
+        batch = self.source.read(partition)
+
+        def counts(part: int) -> QueryCounts:
+            rows = weighed(batch, batch.part_slices[part])
+            return QueryCounts.from_rows(query_keys(batch, rows), batch.target[0, rows])
+
+        nothing = QueryCounts.from_rows(np.zeros(0, dtype=np.uint64), np.zeros(0))
+        return Bundle({"queries": self.source.folded(counts, nothing)})
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        return {**self.source.key(), "kind": "queries"}
+
+
+@dataclass(frozen=True, eq=False)
+class RankReader(PartialReader):
+    """Reads ``ranking`` (`RankingScores`) of models by part.
+
+    Attributes
+    ----------
+    source : RowSource
+    maps : mapping of str to LandmarkMap
+        By the label of the similarity.
+    models : sequence of sequence of (str, ndarray)
+        Of each part: see `Models`.
+    """
+
+    source: RowSource
+    maps: Mapping[str, LandmarkMap]
+    models: Sequence[Models]
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        return {"ranking": RankingScores}
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and rank the rows of each part by its models."""
+        batch = self.source.read(partition)
+        parts = range(len(batch.part_slices))
+        slices = dict(zip(parts, batch.part_slices, strict=True))
+        if self.source.held_out:
+            slices = {self.source.n_parts - 1: slices[0]}
+        found = [self._ranked(batch, slices.get(p), own) for p, own in enumerate(self.models)]
+        return Bundle({"ranking": Folded(tuple(found))})
+
+    def _ranked(self, batch: RowBatch, rows: slice | None, models: Models) -> RankingScores:
+        own = weighed(batch, rows or slice(0, 0))
+        features = batch.features[:, own]
+        scores = [
+            self.maps[label].restricted(range(w.shape[1])).scores(features, w.T, np.zeros(1))
+            for label, w in models
+        ]
+        joined = np.concatenate((np.empty((features.shape[1], 0)), *scores), axis=1)
+        keys, relevance = query_keys(batch, own), batch.target[0, own]
+        return RankingScores.from_rows(keys, relevance, joined, CUTOFFS)
+
+    def key(self) -> dict[str, Any]:
+        """Return nothing: rankings are not cached."""
+        return {"kind": "ranking"}
+
+
+# --- rankings: the job ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RankingProcedure(LandmarkProcedure):
+    """What decides about a ranking; models are among its answers, as a pass has to judge them."""
+
+    def score(
+        self, problem: Any, path: Any, held_out: Members, budgets: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Score models of so many landmarks; `models` (n, L) are their weights."""
+        sizes = np.minimum(budgets, len(path.order)).astype(int).tolist()
+        found = super().score(problem, path, held_out, budgets)
+        return {**found, "models": self.weights(problem, path, sizes)}
+
+    def tuned_values(self, fold: Fold, ends: Sequence[int | None], measure: str) -> np.ndarray:
+        """Measure models of several numbers of landmarks; return those that a pass has to judge."""
+        return super().tuned_values(
+            fold, ends, "models" if measure in RANKING_MEASURES else measure
+        )
+
+
+class RankingJob(LandmarkJob):
+    """Learning to rank with similarity functions."""
+
+    measures = (*LandmarkJob.measures, *RANKING_MEASURES)
+    main_measure = "ndcg@5"
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        if self.roles.query is None:
+            raise SpecError(
+                "The task `ranking` ranks the rows of a query: name the column of the query in "
+                "`data.query`."
+            )
+
+    def first_stages(self) -> Sequence[Stage]:
+        """Return the stages before the statistics; relevances are checked first of all."""
+        *before, landmarks = super().first_stages()
+        return [*before, Stage("queries", self._queries), landmarks]
+
+    def _queries(self, context: Context) -> Mapping[str, Content]:
+        plan = self.target_plan(context)
+        found = context.reduce(
+            lambda dataset, held_out: QueryReader(self.source(plan, dataset, held_out))
+        )
+        counts: Folded[QueryCounts] = found["queries"]
+        gains = {"train": counts.train().gains(), "test": counts.test.gains()}
+        n_empty = sum(int(np.count_nonzero(own.norms == 0)) for own in gains.values())
+        if n_empty:
+            n_queries = sum(len(own.norms) for own in gains.values())
+            context.note(
+                f"{n_empty:,} of {n_queries:,} queries have no relevant row: no ranking of them is "
+                "better than another, and NDCG is the mean over the others."
+            )
+        return {
+            QUERIES: {f"{n}/{key}": a for n, own in gains.items() for key, a in vars(own).items()}
+        }
+
+    def reader(self, context: Context, dataset: ParquetDataset, held_out: bool) -> PartialReader:
+        """Return the reader of co-moments of similarities and normalised gains."""
+        arrays = context.read_arrays(QUERIES)
+        gains = [
+            NormalisedGains(arrays[f"{n}/keys"], arrays[f"{n}/norms"]) for n in ("train", "test")
+        ]
+        own: Any = super().reader(context, dataset, held_out)
+        return replace(own, gains=tuple(gains))
+
+    def procedure(self, context: Context) -> LandmarkProcedure:
+        """Return the pure part."""
+        return RankingProcedure(**vars(super().procedure(context)))
+
+    # --- judging ---
+
+    def _ranked(self, context: Context, models: Sequence[Models]) -> Folded[RankingScores]:
+        """Rank all rows by the models of their part, in one pass."""
+        plan, maps = self.plan(context), self.maps(context)
+        found = context.reduce(
+            lambda dataset, held_out: RankReader(
+                self.source(plan, dataset, held_out), maps, models
+            ),
+            cache=False,
+        )
+        ranked: Folded[RankingScores] = found["ranking"]
+        return ranked
+
+    def scores(
+        self, context: Context, solved: Solved, path: Any, grid: np.ndarray
+    ) -> dict[str, Answer]:
+        """Score a path on the training rows, and on held-out rows where there are any."""
+        found = super().scores(context, solved, path, grid)
+        own = [(path.label, found["train"]["models"])]
+        ranked = self._ranked(context, [own] * (max(self.inputs.section.folds, 1) + 1))
+        judged = {"train": ranked.train().mean, "test": ranked.test.mean}
+        return {rows: _with_ndcg(answer, judged[rows]) for rows, answer in found.items()}
+
+    def evaluate_folds(
+        self, context: Context, work: FoldWork, saved: str | None = None
+    ) -> FoldAnswers:
+        """Evaluate every item on every fold: models by statistics, their rankings by one pass."""
+        found = super().evaluate_folds(context, work, saved)
+        measure = getattr(work.evaluate, "measure", None)
+        if measure not in (None, *RANKING_MEASURES):
+            return found
+        name = "models" if measure is None else "values"
+        models: list[Models] = [()] * (work.n_folds + 1)
+        for at, fold in enumerate(found.folds):
+            own = zip(work.items, found.answers, strict=True)
+            models[fold] = [(_label(item), answers[at][name]) for item, answers in own]
+        ranked = self._ranked(context, models)
+        answers: list[list[Answer]] = [[] for _ in work.items]
+        for at, fold in enumerate(found.folds):
+            ends = np.cumsum([len(own) for _, own in models[fold]])[:-1]
+            for i, mean in enumerate(np.split(ranked.folds[fold].mean, ends, axis=1)):
+                answer = _with_ndcg(found.answers[i][at], mean)
+                answers[i].append(answer if measure is None else {"values": answer[measure]})
+        return replace(found, answers=tuple(map(tuple, answers)))
+
+
+def _label(item: Any) -> str:
+    """Return the similarity of an item: points of a grid, or a rule and its budgets."""
+    rule = item.procedure.rules[0] if isinstance(item, TunedItem) else item[0]
+    return str(rule.name)
+
+
+def _with_ndcg(answer: Answer, mean: np.ndarray) -> Answer:
+    """Return an answer with NDCG (C, M) of its models in their place."""
+    kept = {name: a for name, a in answer.items() if name != "models"}
+    return {**kept, **dict(zip(RANKING_MEASURES, mean, strict=True))}
 
 
 def make_landmark_job(options: LandmarksOptions, inputs: Any, seed: int) -> LandmarkJob:
