@@ -19,7 +19,6 @@ place.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import secrets
 import threading
@@ -65,8 +64,6 @@ class Version(Record):
         1 for the first.
     created : str
         UTC time.
-    digest : str
-        Of the names and contents of its files.
     files : mapping of str to str
         Name of each file and its sha256.
     facts : mapping
@@ -75,7 +72,6 @@ class Version(Record):
         The version that it was made to follow.
     """
 
-    digest: str
     files: dict[str, str]
     facts: dict[str, Any]
     parent: int | None
@@ -274,12 +270,11 @@ class Registry:
             The version that it follows.
         """
         hashes = {file: hashlib.sha256(files[file]).hexdigest() for file in sorted(files)}
-        digest = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
-        made = Version(number=0, digest=digest, files=hashes, facts=dict(facts), parent=parent)
+        made = Version(number=0, files=hashes, facts=dict(facts), parent=parent)
         while True:
             versions = self.versions(name)
             for version in versions:
-                if version.digest == digest:
+                if version.files == hashes:
                     return version
             if not made.number:
                 for file, payload in files.items():
@@ -403,10 +398,9 @@ class Registry:
         own = Lock(number=last.number + 1 if last else 1, owner=owner, until=time.time() + seconds)
         if (last is not None and last.until > time.time()) or not journal.write(own):
             holder = journal.last() or own
-            until = datetime.fromtimestamp(holder.until, UTC)
             raise SpecError(
-                f"{holder.owner} is working on {name!r}, until {until:%Y-%m-%d %H:%M:%S} UTC at "
-                "the latest. Wait for its end; if it was killed, its lock expires then."
+                f"{holder.owner} is working on {name!r}. Wait for its end; if it was killed, its "
+                f"lock expires at {datetime.fromtimestamp(holder.until, UTC):%H:%M:%S} UTC."
             )
 
         def extend(until: float) -> None:
