@@ -93,6 +93,11 @@ class RowJob(StatisticsJob):
         levels = context.read_json(CATEGORIES)["levels"] if has_levels else {}
         return ColumnPlan.from_schema(self.inputs.train.schema, self.roles, levels)
 
+    def target_plan(self, context: Context) -> ColumnPlan:
+        """Return a plan of the target alone; where features decide which rows there are, of all."""
+        plan = self.plan(context)
+        return plan if self.inputs.section.missing == "drop" else plan.restricted(())
+
     def source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> RowSource:
         """Return all that is needed to read a partition of a dataset."""
         return RowSource(dataset.reader, self.inputs.section, self.seed, held_out, plan)

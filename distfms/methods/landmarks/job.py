@@ -370,11 +370,6 @@ class LandmarkJob(RowJob):
             )
         return super().tune_answers(context, points, measure, saved)
 
-    def target_plan(self, context: Context) -> ColumnPlan:
-        """Return a plan of the target alone; where features decide which rows there are, of all."""
-        plan = self.plan(context)
-        return plan if self.inputs.section.missing == "drop" else plan.restricted(())
-
     def has_reference(self, classes: Sequence[float] | None) -> bool:
         """Whether kernel regression is a baseline."""
         options = self.options

@@ -94,9 +94,7 @@ class GlmSequenceJob(SequenceJob):
     # --- classes ---
 
     def _classes(self, context: Context) -> Mapping[str, Content]:
-        plan = self.plan(context)
-        if self.inputs.section.missing != "drop":  # otherwise features decide which rows there are
-            plan = plan.restricted(())
+        plan = self.target_plan(context)
         bundle = context.reduce(
             lambda dataset, held_out: ClassReader(self.source(plan, dataset, held_out))
         )
