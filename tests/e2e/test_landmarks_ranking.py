@@ -1,5 +1,7 @@
 """Jobs of learning to rank with similarities."""
 
+import dataclasses
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -141,3 +143,18 @@ def test_rows_of_a_query_that_are_scattered(columns, tmp_path):
     pq.write_table(pa.table({n: c[order] for n, c in columns.items()}), tmp_path / "rows.parquet")
     with pytest.raises(DataError, match="Sort the data by the `query` column"):
         run_job(spec(tmp_path / "rows.parquet", tmp_path / "runs"))
+
+
+def test_the_same_bits_in_processes_and_from_the_cache(data, tmp_path):
+    names = ("selection.json", "metrics.json", "weights.npz")
+    tune = {"grid": {"ridge": [1e-3, 1.0]}, "measure": "ndcg@5"}
+
+    def files(job):
+        folder = run_job(job).folder
+        return [(folder / name).read_bytes() for name in names]
+
+    whole = files(spec(data, tmp_path / "a", tune=tune))
+    other = spec(data, tmp_path / "b", tune=tune)
+    engine = other.engine.model_copy(update={"workers": 2, "processes": True})
+    assert files(dataclasses.replace(other, engine=engine)) == whole
+    assert files(dataclasses.replace(other, engine=engine)) == whole
