@@ -93,12 +93,13 @@ class RaterStatistics:
             else:
                 less.add(of_averages)
                 n_alone += int((batch.present[:, rows].sum(axis=0) > 1).sum())
-        most = max(int(batch.n_judgments[rest].max(initial=0)) // 2, 1)
-        for rows in _divided(rest, most * len(judgments)):
+        for rows in _divided(rest, int(batch.n_judgments[rest].max(initial=1))):
             own, codes = ([each.take(rows) for each in held] for held in (judgments, raters))
             spread, _, n = by_rater(own, codes, least=2)
-            batch.add_pairs(rows, spread, less, same)
             n_second += n
+            width = 4 * max(len(spread), 1) * len(judgments)
+            for some in _divided(np.arange(rows.size), width):
+                batch.add_pairs(rows[some], spread[..., some], less, same)
         unknown = {id(each): each for each in raters}  # attributes often share their codes
         known = {key: int(np.count_nonzero(e.content() < 0)) for key, e in unknown.items()}
         n_unknown = sum(known[id(each)] for each in raters)
@@ -328,25 +329,38 @@ class _Batch:
         counts = np.array([ragged.counts()[rows] for ragged in self.judgments])
         means, weight, judged = self.centred[:, rows], self.weights(rows), present.astype(float)
         deviations = np.where(present, spread - self.averages[:, rows], 0.0)
+        # Of a whole matrix only what is above the diagonal; the rest mirrors it.
+        whole = len(self.averaged.comoment) == d
+        targets = (same, less)
+        made = [_Sums.zero(self.averaged) for _ in targets]
         for row, a in enumerate(range(d)[self.averaged.rows]):
+            others = slice(a + 1 if whole else 0, d)
             n, theirs, ours, product = (
-                np.einsum("rc,rbc->bc", x[:, a], y)
+                np.einsum("rc,rbc->bc", x[:, a], y[:, others])
                 for x in (judged, deviations)
                 for y in (judged, deviations)
             )
-            product += means[a] * theirs + means * ours
-            together, n_apart = n > 0, counts[a] * counts - n
-            for sums, divisor, alone in (
-                (same, n, together),
-                (less, n_apart, together & (n_apart == 0)),
-            ):
+            own, beside = means[a], means[others]
+            product += own * theirs + beside * ours
+            together, n_apart = n > 0, counts[a] * counts[others] - n
+            cases = ((n, together), (n_apart, together & (n_apart == 0)))
+            for sums, (divisor, alone) in zip(made, cases, strict=True):
                 usable = together & (divisor > 0)
                 share = np.divide(weight, divisor, out=np.zeros(n.shape), where=usable)
-                whole = alone * weight
-                sums.product[row] += (share * product + whole * (means[a] * means)).sum(axis=1)
-                sums.weight[row] += whole.sum(axis=1)
-                sums.left[row] += (share * ours + whole * means[a]).sum(axis=1)
-                sums.right[row] += (share * theirs + whole * means).sum(axis=1)
+                sums.product[row, others] += np.einsum("bc,bc->b", share, product)
+                sums.left[row, others] += np.einsum("bc,bc->b", share, ours)
+                sums.right[row, others] += np.einsum("bc,bc->b", share, theirs)
+                if alone.any():
+                    counted = alone * weight
+                    sums.weight[row, others] += counted.sum(axis=1)
+                    sums.left[row, others] += counted @ own
+                    counted *= beside
+                    sums.right[row, others] += counted.sum(axis=1)
+                    sums.product[row, others] += counted @ own
+        for target, sums in zip(targets, made, strict=True):
+            target.add(sums)
+            if whole:
+                target.add(_Sums(sums.product.T, sums.weight.T, sums.right.T, sums.left.T))
 
 
 def _divided(rows: np.ndarray, width: int) -> list[np.ndarray]:
