@@ -229,7 +229,8 @@ def _promote(
         "test": {k: v for k, v in (run.metrics["test"] or {}).items() if isinstance(v, float)},
     }
     version = registry.add(spec.name, files, facts, number)
-    registry.promote(spec.name, version.number, expected=number)
+    # A run that was resumed may have been compared with the version before.
+    registry.promote(spec.name, version.number, expected=content["in_place"])
     data = content["data"]
     say(
         f"Version {version.number} of {spec.name!r} is in place "

@@ -211,3 +211,37 @@ def test_half_life_gives_the_model_of_rows_that_weigh_less(data, tmp_path):
         np.testing.assert_allclose(one[name], other[name], rtol=1e-9, atol=1e-12)
     tests = [content(folder, "metrics.json")["test"]["mse"] for folder in (outcome.folder, fresh)]
     assert tests[0] == pytest.approx(tests[1], rel=1e-9)
+
+
+def test_processes_give_the_bits_of_threads(data, tmp_path):
+    forget = {"forget": {"half_life": "1 day"}}
+    outcomes = []
+    for place, engine in (("a", {"workers": 1}), ("b", {"workers": 2, "processes": True})):
+        spec = growing_job(data, tmp_path / place, retrain=forget, engine=engine)
+        first = again(spec)
+        write_day(data, "2026-01-04", 4)
+        outcomes.append((first, again(spec)))
+        (data / "2026-01-04.parquet").unlink()
+    for one, other in zip(*outcomes, strict=True):
+        for name in RESULTS:
+            assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes()
+    drifts = [retraining(pair[1])["drift"]["columns"] for pair in outcomes]
+    assert drifts[0] == drifts[1]
+
+
+def test_a_killed_retraining_goes_on_but_promotes_only_what_was_compared(spec, data, monkeypatch):
+    again(spec)
+    write_day(data, "2026-01-04", 4)
+    monkeypatch.setattr("distfms.methods.contract.Method.page", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        again(spec)
+    monkeypatch.undo()
+    registry = registry_of(spec)
+    other = registry.add("growing", {**registry.read("growing")[1], "x": b""}, {}, 1)
+    registry.promote("growing", other.number)
+    with pytest.raises(SpecError, match="Compare again"):
+        again(spec)
+    assert registry.current("growing").number == other.number
+    outcome = again(spec)
+    assert outcome.promoted
+    assert retraining(outcome)["in_place"] == other.number
