@@ -264,8 +264,8 @@ class LandmarkRegressor(RowRegressor, LandmarkBase):
         Rows that others are compared with, taken at random. Default: 500, or all rows where there
         are fewer.
     task : {"regression", "sparse"}
-        With ``sparse`` the model keeps the landmarks that lower the squared loss most, chosen one
-        by one; all weights are fitted again after each choice.
+        With ``sparse`` the model keeps the landmarks that lower the loss most, chosen one by one;
+        all weights are fitted again after each choice.
     keep : int, optional
         Landmarks of the model. Default: 50 chosen ones, or all random ones.
     criterion : {"gain", "gradient"}
