@@ -1,9 +1,9 @@
 """NDCG of learning to rank with similarities, beside LightGBM's lambdarank where it is installed.
 
 Needs the folder of public data as an argument or in DISTFMS_REALDATA:
-`ranking/{lightgbm_rank,ohsumed_fold1}_{train,test}.parquet`. The ridge is chosen for each similarity
-by NDCG@5 in cross-validation on the training queries; the linear model is that of the similarity
-`linear`. LightGBM does 100 rounds with its defaults.
+`ranking/{lightgbm_rank,ohsumed_fold1}_{train,test}.parquet`. The ridge is chosen for each
+similarity by NDCG@5 in cross-validation on the training queries; the linear model is that of the
+similarity `linear`. LightGBM does 100 rounds with its defaults.
 """
 
 from __future__ import annotations
