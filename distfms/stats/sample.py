@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -94,7 +94,7 @@ class RowSample(Fields):
 
     def first(self, n: int) -> RowSample:
         """Return the sample of `n` rows, which are the first of this one."""
-        return self.taken(slice(n))
+        return replace(self.taken(slice(n)), size=n)
 
     def taken(self, rows: slice | np.ndarray) -> RowSample:
         """Return some of the rows."""
