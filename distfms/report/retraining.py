@@ -40,7 +40,7 @@ def _decision(content: Mapping[str, Any]) -> Section:
         text = f"All conditions hold: this model takes the place of version {before}."
     else:
         failed = [c["text"] for c in content["conditions"] if not c["holds"]]
-        text = f"Refused; version {before} stays in place. Does not hold: {'; '.join(failed)}."
+        text = f"Refused; version {before} stays in place. Not met: {'; '.join(failed)}."
     data = content["data"]
     facts = {
         "Files, new": _listed(data["new"]),

@@ -213,7 +213,7 @@ def _promote(
     )
     number = None if in_place is None else in_place.number
     if reasons:
-        say(f"Refused: version {number} of {spec.name!r} stays in place. It does not hold that:")
+        say(f"Refused: version {number} of {spec.name!r} stays in place. Not met:")
         for reason in reasons:
             say(f"  {reason}")
         return Outcome(number, False, folder, reasons)
