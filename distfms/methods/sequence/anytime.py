@@ -202,7 +202,7 @@ class AnytimePredictor:
             if missing:
                 raise DataError(f"The data lack the columns {', '.join(missing)}.")
             n_samples = len(next(iter(X.values()))) if X else 0
-            values = np.empty((n_samples, len(used)))
+            values = np.empty((n_samples, len(used)), order="F")  # filled column by column
             for j, c in enumerate(used):
                 values[:, j] = X[self.feature_names[c]]
         return self._filled(values, used)
