@@ -93,6 +93,13 @@ class RowJob(StatisticsJob):
         levels = context.read_json(CATEGORIES)["levels"] if has_levels else {}
         return ColumnPlan.from_schema(self.inputs.train.schema, self.roles, levels)
 
+    def target_levels(self, context: Context) -> Sequence[str] | None:
+        """Return the texts that a batch has the positions of in place of the target."""
+        if not self.text_targets:
+            return None
+        levels: Sequence[str] = context.read_json(CATEGORIES)["levels"][self.text_targets[0]]
+        return levels
+
     def target_plan(self, context: Context) -> ColumnPlan:
         """Return a plan of the target alone; where features decide which rows there are, of all."""
         plan = self.plan(context)

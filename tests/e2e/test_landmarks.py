@@ -424,6 +424,24 @@ def test_losses_by_passes(levels, tmp_path, task, target, section):
     assert metrics["test"][measure] == pytest.approx(wanted)
 
 
+@pytest.mark.parametrize("target", ["high", "level"])
+def test_classes_in_text(levels, tmp_path, target):
+    numbers = np.unique(levels[1][target], return_inverse=True)[1]
+    texts = np.array([f"class {number}" for number in numbers])
+    folders, found = [], []
+    for i, values in enumerate((numbers, texts)):
+        data = write_rows(tmp_path / f"levels-{i}", {**levels[1], target: values})
+        folders.append(run_job(classes_spec(data, tmp_path, "classification", target)).folder)
+        predict_file(folders[-1], str(data), tmp_path / f"{i}.parquet")
+        found.append(pq.read_table(tmp_path / f"{i}.parquet")[f"predicted_{target}"].to_pylist())
+    of_numbers, of_texts = (content(folder, "metrics.json") for folder in folders)
+    assert of_texts["test"] == of_numbers["test"]
+    assert content(folders[1], "selection.json")["classes"] == np.unique(texts).tolist()
+    assert found[1] == [f"class {number:g}" for number in found[0]]
+    with pytest.raises(DataError, match="must hold numbers"):
+        run_job(classes_spec(tmp_path / "levels-1", tmp_path, "ordinal", target))
+
+
 def test_the_same_bits_by_passes_whoever_makes_them(levels, tmp_path, monkeypatch):
     data, _ = levels
     section = {"loss": "epsilon_insensitive", "landmarks": 12}

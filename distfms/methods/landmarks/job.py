@@ -91,6 +91,11 @@ class LandmarkJob(RowJob):
         for name in names - PARAMETERS.keys():
             user_function(name)
 
+    @staticmethod
+    def takes_text(options: Any) -> bool:
+        """Return whether the target may be text, which names classes."""
+        return bool(options.task == "classification")
+
     # --- what the driver asks ---
 
     def most_landmarks(self) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 from distfms.data.batches import RowBatch
 from distfms.data.dataset import ParquetDataset, Partition
 from distfms.errors import DataError, SpecError
-from distfms.methods.classes import ClassReader, find_classes
+from distfms.methods.classes import ClassReader, class_name, find_classes
 from distfms.methods.contract import Answer, Content, Context, FoldAnswers, PartialReader, Stage
 from distfms.methods.cross_validation import Fold, FoldWork, Members, evaluate_here
 from distfms.methods.landmarks.fit import ERRORS, JudgePass, PassFit, PassProcedure
@@ -77,7 +77,8 @@ class PassLandmarkJob(LandmarkJob):
             lambda dataset, held_out: ClassReader(self.source(plan, dataset, held_out))
         )
         what, target = f"the task `{self.options.task}`", self.roles.target[0]
-        classes = find_classes(found["classes"], target, what)
+        names = self.target_levels(context)
+        classes = find_classes(found["classes"], target, what, levels=names)
         levels = self.options.levels
         unknown = np.setdiff1d(classes, classes if levels is None else levels)
         if len(unknown):
@@ -85,11 +86,20 @@ class PassLandmarkJob(LandmarkJob):
                 f"The target {target!r} has the value {unknown[0]:g}, which is not among "
                 f"`landmarks.levels` ({', '.join(f'{level:g}' for level in levels or ())})."
             )
-        return {CLASSES: {"classes": list(levels or classes.tolist())}}
+        named = None if names is None else [class_name(value, names) for value in classes]
+        return {CLASSES: {"classes": list(levels or classes.tolist()), "names": named}}
 
     def classes(self, context: Context) -> tuple[float, ...] | None:
         """Return the classes or levels of the target, ascending."""
         return tuple(context.read_json(CLASSES)["classes"]) if self.has_classes else None
+
+    def class_names(self, context: Context) -> list[Any] | None:
+        """Return the classes as the data have them: text or numbers."""
+        if not self.has_classes:
+            return None
+        content = context.read_json(CLASSES)
+        names: list[Any] = content["names"] or content["classes"]
+        return names
 
     # --- selection ---
 
@@ -133,13 +143,13 @@ class PassLandmarkJob(LandmarkJob):
                 f"{len(unfinished)} of {len(fits)} fits ended before they had converged; the "
                 f"gradient is up to {worst:.3g} times the tolerance."
             )
-        return {**found, "loss": self.options.chosen_loss, "classes": self.classes(context)}
+        return {**found, "loss": self.options.chosen_loss, "classes": self.class_names(context)}
 
     def model(self, context: Context, solved: Solved) -> Mapping[str, Content]:
         """Return the models of all sizes with their landmarks."""
         path, loss = solved.path, solved.procedure.fit.loss
         arrays = path.arrays
-        more: dict[str, Any] = {"classes": self.classes(context)}
+        more: dict[str, Any] = {"classes": self.class_names(context)}
         if isinstance(loss, OrdinalMargin):
             more["thresholds"] = [loss.thresholds(extra).tolist() for extra in arrays["extra"]]
         sizes, weights = arrays["sizes"].tolist(), arrays["weights"]

@@ -21,7 +21,6 @@ from distfms.methods.contract import (
 )
 from distfms.methods.cross_validation import Fold, FoldWork, evaluate_here
 from distfms.methods.passes import Passes, said_rows
-from distfms.methods.row_job import CATEGORIES
 from distfms.methods.sequence.glm import GlmPath
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import SequenceOptions
@@ -101,7 +100,7 @@ class GlmSequenceJob(SequenceJob):
         counts, target = bundle["classes"], self.roles.target[0]
         family = self.options.family
         most = 2 if family == "logistic" else None
-        levels = self._levels(context)
+        levels = self.target_levels(context)
         classes = find_classes(counts, target, f"`sequence.family` {family}", most, levels)
         weight = dict(zip(counts.train().values, counts.train().weight, strict=True))
         return {
@@ -116,12 +115,6 @@ class GlmSequenceJob(SequenceJob):
     def classes(self, context: Context) -> tuple[float, ...] | None:
         """Return the classes of the target, where it has any."""
         return tuple(context.read_json(CLASSES)["classes"]) if self._has_classes else None
-
-    def _levels(self, context: Context) -> Sequence[str] | None:
-        if not self.text_targets:
-            return None
-        levels: Sequence[str] = context.read_json(CATEGORIES)["levels"][self.text_targets[0]]
-        return levels
 
     def class_names(self, context: Context) -> list[Any] | None:
         """Return the classes as the data have them: text or numbers."""
