@@ -7,7 +7,13 @@ from datetime import UTC, datetime
 
 from distfms.engine.storage import Location, read_each, reading
 from distfms.errors import SpecError
-from distfms.runs.manifest import LATEST, MANIFEST, parse_manifest, read_manifest
+from distfms.runs.manifest import (
+    LATEST,
+    MANIFEST,
+    SCHEMA_VERSION,
+    parse_manifest,
+    read_manifest,
+)
 
 
 def choose_folder(
@@ -36,7 +42,8 @@ def _unfinished_or_new(base: Location, identity: str, say: Callable[[str], None]
             # Such a run stays as it is, and is in nobody's way.
             say(f"Note: skipping the run {path}. {error}")
             continue
-        if found.identity == identity and found.status != "done":
+        of_now = found.schema_version == SCHEMA_VERSION
+        if of_now and found.identity == identity and found.status != "done":
             return path
     stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
     path = base / f"{stamp}-{identity[:8]}"

@@ -15,7 +15,14 @@ from distfms.errors import SpecError
 from distfms.methods import METHODS, load_method
 from distfms.methods.contract import RETRAINING, FinishedRun, Method
 from distfms.runs.folder import RunFolder, parse_json, write_atomic
-from distfms.runs.manifest import LATEST, MANIFEST, Manifest, parse_manifest, read_manifest
+from distfms.runs.manifest import (
+    LATEST,
+    MANIFEST,
+    SCHEMA_VERSION,
+    Manifest,
+    parse_manifest,
+    read_manifest,
+)
 from distfms.runs.models import PREFIX, open_registry, parse_model
 from distfms.runs.storage_options import expanded
 from distfms.stats.base import from_bytes
@@ -44,6 +51,11 @@ class RunFiles:
             raise SpecError(
                 f"{self.called} is a run of `{self.manifest.method}`, which this distfms does not "
                 "have."
+            )
+        if self.manifest.schema_version < SCHEMA_VERSION:
+            raise SpecError(
+                f"{self.called} was made by distfms {self.manifest.distfms}, and the files of runs "
+                "have changed since. Run its job again."
             )
         content = {
             name: parse_json(self.place / f"{name}.json", self.files[f"{name}.json"])

@@ -13,7 +13,7 @@ from distfms.errors import SpecError
 MANIFEST = "manifest.json"
 #: Link to the last finished run, among the runs of a job.
 LATEST = "latest"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class StageEntry(BaseModel):

@@ -46,6 +46,7 @@ def test_the_latest_unfinished_one(runs, tmp_path):
     wanted = runs("2026-01-02")
     runs("2026-01-03", status="done")
     runs("2026-01-04", identity="other")
+    runs("2026-01-05", schema=SCHEMA_VERSION - 1)
     (tmp_path / "job" / "2026-01-06" / "manifest.json").mkdir(parents=True)
     assert choose(tmp_path) == wanted
 

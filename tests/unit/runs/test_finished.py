@@ -13,6 +13,7 @@ from distfms.errors import EngineError, SpecError
 from distfms.runs import finished
 from distfms.runs.finished import open_run, redraw
 from distfms.runs.folder import RunFolder
+from distfms.runs.manifest import SCHEMA_VERSION
 
 FILES = {
     "selection.json": {"budget": 3},
@@ -22,9 +23,9 @@ FILES = {
 }
 
 
-def write(place, names=tuple(FILES)):
+def write(place, names=tuple(FILES), schema=SCHEMA_VERSION):
     folder = RunFolder(place)
-    folder.claim(method="multiselect", stages=[])
+    folder.claim(method="multiselect", schema=schema, distfms="0.1", stages=[])
     folder.write_stage("all", {name: FILES[name] for name in names}, 1.0, {})
     return place
 
@@ -59,6 +60,12 @@ def test_not_what_the_run_wrote(tmp_path, name):
 def test_not_ended(tmp_path):
     place = write(tmp_path / "run", ["selection.json", "model.json"])
     with pytest.raises(SpecError, match=r"is unfinished: weights\.npz is missing"):
+        open_run(place)
+
+
+def test_files_of_an_older_form(tmp_path):
+    place = write(tmp_path / "run", schema=SCHEMA_VERSION - 1)
+    with pytest.raises(SpecError, match=r"made by distfms 0\.1, .* Run its job again"):
         open_run(place)
 
 
