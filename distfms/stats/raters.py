@@ -93,7 +93,8 @@ class RaterStatistics:
             else:
                 less.add(of_averages)
                 n_alone += int((batch.present[:, rows].sum(axis=0) > 1).sum())
-        for rows in _divided(rest, int(batch.n_judgments[rest].max(initial=1))):
+        most = int(batch.n_judgments[rest].max()) if rest.size else 0
+        for rows in _divided(rest, most):
             own, codes = ([each.take(rows) for each in held] for held in (judgments, raters))
             spread, _, n = by_rater(own, codes, least=2)
             n_second += n
