@@ -261,8 +261,10 @@ class LandmarkRegressor(RowRegressor, LandmarkBase):
         mapping of its ``name`` and parameters, such as ``{"name": "gaussian", "sigma": 2.0}``. It
         need not be a kernel.
     landmarks : int, optional
-        Rows that others are compared with, taken at random. Default: 500, or all rows where there
-        are fewer.
+        Rows that others are compared with. Default: 500, or all rows where there are fewer.
+    choice : {"random", "spread"}
+        With ``spread`` they are taken far from one another, as by k-means++, from 1000 rows or as
+        many as there are landmarks.
     task : {"regression", "sparse"}
         With ``sparse`` the model keeps the landmarks that lower the loss most, chosen one by one;
         all weights are fitted again after each choice.
@@ -270,6 +272,11 @@ class LandmarkRegressor(RowRegressor, LandmarkBase):
         Landmarks of the model. Default: 50 chosen ones, or all random ones.
     criterion : {"gain", "gradient"}
         What a choice maximises.
+    refit : bool
+        Fit all weights again after each choice of ``sparse``; otherwise take the steps of Algorithm
+        2 within a `bound` on the sum of their sizes.
+    tolerance : float
+        Part of the target's variance within which those steps come to the best model.
     loss : {"squared", "epsilon_insensitive"}, optional
         Default: squared. The other is fitted by passes over the rows, which stay in memory where
         they fit.
@@ -283,6 +290,8 @@ class LandmarkRegressor(RowRegressor, LandmarkBase):
         Largest Euclidean norm B of the weights where similarities are divided by √landmarks.
     scaling : {"standard", "unit", "none"}
         How features are scaled before they are compared.
+    precision : {"float64", "float32"}
+        Of similarities; what is summed up of them is float64.
     missing : {"error", "mean"}
         Refuse missing features, or take the training mean for them.
     seed : int
@@ -324,28 +333,36 @@ class LandmarkRegressor(RowRegressor, LandmarkBase):
         *,
         landmarks: int | None = None,
         task: str = "regression",
+        choice: str = "random",
         keep: int | None = None,
         criterion: str = "gain",
+        refit: bool = True,
+        tolerance: float = 1e-3,
         loss: str | None = None,
         epsilon: float | None = None,
         smoothing: float = 0.01,
         ridge: float = 1e-6,
         bound: float | None = None,
         scaling: str = "standard",
+        precision: str = "float64",
         missing: Any = "error",
         seed: int = 0,
     ) -> None:
         self.similarity = similarity
         self.landmarks = landmarks
+        self.choice = choice
         self.task = task
         self.loss = loss
         self.epsilon = epsilon
         self.smoothing = smoothing
         self.keep = keep
         self.criterion = criterion
+        self.refit = refit
+        self.tolerance = tolerance
         self.ridge = ridge
         self.bound = bound
         self.scaling = scaling
+        self.precision = precision
         self.missing = missing
         self.seed = seed
 
@@ -389,7 +406,7 @@ class LandmarkClassifier(LandmarkClasses):
 
     Parameters
     ----------
-    similarity, landmarks, keep, ridge, bound, scaling, missing, seed
+    similarity, landmarks, choice, keep, ridge, bound, scaling, precision, missing, seed
         See :class:`LandmarkRegressor`.
     loss : {"logistic", "hinge"}
         Of the margin.
@@ -420,23 +437,27 @@ class LandmarkClassifier(LandmarkClasses):
         similarity: Any = "gaussian",
         *,
         landmarks: int | None = None,
+        choice: str = "random",
         keep: int | None = None,
         loss: str = "logistic",
         smoothing: float = 0.01,
         ridge: float = 1e-6,
         bound: float | None = None,
         scaling: str = "standard",
+        precision: str = "float64",
         missing: Any = "error",
         seed: int = 0,
     ) -> None:
         self.similarity = similarity
         self.landmarks = landmarks
+        self.choice = choice
         self.keep = keep
         self.loss = loss
         self.smoothing = smoothing
         self.ridge = ridge
         self.bound = bound
         self.scaling = scaling
+        self.precision = precision
         self.missing = missing
         self.seed = seed
 
@@ -451,7 +472,7 @@ class LandmarkOrdinalRegressor(LandmarkClasses):
 
     Parameters
     ----------
-    similarity, landmarks, keep, ridge, bound, scaling, missing, seed
+    similarity, landmarks, choice, keep, ridge, bound, scaling, precision, missing, seed
         See :class:`LandmarkRegressor`.
     gamma : float
         Margin γ that scores keep from thresholds; levels are 1 apart.
@@ -481,6 +502,7 @@ class LandmarkOrdinalRegressor(LandmarkClasses):
         similarity: Any = "gaussian",
         *,
         landmarks: int | None = None,
+        choice: str = "random",
         keep: int | None = None,
         gamma: float = 0.5,
         spacing: float | None = None,
@@ -488,11 +510,13 @@ class LandmarkOrdinalRegressor(LandmarkClasses):
         ridge: float = 1e-6,
         bound: float | None = None,
         scaling: str = "standard",
+        precision: str = "float64",
         missing: Any = "error",
         seed: int = 0,
     ) -> None:
         self.similarity = similarity
         self.landmarks = landmarks
+        self.choice = choice
         self.keep = keep
         self.gamma = gamma
         self.spacing = spacing
@@ -500,6 +524,7 @@ class LandmarkOrdinalRegressor(LandmarkClasses):
         self.ridge = ridge
         self.bound = bound
         self.scaling = scaling
+        self.precision = precision
         self.missing = missing
         self.seed = seed
 
@@ -519,7 +544,7 @@ class LandmarkRanker(LandmarkBase):
 
     Parameters
     ----------
-    similarity, landmarks, keep, ridge, bound, scaling, missing, seed
+    similarity, landmarks, choice, keep, ridge, bound, scaling, precision, missing, seed
         See :class:`LandmarkRegressor`.
 
     Attributes
@@ -544,19 +569,23 @@ class LandmarkRanker(LandmarkBase):
         similarity: Any = "gaussian",
         *,
         landmarks: int | None = None,
+        choice: str = "random",
         keep: int | None = None,
         ridge: float = 1e-2,
         bound: float | None = None,
         scaling: str = "standard",
+        precision: str = "float64",
         missing: Any = "error",
         seed: int = 0,
     ) -> None:
         self.similarity = similarity
         self.landmarks = landmarks
+        self.choice = choice
         self.keep = keep
         self.ridge = ridge
         self.bound = bound
         self.scaling = scaling
+        self.precision = precision
         self.missing = missing
         self.seed = seed
 

@@ -187,3 +187,33 @@ def test_the_insensitive_loss_and_its_bound():
     assert errors[0] < 0.2 * errors[1]
     tight = LandmarkRegressor(loss="epsilon_insensitive", bound=1.0, **common).fit(X, y)
     assert np.sqrt(30) * np.linalg.norm(tight.coef_) <= 1.001
+
+
+def test_how_landmarks_are_chosen_and_compared():
+    X, y = rows()
+    Z = (X - X.mean(axis=0)) / X.std(axis=0)
+
+    def away(choice):
+        """Mean squared distance to the nearest landmark."""
+        found = []
+        for seed in range(5):
+            model = LandmarkRegressor(landmarks=20, choice=choice, seed=seed).fit(X, y)
+            own = Z[model.landmarks_]
+            found.append(((Z[:, None] - own[None]) ** 2).sum(axis=2).min(axis=1).mean())
+        return np.mean(found)
+
+    assert away("spread") < 0.9 * away("random")
+    single = LandmarkRegressor(landmarks=20, ridge=1e-3, precision="float32").fit(X, y)
+    double = LandmarkRegressor(landmarks=20, ridge=1e-3).fit(X, y)
+    assert 0 < np.abs(single.coef_ - double.coef_).max() < 1e-2 * np.abs(double.coef_).max()
+    with pytest.raises(ValueError, match="precision"):
+        LandmarkRegressor(precision="float16").fit(X, y)
+
+
+def test_steps_of_algorithm_2_keep_to_the_bound():
+    X, y = rows()
+    model = LandmarkRegressor(task="sparse", refit=False, bound=5.0, keep=30, tolerance=0.05)
+    model.fit(X, y)
+    assert np.abs(model.coef_).sum() <= 5.0 * (1 + 1e-9)
+    assert len(model.set_params(tolerance=1e-6).fit(X, y).landmarks_) > 1
+    assert model.score(X, y) > 0
