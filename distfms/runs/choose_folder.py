@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from distfms.engine.storage import Location, read_each, reading
 from distfms.errors import SpecError
@@ -32,10 +32,15 @@ def choose_folder(
 
 
 def _unfinished_or_new(base: Location, identity: str, say: Callable[[str], None]) -> Location:
-    """Return the latest unfinished run of an identity below a folder, or the place of a new one."""
+    """Return the latest unfinished run of an identity below a folder, or the place of a new one.
+
+    The names of runs ascend, also of those that begin in the same second.
+    """
+    taken = set()
     for path, content in read_each(base, MANIFEST):
         if path.name == LATEST:
             continue
+        taken.add(path.name.rpartition("-")[0])
         try:
             found = parse_manifest(path, content)
         except SpecError as error:
@@ -45,13 +50,13 @@ def _unfinished_or_new(base: Location, identity: str, say: Callable[[str], None]
         of_now = found.schema_version == SCHEMA_VERSION
         if of_now and found.identity == identity and found.status != "done":
             return path
-    stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
-    path = base / f"{stamp}-{identity[:8]}"
-    counter = 2
-    while path.exists():
-        path = base / f"{stamp}-{identity[:8]}-{counter}"
-        counter += 1
-    return path
+    moment = datetime.now(UTC)
+    while True:
+        stamp = moment.strftime("%Y-%m-%dT%H-%M-%SZ")
+        path = base / f"{stamp}-{identity[:8]}"
+        if stamp not in taken and not path.exists():
+            return path
+        moment += timedelta(seconds=1)
 
 
 def _refuse_foreign(out: Location, identity: str) -> None:

@@ -80,3 +80,14 @@ def test_a_run_that_is_removed_meanwhile_is_passed_over(runs, tmp_path, monkeypa
     monkeypatch.setattr(choosing, "parse_manifest", removing)
     assert choose(tmp_path) == first
     assert seen == [last, first]
+
+
+def test_names_ascend_also_within_a_second(runs, tmp_path):
+    names = []
+    for identity in ("9999", "5555", "1111"):
+        path = choose_folder(None, tmp_path / "job", identity, pytest.fail)
+        names.append(runs(path.name, identity=identity, status="done").name)
+    assert names == sorted(names)
+    # A folder without a manifest is not taken either.
+    (tmp_path / "none" / choose(tmp_path, "none").name).mkdir(parents=True)
+    assert not choose(tmp_path, "none").exists()
