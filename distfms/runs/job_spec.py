@@ -78,7 +78,9 @@ class TopKeys(Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
     """Names the folder of the runs: letters, digits, `.`, `_` and `-`."""
     method: str
-    """What decides: `multiselect`, `sequence` or `landmarks`. Its section has the same name."""
+    """What decides: `multiselect`, `sequence`, `landmarks` or `attribute_efficient`.
+    Its section has the same name.
+    """
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0
     """Every random stream of the job derives from it."""
 
