@@ -33,23 +33,23 @@ def ages(dataset, time=None, **forgetting):
     ]
 
 
-def test_a_window_of_partitions_keeps_the_last(dataset):
-    names, weight = ages(dataset, window="2 partitions")
-    assert names == ["day=2026-01-02/b.parquet", "day=2026-01-09/a.parquet"]
-    assert weight == [1.0, 1.0]
-
-
-def test_a_window_of_days_goes_by_the_date_in_the_name(dataset):
-    assert len(ages(dataset, window="8 days")[0]) == 3
-    assert len(ages(dataset, window="7 days")[0]) == 1
-    assert len(ages(dataset, window="8.5 days")[0]) == 4
-
-
-def test_days_go_by_the_time_column_where_one_is_named(dataset):
-    assert ages(dataset, "when", window="2 days")[0] == [
-        "day=2026-01-02/b.parquet",
-        "day=2026-01-09/a.parquet",
-    ]
+@pytest.mark.parametrize(
+    ("time", "forgetting", "weight"),
+    [
+        (None, {}, [1.0] * 4),
+        (None, {"window": "2 partitions"}, [1.0] * 2),
+        (None, {"window": "7 days"}, [1.0]),
+        (None, {"window": "8 days"}, [1.0] * 3),
+        (None, {"window": "8.5 days"}, [1.0] * 4),
+        ("when", {"window": "2 days"}, [1.0] * 2),
+        (None, {"half_life": "1 partition"}, [0.125, 0.25, 0.5, 1.0]),
+        (None, {"half_life": "7 days"}, [2 ** (-8 / 7), 0.5, 0.5, 1.0]),
+    ],
+)
+def test_the_last_partitions_are_kept_and_older_ones_weigh_less(dataset, time, forgetting, weight):
+    names, found = ages(dataset, time, **forgetting)
+    assert names == [f"{name}.parquet" for name in NAMES[-len(weight) :]]
+    assert found == pytest.approx(weight)
 
 
 def test_what_is_left_is_a_dataset_as_if_nothing_else_were_there(dataset):
@@ -59,32 +59,23 @@ def test_what_is_left_is_a_dataset_as_if_nothing_else_were_there(dataset):
     assert part.fingerprint == dataset.partitions[-1].fingerprint
 
 
-def test_half_lives_halve_the_weight(dataset):
-    assert ages(dataset, half_life="1 partition")[1] == [0.125, 0.25, 0.5, 1.0]
-    assert ages(dataset, half_life="7 days")[1] == pytest.approx([2 ** (-8 / 7), 0.5, 0.5, 1.0])
-
-
-def test_everything_counts_alike_by_default(dataset):
-    assert ages(dataset)[1] == [1.0] * 4
-
-
-def test_a_name_without_a_date_is_refused(tmp_path):
-    pq.write_table(pa.table({"x": [1.0]}), tmp_path / "part-20261399.parquet")
-    with pytest.raises(DataError, match=r"part-20261399\.parquet holds no date"):
-        ages(open_dataset(str(tmp_path / "*.parquet")), window="3 days")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("part-20261399", r"part-20261399\.parquet holds no date"),
+        (f"{datetime.now(UTC) + timedelta(days=40):%Y-%m-%d}", "machine's clock"),
+    ],
+)
+def test_names_without_a_date_or_with_one_to_come(tmp_path, name, message):
+    pq.write_table(pa.table({"x": [1.0]}), tmp_path / f"{name}.parquet")
+    with pytest.raises(DataError, match=message):
+        ages(open_dataset(tmp_path), window="3 days")
 
 
 @pytest.mark.parametrize(("column", "words"), [("n", "no dates"), ("gone", "no column 'gone'")])
 def test_a_time_column_without_dates_is_refused(dataset, column, words):
     with pytest.raises(DataError, match=words):
         ages(dataset, column, window="3 days")
-
-
-def test_a_date_to_come_is_refused(tmp_path):
-    future = datetime.now(UTC) + timedelta(days=40)
-    pq.write_table(pa.table({"x": [1.0]}), tmp_path / f"{future:%Y-%m-%d}.parquet")
-    with pytest.raises(DataError, match="machine's clock"):
-        ages(open_dataset(tmp_path), window="3 days")
 
 
 @pytest.mark.parametrize("forgetting", [{"window": "0 days"}, {"half_life": "0 partitions"}])

@@ -83,31 +83,19 @@ def test_two_forms_of_one_attribute(columns, message):
         pa.large_list(pa.float64()),
         pa.list_(pa.float32()),
         pa.list_(pa.int16()),
+        pa.list_(pa.float64(), 2),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("row_group_size", [None, 2])
-def test_lists_of_any_length(tmp_path, dtype, row_group_size):
-    lists = [[1, 2, 3], [], None, [4], [None, 5]]
+def test_lists_of_every_type(tmp_path, dtype, row_group_size):
+    lists = [[1, 2], None, [None, None], [4, None], [None, 5]]
     columns = {"a": pa.array(lists, dtype), "y": np.arange(5.0)}
     batch = read(open_table(tmp_path, columns, row_group_size))
-    assert as_lists(batch.attributes[0]) == [[1, 2, 3], [], [], [4], [5]]
+    assert as_lists(batch.attributes[0]) == [[1, 2], [], [], [4], [5]]
     assert batch.attributes[0].values.dtype == np.float64
     assert batch.attributes[0].offsets.dtype == np.int64
     assert (batch.names, batch.label.tolist()) == (("a",), [0, 1, 2, 3, 4])
-
-
-def test_lists_of_fixed_size(tmp_path):
-    lists = [[1.0, 2.0], None, [3.0, None], [4.0, NAN]]
-    columns = {"a": pa.array(lists, pa.list_(pa.float64(), 2)), "y": np.arange(4.0)}
-    batch = read(open_table(tmp_path, columns))
-    assert as_lists(batch.attributes[0]) == [[1, 2], [], [3], [4]]
-
-
-def test_nan_and_null_inside_lists_are_absent_judgments(tmp_path):
-    lists = [[NAN, 1.0], [NAN], [2.0, None, 3.0, NAN]]
-    batch = read(open_table(tmp_path, {"a": lists, "y": np.arange(3.0)}))
-    assert as_lists(batch.attributes[0]) == [[1], [], [2, 3]]
 
 
 def test_values_hidden_under_null_lists_are_no_judgments():
@@ -130,22 +118,6 @@ def test_values_are_shared_with_arrow():
     array = pa.array([[1.0, 2.0], [3.0]])
     ragged = lists_as_ragged(pa.chunked_array([array]))
     assert np.shares_memory(ragged.values, array.values.to_numpy())
-
-
-@pytest.mark.parametrize("hole", [None, NAN])
-def test_numbered_columns(tmp_path, hole):
-    columns = {"a__2": [4.0, hole, 6.0], "a__1": [1, 2, 3], "y": np.arange(3.0), "b": [7, 8, None]}
-    batch = read(open_table(tmp_path, columns))
-    assert batch.names == ("a", "b")
-    assert as_lists(batch.attributes[0]) == [[1, 4], [2], [3, 6]]
-    assert as_lists(batch.attributes[1]) == [[7], [8], []]
-
-
-def test_numbered_columns_without_holes_share_one_length(tmp_path):
-    columns = {"a__1": [1.0, 2.0], "a__2": [3.0, 4.0], "y": [0.0, 1.0]}
-    batch = read(open_table(tmp_path, columns))
-    assert batch.attributes[0].values.tolist() == [1, 3, 2, 4]
-    assert batch.attributes[0].offsets.tolist() == [0, 2, 4]
 
 
 @pytest.mark.parametrize("row_group_size", [None, 7])
@@ -175,13 +147,6 @@ def test_objects_are_ordered_by_part(tmp_path, row_group_size):
         expected = [i for i in order if parts[i] == part]
         assert label.tolist() == weight.tolist() == expected
         assert as_lists(attributes[0]) == [columns["even"][i] for i in expected]
-
-
-def test_no_target_no_label(tmp_path):
-    batch = read(open_table(tmp_path, {"a": [[1.0]]}), target=None)
-    assert batch.label is None
-    assert batch.part_view(0)[1:] == (None, None)
-    assert batch.n_rows == 1
 
 
 @pytest.mark.parametrize("folds", [None, FoldPlan(2, 0.3)])
@@ -214,7 +179,9 @@ def test_missing_and_infinite_labels(tmp_path):
         read(open_table(tmp_path, columns), missing="drop")
 
 
-def test_several_labels_are_refused(tmp_path):
+def test_several_labels_are_refused_and_none_may_be_left_out(tmp_path):
     dataset = open_table(tmp_path, {"a": [[1.0]], "y": [1.0], "z": [1.0]})
     with pytest.raises(SpecError, match=r"`target` names 2 columns \(y, z\)"):
         read(dataset, target=["y", "z"])
+    batch = read(dataset, target=None, features=["a"])
+    assert (batch.label, batch.n_rows, batch.part_view(0)[1:]) == (None, 1, (None, None))
