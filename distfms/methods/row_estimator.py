@@ -66,7 +66,11 @@ def _of_piece(
 
 
 class RowEstimator(BaseEstimator):
-    """An estimator whose rows have columns of numbers or categories, in memory, Dask or files."""
+    """An estimator whose rows have columns of numbers or categories, in memory, Dask or files.
+
+    Subclasses may be dataclasses, whose fields are the parameters: scikit-learn reads the
+    signature that they make.
+    """
 
     missing: Any = "error"
     columns_: ColumnPlan

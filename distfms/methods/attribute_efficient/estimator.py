@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 from zipfile import BadZipFile
 
@@ -32,43 +32,27 @@ from distfms.stats.moments import Moments
 _META = "meta.json"
 
 
+@dataclass(eq=False, repr=False)
 class AttributeEfficientBase(RowRegressor):
     """What ridge and lasso share; see :class:`distfms.AttributeEfficientRidge`."""
 
     _penalty: ClassVar[Literal["ridge", "lasso"]]
 
-    def __init__(
-        self,
-        attributes_per_example: int = 5,
-        *,
-        algorithm: str | None = None,
-        bound: float | None = None,
-        norm: float | None = None,
-        second_moments: Any = None,
-        n_examples: int | None = None,
-        step: float | None = None,
-        step_factor: float = 1.0,
-        first_step_factor: float = 1.0,
-        split: str = "even",
-        inner_product: str = "improved",
-        confidence: float = 0.0,
-        intercept: bool = False,
-        random_state: int = 0,
-    ) -> None:
-        self.attributes_per_example = attributes_per_example
-        self.algorithm = algorithm
-        self.bound = bound
-        self.norm = norm
-        self.second_moments = second_moments
-        self.n_examples = n_examples
-        self.step = step
-        self.step_factor = step_factor
-        self.first_step_factor = first_step_factor
-        self.split = split
-        self.inner_product = inner_product
-        self.confidence = confidence
-        self.intercept = intercept
-        self.random_state = random_state
+    attributes_per_example: int = 5
+    _: KW_ONLY
+    algorithm: str | None = None
+    bound: float | None = None
+    norm: float | None = None
+    second_moments: Any = None
+    n_examples: int | None = None
+    step: float | None = None
+    step_factor: float = 1.0
+    first_step_factor: float = 1.0
+    split: str = "even"
+    inner_product: str = "improved"
+    confidence: float = 0.0
+    intercept: bool = False
+    random_state: int = 0
 
     # --- learning from rows ---
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -93,14 +93,24 @@ def _scores(mapping: LandmarkMap, weights: Any, intercept: Any, batch: RowBatch)
     return mapping.scores(batch.features, weights, intercept)
 
 
+@dataclass(eq=False, repr=False)
 class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowEstimator):
     """What the estimators share; see :class:`distfms.LandmarkRegressor`."""
 
-    similarity: Any
-    landmarks: int | None
-    scaling: str
-    task: str
-    seed: int
+    #: Of an estimator that does not have the task as a parameter.
+    _task: ClassVar[str] = ""
+
+    similarity: Any = "gaussian"
+    _: KW_ONLY
+    landmarks: int | None = None
+    choice: str = "random"
+    keep: int | None = None
+    ridge: float = 1e-6
+    bound: float | None = None
+    scaling: str = "standard"
+    precision: str = "float64"
+    missing: Any = "error"
+    seed: int = 0
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Take landmarks from the rows and fit a model on the similarities to them.
@@ -126,7 +136,7 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowEstimat
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, query: Any = None, gains: Any = None) -> Any:
         """Fit the model; of files that are ranked `gains` stand for the target."""
-        options = self._checked(LandmarksOptions, task=self.task)
+        options = self._checked(LandmarksOptions, task=getattr(self, "task", self._task))
         if len(options.similarity) > 1:
             raise SpecError(
                 "`similarity` is a list: an estimator takes one; compare them by folds."
@@ -250,6 +260,7 @@ def _by_dask_ml(mapping: LandmarkMap, X: Any) -> Any:
     )
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LandmarkRegressor(RowRegressor, LandmarkBase):
     """Linear regression on similarities to landmarks.
 
@@ -327,44 +338,13 @@ class LandmarkRegressor(RowRegressor, LandmarkBase):
     20
     """
 
-    def __init__(
-        self,
-        similarity: Any = "gaussian",
-        *,
-        landmarks: int | None = None,
-        task: str = "regression",
-        choice: str = "random",
-        keep: int | None = None,
-        criterion: str = "gain",
-        refit: bool = True,
-        tolerance: float = 1e-3,
-        loss: str | None = None,
-        epsilon: float | None = None,
-        smoothing: float = 0.01,
-        ridge: float = 1e-6,
-        bound: float | None = None,
-        scaling: str = "standard",
-        precision: str = "float64",
-        missing: Any = "error",
-        seed: int = 0,
-    ) -> None:
-        self.similarity = similarity
-        self.landmarks = landmarks
-        self.choice = choice
-        self.task = task
-        self.loss = loss
-        self.epsilon = epsilon
-        self.smoothing = smoothing
-        self.keep = keep
-        self.criterion = criterion
-        self.refit = refit
-        self.tolerance = tolerance
-        self.ridge = ridge
-        self.bound = bound
-        self.scaling = scaling
-        self.precision = precision
-        self.missing = missing
-        self.seed = seed
+    task: str = "regression"
+    criterion: str = "gain"
+    refit: bool = True
+    tolerance: float = 1e-3
+    loss: str | None = None
+    epsilon: float | None = None
+    smoothing: float = 0.01
 
     def predict(self, X: Any) -> Any:
         """Predict the target.
@@ -401,6 +381,7 @@ class LandmarkClasses(RowClassifier, LandmarkBase):
         return np.asarray(self.classes_[numbers.astype(np.intp)])
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LandmarkClassifier(LandmarkClasses):
     """Classification by a linear model on similarities to landmarks, one class against the others.
 
@@ -430,36 +411,10 @@ class LandmarkClassifier(LandmarkClasses):
     (2008), which the model of Kar and Jain contains.
     """
 
-    task = "classification"
+    _task = "classification"
 
-    def __init__(
-        self,
-        similarity: Any = "gaussian",
-        *,
-        landmarks: int | None = None,
-        choice: str = "random",
-        keep: int | None = None,
-        loss: str = "logistic",
-        smoothing: float = 0.01,
-        ridge: float = 1e-6,
-        bound: float | None = None,
-        scaling: str = "standard",
-        precision: str = "float64",
-        missing: Any = "error",
-        seed: int = 0,
-    ) -> None:
-        self.similarity = similarity
-        self.landmarks = landmarks
-        self.choice = choice
-        self.keep = keep
-        self.loss = loss
-        self.smoothing = smoothing
-        self.ridge = ridge
-        self.bound = bound
-        self.scaling = scaling
-        self.precision = precision
-        self.missing = missing
-        self.seed = seed
+    loss: str = "logistic"
+    smoothing: float = 0.01
 
     def decision_function(self, X: Any) -> Any:
         """Return scores (n,) of the second of two classes, or (n, n_classes)."""
@@ -467,6 +422,7 @@ class LandmarkClassifier(LandmarkClasses):
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LandmarkOrdinalRegressor(LandmarkClasses):
     """Prediction of levels in order by a linear score of similarities to landmarks.
 
@@ -495,38 +451,11 @@ class LandmarkOrdinalRegressor(LandmarkClasses):
     Kar, Jain, "Supervised Learning with Similarity Functions", NIPS 2012, section 3.3.
     """
 
-    task = "ordinal"
+    _task = "ordinal"
 
-    def __init__(
-        self,
-        similarity: Any = "gaussian",
-        *,
-        landmarks: int | None = None,
-        choice: str = "random",
-        keep: int | None = None,
-        gamma: float = 0.5,
-        spacing: float | None = None,
-        smoothing: float = 0.01,
-        ridge: float = 1e-6,
-        bound: float | None = None,
-        scaling: str = "standard",
-        precision: str = "float64",
-        missing: Any = "error",
-        seed: int = 0,
-    ) -> None:
-        self.similarity = similarity
-        self.landmarks = landmarks
-        self.choice = choice
-        self.keep = keep
-        self.gamma = gamma
-        self.spacing = spacing
-        self.smoothing = smoothing
-        self.ridge = ridge
-        self.bound = bound
-        self.scaling = scaling
-        self.precision = precision
-        self.missing = missing
-        self.seed = seed
+    gamma: float = 0.5
+    spacing: float | None = None
+    smoothing: float = 0.01
 
     @property
     def thresholds_(self) -> np.ndarray:
@@ -539,6 +468,7 @@ class LandmarkOrdinalRegressor(LandmarkClasses):
         return self._scores(X)[:, 0]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LandmarkRanker(LandmarkBase):
     """Ranking of the rows of queries by a linear score of similarities to landmarks.
 
@@ -562,32 +492,9 @@ class LandmarkRanker(LandmarkBase):
     Kar, Jain, "Supervised Learning with Similarity Functions", NIPS 2012, appendix F.
     """
 
-    task = "ranking"
+    _task = "ranking"
 
-    def __init__(
-        self,
-        similarity: Any = "gaussian",
-        *,
-        landmarks: int | None = None,
-        choice: str = "random",
-        keep: int | None = None,
-        ridge: float = 1e-2,
-        bound: float | None = None,
-        scaling: str = "standard",
-        precision: str = "float64",
-        missing: Any = "error",
-        seed: int = 0,
-    ) -> None:
-        self.similarity = similarity
-        self.landmarks = landmarks
-        self.choice = choice
-        self.keep = keep
-        self.ridge = ridge
-        self.bound = bound
-        self.scaling = scaling
-        self.precision = precision
-        self.missing = missing
-        self.seed = seed
+    ridge: float = 1e-2
 
     def fit(  # type: ignore[override]
         self, X: Any, y: Any, query: Any, sample_weight: Any = None
