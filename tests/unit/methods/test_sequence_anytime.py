@@ -67,12 +67,11 @@ def test_missing_values_are_the_training_mean(case):
 
 def test_bad_data_are_refused(case):
     X, *_, predictor = case
-    X = X.copy()
-    X[0, 4] = np.inf
-    with pytest.raises(DataError, match="Infinite values in x4"):
-        predictor.predict(X)
-    with pytest.raises(DataError, match="knows 6 features"):
-        predictor.predict(X[:, :5])
+    infinite = X.copy()
+    infinite[0, 4] = np.inf
+    for rows, message in ((infinite, "Infinite values in x4"), (X[:, :5], "knows 6 features")):
+        with pytest.raises(DataError, match=message):
+            predictor.predict(rows)
 
 
 def test_stored_and_loaded_it_predicts_the_same(case):
@@ -84,28 +83,19 @@ def test_stored_and_loaded_it_predicts_the_same(case):
     assert all(a.dtype == np.float64 for a in predictor.to_arrays().values())
 
 
-def test_groups_one_by_one(case):
-    X, _, path, predictor = case
-    session = predictor.start(n_samples=200)
-    np.testing.assert_allclose(session.prediction, predictor.predict(X, 0.0))
-    for step, name in enumerate(predictor.groups):
-        assert session.next_group == name
-        assert session.deliver(name, values_of(case, name))
-        np.testing.assert_allclose(session.prediction, predictor.predict(X, path.spent[step]))
-        assert session.spent == path.spent[step]
-    assert session.next_group is None
-
-
 def test_a_group_ahead_of_its_turn_counts_when_the_gap_is_closed(case):
     X, _, path, predictor = case
     first, second, third = predictor.groups
     session = predictor.start(n_samples=200)
+    np.testing.assert_allclose(session.prediction, predictor.predict(X, 0.0))
+    assert session.next_group == first
     session.deliver(third, values_of(case, third))
-    assert session.n_groups == 0
+    assert (session.n_groups, session.spent) == (0, 0.0)
     session.deliver(first, values_of(case, first))
     np.testing.assert_allclose(session.prediction, predictor.predict(X, path.spent[0]))
     session.deliver(second, values_of(case, second))
-    assert session.n_groups == 3
+    assert (session.n_groups, session.spent) == (3, path.spent[2])
+    assert session.next_group is None
     np.testing.assert_allclose(session.prediction, predictor.predict(X))
 
 
@@ -121,30 +111,18 @@ def test_deliveries_are_checked(case):
     *_, predictor = case
     session = predictor.start(n_samples=200)
     name = predictor.groups[0]
-    with pytest.raises(SpecError, match="'zz' is no group"):
-        session.deliver("zz", [1.0])
-    with pytest.raises(DataError, match="needs values of shape"):
-        session.deliver(name, np.zeros((199, 1)))
-    with pytest.raises(DataError, match="needs values of shape"):
-        session.deliver("g2", np.zeros((3, 200)))  # the right number, the wrong way round
-    with pytest.raises(DataError, match="Infinite"):
-        session.deliver(name, np.full_like(values_of(case, name), np.inf))
-    session.deliver(name, values_of(case, name))
+    fine = values_of(case, name)
+    for group, values, message in (
+        ("zz", [1.0], "'zz' is no group"),
+        (name, np.zeros((199, 1)), "needs values of shape"),
+        ("g2", np.zeros((3, 200)), "needs values of shape"),  # the wrong way round
+        (name, np.full_like(fine, np.inf), "Infinite"),
+    ):
+        with pytest.raises((SpecError, DataError), match=message):
+            session.deliver(group, values)
+    session.deliver(name, fine)
     with pytest.raises(SpecError, match="delivered before"):
-        session.deliver(name, values_of(case, name))
-
-
-def test_after_the_deadline_nothing_is_taken(case):
-    X, _, path, predictor = case
-    clock = Clock()
-    session = predictor.start(n_samples=200, deadline_s=5.0, clock=clock)
-    first, second, _ = predictor.groups
-    clock.now += 4.9
-    assert session.deliver(first, values_of(case, first))
-    clock.now += 0.1
-    assert session.expired
-    assert not session.deliver(second, values_of(case, second))
-    np.testing.assert_allclose(session.prediction, predictor.predict(X, path.spent[0]))
+        session.deliver(name, fine)
 
 
 def test_run_computes_in_order_until_the_deadline(case):
@@ -164,6 +142,8 @@ def test_run_computes_in_order_until_the_deadline(case):
     prediction = session.run(compute)
     assert computed == list(predictor.groups[:2])  # the second ended too late and does not count
     np.testing.assert_allclose(prediction, predictor.predict(X, path.spent[0]))
+    assert session.expired
+    assert not session.deliver(predictor.groups[1], values_of(case, predictor.groups[1]))
     session.run(compute)
     assert len(computed) == 2  # nothing is begun once the deadline is over
 

@@ -117,22 +117,31 @@ def tables(found: list[Section]) -> dict[str, Table]:
     return {b.caption[:10]: b for s in found for b in s.blocks if isinstance(b, Table)}
 
 
-def test_headline_says_what_the_advised_groups_explain() -> None:
-    assert headline(selection(), metrics()) == (
-        "2 of 3 groups explain 44 % of the variance, all 3 48 %, at 80 % of the cost "
-        "(held-out rows)"
-    )
-
-
 @pytest.mark.parametrize(
-    ("n_groups", "text"),
-    [(0, "No group predicts better"), (1, "1 of 3 groups explains 24 %"), (3, "3 of 3 groups")],
+    ("n_groups", "n_steps", "text"),
+    [
+        (
+            2,
+            3,
+            "2 of 3 groups explain 44 % of the variance, all 3 48 %, at 80 % of the cost "
+            "(held-out rows)",
+        ),
+        (0, 3, "No group predicts better"),
+        (1, 3, "1 of 3 groups explains 24 %"),
+        (3, 3, "3 of 3 groups"),
+        (1, 1, "The one group explains 24 % of the variance (held-out rows)"),
+        (2, 0, "No group explains anything of the target"),
+    ],
 )
-def test_headline_follows_the_stop(n_groups: int, text: str) -> None:
+def test_headline_says_what_the_advised_groups_explain(
+    n_groups: int, n_steps: int, text: str
+) -> None:
     content = metrics()
     content["stop"] |= {"n_groups": n_groups, "spent": (0.0, 2.0, 8.0, 10.0)[n_groups]}
-    assert headline(selection(), content).startswith(text)
-    render(selection(), content)
+    chosen = {**selection(), "sequence": selection()["sequence"][:n_steps]}
+    assert headline(chosen, content).startswith(text)
+    page = render(chosen, content)
+    assert ("by no group" in page) == (n_steps == 0)
 
 
 @pytest.mark.parametrize(
@@ -151,16 +160,6 @@ def test_page_says_why_to_stop_there_with_one_ring(rule: str, text: str) -> None
     assert "stop after 2 groups" in plain(page)
 
 
-def test_headline_of_one_group_or_none() -> None:
-    one = {**selection(), "sequence": selection()["sequence"][:1]}
-    content = metrics()
-    content["stop"]["n_groups"] = 1
-    assert headline(one, content) == "The one group explains 24 % of the variance (held-out rows)"
-    none = {**selection(), "sequence": []}
-    assert headline(none, metrics()) == "No group explains anything of the target"
-    assert "by no group" in render(none, metrics())
-
-
 def test_page_says_all_that_was_asked() -> None:
     text = render(selection(), metrics())
     for expected in (
@@ -177,11 +176,35 @@ def test_page_says_all_that_was_asked() -> None:
         assert expected in text
 
 
-def test_timeliness_table_ranks_and_sets_off_the_chosen_rule() -> None:
-    table = tables(sections(selection(), metrics()))["Timeliness"]
-    titles = ["forward regression (fr)", "matching pursuit (omp)", "oracle order"]
+@pytest.mark.parametrize(
+    ("chosen", "rules", "titles", "emphasis"),
+    [
+        (
+            {},
+            ["fr", "omp", "oracle"],
+            ["forward regression (fr)", "matching pursuit (omp)", "oracle order"],
+            [0],
+        ),
+        (
+            {"rule": "fr-blind", "cost_aware": False},
+            ["fr", "fr-blind", "omp-no-whiten-blind-doubling"],
+            [
+                "forward regression (fr)",
+                "fr, cost-blind",
+                "omp-no-whiten, cost-blind, doubling",
+            ],
+            [1],
+        ),
+    ],
+)
+def test_timeliness_table_ranks_and_sets_off_the_chosen_rule(
+    chosen: Any, rules: list[str], titles: list[str], emphasis: list[int]
+) -> None:
+    content = {**metrics(), "curves": [curve(name) for name in rules]}
+    content["timeliness"] = {name: timely(0.7 - i / 10, 8.0) for i, name in enumerate(rules)}
+    table = tables(sections({**selection(), **chosen}, content))["Timeliness"]
     assert [row[0] for row in table.rows] == titles
-    assert list(table.emphasis) == [0]
+    assert list(table.emphasis) == emphasis
 
 
 def test_sequence_table_has_gains_and_costs() -> None:
@@ -197,26 +220,6 @@ def test_many_rules_are_cut_to_what_can_be_told_apart() -> None:
     first = next(b for s in found for b in s.blocks if isinstance(b, Figure))
     assert "The first 8; 5 more are in metrics.json" in first.caption
     assert "forward regression (fr)" in first.svg
-
-
-def test_variants_of_rules_have_names() -> None:
-    content = metrics()
-    content["curves"] = [curve("fr"), curve("fr-blind"), curve("omp-no-whiten-blind-doubling")]
-    content["timeliness"] = {c["name"]: timely(0.5, 8.0) for c in content["curves"]}
-    table = tables(sections(selection(), content))["Timeliness"]
-    assert [row[0] for row in table.rows] == [
-        "forward regression (fr)",
-        "fr, cost-blind",
-        "omp-no-whiten, cost-blind, doubling",
-    ]
-
-
-def test_the_rule_by_name_is_the_chosen_curve() -> None:
-    content = {**metrics(), "curves": [curve("fr"), curve("fr-blind")]}
-    content["timeliness"] = {name: timely(0.5, 8.0) for name in ("fr", "fr-blind")}
-    chosen = {**selection(), "rule": "fr-blind", "cost_aware": False}
-    table = tables(sections(chosen, content))["Timeliness"]
-    assert [table.rows[i][0] for i in table.emphasis] == ["fr, cost-blind"]
 
 
 def test_accuracy_has_a_figure_of_its_own() -> None:

@@ -10,31 +10,28 @@ from distfms.methods.sequence.options import (
 from distfms.methods.sequence.problem import FeatureGroups
 
 
-def test_without_groups_every_column_is_its_own():
-    groups = resolve_groups(["a", "b"])
-    assert groups == FeatureGroups(("a", "b"), ((0,), (1,)))
-
-
-def test_names_globs_and_the_rest():
-    groups = resolve_groups(
-        ["age", "bp_low", "chol", "bp_high", "sex"], {"bp": ["bp_*"], "lab": ["chol"]}
-    )
-    assert groups.names == ("bp", "lab", "age", "sex")
-    assert groups.columns == ((1, 3), (2,), (0,), (4,))
-
-
-def test_prefixes_put_together_what_no_group_names():
-    groups = resolve_groups(
-        ["radius_mean", "texture_mean", "radius_worst", "id"],
-        {"t": ["texture_mean"]},
-        prefix_separator="_",
-    )
-    assert groups.names == ("t", "radius", "id")
-    assert groups.columns == ((1,), (0, 2), (3,))
-
-
-def test_a_name_with_brackets_is_a_name_first():
-    assert resolve_groups(["x[0]", "x0"], {"g": ["x[0]"]}).columns == ((0,), (1,))
+@pytest.mark.parametrize(
+    ("names", "options", "expected"),
+    [
+        ("a b", {}, {"a": (0,), "b": (1,)}),
+        (
+            "age bp_low chol bp_high sex",
+            {"groups": {"bp": ["bp_*"], "lab": ["chol"]}},
+            {"bp": (1, 3), "lab": (2,), "age": (0,), "sex": (4,)},
+        ),
+        (
+            "radius_mean texture_mean radius_worst id",
+            {"groups": {"t": ["texture_mean"]}, "prefix_separator": "_"},
+            {"t": (1,), "radius": (0, 2), "id": (3,)},
+        ),
+        # A name with brackets is a name first; two globs of a group may meet one column.
+        ("x[0] x0", {"groups": {"g": ["x[0]"]}}, {"g": (0,), "x0": (1,)}),
+        ("bp_a bp_b", {"groups": {"bp": ["bp_*", "*_a"]}}, {"bp": (0, 1)}),
+    ],
+)
+def test_groups_of_columns(names, options, expected):
+    found = resolve_groups(names.split(), **options)
+    assert dict(zip(found.names, found.columns, strict=True)) == expected
 
 
 @pytest.mark.parametrize(
@@ -53,10 +50,6 @@ def test_refused_by_name(groups, message):
         resolve_groups(["x1", "x2"], groups)
 
 
-def test_one_column_met_twice_by_globs_of_its_own_group_counts_once():
-    assert resolve_groups(["bp_a", "bp_b"], {"bp": ["bp_*", "*_a"]}).columns == ((0, 1),)
-
-
 def test_restrict_renumbers_and_drops_empty_groups():
     groups = FeatureGroups(("a", "b", "c"), ((0, 3), (1,), (2, 4)))
     kept, surviving = groups.restrict([0, 2, 3, 4])
@@ -69,31 +62,35 @@ def test_restrict_renumbers_and_drops_empty_groups():
 NAMES = ["age", "chol", "fbs", "thal"]
 
 
-def test_default_is_one_and_can_be_set():
-    assert resolve_costs(NAMES).own.tolist() == [1, 1, 1, 1]
-    assert resolve_costs(NAMES, {"default": 2, "thal": 9}).own.tolist() == [2, 2, 2, 9]
-
-
-def test_an_exact_name_goes_before_a_glob():
-    for costs in ({"*a*": 5, "thal": 9}, {"thal": 9, "*a*": 5}):
-        assert resolve_costs(NAMES, costs).own.tolist() == [5, 1, 1, 9]
+@pytest.mark.parametrize(
+    ("costs", "own"),
+    [
+        (None, [1, 1, 1, 1]),
+        ({"default": 2, "thal": 9}, [2, 2, 2, 9]),
+        ({"*a*": 5, "thal": 9}, [5, 1, 1, 9]),  # an exact name goes before a glob
+        ({"thal": 9, "*a*": 5}, [5, 1, 1, 9]),
+    ],
+)
+def test_costs_by_name_glob_and_default(costs, own):
+    assert resolve_costs(NAMES, costs).own.tolist() == own
 
 
 @pytest.mark.parametrize(
-    ("costs", "message"),
+    ("names", "options", "message"),
     [
-        ({"chl": 1}, "'chl' in costs is no group.*Did you mean 'chol'"),
-        ({"c*": 1, "*l": 2}, "cost of group 'chol' is given by"),
+        (NAMES, {"costs": {"chl": 1}}, "'chl' in costs is no group.*Did you mean 'chol'"),
+        (NAMES, {"costs": {"c*": 1, "*l": 2}}, "cost of group 'chol' is given by"),
+        (["default", "a"], {"costs": {"default": 3}}, "named 'default'"),
+        (
+            NAMES,
+            {"shared": {"s": SharedCostSection(groups=("no",), cost=1)}},
+            "shared cost 's' is no group",
+        ),
     ],
 )
-def test_bad_costs_are_refused(costs, message):
+def test_bad_costs_are_refused(names, options, message):
     with pytest.raises(SpecError, match=message):
-        resolve_costs(NAMES, costs)
-
-
-def test_a_group_named_default_makes_the_key_ambiguous():
-    with pytest.raises(SpecError, match="named 'default'"):
-        resolve_costs(["default", "a"], {"default": 3})
+        resolve_costs(names, **options)
 
 
 def test_shared_costs_are_paid_once():
@@ -122,11 +119,6 @@ def test_taking_some_groups_keeps_their_shared_costs():
     ).take([2, 3])
     assert costs.alone.tolist() == [3, 1]
     assert len(costs.shared) == 1
-
-
-def test_a_shared_cost_of_an_unknown_group_is_refused():
-    with pytest.raises(SpecError, match="shared cost 's' is no group"):
-        resolve_costs(NAMES, shared={"s": SharedCostSection(groups=("no",), cost=1)})
 
 
 @pytest.mark.parametrize(
