@@ -12,7 +12,6 @@ import itertools
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -178,14 +177,3 @@ def test_moments_obey_the_same_laws(case: Case) -> None:
             merged.to_arrays()[name], whole.to_arrays()[name], rtol=0,
             atol=tolerances[other] + 1e-300,
         )  # fmt: skip
-
-
-@pytest.mark.parametrize("share", [0.0, 0.1])
-def test_unit_variance_at_mean_1e8_survives_sixty_four_parts(share: float) -> None:
-    rng = np.random.default_rng(0)
-    small = np.round(rng.normal(size=(3, 6400)), 6)
-    small[rng.random(small.shape) < share] = np.nan
-    big = small + 1e8
-    merged = merge_tree([CoMoments.from_block(big[:, s : s + 100]) for s in range(0, 6400, 100)])
-    want = CoMoments.from_block(big - 1e8).covariance(pairwise=True)
-    np.testing.assert_allclose(merged.covariance(pairwise=True), want, rtol=0, atol=1e-6)

@@ -8,41 +8,11 @@ from typing import Any
 
 import pytest
 
-from distfms.engine.graph import Account, Unit, UnitRunner, build_graph
+from distfms.engine.graph import Account, Unit
 from distfms.engine.local import LocalExecutor
 from distfms.engine.mapreduce import map_reduce
-from distfms.engine.retry import RetryPolicy
 from distfms.errors import DistfmsError
 from tests.conformance import engine_tasks as tasks
-
-
-def graph_of(n: int) -> Any:
-    units = [Unit(str(i), i) for i in range(n)]
-    runner: UnitRunner[Any] = UnitRunner(
-        lambda i: (i,), tasks.concatenate, None, RetryPolicy(), False
-    )
-    return build_graph(units, runner)
-
-
-@pytest.mark.parametrize("n", [1, 2, 5, 7, 16, 100, 1000])
-def test_units_start_in_index_order(n: int) -> None:
-    """Dask's own ordering decides; the names of our keys steer its ties."""
-    from dask.order import order
-
-    graph = graph_of(n).tasks
-    position = order(graph)
-    units = [key for key in sorted(graph, key=position.__getitem__) if "unit" in key[0]]
-    remaining = [int(key[1]) for key in units]
-    assert remaining == list(range(n, 0, -1))
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 6, 11, 64, 85])
-def test_the_tree_is_aligned_at_powers_of_two(n: int) -> None:
-    """Merging texts with brackets shows the shape of the tree."""
-    units = [Unit(str(i), i) for i in range(n)]
-    with LocalExecutor(1) as executor:
-        got = map_reduce(units, str, lambda a, b: f"({a} {b})", executor).value
-    assert got == tasks.in_fixed_tree([str(i) for i in range(n)], lambda a, b: f"({a} {b})")
 
 
 def test_appended_units_leave_full_subtrees() -> None:
@@ -152,12 +122,6 @@ def _shared_value(i: int) -> Counted:
 
 def _shared_merge(a: Counted, b: Counted) -> Counted:
     return SHARED.value(a.content + b.content)
-
-
-def test_accounts_add_up_and_keep_the_first_cache_error() -> None:
-    left = Account(1, 2, 3, 4, 5, "")
-    right = Account(10, 20, 30, 40, 50, "full")
-    assert left + right + Account(cache_error="later") == Account(11, 22, 33, 44, 55, "full")
 
 
 def test_payloads_are_opaque_to_dask() -> None:

@@ -42,11 +42,6 @@ def test_closed_pools_leave_no_descriptors() -> None:
         time.sleep(0.05)
 
 
-def test_local_functions_travel_by_value() -> None:
-    factor = 3
-    assert pickle.loads(dump(lambda x: factor * x))(2) == 6
-
-
 SCRIPT = """
 import sys
 from distfms.engine.pool_host import dump

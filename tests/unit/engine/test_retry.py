@@ -66,21 +66,20 @@ def test_succeeds_after_transient_failures_with_the_delays_of_the_policy() -> No
     assert flaky.calls == 3
 
 
-def test_gives_up_with_the_last_error() -> None:
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (RetryPolicy(attempts=2), r"it failed 2 times.*OSError: b"),
+        (NO_RETRY, "it failed once.*OSError: a"),
+    ],
+)
+def test_gives_up_with_the_last_error(policy: RetryPolicy, message: str) -> None:
     flaky = Flaky(OSError("a"), OSError("b"), OSError("c"))
     slept: list[float] = []
-    with pytest.raises(EngineError, match=r"it failed 2 times.*OSError: b") as info:
-        call_with_retry(flaky, 1, policy=RetryPolicy(attempts=2), what="it", sleep=slept.append)
+    with pytest.raises(EngineError, match=message) as info:
+        call_with_retry(flaky, 1, policy=policy, what="it", sleep=slept.append)
     assert isinstance(info.value.__cause__, OSError)
-    assert flaky.calls == 2
-    assert len(slept) == 1
-
-
-def test_no_retry_calls_once() -> None:
-    flaky = Flaky(OSError("a"))
-    with pytest.raises(EngineError, match="it failed once"):
-        call_with_retry(flaky, 1, policy=NO_RETRY, what="it")
-    assert flaky.calls == 1
+    assert flaky.calls == policy.attempts == len(slept) + 1
 
 
 def test_other_errors_come_through_at_once() -> None:

@@ -1,4 +1,4 @@
-"""Similarities against their formulas, and against dask-ml's."""
+"""Similarities against their formulas."""
 
 import numpy as np
 import pytest
@@ -37,21 +37,6 @@ def test_parameters_have_defaults_and_are_told_apart():
     assert dict(plain("gaussian", sigma=3.0, **{}).similarity.parameters) == {"sigma": 3.0}
     assert Similarity("gaussian", (("sigma", 2.0),)).label == "gaussian(sigma 2)"
     assert Similarity("manhattan").label == "manhattan"
-
-
-def test_the_kernels_of_dask_ml_are_the_same():
-    da = pytest.importorskip("dask.array")
-    metrics = pytest.importorskip("dask_ml.metrics.pairwise")
-    rows = da.from_array(np.ascontiguousarray(ROWS.T), chunks=(7, 4))
-    found = {
-        "linear": metrics.linear_kernel(rows, LANDMARKS),
-        "polynomial": metrics.polynomial_kernel(rows, LANDMARKS, degree=3, gamma=0.25, coef0=1),
-        "gaussian": metrics.rbf_kernel(rows, LANDMARKS, gamma=0.5 / 1.7**2),
-        "sigmoid": metrics.sigmoid_kernel(rows, LANDMARKS, gamma=0.25, coef0=-1),
-        "euclidean": -(metrics.euclidean_distances(rows, LANDMARKS) ** 2),
-    }
-    for name, theirs in found.items():
-        np.testing.assert_allclose(plain(name)(ROWS).T, theirs.compute(), rtol=1e-10)
 
 
 @settings(max_examples=30, deadline=None)

@@ -12,7 +12,6 @@ from distfms.methods.multiselect.baselines import (
     single_attribute,
 )
 from distfms.methods.multiselect.greedy import select
-from distfms.methods.multiselect.model import path_models
 from distfms.methods.multiselect.objective import Problem, full_objective, scoring_objective
 from distfms.stats.judgments import CopiesStatistics, JudgmentStatistics
 from distfms.stats.ragged import Ragged
@@ -77,14 +76,6 @@ def test_copies_is_forward_selection_on_single_judgments_in_fixed_order(seed):
     assert whole.status == "no_positive_gain"
 
 
-def test_copies_costs_are_per_attribute():
-    judgments, label, _ = random_judgments(0, d=2, k=2)
-    problem, _ = learned(judgments, label, [3.0, 1.0])
-    path = copies(problem, copies_statistics(judgments, label), 8)
-    assert path.names == problem.names
-    assert path.spent[-1] == 8.0
-
-
 def test_copies_with_missing_judgments():
     judgments, label, _ = random_judgments(6, m=80, k=3)
     judgments[::7, 1, 1:] = np.nan
@@ -108,13 +99,6 @@ def test_single_attribute_spends_everything_on_one():
     for step in (1, 2):
         expected = full_objective(problem, path.repeats_after(step))
         assert path.objective[step - 1] == pytest.approx(expected)
-
-
-def test_models_along_a_baselines_path_are_the_projected_models_of_its_repeats():
-    problem, estimates = learned(*random_judgments(3)[:2])
-    models = path_models(problem, averages(problem, estimates, 6, 2), np.arange(4))
-    assert models.repeats[2].sum() == 4
-    assert models.objective[2] == pytest.approx(full_objective(problem, models.repeats[2]))
 
 
 # --- exchanges and the exact optimum -----------------------------------------------------------

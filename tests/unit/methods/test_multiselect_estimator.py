@@ -133,6 +133,7 @@ def test_pipelines_and_grid_search(array, cells):
     assert first.score(array, y) > 0.5
     search = GridSearchCV(FeatureMultiSelector(3), {"ridge": [0.0, 1e3]}, cv=2).fit(array, y)
     assert search.best_params_["ridge"] == 0.0
+    assert search.best_estimator_.repeats_.sum() == 3
 
 
 def test_names_in_and_out(frame, array, cells):
@@ -278,24 +279,6 @@ def test_statistics_from_elsewhere(cells, frame):
 # --- what the methods say -----------------------------------------------------------------------
 
 
-def test_prediction_averages_the_first_judgments_and_knows_the_mean(cells):
-    X, y = cells
-    selector = fitted(X, y)
-    support = selector.get_support(indices=True)
-    expected, averages = [], []
-    for row in X:
-        means = [
-            np.mean(row[a][: selector.repeats_[a]]) if row[a] else selector.estimates_.means[a]
-            for a in support
-        ]
-        averages.append(means)
-        expected.append(selector.intercept_ + selector.coef_[support] @ means)
-    np.testing.assert_allclose(selector.predict(X), expected)
-    np.testing.assert_allclose(selector.transform(X), averages)
-    nothing = [[[], None, [np.nan], []]]
-    np.testing.assert_allclose(selector.predict(nothing), selector.estimates_.label_mean)
-
-
 def test_only_selected_attributes_are_needed(frame, parquet, tmp_path):
     selector = FeatureMultiSelector(2).fit(parquet, "y")
     chosen = selector.get_feature_names_out().tolist()
@@ -341,17 +324,6 @@ def test_acquisition_plan(cells, frame, dask_frame, parquet, tmp_path):
         assert selector.acquisition_plan(data, given)["object"].tolist() == names
     with pytest.raises(DataError, match="60 objects but 3 ids"):
         selector.acquisition_plan(frame, [1, 2, 3])
-
-
-def test_path_and_losses(array, cells):
-    selector = fitted(array, cells[1])
-    for budget in (1, 4, BUDGET):
-        direct = FeatureMultiSelector(budget).fit(array, cells[1])
-        np.testing.assert_array_equal(selector.repeats_at(budget), direct.repeats_)
-        assert selector.projected_loss(direct.repeats_) == direct.projected_loss_
-    assert selector.projected_loss(np.zeros(4, int)) == selector.label_variance_
-    assert selector.spent_ == BUDGET
-    assert selector.status_ == "budget_spent"
 
 
 def test_holdout_loss_is_the_formula_and_borrows_variances(cells):
@@ -412,15 +384,6 @@ def refused(match, X, y, weight=None, **options):
             FeatureMultiSelector(**options).fit(X, y, weight)
 
 
-def test_single_judgments_need_a_known_variance(array, cells):
-    y = cells[1]
-    table = np.nan_to_num(array[:, :, 0])
-    refused("x0, x1, x2, x3: no object has two judgments", table, y)
-    refused("two judgments", pd.DataFrame(table, columns=NAMES), y)
-    known = fitted(table, y, internal_variance=[0.1, np.nan, 0.2, 0.3][:1] * 4)
-    assert known.spent_ == BUDGET
-
-
 @pytest.mark.parametrize(
     ("options", "match"),
     [
@@ -446,34 +409,39 @@ def test_parameters_that_cannot_be(options, match, frame):
 
 def test_data_that_cannot_be_used(cells, frame, array, dask_frame, parquet):
     X, y = cells
-    refused("requires y", frame, None)
-    refused("names a column", array, "y")
-    refused("'nothing'", frame, "nothing")
-    refused("name columns", parquet, y)
-    refused("Object 1 has 3 attributes", [X[0], X[1][:3]], y[:2])
-    refused("holds list<", [X[0], [["high"], *X[1][1:]]], y[:2])
-    refused("infinite", [X[0], [[np.inf], *X[1][1:]]], y[:2])
-    refused("'tall' of X has 1 infinite", frame.assign(tall=[[np.inf], *frame["tall"][1:]]), "y")
-    refused("'id'", frame.assign(id="a"), "y")
-    refused("too few objects", [X[0]], y[:1])
+    chunked = da.from_array(array, chunks=(20, 4, 3))
+    judged = dask_frame.drop(columns="y")
+    shifted = dd.concat([dd.from_pandas(frame["y"].iloc[s], npartitions=1) for s in SHIFTED])
+    tall = [[np.inf], *frame["tall"][1:]]
+    table = np.nan_to_num(array[:, :, 0])
+    for message, rows, label in (
+        ("requires y", frame, None),
+        ("names a column", array, "y"),
+        ("'nothing'", frame, "nothing"),
+        ("name columns", parquet, y),
+        ("Object 1 has 3 attributes", [X[0], X[1][:3]], y[:2]),
+        ("holds list<", [X[0], [["high"], *X[1][1:]]], y[:2]),
+        ("infinite", [X[0], [[np.inf], *X[1][1:]]], y[:2]),
+        ("'tall' of X has 1 infinite", frame.assign(tall=tall), "y"),
+        ("'id'", frame.assign(id="a"), "y"),
+        ("too few objects", [X[0]], y[:1]),
+        ("x0, x1, x2, x3: no object has two judgments", table, y),
+        ("60 rows, y", chunked, y[1:]),
+        ("3 chunks and y .* in 2", judged, dd.from_pandas(frame["y"], npartitions=2)),
+        ("divide Dask collections alike", judged, shifted),
+        ("convert-string", dd.from_pandas(frame, npartitions=2), "y"),
+    ):
+        refused(message, rows, label)
     refused("at least 0|negative", array, y, -np.ones(60))
     with pytest.raises(ValueError, match="inconsistent numbers"):
         fitted(array, y[1:])
-
-
-def test_dask_collections_that_cannot_be_used(cells, frame, array, dask_frame):
-    y = cells[1]
-    refused("60 rows, y", da.from_array(array, chunks=(20, 4, 3)), y[1:])
-    other = dd.from_pandas(frame["y"], npartitions=2)
-    refused("3 chunks and y .* in 2", dask_frame.drop(columns="y"), other)
-    shifted = dd.concat([dd.from_pandas(frame["y"].iloc[s], npartitions=1) for s in SHIFTED])
-    refused("divide Dask collections alike", dask_frame.drop(columns="y"), shifted)
-    refused("convert-string", dd.from_pandas(frame, npartitions=2), "y")
     selector = fitted(frame, "y")
     with pytest.raises(ValueError, match="same order"):
         selector.predict(dask_frame[list(NAMES[::-1])])
     with pytest.raises(ValueError, match="3 features"):
         fitted(array, y).predict(da.from_array(array[:, :3], chunks=20))
+    known = fitted(table, y, internal_variance=[0.1] * 4)
+    assert known.spent_ == BUDGET
 
 
 SHIFTED = (np.s_[:10], np.s_[10:40], np.s_[40:])

@@ -74,14 +74,6 @@ def test_jackknife_of_a_mean_is_the_textbook_formula(sizes):
     assert error == pytest.approx(np.sqrt(np.mean(squares / (h - 1))))
 
 
-def test_jackknife_of_an_array_is_that_of_its_numbers():
-    judgments, label, _ = random_judgments(5, m=80)
-    folds = folds_of(judgments, label, [20, 25, 15, 20])
-    _, together = jackknife(folds, lambda s: s.means.mean)
-    alone = [jackknife(folds, lambda s, a=a: s.means.mean[a])[1] for a in range(6)]
-    np.testing.assert_array_equal(together, alone)
-
-
 def test_interval_of_the_held_out_loss_covers_the_loss():
     """Nominal 90 %; the count of 150 draws is within 4 binomial standard deviations."""
     rng = np.random.default_rng(0)

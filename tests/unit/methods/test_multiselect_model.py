@@ -19,7 +19,6 @@ from distfms.methods.multiselect.model import (
 )
 from distfms.methods.multiselect.objective import Problem, full_objective
 from distfms.methods.multiselect.predictor import TrainedColumns
-from distfms.methods.multiselect.read import acquisition_plan
 from distfms.stats.ragged import Ragged
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_judgments, random_problem
@@ -43,38 +42,24 @@ def test_projected_model_at_the_repeats_at_hand_is_least_squares():
     assert model.intercept == pytest.approx(expected[0], rel=1e-8)
 
 
-def test_path_models_equal_the_models_computed_one_by_one():
-    problem = random_problem(1, means=np.arange(6.0), label_mean=7.0)
-    path = select(problem, 30)
-    models = path_models(problem, path, np.arange(31))
-    assert models.spent[0] == 0.0
-    for step in (0, 1, 5, 30):
-        one = projected_model(problem, path.repeats_after(step))
-        np.testing.assert_array_equal(models.repeats[step], one.repeats)
-        np.testing.assert_allclose(models.weights[step], one.weights, atol=1e-12)
-        assert models.intercepts[step] == pytest.approx(one.intercept)
-        assert models.objective[step] == pytest.approx(full_objective(problem, one.repeats))
-
-
 @pytest.mark.parametrize("psd", ["nearest", "none"])
 @pytest.mark.parametrize("algorithm", ["full", "scoring"])
-def test_path_models_of_some_steps_are_those_of_all(algorithm, psd):
+def test_path_models_are_those_computed_one_by_one(algorithm, psd):
     problem = random_problem(3, means=np.arange(6.0), label_mean=-2.0, psd=psd)
-    path = select(problem, 40, algorithm)
-    every, steps = path_models(problem, path, np.arange(41)), np.array([0, 0, 3, 17, 40])
-    some = path_models(problem, path, steps)
-    np.testing.assert_array_equal(some.repeats, every.repeats[steps])
-    np.testing.assert_array_equal(some.spent, every.spent[steps])
-    for field in ("weights", "intercepts", "objective"):
-        np.testing.assert_allclose(
-            getattr(some, field), getattr(every, field)[steps], rtol=1e-9, atol=1e-12
-        )
-    objective = path_objective(problem, path, np.arange(1, 41))
-    np.testing.assert_allclose(objective, every.objective[1:], rtol=1e-9)
-    single = PathModels.single(problem, projected_model(problem, path.final_repeats))
-    np.testing.assert_allclose(single.weights[0], every.weights[-1], rtol=1e-8, atol=1e-12)
-    assert single.spent[0] == every.spent[-1]
+    path, steps = select(problem, 40, algorithm), np.array([0, 0, 3, 17, 40])
+    models = path_models(problem, path, steps)
+    for i, step in enumerate(steps):
+        one = projected_model(problem, path.repeats_after(step))
+        np.testing.assert_array_equal(models.repeats[i], one.repeats)
+        np.testing.assert_allclose(models.weights[i], one.weights, rtol=1e-8, atol=1e-12)
+        assert models.intercepts[i] == pytest.approx(one.intercept)
+        assert models.objective[i] == pytest.approx(full_objective(problem, one.repeats))
+    objective = path_objective(problem, path, steps[2:])
+    np.testing.assert_allclose(objective, models.objective[2:], rtol=1e-9)
+    single = PathModels.single(problem, one)
+    assert (models.spent[0], models.spent[-1]) == (0.0, single.spent[0])
     assert single.objective[0] == pytest.approx(objective[-1])
+    assert single.weights[0].tolist() == one.weights.tolist()
 
 
 def test_refit_is_least_squares_on_means_of_the_first_judgments():
@@ -94,36 +79,29 @@ def test_refit_is_least_squares_on_means_of_the_first_judgments():
     assert model.intercept == pytest.approx(expected[0], rel=1e-8)
 
 
-def test_integer_sample_weights_equal_repetition_in_the_refit():
-    judgments, label, _ = random_judgments(3, m=30)
-    weight = np.random.default_rng(0).integers(1, 4, 30)
-    repeats = [2, 0, 1, 1, 2]
-    weighted = refit_statistics(ragged(judgments), label, repeats, weight.astype(float))
-    rows = np.repeat(np.arange(30), weight)
-    repeated = refit_statistics(ragged(judgments[rows]), label[rows], repeats)
-    models = [refit(s, "abcde", repeats) for s in (weighted, repeated)]
+def test_refit_statistics_merge_and_count_weights():
+    judgments, label, _ = random_judgments(4, m=40, k=3)
+    judgments[0, 0, 1:] = np.nan
+    weight = np.random.default_rng(0).integers(1, 4, 40)
+    repeats, rows = [2, 1, 0, 0, 3], np.repeat(np.arange(40), weight)
+    whole = refit_statistics(ragged(judgments[rows]), label[rows], repeats)
+    parts = [
+        refit_statistics(ragged(judgments[s]), label[s], repeats, weight[s].astype(float))
+        for s in (slice(0, 15), slice(15, 40))
+    ]
+    merged = parts[0].merge(parts[1])
+    assert merged.n_samples == 39
+    np.testing.assert_allclose(merged.comoment, whole.comoment, rtol=1e-10)
+    models = [refit(s, "abcde", repeats) for s in (merged, whole)]
     np.testing.assert_allclose(models[0].weights, models[1].weights, rtol=1e-9)
     assert models[0].intercept == pytest.approx(models[1].intercept)
 
 
-def test_refit_statistics_merge():
-    judgments, label, _ = random_judgments(4, m=40, k=3)
-    judgments[0, 0, 1:] = np.nan
-    repeats = [2, 1, 0, 0, 3]
-    whole = refit_statistics(ragged(judgments), label, repeats)
-    parts = [
-        refit_statistics(ragged(judgments[rows]), label[rows], repeats)
-        for rows in (slice(0, 15), slice(15, 40))
-    ]
-    merged = parts[0].merge(parts[1])
-    assert merged.n_samples == whole.n_samples == 39
-    np.testing.assert_allclose(merged.comoment, whole.comoment, rtol=1e-10)
-
-
 def test_refit_without_enough_judgments():
     judgments, label, _ = random_judgments(5, m=10)
+    repeats = [5, 0, 0, 0, 0]
     with pytest.raises(DataError, match="No object holds as many"):
-        refit(refit_statistics(ragged(judgments), label, [5, 0, 0, 0, 0]), "abcde", [5, 0, 0, 0, 0])
+        refit(refit_statistics(ragged(judgments), label, repeats), "abcde", repeats)
 
 
 def test_refit_of_dependent_averages_takes_the_smallest_weights():
@@ -149,22 +127,6 @@ def test_prediction_averages_the_first_judgments():
         predict(model, [Ragged.from_lists([[np.inf]] * 3), *judgments[1:]])
     empty = LinearModel(("a",), np.array([0]), np.zeros(1), 6.0, np.zeros(1))
     assert predict(empty, [Ragged.from_lists([[1], [2]])]).tolist() == [6.0, 6.0]
-
-
-def test_acquisition_plan_lists_what_lacks():
-    counts = np.array([[2, 0, 5], [4, 1, 0]])
-    plan = acquisition_plan(counts, [3, 0, 2], [1.0, 9.0, 0.5], ("x", "y", "z"), ["p", "q"])
-    columns = {name: column.tolist() for name, column in plan.items()}
-    assert columns == {
-        "object": ["p", "q"],
-        "attribute": ["x", "z"],
-        "have": [2, 0],
-        "want": [3, 2],
-        "more": [1, 2],
-        "cost": [1.0, 1.0],
-    }
-    nothing = acquisition_plan(counts, [0, 0, 0], [1, 1, 1], ("x", "y", "z"), ["p", "q"])
-    assert nothing["more"].size == 0
 
 
 # --- columns of other data ----------------------------------------------------------------------

@@ -35,7 +35,7 @@ def on_pool(problem, budget, criterion):
 @pytest.mark.parametrize("criterion", ["gain_per_cost", "gain", "best"])
 @pytest.mark.parametrize("ridge", [0.0, 0.2])
 @pytest.mark.parametrize("psd", ["none", "nearest"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_slabs_in_a_pool_take_the_steps_of_one_process(small_slabs, seed, psd, ridge, criterion):
     problem = awkward_problem(seed, ridge=ridge, psd=psd)
     expected = select(problem, 150.0, "full", criterion)
@@ -99,7 +99,7 @@ def indefinite_problem(seed, d=30, m=25, **options):
     )
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_without_psd_every_selection_stays_positive_definite(small_slabs, seed):
     problem = indefinite_problem(seed, psd="none")
     assert np.linalg.eigvalsh(problem.external)[0] < -0.1
@@ -115,15 +115,6 @@ def test_without_psd_every_selection_stays_positive_definite(small_slabs, seed):
         assert path.objective[step - 1] == pytest.approx(expected, rel=1e-6)
     assert (np.diff(path.objective) > 0).all()
     require_same(on_pool(problem, 300, "gain"), select(problem, 300, "full", "gain"))
-
-
-def test_both_choices_of_psd_agree_where_the_estimate_is_positive_definite():
-    given = random_problem(5, d=12)
-    problems = [
-        Problem.build(given.b, given.v, given.external, label_variance=9.0, psd=psd)
-        for psd in ("nearest", "none")
-    ]
-    require_same(*(select(problem, 60) for problem in problems))
 
 
 @pytest.mark.parametrize("per_cost", [False, True])

@@ -1,6 +1,5 @@
 """Generalised linear sequences against the literal formulas, scikit-learn and dask-ml."""
 
-import warnings
 from itertools import pairwise
 
 import numpy as np
@@ -66,10 +65,12 @@ def test_losses_survive_large_numbers():
     assert softmax.loss(np.array([[900.0], [0.0]]), np.array([[0.0], [1.0]]))[0] == 900.0
 
 
-def test_responses_outside_the_family_are_refused():
+def test_responses_outside_the_family_and_rows_without_weight_are_refused():
     for family, y in (("logistic", [[0.0, 2.0]]), ("poisson", [[1.0, -1.0]])):
         with pytest.raises(DataError, match=family):
             FAMILIES[family].require(np.array(y))
+    with pytest.raises(DataError, match="positive weight"):
+        Case("logistic", *grouped("logistic"), weight=np.zeros(150)).sequence()
 
 
 # --- sums ---------------------------------------------------------------------------------------
@@ -209,25 +210,6 @@ def test_the_whole_model_is_scikit_learns(family, ridge):
     np.testing.assert_allclose(path.weights[-1], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("family", ["logistic", "poisson"])
-def test_the_whole_model_is_dask_mls(family):
-    X, y = grouped(family, n=600)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # dask-ml uses names that dask has deprecated
-        import dask.array as da
-        from dask_ml.linear_model import LogisticRegression as DaskLogistic
-        from dask_ml.linear_model import PoissonRegression as DaskPoisson
-
-        # dask-ml penalises the intercept; its Newton solver takes no penalty: compare without.
-        peer = {"logistic": DaskLogistic, "poisson": DaskPoisson}[family](
-            solver="newton", tol=1e-10, max_iter=100
-        )
-        Z = literal.standardise(X)
-        peer.fit(da.from_array(Z, chunks=(200, 9)), da.from_array(y[0], chunks=200))
-    path = Case(family, X, y, ridge=0.0).sequence(max_refits=1)
-    np.testing.assert_allclose(path.weights[-1, :, 0], [*peer.coef_, peer.intercept_], atol=1e-6)
-
-
 @pytest.mark.parametrize("family", ALL)
 def test_redundant_columns_without_ridge_converge(family):
     X, y = grouped(family, n=300)
@@ -296,12 +278,6 @@ def test_separable_data_run_to_the_end():
     assert sorted(path.order.tolist()) == [0, 1, 2, 3, 4]
     assert path.curve_value[-1] > 0.9999
     assert np.isfinite(path.weights).all()
-
-
-def test_rows_without_weight_are_refused():
-    X, y = grouped("logistic")
-    with pytest.raises(DataError, match="positive weight"):
-        Case("logistic", X, y, weight=np.zeros(150)).sequence()
 
 
 @pytest.mark.parametrize("options", [{"criterion": "omp-single"}, {"doubling": True}], ids=str)

@@ -1,5 +1,6 @@
 """Parts of the job of group sequencing: options, rules, counts, scores, curves."""
 
+import itertools
 import pickle
 
 import numpy as np
@@ -21,7 +22,6 @@ from distfms.methods.rows import (
     section_roles,
 )
 from distfms.methods.sequence import job as job_module
-from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import SequenceOptions, read_cost_file
 from distfms.methods.sequence.procedure import Rule, parse_rule
@@ -38,28 +38,14 @@ def options(**content):
 # --- options and rules --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("base", ["fr", "omp", "omp-single", "omp-no-whiten"])
-@pytest.mark.parametrize("aware", [True, False])
-@pytest.mark.parametrize("doubling", [True, False])
-def test_names_of_rules_go_both_ways(base, aware, doubling):
-    rule = Rule(base, aware, doubling)
-    assert parse_rule(rule.name) == rule
-
-
-@pytest.mark.parametrize("name", ["", "blind", "-blind", "fr-doubling-blind", "random-blind", "FR"])
-def test_unknown_rules(name):
-    with pytest.raises(SpecError, match="There is no rule"):
-        parse_rule(name)
-
-
-def test_a_rule_is_its_sequence():
-    X, Y, groups = correlated(np.random.default_rng(0), 200, [2, 1, 3])
-    problem = make_problem(X, Y, groups, [1.0, 3.0, 0.5])
-    path = search(problem, "omp-blind-doubling", max_groups=2)
-    expected = sequence(problem, "omp", cost_aware=False, doubling=True, max_groups=2)
-    assert path.groups == expected.groups
-    drawn = [search(problem, "random", seed=s).order.tolist() for s in range(8)]
-    assert len({tuple(order) for order in drawn}) > 1
+def test_names_of_rules_go_both_ways():
+    for base in ("fr", "omp", "omp-single", "omp-no-whiten"):
+        for aware, doubling in itertools.product((True, False), repeat=2):
+            rule = Rule(base, aware, doubling)
+            assert parse_rule(rule.name) == rule
+    for name in ("", "blind", "-blind", "fr-doubling-blind", "random-blind", "FR"):
+        with pytest.raises(SpecError, match="There is no rule"):
+            parse_rule(name)
 
 
 def test_a_cost_file_becomes_costs(tmp_path, monkeypatch):
@@ -76,23 +62,28 @@ def test_a_cost_file_becomes_costs(tmp_path, monkeypatch):
     assert again == found
 
 
-def test_cost_files_that_cannot_be_read(tmp_path):
-    pq.write_table(pa.table({"group": ["a"], "price": [1.0]}), tmp_path / "c.parquet")
-    with pytest.raises(SpecError, match=r"c\.parquet: A cost table needs the columns"):
-        read_cost_file(str(tmp_path / "c.parquet"))
-    pq.write_table(pa.table({"group": ["a"], "cost": pa.array([None], pa.float64())}),
-                   tmp_path / "n.parquet")  # fmt: skip
-    with pytest.raises(SpecError, match="not a number"):
-        read_cost_file(str(tmp_path / "n.parquet"))
-    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
-    with pytest.raises(SpecError, match="cannot be read"):
-        read_cost_file(str(tmp_path / "broken.parquet"))
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"group": ["a"], "price": [1.0]}, r"c\.parquet: A cost table needs the columns"),
+        ({"group": ["a"], "cost": pa.array([None], pa.float64())}, "not a number"),
+        ("PAR1", "cannot be read"),
+        ("group,price\nage,1\n", "needs the columns 'group' and 'cost'"),
+        ("group,cost\nage,1\nage,2\n", "'age' is there twice"),
+        ("group,cost\nage,much\n", "'much', which is not a number"),
+        ("group,cost\nage,\n", "None, which is not a number"),
+    ],
+)
+def test_cost_files_that_cannot_be_read(tmp_path, content, message):
+    file = tmp_path / ("c.csv" if str(content).startswith("group") else "c.parquet")
+    if isinstance(content, str):
+        file.write_text(content)
+    else:
+        pq.write_table(pa.table(content), file)
+    with pytest.raises(SpecError, match=message):
+        read_cost_file(str(file))
     with pytest.raises(SpecError, match="NOWHERE, which is not set"):
         options(cost_file="${NOWHERE}/c.csv")
-
-
-def test_one_name_or_many():
-    assert options(groups={"a": "x_*", "b": ["y", "z"]}).groups == {"a": ("x_*",), "b": ("y", "z")}
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -147,20 +138,15 @@ def test_held_out_data_fill_the_last_part_alone(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "zero_one", "plus_minus"),
-    [
-        ([0.0, 1.0, 1.0], True, False),
-        ([-1.0, 1.0, 1.0], False, True),
-        ([0.0, 1.0, 2.0], False, False),
-        ([0.0, 1.0, -1.0], False, False),
-    ],
+    ("values", "kinds"),
+    [([0, 1, 1], [True, False]), ([-1, 1, 1], [False, True]), ([0, 1, -1], [False, False])],
 )
-def test_binary_labels_are_recognised(tmp_path, values, zero_one, plus_minus):
+def test_binary_labels_are_recognised(tmp_path, values, kinds):
     dataset, rows = source(tmp_path, {"a": [1.0, 2.0, 3.0], "y": values})
     counts = MomentReader(rows)(dataset.partitions[0])["counts"].train()
-    assert (counts.zero_one.tolist(), counts.plus_minus.tolist()) == ([zero_one], [plus_minus])
-    nothing = RowCounts.empty(1, 1)
-    assert nothing.merge(counts).zero_one.tolist() == [zero_one]
+    assert [*counts.zero_one.tolist(), *counts.plus_minus.tolist()] == kinds
+    merged = RowCounts.empty(1, 1).merge(counts)
+    assert merged.zero_one.tolist() == kinds[:1]
 
 
 def test_all_that_changes_a_partial_changes_its_key(tmp_path):

@@ -42,22 +42,14 @@ def test_spec_keeps_the_grid_and_reads_itself_back():
     assert spec.identity([]) != tuned({"ridge": [0, 1e-2], "max_groups": [2, None]}).identity([])
 
 
-def test_a_spec_without_tune_is_as_it_was():
-    content = {**JOBS["sequence"], "name": "job", "data": {"path": "x", "target": "y"}}
-    assert "tune" not in build_spec(content).to_mapping()
-
-
 def test_an_option_that_must_be_given_may_be_tuned_instead():
-    spec = build_spec(
-        {
-            "name": "job",
-            "method": "multiselect",
-            "data": {"path": "x", "target": "y", "folds": 2},
-            "tune": {"grid": {"budget": [5, 10]}},
-        }
-    )
+    content = {"name": "job", "method": "multiselect"}
+    content["data"] = {"path": "x", "target": "y", "folds": 2}
+    spec = build_spec({**content, "tune": {"grid": {"budget": [5, 10]}}})
     assert spec.options.budget == 5
     assert spec.tune.measure == "projected_loss"
+    with pytest.raises(SpecError, match=r"`tune\.grid\.budget\[0\]` is 0"):
+        build_spec({**content, "tune": {"grid": {"budget": [0, 3]}}})
 
 
 @pytest.mark.parametrize(
@@ -95,30 +87,21 @@ def test_slips_are_named(grid, more, message):
         tuned(grid, **more)
 
 
-def test_slips_of_multi_selection_are_named():
-    with pytest.raises(SpecError, match=r"`tune\.grid\.budget\[1\]` is 0"):
-        tuned({"budget": [3, 0]}, "multiselect")
-    with pytest.raises(SpecError, match=r"`tune\.grid\.costs` cannot be tuned"):
-        tuned({"costs": [{"a": 1}]}, "multiselect")
-    with pytest.raises(SpecError, match=r"a pass over the rows for every selection"):
-        tuned({"model": ["refit"]}, "multiselect")
-
-
-def test_slip_in_the_value_that_stands_for_an_option():
-    content = {"name": "job", "method": "multiselect", "tune": {"grid": {"budget": [0, 3]}}}
-    with pytest.raises(SpecError, match=r"`tune\.grid\.budget\[0\]` is 0"):
-        build_spec({**content, "data": {"path": "x", "target": "y", "folds": 2}})
-
-
-def test_tune_is_a_section_with_a_grid():
-    content = {**JOBS["sequence"], "name": "job", "data": {"path": "x", "target": "y", "folds": 2}}
-    for tune, message in [
-        (None, "is missing the key `tune.grid`"),
-        ([1], "`tune` is a section with keys"),
-        ({"rule": "best"}, "is missing the key `tune.grid`"),
-    ]:
-        with pytest.raises(SpecError, match=message):
-            build_spec({**content, "tune": tune})
+@pytest.mark.parametrize(
+    ("method", "tune", "message"),
+    [
+        ("sequence", None, "is missing the key `tune.grid`"),
+        ("sequence", [1], "`tune` is a section with keys"),
+        ("sequence", {"rule": "best"}, "is missing the key `tune.grid`"),
+        ("multiselect", {"grid": {"budget": [3, 0]}}, r"`tune\.grid\.budget\[1\]` is 0"),
+        ("multiselect", {"grid": {"costs": [{"a": 1}]}}, r"`tune\.grid\.costs` cannot be tuned"),
+        ("multiselect", {"grid": {"model": ["refit"]}}, "a pass over the rows for every selection"),
+    ],
+)
+def test_slips_of_the_section(method, tune, message):
+    data = {"path": "x", "target": "y", "folds": 2}
+    with pytest.raises(SpecError, match=message):
+        build_spec({**JOBS[method], "name": "job", "data": data, "tune": tune})
 
 
 def test_points_are_in_the_order_of_the_grid():

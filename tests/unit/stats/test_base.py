@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distfms.stats import CoMoments, Folded, merge_tree
+from distfms.stats import Folded, merge_tree
 from distfms.stats.base import from_bytes, load_npz, save_npz, to_bytes
 
 
@@ -47,11 +47,6 @@ def test_merge_tree_is_aligned_at_powers_of_two(text: str, expected: str) -> Non
     assert merge_tree(leaves(text)).text == expected
 
 
-def test_merge_tree_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="nothing to merge"):
-        merge_tree([])
-
-
 def test_folded_splits_train_and_test() -> None:
     folded = Folded(tuple(leaves("abct")))
     assert folded.n_folds == 3
@@ -62,25 +57,24 @@ def test_folded_splits_train_and_test() -> None:
     assert [part.text for part in merged.parts] == ["(aA)", "(bB)", "(cC)", "(tT)"]
 
 
-def test_folded_without_cross_validation_has_one_training_part() -> None:
-    folded = Folded(tuple(leaves("at")))
-    assert folded.train().text == "a"
-    with pytest.raises(ValueError, match="no other fold"):
-        folded.train_without(0)
-
-
 def test_folded_refuses_misuse() -> None:
-    folded = Folded(tuple(leaves("abt")))
+    folded, single = Folded(tuple(leaves("abt"))), Folded(tuple(leaves("at")))
+    assert single.train().text == "a"  # without cross-validation
+    for act, message in (
+        (lambda: single.train_without(0), "no other fold"),
+        (lambda: folded.merge(single), "folds"),
+        (lambda: Folded(tuple(leaves("a"))), "test part"),
+        (lambda: merge_tree([]), "nothing to merge"),
+        (
+            lambda: Folded.from_arrays({"0/text": np.array("a"), "2/text": np.array("t")}, Shape),
+            "some are missing",
+        ),
+        (lambda: Folded.from_arrays({"text": np.array("a")}, Shape), "does not belong"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            act()
     with pytest.raises(IndexError):
         folded.train_without(2)
-    with pytest.raises(ValueError, match="folds"):
-        folded.merge(Folded(tuple(leaves("at"))))
-    with pytest.raises(ValueError, match="test part"):
-        Folded(tuple(leaves("a")))
-    with pytest.raises(ValueError, match="some are missing"):
-        Folded.from_arrays({"0/text": np.array("a"), "2/text": np.array("t")}, Shape)
-    with pytest.raises(ValueError, match="does not belong"):
-        Folded.from_arrays({"text": np.array("a")}, Shape)
 
 
 def test_folded_round_trip_keeps_ten_and_more_parts_in_order() -> None:
@@ -124,11 +118,3 @@ def test_npz_on_disk_and_no_pickle(tmp_path: Any) -> None:
     np.savez(path, x=np.array([{}], dtype=object))
     with pytest.raises(ValueError, match="pickle"):
         load_npz(path)
-
-
-def test_folded_statistics_round_trip() -> None:
-    rng = np.random.default_rng(0)
-    parts = (CoMoments.from_block(rng.random((2, 5))), CoMoments.empty(2))
-    back = Folded.from_arrays(from_bytes(to_bytes(Folded(parts).to_arrays())), CoMoments)
-    assert to_bytes(back.to_arrays()) == to_bytes(Folded(parts).to_arrays())
-    assert back.test.n_samples == 0

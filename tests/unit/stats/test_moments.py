@@ -31,19 +31,6 @@ def test_agrees_with_comoments() -> None:
     np.testing.assert_allclose(got.m2, np.diag(want.comoment), rtol=1e-7)
 
 
-def test_merge_is_the_whole() -> None:
-    rng = np.random.default_rng(1)
-    block = rng.normal(50.0, 1.0, (3, 60))
-    block[rng.random(block.shape) < 0.3] = np.nan
-    block[2, :20] = np.nan
-    whole = Moments.from_block(block).to_arrays()
-    parts = [Moments.from_block(block[:, s : s + 20]) for s in (0, 20, 40)]
-    merged = Moments.empty(3).merge(parts[0]).merge(parts[1].merge(parts[2])).to_arrays()
-    for name, array in whole.items():
-        np.testing.assert_allclose(merged[name], array, rtol=1e-13)
-        assert merged[name].dtype == array.dtype
-
-
 def test_round_trip_and_errors() -> None:
     arrays = Moments.from_block(np.array([[1.0, 2.0]])).to_arrays()
     back = Moments.from_arrays(from_bytes(to_bytes(arrays)))
