@@ -17,7 +17,7 @@ from distfms.data.categories import Categories, categorical_columns, level_codes
 from distfms.data.columns import (
     LARGEST,
     batch_buffer,
-    fill_columns,
+    fill_column,
     refuse_missing,
     require_summable,
 )
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 
 MissingPolicy = Literal["error", "drop", "mean"]
 """What to do about missing features: refuse, leave the row out, or leave NaN for the mean."""
-
-
-#: Bytes of a batch that are filled before they are summed: the sum finds them in the cache.
-_RUN_BYTES = 2**19
 
 
 @dataclass(frozen=True)
@@ -229,7 +225,7 @@ def read_rows(
 
     Notes
     -----
-    Columns are decoded about 4 MiB at a time on the calling thread and copied straight into a
+    Columns are decoded about 1 MiB at a time on the calling thread and copied straight into a
     buffer that the thread reuses, so memory is one batch plus these.
     """
     reader = source.reader
@@ -298,9 +294,9 @@ class _Filler:
         if len(columns) < table.num_columns:
             table = table.select([column.name for column in columns])
         start, stop = columns[0].start, columns[-1].stop
-        step = max(1, _RUN_BYTES // (8 * self.partition.n_rows))
-        for rows in fill_columns(table, self.values[start:stop], self.order, step):
-            self._sum(slice(start + rows.start, start + rows.stop))
+        for row, numbers in zip(self.values[start:stop], table.columns, strict=True):
+            fill_column(numbers, row, self.order)
+        self._sum(slice(start, stop))
         # What has too large values has, but for a rare chance, too large a sum.
         ordinary = np.logical_and.reduce(np.abs(self.part_sums[:, start:stop]) < LARGEST / 1e10)
         for index in np.flatnonzero(~ordinary):

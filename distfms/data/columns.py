@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,52 +38,33 @@ def _buffer(name: str, size: int) -> np.ndarray:
 
 
 def fill_numbers(column: Any, out: np.ndarray, order: np.ndarray | None = None) -> bool:
-    """Copy a numeric column into a row of a batch, null as NaN; return whether all can be summed.
-
-    ``out[i] = column[order[i]]`` where there is an order; `out` is contiguous.
-    """
-    parts = [as_floats(chunk) for chunk in column.chunks]
-    whole = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0), *parts])
-    if order is None:
-        out[:] = whole
-    else:
-        whole.take(order, out=out, mode="clip")  # "raise" would buffer the output
+    """Fill a row of a batch with a numeric column; return whether all values can be summed."""
+    fill_column(column, out, order)
     return probably_finite(out)
 
 
-def fill_columns(
-    table: Any, out: np.ndarray, order: np.ndarray | None, step: int
-) -> Iterator[slice]:
-    """Copy numeric columns into consecutive rows of a batch, null as NaN, `step` at a time.
+def fill_column(column: Any, out: np.ndarray, order: np.ndarray | None = None) -> None:
+    """Copy a numeric column into a row of a batch, null as NaN.
 
-    Yields the slice of rows of `out`, of shape (n_columns, n), that were just filled; `order` as
-    for :func:`fill_numbers`.
+    ``out[i] = column[order[i]]`` where there is an order; `out` is contiguous.
     """
-    batches = [[as_floats(a) for a in batch.columns] for batch in table.to_batches()]
-    for start in range(0, len(out), step):
-        rows = slice(start, min(start + step, len(out)))
-        pieces = [columns[rows] for columns in batches]
-        if order is None:
-            _join(pieces, out[rows])
-        else:
-            for row, *parts in zip(out[rows], *pieces, strict=True):
-                whole = parts[0]
-                if len(parts) > 1:
-                    whole = np.concatenate(parts, out=_buffer("column", len(row)))
-                whole.take(order, out=row, mode="clip")  # "raise" would buffer the output
-        yield rows
-
-
-def _join(pieces: Sequence[Sequence[np.ndarray]], out: np.ndarray) -> None:
-    """Copy the pieces of several columns; one call for many columns seldom waits for the GIL."""
-    if len(pieces) == 1:
-        np.concatenate(pieces[0], out=out.reshape(-1))
+    chunks = [_numbers(chunk) for chunk in column.chunks]
+    if order is None:
+        np.concatenate(chunks, out=out)
         return
-    start = 0
-    for columns in pieces:
-        stop = start + len(columns[0])
-        np.stack(columns, out=out[:, start:stop])
-        start = stop
+    whole = chunks[0]
+    if len(chunks) > 1 or whole.dtype != np.float64:
+        whole = np.concatenate(chunks, out=_buffer("column", len(out)))
+    # The mode "raise" would buffer the output, and "clip" takes nearly twice as long.
+    whole.take(order, out=out, mode="wrap")
+
+
+def _numbers(array: Any) -> np.ndarray:
+    """Return numbers of an Arrow array as they are stored; as float64 where nulls become NaN."""
+    import pyarrow.types as pat
+
+    stored = pat.is_floating(array.type) or pat.is_integer(array.type)
+    return number_view(array) if stored and not array.null_count else as_floats(array)
 
 
 def as_floats(array: Any) -> np.ndarray:

@@ -46,9 +46,9 @@ _PAGES_BYTES = 3 * 2**20
 # What is read ahead of each column of such a row group, from a local disk and from elsewhere.
 _STREAM_BYTES, _REMOTE_STREAM_BYTES = 2**18, 2**20
 
-# Columns are decoded in tables of about this size: small enough to be copied out of the cache,
-# large enough that the cost of a call does not show.
-_TABLE_BYTES = 4 * 2**20
+# Columns are decoded in tables of about this size: small enough to be copied out of the cache of
+# one core, large enough that the cost of a call does not show.
+_TABLE_BYTES = 2**20
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class PartitionReader:
         return table
 
     def column_tables(self, partition: Partition, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield columns of a partition in tables of about 4 MiB, to keep decoded data in the cache.
+        """Yield columns of a partition in tables of about 1 MiB, to keep decoded data in the cache.
 
         At least one column at a time. Errors as of :meth:`read`, before the last table is yielded.
         """

@@ -6,7 +6,9 @@ from distfms.data.columns import as_floats, fill_numbers, probably_finite
 
 
 @pytest.mark.parametrize("cut", [0, 1, 3])
-@pytest.mark.parametrize("dtype", [pa.float64(), pa.int32()])
+@pytest.mark.parametrize(
+    "dtype", [pa.float64(), pa.float32(), pa.float16(), pa.int32(), pa.uint64()]
+)
 def test_a_column_in_several_chunks_is_filled_in_the_order_asked_for(cut, dtype):
     array = pa.array([10, 11, 12, 13], dtype)
     column = pa.chunked_array([array[:cut], array[cut:]]) if cut else pa.chunked_array([array])
