@@ -66,6 +66,9 @@ class RayExecutor(Executor):
             self.address = self.session.address
             there = self.session.n_processors
             self.workers = self.actors = min(workers or there, there)
+            if self.session.started_here:
+                # Processes that start take seconds, which are not those of the first pass.
+                self.map(abs, range(self.workers))
         except BaseException:
             self.session.close()
             raise

@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from distfms.engine import nodes
@@ -28,6 +28,11 @@ _PROBE_S = 60.0
 _ASK_S = 1.0
 _SILENCE_S = 60.0
 _REMOVAL_S = 5.0
+# Where Ray makes the commands of a node's agents, the ports that they would open, and what is run
+# in their place: it ends with the node.
+_AGENT_COMMAND = "_build_python_executable_command_memory_profileable"
+_AGENT_PORTS = ("DASHBOARD_AGENT_LISTEN", "METRICS_AGENT", "METRICS_EXPORT", "RUNTIME_ENV_AGENT")
+_STAND_IN = "while kill -0 $PPID; do sleep 1; done"
 
 
 class RaySession:
@@ -189,8 +194,9 @@ class RaySession:
                     "address that `ray start --head` printed when it started; it usually ends in "
                     ":6379."
                 )
+        services = _without_services() if self.address == "local" else nullcontext()
         try:
-            with _quiet(), _own_handler_of(signal.SIGTERM), _without_services():
+            with _quiet(), _own_handler_of(signal.SIGTERM), services:
                 made = ray.init(
                     address=self.address,
                     log_to_driver=False,
@@ -372,24 +378,42 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _without_services() -> Iterator[None]:
-    """Start no dashboard, autoscaler and log reader with a cluster here; Ray has no setting for it.
+    """Start no dashboard, autoscaler, log reader and agents with a cluster here.
 
-    With one node and nobody who reads logs they have nothing to do, and take half of the start.
+    With one node and nobody who reads logs they have nothing to do, and take most of the start;
+    Ray has no setting for it. A node ends with its agents, so shells that wait stand in for them.
     """
     try:
+        from ray import _raylet
+        from ray._private import services, utils
         from ray._private.node import Node
-    except ImportError:  # a Ray that is built otherwise starts them
+
+        names = ("start_api_server", "start_monitor", "start_log_monitor", "start_raylet")
+        real: dict[tuple[Any, str], Any] = {(Node, name): getattr(Node, name) for name in names}
+        for owner, name in ((services, _AGENT_COMMAND), (utils, "get_dashboard_dependency_error")):
+            real[owner, name] = getattr(owner, name)
+        ports = [getattr(_raylet, f"{name}_PORT_NAME") for name in _AGENT_PORTS]
+        tell_port: Any = vars(_raylet)["persist_port"]
+    except (ImportError, AttributeError, KeyError):  # a Ray that is built otherwise starts them
         yield
         return
-    names = ("start_api_server", "start_monitor", "start_log_monitor")
-    real = {name: getattr(Node, name) for name in names if hasattr(Node, name)}
+
+    def start_raylet(node: Any, *arguments: Any, **options: Any) -> None:
+        for name in ports:
+            tell_port(node._session_dir, node._node_id, name, -1)
+        real[Node, "start_raylet"](node, *arguments, **options)
+
+    replaced: dict[tuple[Any, str], Any] = dict.fromkeys(real, lambda *arguments, **options: None)
+    replaced[Node, "start_raylet"] = start_raylet
+    replaced[services, _AGENT_COMMAND] = lambda *arguments, **options: ["/bin/sh", "-c", _STAND_IN]
+    replaced[utils, "get_dashboard_dependency_error"] = lambda: ImportError("not wanted")
     try:
-        for name in real:
-            setattr(Node, name, lambda *arguments, **options: None)
+        for (owner, name), function in replaced.items():
+            setattr(owner, name, function)
         yield
     finally:
-        for name, method in real.items():
-            setattr(Node, name, method)
+        for (owner, name), function in real.items():
+            setattr(owner, name, function)
 
 
 @contextmanager
