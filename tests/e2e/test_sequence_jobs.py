@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.errors import DataError, DistfmsError
-from distfms.methods.sequence import job as job_module
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec, load_spec
 from distfms.runs.predict import predict_file
@@ -228,19 +227,7 @@ def test_the_command_line_says_it_in_one_line(mixed_data, tmp_path):
         assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("asked", [None, ["omp", "fr-blind", "oracle", "sparse"]])
-def test_without_celer_the_group_lasso_is_left_out_and_said(
-    mixed_data, tmp_path, monkeypatch, asked
-):
-    monkeypatch.setattr(job_module, "_has_celer", lambda: False)
-    folder = run_job(mixed_job(mixed_data, tmp_path, sequence={"baselines": asked})).folder
-    names = [c["name"] for c in content(folder, "metrics.json")["curves"]]
-    assert names == ["fr", "omp", "fr-blind", "oracle"]
-    assert any("celer" in note for note in content(folder, "manifest.json")["notes"])
-
-
-def test_with_celer_the_group_lasso_is_a_curve(mixed_data, tmp_path):
-    pytest.importorskip("celer")
+def test_the_group_lasso_is_a_curve(mixed_data, tmp_path):
     folder = run_job(mixed_job(mixed_data, tmp_path, sequence={"baselines": None})).folder
     metrics = content(folder, "metrics.json")
     assert [c["name"] for c in metrics["curves"]] == ["fr", "omp", "fr-blind", "sparse", "oracle"]
@@ -251,7 +238,6 @@ def test_with_celer_the_group_lasso_is_a_curve(mixed_data, tmp_path):
 
 @pytest.mark.realdata
 def test_beijing_air_has_the_order_of_the_paper(realdata, tmp_path, monkeypatch):
-    pytest.importorskip("celer")
     monkeypatch.setenv("DISTFMS_REALDATA", str(realdata))
     spec = load_spec(ROOT / "jobs" / "sequence-beijing.yaml", [f"output={tmp_path}"])
     folder = run_job(spec).folder
@@ -269,7 +255,6 @@ def test_beijing_air_has_the_order_of_the_paper(realdata, tmp_path, monkeypatch)
 
 @pytest.mark.realdata
 def test_heart_at_its_real_prices(realdata, tmp_path, monkeypatch):
-    pytest.importorskip("celer")
     script = ROOT / "benchmarks" / "heart_data.py"
     made = tmp_path / "heart"
     command = [sys.executable, str(script), str(realdata / "heart"), str(made)]

@@ -10,11 +10,11 @@ import pytest
 
 from distfms.engine.memory import COLUMN_BYTES
 from distfms.errors import DataError, EngineError, SpecError
-from distfms.methods import slabs
-from distfms.methods.sequence import procedure, slab_job
+from distfms.methods import slab_job, slabs
+from distfms.methods.sequence import procedure
 from distfms.methods.sequence.glm_job import GlmSequenceJob
 from distfms.methods.sequence.job import SequenceJob
-from distfms.methods.sequence.slab_job import SequenceSlabsJob, Sizes
+from distfms.methods.sequence.method import SequenceSlabsJob, Sizes
 from distfms.methods.slab_job import ONE_PROCESS_BYTES
 from distfms.runs.driver import prepare, run_job
 from distfms.runs.folder import RunFolder
@@ -221,12 +221,12 @@ def test_form_depends_on_spec_and_columns(data, tmp_path, monkeypatch):
     assert isinstance(made(), SequenceSlabsJob)
     assert isinstance(made(family="poisson", baselines=[]), GlmSequenceJob)
     one_group = made(max_groups=1).chosen_bytes()
-    monkeypatch.setattr(slab_job.slab_job, "ONE_PROCESS_BYTES", one_group)
+    monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", one_group)
     assert isinstance(made(max_groups=1), SequenceSlabsJob)
     whole = made()
     assert type(whole) is SequenceJob
     assert "`sequence.max_groups` of at most 1" in whole.describe()["search"]
-    monkeypatch.setattr(slab_job.slab_job, "ONE_PROCESS_BYTES", 100)
+    monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", 100)
     assert "search" not in made().describe()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import numpy as np
@@ -82,9 +81,6 @@ class SequenceJob(RowJob):
         self.costs = resolve_costs(self.groups.names, options.costs, shared=options.shared_costs)
         self.rule = Rule(options.criterion, options.cost_aware, options.doubling)
         wanted = dict.fromkeys(parse_rule(name) for name in options.wanted_baselines)
-        self.no_solver = Rule("sparse") in wanted and not _has_celer()
-        if self.no_solver:
-            del wanted[Rule("sparse")]
         #: Baselines, each once and without the chosen rule itself.
         self.baselines = tuple(rule for rule in wanted if rule != self.rule)
 
@@ -133,15 +129,6 @@ class SequenceJob(RowJob):
         if self.everything is None:
             return source
         return NarrowedSource(**vars(source), everything=self.everything)
-
-    def check(self, context: Context, statistics: Bundle) -> None:
-        """Refuse what cannot be learned from; say what is left out."""
-        super().check(context, statistics)
-        if self.no_solver:
-            context.note(
-                "The baseline `sparse` was left out: the package celer is not installed "
-                "(pip install 'distfms[sparse]')."
-            )
 
     def procedure(self, context: Context) -> SequenceProcedure:
         """Return the pure part; CS-G-OMP is among the rules, as its curve cuts α-timeliness."""
@@ -324,10 +311,6 @@ class SequenceJob(RowJob):
 
 
 # --- small parts --------------------------------------------------------------------------------
-
-
-def _has_celer() -> bool:
-    return find_spec("celer") is not None
 
 
 def _steps(plan: ColumnPlan, path: Path) -> list[dict[str, Any]]:

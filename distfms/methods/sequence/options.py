@@ -163,8 +163,7 @@ class SequenceOptions(Section):
     """Generalised linear models only: refit at most so often along the sequence."""
     baselines: tuple[str, ...] | None = None
     """A criterion with the endings `-blind` (costs play no part) and `-doubling`, or `oracle`,
-    `sparse`, `random`. Left out: `omp, fr-blind, oracle, sparse`. Without the package celer,
-    `sparse` is left out of the comparison, and a note says so.
+    `sparse`, `random`. Left out: `omp, fr-blind, oracle, sparse`.
     """
     alpha: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the final objective where α-timeliness is cut. Left out: by the plateau rule."""

@@ -24,6 +24,7 @@ from distfms.methods.sequence.problem import (
     problem_from_comoments,
 )
 from distfms.methods.sequence.residual import CRITERIA
+from distfms.methods.sequence.sparse import sparse_order
 from distfms.methods.sequence.timeliness import MAX_POINTS, thinned, timeliness
 from distfms.methods.statistics_job import Procedure
 
@@ -32,11 +33,6 @@ DEFAULT_BASELINES = ("omp", "fr-blind", "oracle", "sparse")
 
 OTHERS = ("oracle", "sparse", "random")
 """Baselines that are no variant of a criterion."""
-
-SPARSE_TOL = 1e-3
-"""Relative duality gap of the group lasso: only the order of entry is wanted, and at a thousandth
-the fits of an ill-conditioned path take a fifteenth of the time for as good an order (measured on
-218 groups of a ranking: timeliness 0.9435, against 0.9431 at a millionth)."""
 
 _BLIND, _DOUBLING = "-blind", "-doubling"
 
@@ -70,66 +66,6 @@ def parse_rule(name: str) -> Rule:
             f"{_BLIND} and {_DOUBLING}."
         )
     return rule
-
-
-def compress(gram: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(R, z) with RᵀR = G and Rᵀz = b, one row for each eigenvalue that is not negligible."""
-    eigenvalues, vectors = np.linalg.eigh(gram)
-    kept = eigenvalues > eigenvalues[-1] * len(gram) * np.finfo(np.float64).eps
-    root = np.sqrt(eigenvalues[kept])
-    basis = vectors[:, kept].T
-    return root[:, None] * basis, (basis @ target) / root[:, None]
-
-
-def sparse_path(
-    problem: SequenceProblem, penalties: Sequence[float] | None = None, *, tol: float = SPARSE_TOL
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Group lasso ½‖Y − Xw‖²/n + λ Σ c(g) ‖w_g‖₂ along penalties λ; by default 100 of them.
-
-    Returns penalties (L,), descending; coefficients (L, d, P) on standardised columns; groups by
-    entry, within one penalty by descending ‖w_g‖ / c(g), those that never entered last.
-    """
-    try:
-        from celer import celer_path
-    except ImportError as error:
-        raise SpecError(
-            "The baseline 'sparse' needs the package celer, which is not installed: "
-            "pip install 'distfms[sparse]', or leave the baseline out."
-        ) from error
-    design, response = compress(problem.gram, problem.target)
-    n_targets, dim = problem.n_targets, len(problem.gram)
-    columns, costs = problem.groups.columns, problem.costs.alone
-    # A weight of nothing would be no penalty at all; a free group enters first with a small one.
-    weights = np.maximum(costs, 1e-6 * costs.max()) if costs.max() > 0 else np.ones(len(costs))
-    if penalties is None:
-        top = float((_group_norms(problem.target[None], columns)[0] / weights).max())
-        penalties = np.geomspace(top, top * 1e-4, 100).tolist()
-    alphas = np.sort(np.asarray(penalties, dtype=np.float64))[::-1]
-    _, flat, _ = celer_path(
-        np.asfortranarray(np.kron(np.eye(n_targets), design)),
-        response.T.ravel(),
-        pb="grouplasso",
-        groups=[[p * dim + c for p in range(n_targets) for c in group] for group in columns],
-        weights=np.ascontiguousarray(weights, dtype=np.float64),
-        # celer divides the squared error by the number of rows, and so must the penalty be.
-        alphas=alphas / (len(design) * n_targets),
-        tol=tol,
-        max_iter=100,
-    )
-    coefficients = flat.T.reshape(len(alphas), n_targets, dim).transpose(0, 2, 1)
-    norms = _group_norms(coefficients, columns)
-    entered = (norms > 0).any(axis=0)
-    entry = np.where(entered, (norms > 0).argmax(axis=0), len(alphas))
-    gradient = problem.target - problem.gram @ coefficients[-1]
-    at_entry = norms[np.minimum(entry, len(alphas) - 1), np.arange(len(columns))]
-    strength = np.where(entered, at_entry, _group_norms(gradient[None], columns)[0]) / weights
-    return alphas, coefficients, np.lexsort((np.arange(len(columns)), -strength, entry))
-
-
-def _group_norms(values: np.ndarray, columns: Sequence[Sequence[int]]) -> np.ndarray:
-    """‖values_g‖_F for each penalty and group; `values` (L, d, P)."""
-    squares = np.einsum("ldp,ldp->ld", values, values)
-    return np.sqrt(np.stack([squares[:, list(group)].sum(axis=1) for group in columns], axis=1))
 
 
 MEASURES = {"timeliness": True, "step_timeliness": True, "explained_variance": True, "mse": False}
@@ -251,7 +187,7 @@ class SequenceProcedure(Procedure):
         order, criterion = None, rule.criterion
         if criterion == "sparse":
             assert isinstance(problem, SequenceProblem)
-            order, criterion = sparse_path(problem)[2].tolist(), "given"
+            order, criterion = sparse_order(problem), "given"
         return sequence(problem, criterion, order=order, seed=self.seed, **options, **where)
 
     def grid(self, path: Path) -> np.ndarray:

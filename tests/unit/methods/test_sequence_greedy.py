@@ -237,8 +237,6 @@ def test_without_doubling_an_expensive_group_blocks_small_budgets():
 
 @pytest.mark.parametrize("rule", ["fr", "omp-blind", "fr-doubling", "sparse"])
 def test_what_costs_nothing_comes_first_by_what_it_gains(rule):
-    if rule == "sparse":
-        pytest.importorskip("celer")
     X, Y, groups = correlated(np.random.default_rng(3), 300, [2, 1, 3, 1, 2])
     costs = [4.0, 0.0, 2.0, 0.0, 9.0]
     problem = make_problem(X, Y, groups, costs, 1e-3)

@@ -1,86 +1,177 @@
-import sys
+import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from distfms.errors import SpecError
+from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.problem import GroupCosts, SharedCost
-from distfms.methods.sequence.procedure import compress, sparse_path
-from tests.reference.sequence import correlated, make_problem
+from distfms.methods.sequence.sparse import TOLERANCE, sparse_order, sparse_path
+from tests.reference.sequence import correlated, group_lasso, make_problem, standardised
 
 SIZES = [2, 1, 3, 2, 2]
+COSTS = [1.0, 2.0, 0.5, 3.0, 1.0]
 
 
-def case(seed=0, n_targets=1, costs=None):
-    X, Y, groups = correlated(np.random.default_rng(seed), 400, SIZES, n_targets=n_targets)
-    costs = GroupCosts(np.array([1.0, 2.0, 0.5, 3.0, 1.0])) if costs is None else costs
+def case(seed=0, n_targets=1, costs=None, n=400):
+    X, Y, groups = correlated(np.random.default_rng(seed), n, SIZES, n_targets=n_targets)
+    costs = GroupCosts(np.array(COSTS)) if costs is None else costs
     return X, Y, groups, make_problem(X, Y, groups, costs)
 
 
-@pytest.mark.parametrize(("singular", "rank"), [(False, 10), (True, 9)])
-def test_compressed_rows_have_the_gram_and_the_products(singular, rank):
-    X, Y, groups, _ = case()
-    if singular:
-        X[:, 4] = X[:, 0] - X[:, 3]
-    problem = make_problem(X, Y, groups)
-    R, z = compress(problem.gram, problem.target)
-    assert R.shape == (rank, 10)
-    np.testing.assert_allclose(R.T @ R, problem.gram, atol=1e-12)
-    np.testing.assert_allclose(R.T @ z, problem.target, atol=1e-12)
+def norms(problem, weights):
+    return np.array([np.linalg.norm(weights[list(g)]) for g in problem.groups.columns])
 
 
-@pytest.mark.parametrize("n_targets", [1, 2])
-def test_solutions_are_optimal(n_targets):
-    """First-order conditions of ½‖Y − Xw‖²/n + λ Σ c(g)‖w_g‖ on the statistics."""
-    pytest.importorskip("celer")
-    *_, groups, problem = case(3, n_targets)
-    penalties = sparse_path(problem)[0][[0, 10, 20, 30]]
-    _, coefficients, _ = sparse_path(problem, penalties, tol=1e-14)
-    for penalty, w in zip(penalties, coefficients, strict=True):
-        gradient = problem.target - problem.gram @ w
-        for g, cost in zip(groups, problem.costs.own, strict=True):
-            norm = np.linalg.norm(w[g])
-            if norm == 0:
-                assert np.linalg.norm(gradient[g]) <= penalty * cost * (1 + 1e-6)
-            else:
-                np.testing.assert_allclose(gradient[g], penalty * cost * w[g] / norm, atol=1e-6)
+def excess(problem, penalty, weights):
+    """By how much the first-order conditions fail, as a share of each group's penalty."""
+    residual = problem.target - problem.gram @ weights
+    worst = 0.0
+    for group, cost in zip(problem.groups.columns, problem.costs.alone, strict=True):
+        own, kappa = list(group), penalty * cost
+        norm = np.linalg.norm(weights[own])
+        if norm:
+            off = np.linalg.norm(residual[own] - kappa * weights[own] / norm)
+        else:
+            off = max(np.linalg.norm(residual[own]) - kappa, 0.0)
+        worst = max(worst, off / kappa)
+    return worst
 
 
-def entries(problem, coefficients):
-    """First position at which each group is not 0; the number of penalties for others."""
-    active = [coefficients[:, list(g)].any(axis=(1, 2)) for g in problem.groups.columns]
-    return np.array([a.argmax() if a.any() else len(a) for a in active])
+@pytest.mark.parametrize("n_targets", [1, 3])
+def test_weights_are_those_of_proximal_gradients_on_the_rows(n_targets):
+    X, Y, groups, problem = case(0, n_targets)
+    Z, y = standardised(X), standardised(Y)
+    top = next(penalty for penalty, _ in sparse_path(problem))
+    n_zero = []
+    for penalty, weights in sparse_path(problem, top * np.array([0.8, 0.3, 0.05, 0.001])):
+        expected = group_lasso(Z, y, groups, penalty * problem.costs.alone)
+        np.testing.assert_allclose(weights, expected, atol=1e-8)
+        n_zero.append(int((norms(problem, weights) == 0).sum()))
+    assert 0 < n_zero[1] < 5
 
 
-def test_order_is_that_of_entry_then_of_norm_per_cost():
-    pytest.importorskip("celer")
+def test_weights_are_those_of_celer_on_the_rows():
+    celer = pytest.importorskip("celer")
+    X, Y, groups, problem = case()
+    top = next(penalty for penalty, _ in sparse_path(problem))
+    penalties = top * np.array([0.8, 0.3, 0.05])
+    _, rows, _ = celer.celer_path(
+        np.asfortranarray(standardised(X)), standardised(Y)[:, 0], pb="grouplasso", groups=groups,
+        weights=problem.costs.own, alphas=penalties, tol=1e-15, max_iter=100,
+    )  # fmt: skip
+    found = np.stack([weights[:, 0] for _, weights in sparse_path(problem, penalties)])
+    np.testing.assert_allclose(found, rows.T, atol=1e-9)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 10_000), st.integers(1, 2), st.sampled_from([0.0, 1e-6, 1e-2]))
+def test_solutions_are_optimal_all_along_the_path(seed, n_targets, noise):
+    """Also with groups that repeat each other, and with fewer rows than columns."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.choice([6, 30, 300]))
+    X, Y, groups = correlated(rng, n, [2, 1, 3, 2], n_targets=n_targets, near_duplicates=noise)
+    problem = make_problem(X, Y, groups, rng.uniform(0.1, 10, 4))
+    for penalty, weights in sparse_path(problem):
+        # Rounding of Gram and target is what is left of conditions at the end of the path.
+        assert excess(problem, penalty, weights) < 10 * TOLERANCE
+
+
+def test_at_the_first_penalty_nothing_has_entered_and_at_the_next_something():
+    *_, problem = case(4)
+    (first, none), (second, some), *_ = sparse_path(problem)
+    assert second < first
+    assert not none.any()
+    assert (norms(problem, some) > 0).sum() == 1
+
+
+def test_columns_of_groups_may_be_anywhere():
+    X, Y, groups, problem = case(5)
+    shuffled = np.random.default_rng(0).permutation(10)
+    place = np.argsort(shuffled)
+    moved = make_problem(X[:, shuffled], Y, [sorted(place[g].tolist()) for g in groups], COSTS)
+    assert sparse_order(moved) == sparse_order(problem)
+    penalties = [0.2, 0.01]
+    for (_, a), (_, b) in zip(
+        sparse_path(problem, penalties), sparse_path(moved, penalties), strict=True
+    ):
+        np.testing.assert_allclose(b[place], a, atol=1e-9)
+
+
+def test_order_is_that_of_entry():
     *_, problem = case(1)
-    for penalties in (None, sparse_path(problem)[0][[0, 60]]):
-        _, coefficients, order = sparse_path(problem, penalties, tol=1e-12)
-        entry = entries(problem, coefficients)
-        assert sorted(order.tolist()) == list(range(5))
-        assert (np.diff(entry[order]) >= 0).all()
-    together = [g for g in order if entry[g] == 1]
-    norms = [
-        np.linalg.norm(coefficients[1][list(problem.groups.columns[g])]) / problem.costs.own[g]
-        for g in together
-    ]
-    assert len(together) > 1
-    assert norms == sorted(norms, reverse=True)
+    order = sparse_order(problem)
+    assert sorted(order) == list(range(5))
+    entered = np.array([norms(problem, weights) > 0 for _, weights in sparse_path(problem)])
+    assert (np.diff(entered.argmax(axis=0)[order]) >= 0).all()
+    evaluated = sequence(problem, "given", order=order)
+    assert evaluated.curve_value[-1] == pytest.approx(sequence(problem).curve_value[-1])
+
+
+def test_groups_entering_together_go_by_norm_per_cost():
+    *_, problem = case(2)
+    path = list(sparse_path(problem))
+    entry = np.array([norms(problem, w) > 0 for _, w in path]).argmax(axis=0)
+    order = sparse_order(problem)
+    together = 0
+    for at in np.unique(entry):
+        own = [g for g in order if entry[g] == at]
+        strength = (norms(problem, path[at][1]) / problem.costs.own)[own]
+        assert strength.tolist() == sorted(strength, reverse=True)
+        together += len(own) - 1
+    assert together
+
+
+def test_a_group_that_never_enters_comes_last():
+    X, Y, groups, _ = case(6)
+    rest = X - X.mean(axis=0)
+    outside = np.random.default_rng(1).standard_normal(len(X))
+    for known in (np.ones((len(X), 1)), rest, Y - Y.mean(axis=0)):
+        outside -= known @ np.linalg.lstsq(known, outside, rcond=None)[0]
+    problem = make_problem(
+        np.column_stack((outside, X)), Y, [[0], *[[c + 1 for c in g] for g in groups]]
+    )
+    assert sparse_order(problem)[-1] == 0
 
 
 def test_a_dear_group_enters_later():
-    pytest.importorskip("celer")
     *_, cheap = case(2, costs=GroupCosts(np.ones(5)))
-    first = sparse_path(cheap)[2][0]
-    own = np.ones(5)
-    shared = (SharedCost("kit", (int(first),), 50.0),)
-    *_, dear = case(2, costs=GroupCosts(own, shared))
-    assert sparse_path(dear)[2][0] != first
+    first = sparse_order(cheap)[0]
+    shared = (SharedCost("kit", (first,), 50.0),)
+    *_, dear = case(2, costs=GroupCosts(np.ones(5), shared))
+    assert sparse_order(dear)[0] != first
 
 
-def test_without_celer_it_says_how_to_get_it(monkeypatch):
-    *_, problem = case()
-    monkeypatch.setitem(sys.modules, "celer", None)
-    with pytest.raises(SpecError, match=r"distfms\[sparse\]"):
-        sparse_path(problem)
+def test_what_costs_nothing_has_no_penalty():
+    costs = np.array([0.0, 2.0, 0.5, 0.0, 1.0])
+    X, Y, groups, problem = case(3, costs=GroupCosts(costs))
+    Z, y = standardised(X), standardised(Y)
+    own = [c for g in np.flatnonzero(costs) for c in groups[g]]
+    free = [c for g in np.flatnonzero(costs == 0) for c in groups[g]]
+    project = np.eye(len(Z)) - Z[:, free] @ np.linalg.pinv(Z[:, free])
+    edges = np.cumsum([0, *(len(groups[g]) for g in np.flatnonzero(costs))])
+    inside = [list(range(a, b)) for a, b in itertools.pairwise(edges.tolist())]
+    for penalty, weights in sparse_path(problem, [0.1, 0.01]):
+        kappa = penalty * costs[costs > 0]
+        expected = group_lasso(project @ Z[:, own], project @ y, inside, kappa)
+        np.testing.assert_allclose(weights[own], expected, atol=1e-8)
+        residual = problem.target - problem.gram @ weights
+        np.testing.assert_allclose(residual[free], 0, atol=1e-12)
+    assert set(sparse_order(problem)[:2]) == {0, 3}
+
+
+def test_without_any_cost_all_groups_are_penalised_alike():
+    *_, problem = case(3, costs=GroupCosts(np.zeros(5)))
+    *_, same = case(3, costs=GroupCosts(np.ones(5)))
+    assert sparse_order(problem) == sparse_order(same)
+
+
+def test_a_group_that_is_there_twice_shares_its_weights():
+    X, Y, groups, problem = case(7)
+    X = np.column_stack((X, X[:, groups[0]]))
+    twice = make_problem(X, Y, [*groups, [10, 11]], [*COSTS, COSTS[0]])
+    for (_, weights), (_, once) in zip(sparse_path(twice), sparse_path(problem), strict=True):
+        both = weights[:10].copy()
+        both[groups[0]] += weights[10:]
+        np.testing.assert_allclose(both, once, atol=1e-7)
