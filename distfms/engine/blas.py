@@ -26,6 +26,7 @@ THREAD_VARIABLES = (
 _lock = threading.Lock()
 _depth = 0
 _limiter: Any = None
+_environment: dict[str, str | None] = {}
 _modules_when_limited = -1
 
 
@@ -34,15 +35,18 @@ def single_threaded_blas() -> Iterator[None]:
     """Hold every BLAS and OpenMP pool of this process at one thread while the context is open.
 
     The setting belongs to the process, so contexts are counted, and may overlap in any order across
-    threads. Libraries loaded while one is open are not seen; import them before.
+    threads. A library that is loaded while one is open, as SciPy with a BLAS of its own, keeps to
+    one thread afterwards too.
     """
-    global _depth, _limiter
+    global _depth, _limiter, _environment
     with _lock:
         if _depth == 0:
             from threadpoolctl import threadpool_limits
 
             _take_control()
             _limiter = threadpool_limits(limits=1)
+            _environment = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+            os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
         _depth += 1
     try:
         yield
@@ -54,6 +58,10 @@ def single_threaded_blas() -> Iterator[None]:
                 _limiter.restore_original_limits()
                 _limiter = None
                 _take_control()
+                for name, before in _environment.items():
+                    os.environ.pop(name, None)
+                    if before is not None:
+                        os.environ[name] = before
 
 
 def limit_blas_threads() -> None:

@@ -97,3 +97,21 @@ limit_blas_threads()
 assert threads() == {1}, threads()
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_library_that_is_loaded_inside_has_one_thread() -> None:
+    """The driver imports SciPy, which brings its own BLAS, where the first search needs it."""
+    program = """
+import os
+os.environ.pop("OMP_NUM_THREADS", None); os.environ["OPENBLAS_NUM_THREADS"] = "2"
+import numpy
+from threadpoolctl import threadpool_info
+from distfms.engine.blas import single_threaded_blas
+with single_threaded_blas():
+    import scipy.linalg
+    blas = [p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas"]
+    assert blas == [1, 1], blas
+assert os.environ["OPENBLAS_NUM_THREADS"] == "2"
+assert "OMP_NUM_THREADS" not in os.environ
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
