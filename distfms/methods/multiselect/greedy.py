@@ -129,57 +129,76 @@ class Offer(NamedTuple):
 
 
 class FullSlab:
-    """num and den of a run of n attributes; a step costs O(n·|S|), memory O(n·|S|) besides Σ."""
+    """num and den of those of a run of n attributes that are not in S.
+
+    A step costs O(|S|) for each of them, memory O(|S|) besides Σ.
+    """
 
     def __init__(self, slab: AttributeSlab) -> None:
-        own, at = slab.problem, np.arange(slab.problem.n_attributes)
-        self.start, self.b, self.costs, self.candidates = (
-            slab.start,
-            own.b,
-            own.costs,
-            own.candidates,
-        )
+        self.start, self.problem = slab.start, slab.problem
         self.external = loaded(slab.external)
-        self.diagonal = self.external[at, slab.start + at] + own.v + own.ridge
         self.begin(Afresh(np.zeros(0, np.int64), np.zeros((0, 0)), np.zeros(0)))
 
     def begin(self, given: Afresh) -> None:
         """Compute everything afresh."""
-        self.n = given.support.size
-        self.rows = np.ascontiguousarray(self.external[:, given.support].T)  # Σ[S, ·]
+        problem, n = self.problem, self.problem.n_attributes
+        inside = given.support - self.start
+        outside = np.ones(n, dtype=bool)
+        outside[inside[(inside >= 0) & (inside < n)]] = False
+        self.own = own = np.flatnonzero(outside)
+        self.candidates, self.costs = problem.candidates[own], problem.costs[own]
+        self.diagonal = self.external[own, self.start + own] + problem.v[own] + problem.ridge
+        self.n, self.support = given.support.size, given.support
+        self.rows = self.external.T[given.support][:, own]  # Σ[S, ·]
         projected = given.inverse @ self.rows
-        self.num = self.b - given.w @ self.rows
+        self.num = problem.b[own] - given.w @ self.rows
         self.den = self.diagonal - np.einsum("ij,ij->j", projected, self.rows)
-        self.free = self.candidates.copy()
-        self.free[self._own(given.support)] = False
 
     def follow(self, change: Update) -> None:
         """Take one update."""
         if change.entered is not None:
-            if self.n == len(self.rows):
-                room = np.empty((max(16, self.n), self.num.size))
-                self.rows = np.concatenate([self.rows, room])
-            self.rows[self.n] = self.external[:, change.entered]
-            self.n += 1
-            self.free[self._own(np.array([change.entered]))] = False
+            self._enter(change.entered)
         t = change.q @ self.rows[: self.n]
         self.num -= (change.kappa * change.product) * t
         self.den -= change.kappa * t**2
 
+    def _enter(self, attribute: int) -> None:
+        self.candidates[self.own == attribute - self.start] = False
+        if self.n == len(self.rows):
+            self._grow()
+        self.rows[self.n] = self.external[self.own, attribute]
+        self.n, self.support = self.n + 1, np.append(self.support, attribute)
+
+    def _grow(self) -> None:
+        """Make room for more rows, and leave out what has no further use."""
+        kept = self.candidates
+        for name in ("own", "costs", "diagonal", "num", "den", "candidates"):
+            setattr(self, name, getattr(self, name)[kept])
+        rows = np.empty((self.n + max(16, self.n), self.own.size))
+        rows[: self.n] = self.rows[:, kept]
+        self.rows = rows
+
     def gains(self, objective: float) -> np.ndarray:
-        """Gains of all own attributes, shape (n,).
+        """Gains of all attributes of the run, shape (n,).
 
         −inf for attributes in S and for constant ones, 0 for those that depend linearly on S.
         """
+        gains = np.full(self.problem.n_attributes, -np.inf)
+        gains[self.own] = self._gains(objective)
+        return gains
+
+    def _gains(self, objective: float) -> np.ndarray:
         squares, least = self.num**2, RANK_TOLERANCE * self.diagonal
         noise = (NOISE_TOLERANCE**2 * max(objective, 0.0)) * self.diagonal
-        gains = np.where(self.free, 0.0, -np.inf)
-        usable = self.free & (self.den > least) & (squares > noise)
+        gains = np.where(self.candidates, 0.0, -np.inf)
+        usable = self.candidates & (self.den > least) & (squares > noise)
         return np.divide(squares, self.den, out=gains, where=usable)
 
     def offers(self, objective: float, purse: Purse) -> list[Offer]:
         """Offer what may be the best purchase of all, or else one that gains but is too dear."""
-        gains = self.gains(objective)
+        if not self.own.size:
+            return []
+        gains = self._gains(objective)
         best = purse.best(gains, self.costs)
         if best is None and (gains > 0).any():
             best = int(np.argmax(gains > 0))
@@ -187,21 +206,22 @@ class FullSlab:
 
     def offer_of(self, attribute: int) -> list[Offer]:
         """Offer an attribute if it is in the slab, whatever it gains."""
-        return [self._offer(own, np.nan) for own in self._own(np.array([attribute])).tolist()]
+        own = attribute - self.start
+        if not 0 <= own < self.problem.n_attributes:
+            return []
+        row = self.external[own, np.append(self.support, attribute)]
+        return [Offer(attribute, np.nan, row)]
 
     def among(self, attributes: np.ndarray) -> np.ndarray:
         """Own rows of Σ[attributes, attributes], which ascend."""
-        return self.external[np.ix_(self._own(attributes), attributes)]
-
-    def _offer(self, own: int, gain: float) -> Offer:
-        attribute = self.start + own
-        row = np.append(self.rows[: self.n, own], self.external[own, attribute])
-        return Offer(attribute, gain, row)
-
-    def _own(self, attributes: np.ndarray) -> np.ndarray:
-        """Positions of those of some attributes that lie in the slab."""
         own = attributes - self.start
-        return own[(own >= 0) & (own < self.b.size)]
+        own = own[(own >= 0) & (own < self.problem.n_attributes)]
+        return self.external[np.ix_(own, attributes)]
+
+    def _offer(self, at: int, gain: float) -> Offer:
+        own = int(self.own[at])
+        row = np.append(self.rows[: self.n, at], self.external[own, self.start + own])
+        return Offer(self.start + own, gain, row)
 
 
 def answer(slab: FullSlab, question: Question) -> tuple[FullSlab, Any]:
@@ -216,6 +236,8 @@ def answer(slab: FullSlab, question: Question) -> tuple[FullSlab, Any]:
 
 class FullState:
     """P and w of the attributes S that have judgments; slabs of all attributes follow in a pool.
+
+    Of P only the lower triangle is kept up to date.
 
     M stays positive definite: a candidate that depends linearly on S, or would make M indefinite
     where Σ was left as estimated, gains nothing. Along the path of a baseline, which heeds another
@@ -276,9 +298,11 @@ class FullState:
         if self.repeats[attribute] > count:
             self._buy_again(attribute, count)
             return
+        from scipy.linalg.blas import dsymv
+
         row = self._row(attribute)
         own = row[-1] + self.problem.ridge + float(self.problem.v[attribute]) / count
-        q = self._inverse @ row[:-1]
+        q = dsymv(1.0, self._inverse, row[:-1], lower=1) if row.size > 1 else row[:-1]
         schur = own - float(row[:-1] @ q)
         grown = np.zeros((row.size, row.size), order="F")
         grown[:-1, :-1] = self._inverse
@@ -296,6 +320,7 @@ class FullState:
         if delta > 0:
             at = int(np.flatnonzero(self._support == attribute)[0])
             q = self._inverse[:, at].copy()
+            q[:at] = self._inverse[at, :at]
             self._update(delta / (1.0 - delta * float(q[at])), q)
 
     def _ask(self, method: str, *arguments: Any) -> list[Any]:
@@ -322,10 +347,10 @@ class FullState:
 
     def _update(self, kappa: float, q: np.ndarray, entered: int | None = None) -> None:
         """P ← P + κ q qᵀ and all that follows from it."""
-        from scipy.linalg.blas import dger
+        from scipy.linalg.blas import dsyr
 
         product = float(q @ self.problem.b[self._support])
-        self._inverse = dger(kappa, q, q, a=self._inverse, overwrite_a=1)
+        self._inverse = dsyr(kappa, q, a=self._inverse, lower=1, overwrite_a=1)
         self._w = self._w + (kappa * product) * q
         self.objective += kappa * product**2
         self._changes.append(Update(kappa, product, q, entered))
