@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from distfms.methods.multiselect.baselines import averages, copies
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.objective import Problem, SelectionPath
-from distfms.stats.judgments import CopiesStatistics, JudgmentStatistics
+from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
 
 BUDGETS = (5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60)
@@ -67,7 +67,7 @@ def paths_of(judgments: np.ndarray, label: np.ndarray) -> dict[str, SelectionPat
         "full": select(problem, budget),
         "scoring": select(problem, budget, "scoring"),
         "averages": averages(problem, estimates, budget, K),
-        "copies": copies(problem, CopiesStatistics.from_block(columns, label, K), budget),
+        "copies": copies(problem, estimates, budget, K),
     }
 
 

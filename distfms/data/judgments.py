@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -62,22 +63,22 @@ class JudgmentLayout:
 
     attributes: tuple[AttributeColumns, ...]
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the attributes."""
         return tuple(attribute.name for attribute in self.attributes)
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """All columns, those of an attribute together."""
         return tuple(column for attribute in self.attributes for column in attribute.columns)
 
-    @property
+    @cached_property
     def knows_raters(self) -> bool:
         """Whether it is known who judged."""
         return any(attribute.raters is not None for attribute in self.attributes)
 
-    @property
+    @cached_property
     def rater_columns(self) -> tuple[str, ...]:
         """Columns of the raters' ids."""
         return tuple(dict.fromkeys(a.raters for a in self.attributes if a.raters))

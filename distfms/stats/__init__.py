@@ -7,7 +7,7 @@ quantities, and ``to_arrays``/``from_arrays`` for storage without pickle.
 from distfms.stats.base import Folded, Statistic, merge_tree
 from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments
-from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates, JudgmentStatistics
+from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 from distfms.stats.moments import Moments
 from distfms.stats.ragged import Ragged
 from distfms.stats.raters import RaterStatistics
@@ -16,7 +16,6 @@ from distfms.stats.sample import RowSample
 __all__ = [
     "Bundle",
     "CoMoments",
-    "CopiesStatistics",
     "Folded",
     "JudgmentEstimates",
     "JudgmentStatistics",

@@ -329,7 +329,7 @@ class JudgmentStatistics:
         d, own = self.n_attributes, self.attributes
         noise = (self.noise_sum + v * self.single_weight) / self.means.observed_weight[own]
         covariance = self.means.covariance(pairwise=True)[: v.size]
-        second_moment = covariance[:, :d].copy()
+        second_moment = covariance[:, :d]
         external, noise_covariance = second_moment.copy(), None
         if self.raters is not None:
             external = self.raters.different.covariance(pairwise=True).copy()
@@ -351,68 +351,6 @@ class JudgmentStatistics:
             mean_judgments=self.n_judgments / self.n_judged,
             noise_covariance=noise_covariance,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class CopiesStatistics:
-    """Co-moments of the first k judgments of each attribute, each as a column of its own.
-
-    Attributes
-    ----------
-    comoments : CoMoments
-        Of d·k + 1 columns: judgment c of attribute a is column ``a·k + c`` (missing where an
-        object has fewer), the label is the last.
-    copies : int
-        k ≥ 1.
-    """
-
-    comoments: CoMoments
-    copies: int
-
-    @classmethod
-    def empty(cls, n_attributes: int, copies: int) -> CopiesStatistics:
-        """Summary of no objects: the identity of `merge`."""
-        return cls(CoMoments.empty(n_attributes * copies + 1), copies)
-
-    @classmethod
-    def from_block(
-        cls,
-        judgments: Sequence[Ragged],
-        label: np.ndarray,
-        copies: int,
-        weight: np.ndarray | None = None,
-    ) -> CopiesStatistics:
-        """Summarise one batch of objects; see :meth:`JudgmentStatistics.from_block`."""
-        _, judgments, label, weight = checked_judgments(judgments, label, weight)
-        block = np.empty((len(judgments) * copies + 1, label.size))
-        for attribute, ragged in enumerate(judgments):
-            block[attribute * copies : (attribute + 1) * copies] = ragged.padded(copies)
-        block[-1] = label
-        return cls(CoMoments.from_block(block, weight, overwrite=True), copies)
-
-    @property
-    def n_attributes(self) -> int:
-        """Number of attributes d."""
-        return (self.comoments.n_columns - 1) // self.copies
-
-    def merge(self, other: CopiesStatistics) -> CopiesStatistics:
-        """Summary of the objects of both."""
-        if self.copies != other.copies:
-            raise ValueError(f"{self.copies} copies cannot be merged with {other.copies}")
-        return replace(self, comoments=self.comoments.merge(other.comoments))
-
-    def scaled(self, factor: float) -> CopiesStatistics:
-        """Multiply every object's weight by `factor` > 0."""
-        return replace(self, comoments=self.comoments.scaled(factor))
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Content as named arrays."""
-        return {"copies": np.asarray(np.int64(self.copies))} | self.comoments.to_arrays()
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> CopiesStatistics:
-        """Inverse of :meth:`to_arrays`."""
-        return cls(CoMoments.from_arrays(arrays), int(arrays["copies"]))
 
 
 def _given_or_estimated(

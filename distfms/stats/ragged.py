@@ -77,20 +77,6 @@ class Ragged(NamedTuple):
         """Each row's first `k` values, or all where it holds fewer."""
         return self._gather(self.offsets[:-1], np.minimum(self.counts(), k))
 
-    def padded(self, k: int) -> np.ndarray:
-        """First `k` values of each row as columns, NaN where a row holds fewer.
-
-        Returns
-        -------
-        ndarray of shape (k, n_rows)
-        """
-        starts, counts = self.offsets[:-1], self.counts()
-        out = np.full((k, self.n_rows), np.nan)
-        for c in range(k):
-            held = counts > c
-            out[c, held] = self.values[starts[held] + c]
-        return out
-
     def means(self) -> np.ndarray:
         """Mean of each row, NaN where it is empty; shape (n_rows,)."""
         return self.means_and_squares()[0]

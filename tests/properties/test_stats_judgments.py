@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from distfms.stats import CopiesStatistics, JudgmentStatistics, Ragged, merge_tree
+from distfms.stats import JudgmentStatistics, Ragged, merge_tree
 from distfms.stats.base import from_bytes, to_bytes
 from tests.reference import statistics as literal
 
@@ -101,20 +101,3 @@ def test_estimates_are_those_of_the_literal_form(case: Case) -> None:
         )
     assert (got.v >= 0).all()
     assert (got.noise >= 0).all()
-
-
-@SETTINGS
-@given(cases(), st.data())
-def test_copies_merge_like_one_block(case: Case, data: st.DataObject) -> None:
-    n, copies = case.label.size, data.draw(st.integers(1, 3))
-    cut = data.draw(st.integers(0, n))
-
-    def part(start: int, stop: int) -> CopiesStatistics:
-        rows = [Ragged.from_lists(attribute).rows(start, stop) for attribute in case.lists]
-        weight = None if case.weight is None else case.weight[start:stop]
-        return CopiesStatistics.from_block(rows, case.label[start:stop], copies, weight)
-
-    merged, whole = part(0, cut).merge(part(cut, n)).comoments, part(0, n).comoments
-    assert merged.n_samples == whole.n_samples
-    np.testing.assert_allclose(merged.mean, whole.mean, rtol=0, atol=ATOL)
-    np.testing.assert_allclose(merged.comoment, whole.comoment, rtol=0, atol=ATOL)

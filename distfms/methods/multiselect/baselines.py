@@ -23,6 +23,7 @@ from distfms.methods.multiselect.greedy import (
     Algorithm,
     FullState,
     GreedyState,
+    full_state,
     greedy_path,
     make_state,
     objective_of,
@@ -34,9 +35,10 @@ from distfms.methods.multiselect.objective import (
     Purse,
     SelectionPath,
 )
+from distfms.methods.multiselect.same_raters import SameState
 
 if TYPE_CHECKING:
-    from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates
+    from distfms.stats.judgments import JudgmentEstimates
 
 #: Relative improvement below which an exchange is not worth the name.
 MIN_IMPROVEMENT = 1e-9
@@ -60,14 +62,16 @@ def averages(
 
     Each attribute is chosen at most once and then costs `n_judgments` judgments.
     """
-    d = problem.n_attributes
-    moment, own = estimates.second_moment, np.diag_indices(d)
+    moment, own = estimates.second_moment, np.diag_indices(problem.n_attributes)
     if estimates.noise_covariance is not None:
-        moment = _between(problem, estimates, 1 / n_judgments)
+        # Of two attributes, as of the raters that will judge.
+        moment = estimates.external.copy()
+        if problem.noise_covariance is not None:
+            moment += estimates.noise_covariance / n_judgments
         moment[own] = estimates.second_moment[own]
     whole = Problem.build(
         estimates.b,
-        np.zeros(d),
+        np.zeros(problem.n_attributes),
         moment,
         label_variance=estimates.label_variance,
         costs=problem.costs * n_judgments,
@@ -80,72 +84,40 @@ def averages(
     return replace(path, costs=problem.costs, counts=np.full(path.n_steps, n_judgments))
 
 
-def _between(problem: Problem, estimates: JudgmentEstimates, share: float) -> np.ndarray:
-    """Covariance of two attributes' averages of which raters in common gave some share."""
-    if problem.noise_covariance is None:
-        return estimates.external.copy()
-    return estimates.external + share * np.asarray(estimates.noise_covariance)
-
-
 def copies(
-    problem: Problem,
-    statistics: CopiesStatistics,
-    budget: float,
-    estimates: JudgmentEstimates | None = None,
+    problem: Problem, estimates: JudgmentEstimates, budget: float, n_judgments: int
 ) -> SelectionPath:
-    """Forward selection with each judgment as an attribute of its own.
+    """Forward selection with each of `n_judgments` judgments as an attribute of its own.
 
-    The copies of an attribute are chosen in fixed order; r[a] is the number of copies chosen, at
-    most the k that the statistics have of every attribute.
+    The copies of an attribute are chosen in fixed order; r[a] is the number of copies chosen. As
+    raters are exchangeable, so are copies, and what two of them share is estimated from all pairs
+    of judgments rather than from those in their places. The r copies of an attribute then weigh
+    the same and explain what r judgments do, with the external covariance as it is estimated.
     """
-    covariance, k = statistics.comoments.covariance(pairwise=True), statistics.copies
-    raters_known = estimates is not None and estimates.noise_covariance is not None
-    if estimates is not None and raters_known:
-        # Of two attributes, as of the raters that will judge: the first copies by one, and so on.
-        between = [
-            [_between(problem, estimates, float(i == j)) for j in range(k)] for i in range(k)
-        ]
-        blocks = np.array(between).transpose(2, 0, 3, 1)
-        a = np.arange(problem.n_attributes)
-        own = covariance[:-1, :-1].reshape(blocks.shape)
-        blocks[a, :, a] = own[a, :, a]
-        covariance[:-1, :-1] = blocks.reshape(len(covariance) - 1, -1)
-    single = Problem.build(
-        covariance[:-1, -1],
-        np.zeros(len(covariance) - 1),
-        covariance[:-1, :-1],
-        label_variance=float(covariance[-1, -1]),
-        costs=np.repeat(problem.costs, statistics.copies),
-        ridge=problem.ridge,
-        means=statistics.comoments.mean[:-1],
-        semidefinite=statistics.comoments.pair_weight is None and not raters_known,
+    raw = Problem.from_estimates(
+        estimates, problem.costs, problem.ridge, names=problem.names, psd="none"
     )
-    state = _CopiesState(FullState(single), statistics.copies)
-    return replace(greedy_path(single, state, budget, "copies"), names=problem.names)
+    raw = replace(raw, noise_covariance=problem.noise_covariance)
+    return greedy_path(raw, _AtMost(full_state(raw), n_judgments), budget, "copies")
 
 
-class _CopiesState:
-    """Attributes whose next judgment is their next copy."""
+class _AtMost:
+    """A state that buys so many judgments of an attribute at most."""
 
-    def __init__(self, inner: FullState, n_copies: int) -> None:
-        self._inner, self._n_copies = inner, n_copies
-        self.costs = inner.costs[::n_copies]
-        self.repeats = np.zeros(self.costs.size, dtype=np.int64)
+    def __init__(self, inner: FullState | SameState, most: int) -> None:
+        self._inner, self._most = inner, most
+        self.costs, self.repeats = inner.costs, inner.repeats
 
     @property
     def objective(self) -> float:
         return self._inner.objective
 
     def best(self, purse: Purse) -> tuple[int | None, bool]:
-        first = np.arange(self.repeats.size) * self._n_copies
-        following = first + np.minimum(self.repeats, self._n_copies - 1)
-        left = self.repeats < self._n_copies
-        gains = np.where(left, self._inner.gains()[following], -np.inf)
+        gains = np.where(self.repeats < self._most, self._inner.gains(), -np.inf)
         return purse.best(gains, self.costs), bool((gains > 0).any())
 
     def buy(self, attribute: int) -> None:
-        self._inner.buy(attribute * self._n_copies + int(self.repeats[attribute]))
-        self.repeats[attribute] += 1
+        self._inner.buy(attribute)
 
 
 def single_attribute(problem: Problem, name: str, budget: float) -> SelectionPath:

@@ -132,10 +132,8 @@ class MultiselectJob(StatisticsJob):
     def statistics_bytes(self) -> int:
         """Return the size of one partial statistic in memory."""
         width = len(self.layout.names) + 1
-        copies = len(self.layout.names) * self._n_copies + 1
-        per_part = 3 * width**2 + (3 * copies**2 if copies > 1 else 0)
-        per_part += 6 * width**2 if self.layout.knows_raters else 0
-        return 8 * per_part * (max(self.inputs.section.folds, 1) + 1)
+        n_matrices = 9 if self.layout.knows_raters else 3
+        return 8 * n_matrices * width**2 * (max(self.inputs.section.folds, 1) + 1)
 
     def columns(self) -> Sequence[str]:
         """Return the columns the job reads."""
@@ -150,10 +148,6 @@ class MultiselectJob(StatisticsJob):
 
     # --- statistics ---
 
-    @property
-    def _n_copies(self) -> int:
-        return self.options.baseline_judgments if Rule("copies") in self.settings.rules else 0
-
     def source(self, dataset: ParquetDataset, held_out: bool) -> JudgmentSource:
         """Return all that is needed to read a partition of a dataset."""
         section = self.inputs.section
@@ -161,7 +155,7 @@ class MultiselectJob(StatisticsJob):
 
     def reader(self, context: Context, dataset: ParquetDataset, held_out: bool) -> JudgmentReader:
         """Return the reader of a dataset's partitions."""
-        return JudgmentReader(self.source(dataset, held_out), self._n_copies)
+        return JudgmentReader(self.source(dataset, held_out))
 
     def _statistics(self, context: Context) -> Mapping[str, Content]:
         bundle = context.reduce(partial(self.reader, context))

@@ -31,7 +31,7 @@ from distfms.methods.multiselect.objective import (
 )
 from distfms.methods.multiselect.same_raters import held_out_estimates
 from distfms.methods.statistics_job import Procedure
-from distfms.stats.judgments import CopiesStatistics, JudgmentEstimates, JudgmentStatistics
+from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 #: Points of a curve at most.
 MOST_POINTS = 80
@@ -63,7 +63,6 @@ class Training:
     attributes: np.ndarray
     estimates: JudgmentEstimates
     problem: Problem
-    copies: CopiesStatistics | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +74,7 @@ class SelectionProcedure(Procedure):
     internal_variance : ndarray of shape (d,), or None
         Known internal variances, NaN where they are estimated.
     n_judgments : int
-        Judgments per attribute of the Averages baseline.
+        Judgments per attribute of the baselines Averages and Copies.
     budgets : ndarray of shape (n_budgets,), or None
         Where curves have their points; None: where the path's own steps end.
     bought : ndarray of int, shape (d,), or None
@@ -135,19 +134,17 @@ class SelectionProcedure(Procedure):
         own = np.flatnonzero(self.estimable(judgments))
         if not own.size:
             raise DataError("No attribute can be estimated: none is judged twice anywhere.")
-        return self._training(own, judgments, self.psd, train.get("copies"))
+        return self._training(own, judgments, self.psd)
 
     def _training(
         self,
         own: np.ndarray,
         judgments: JudgmentStatistics,
         psd: Psd,
-        single: CopiesStatistics | None = None,
     ) -> Training:
         settings = self
         if own.size < len(self.names):
             settings, judgments = self.restricted(own), judgments.take(own)
-            single = None if single is None else _taken(single, own)
         estimates = judgments.estimates(settings.internal_variance, settings.names)
         problem = Problem.from_estimates(
             estimates,
@@ -157,7 +154,7 @@ class SelectionProcedure(Procedure):
             psd=psd,
             buy_from=self.buy_from,
         )
-        return Training(own, estimates, problem, single)
+        return Training(own, estimates, problem)
 
     def problem_on(self, fold: Fold) -> Training | None:
         """Return what all objects but a fold's teach; None if nothing can be estimated."""
@@ -189,8 +186,8 @@ class SelectionProcedure(Procedure):
         problem = training.problem
         if rule.name == "averages":
             return averages(problem, training.estimates, self.budget, self.n_judgments)
-        if training.copies is not None and rule.name == "copies":
-            return copies(problem, training.copies, self.budget, training.estimates)
+        if rule.name == "copies":
+            return copies(problem, training.estimates, self.budget, self.n_judgments)
         if rule.name.startswith("single:"):
             return single_attribute(problem, rule.name.removeprefix("single:"), self.budget)
         return select(problem, self.budget, rule.objective, self.criterion)
@@ -225,14 +222,16 @@ class SelectionProcedure(Procedure):
         common raters. NaN where a model uses an attribute of which none of them has a judgment.
         ``ignored``: what would be claimed if nothing were known of raters.
         """
-        statistics = held_out["judgments"].take(training.attributes)
-        judged = np.flatnonzero(statistics.n_judged > 0)
-        statistics = statistics.take(judged)
-        given, trained = self.known_variance[training.attributes], training.estimates
+        statistics, trained = held_out["judgments"], training.estimates
+        used = np.flatnonzero((models.weights != 0).any(axis=0))
+        judged = used[statistics.n_judged[training.attributes[used]] > 0]
+        own = training.attributes[judged]
         noise = trained.noise_covariance
         noise = None if noise is None else noise[np.ix_(judged, judged)]
         names = [training.problem.names[a] for a in judged.tolist()]
-        found = held_out_estimates(statistics, given[judged], trained.v[judged], noise, names)
+        found = held_out_estimates(
+            statistics.take(own), self.known_variance[own], trained.v[judged], noise, names
+        )
         buy_from = buy_from or self.buy_from
         if buy_from == "ignored":
             found = replace(found, external=found.second_moment - np.diag(found.noise))
@@ -329,9 +328,3 @@ class SelectionProcedure(Procedure):
             stored = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
             paths[rule.name] = SelectionPath.from_arrays(stored, problem)
         return replace(training, problem=problem), paths
-
-
-def _taken(single: CopiesStatistics, attributes: np.ndarray) -> CopiesStatistics:
-    columns = attributes[:, None] * single.copies + np.arange(single.copies)
-    kept = np.append(columns.ravel(), single.comoments.n_columns - 1)
-    return replace(single, comoments=single.comoments.take(kept))

@@ -30,7 +30,7 @@ from distfms.methods.rows import FoldedSource
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments
-from distfms.stats.judgments import CopiesStatistics, JudgmentStatistics
+from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
 from distfms.stats.raters import by_rater
 
@@ -92,43 +92,23 @@ class JudgmentSource(FoldedSource):
 
 @dataclass(frozen=True)
 class JudgmentReader(PartialReader):
-    """Reads the judgment statistics, and those of `n_copies` copies where a baseline wants them."""
+    """Reads the judgment statistics of each part."""
 
     source: JudgmentSource
-    n_copies: int = 0
 
     @property
     def part_types(self) -> Mapping[str, type[Any]]:
         """Class of each member's parts."""
-        types: dict[str, type[Any]] = {"judgments": JudgmentStatistics}
-        return types | ({"copies": CopiesStatistics} if self.n_copies else {})
+        return {"judgments": JudgmentStatistics}
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and summarise each of its parts."""
-        both = self.source.by_part(partition, self._summarise)
-        return Bundle(
-            {
-                name: Folded(tuple(part[index] for part in both.parts))
-                for index, name in enumerate(self.part_types)
-            }
-        )
-
-    def _summarise(
-        self,
-        judgments: tuple[Ragged, ...],
-        label: np.ndarray,
-        weight: np.ndarray | None,
-        raters: Sequence[Ragged] | None,
-    ) -> tuple[Any, ...]:
-        """Return one statistic for each of `part_types`."""
-        own = JudgmentStatistics.from_block(judgments, label, weight, raters=raters)
-        if not self.n_copies:
-            return (own,)
-        return own, CopiesStatistics.from_block(judgments, label, self.n_copies, weight)
+        summarise = JudgmentStatistics.from_block
+        return Bundle({"judgments": self.source.by_part(partition, summarise)})
 
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
-        return {**self.source.key(), "kind": "judgments", "n_copies": self.n_copies}
+        return {**self.source.key(), "kind": "judgments"}
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,10 @@ from distfms.methods.multiselect.baselines import (
 )
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.objective import Problem, full_objective, scoring_objective
-from distfms.stats.judgments import CopiesStatistics, JudgmentStatistics
+from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_judgments, random_problem
-
-
-def copies_statistics(judgments: np.ndarray, label: np.ndarray) -> CopiesStatistics:
-    _, d, k = judgments.shape
-    columns = [Ragged.from_matrix(judgments[:, a]) for a in range(d)]
-    return CopiesStatistics.from_block(columns, label, k)
 
 
 def learned(judgments, label, costs=1.0):
@@ -59,21 +53,29 @@ def test_averages_buys_each_attribute_once_and_obeys_costs():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_copies_is_forward_selection_on_single_judgments_in_fixed_order(seed):
-    judgments, label, _ = random_judgments(seed, k=2)
-    columns = judgments.reshape(len(label), -1)
-    problem, statistics = learned(judgments, label)[0], copies_statistics(judgments, label)
-    path = copies(problem, statistics, 7)
+    """Column a·k + c is judgment c of attribute a; judgments are exchangeable."""
+    k = 3
+    judgments, label, _ = random_judgments(seed, k=k)
+    problem, estimates = learned(judgments, label)
+    single = np.kron(estimates.external, np.ones((k, k))) + np.diag(np.repeat(estimates.v, k))
+    b = np.repeat(estimates.b, k)
 
-    def first_copy_first(chosen, column):
-        return column % 2 == 0 or column - 1 in chosen
+    def explained(columns: list[int]) -> float:
+        return float(b[columns] @ np.linalg.solve(single[np.ix_(columns, columns)], b[columns]))
 
-    chosen = literal.forward_selection(columns, label, 7, first_copy_first)
-    assert path.attributes.tolist() == [column // 2 for column in chosen]
-    losses = [literal.residual_variance(columns[:, chosen[: i + 1]], label) for i in range(7)]
-    np.testing.assert_allclose(path.projected_loss, losses, rtol=1e-9)
-    whole = copies(problem, statistics, 1000)
-    assert whole.final_repeats.tolist() == [2] * 5
+    chosen: list[int] = []
+    path = copies(problem, estimates, 7, k)
+    for objective in path.objective:
+        free = [c for c in range(b.size) if c not in chosen and (c % k == 0 or c - 1 in chosen)]
+        chosen.append(max(free, key=lambda c: explained([*chosen, c])))
+        assert objective == pytest.approx(explained(chosen), rel=1e-10)
+    assert path.attributes.tolist() == [column // k for column in chosen]
+    whole = copies(problem, estimates, 1000, k)
+    assert whole.final_repeats.tolist() == [k] * 5
     assert whole.status == "no_positive_gain"
+    # All copies of all objects are what was averaged.
+    residual = literal.residual_variance(judgments.mean(axis=2), label)
+    assert whole.projected_loss[-1] == pytest.approx(residual, rel=1e-9)
 
 
 def test_copies_with_missing_judgments():
@@ -81,8 +83,8 @@ def test_copies_with_missing_judgments():
     judgments[::7, 1, 1:] = np.nan
     judgments[::5, 3, 2:] = np.nan
     columns = [Ragged.from_matrix(judgments[:, a]) for a in range(5)]
-    problem = Problem.from_estimates(JudgmentStatistics.from_block(columns, label).estimates())
-    path = copies(problem, copies_statistics(judgments, label), 12)
+    estimates = JudgmentStatistics.from_block(columns, label).estimates()
+    path = copies(Problem.from_estimates(estimates), estimates, 12, 3)
     assert path.spent[-1] == 12
     assert np.all(path.final_repeats <= 3)
     assert np.all(np.diff(path.objective) >= 0)

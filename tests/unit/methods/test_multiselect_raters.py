@@ -15,7 +15,7 @@ from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.model import LinearModel, path_models, projected_model
 from distfms.methods.multiselect.objective import Problem, full_objective, holdout_loss
 from distfms.methods.multiselect.same_raters import SameState, check_told_apart
-from distfms.stats.judgments import CopiesStatistics, JudgmentStatistics
+from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged, offsets_of
 from tests.reference import multiselect as literal
 
@@ -121,8 +121,6 @@ def test_losses_are_true_of_judgments_bought_either_way() -> None:
 def test_baselines_follow_the_raters_that_judge() -> None:
     judgments, label = crowd(2, 5_000, 2)
     estimates = summary(judgments, label).estimates()
-    columns = [Ragged.from_matrix(judgments[:, a]) for a in range(3)]
-    held = CopiesStatistics.from_block(columns, label, 2)
     truth = np.array([1.0, 2.0, 3.0]) @ (0.4 + 0.6 * np.eye(3))
     for buy_from in ("independent", "same"):
         problem = Problem.from_estimates(estimates, buy_from=buy_from)
@@ -134,7 +132,7 @@ def test_baselines_follow_the_raters_that_judge() -> None:
             noise = np.diag(np.diag(noise))
         want = truth @ np.linalg.solve(external + noise / 2, truth)
         assert path.objective[-1] == pytest.approx(want, rel=0.05)
-        assert copies(problem, held, 6, estimates).objective[-1] == pytest.approx(want, rel=0.05)
+        assert copies(problem, estimates, 6, 2).objective[-1] == pytest.approx(want, rel=0.05)
 
 
 def test_one_rater_for_all_of_an_object_is_refused() -> None:

@@ -7,7 +7,7 @@ from distfms.methods.multiselect.baselines import averages, copies
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.model import predict, projected_model, refit, refit_statistics
 from distfms.methods.multiselect.objective import Problem, holdout_loss
-from distfms.stats.judgments import CopiesStatistics, JudgmentStatistics
+from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
 from tests.reference.multiselect_cases import random_judgments
 
@@ -77,13 +77,10 @@ def test_constants_with_a_variance_from_rounding_are_never_bought(value):
     estimates = statistics.estimates()
     problem = Problem.from_estimates(estimates)
     assert problem.candidates.tolist() == [True, True, False, True, True]
-    single = CopiesStatistics.empty(5, 2)
-    for part in parts:
-        single = single.merge(CopiesStatistics.from_block(*part, 2))
     for path in (
         select(problem, 40),
         select(problem, 40, "scoring"),
         averages(problem, estimates, 40, 2),
-        copies(problem, single, 40),
+        copies(problem, estimates, 40, 2),
     ):
         assert path.final_repeats[2] == 0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distfms.errors import DataError, SpecError
-from distfms.stats import CopiesStatistics, JudgmentStatistics, Ragged, merge_tree
+from distfms.stats import JudgmentStatistics, Ragged, merge_tree
 from distfms.stats.base import from_bytes, to_bytes
 from distfms.stats.judgments import JudgmentEstimates
 from tests.reference import statistics as literal
@@ -165,29 +165,11 @@ def test_round_trip_is_exact() -> None:
     lists, label, weight = draw(5)
     for statistics in (
         JudgmentStatistics.from_block(ragged(lists), label, weight),
-        CopiesStatistics.from_block(ragged(lists), label, 2, weight),
         JudgmentStatistics.empty(3),
     ):
         content = to_bytes(statistics.to_arrays())
         back = type(statistics).from_arrays(from_bytes(content))
         assert to_bytes(back.to_arrays()) == content
-
-
-def test_copies_are_columns_in_attribute_major_order() -> None:
-    lists = [[[1.0, 2.0, 9.0], [3.0], []], [[4.0, 0.0], [5.0, 6.0], [7.0, 8.0]]]
-    got = CopiesStatistics.from_block(ragged(lists), np.array([0.0, 1.0, 5.0]), 2)
-    nan = np.nan
-    want = literal.comoments(
-        np.array([[1, 3, nan], [2, nan, nan], [4, 5, 7], [0, 6, 8], [0, 1, 5]], dtype=float)
-    )
-    np.testing.assert_allclose(got.comoments.mean, want.mean)
-    np.testing.assert_allclose(got.comoments.comoment, want.comoment, atol=1e-13)
-    np.testing.assert_allclose(got.comoments.pair_weight, want.pair_weight)
-    assert (got.n_attributes, got.copies) == (2, 2)
-    merged = got.merge(CopiesStatistics.empty(2, 2))
-    assert to_bytes(merged.to_arrays()) == to_bytes(got.to_arrays())
-    with pytest.raises(ValueError, match="copies"):
-        got.merge(CopiesStatistics.empty(2, 3))
 
 
 @pytest.mark.parametrize("attributes", [slice(0, 2), slice(2, 3), slice(3, 5), slice(0, 5)])

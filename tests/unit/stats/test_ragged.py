@@ -37,15 +37,13 @@ def test_rows_are_a_view_and_mean_what_they_say() -> None:
 
 
 @pytest.mark.parametrize("start", [0, 1])
-def test_take_first_padded(start: int) -> None:
+def test_take_and_first(start: int) -> None:
     ragged, lists = Ragged.from_lists(LISTS).rows(start, 5), LISTS[start:]
     order = np.array([2, 0, 0, 3])
     assert as_lists(ragged.take(order)) == [lists[i] for i in order]
     mask = np.arange(len(lists)) % 2 == 1
     assert as_lists(ragged.take(mask)) == lists[1::2]
     assert as_lists(ragged.first(2)) == [row[:2] for row in lists]
-    expected = [[row[c] if len(row) > c else np.nan for row in lists] for c in range(2)]
-    np.testing.assert_array_equal(ragged.padded(2), expected)
 
 
 @pytest.mark.parametrize(
