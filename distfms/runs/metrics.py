@@ -101,9 +101,10 @@ class Metrics:
 
     The driver hears of each unit of work once: attempts that failed, work that is done again after
     a loss and deliveries that come twice are not counted twice, and after a stage its numbers are
-    those of the manifest. On Ray, at `ray_address`, the numbers go to the metrics agent of the
-    driver's node, on any engine to a `file`, if one is named, which is replaced as a whole. A
-    receiver that fails is told of once (`on_problem`) and then left out: metrics never break a run.
+    those of the manifest. On a Ray cluster that is there, at `ray_address`, the numbers go to the
+    metrics agent of the driver's node, on any engine to a `file`, if one is named, which is
+    replaced as a whole. A receiver that fails is told of once (`on_problem`) and then left out:
+    metrics never break a run.
 
     `values` are the numbers so far by (name, values of the metric's own labels).
     """

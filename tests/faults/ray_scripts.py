@@ -242,6 +242,18 @@ def head_lost(what: str) -> dict[str, Any]:
     return found | {"alive": True}
 
 
+def scraped(mishap: str, data: str, output: str) -> dict[str, Any]:
+    """What the agents of a cluster know of a job that a mishap befell; asserted by the function."""
+    import ray
+
+    from tests.faults import test_metrics
+
+    ray.init("local", num_cpus=2, object_store_memory=STORE_BYTES, include_dashboard=False)
+    getattr(test_metrics, mishap)(Path(data), Path(output))
+    ray.shutdown()
+    return {}
+
+
 def nap(seconds: float) -> float:
     time.sleep(seconds)
     return seconds
@@ -254,7 +266,7 @@ def doze(state: float, message: None) -> tuple[None, float]:
 
 def main() -> None:
     """Run the script of the first argument with the others."""
-    scripts = {f.__name__: f for f in (joining, client, node_lost, head_lost)}
+    scripts = {f.__name__: f for f in (joining, client, node_lost, head_lost, scraped)}
     scripts |= {f.__name__: f for f in (jobs_on_lost_nodes, head_lost_under_a_job, command_lines)}
     found = scripts[sys.argv[1]](*sys.argv[2:])
     sys.stdout.write("\n" + json.dumps(found) + "\n")

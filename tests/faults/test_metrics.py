@@ -15,6 +15,7 @@ from distfms.runs.driver import run_job
 from distfms.runs.metrics import FILE_VARIABLE, METRICS, RUN_LABELS
 from tests.faults.cases import CASES, manifest, small_blocks
 from tests.faults.disturbance import Plan, disturbed
+from tests.ray_here import run_script
 
 Data = Callable[[str], Path]
 Numbers = dict[tuple[str, ...], float]
@@ -139,12 +140,9 @@ def scrape(run: str) -> Numbers:
         time.sleep(0.2)
 
 
-@pytest.mark.usefixtures("ray_session")
-def test_scraped_from_ray_after_a_killed_worker(job_data: Data, tmp_path: Path) -> None:
-    spec = CASES["multiselect"].spec(
-        job_data("multiselect"), tmp_path / "runs", engine={"kind": "ray", "workers": 2}
-    )
-    with disturbed(Plan(str(tmp_path / "marks"), partition=2, mishap="kill")) as plan:
+def after_a_killed_worker(data: Path, output: Path) -> None:
+    spec = CASES["multiselect"].spec(data, output / "runs", engine={"kind": "ray", "workers": 2})
+    with disturbed(Plan(str(output / "marks"), partition=2, mishap="kill")) as plan:
         folder = run_job(spec).folder
     assert plan.reads()[0] == [1, 1, 2, 1]
     found, expected = scrape(folder.name), of_manifest(folder)
@@ -153,14 +151,11 @@ def test_scraped_from_ray_after_a_killed_worker(job_data: Data, tmp_path: Path) 
     assert expected["distfms_bytes_read_total", "statistics"] == manifest(folder)["n_bytes"]
 
 
-@pytest.mark.usefixtures("ray_session")
-def test_scraped_from_ray_after_a_killed_actor(
-    job_data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("distfms.runs.context.ACTORS_PAY_OPERATIONS", 0)
-    data, marks = job_data("blocks"), str(tmp_path / "marks")
-    spec = CASES["blocks"].spec(data, tmp_path / "runs", engine={"kind": "ray", "workers": 2})
-    with small_blocks(), disturbed(Plan(marks, step=5, mishap="kill")) as plan:
+def after_a_killed_actor(data: Path, output: Path) -> None:
+    spec = CASES["blocks"].spec(data, output / "runs", engine={"kind": "ray", "workers": 2})
+    plan = Plan(str(output / "marks"), step=5, mishap="kill")
+    with small_blocks(), disturbed(plan), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("distfms.runs.context.ACTORS_PAY_OPERATIONS", 0)
         folder = run_job(spec).folder
     (pool,) = plan.pools()
     found, expected = scrape(folder.name), of_manifest(folder)
@@ -174,3 +169,12 @@ def test_scraped_from_ray_after_a_killed_actor(
         "steps_replayed": pool["n_replayed"],
         "candidates_evaluated": 5 * (pool["n_steps"] - 1),  # the first step begins
     }
+
+
+@pytest.mark.parametrize(
+    ("kind", "mishap"),
+    [("multiselect", "after_a_killed_worker"), ("blocks", "after_a_killed_actor")],
+)
+def test_scraped_from_ray(kind: str, mishap: str, job_data: Data, tmp_path: Path) -> None:
+    """On a cluster that is there; one that a job starts has no agents."""
+    run_script("scraped", mishap, str(job_data(kind)), str(tmp_path))

@@ -28,6 +28,14 @@ def attempts(units: list[Unit]) -> list[int]:
     return [unit.payload.attempts for unit in units]
 
 
+def test_own_cluster_has_no_agents(executor: RayExecutor) -> None:
+    """They would take most of the start; without this, Ray was built otherwise."""
+    import ray
+
+    (node,) = ray.nodes()
+    assert node["MetricsExportPort"] == node["RuntimeEnvAgentPort"] == -1
+
+
 def test_killed_ray_worker(executor: RayExecutor, tmp_path: Path) -> None:
     units = units_of(tmp_path)
     events: list[Any] = []
