@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from distfms.cli import main
+from distfms.runs import context
+from distfms.runs.driver import run_job
 from tests import ray_here, s3_here
+from tests.e2e.jobs import judgments_job, write_judgments
 
 #: In the name of a test, its file or its parameters.
 _ON_RAY = re.compile("(?<![a-z])ray(?![a-z])")
@@ -89,3 +94,35 @@ def ray_session() -> Iterator[None]:
     """A Ray cluster with 2 processors in this process, for all tests that want one."""
     with ray_here.started(workers=2):
         yield
+
+
+@pytest.fixture(scope="session")
+def judgments(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the data of `judgments_job`, not to be changed."""
+    return write_judgments(tmp_path_factory.mktemp("data") / "judgments")
+
+
+@pytest.fixture(scope="session")
+def judgments_run(judgments: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a finished run of that job, on one thread and undisturbed."""
+    return run_job(judgments_job(judgments, tmp_path_factory.mktemp("runs"))).folder
+
+
+@pytest.fixture
+def actors_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Actors are used also where the work is too small to pay for them."""
+    monkeypatch.setattr(context, "ACTORS_PAY_OPERATIONS", -1.0)
+
+
+@pytest.fixture
+def distfms(capsys: pytest.CaptureFixture[str]) -> Callable[..., SimpleNamespace]:
+    """Run a command in this process: its exit code, and what it printed."""
+
+    def run(*arguments: Any) -> SimpleNamespace:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return SimpleNamespace(code=ended.value.code, out=out, err=err)
+
+    return run

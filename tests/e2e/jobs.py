@@ -1,5 +1,6 @@
 """Small jobs that the tests of runs share."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,18 @@ from distfms.runs.job_spec import JobSpec, build_spec
 RESULTS = ("selection.json", "model.json", "weights.npz", "metrics.json")
 #: Stages of `judgments_job`.
 STAGES = ["statistics", "select", "model", "evaluate", "plan", "report"]
+
+
+def spec_of(content: dict[str, Any], changes: dict[str, Any]) -> JobSpec:
+    """Build a spec; sections among the changes are added to those that there are."""
+    for key, value in changes.items():
+        content[key] = {**content.get(key, {}), **value} if isinstance(value, dict) else value
+    return build_spec(content)
+
+
+def content(folder: Path, name: str) -> Any:
+    """Read a JSON file of a run."""
+    return json.loads((folder / name).read_bytes())
 
 
 def write_judgments(folder: Path, n_objects: int = 200, n_files: int = 4, seed: int = 0) -> Path:
@@ -41,9 +54,7 @@ def judgments_job(data: Path, output: Path, **changes: Any) -> JobSpec:
         "engine": {"workers": 1},
         "output": str(output),
     }
-    for key, value in changes.items():
-        content[key] = {**content.get(key, {}), **value} if isinstance(value, dict) else value
-    return build_spec(content)
+    return spec_of(content, changes)
 
 
 def results(folder: Path) -> dict[str, bytes]:

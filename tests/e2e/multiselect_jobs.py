@@ -1,13 +1,12 @@
 """Small multi-selection jobs on data made up for one case each."""
 
-import json
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distfms.runs.driver import run_job
-from distfms.runs.job_spec import build_spec
+from tests.e2e.jobs import content as read
+from tests.e2e.jobs import spec_of
 
 N, NAMES = 60, ("a", "b", "c")
 
@@ -41,15 +40,13 @@ def job(path, output, **changes):
         "engine": {"workers": 1},
         "output": str(output),
     }
-    for key, value in changes.items():
-        content[key] = {**content[key], **value} if isinstance(value, dict) else value
-    return build_spec(content)
+    return spec_of(content, changes)
 
 
 def run(path, output, **changes):
     folder = run_job(job(path, output, **changes)).folder
     files = ("selection", "metrics", "manifest")
-    return folder, *(json.loads((folder / f"{f}.json").read_text()) for f in files)
+    return folder, *(read(folder, f"{f}.json") for f in files)
 
 
 def notes(manifest):

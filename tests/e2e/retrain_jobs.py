@@ -9,9 +9,8 @@ import pyarrow.parquet as pq
 
 from distfms.registry import Registry
 from distfms.retrain.job import Outcome, retrain
-from distfms.runs.job_spec import JobSpec, build_spec
-
-RESULTS = ("selection.json", "model.json", "weights.npz", "metrics.json")
+from distfms.runs.job_spec import JobSpec
+from tests.e2e.jobs import spec_of
 
 
 def write_day(folder: Path, day: str, seed: int, *, n: int = 300, **changes: Any) -> Path:
@@ -45,11 +44,9 @@ def growing_job(data: Path, output: Path, /, **changes: Any) -> JobSpec:
         "engine": {"workers": 1},
         "output": str(output),
     }
-    for key, value in changes.items():
-        content[key] = {**content.get(key, {}), **value} if isinstance(value, dict) else value
-    if content["method"] != "sequence":
+    if changes.get("method", "sequence") != "sequence":
         del content["sequence"]
-    return build_spec(content)
+    return spec_of(content, changes)
 
 
 def again(spec: JobSpec, **options: Any) -> Outcome:

@@ -1,6 +1,5 @@
 """Small jobs of group sequencing that several tests share."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distfms.data.folds import assign_parts
-from distfms.runs.job_spec import JobSpec, build_spec
+from distfms.runs.job_spec import JobSpec
+from tests.e2e.jobs import spec_of
 
 N_FILES = 3
+#: Options of `mixed_job` to try: twelve points, which six paths answer.
+GRID = {"criterion": ["fr", "omp"], "ridge": [1e-5, 0.3, 3.0], "max_groups": [2, None]}
 
 
 def mixed_rows(n: int = 600, seed: int = 0) -> dict[str, Any]:
@@ -66,9 +68,7 @@ def mixed_job(data: Path, output: Path, /, **changes: Any) -> JobSpec:
         "engine": {"workers": 1},
         "output": str(output),
     }
-    for key, value in changes.items():
-        content[key] = {**content.get(key, {}), **value} if isinstance(value, dict) else value
-    return build_spec(content)
+    return spec_of(content, changes)
 
 
 class LiteralRows:
@@ -119,11 +119,6 @@ class LiteralRows:
         own = {0: 2.0, 2: 6.0}.get(group, 1.0)
         shares = group in (0, 3) and not {0, 3} & set(chosen)
         return own + (1.5 if shares else 0.0)
-
-
-def content(folder: Path, name: str) -> Any:
-    """Read a JSON file of a run."""
-    return json.loads((folder / name).read_text())
 
 
 def curve(metrics: dict[str, Any], name: str) -> list[dict[str, Any]]:

@@ -1,61 +1,23 @@
 """The command line as a user meets it: results, exit codes, messages."""
 
-import errno
-import json
 import os
 import re
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.cli import main
-from distfms.errors import EngineError
-from distfms.runs.driver import run_job
-from distfms.runs.folder import RunFolder
-from tests.e2e.jobs import judgments_job, results, stage, write_judgments
-
-
-def spec_text(data, **method):
-    options = {"budget": 12, **method}
-    return json.dumps(
-        {
-            "name": "small",
-            "method": "multiselect",
-            "data": {"path": str(data), "target": "y", "id": "id", "folds": 3, "test": 0.2},
-            "multiselect": options,
-        }
-    )
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_judgments(tmp_path_factory.mktemp("data") / "judgments")
+from tests.e2e.jobs import content, judgments_job, results
 
 
 @pytest.fixture
-def place(data, tmp_path, monkeypatch):
-    (tmp_path / "job.yaml").write_text(spec_text(data))
+def place(judgments, tmp_path, monkeypatch):
+    spec = judgments_job(judgments, tmp_path / "runs", multiselect={"plan": False})
+    (tmp_path / "job.yaml").write_text(spec.to_yaml())
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def distfms(capsys):
-    """Run a command in this process: its exit code, and what it printed."""
-
-    def run(*arguments):
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return SimpleNamespace(code=ended.value.code, out=out, err=err)
-
-    return run
 
 
 @pytest.fixture
@@ -73,21 +35,21 @@ def refusal(distfms, place):
     return refused
 
 
-def test_run_predict_report(place, data, distfms):
+def test_run_predict_report(place, judgments, distfms):
     result = distfms("run", "job.yaml", "--out", "out")
     assert result.code == 0, result.err
     assert result.out.rstrip().endswith("out/report.html")
     html = (place / "out" / "report.html").read_text()
     assert "<svg" in html
-    selection = json.loads((place / "out" / "selection.json").read_text())
+    selection = content(place / "out", "selection.json")
     assert selection["spent"] == 12
     assert sum(selection["repeats"].values()) == 12
     assert selection["path"][-1]["spent"] == 12
 
-    result = distfms("predict", "out", data, "--out", "predicted.parquet")
+    result = distfms("predict", "out", judgments, "--out", "predicted.parquet")
     assert result.code == 0, result.err
     predicted = pq.read_table(place / "predicted.parquet")
-    truth = pq.read_table(data)
+    truth = pq.read_table(judgments)
     assert predicted.column("id").to_pylist() == truth.column("id").to_pylist()
     error = predicted.column("predicted_y").to_numpy() - truth.column("y").to_numpy()
     assert np.mean(error**2) < 0.7 * np.var(truth.column("y").to_numpy())
@@ -97,12 +59,11 @@ def test_run_predict_report(place, data, distfms):
     assert (place / "out" / "report.html").read_text().count("<svg") == html.count("<svg")
 
 
-def test_predictions_are_the_models_numbers(place, data, distfms):
-    folder = run_job(judgments_job(data, place)).folder
-    model = json.loads((folder / "model.json").read_text())
-    arrays = np.load(folder / "weights.npz")
-    distfms("predict", folder, data / "part-2.parquet", "--out", "p.parquet")
-    table = pq.read_table(data / "part-2.parquet").to_pylist()
+def test_predictions_are_the_models_numbers(place, judgments, judgments_run, distfms):
+    model = content(judgments_run, "model.json")
+    arrays = np.load(judgments_run / "weights.npz")
+    distfms("predict", judgments_run, judgments / "part-2.parquet", "--out", "p.parquet")
+    table = pq.read_table(judgments / "part-2.parquet").to_pylist()
     predicted = pq.read_table(place / "p.parquet").column("predicted_y").to_numpy()
     for row, value in zip(table, predicted, strict=True):
         means = [
@@ -119,69 +80,16 @@ def test_check_reads_no_rows_and_writes_nothing(place, distfms):
     assert not (place / "runs").exists()
 
 
-@pytest.fixture(scope="module")
-def expected(data, tmp_path_factory):
-    return results(run_job(judgments_job(data, tmp_path_factory.mktemp("one"))).folder)
-
-
-@pytest.mark.parametrize("engine", [{"workers": 2}, {"cache": False}], ids=["two", "uncached"])
-def test_same_bits_on_two_workers_and_without_a_cache(data, expected, tmp_path, engine):
-    found = run_job(judgments_job(data, tmp_path / "other", engine=engine)).folder
-    assert results(found) == expected
-    manifest = json.loads((found / "manifest.json").read_text())
-    assert stage(manifest, "statistics")["n_read"] == 4
-
-
 # --- bad input ----------------------------------------------------------------------------------
-
-
-def judged(n, **changes):
-    rng = np.random.default_rng(0)
-    columns = {
-        "id": list(range(n)),
-        "y": rng.normal(size=n),
-        "a": rng.normal(size=(n, 2)).tolist(),
-        "b": rng.normal(size=(n, 2)).tolist(),
-    }
-    return columns | changes
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        (judged(40, y=[1.0] * 40), "label"),
-        (judged(40, a=[[1.0]] * 40), r"\ba\b.*"),
-        (judged(40, a=[[1.0, float("inf")]] + [[1.0, 2.0]] * 39), "infinite"),
-        (judged(40, y=[None] + [1.0, 2.0, 3.0] * 13), "y"),
-        (judged(40, y=[None] * 40), "y"),
-        (judged(40, a=["x"] * 40), "a"),
-        (judged(1), "at least 2"),
-    ],
-    ids=["constant", "judged once", "infinite", "missing", "no label", "text", "one object"],
-)
-def test_bad_columns(place, refusal, columns, message):
-    pq.write_table(pa.table(columns), place / "own.parquet")
-    (place / "bad.yaml").write_text(spec_text(place / "own.parquet"))
-    assert re.search(message, refusal("run", "bad.yaml", "--set", "data.test=0"))
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("data.path=nowhere", ["nowhere"]),
-        ("data.target=yy", ["'y'"]),
         ("data.features=[warm, loudd]", ["loudd", "'loud'"]),
         ("multiselect.budgt=3", ["budget"]),
-        ("multiselect.budget=0", ["budget"]),
-        ("multiselect.costs.default=20", ["12", "20"]),
-        ("multiselect.costs.warmm=3", ["warmm"]),
-        ("multiselect.costs.warm=0", ["warm"]),
-        ("multiselect.costs.warm=-1", ["warm"]),
         ("multiselect.costs.warm=.nan", ["warm"]),
-        ("multiselect.internal_variance.warmm=3", ["warmm"]),
-        ("multiselect.baselines=['single:warmm']", ["warmm"]),
         ("output=memory://lab", ["exists only in the memory of this process"]),
-        ("seed=2026-99-99", ["seed", "2026-99-99"]),
     ],
 )
 def test_bad_values(refusal, change, words):
@@ -206,14 +114,14 @@ def test_bad_values(refusal, change, words):
     ],
     ids=lambda value: " ".join(value[-2:]) if isinstance(value, list) else "",
 )
-def test_bad_places(place, data, refusal, arguments, message):
+def test_bad_places(place, judgments, refusal, arguments, message):
     for name in ("empty", "mixed", "things"):
         (place / name).mkdir()
     (place / "things" / "thesis.txt").write_text("years of work")
     (place / "blocked").write_text("")
-    content = (data / "part-0.parquet").read_bytes()
+    content = (judgments / "part-0.parquet").read_bytes()
     (place / "cut.parquet").write_bytes(content[: len(content) // 2])
-    table = pq.read_table(data / "part-0.parquet")
+    table = pq.read_table(judgments / "part-0.parquet")
     pq.write_table(table, place / "mixed" / "part-0.parquet")
     pq.write_table(table.drop_columns(["loud"]), place / "mixed" / "part-1.parquet")
     assert re.search(message, refusal(*arguments))
@@ -235,22 +143,25 @@ def test_more_memory_than_the_spec_allows(place, refusal):
         assert not (place / "mine").exists()
 
 
-def test_bad_predictions(place, data, distfms, tmp_path_factory):
-    folder = run_job(judgments_job(data, tmp_path_factory.mktemp("runs"))).folder
+def test_bad_predictions(place, judgments, judgments_run, distfms):
     own = place / "own"
     own.mkdir()
-    content = (data / "part-0.parquet").read_bytes()
+    content = (judgments / "part-0.parquet").read_bytes()
     (own / "part-0.parquet").write_bytes(content)
     (place / "blocked").write_text("")
-    empty = pq.read_table(data / "part-0.parquet").slice(0, 0)
+    empty = pq.read_table(judgments / "part-0.parquet").slice(0, 0)
     pq.write_table(empty, place / "empty.parquet")
     for given, out, message in (
         ("own", "own/part-0.parquet", "own/part-0.parquet is a file of the data"),
         ("own", "own/predicted.parquet", "would become part of the data"),
         ("empty.parquet", "p.parquet", "There are no rows in .*there is nothing to predict"),
-        (data, "blocked/p.parquet", r"--out blocked/p.parquet cannot be written \(.*another file"),
+        (
+            judgments,
+            "blocked/p.parquet",
+            r"--out blocked/p.parquet cannot be written \(.*another file",
+        ),
     ):
-        result = distfms("predict", folder, given, "--out", out)
+        result = distfms("predict", judgments_run, given, "--out", out)
         assert result.code == 2
         assert re.search(message, result.err)
     assert [p.name for p in own.iterdir()] == ["part-0.parquet"]
@@ -269,13 +180,3 @@ def test_traceback_on_demand(place):
         result = subprocess.run(given, env=os.environ, capture_output=True, text=True)
         assert ("Traceback" in result.stderr) == bool(debug)
         assert result.returncode == code
-
-
-def test_a_full_disk_at_the_start_leaves_nothing(data, tmp_path, monkeypatch):
-    def full(self, **entries):
-        raise EngineError("The disk is full") from OSError(errno.ENOSPC, "No space")
-
-    monkeypatch.setattr(RunFolder, "update", full)
-    with pytest.raises(EngineError, match="disk is full"):
-        run_job(judgments_job(data, tmp_path / "runs"))
-    assert not (tmp_path / "runs" / "small").exists()

@@ -1,7 +1,5 @@
 """Jobs of learning to rank with similarities."""
 
-import dataclasses
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -9,25 +7,11 @@ import pytest
 from sklearn.metrics import ndcg_score
 
 from distfms.data.folds import assign_parts
-from distfms.errors import DataError, SpecError
 from distfms.runs.driver import run_job
-from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
-from tests.e2e.sequence_jobs import content
+from tests.e2e.jobs import content
+from tests.e2e.landmarks_jobs import ranked_rows, ranking_job
 from tests.reference import landmarks as literal
-
-N_QUERIES = 60
-
-
-def ranked_rows():
-    rng = np.random.default_rng(0)
-    sizes = rng.integers(1, 12, size=N_QUERIES)
-    X = rng.uniform(-1, 2, size=(sizes.sum(), 3))
-    score = np.exp(-((X - 1) ** 2).sum(axis=1)) + 0.05 * rng.normal(size=len(X))
-    query = np.repeat([f"q{i:02d}" for i in range(N_QUERIES)], sizes)
-    grade = np.digitize(score, [0.2, 0.4, 0.6])
-    grade[query == "q03"] = 0
-    return {f"x{j}": X[:, j] for j in range(3)} | {"q": query, "grade": grade}
 
 
 @pytest.fixture(scope="module")
@@ -42,19 +26,6 @@ def data(columns, tmp_path_factory):
     return path
 
 
-def spec(data, output, section=None, tune=None, **changes):
-    own = {"path": str(data), "target": "grade", "query": "q", "folds": 3, "test": 0.3}
-    job = {
-        "name": "ranked",
-        "method": "landmarks",
-        "data": {**own, "max_partition_rows": 40, **changes},
-        "landmarks": {"task": "ranking", "landmarks": 40, "ridge": 1e-3, **(section or {})},
-        "engine": {"workers": 1},
-        "output": str(output),
-    }
-    return build_spec(job | ({} if tune is None else {"tune": tune}))
-
-
 def mean_ndcg(scores, grade, query, k):
     found = []
     for q in np.unique(query):
@@ -66,7 +37,7 @@ def mean_ndcg(scores, grade, query, k):
 
 
 def test_a_ranking_is_a_regression_on_gains_judged_by_ndcg(data, columns, tmp_path):
-    folder = run_job(spec(data, tmp_path)).folder
+    folder = run_job(ranking_job(data, tmp_path, data={"max_partition_rows": 40})).folder
     metrics, selection = (content(folder, f"{n}.json") for n in ("metrics", "selection"))
     X = np.column_stack([columns[f"x{j}"] for j in range(3)])
     grade, query = columns["grade"], columns["q"]
@@ -113,7 +84,7 @@ def test_a_ranking_is_a_regression_on_gains_judged_by_ndcg(data, columns, tmp_pa
 def test_similarities_and_grids_are_compared_by_ndcg(data, tmp_path):
     section = {"similarity": ["linear", "gaussian"], "landmarks": 30}
     tune = {"grid": {"keep": [2, 30], "ridge": [1e-3, 1.0]}, "measure": "ndcg@5"}
-    folder = run_job(spec(data, tmp_path, section, tune)).folder
+    folder = run_job(ranking_job(data, tmp_path, landmarks=section, tune=tune)).folder
     compared, tuning = (content(folder, f"{n}.json") for n in ("similarities", "tuning"))
     assert compared["best"] == "gaussian"
     assert compared["errors"]["gaussian"] > compared["errors"]["linear"]
@@ -122,39 +93,3 @@ def test_similarities_and_grids_are_compared_by_ndcg(data, tmp_path):
     chosen = next(p for p in tuning["points"] if p["options"] == tuning["chosen"])
     last = metrics["curves"][0]["points"][-1]
     assert chosen["mean"] == pytest.approx(last["validation"]["ndcg@5"], rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("changes", "tune", "error", "message"),
-    [
-        ({"query": None}, None, SpecError, r"name the column of the query in `data\.query`"),
-        ({"target": "x0", "exclude": ["grade"]}, None, DataError, "from 0"),
-        ({}, {"grid": {"ridge": [1, 2]}, "measure": "mae"}, SpecError, "they have mse, r2, ndcg@1"),
-    ],
-)
-def test_bad_rankings(data, tmp_path, changes, tune, error, message):
-    section = {"similarity": "linear"}
-    with pytest.raises(error, match=message):
-        run_job(spec(data, tmp_path, section, tune, **changes))
-
-
-def test_rows_of_a_query_that_are_scattered(columns, tmp_path):
-    order = np.random.default_rng(0).permutation(len(columns["q"]))
-    pq.write_table(pa.table({n: c[order] for n, c in columns.items()}), tmp_path / "rows.parquet")
-    with pytest.raises(DataError, match="Sort the data by the `query` column"):
-        run_job(spec(tmp_path / "rows.parquet", tmp_path / "runs"))
-
-
-def test_the_same_bits_in_processes_and_from_the_cache(data, tmp_path):
-    names = ("selection.json", "metrics.json", "weights.npz")
-    tune = {"grid": {"ridge": [1e-3, 1.0]}, "measure": "ndcg@5"}
-
-    def files(job):
-        folder = run_job(job).folder
-        return [(folder / name).read_bytes() for name in names]
-
-    whole = files(spec(data, tmp_path / "a", tune=tune))
-    other = spec(data, tmp_path / "b", tune=tune)
-    engine = other.engine.model_copy(update={"workers": 2, "processes": True})
-    assert files(dataclasses.replace(other, engine=engine)) == whole
-    assert files(dataclasses.replace(other, engine=engine)) == whole

@@ -50,22 +50,6 @@ def test_rows_without_values_and_weights(tmp_path, capsys, missing, expected):
     assert "20 rows of weight 0 play no part." in found
 
 
-def test_judgments_in_long_form(tmp_path, capsys):
-    rng = np.random.default_rng(1)
-    lines = ["face,question,answer"]
-    for face in range(40):
-        true = rng.normal(size=2)
-        lines += [f"{face},q{k % 2},{true[k % 2] + rng.normal():.3f}" for k in range(6)]
-        lines += [f"{face},label,{true.sum():.3f}"] if face % 10 else []
-        lines += [f"{face},q0,", f"{face},q1,NaN"] if face < 3 else []
-    (tmp_path / "long.csv").write_text("\n".join(lines) + "\n")
-    long = {"object": "face", "attribute": "question", "value": "answer", "label": "label"}
-    found = notes(tmp_path, capsys, "multiselect", tmp_path / "long.csv", long=long)
-    assert found[0] == (
-        "Left out when converting the judgments: 4 objects without a label, 6 rows without a value."
-    )
-
-
 def test_predictions_tell_the_folds_of_the_job(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     table = pa.table(rows() | {"id": np.arange(N_ROWS)})

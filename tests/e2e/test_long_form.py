@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from distfms.errors import DataError, SpecError
+from distfms.errors import DataError
 from distfms.runs.driver import prepare, run_job
 from tests.e2e.multiselect_jobs import NAMES, N, job, notes
 
@@ -88,38 +88,10 @@ def test_two_jobs_convert_once(tmp_path):
 
 @pytest.mark.parametrize(
     ("row", "message"),
-    [
-        ("o1,a,w9,high", "row .* holds 'high'"),
-        ("o1,a,w9,inf", "is infinite in row"),
-        (",a,w9,1", "no value"),
-        ("o1,,w9,1", "no value"),
-        ("o1,b,w0,1\no1,b,w0,2", "`duplicates: first`"),
-        ("o1,a", "cannot be read"),
-    ],
+    [("o1,a,w9,high", "row .* holds 'high'"), ("o1,a", "cannot be read")],
 )
 def test_bad_rows_of_judgments(tmp_path, row, message):
     path = write_long(tmp_path / "long", extra=[row])
     with pytest.raises(DataError, match=message):
         prepare(long_job(path, tmp_path / "runs"))
     assert not list((tmp_path / "runs" / ".data").glob("judgments-*"))
-
-
-def test_csv_without_rows(tmp_path):
-    path = write_long(tmp_path / "long")
-    (path / "0.csv").write_text("object,attribute,worker,value\n")
-    with pytest.raises(DataError, match="holds no judgments"):
-        prepare(long_job(path, tmp_path / "runs"))
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({"test_path": "x", "test": 0}, "`test_path` cannot be combined with `long`"),
-        ({"target": "a"}, "leave `target` out"),
-        ({"id": "worker"}, "leave `id` out"),
-        ({"path": None, "builtin": "digits"}, "`long` describes the files of `path`"),
-    ],
-)
-def test_keys_that_long_form_has_no_use_for(tmp_path, data, message):
-    with pytest.raises(SpecError, match=message):
-        long_job(tmp_path, tmp_path / "runs", data=data)

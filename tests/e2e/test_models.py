@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -11,27 +10,24 @@ import pyarrow.parquet as pq
 import pytest
 
 import distfms as package
-from distfms.cli import main
 from distfms.engine.storage import files_below, locate
 from distfms.errors import DataError, SpecError
 from distfms.registry import Registry
 from distfms.runs.driver import run_job
 from distfms.runs.finished import files_to_keep
 from distfms.runs.predict import predict_file
-from tests.e2e.jobs import judgments_job, write_judgments
+from tests.e2e.jobs import judgments_job
+from tests.faults.cases import dask_cluster
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_judgments(tmp_path_factory.mktemp("data") / "judgments")
-
-
-@pytest.fixture(scope="module")
-def versions(data, tmp_path_factory):
+def versions(judgments, tmp_path_factory):
     """What two runs keep, and the folder of the second."""
     place = tmp_path_factory.mktemp("runs")
     runs = [
-        run_job(judgments_job(data, place, multiselect={"budget": budget, "plan": False})).folder
+        run_job(
+            judgments_job(judgments, place, multiselect={"budget": budget, "plan": False})
+        ).folder
         for budget in (6, 12)
     ]
     return [files_to_keep(run) for run in runs], runs[1]
@@ -46,18 +42,6 @@ def place(versions, tmp_path, monkeypatch):
     registry.promote("small", 1)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def distfms(capsys):
-    def run(*arguments):
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return SimpleNamespace(code=ended.value.code, out=out, err=err)
-
-    return run
 
 
 def test_versions_are_listed_compared_and_switched(place, distfms):
@@ -115,23 +99,23 @@ def test_a_registry_that_cannot_be_written(place, distfms, monkeypatch):
     assert not [path for path in (place / "runs").rglob("*") if path.suffix == ".tmp"]
 
 
-def test_predictions_by_name_are_those_of_the_run(place, versions, data, distfms):
+def test_predictions_by_name_are_those_of_the_run(place, versions, judgments, distfms):
     run = versions[1]
-    assert distfms("predict", run, data, "--out", "run.parquet").code == 0
+    assert distfms("predict", run, judgments, "--out", "run.parquet").code == 0
     expected = pq.read_table(place / "run.parquet")
-    result = distfms("predict", "--model", "registry:small@2", data, "--out", "p.parquet")
+    result = distfms("predict", "--model", "registry:small@2", judgments, "--out", "p.parquet")
     assert "registry:small@2)" in result.out, result.err
     assert pq.read_table(place / "p.parquet").equals(expected)
-    first = distfms("predict", "registry:small", data, "--out", "p.parquet", "--with-folds")
+    first = distfms("predict", "registry:small", judgments, "--out", "p.parquet", "--with-folds")
     assert "registry:small@1)" in first.out, first.err
     assert not pq.read_table(place / "p.parquet").equals(expected)
 
 
-def test_a_folder_of_predictions_goes_on_where_it_stopped(place, versions, data, tmp_path):
+def test_a_folder_of_predictions_goes_on_where_it_stopped(place, versions, judgments, tmp_path):
     run = versions[1]
     moved = tmp_path / "judgments"
     (moved / "day=1").mkdir(parents=True)
-    for part in data.iterdir():
+    for part in judgments.iterdir():
         pq.write_table(pq.read_table(part), moved / "day=1" / part.name, row_group_size=25)
     predict_file(run, str(moved), tmp_path / "all.parquet")
     out = tmp_path / "predicted"
@@ -167,28 +151,28 @@ def test_a_folder_of_predictions_goes_on_where_it_stopped(place, versions, data,
     assert together.equals(pq.read_table(tmp_path / "all.parquet"))
 
 
-def test_a_folder_of_something_else_is_refused(place, data, tmp_path):
+def test_a_folder_of_something_else_is_refused(place, judgments, tmp_path):
     out = f"{tmp_path}/predicted/"
-    predict_file("registry:small@1", str(data), out)
+    predict_file("registry:small@1", str(judgments), out)
     with pytest.raises(SpecError, match="of registry:small@1, and its model is not the one"):
-        predict_file("registry:small@2", str(data), out)
+        predict_file("registry:small@2", str(judgments), out)
     with pytest.raises(SpecError, match="and its with_folds is not"):
-        predict_file("registry:small@1", str(data), out, with_folds=True)
+        predict_file("registry:small@1", str(judgments), out, with_folds=True)
     with pytest.raises(SpecError, match="which is no prediction"):
-        predict_file("registry:small", str(data), f"{tmp_path}/runs/")
+        predict_file("registry:small", str(judgments), f"{tmp_path}/runs/")
     with pytest.raises(SpecError, match="lies in the data folder"):
-        predict_file("registry:small", str(data), f"{data}/")
+        predict_file("registry:small", str(judgments), f"{judgments}/")
     (tmp_path / "file").touch()
     with pytest.raises(SpecError, match="is a file"):
-        predict_file("registry:small", str(data), f"{tmp_path}/file/")
+        predict_file("registry:small", str(judgments), f"{tmp_path}/file/")
 
 
-def test_a_model_in_memory_predicts_as_the_command_does(place, versions, data):
-    predict_file("registry:small", str(data), place / "p.parquet")
+def test_a_model_in_memory_predicts_as_the_command_does(place, versions, judgments):
+    predict_file("registry:small", str(judgments), place / "p.parquet")
     expected = pq.read_table(place / "p.parquet")
     model = package.load("registry:small")
     assert repr(model) == "<Model registry:small@1, multiselect>"
-    rows = pq.read_table(data)
+    rows = pq.read_table(judgments)
     assert model.predict(rows).equals(expected)
     frame = rows.to_pandas().set_index(np.arange(200) + 7)
     predicted = model.predict(frame)
@@ -207,20 +191,22 @@ def test_a_model_in_memory_predicts_as_the_command_does(place, versions, data):
     assert package.load(versions[1]).predict(rows)["predicted_y"].null_count == 0
 
 
-def test_the_same_predictions_on_a_dask_cluster(place, data):
-    from distributed import LocalCluster
-
+def test_the_same_predictions_on_a_dask_cluster(place, judgments):
     here, there = place / "here", place / "there"
-    predict_file("registry:small@2", str(data), f"{here}/", workers=1)
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
-        address = cluster.scheduler_address
-        predict_file("registry:small@2", str(data), f"{there}/", engine="dask", address=address)
+    predict_file("registry:small@2", str(judgments), f"{here}/", workers=1)
+    with dask_cluster(n_workers=2, processes=False) as section:
+        address = section["address"]
+        predict_file(
+            "registry:small@2", str(judgments), f"{there}/", engine="dask", address=address
+        )
     written = {path.name: path.read_bytes() for path in here.iterdir()}
     assert len(written) == 5
     assert written == {path.name: path.read_bytes() for path in there.iterdir()}
 
 
-def test_models_and_predictions_on_object_storage(versions, data, s3_variables, distfms, tmp_path):
+def test_models_and_predictions_on_object_storage(
+    versions, judgments, s3_variables, distfms, tmp_path
+):
     bucket = s3_variables.bucket("models")
     registry = f"{bucket}/registry"
     kept = Registry(locate(registry))
@@ -232,17 +218,17 @@ def test_models_and_predictions_on_object_storage(versions, data, s3_variables, 
     assert "version 1 is in place again" in result.out
     listed = json.loads(distfms("models", "list", "--registry", registry, "--json").out)
     assert listed == [{"name": "small", "in_place": 1, "versions": [1, 2]}]
-    predict = ("predict", "--model", "registry:small", data, "--registry", registry, "--out")
+    predict = ("predict", "--model", "registry:small", judgments, "--registry", registry, "--out")
     for _ in range(2):
         result = distfms(*predict, f"{bucket}/predicted/")
         assert result.code == 0, result.err
     assert "Partitions that had been predicted: 4" in result.out
-    predict_file("registry:small", str(data), tmp_path / "one.parquet", registry=registry)
+    predict_file("registry:small", str(judgments), tmp_path / "one.parquet", registry=registry)
     parts = [e.place for e in files_below(locate(f"{bucket}/predicted"), "*.parquet")]
     tables = [pq.read_table(pa.BufferReader(place.read_bytes())) for place in parts]
     assert pa.concat_tables(tables).equals(pq.read_table(tmp_path / "one.parquet"))
     model = package.load("registry:small", registry=registry)
-    assert model.predict(pq.read_table(data)).num_rows == 200
+    assert model.predict(pq.read_table(judgments)).num_rows == 200
     result = distfms("models", "list", "--registry", "s3://denied/registry")
     assert result.code == 1
     assert "Access is denied" in result.err

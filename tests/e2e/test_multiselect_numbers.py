@@ -12,9 +12,7 @@ from distfms.methods.multiselect import objective
 from distfms.methods.multiselect.baselines import refine
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.objective import Problem
-from distfms.runs.driver import run_job
 from distfms.stats.fold_means import delete_m_jackknife, student_t
-from tests.e2e.jobs import judgments_job, write_judgments
 from tests.e2e.multiselect_jobs import lists, notes, objects, run, write
 from tests.reference.multiselect_rows import Independent
 
@@ -115,14 +113,6 @@ def test_one_decomposition_for_each_set_of_objects(tmp_path, monkeypatch):
     assert sizes == [3] * (1 + 3)
 
 
-def test_interval_holds_its_estimate(tmp_path):
-    path = write(tmp_path, objects())
-    _, selection, metrics, _ = run(path, tmp_path, multiselect={"ridge": 0.5})
-    interval = metrics["train"]["projected_loss_interval"]
-    assert interval["estimate"] == pytest.approx(selection["projected_loss"])
-    assert interval["lower"] < interval["estimate"] < interval["upper"]
-
-
 def test_baselines_spend_what_the_chosen_one_leaves(tmp_path):
     """Every entry tells loss and repeats of the same selection."""
     costs = {"a": 1, "b": 2.5, "c": 4}
@@ -136,25 +126,6 @@ def test_baselines_spend_what_the_chosen_one_leaves(tmp_path):
         assert entry["spent"] == pytest.approx(
             sum(costs[name] * r for name, r in entry["repeats"].items())
         )
-
-
-def test_a_baseline_named_twice_is_one(tmp_path):
-    path = write(tmp_path, objects())
-    _, _, metrics, _ = run(path, tmp_path, multiselect={"baselines": ["copies", "copies", "full"]})
-    assert [curve["name"] for curve in metrics["curves"]] == ["full", "copies"]
-
-
-def test_scoring_with_unequal_costs_is_measured_against_the_optimum(tmp_path):
-    data = write_judgments(tmp_path / "data")
-    options = {"algorithm": "scoring", "costs": {"warm": 3, "soft": 2}, "budget": 10}
-    folder = run_job(judgments_job(data, tmp_path / "runs", multiselect=options)).folder
-    selection = json.loads((folder / "selection.json").read_text())
-    assert selection["optimum"]["objective"] >= selection["objective"]
-    assert selection["optimum"]["spent"] <= 10
-    equal = run_job(
-        judgments_job(data, tmp_path / "runs", multiselect={"algorithm": "scoring"})
-    ).folder
-    assert json.loads((equal / "selection.json").read_text())["optimum"] is None
 
 
 @pytest.fixture(scope="module")
@@ -222,3 +193,10 @@ def test_refined_selection_is_the_one_that_is_evaluated(trap, tmp_path, algorith
         assert selection["projected_loss"] < 0.95 * greedy["projected_loss"]
         assert "q2" not in selection["repeats"]
         assert chosen["validation_loss"] < metrics["curves"][0]["points"][-1]["validation_loss"]
+
+
+def test_scoring_with_unequal_costs_is_measured_against_the_optimum(tmp_path):
+    options = {"algorithm": "scoring", "costs": {"a": 3, "b": 2}, "budget": 10, "baselines": []}
+    _, selection, *_ = run(write(tmp_path, objects()), tmp_path, multiselect=options)
+    assert selection["optimum"]["objective"] >= selection["objective"]
+    assert selection["optimum"]["spent"] <= 10

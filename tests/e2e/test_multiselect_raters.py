@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.data.synthetic import make
-from distfms.errors import DataError, SpecError
 from distfms.runs.driver import prepare, run_job
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
@@ -175,19 +174,3 @@ def test_positions_and_columns_say_the_same(tmp_path):
     assert manifest["raters"] == {"n_unknown": 0, "n_second": 0, "n_alone": 0}
     assert not found[2][2]["train"]["raters"]["known"]
     assert "judgments were taken as independent" in (found[2][0] / "report.html").read_text()
-
-
-def test_what_cannot_be_told_is_refused(tmp_path):
-    path = write(tmp_path / "two", objects())
-    with pytest.raises(SpecError, match=r"needs to know who judged.*data\.long\.worker"):
-        run(path, tmp_path / "a", multiselect={"buy_from": "same"})
-    with pytest.raises(SpecError, match="NAME__raters"):
-        run(path, tmp_path / "b", multiselect={"raters": "columns"})
-    once = write(tmp_path / "one", objects(k=1))
-    known = dict.fromkeys("abc", 1.0)
-    with pytest.raises(DataError, match="second rater"):
-        run(once, tmp_path / "c", multiselect={"raters": "positions", "internal_variance": known})
-    many = {f"x{a}": [[0.0, 1.0]] * 4 for a in range(501)}
-    wide = write(tmp_path / "wide", {"y": np.arange(4.0), "id": range(4), **many})
-    with pytest.raises(SpecError, match="up to 500 attributes"):
-        run(wide, tmp_path / "d", multiselect={"buy_from": "same", "raters": "positions"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tracemalloc
 from pathlib import Path
 
@@ -11,13 +10,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.errors import EngineError, SpecError
+from distfms.errors import SpecError
 from distfms.methods import slab_job, slabs
 from distfms.methods.multiselect.job import MultiselectJob
 from distfms.methods.multiselect.method import MultiselectSlabsJob, one_process_bytes
 from distfms.runs.driver import prepare, run_job
 from distfms.runs.predict import predict_file
-from tests.e2e.jobs import results, stage, write_judgments
+from tests.e2e.jobs import content, stage, write_judgments
 from tests.e2e.memory import Peaks
 from tests.e2e.multiselect_jobs import job as small_job
 
@@ -32,11 +31,6 @@ def small_slabs():
         patch.setattr(slabs, "SLAB_COLUMNS", 2)
         patch.setattr(slab_job, "ONE_PROCESS_BYTES", 0)
         yield
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_judgments(tmp_path_factory.mktemp("data") / "data")
 
 
 def job(path: Path, output: Path, **changes):
@@ -55,23 +49,19 @@ def run_in_one_process(path: Path, output: Path, **changes):
 
 
 @pytest.fixture(scope="module")
-def in_slabs(data, tmp_path_factory):
+def in_slabs(judgments, tmp_path_factory):
     """A finished run, and what it said."""
     said: list[str] = []
-    spec = job(data, tmp_path_factory.mktemp("runs"), engine={"cache": False})
+    spec = job(judgments, tmp_path_factory.mktemp("runs"), engine={"cache": False})
     return run_job(spec, say=said.append).folder, said
 
 
-def read(folder: Path, name: str):
-    return json.loads((folder / name).read_text())
-
-
 @pytest.mark.parametrize("model", ["projected", "refit"])
-def test_result_is_that_of_one_process(data, tmp_path, in_slabs, model):
+def test_result_is_that_of_one_process(judgments, tmp_path, in_slabs, model):
     options = {"multiselect": {"model": model}}
-    cut = in_slabs[0] if model == "projected" else run(data, tmp_path / "a", **options)
-    one = run_in_one_process(data, tmp_path / "b", **options)
-    found, expected = read(cut, "selection.json"), read(one, "selection.json")
+    cut = in_slabs[0] if model == "projected" else run(judgments, tmp_path / "a", **options)
+    one = run_in_one_process(judgments, tmp_path / "b", **options)
+    found, expected = content(cut, "selection.json"), content(one, "selection.json")
     assert found.keys() == expected.keys()
     assert found["repeats"] == expected["repeats"]
     assert [s["attribute"] for s in found["path"]] == [s["attribute"] for s in expected["path"]]
@@ -80,7 +70,7 @@ def test_result_is_that_of_one_process(data, tmp_path, in_slabs, model):
         assert found[key] == pytest.approx(expected[key], rel=1e-10)
     weights = [np.load(folder / "weights.npz")["weights"] for folder in (cut, one)]
     np.testing.assert_allclose(weights[0], weights[1], rtol=1e-9)
-    metrics, others = read(cut, "metrics.json"), read(one, "metrics.json")
+    metrics, others = content(cut, "metrics.json"), content(one, "metrics.json")
     assert metrics.keys() == others.keys()
     assert metrics["test"].pop("raters") == pytest.approx(others["test"].pop("raters"))
     assert metrics["test"] == pytest.approx(others["test"])
@@ -91,7 +81,7 @@ def test_result_is_that_of_one_process(data, tmp_path, in_slabs, model):
     assert metrics["folds"] == []
     tables = []
     for number, folder in enumerate((cut, one)):
-        predict_file(folder, data, tmp_path / f"{number}.parquet")
+        predict_file(folder, judgments, tmp_path / f"{number}.parquet")
         tables.append(pq.read_table(tmp_path / f"{number}.parquet"))
     np.testing.assert_allclose(*(table.column("predicted_y") for table in tables), rtol=1e-9)
     plans = [sorted(p.name for p in (folder / "plan").iterdir()) for folder in (cut, one)]
@@ -99,10 +89,12 @@ def test_result_is_that_of_one_process(data, tmp_path, in_slabs, model):
     assert "multi-selection" in (cut / "report.html").read_text()
 
 
-def test_says_what_it_did_and_left_out(data, tmp_path, in_slabs):
-    assert "3 slabs of up to 2 columns" in prepare(job(data, tmp_path)).job.describe()["search"]
+def test_says_what_it_did_and_left_out(judgments, tmp_path, in_slabs):
+    assert (
+        "3 slabs of up to 2 columns" in prepare(job(judgments, tmp_path)).job.describe()["search"]
+    )
     folder, said = in_slabs
-    manifest = read(folder, "manifest.json")
+    manifest = content(folder, "manifest.json")
     note = next(n for n in manifest["notes"] if "5 attributes were searched in 3 slabs on" in n)
     assert "no cross-validation; baselines left out: averages, copies" in note
     assert f"Note: {note}" in said
@@ -125,57 +117,28 @@ def test_missing_judgments_and_weights(tmp_path):
         pq.write_table(table.append_column("w", weight), path)
     changes = {"data": {"weight": "w"}}
     folders = run(data, tmp_path / "a", **changes), run_in_one_process(data, tmp_path, **changes)
-    found, expected = (read(folder, "selection.json") for folder in folders)
+    found, expected = (content(folder, "selection.json") for folder in folders)
     assert found["repeats"] == expected["repeats"]
     assert found["objective"] == pytest.approx(expected["objective"], rel=1e-9)
     assert found["label_variance"] == pytest.approx(expected["label_variance"], rel=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["local", "ray"])
-def test_actors_and_workers_do_not_change_a_bit(data, tmp_path, in_slabs, request, kind):
-    if kind == "ray":
-        request.getfixturevalue("ray_session")
-    folder = run(data, tmp_path, engine={"kind": kind, "workers": 2})
-    expected = results(in_slabs[0])
-    assert len(expected) > 8
-    assert results(folder) == expected
-
-
-def test_killed_between_slabs_reads_only_the_rest(data, tmp_path, monkeypatch, in_slabs):
-    spec = job(data, tmp_path, engine={"cache": False})
-    original = MultiselectSlabsJob.compute_slab
-
-    def failing(self, number, context):
-        if number == 2:
-            raise EngineError("the power went")
-        return original(self, number, context)
-
-    monkeypatch.setattr(MultiselectSlabsJob, "compute_slab", failing)
-    with pytest.raises(EngineError, match="the power went"):
-        run_job(spec)
-    monkeypatch.setattr(MultiselectSlabsJob, "compute_slab", original)
-    result = run_job(spec)
-    assert result.resumed
-    assert result.skipped == ("statistics 1 of 3", "statistics 2 of 3")
-    assert results(result.folder) == results(in_slabs[0])
-
-
-def test_pool_is_refused_where_a_slab_does_not_fit(data, tmp_path, monkeypatch):
+def test_pool_is_refused_where_a_slab_does_not_fit(judgments, tmp_path, monkeypatch):
     monkeypatch.setattr(MultiselectSlabsJob, "slab_bytes", lambda self: 2**45)
     monkeypatch.setattr(MultiselectSlabsJob, "statistics_bytes", lambda self: 8)
     with pytest.raises(SpecError, match="fewer actors on one machine"):
-        run(data, tmp_path)
+        run(judgments, tmp_path)
 
 
-def test_form_depends_on_the_spec_and_the_number_of_attributes(data, tmp_path, monkeypatch):
+def test_form_depends_on_the_spec_and_the_number_of_attributes(judgments, tmp_path, monkeypatch):
     def form(**changes):
-        return type(prepare(job(data, tmp_path, **changes)).job)
+        return type(prepare(job(judgments, tmp_path, **changes)).job)
 
     assert form() is MultiselectSlabsJob
     for option in ({"psd": "nearest"}, {"algorithm": "scoring"}, {"refine": True}):
         assert form(multiselect=option) is MultiselectJob
     few = {"data": {"folds": 0}, "multiselect": {"baselines": ["scoring"]}}
-    made = prepare(job(data, tmp_path, **few)).job.whole
+    made = prepare(job(judgments, tmp_path, **few)).job.whole
     assert one_process_bytes(made, 20_000, 0) == (2 * 2 + 6) * 8 * 20_000**2
     monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", one_process_bytes(made, 5, 0))
     assert form(**few) is MultiselectJob
@@ -210,7 +173,7 @@ def test_driver_never_holds_the_whole_matrix(tmp_path, monkeypatch, in_slabs):
         for running in (run, run_in_one_process):
             peaks.start()
             folder = running(data, tmp_path / running.__name__, **changes)
-            found.append((read(folder, "selection.json")["repeats"], dict(peaks.bytes)))
+            found.append((content(folder, "selection.json")["repeats"], dict(peaks.bytes)))
     finally:
         tracemalloc.stop()
     (chosen, cut), (expected, whole) = found

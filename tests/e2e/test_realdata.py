@@ -24,7 +24,9 @@ def run(name, realdata, output, monkeypatch, *sets):
     return [json.loads((folder / f"{n}.json").read_text()) for n in ("selection", "metrics")]
 
 
-@pytest.mark.parametrize("label", ["trustworthy", "attractive"])
+@pytest.mark.parametrize(
+    "label", ["trustworthy", pytest.param("attractive", marks=pytest.mark.slow)]
+)
 def test_impressions_of_faces(realdata, tmp_path, monkeypatch, label):
     selection, metrics = run(
         "multiselect-omi", realdata, tmp_path, monkeypatch, f"data.long.label={label}"
@@ -37,7 +39,9 @@ def test_impressions_of_faces(realdata, tmp_path, monkeypatch, label):
         assert metrics["test"]["projected_loss"] < baseline["test_loss"]
 
 
-@pytest.mark.parametrize("label", ["trustworthy", "attractive"])
+@pytest.mark.parametrize(
+    "label", ["trustworthy", pytest.param("attractive", marks=pytest.mark.slow)]
+)
 def test_grid_search_and_tune_choose_the_same_budget(realdata, tmp_path, monkeypatch, label):
     budgets = [5, 10, 20, 40, 80]
     changes = ("data.test=0", "data.folds=5", "multiselect.baselines=[]", "tune.rule=best")
@@ -53,15 +57,6 @@ def test_grid_search_and_tune_choose_the_same_budget(realdata, tmp_path, monkeyp
     assert search.best_params_["budget"] == selection["tuning"]["chosen"]["budget"]
 
 
-def test_a_second_run_does_not_convert_again(realdata, tmp_path, monkeypatch):
-    run("multiselect-omi", realdata, tmp_path, monkeypatch)
-    converted = next((tmp_path / ".data").glob("judgments-*"))
-    written = converted.stat().st_mtime_ns
-    run("multiselect-omi", realdata, tmp_path, monkeypatch, "multiselect.budget=20")
-    assert [converted] == list((tmp_path / ".data").glob("judgments-*"))
-    assert converted.stat().st_mtime_ns == written
-
-
 def test_emotions_in_headlines(realdata, tmp_path, monkeypatch):
     selection, metrics = run("multiselect-affect", realdata, tmp_path, monkeypatch)
     assert set(selection["repeats"]) <= {"anger", "disgust", "fear", "joy", "sadness", "surprise"}
@@ -70,9 +65,10 @@ def test_emotions_in_headlines(realdata, tmp_path, monkeypatch):
     assert metrics["train"]["r2"] > 0.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("penalty", "drawn", "ratio"),
-    [("ridge", 57, 0.47), pytest.param("lasso", 5, 0.19, marks=pytest.mark.slow)],
+    [("ridge", 57, 0.47), ("lasso", 5, 0.19)],
 )
 def test_three_or_five_from_few_pixels(realdata, tmp_path, monkeypatch, penalty, drawn, ratio):
     selection, metrics = run(

@@ -9,9 +9,8 @@ import pytest
 
 from distfms.errors import SpecError
 from distfms.runs.driver import run_job
-from tests.e2e.jobs import stage
-from tests.e2e.retrain_jobs import RESULTS, again, growing_job, registry_of, write_day
-from tests.e2e.sequence_jobs import content
+from tests.e2e.jobs import RESULTS, content, stage
+from tests.e2e.retrain_jobs import again, growing_job, registry_of, write_day
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from distfms.engine.storage import locate
 from distfms.errors import DataError, SpecError
 from distfms.registry import Registry
 from distfms.retrain.job import retrain
+from tests.e2e.jobs import content
 from tests.e2e.retrain_jobs import again, growing_job, registry_of, write_day
-from tests.e2e.sequence_jobs import content
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ import pytest
 from distfms.errors import SpecError
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
-from tests.e2e.jobs import judgments_job, write_judgments
-from tests.e2e.retrain_jobs import RESULTS, again, growing_job, write_day
-from tests.e2e.sequence_jobs import content
+from tests.e2e.jobs import RESULTS, content, judgments_job, write_judgments
+from tests.e2e.retrain_jobs import again, growing_job, write_day
 
 
 def with_classes(path, *names):

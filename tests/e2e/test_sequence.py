@@ -9,9 +9,8 @@ import pytest
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
 from distfms.runs.predict import predict_file
-from tests.e2e.jobs import results, stage
-from tests.e2e.sequence_jobs import LiteralRows, content, curve, mixed_job, write_rows
-from tests.faults.dying import killed_job
+from tests.e2e.jobs import content, results
+from tests.e2e.sequence_jobs import LiteralRows, curve, mixed_job, write_rows
 from tests.reference.sequence import fitted, literal_sequence
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -182,15 +181,6 @@ def test_several_targets(mixed_data, mixed_columns, tmp_path):
 # --- the same bits --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "engine", [{"workers": 2}, {"workers": 2, "processes": True}, {"cache": False}], ids=str
-)
-def test_same_bits_whatever_the_engine(mixed_data, mixed_run, tmp_path, engine):
-    assert results(run_job(mixed_job(mixed_data, tmp_path, engine=engine)).folder) == results(
-        mixed_run
-    )
-
-
 def test_the_embedded_job_with_one_and_two_workers(tmp_path):
     spec = ROOT / "jobs" / "sequence-breast-cancer.yaml"
     folders = []
@@ -204,21 +194,3 @@ def test_the_embedded_job_with_one_and_two_workers(tmp_path):
     order = [s["group"] for s in content(folders[0], "selection.json")["sequence"]]
     assert len(order) == 10
     assert order.index("perimeter") < order.index("fractal_dimension")
-
-
-def test_a_run_killed_at_every_stage_goes_on(mixed_data, mixed_run, tmp_path):
-    job = mixed_job(mixed_data, tmp_path)
-    for name in STAGES:
-        killed_job(job.to_mapping(), "before", name)
-        (run,) = (tmp_path / "mixed").iterdir()
-        done = STAGES[: STAGES.index(name)]
-        assert [entry["name"] for entry in content(run, "manifest.json")["stages"]] == done
-        if name in ("categories", "model"):
-            killed_job(job.to_mapping(), "between", name)
-            assert [entry["name"] for entry in content(run, "manifest.json")["stages"]] == done
-    result = run_job(job)
-    assert (result.folder, result.resumed) == (run, True)
-    assert list(result.skipped) == STAGES[:-1]
-    assert results(run) == results(mixed_run)
-    entry = stage(content(run, "manifest.json"), "statistics")
-    assert (entry["n_read"], entry["n_cached"]) == (0, 3)

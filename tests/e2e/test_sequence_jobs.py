@@ -1,6 +1,5 @@
 """Sequencing jobs of other kinds: ranking, binary labels, bad input, optional parts, real data."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.errors import DataError, DistfmsError
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec, load_spec
 from distfms.runs.predict import predict_file
-from tests.e2e.sequence_jobs import content, curve, mixed_job, mixed_rows, write_rows
+from tests.e2e.jobs import content
+from tests.e2e.sequence_jobs import curve, mixed_job, mixed_rows, write_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -80,23 +79,6 @@ def assign_test(keys, share):
     return assign_parts(keys, n_folds=0, test=share, seed=0) == 1
 
 
-def test_scattered_queries_are_refused(tmp_path):
-    columns = ranking_rows()
-    order = np.random.default_rng(0).permutation(len(columns["q"]))
-    shuffled = {name: np.array(values)[order].tolist() for name, values in columns.items()}
-    folder = write_rows(tmp_path / "data", shuffled)
-    with pytest.raises(DataError, match="do not follow one another") as caught:
-        run_job(ranking_job(folder, tmp_path))
-    assert caught.value.exit_code == 2
-
-
-def test_ndcg_needs_grades(tmp_path):
-    columns = ranking_rows()
-    folder = write_rows(tmp_path / "data", {**columns, "grade": columns["grade"] - 1})
-    with pytest.raises(DataError, match="NDCG is wanted because"):
-        run_job(ranking_job(folder, tmp_path))
-
-
 @pytest.mark.parametrize("low", [0.0, -1.0])
 def test_accuracy_of_binary_labels(tmp_path, low):
     rng = np.random.default_rng(5)
@@ -138,93 +120,6 @@ def test_a_run_for_a_budget_spends_no_more_and_predicts_with_all_of_it(tmp_path,
     assert (stop["rule"], stop["n_groups"]) == ("budget", len(steps))
     said = predict_file(run, str(data), tmp_path / "p.parquet")
     assert f"on {len(steps)} of {len(steps)} groups: what the budget pays for" in said
-
-
-def refused(spec):
-    """Message of a job that is refused before anything is written."""
-    with pytest.raises(DistfmsError) as caught:
-        run_job(spec())
-    assert caught.value.exit_code == 2
-    return str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"groups": {"bp": ["bp_lo"]}}, "'bp_lo' of group 'bp' is no feature column. Did you mean"),
-        ({"groups": {"bp": ["y"]}}, "'y' of group 'bp' is no feature column"),
-        ({"groups": {"bp": ["bp_*"], "two": ["bp_low"]}}, "groups must not overlap"),
-        ({"costs": {"blod": 2}}, "'blod' in costs is no group. Did you mean 'blood'?"),
-        ({"costs": {"bp": -1}}, "`sequence.costs.bp` is -1"),
-        ({"shared_costs": {"v": {"groups": ["nobody"], "cost": 1}}}, "'nobody' in shared cost 'v'"),
-        ({"shared_costs": {"v": {"groups": [], "cost": 1}}}, "shared_costs.v.groups"),
-        ({"criterion": "best"}, "`sequence.criterion` is 'best'"),
-        ({"baselines": ["ompp"]}, "There is no rule `ompp`"),
-        ({"ridge": -1}, "`sequence.ridge`"),
-        ({"alpha": 1.5}, "`sequence.alpha`"),
-        ({"grops": {}}, "Unknown key `sequence.grops`"),
-        ({"cost_file": "nowhere.csv"}, "There is no cost file nowhere.csv"),
-    ],
-)
-def test_bad_options(mixed_data, tmp_path, options, message):
-    assert message in refused(lambda: mixed_job(mixed_data, tmp_path, sequence=options))
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ("group,price\nbp,2\n", "needs the columns 'group' and 'cost'"),
-        ("group,cost\nbp,2\nbp,3\n", "'bp' is there twice"),
-        ("group,cost\nbp,-1\n", "greater than or equal to 0"),
-        ("group,cost\nbp,dear\n", "not a number"),
-        ("group,cost\nblod,1\n", "'blod' in costs is no group"),
-    ],
-)
-def test_bad_cost_files(mixed_data, tmp_path, table, message):
-    file = tmp_path / "costs.csv"
-    file.write_text(table)
-    options = {"cost_file": str(file), "costs": {}}
-    assert message in refused(lambda: mixed_job(mixed_data, tmp_path / "runs", sequence=options))
-
-
-@pytest.mark.parametrize(
-    ("change", "section", "message"),
-    [
-        ({"y": np.ones(600)}, {}, "Target 'y' is constant"),
-        ({}, {"query": "search"}, "no column 'search', named as `query`"),
-        ({}, {"target": "z"}, "no column 'z'"),
-        ({}, {"missing": "error"}, "missing value"),
-        ({"y": np.full(600, np.nan)}, {}, "0 rows to train on"),
-        ({"age": np.full(600, np.nan)}, {}, "All values are missing in 'age'"),
-        ({"age": np.full(600, np.inf)}, {}, "infinite"),
-    ],
-)
-def test_bad_data(mixed_columns, tmp_path, change, section, message):
-    folder = write_rows(tmp_path / "data", {**mixed_columns, **change})
-    text = refused(lambda: mixed_job(folder, tmp_path / "runs", data=section))
-    assert message in text
-    assert not list(tmp_path.glob("runs/mixed/*/selection.json"))
-
-
-def test_the_command_line_says_it_in_one_line(mixed_data, tmp_path):
-    content = {
-        "name": "x",
-        "method": "sequence",
-        "data": {"path": str(mixed_data), "target": "y", "missing": "mean"},
-        "sequence": {"groups": {"bp": ["bp_lo"]}},
-    }
-    (tmp_path / "job.yaml").write_text(json.dumps(content))
-    for command in ("check", "run"):
-        done = subprocess.run(
-            [sys.executable, "-m", "distfms.cli", command, "job.yaml"],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-        )
-        assert done.returncode == 2
-        assert done.stderr.startswith("Error: 'bp_lo' of group 'bp'")
-        assert done.stderr.count("\n") == 1
 
 
 def test_the_group_lasso_is_a_curve(mixed_data, tmp_path):

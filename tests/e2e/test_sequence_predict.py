@@ -1,7 +1,5 @@
 """Predictions of a sequencing run: what a budget pays for, and what they refuse."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,8 @@ import pytest
 from distfms.data.dataset import PartitionReader
 from distfms.errors import DataError, SpecError
 from distfms.runs.predict import predict_file
-from tests.e2e.sequence_jobs import LiteralRows, content, write_rows
+from tests.e2e.jobs import content
+from tests.e2e.sequence_jobs import LiteralRows, write_rows
 from tests.reference.sequence import fitted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,22 +138,3 @@ def test_prediction_refuses_what_it_cannot_read(mixed_run, mixed_data, mixed_col
         with pytest.raises(SpecError, match="--budget"):
             predict_file(mixed_run, str(mixed_data), out, budget=budget)
     assert not out.exists()
-
-
-def test_predict_on_the_command_line(mixed_run, mixed_data, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "distfms.cli",
-        "predict",
-        mixed_run,
-        mixed_data,
-        "--budget",
-        "4.5",
-    ]
-    done = subprocess.run(
-        [*map(str, command), "--out", "p.parquet"], capture_output=True, text=True, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    assert "of the budget 4.5 a row" in done.stdout
-    assert pq.read_table(tmp_path / "p.parquet").num_rows == 600

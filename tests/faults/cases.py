@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from distfms.methods import slab_job, slabs
+from distfms.methods.sequence.method import Sizes
 from distfms.runs.job_spec import JobSpec
 from tests.conformance.engine_tasks import blas_as_before
-from tests.e2e.jobs import judgments_job, write_judgments
-from tests.e2e.sequence_jobs import mixed_job, mixed_rows, write_rows
-
-#: In the order of their names; of which `blocks` searches on actors, the others in the driver.
-KINDS = ("blocks", "glm", "multiselect", "sequence")
+from tests.e2e.attribute_efficient_jobs import few_columns, few_job
+from tests.e2e.jobs import content, judgments_job, write_judgments
+from tests.e2e.landmarks_jobs import landmarks_job, ranked_rows, ranking_job, smooth_rows
+from tests.e2e.sequence_jobs import GRID, mixed_job, mixed_rows, write_rows
 
 
 @dataclass(frozen=True)
@@ -57,39 +56,82 @@ def _glm(data: Path, output: Path, /, **changes: Any) -> JobSpec:
     return mixed_job(data, output, sequence=options, data=section, **changes)
 
 
+def _slabs(data: Path, output: Path, /, **changes: Any) -> JobSpec:
+    return mixed_job(data, output, data={"folds": 0}, **changes)
+
+
+def _tuned(data: Path, output: Path, /, **changes: Any) -> JobSpec:
+    tune = {"grid": GRID, "measure": "explained_variance"}
+    return mixed_job(data, output, tune=tune, **changes)
+
+
+def _functions(data: Path, output: Path, /, **changes: Any) -> JobSpec:
+    own = {"similarity": "tests.e2e.landmarks_jobs:near", "landmarks": 12}
+    return landmarks_job(data, output, landmarks=own | {"loss": "epsilon_insensitive"}, **changes)
+
+
+def _ranking(data: Path, output: Path, /, **changes: Any) -> JobSpec:
+    tune = {"grid": {"ridge": [1e-3, 1.0]}, "measure": "ndcg@5"}
+    return ranking_job(data, output, tune=tune, **changes)
+
+
+def _few(data: Path, output: Path, /, **changes: Any) -> JobSpec:
+    own = {"chains": 3, "repeats": 1, "sizes": 1}
+    return few_job(data, output, attribute_efficient=own, **changes)
+
+
+def _rows(columns: Callable[[], dict[str, Any]]) -> Callable[[Path], Path]:
+    return lambda folder: write_rows(folder, columns())
+
+
+#: Jobs of every kind of statistics, search and fit. `blocks` and `slabs` search on actors, `glm`,
+#: `functions` and `few` fit there, `tuned` compares there; of the others nothing but passes is
+#: shared out.
 CASES = {
-    "blocks": Case(lambda folder: write_judgments(folder), _blocks, 4),
+    "blocks": Case(write_judgments, _blocks, 4),
+    "multiselect": Case(write_judgments, judgments_job, 4),
+    "sequence": Case(_rows(mixed_rows), mixed_job, 3),
+    "slabs": Case(_rows(mixed_rows), _slabs, 3),
+    "tuned": Case(_rows(mixed_rows), _tuned, 3),
     "glm": Case(_glm_rows, _glm, 3),
-    "multiselect": Case(lambda folder: write_judgments(folder), judgments_job, 4),
-    "sequence": Case(lambda folder: write_rows(folder, mixed_rows()), mixed_job, 3),
+    "landmarks": Case(_rows(smooth_rows), landmarks_job, 3),
+    "functions": Case(_rows(smooth_rows), _functions, 3),
+    "ranking": Case(_rows(ranked_rows), _ranking, 3),
+    "few": Case(_rows(few_columns), _few, 3),
 }
 
 
 @contextmanager
 def small_blocks(kind: str = "blocks") -> Iterator[None]:
-    """Slabs of two of the five attributes, so that there are three, in jobs of that kind only.
+    """Slabs of two columns, so that there are several, in jobs of the two kinds that have slabs.
 
     Other jobs search in the driver or on workers, which know nothing of this; how wide slabs are
     changes the last bits.
     """
-    before = slabs.SLAB_COLUMNS, slab_job.ONE_PROCESS_BYTES
-    if kind == "blocks":
+    before = slabs.SLAB_COLUMNS, slab_job.ONE_PROCESS_BYTES, Sizes.one_process_bytes
+    if kind in ("blocks", "slabs"):
         slabs.SLAB_COLUMNS, slab_job.ONE_PROCESS_BYTES = 2, 0
+        Sizes.one_process_bytes = lambda self: 2**50  # type: ignore[method-assign]
     try:
         yield
     finally:
-        slabs.SLAB_COLUMNS, slab_job.ONE_PROCESS_BYTES = before
+        slabs.SLAB_COLUMNS, slab_job.ONE_PROCESS_BYTES = before[:2]
+        Sizes.one_process_bytes = before[2]  # type: ignore[method-assign]
 
 
 @contextmanager
-def dask_cluster(n_workers: int = 2) -> Iterator[Any]:
-    """A Dask cluster of worker processes; gives its engine section."""
+def dask_cluster(n_workers: int = 2, processes: bool = True) -> Iterator[Any]:
+    """A Dask cluster of worker processes, or in this process; gives its engine section."""
     from distributed import LocalCluster
 
     with (
         blas_as_before(),
         LocalCluster(
-            n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0"
+            n_workers=n_workers,
+            threads_per_worker=1,
+            processes=processes,
+            protocol="tcp",
+            dashboard_address=":0",
         ) as cluster,
     ):
         yield {"kind": "dask", "address": cluster.scheduler_address, "workers": None}
@@ -97,7 +139,7 @@ def dask_cluster(n_workers: int = 2) -> Iterator[Any]:
 
 def manifest(folder: Path) -> dict[str, Any]:
     """What the manifest of a run says."""
-    return json.loads((folder / "manifest.json").read_text())
+    return content(folder, "manifest.json")
 
 
 def contents(folder: Path) -> dict[str, bytes]:

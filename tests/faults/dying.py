@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from distfms.engine.cache import PartialCache
-from distfms.runs import driver, folder
+from distfms.methods.cross_validation import AnswerLog
+from distfms.runs import context, driver, folder
 from distfms.runs.job_spec import build_spec
 from tests.e2e.jobs import judgments_job
 
@@ -34,13 +35,13 @@ def killed(data: Path, output: Path | str, where: str, what: str) -> None:
 def killed_job(spec: Mapping[str, Any], where: str, what: str) -> None:
     """Run a job in a process that kills itself.
 
-    After so many ``partials``, ``before`` a stage's files are written, or ``between`` its files and
-    the manifest.
+    After so many ``partials`` or ``answers`` of actors are kept, ``before`` a stage's files are
+    written, or ``between`` its files and the manifest.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_PRELOAD)
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(_PRELOAD)
     arguments = (dict(os.environ), spec, where, what)
-    process = context.Process(target=_die, args=arguments)
+    process = server.Process(target=_die, args=arguments)
     process.start()
     process.join(120.0)
     assert process.exitcode == -signal.SIGKILL
@@ -50,7 +51,10 @@ def _die(environment: dict[str, str], spec: Mapping[str, Any], where: str, what:
     os.environ.update(environment)
     with pytest.MonkeyPatch.context() as patch:
         if where == "partials":
-            _die_after(patch, int(what))
+            _die_after(patch, PartialCache, "put", int(what))
+        elif where == "answers":
+            patch.setattr(context, "ACTORS_PAY_OPERATIONS", -1.0)
+            _die_after(patch, AnswerLog, "append", int(what))
         else:
             _die_at(patch, where, what)
         driver.run_job(build_spec(spec))
@@ -60,17 +64,17 @@ def _kill_itself() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _die_after(patch: pytest.MonkeyPatch, n_partials: int) -> None:
-    put, left = PartialCache.put, [n_partials]
+def _die_after(patch: pytest.MonkeyPatch, kind: type, method: str, n_kept: int) -> None:
+    keep, left = getattr(kind, method), [n_kept]
 
-    def counted(self: Any, key: str, value: Any) -> int:
-        n_bytes = put(self, key, value)
+    def counted(self: Any, key: Any, value: Any) -> Any:
+        kept = keep(self, key, value)
         left[0] -= 1
         if left[0] == 0:
             _kill_itself()
-        return n_bytes
+        return kept
 
-    patch.setattr(PartialCache, "put", counted)
+    patch.setattr(kind, method, counted)
 
 
 def _die_at(patch: pytest.MonkeyPatch, where: str, what: str) -> None:
