@@ -1,6 +1,7 @@
 """The house stays small and without circles."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,12 +31,18 @@ ROOMS = {
 }
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
 def code_lines(path: Path) -> int:
     """Count lines that are neither blank nor comment nor docstring."""
     text = path.read_text()
     lines = {n for n, line in enumerate(text.splitlines(), 1) if line.strip()}
     lines -= {n for n, line in enumerate(text.splitlines(), 1) if line.lstrip().startswith("#")}
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(path)):
         alone = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if alone and isinstance(node.value.value, str):
             lines -= set(range(node.lineno, node.end_lineno + 1))
@@ -53,7 +60,7 @@ MODULES = {module_name(path): path for path in SOURCES}
 def imported(path: Path) -> set[str]:
     """Modules of the package that a file imports anywhere: in functions and for types too."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -85,7 +92,7 @@ def test_a_method_has_few_files(name: str) -> None:
 def test_functions_are_short() -> None:
     long = []
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.FunctionDef):
                 body = node.body[1:] if ast.get_docstring(node) else node.body
                 first = body[0].lineno if body else node.lineno

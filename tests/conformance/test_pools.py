@@ -21,8 +21,8 @@ ROUND_OF_MISHAP = 7
 @pytest.fixture(
     scope="module",
     params=[
-        *("serial-1", "local-1", "local-3", "local-8", "ray-3"),
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("local-2", "ray-1", "ray-2")),
+        *("serial-1", "local-3", "local-8", "ray-3"),
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("local-1", "ray-1", "ray-2")),
     ],
 )
 def pool(request: pytest.FixtureRequest) -> Iterator[ActorPool]:
@@ -79,16 +79,13 @@ def lost_shards(pool: ActorPool, shard: int) -> list[int]:
     return [index for index in range(N_SHARDS) if index % pool.n_actors == shard % pool.n_actors]
 
 
-@pytest.mark.parametrize("disturbed", [False, True])
-def test_distributed_least_squares(
-    pool: ActorPool, reference: Any, tmp_path: Path, disturbed: bool
-) -> None:
+def test_distributed_least_squares(pool: ActorPool, reference: Any, tmp_path: Path) -> None:
     shards = tasks.shards(tmp_path, N_SHARDS)
     before = counts_of(pool)
     pool.start(tasks.build, shards)
 
     def evaluate(weights: np.ndarray) -> tuple[float, np.ndarray]:
-        now = pool.counts.n_steps - before["n_steps"] + 1 == ROUND_OF_MISHAP and disturbed
+        now = pool.counts.n_steps - before["n_steps"] + 1 == ROUND_OF_MISHAP
         mishap = kill(pool, 3) if now else None
         return in_order(pool.step(tasks.loss_and_gradient, (weights, mishap)))
 
@@ -97,7 +94,7 @@ def test_distributed_least_squares(
     assert found.x.tobytes() == reference.x.tobytes()
     assert np.float64(found.fun).tobytes() == np.float64(reference.fun).tobytes()
     # Evaluations leave the states as they were: nothing is replayed.
-    lost = lost_shards(pool, 3) if disturbed else []
+    lost = lost_shards(pool, 3)
     expected = {"n_steps": found.nfev, "n_built": N_SHARDS + len(lost)}
     assert change(pool, before) == expected | ({"n_lost": 1} if lost else {})
     assert [shard.counted("built") for shard in shards] == [

@@ -14,9 +14,9 @@ from tests.faults.cases import CASES, contents, dask_cluster, small_blocks
 
 
 @pytest.fixture(scope="session")
-def job_data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def job_data(judgments: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Folder with the data of a kind of job; made once."""
-    made: dict[str, Path] = {}
+    made = {"multiselect": judgments, "blocks": judgments}
 
     def folder(kind: str) -> Path:
         if kind not in made:
@@ -28,14 +28,15 @@ def job_data(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def undisturbed(
-    job_data: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+    job_data: Callable[[str], Path], judgments_run: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], dict[str, bytes]]:
     """What a kind of job writes when one thread does it all and nothing goes wrong."""
-    made: dict[str, dict[str, bytes]] = {}
+    made = {"multiselect": contents(judgments_run)}
 
     def expected(kind: str) -> dict[str, bytes]:
         if kind not in made:
-            spec = CASES[kind].spec(job_data(kind), tmp_path_factory.mktemp("undisturbed"))
+            output = tmp_path_factory.mktemp("undisturbed")
+            spec = CASES[kind].spec(job_data(kind), output, engine={"workers": 1})
             with small_blocks(kind):
                 made[kind] = contents(run_job(spec).folder)
         return made[kind]
@@ -43,7 +44,7 @@ def undisturbed(
     return expected
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def dask_engine() -> Iterator[dict[str, Any]]:
     """Engine section of a Dask cluster of two processes, which are started again when they die."""
     with dask_cluster() as section:

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -25,10 +24,9 @@ from distfms.engine import RetryPolicy, Unit, make_pool, map_reduce, nodes
 from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.ray_cluster import RayExecutor
 from distfms.errors import DistfmsError
-from distfms.runs.driver import run_job
 from tests.conformance import engine_tasks, pool_tasks
-from tests.faults.cases import CASES, small_blocks
-from tests.faults.disturbance import Plan, disturbed
+from tests.faults.cases import CASES
+from tests.faults.disturbance import Plan
 from tests.ray_here import STORE_BYTES
 
 N_UNITS = 8
@@ -126,12 +124,15 @@ def joining(address: str) -> dict[str, Any]:
     }
 
 
-def node_lost(folder: str) -> dict[str, Any]:
-    """A node is killed in the middle of a pool's step, another in the middle of a pass."""
+def nodes_and_head_lost(folder: str) -> dict[str, Any]:
+    """A node is killed in a pool's step, another in a pass; then the head goes under a pool."""
     (Path(folder) / "pass").mkdir()
     tickets = engine_tasks.tickets(Path(folder) / "pass", N_UNITS)
     shards = pool_tasks.shards(Path(folder), 4)
-    with cluster(3, from_head=True) as (made, _), RayExecutor(made.address) as executor:
+    with (
+        cluster(3, from_head=True) as (made, _),
+        RayExecutor(made.address, timeout_s=2.0) as executor,
+    ):
         with make_pool("ray", 2, executor=executor) as pool:
             pool.start(pool_tasks.build, shards)
             pool.step(pool_tasks.walk, (3, None))
@@ -139,6 +140,11 @@ def node_lost(folder: str) -> dict[str, Any]:
             counts = vars(pool.counts)
         units = [Unit(str(ticket.index), ticket, 100) for ticket in tickets]
         reduction = map_reduce(units, node_killed_on_three, engine_tasks.concatenate, executor)
+        with make_pool("ray", 1, executor=executor, retry=RetryPolicy(attempts=2)) as pool:
+            pool.start(float, ["0.5"])
+            pool.step(doze)
+            made.head_node.kill_gcs_server(False)
+            headless = told(lambda: [pool.step(doze) for _ in range(60)])
     return {
         "walked": [w.tobytes().hex() for w in walked],
         "counts": counts,
@@ -146,6 +152,7 @@ def node_lost(folder: str) -> dict[str, Any]:
         "n_computed": reduction.n_computed,
         "bytes_read": reduction.bytes_read,
         "attempts": [ticket.attempts for ticket in tickets],
+        "headless": headless,
     }
 
 
@@ -153,23 +160,6 @@ def node_killed_on_three(ticket: engine_tasks.Ticket) -> tuple[int, ...]:
     if ticket.mark() == 1 and ticket.index == 3:
         pool_tasks.kill_own_node()
     return (ticket.index,)
-
-
-def jobs_on_lost_nodes(folder: str) -> dict[str, Any]:
-    """Whole jobs on three nodes, each of which loses one in its first pass, or in its search."""
-    found = {}
-    with cluster(4, from_head=True) as (made, _):
-        # The search first: each of its three actors is then on a node of its own.
-        for kind in ("blocks", "multiselect", "sequence"):
-            place = Path(folder) / kind
-            engine = {"kind": "ray", "address": made.address, "workers": 3}
-            struck = {"step": 5} if kind == "blocks" else {"partition": 2}
-            plan = Plan(str(place / "marks"), mishap="node", **struck)
-            spec = CASES[kind].spec(place / "data", place / "runs", engine=engine)
-            with small_blocks(kind), disturbed(plan):
-                run = run_job(spec).folder
-            found[kind] = {"run": str(run), "reads": plan.reads(), "pools": plan.pools()}
-    return found
 
 
 def head_lost_under_a_job(folder: str, kind: str) -> dict[str, Any]:
@@ -225,23 +215,6 @@ def client() -> dict[str, Any]:
         made.shutdown()
 
 
-def head_lost(what: str) -> dict[str, Any]:
-    """The head goes away under a pass, a map or a pool; this process must live and be told."""
-    with cluster(1) as (made, _), RayExecutor(made.address, timeout_s=2.0) as executor:
-        threading.Timer(3.0, made.head_node.kill_gcs_server, [False]).start()
-        retry = RetryPolicy(attempts=2)
-        if what == "map":
-            found = told(lambda: executor.map(time.sleep, [0.5] * 60, retry=retry))
-        elif what == "pass":
-            units = [Unit(str(i), 0.5) for i in range(60)]
-            found = told(lambda: map_reduce(units, nap, max, executor, retry=retry))
-        else:
-            with make_pool("ray", 1, executor=executor) as pool:
-                pool.start(float, ["0.5"])
-                found = told(lambda: [pool.step(doze) for _ in range(60)])
-    return found | {"alive": True}
-
-
 def scraped(mishap: str, data: str, output: str) -> dict[str, Any]:
     """What the agents of a cluster know of a job that a mishap befell; asserted by the function."""
     import ray
@@ -254,11 +227,6 @@ def scraped(mishap: str, data: str, output: str) -> dict[str, Any]:
     return {}
 
 
-def nap(seconds: float) -> float:
-    time.sleep(seconds)
-    return seconds
-
-
 def doze(state: float, message: None) -> tuple[None, float]:
     time.sleep(state)
     return None, state
@@ -266,8 +234,15 @@ def doze(state: float, message: None) -> tuple[None, float]:
 
 def main() -> None:
     """Run the script of the first argument with the others."""
-    scripts = {f.__name__: f for f in (joining, client, node_lost, head_lost, scraped)}
-    scripts |= {f.__name__: f for f in (jobs_on_lost_nodes, head_lost_under_a_job, command_lines)}
+    functions = (
+        joining,
+        client,
+        nodes_and_head_lost,
+        head_lost_under_a_job,
+        command_lines,
+        scraped,
+    )
+    scripts = {function.__name__: function for function in functions}
     found = scripts[sys.argv[1]](*sys.argv[2:])
     sys.stdout.write("\n" + json.dumps(found) + "\n")
 

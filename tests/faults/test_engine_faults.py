@@ -46,27 +46,6 @@ def dask_cluster(**options: Any) -> Iterator[Any]:
 # ---- worker processes of this machine
 
 
-def test_killed_process_work_is_done_again(tmp_path: Path) -> None:
-    units = units_of(tmp_path)
-    events: list[Any] = []
-    with LocalExecutor(1, processes=True) as executor:
-        reduction = map_reduce(
-            units,
-            tasks.killed_once_on_three,
-            tasks.concatenate,
-            executor,
-            on_event=events.append,
-        )
-    assert reduction.value == tuple(range(N_UNITS))
-    assert reduction.n_computed == N_UNITS
-    # Only the unit that was running is run again: finished partials are kept.
-    assert attempts(units) == [1, 1, 1, 2, 1, 1, 1, 1]
-    assert [e for e in events if e["event"] == "worker_lost"] == [
-        {"event": "worker_lost", "n_losses": 1}
-    ]
-    assert sum(e["event"] == "unit" for e in events) == N_UNITS
-
-
 def test_process_killed_every_time_ends_with_what_to_do(tmp_path: Path) -> None:
     units = units_of(tmp_path)
     with LocalExecutor(1, processes=True) as executor:
@@ -120,9 +99,9 @@ if __name__ == "__main__":
     ("kind", "call", "seconds"),
     [
         ("threads", "map_reduce", 0.5),  # a thread finishes the unit it is at
-        ("threads", "map", 0.5),
         ("processes", "map_reduce", 60),
-        ("processes", "map", 60),
+        pytest.param("threads", "map", 0.5, marks=pytest.mark.slow),
+        pytest.param("processes", "map", 60, marks=pytest.mark.slow),
     ],
 )
 def test_interrupt_stops_promptly(kind: str, call: str, seconds: float, tmp_path: Path) -> None:
@@ -187,13 +166,17 @@ def test_damaged_entries_are_computed_again_and_replaced(
     assert (third.n_computed, third.n_cached) == (0, N_UNITS)
 
 
-def test_full_disk_costs_the_cache_and_one_warning(
-    cache: PartialCache[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("reason", ["No space left", "Not a directory"])
+def test_storage_that_takes_nothing_costs_the_cache_and_one_warning(
+    cache: PartialCache[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
 ) -> None:
     def full(source: Any, target: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "replace", full)
+    if reason == "No space left":
+        monkeypatch.setattr(os, "replace", full)
+    else:
+        (tmp_path / "cache").write_text("not a folder")
     units = units_of(tmp_path)
     events: list[Any] = []
     with LocalExecutor(2) as executor:
@@ -209,29 +192,18 @@ def test_full_disk_costs_the_cache_and_one_warning(
     assert attempts(units) == [1] * N_UNITS
     warnings = [event for event in events if event["event"] == "cache_unwritable"]
     assert len(warnings) == 1
-    assert "No space left" in warnings[0]["error"]
+    assert reason in warnings[0]["error"]
     assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
 
 
-def test_unusable_cache_folder(tmp_path: Path) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("not a folder")
-    cache = PartialCache(blocked, tasks.encode, tasks.decode)
-    events: list[Any] = []
-    with LocalExecutor(2) as executor:
-        reduction = map_reduce(
-            units_of(tmp_path),
-            tasks.as_tuple,
-            tasks.concatenate,
-            executor,
-            cache=cache,
-            on_event=events.append,
-        )
-    assert reduction.n_computed == N_UNITS
-    assert sum(event["event"] == "cache_unwritable" for event in events) == 1
-
-
 # ---- Dask clusters
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A cluster in this process, for tests that leave it as it was."""
+    with dask_cluster(n_workers=1, processes=False) as made:
+        yield made
 
 
 def test_no_scheduler_there() -> None:
@@ -263,11 +235,8 @@ def test_something_else_listens_there() -> None:
             DaskExecutor(address, timeout_s=1.0)
 
 
-def test_the_address_of_a_worker() -> None:
-    with (
-        dask_cluster(n_workers=1, processes=False) as cluster,
-        pytest.raises(EngineError, match=r"No Dask scheduler .*a Dask worker answers"),
-    ):
+def test_the_address_of_a_worker(cluster: Any) -> None:
+    with pytest.raises(EngineError, match=r"No Dask scheduler .*a Dask worker answers"):
         DaskExecutor(cluster.workers[0].address)
 
 
@@ -279,7 +248,7 @@ def test_scheduler_without_workers() -> None:
         DaskExecutor(cluster.scheduler_address, timeout_s=0.5)
 
 
-def test_other_versions_on_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_versions_on_the_cluster(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     real = DaskExecutor._examine
 
     def altered(self: Any, packages: Any, paths: Any) -> Any:
@@ -289,32 +258,8 @@ def test_other_versions_on_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
         return nodes
 
     monkeypatch.setattr(DaskExecutor, "_examine", altered)
-    with (
-        dask_cluster(n_workers=1, processes=False) as cluster,
-        pytest.raises(EngineError, match=r"numpy 0\.0\.1 on Dask worker tcp.*Install the same"),
-    ):
+    with pytest.raises(EngineError, match=r"numpy 0\.0\.1 on Dask worker tcp.*Install the same"):
         DaskExecutor(cluster.scheduler_address)
-
-
-def test_killed_dask_worker(tmp_path: Path) -> None:
-    units = units_of(tmp_path)
-    with (
-        dask_cluster(n_workers=2, processes=True) as cluster,
-        DaskExecutor(cluster.scheduler_address) as executor,
-    ):
-        events: list[Any] = []
-        reduction = map_reduce(
-            units,
-            tasks.killed_once_on_three,
-            tasks.concatenate,
-            executor,
-            on_event=events.append,
-        )
-        assert reduction.value == tuple(range(N_UNITS))
-        assert reduction.n_computed == N_UNITS  # what was lost and done again counts once
-        assert reduction.bytes_read == 100 * N_UNITS
-        assert units[3].payload.attempts == 2
-        assert sum(event["event"] == "unit" for event in events) == N_UNITS
 
 
 def test_dask_workers_killed_when_the_driver_knows_that_they_have_finished(tmp_path: Path) -> None:
@@ -356,12 +301,9 @@ def test_dask_worker_killed_every_time(tmp_path: Path) -> None:
         map_reduce(units_of(tmp_path), tasks.killed_on_three, tasks.concatenate, executor)
 
 
-def test_dask_cluster_after_failures(tmp_path: Path) -> None:
+def test_dask_cluster_after_failures(cluster: Any, tmp_path: Path) -> None:
     """What a failed pass leaves under way is dropped, and troubles no other work."""
-    with (
-        dask_cluster(n_workers=2, processes=False) as cluster,
-        DaskExecutor(cluster.scheduler_address) as executor,
-    ):
+    with DaskExecutor(cluster.scheduler_address) as executor:
         for _ in range(5):
             with pytest.raises(EngineError, match="failed once"):
                 map_reduce(
@@ -403,11 +345,8 @@ def test_scheduler_gone_in_the_middle() -> None:
             executor.close()
 
 
-def test_passes_leave_nothing_on_the_scheduler() -> None:
-    with (
-        dask_cluster(n_workers=1, processes=False) as cluster,
-        DaskExecutor(cluster.scheduler_address) as executor,
-    ):
+def test_passes_leave_nothing_on_the_scheduler(cluster: Any) -> None:
+    with DaskExecutor(cluster.scheduler_address) as executor:
         for _ in range(3):
             map_reduce([Unit("a", 1), Unit("b", 2)], tasks.square, max, executor)
         assert not [
@@ -432,12 +371,11 @@ def test_hung_task_leaves_the_dask_worker_to_others(tmp_path: Path) -> None:
     assert attempts(units) == [1, 1, 1, 2]
 
 
-def test_dask_client_leaves_no_thread() -> None:
-    with dask_cluster(n_workers=1, processes=False) as cluster:
-        threads = set(threading.enumerate())
-        with DaskExecutor(cluster.scheduler_address) as executor:
-            assert executor.map(tasks.square, [3]) == [9]
-        assert_threads_end(threads)
+def test_dask_client_leaves_no_thread(cluster: Any) -> None:
+    threads = set(threading.enumerate())
+    with DaskExecutor(cluster.scheduler_address) as executor:
+        assert executor.map(tasks.square, [3]) == [9]
+    assert_threads_end(threads)
 
 
 def assert_threads_end(before: set[threading.Thread]) -> None:

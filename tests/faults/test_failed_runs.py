@@ -1,5 +1,6 @@
 """What a run says of itself after an error or an interrupt, in its first stage already."""
 
+import errno
 import json
 
 import pytest
@@ -9,13 +10,8 @@ from distfms.runs import context
 from distfms.runs.driver import run_job
 from distfms.runs.folder import RunFolder
 from distfms.runs.metrics import FILE_VARIABLE
-from tests.e2e.jobs import judgments_job, results, write_judgments
+from tests.e2e.jobs import judgments_job, results
 from tests.faults.cases import manifest
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_judgments(tmp_path_factory.mktemp("data") / "judgments")
 
 
 def numbers(path):
@@ -32,11 +28,10 @@ def the_run(output):
     ("error", "text"),
     [
         (EngineError("Workers were lost."), "Workers were lost."),
-        (RuntimeError("no such thing"), "no such thing"),
         (MemoryError(), "MemoryError"),
     ],
 )
-def test_failure_in_the_first_stage(data, tmp_path, monkeypatch, error, text):
+def test_failure_in_the_first_stage(judgments, judgments_run, tmp_path, monkeypatch, error, text):
     def fail(*args, **options):
         raise error
 
@@ -44,7 +39,7 @@ def test_failure_in_the_first_stage(data, tmp_path, monkeypatch, error, text):
     with monkeypatch.context() as patch:
         patch.setattr(context, "map_reduce", fail)
         with pytest.raises(type(error)):
-            run_job(judgments_job(data, tmp_path / "runs"))
+            run_job(judgments_job(judgments, tmp_path / "runs"))
     folder = the_run(tmp_path / "runs")
     assert manifest(folder)["status"] == "failed"
     assert manifest(folder)["error"] == text
@@ -53,12 +48,22 @@ def test_failure_in_the_first_stage(data, tmp_path, monkeypatch, error, text):
     found = numbers(tmp_path / "m.prom")
     assert found["distfms_run_active"] == 0
     # It goes on, to the same end as any other.
-    again = run_job(judgments_job(data, tmp_path / "runs"))
+    again = run_job(judgments_job(judgments, tmp_path / "runs"))
     assert (again.folder, again.resumed) == (folder, True)
-    assert results(folder) == results(run_job(judgments_job(data, tmp_path / "other")).folder)
+    assert results(folder) == results(judgments_run)
 
 
-def test_storage_that_fails_at_the_very_end(data, tmp_path, monkeypatch):
+def test_a_full_disk_at_the_start_leaves_nothing(judgments, tmp_path, monkeypatch):
+    def full(self, **entries):
+        raise EngineError("The disk is full") from OSError(errno.ENOSPC, "No space")
+
+    monkeypatch.setattr(RunFolder, "update", full)
+    with pytest.raises(EngineError, match="disk is full"):
+        run_job(judgments_job(judgments, tmp_path / "runs"))
+    assert not (tmp_path / "runs" / "small").exists()
+
+
+def test_storage_that_fails_at_the_very_end(judgments, tmp_path, monkeypatch):
     update = RunFolder.update
 
     def fail(self, **entries):
@@ -69,17 +74,17 @@ def test_storage_that_fails_at_the_very_end(data, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(RunFolder, "update", fail)
         with pytest.raises(EngineError):
-            run_job(judgments_job(data, tmp_path / "runs"))
+            run_job(judgments_job(judgments, tmp_path / "runs"))
     assert manifest(the_run(tmp_path / "runs"))["status"] == "failed"
 
 
-def test_interrupted_run_is_not_active(data, tmp_path, monkeypatch):
+def test_interrupted_run_is_not_active(judgments, tmp_path, monkeypatch):
     def interrupt(*args, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setenv(FILE_VARIABLE, str(tmp_path / "m.prom"))
     monkeypatch.setattr(context, "map_reduce", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        run_job(judgments_job(data, tmp_path / "runs"))
+        run_job(judgments_job(judgments, tmp_path / "runs"))
     assert numbers(tmp_path / "m.prom")["distfms_run_active"] == 0
     assert manifest(the_run(tmp_path / "runs"))["status"] == "running"

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import itertools
 import json
 import os
 import shutil
@@ -14,17 +15,9 @@ from distfms.runs import driver
 from distfms.runs.driver import run_job
 from distfms.runs.folder import RunFolder
 from distfms.runs.job_spec import build_spec
-from tests.e2e.jobs import STAGES, judgments_job, results, stage, write_judgments
+from tests.e2e.jobs import STAGES, judgments_job, results, stage
 
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_judgments(tmp_path_factory.mktemp("data") / "judgments")
-
-
-@pytest.fixture(scope="module")
-def undisturbed(data, tmp_path_factory):
-    return results(run_job(judgments_job(data, tmp_path_factory.mktemp("runs"))).folder)
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture
@@ -78,10 +71,12 @@ def test_same_attempt_number_is_not_enough(tmp_path):
         first.update(status="done")
 
 
-@pytest.mark.parametrize("at", ["statistics", "model", "plan", "report"])
-def test_driver_overtaken_at_a_stage(data, undisturbed, tmp_path, monkeypatch, no_locks, at):
+@pytest.mark.parametrize(
+    "at", ["statistics", "plan", *(pytest.param(s, marks=SLOW) for s in ("model", "report"))]
+)
+def test_driver_overtaken_at_a_stage(judgments, judgments_run, tmp_path, monkeypatch, no_locks, at):
     """The first driver hangs before it writes a stage; a second one ends the run meanwhile."""
-    spec = judgments_job(data, tmp_path)
+    spec = judgments_job(judgments, tmp_path)
     write, second = RunFolder.write_stage, []
 
     def hang(self, name, *rest):
@@ -98,16 +93,16 @@ def test_driver_overtaken_at_a_stage(data, undisturbed, tmp_path, monkeypatch, n
     assert second[0].resumed
     assert list(second[0].skipped) == STAGES[: STAGES.index(at)]
     assert snapshot(folder) == second[1]
-    assert results(folder) == undisturbed
+    assert results(folder) == results(judgments_run)
     manifest = json.loads((folder / "manifest.json").read_text())
     assert (manifest["attempt"], manifest["status"]) == (2, "done")
     # Between the two of them, every partition was read once.
     assert stage(manifest, "statistics")["n_read"] == (0 if at == "statistics" else 4)
 
 
-def test_overtaken_driver_does_not_remove_the_folder(data, tmp_path, monkeypatch, no_locks):
+def test_overtaken_driver_does_not_remove_the_folder(judgments, tmp_path, monkeypatch, no_locks):
     """A driver whose data are refused takes its new folder away, but not another's."""
-    spec, second = judgments_job(data, tmp_path), []
+    spec, second = judgments_job(judgments, tmp_path), []
 
     def refused(run, *rest):
         if second:
@@ -123,21 +118,22 @@ def test_overtaken_driver_does_not_remove_the_folder(data, tmp_path, monkeypatch
     assert json.loads((second[0] / "manifest.json").read_text())["status"] == "done"
 
 
-@pytest.mark.parametrize("answer", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
-def test_storage_without_locks(data, undisturbed, tmp_path, monkeypatch, answer):
+def test_storage_without_locks(judgments, judgments_run, tmp_path, monkeypatch):
+    answers = itertools.cycle([errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+
     def no_flock(descriptor, operation):
-        raise OSError(answer, "no locks here")
+        raise OSError(next(answers), "no locks here")
 
     monkeypatch.setattr(fcntl, "flock", no_flock)
-    folder = run_job(judgments_job(data, tmp_path)).folder
-    assert results(folder) == undisturbed
+    folder = run_job(judgments_job(judgments, tmp_path)).folder
+    assert results(folder) == results(judgments_run)
     # A second run of the folder meets no lock that the first has left.
-    assert run_job(judgments_job(data, tmp_path), out=folder).skipped == tuple(STAGES)
+    assert run_job(judgments_job(judgments, tmp_path), out=folder).skipped == tuple(STAGES)
 
 
 @pytest.mark.parametrize("event", ["stage_done", "done"])
-def test_a_folder_that_is_removed_is_no_success(data, tmp_path, event):
-    spec, folders = judgments_job(data, tmp_path / "runs"), []
+def test_a_folder_that_is_removed_is_no_success(judgments, tmp_path, event):
+    spec, folders = judgments_job(judgments, tmp_path / "runs"), []
 
     def remove(told):
         if told["event"] == "begin":
@@ -152,8 +148,8 @@ def test_a_folder_that_is_removed_is_no_success(data, tmp_path, event):
     assert results(again.folder)
 
 
-def test_what_a_killed_driver_left_is_no_obstacle(data, tmp_path):
-    spec = judgments_job(data, tmp_path)
+def test_what_a_killed_driver_left_is_no_obstacle(judgments, tmp_path):
+    spec = judgments_job(judgments, tmp_path)
     folder = run_job(spec).folder
     (folder / ".lock").write_text("of a machine that is no more")
     (folder / "plan" / ".object.parquet.77-abc.tmp").write_bytes(b"half")

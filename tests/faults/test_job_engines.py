@@ -13,7 +13,7 @@ from distfms.engine.ray_session import RaySession
 from distfms.errors import EngineError
 from distfms.runs.driver import run_job
 from distfms.runs.folder import RunFolder
-from tests.faults.cases import CASES, KINDS, contents, manifest, small_blocks
+from tests.faults.cases import CASES, contents, manifest, small_blocks
 from tests.faults.disturbance import Plan, disturbed, nothing_half_written
 from tests.ray_here import run_script
 
@@ -21,15 +21,22 @@ Expected = Callable[[str], dict[str, bytes]]
 Data = Callable[[str], Path]
 
 #: What no quick test with a mishap covers.
-USUAL = {("ray", "glm"), ("dask", "glm"), ("processes", "blocks")}
+USUAL = {
+    "ray": ("glm", "slabs", "tuned", "functions", "few"),
+    "dask": ("glm",),
+    "threads": ("slabs", "landmarks", "tuned"),
+    "processes": ("blocks", "functions", "few", "ranking"),
+}
+#: Passes that are made by actors, where no mishap is looked for.
+BY_ACTORS = {"glm": 1, "functions": 2}
 
 
 @pytest.mark.parametrize(
     ("engine", "kind"),
     [
-        pytest.param(engine, kind, marks=() if (engine, kind) in USUAL else pytest.mark.slow)
-        for engine in ("ray", "dask", "threads", "processes")
-        for kind in KINDS
+        pytest.param(engine, kind, marks=() if kind in usual else pytest.mark.slow)
+        for engine, usual in USUAL.items()
+        for kind in CASES
     ],
     indirect=["engine"],
 )
@@ -44,8 +51,7 @@ def test_same_bits(
     assert all(passed == [1] * case.n_partitions for passed in plan.reads())
     assert len(plan.reads()) >= 2
     stages = manifest(folder)["stages"]
-    # A generalised linear model is fitted to rows that actors read, where no mishap is looked for.
-    n_reads = len(plan.reads()) + (kind == "glm")
+    n_reads = len(plan.reads()) + BY_ACTORS.get(kind, 0)
     assert sum(stage.get("n_read", 0) for stage in stages) == case.n_partitions * n_reads
     nothing_half_written(tmp_path / "runs", folder)
 

@@ -46,7 +46,7 @@ def settings(mishap: str) -> dict[str, Any]:
             for engine in ENGINES
             for mishap in MISHAPS
         ),
-        ("ray", "sequence", "kill"),
+        pytest.param("ray", "sequence", "kill", marks=pytest.mark.slow),
         pytest.param("dask", "sequence", "kill", marks=pytest.mark.slow),
         pytest.param("ray", "glm", "kill", marks=pytest.mark.slow),
     ],

@@ -49,10 +49,7 @@ def at_once(engine: dict[str, Any]) -> dict[str, Any]:
 
 def cases() -> list[Any]:
     """All stages of all jobs on both clusters; by default what a cluster works on itself."""
-    usual = {
-        ("ray", "multiselect", "before", "statistics"),
-        ("dask", "multiselect", "before", "statistics"),
-    }
+    usual = {("ray", "multiselect", "before", "statistics")}
     every = [
         (engine, kind, "before", stage)
         for engine in ("ray", "dask")

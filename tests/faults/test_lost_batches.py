@@ -48,6 +48,9 @@ def test_the_batch_is_read_again_and_nothing_else(executor: Executor, tmp_path: 
     assert (reduction.n_computed, reduction.n_cached) == (n, 0)
     assert reduction.bytes_read == 100 * n
     assert [unit.payload.attempts for unit in units] == [2] * BATCH + [1] * (n - BATCH)
+    if isinstance(executor, LocalExecutor):
+        lost = [event for event in events if event["event"] == "worker_lost"]
+        assert lost == [{"event": "worker_lost", "n_losses": 1}]
     told = [event["index"] for event in events if event["event"] == "unit"]
     assert sorted(told) == list(range(n))
 

@@ -173,7 +173,10 @@ def after_a_killed_actor(data: Path, output: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "mishap"),
-    [("multiselect", "after_a_killed_worker"), ("blocks", "after_a_killed_actor")],
+    [
+        ("blocks", "after_a_killed_actor"),
+        pytest.param("multiselect", "after_a_killed_worker", marks=pytest.mark.slow),
+    ],
 )
 def test_scraped_from_ray(kind: str, mishap: str, job_data: Data, tmp_path: Path) -> None:
     """On a cluster that is there; one that a job starts has no agents."""

@@ -16,7 +16,7 @@ from distfms.runs.context import RunContext
 from distfms.runs.driver import run_job
 from distfms.runs.folder import RunFolder
 from distfms.runs.job_spec import build_spec
-from tests.e2e.jobs import STAGES, judgments_job, results, stage, write_judgments
+from tests.e2e.jobs import STAGES, judgments_job, results, stage
 from tests.faults.dying import killed
 from tests.remote_systems import FaultyFileSystem, registered
 
@@ -24,16 +24,6 @@ from tests.remote_systems import FaultyFileSystem, registered
 def slow(*values):
     """Values of a test that quick runs leave out."""
     return pytest.param(*values, marks=pytest.mark.slow)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_judgments(tmp_path_factory.mktemp("data") / "judgments")
-
-
-@pytest.fixture(scope="module")
-def undisturbed(data, tmp_path_factory):
-    return results(run_job(judgments_job(data, tmp_path_factory.mktemp("runs"))).folder)
 
 
 @pytest.fixture
@@ -84,14 +74,14 @@ def snapshot(folder) -> dict[str, bytes]:
 # --- killed -------------------------------------------------------------------------------------
 
 
-def test_killed_again_and_again(data, undisturbed, bucket, tmp_path):
+def test_killed_again_and_again(judgments, judgments_run, bucket, tmp_path):
     """In the middle of a pass, then after a stage's files and before the manifest names them."""
-    killed(data, bucket, "partials", "3")
-    killed(data, bucket, "between", "plan")
-    result = run_job(job(data, bucket))
+    killed(judgments, bucket, "partials", "3")
+    killed(judgments, bucket, "between", "plan")
+    result = run_job(job(judgments, bucket))
     assert result.resumed
     assert list(result.skipped) == STAGES[: STAGES.index("plan")]
-    assert fetched(result.folder, tmp_path) == undisturbed
+    assert fetched(result.folder, tmp_path) == results(judgments_run)
     entry = stage(manifest(result.folder), "statistics")
     assert (entry["n_read"], entry["n_cached"]) == (1, 3)
     assert (manifest(result.folder)["attempt"], manifest(result.folder)["status"]) == (3, "done")
@@ -102,8 +92,8 @@ def test_killed_again_and_again(data, undisturbed, bucket, tmp_path):
     assert not [e.name for e in files_below(result.folder) if e.name.startswith(".")]
 
 
-def test_damaged_objects_are_found_and_made_again(data, undisturbed, memory, tmp_path):
-    spec = job(data, memory)
+def test_damaged_objects_are_found_and_made_again(judgments, judgments_run, memory, tmp_path):
+    spec = job(judgments, memory)
     folder = run_job(spec).folder
     (folder / "selection.json").put(b"{}")
     (folder / "plan" / "part-00001.parquet").unlink()
@@ -111,7 +101,7 @@ def test_damaged_objects_are_found_and_made_again(data, undisturbed, memory, tmp
     partial.put(partial.read_bytes()[:-1])
     result = run_job(spec, out=str(folder))
     assert [s for s in STAGES if s not in result.skipped] == ["select", "plan"]
-    assert fetched(folder, tmp_path) == undisturbed
+    assert fetched(folder, tmp_path) == results(judgments_run)
     again = run_job(spec).folder
     counts = stage(manifest(again), "statistics")
     assert (counts["n_read"], counts["n_cached"]) == (1, 3)
@@ -140,18 +130,18 @@ def overtaken(spec, monkeypatch, at):
 
 @pytest.mark.parametrize(("storage", "at"), [("memory", "statistics"), ("bucket", "plan")])
 def test_overtaken_driver_harms_nothing(
-    data, undisturbed, tmp_path, monkeypatch, request, storage, at
+    judgments, judgments_run, tmp_path, monkeypatch, request, storage, at
 ):
-    result = overtaken(job(data, request.getfixturevalue(storage)), monkeypatch, at)
+    result = overtaken(job(judgments, request.getfixturevalue(storage)), monkeypatch, at)
     assert list(result.skipped) == STAGES[: STAGES.index(at)]
-    assert fetched(result.folder, tmp_path) == undisturbed
+    assert fetched(result.folder, tmp_path) == results(judgments_run)
     assert (manifest(result.folder)["attempt"], manifest(result.folder)["status"]) == (2, "done")
     assert events(result.folder)[-1] == "done"
 
 
-def test_overtaken_driver_does_not_begin_to_write_a_folder(data, memory, monkeypatch):
+def test_overtaken_driver_does_not_begin_to_write_a_folder(judgments, memory, monkeypatch):
     """What tasks write by themselves is looked after before they start."""
-    spec, second, map_ = job(data, memory), [], RunContext.map
+    spec, second, map_ = job(judgments, memory), [], RunContext.map
 
     def hang(self, function, items):
         if type(function).__name__ == "WritePlan" and not second:
@@ -174,8 +164,8 @@ def test_overtaken_driver_does_not_begin_to_write_a_folder(data, memory, monkeyp
     ("n", "lasting"),
     [(1, True), (9, True), (20, False), *(slow(n, k) for n in range(33) for k in (True, False))],
 )
-def test_a_put_that_fails(data, undisturbed, memory, tmp_path, n, lasting):
-    spec = job(data, memory, engine={"cache": False})
+def test_a_put_that_fails(judgments, judgments_run, memory, tmp_path, n, lasting):
+    spec = job(judgments, memory, engine={"cache": False})
     FaultyFileSystem.reset(failing=n, lasting=lasting)
     said = ""
     try:
@@ -192,13 +182,13 @@ def test_a_put_that_fails(data, undisturbed, memory, tmp_path, n, lasting):
         assert all(name.endswith("events.jsonl") for name in failed)
     FaultyFileSystem.reset()
     result = run_job(spec)
-    assert fetched(result.folder, tmp_path) == undisturbed
+    assert fetched(result.folder, tmp_path) == results(judgments_run)
     assert stage(manifest(result.folder), "statistics")["n_read"] == 4
 
 
-def test_cache_that_fails_costs_one_warning(data, undisturbed, memory, tmp_path):
+def test_cache_that_fails_costs_one_warning(judgments, judgments_run, memory, tmp_path):
     told = []
-    spec = job(data, memory, engine={"workers": 1})
+    spec = job(judgments, memory, engine={"workers": 1})
 
     tried = []
 
@@ -214,7 +204,7 @@ def test_cache_that_fails_costs_one_warning(data, undisturbed, memory, tmp_path)
         folder = run_job(spec, progress=told.append).folder
     finally:
         FaultyFileSystem.pipe_file = put
-    assert fetched(folder, tmp_path) == undisturbed
+    assert fetched(folder, tmp_path) == results(judgments_run)
     assert stage(manifest(folder), "statistics")["n_read"] == 4
     warnings = [event for event in told if event["event"] == "cache_unwritable"]
     assert len(warnings) == 1
@@ -249,10 +239,10 @@ LONG = {"object": "object", "attribute": "attribute", "value": "value", "label":
         ("s3://nobody-there/x", EngineError, r"127\.0\.0\.1:\d+.*storage can be reached"),
     ],
 )
-def test_refusals_of_s3(data, s3_variables, tmp_path, side, url, kind, message):
+def test_refusals_of_s3(judgments, s3_variables, tmp_path, side, url, kind, message):
     """One paragraph, with what to look at, on whichever side the storage is."""
     options = closed_endpoint() if "nobody" in url else {}
-    spec = job(data, url, options) if side == "output" else judgments_job(data, tmp_path)
+    spec = job(judgments, url, options) if side == "output" else judgments_job(judgments, tmp_path)
     if side != "output":
         content = spec.to_mapping()
         content["data"] |= {"path": url, "storage_options": options}
@@ -267,11 +257,11 @@ def test_refusals_of_s3(data, s3_variables, tmp_path, side, url, kind, message):
 
 
 @pytest.mark.slow
-def test_unreachable_endpoint_as_it_is_without_being_told(data):
+def test_unreachable_endpoint_as_it_is_without_being_told(judgments):
     options = {key: value for key, value in closed_endpoint().items() if key != "config_kwargs"}
     begun = time.monotonic()
     with pytest.raises(EngineError, match="can be reached"):
-        run_job(job(data, "s3://bucket/runs", options))
+        run_job(job(judgments, "s3://bucket/runs", options))
     assert time.monotonic() - begun < 60
 
 
@@ -280,11 +270,11 @@ class BrokenError(Exception):
 
 
 @pytest.mark.parametrize("n_opened", [2, 4, 7])
-def test_a_server_that_dies_while_data_are_read(data, memory, tmp_path, monkeypatch, n_opened):
+def test_a_server_that_dies_while_data_are_read(judgments, memory, tmp_path, monkeypatch, n_opened):
     """While footers are read, or partitions."""
-    for path in sorted(data.iterdir()):
+    for path in sorted(judgments.iterdir()):
         (locate(f"{memory}/data") / path.name).put(path)
-    content = judgments_job(data, tmp_path, engine={"retries": 1, "workers": 1}).to_mapping()
+    content = judgments_job(judgments, tmp_path, engine={"retries": 1, "workers": 1}).to_mapping()
     content["data"]["path"] = f"{memory}/data"
     opened, open_ = [], FaultyFileSystem._open
 
@@ -302,8 +292,8 @@ def test_a_server_that_dies_while_data_are_read(data, memory, tmp_path, monkeypa
     assert len(results(run_job(build_spec(content)).folder)) > 1
 
 
-def test_nothing_is_left_where_nothing_was_achieved(data, memory, tmp_path):
-    table = pq.read_table(data / "part-0.parquet")
+def test_nothing_is_left_where_nothing_was_achieved(judgments, memory, tmp_path):
+    table = pq.read_table(judgments / "part-0.parquet")
     labels = pa.array([math.inf, *table["y"].to_pylist()[1:]])
     pq.write_table(table.set_column(1, "y", labels), tmp_path / "bad.parquet")
     with pytest.raises(DataError, match="y"):
@@ -312,14 +302,14 @@ def test_nothing_is_left_where_nothing_was_achieved(data, memory, tmp_path):
     assert files_below(locate(memory)) == []
 
 
-def test_folder_of_something_else_is_refused(data, memory):
+def test_folder_of_something_else_is_refused(judgments, memory):
     place = locate(f"{memory}/mine")
     (place / "notes.txt").put(b"mine")
     with pytest.raises(SpecError, match="not a run's"):
-        run_job(job(data, memory), out=str(place))
+        run_job(job(judgments, memory), out=str(place))
     with pytest.raises(SpecError, match="is a file"):
-        run_job(job(data, memory), out=str(place / "notes.txt"))
-    folder = run_job(job(data, memory)).folder
+        run_job(job(judgments, memory), out=str(place / "notes.txt"))
+    folder = run_job(job(judgments, memory)).folder
     with pytest.raises(SpecError, match="another spec"):
-        run_job(job(data, memory, multiselect={"budget": 3}), out=str(folder))
+        run_job(job(judgments, memory, multiselect={"budget": 3}), out=str(folder))
     assert (place / "notes.txt").read_bytes() == b"mine"

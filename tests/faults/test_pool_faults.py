@@ -14,7 +14,13 @@ from distfms.errors import EngineError
 from tests.conformance import pool_tasks
 from tests.conformance.pool_tasks import pool_of, walked
 
+#: Actors on Ray are lost in the same way, which tests of conformance and of jobs show.
+LOCALLY = pytest.mark.parametrize(
+    "kind", ["local", pytest.param("ray", marks=pytest.mark.slow)], indirect=True
+)
 
+
+@LOCALLY
 def test_killed_actor(kind: str, tmp_path: Path) -> None:
     events: list[Any] = []
     with pool_of(kind, on_event=events.append) as pool:
@@ -58,6 +64,7 @@ def die(state: int, message: None) -> None:
     os.kill(os.getpid(), 9)
 
 
+@LOCALLY
 def test_actor_that_dies_while_it_builds(kind: str, tmp_path: Path) -> None:
     with pool_of(kind, 1) as pool:
         pool.start(dead_at_first_attempt, pool_tasks.shards(tmp_path, 1))
@@ -71,6 +78,7 @@ def dead_at_first_attempt(shard: pool_tasks.Shard) -> int:
     return shard.index
 
 
+@LOCALLY
 def test_item_that_hangs(kind: str, tmp_path: Path) -> None:
     with pool_of(kind) as pool:
         pool.start(pool_tasks.alike, pool_tasks.shards(tmp_path, 2))
@@ -96,6 +104,7 @@ def measure(rows: pool_tasks.Rows, message: bytes) -> tuple[None, int]:
     return None, len(message)
 
 
+@LOCALLY
 def test_storage_that_keeps_failing_ends_the_start(kind: str) -> None:
     with pool_of(kind, retry=RetryPolicy(attempts=2)) as pool:
         with pytest.raises(EngineError, match=r"state of shard 0 failed 2 times.*hung up.*storage"):

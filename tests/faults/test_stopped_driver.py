@@ -96,7 +96,7 @@ def write_spec(spec: Any, path: Path) -> Path:
         ("threads", "SIGHUP"),
         pytest.param("threads", "SIGTERM", marks=pytest.mark.slow),
         ("processes", "SIGKILL"),
-        ("processes", "SIGTERM"),
+        pytest.param("processes", "SIGTERM", marks=pytest.mark.slow),
         ("ray", "SIGTERM"),
         pytest.param("ray", "SIGKILL", marks=pytest.mark.slow),
         pytest.param("threads", "SIGINT", marks=pytest.mark.slow),
