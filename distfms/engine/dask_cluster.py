@@ -134,8 +134,11 @@ class DaskExecutor(Executor):
 
         The scheduler would wait for ever.
         """
-        if self._client.status != "running" or self._client.nthreads():
-            return time.monotonic()
+        try:
+            if self._client.status != "running" or self._client.nthreads():
+                return time.monotonic()
+        except OSError:
+            return seen_s  # the connection broke just now: the futures will say so
         if time.monotonic() - seen_s > self._patience_s:
             raise EngineError(
                 f"The Dask scheduler at {self.address} lost all its workers and got no new ones "

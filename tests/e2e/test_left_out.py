@@ -8,7 +8,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.cli import main
+from tests.e2e.jobs import content
 
 N_ROWS = 200
 
@@ -22,19 +22,6 @@ def rows():
     return columns | {"weight": np.where(np.arange(N_ROWS) < 180, 1.0, 0.0)}
 
 
-def notes(tmp_path, capsys, method, data, **section):
-    content = {"name": "notes", "method": method, "data": {"path": str(data), **section}}
-    content |= {"multiselect": {"budget": 3}} if method == "multiselect" else {}
-    (tmp_path / "spec.yaml").write_text(json.dumps(content))
-    with pytest.raises(SystemExit) as ended:
-        main(["run", str(tmp_path / "spec.yaml"), "--out", str(tmp_path / "run")])
-    assert ended.value.code == 0
-    out = capsys.readouterr().out
-    written = json.loads((tmp_path / "run" / "manifest.json").read_text())["notes"]
-    assert [line[6:] for line in out.splitlines() if line.startswith("Note: ")] == written
-    return written
-
-
 @pytest.mark.parametrize(
     ("missing", "expected"),
     [
@@ -42,15 +29,21 @@ def notes(tmp_path, capsys, method, data, **section):
         ("mean", "4 rows were left out because the target is missing."),
     ],
 )
-def test_rows_without_values_and_weights(tmp_path, capsys, missing, expected):
+def test_rows_without_values_and_weights(tmp_path, distfms, missing, expected):
     pq.write_table(pa.table(rows()), tmp_path / "a.parquet")
     section = {"target": "y", "weight": "weight", "missing": missing, "folds": 2}
-    found = notes(tmp_path, capsys, "sequence", tmp_path / "a.parquet", **section)
-    assert expected in found
-    assert "20 rows of weight 0 play no part." in found
+    data = {"path": str(tmp_path / "a.parquet"), **section}
+    spec = {"name": "notes", "method": "sequence", "data": data}
+    (tmp_path / "spec.yaml").write_text(json.dumps(spec))
+    done = distfms("run", tmp_path / "spec.yaml", "--out", tmp_path / "run")
+    assert done.code == 0
+    written = content(tmp_path / "run", "manifest.json")["notes"]
+    assert [line[6:] for line in done.out.splitlines() if line.startswith("Note: ")] == written
+    assert expected in written
+    assert "20 rows of weight 0 play no part." in written
 
 
-def test_predictions_tell_the_folds_of_the_job(tmp_path, capsys, monkeypatch):
+def test_predictions_tell_the_folds_of_the_job(tmp_path, distfms, monkeypatch):
     monkeypatch.chdir(tmp_path)
     table = pa.table(rows() | {"id": np.arange(N_ROWS)})
     pq.write_table(table, "a.parquet")
@@ -58,41 +51,33 @@ def test_predictions_tell_the_folds_of_the_job(tmp_path, capsys, monkeypatch):
     spec = {"name": "parts", "method": "sequence"}
     section = {"path": "a.parquet", "target": "y", "missing": "mean", "folds": 3, "test": 0.3}
 
-    def run(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main([*arguments])
-        return ended.value.code, capsys.readouterr()
-
     def predict(data):
-        return run("predict", "runs/parts", data, "--out", "p.csv", "--with-folds")
+        return distfms("predict", "runs/parts", data, "--out", "p.csv", "--with-folds")
 
     def job(**changes):
-        content = {**spec, "data": {**section, **changes}, "output": str(tmp_path / "runs")}
-        (tmp_path / "spec.yaml").write_text(json.dumps(content))
-        assert run("run", "spec.yaml")[0] == 0
-        folder = (tmp_path / "runs" / "parts" / "latest").resolve()
-        return json.loads((folder / "manifest.json").read_text())["objects"]
+        job = {**spec, "data": {**section, **changes}, "output": str(tmp_path / "runs")}
+        (tmp_path / "spec.yaml").write_text(json.dumps(job))
+        assert distfms("run", "spec.yaml").code == 0
+        return content(tmp_path / "runs" / "parts" / "latest", "manifest.json")["objects"]
 
     objects = job(id="id")
-    assert predict("a.parquet")[0] == 0
+    assert predict("a.parquet").code == 0
     found = csv.read_csv("p.csv").to_pandas()
     teaching = found[~table.column("y").is_null(nan_is_null=True).to_numpy()]
     assert teaching.held_out.sum() == objects["test"]
     assert (~teaching.held_out).sum() == objects["train"]
     assert found.fold.isna().equals(found.held_out)
     assert sorted(found.fold.dropna().unique()) == [0, 1, 2]
-    assert predict("some.parquet")[0] == 0
+    assert predict("some.parquet").code == 0
     some = csv.read_csv("p.csv").to_pandas()
     assert some.fold.equals(found.fold[150:].reset_index(drop=True))
     # Without an id the row numbers in the files of the run decide.
     job(exclude=["id"])
-    assert predict("a.parquet")[0] == 0
-    code, said = predict("some.parquet")
-    assert code == 2
-    assert "no id or query" in said.err
-    code, said = run("predict", "runs/parts/latest", "a.parquet", "--out", "p.json")
-    assert code == 2
-    assert ".parquet or .csv" in said.err
+    assert predict("a.parquet").code == 0
+    refused = predict("some.parquet")
+    assert (refused.code, "no id or query" in refused.err) == (2, True)
+    refused = distfms("predict", "runs/parts/latest", "a.parquet", "--out", "p.json")
+    assert (refused.code, ".parquet or .csv" in refused.err) == (2, True)
     (tmp_path / "runs" / "parts" / "latest").unlink()
-    assert run("report", "runs/parts/latest")[0] == 0
-    assert run("report", "runs/parts")[0] == 0
+    assert distfms("report", "runs/parts/latest").code == 0
+    assert distfms("report", "runs/parts").code == 0

@@ -7,18 +7,15 @@ from pathlib import Path
 import pytest
 
 from distfms import entry
-from distfms.cli import main
-from tests.e2e.jobs import judgments_job, stage, write_judgments
+from tests.e2e.jobs import content, judgments_job, stage
 
 KEYS = ["time", "level", "event", "run", "stage", "fields"]
 
 
-@pytest.fixture(scope="module")
-def spec(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("job")
-    data = write_judgments(folder / "data")
-    (folder / "job.yaml").write_text(judgments_job(data, folder / "runs").to_yaml())
-    return folder / "job.yaml"
+@pytest.fixture
+def spec(judgments, tmp_path):
+    (tmp_path / "job.yaml").write_text(judgments_job(judgments, tmp_path / "runs").to_yaml())
+    return tmp_path / "job.yaml"
 
 
 def _table():
@@ -47,29 +44,25 @@ def kept_events(folder):
     return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
 
 
-def code_of(command, *arguments):
+def enter(*arguments):
+    """Exit code of the entry point of clusters."""
     with pytest.raises(SystemExit) as ended:
-        command([str(argument) for argument in arguments])
+        entry.main([str(argument) for argument in arguments])
     return ended.value.code
 
 
-def run(*arguments):
-    return code_of(main, *arguments)
-
-
-def test_run_prints_events(spec, tmp_path, capsys):
-    assert run("run", spec, "--out", tmp_path / "r", "--log", "json") == 0
-    out, err = capsys.readouterr()
-    lines = parsed(out)
-    assert err == ""
-    manifest = json.loads((tmp_path / "r" / "manifest.json").read_text())
-    done = {line["stage"]: line["fields"] for line in lines if line["event"] == "stage_done"}
-    assert list(done) == [entry["name"] for entry in manifest["stages"]]
+def test_run_prints_events(spec, tmp_path, distfms):
+    done = distfms("run", spec, "--out", tmp_path / "r", "--log", "json")
+    assert (done.code, done.err) == (0, "")
+    lines = parsed(done.out)
+    manifest = content(tmp_path / "r", "manifest.json")
+    stages = {line["stage"]: line["fields"] for line in lines if line["event"] == "stage_done"}
+    assert list(stages) == [entry["name"] for entry in manifest["stages"]]
     for key in ("n_read", "n_cached", "bytes_read"):
-        assert done["statistics"][key] == stage(manifest, "statistics")[key]
-    assert done["select"]["n_candidates"] == stage(manifest, "select")["n_candidates"]
-    selection = json.loads((tmp_path / "r" / "selection.json").read_text())
-    assert selection["n_candidates"] == done["select"]["n_candidates"]
+        assert stages["statistics"][key] == stage(manifest, "statistics")[key]
+    assert stages["select"]["n_candidates"] == stage(manifest, "select")["n_candidates"]
+    selection = content(tmp_path / "r", "selection.json")
+    assert selection["n_candidates"] == stages["select"]["n_candidates"]
     begin = next(line for line in lines if line["event"] == "begin")
     assert begin["run"] == "r"
     assert begin["fields"]["engine"] == "local"
@@ -87,35 +80,35 @@ def test_run_prints_events(spec, tmp_path, capsys):
 def test_entry_prints_events_where_the_variable_says_so(spec, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("DISTFMS_LOG", "json")
     given = [spec, "--engine", "local", "--set", f'output="{tmp_path}"']
-    assert code_of(entry.main, *given) == 0
+    assert enter(*given) == 0
     lines = parsed(capsys.readouterr().out)
     assert [line["event"] for line in lines].count("done") == 1
-    assert code_of(entry.main, *given, "--set", "data.target=nothing") == 2
+    assert enter(*given, "--set", "data.target=nothing") == 2
     out, err = capsys.readouterr()
     last = parsed(out)[-1]
     assert (last["level"], last["event"]) == ("error", "failed")
     assert err == f"Error: {last['fields']['error']}\n"
 
 
-def test_unknown_kind_of_log(spec, tmp_path, capsys, monkeypatch):
-    assert run("run", spec, "--out", tmp_path / "r", "--log", "xml") == 2
-    assert "'xml'" in capsys.readouterr().err
+def test_unknown_kind_of_log(spec, tmp_path, distfms, capsys, monkeypatch):
+    refused = distfms("run", spec, "--out", tmp_path / "r", "--log", "xml")
+    assert (refused.code, "'xml'" in refused.err) == (2, True)
     monkeypatch.setenv("DISTFMS_LOG", "yaml")
-    assert code_of(entry.main, spec, "--engine", "local") == 2
+    assert enter(spec, "--engine", "local") == 2
     assert "Error: `--log` (or the variable DISTFMS_LOG) is 'yaml'" in capsys.readouterr().err
     assert not (tmp_path / "r").exists()
 
 
 def test_a_submitted_job_keeps_nothing_in_its_own_memory(spec, capsys):
     given = [spec, "--engine", "local", "--set", "output=memory://lab"]
-    assert code_of(entry.main, *given) == 2
+    assert enter(*given) == 2
     assert "exists only in the memory of this process" in capsys.readouterr().err
 
 
-def test_metrics_that_cannot_be_written_break_nothing(spec, tmp_path, monkeypatch):
+def test_metrics_that_cannot_be_written_break_nothing(spec, tmp_path, distfms, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DISTFMS_METRICS_FILE", str(tmp_path / "file" / "m.prom"))
-    assert run("run", spec, "--out", tmp_path / "r") == 0
+    assert distfms("run", spec, "--out", tmp_path / "r").code == 0
     events = kept_events(tmp_path / "r")
     told = [event["reason"] for event in events if event["event"] == "metrics_unavailable"]
     assert len(told) == 1

@@ -71,19 +71,11 @@ def test_what_cannot_be_done_is_refused(place, distfms):
         assert (result.code, result.err.count("\n")) == (2, 1), result.err
         return result.err
 
-    assert "no model 'tall'" in refused("models", "show", "tall")
     assert "no model 'smal'. Did you mean 'small'?" in refused("models", "list", "smal")
-    assert "has no version 7. The last ones" in refused("models", "promote", "small@7")
     assert "Say which version" in refused("models", "promote", "small")
     assert "'a@b' names no model" in refused("models", "show", "a@b")
-    assert "was in place before version 1" in refused("models", "rollback", "small")
-    (place / "file").touch()
-    assert "file where a folder has to be" in refused("models", "list", "--registry", "file")
     with Registry(place / "runs/registry").locked("small", "night job", 60):
         assert "night job is working on 'small'" in refused("models", "promote", "small@2")
-    folder = place / "runs/registry/small"
-    (folder / "versions/00000002.json").write_text("{")
-    assert "00000002.json is damaged" in refused("models", "show", "small@2")
     assert "Name a run and the data" in refused("predict", "x", "--out", "o.parquet")
 
 

@@ -1,6 +1,5 @@
 """Runs that MLflow is told of, by a stand-in for it."""
 
-import json
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -8,12 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from distfms.cli import main
-from distfms.errors import SpecError
-from distfms.runs.driver import prepare, run_job
-from distfms.runs.folder import encode
+from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
-from tests.e2e.jobs import judgments_job, write_judgments
+from tests.e2e.jobs import content, judgments_job
 
 
 @pytest.fixture
@@ -37,23 +33,18 @@ def told(monkeypatch):
 
 
 @pytest.fixture
-def job(tmp_path):
-    data = write_judgments(tmp_path / "data", n_objects=80, n_files=2)
-
-    def make(**changes):
-        content = judgments_job(data, tmp_path / "runs", multiselect={"plan": False}).to_mapping()
-        content["output"] |= changes
-        return build_spec(content)
-
-    return make
+def job(judgments, tmp_path):
+    section = judgments_job(judgments, tmp_path / "runs", multiselect={"plan": False}).to_mapping()
+    section["output"]["tracking"] = "mlflow"
+    return build_spec(section)
 
 
 def test_parameters_metrics_and_files_of_a_run(job, told):
-    folder = run_job(job(tracking="mlflow")).folder
+    folder = run_job(job).folder
     assert (told["set_experiment"], told["start_run"]) == ("small", folder.name)
     assert told["log_params"]["multiselect.budget"] == "12.0"
     assert told["log_params"]["data.target"] == "['y']"
-    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics = content(folder, "metrics.json")
     logged = told["log_metrics"]
     assert logged
     assert all(isinstance(value, float) for value in logged.values())
@@ -67,8 +58,8 @@ def test_parameters_metrics_and_files_of_a_run(job, told):
         assert told["files"][name] == (folder / name).read_bytes()
 
 
-def test_it_is_off_unless_asked(job, told):
-    run_job(job())
+def test_it_is_off_unless_asked(judgments, told, tmp_path):
+    run_job(judgments_job(judgments, tmp_path))
     assert told.keys() == {"module"}
 
 
@@ -78,21 +69,18 @@ def test_a_run_stays_finished_where_it_fails(job, told):
 
     told["module"].set_experiment = refuse
     said = []
-    folder = run_job(job(tracking="mlflow"), say=said.append).folder
+    folder = run_job(job, say=said.append).folder
     assert any(
         "mlflow could not be told of this run (ConnectionError: no server)" in s for s in said
     )
-    assert json.loads((folder / "manifest.json").read_text())["status"] == "done"
+    assert content(folder, "manifest.json")["status"] == "done"
 
 
-def test_without_the_package_nothing_starts(job, monkeypatch, tmp_path, capsys):
+def test_without_the_package_nothing_starts(job, monkeypatch, tmp_path, distfms):
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(SpecError, match=r"pip install 'distfms\[mlflow\]'"):
-        prepare(job(tracking="mlflow"))
-    content = job(tracking="mlflow").to_mapping()
-    (tmp_path / "job.json").write_bytes(encode("job.json", content))
-    with pytest.raises(SystemExit) as ended:
-        main(["run", str(tmp_path / "job.json")])
-    assert ended.value.code == 2
-    assert "`output.tracking: mlflow` needs a package" in capsys.readouterr().err
+    (tmp_path / "job.yaml").write_text(job.to_yaml())
+    refused = distfms("run", tmp_path / "job.yaml")
+    assert refused.code == 2
+    assert "`output.tracking: mlflow` needs a package" in refused.err
+    assert "pip install 'distfms[mlflow]'" in refused.err
     assert not (tmp_path / "runs").exists()

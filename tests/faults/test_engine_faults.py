@@ -332,17 +332,41 @@ def test_all_dask_workers_gone() -> None:
             executor.map(tasks.square, [1])
 
 
-def test_scheduler_gone_in_the_middle() -> None:
+def test_connection_that_breaks_while_workers_are_counted(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> None:
+        raise OSError("connection closed")
+
+    monkeypatch.setattr("distfms.engine.dask_cluster._POLL_S", 0.02)
+    with DaskExecutor(cluster.scheduler_address) as executor:
+        monkeypatch.setattr(executor._client, "nthreads", broken)
+        assert executor.map(time.sleep, [0.2]) == [None]
+
+
+def test_scheduler_gone_in_the_middle(tmp_path: Path) -> None:
+    ticket = tasks.Ticket(0, str(tmp_path))
+
+    def close_when_at_work() -> None:
+        while not ticket.attempts:
+            time.sleep(0.01)
+        cluster.close()
+
     with dask_cluster(n_workers=1, processes=False) as cluster:
         executor = DaskExecutor(cluster.scheduler_address)
-        closer = threading.Timer(1.0, cluster.close)
+        closer = threading.Thread(target=close_when_at_work)
         closer.start()
         try:
             with pytest.raises(EngineError, match="stopped or was restarted"):
-                executor.map(time.sleep, [2.0, 2.0])
+                executor.map(mark_and_sleep, [ticket])
         finally:
             closer.join()
             executor.close()
+
+
+def mark_and_sleep(ticket: tasks.Ticket) -> None:
+    ticket.mark()
+    time.sleep(2.0)
 
 
 def test_passes_leave_nothing_on_the_scheduler(cluster: Any) -> None:
