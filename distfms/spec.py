@@ -52,7 +52,7 @@ Size = Annotated[ByteSize, Field(gt=0)]
 class Section(BaseModel):
     """Base of all spec sections: frozen, unknown keys refused, no silent conversions."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 # A password in a URL that is not the name of an environment variable.

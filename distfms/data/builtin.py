@@ -18,6 +18,7 @@ import numpy as np
 
 from distfms.data.catalog import CatalogEntry, by_name, require
 from distfms.data.write import ShardWriter, writing_to
+from distfms.engine.storage import locked_file
 from distfms.errors import SpecError, nearest
 
 if TYPE_CHECKING:
@@ -43,8 +44,6 @@ def builtin_dataset(
     `cache_folder` is by default the environment's ``DISTFMS_CACHE``, else ``~/.cache/distfms``. A
     SpecError says that the name or an option is unknown, a DataError that nothing can be written.
     """
-    import filelock
-
     if name not in BUILTIN:
         raise SpecError(f"no builtin dataset {name!r}.{nearest(name, list(BUILTIN))}")
     entry = BUILTIN[name]
@@ -54,7 +53,7 @@ def builtin_dataset(
         return folder
     with writing_to(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(folder.with_name(f".{folder.name}.lock")):
+        with locked_file(folder.with_name(f".{folder.name}.lock")):
             if not folder.is_dir():
                 table = entry.make(**entry.resolve(options or {}))
                 with ShardWriter(folder, table.schema, -(-table.num_rows // _N_SHARDS)) as writer:

@@ -12,6 +12,7 @@ temporary name and moved, as whole as that move is.
 from __future__ import annotations
 
 import errno
+import fcntl
 import glob
 import io
 import os
@@ -37,6 +38,9 @@ _BUCKETS = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az")
 
 #: What a file system answers that knows no links.
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
+
+#: What a file system answers that knows no locks.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -158,6 +162,28 @@ def is_temporary(name: str) -> bool:
     """Whether a file's name is one that a killed writer has left."""
     last = name.rpartition("/")[2]
     return last.startswith(".") and last.endswith(".tmp")
+
+
+@contextmanager
+def locked_file(path: Path, busy: str = "") -> Iterator[None]:
+    """Hold a lock that dies with its process; go on without where the storage knows no locks.
+
+    Where another process holds it, wait; or raise an EngineError that says how busy it is.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stream = path.open("ab")
+    except OSError as error:
+        raise storage_error(path, error) from error
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
+        except BlockingIOError as error:
+            raise EngineError(busy) from error
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise storage_error(path, error) from error
+        yield
 
 
 def sync(path: Path) -> None:

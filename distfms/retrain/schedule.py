@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
+from distfms.engine.storage import locked_file
 from distfms.errors import SpecError
 from distfms.runs.events import Say
-from distfms.runs.folder import encode, locked_file, write_atomic
+from distfms.runs.folder import encode, write_atomic
 
 #: A last start that lies further ahead than this was entered by a clock that went wrong.
 _AHEAD = timedelta(days=1)

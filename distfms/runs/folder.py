@@ -25,11 +25,9 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from distfms.engine.remote import OBJECT_STORAGE, RemotePath
 from distfms.engine.storage import (
@@ -37,9 +35,9 @@ from distfms.engine.storage import (
     check_writable,
     files_below,
     is_temporary,
+    locked_file,
     open_binary,
     reading,
-    storage_error,
     unwritable,
     write_whole,
     writing,
@@ -47,9 +45,6 @@ from distfms.engine.storage import (
 from distfms.errors import DistfmsError, EngineError, SpecError
 from distfms.runs.manifest import MANIFEST, Manifest, parse_manifest, read_manifest
 from distfms.stats.base import load_npz, to_bytes
-
-#: What a file system answers that knows no locks.
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
 def now() -> str:
@@ -114,28 +109,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value
-
-
-@contextmanager
-def locked_file(path: Path, busy: str = "") -> Iterator[None]:
-    """Hold a lock that dies with its process; go on without where the storage knows no locks.
-
-    Where another process holds it, wait; or raise an EngineError that says how busy it is.
-    """
-    # A lock of the soft kind, the library's way out, would outlive a killed process.
-    lock = FileLock(path, timeout=0 if busy else -1, fallback_to_soft=False)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout as error:
-        raise EngineError(busy) from error
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise storage_error(path, error) from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 class RunFolder:

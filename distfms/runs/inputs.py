@@ -18,10 +18,10 @@ from distfms.data.dataset import ParquetDataset, open_dataset
 from distfms.data.long_source import is_csv, list_tables
 from distfms.engine.memory import counted
 from distfms.engine.remote import RemotePath
-from distfms.engine.storage import Location, files_below, writing
+from distfms.engine.storage import Location, files_below, locked_file, writing
 from distfms.errors import SpecError, nearest
 from distfms.methods.contract import Inputs
-from distfms.runs.folder import locked_file, read_json
+from distfms.runs.folder import read_json
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.storage_options import expanded
 from distfms.spec import DataSection, LongForm, expand_variables

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import textwrap
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
@@ -58,17 +61,27 @@ def options_lines(section: str | None = None, width: int = 100) -> list[str]:
 
 def _keys(model: type[Section], section: str, width: int) -> Iterator[str]:
     """Yield a line for each key, and its meaning below."""
-    schemas = model.model_json_schema()["properties"]
+    schemas, meanings = model.model_json_schema()["properties"], key_meanings(model)
     for key, field in model.model_fields.items():
         yield f"  {key}: {_kind(schemas[key], f'{section}.{key}')}; {_default(field)}"
         indent = " " * 6
         yield from textwrap.wrap(
-            field.description or "",
+            meanings[key],
             width,
             initial_indent=indent,
             subsequent_indent=indent,
             break_on_hyphens=False,
         )
+
+
+def key_meanings(model: type[Section]) -> dict[str, str]:
+    """Return the text below each key of a model: no job but this table needs it."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(model)))
+    return {
+        ast.unparse(key.target): inspect.cleandoc(ast.literal_eval(text.value))
+        for key, text in pairwise(tree.body[0].body)  # type: ignore[attr-defined]
+        if isinstance(key, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
 
 
 def _summary(model: type[Section]) -> str:

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from distfms.engine.storage import locked_file
 from distfms.errors import EngineError, SpecError
 from distfms.retrain.schedule import Scheduler, parse_times
-from distfms.runs.folder import locked_file
 
 
 class Clock:

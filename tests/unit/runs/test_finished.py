@@ -5,10 +5,9 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from filelock import FileLock
 
 from distfms.engine.remote import RemotePath
-from distfms.engine.storage import locate, remove_tree
+from distfms.engine.storage import locate, locked_file, remove_tree
 from distfms.errors import EngineError, SpecError
 from distfms.runs import finished
 from distfms.runs.finished import open_run, redraw
@@ -77,7 +76,10 @@ def test_report_is_not_drawn_under_a_driver(tmp_path, monkeypatch):
         page = staticmethod(lambda run: "page")
 
     monkeypatch.setattr(finished, "open_run", lambda path: (Job, None))
-    with FileLock(place / ".lock"), pytest.raises(EngineError, match="Another process is writing"):
+    with (
+        locked_file(place / ".lock"),
+        pytest.raises(EngineError, match="Another process is writing"),
+    ):
         redraw(place)
     assert not (place / "report.html").exists()
     assert redraw(place).read_text() == "page"
