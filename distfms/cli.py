@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -322,6 +324,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """
     global _debug
     _debug = False
+    # What starts here stays, and plugins of models would be looked for in every installed package.
+    gc.set_threshold(50_000)
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         app(list(sys.argv[1:] if arguments is None else arguments), prog_name="distfms")
     except DistfmsError as error:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -18,7 +18,6 @@ from distfms.errors import SpecError, nearest
 from distfms.hidden import hidden, hidden_in_urls
 from distfms.methods import METHODS, load_method
 from distfms.methods.tuning import checked_grid, options_to_tune
-from distfms.registry import Registry
 from distfms.runs.models import open_registry
 from distfms.runs.storage_options import expanded
 from distfms.spec import (
@@ -34,6 +33,9 @@ from distfms.spec import (
     set_dotted,
     write_yaml,
 )
+
+if TYPE_CHECKING:
+    from distfms.registry import Registry
 
 
 class OutputSection(Section):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distfms.engine.remote import is_url
 from distfms.engine.storage import locate
 from distfms.errors import SpecError
-from distfms.registry import VARIABLE, Registry
 from distfms.runs.storage_options import expanded
 from distfms.spec import expand_variables
+
+if TYPE_CHECKING:
+    from distfms.registry import Registry
 
 PREFIX = "registry:"
 _MODEL = re.compile(r"([^@]+)(?:@(\d+))?")
@@ -24,6 +26,8 @@ def open_registry(
     default: str = "runs/registry",
 ) -> Registry:
     """Return the registry at a path or URL, else the environment's, else the default."""
+    from distfms.registry import VARIABLE, Registry
+
     place = expand_variables(os.fspath(named or os.environ.get(VARIABLE) or default))
     return Registry(locate(place, expanded(storage_options or {}) if is_url(place) else None))
 
