@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 HEAVY = ("pandas", "ray", "distributed", "sklearn", "scipy.stats", "celer", "numba", "dask", "rich")
-#: What only other commands need: pictures, search, and what is for a run that has begun.
+#: What a check does without as well: decompositions, the template of the report, the registry.
 NOT_TO_CHECK = (*HEAVY, "scipy", "jinja2", "distfms.registry")
 
 SCRIPT = """
