@@ -146,15 +146,6 @@ def test_scaling_split_and_base_sampling(penalty, even, norm):
     compare(penalty, "moments", 3_000, 2.0, even=even, norm=norm, improved=False)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("bound", "factor", "least", "most"), REGIMES)
-@pytest.mark.parametrize("penalty", ["ridge", "lasso"])
-def test_a_million_steps(penalty, bound, factor, least, most):
-    for sampling in ("uniform", "moments"):
-        active = compare(penalty, sampling, 1_000_000, bound, factor=factor)
-        assert penalty == "lasso" or least <= active <= 2 * most
-
-
 @pytest.mark.parametrize("penalty", ["ridge", "lasso"])
 @pytest.mark.parametrize("confidence", [0.0, 0.9])
 def test_two_phases(penalty, confidence):

@@ -1,7 +1,5 @@
 """The estimators: scikit-learn's checks, kinds of input, and what they learn."""
 
-import pickle
-
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -101,22 +99,6 @@ def test_similarities_of_dask_arrays(name):
     np.testing.assert_allclose(lazy.compute(), model.transform(more), rtol=1e-9, atol=1e-12)
 
 
-def test_the_bound_on_the_weights():
-    X, y = rows()
-    free = LandmarkRegressor(landmarks=30).fit(X, y)
-    tight = LandmarkRegressor(landmarks=30, bound=2.0).fit(X, y)
-    assert np.sqrt(30) * np.linalg.norm(free.coef_) > 2.0
-    assert np.sqrt(30) * np.linalg.norm(tight.coef_) == pytest.approx(2.0)
-
-
-def test_the_choice_depends_on_the_seed_only():
-    X, y = rows()
-    one, same, other = (LandmarkRegressor(landmarks=30, seed=s).fit(X, y) for s in (0, 0, 1))
-    assert one.landmarks_.tolist() == same.landmarks_.tolist()
-    assert set(one.landmarks_) != set(other.landmarks_)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(one)).predict(X), same.predict(X))
-
-
 def test_precomputed_similarities():
     X, y = rows()
     K = np.exp(-((X[:, None] - X[None, :40]) ** 2).sum(axis=2))
@@ -208,12 +190,3 @@ def test_how_landmarks_are_chosen_and_compared():
     assert 0 < np.abs(single.coef_ - double.coef_).max() < 1e-2 * np.abs(double.coef_).max()
     with pytest.raises(ValueError, match="precision"):
         LandmarkRegressor(precision="float16").fit(X, y)
-
-
-def test_steps_of_algorithm_2_keep_to_the_bound():
-    X, y = rows()
-    model = LandmarkRegressor(task="sparse", refit=False, bound=5.0, keep=30, tolerance=0.05)
-    model.fit(X, y)
-    assert np.abs(model.coef_).sum() <= 5.0 * (1 + 1e-9)
-    assert len(model.set_params(tolerance=1e-6).fit(X, y).landmarks_) > 1
-    assert model.score(X, y) > 0

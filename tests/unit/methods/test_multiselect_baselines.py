@@ -13,8 +13,6 @@ from distfms.methods.multiselect.baselines import (
 )
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.objective import Problem, full_objective, scoring_objective
-from distfms.stats.judgments import JudgmentStatistics
-from distfms.stats.ragged import Ragged
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_judgments, random_problem
 
@@ -78,18 +76,6 @@ def test_copies_is_forward_selection_on_single_judgments_in_fixed_order(seed):
     assert whole.projected_loss[-1] == pytest.approx(residual, rel=1e-9)
 
 
-def test_copies_with_missing_judgments():
-    judgments, label, _ = random_judgments(6, m=80, k=3)
-    judgments[::7, 1, 1:] = np.nan
-    judgments[::5, 3, 2:] = np.nan
-    columns = [Ragged.from_matrix(judgments[:, a]) for a in range(5)]
-    estimates = JudgmentStatistics.from_block(columns, label).estimates()
-    path = copies(Problem.from_estimates(estimates), estimates, 12, 3)
-    assert path.spent[-1] == 12
-    assert np.all(path.final_repeats <= 3)
-    assert np.all(np.diff(path.objective) >= 0)
-
-
 def test_single_attribute_spends_everything_on_one():
     problem = random_problem(2, d=3, costs=[1.0, 4.0, 1.0], names=("x", "guess", "z"))
     path = single_attribute(problem, "guess", 11)
@@ -130,34 +116,11 @@ def test_greedy_meets_the_optimum_with_equal_costs_and_may_miss_it_otherwise():
     assert scoring_objective(problem, optimum) > greedy.objective[-1]
 
 
-def test_optimum_ignores_what_explains_nothing():
-    problem = Problem.build(
-        [1.0, 0.0, 1.0], [0.0, 1.0, 0.0], np.diag([1.0, 1.0, 0.0]), label_variance=2.0
-    )
-    assert scoring_optimum(problem, 9).tolist() == [1, 0, 0]
-
-
 def test_costs_that_are_no_fractions_and_tables_that_are_too_large():
     with pytest.raises(SpecError, match="no fraction"):
         scoring_optimum(random_problem(0, d=2, costs=[1.0, np.pi]), 5)
     with pytest.raises(SpecError, match="cells"):
         scoring_optimum(random_problem(0, d=2, costs=[0.0001, 1.0]), 1e6)
-
-
-@pytest.mark.parametrize("algorithm", ["full", "scoring"])
-@pytest.mark.parametrize("seed", range(6))
-def test_refinement_never_lowers_the_objective_nor_exceeds_the_budget(algorithm, seed):
-    costs = np.random.default_rng(seed).integers(1, 6, 6).astype(float)
-    problem = random_problem(seed, costs=costs)
-    objective = full_objective if algorithm == "full" else scoring_objective
-    for start in (select(problem, 12, algorithm).final_repeats, np.array([1, 0, 0, 1, 0, 0])):
-        refined = refine(problem, start, 12, algorithm)
-        assert objective(problem, refined) >= objective(problem, start)
-        assert refined @ costs <= 12
-        assert refine(problem, refined, 12, algorithm).tolist() == refined.tolist()
-        if algorithm == "scoring":
-            optimum = scoring_objective(problem, scoring_optimum(problem, 12))
-            assert objective(problem, refined) <= optimum * (1 + 1e-12)
 
 
 def test_refinement_undoes_a_choice_that_two_later_ones_made_useless():

@@ -11,7 +11,6 @@ from distfms.methods.contract import FinishedRun
 from distfms.methods.multiselect import answer_figures, figures
 from distfms.methods.multiselect.method import METHOD
 from distfms.report.page import Figure, Section, Table
-from distfms.report.plots import Line
 from tests.unit.report.checks import check_page, manifest
 
 
@@ -351,16 +350,6 @@ def test_path_of_many_steps_is_cut_and_says_so() -> None:
     table = tables(sections(long, metrics()))["The order of"]
     assert len(table.rows) == 60
     assert "90 more are in selection.json" in table.caption
-
-
-@pytest.mark.parametrize(
-    "losses", [[4.0, 4.0], [0.0, 0.0], [-3.0, -3.0], [9.0, 11.0], [2.0, 30.0], [-9.0, 1.0]]
-)
-def test_scale_of_losses_is_never_empty(losses):
-    """Also where all are alike, or all are far above the variance of the label."""
-    low, high = figures._loss_limits([Line("all", [1, 2], losses)], 4.0)
-    assert low < high
-    assert min(losses) < high
 
 
 def test_a_refined_selection_is_a_point_of_its_own() -> None:

@@ -16,7 +16,6 @@ from distfms.stats.base import merge_tree
 from distfms.stats.fold_means import delete_m_jackknife, over_folds, student_t
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
-from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_judgments
 
 
@@ -35,17 +34,6 @@ def jackknife(folds, statistic):
     everything = statistic(merge_tree(folds))
     without = [statistic(merge_tree([*folds[:j], *folds[j + 1 :]])) for j in range(len(folds))]
     return everything, delete_m_jackknife(everything, without, [f.means.weight for f in folds])
-
-
-def test_estimates_of_the_statistics_are_the_papers():
-    """Ties this package's arithmetic to the statistics it is fed with."""
-    judgments, label, _ = random_judgments(0, m=30, k=3)
-    estimates = statistics(judgments, label).estimates()
-    expected = literal.estimates(judgments, label)
-    for field in ("b", "v", "external", "second_moment", "noise", "means", "label_variance"):
-        np.testing.assert_allclose(
-            getattr(estimates, field), getattr(expected, field), rtol=1e-9, atol=1e-12
-        )
 
 
 def test_integer_sample_weights_equal_repetition_throughout():

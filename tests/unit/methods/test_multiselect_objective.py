@@ -7,7 +7,6 @@ from distfms.errors import DataError, SpecError
 from distfms.methods.multiselect.objective import (
     Problem,
     full_objective,
-    full_weights,
     holdout_loss,
     projected_loss,
     resolve_costs,
@@ -37,13 +36,6 @@ def test_objectives_are_the_papers_formulas(seed, ridge):
     )
 
 
-def test_external_covariance_is_made_psd_for_full_but_clipped_for_scoring():
-    external = np.array([[1.0, 2.0], [2.0, 1.0]])
-    problem = Problem.build([1.0, 0.5], [0.1, 0.1], external, label_variance=4.0)
-    np.testing.assert_allclose(problem.external, np.full((2, 2), 1.5), atol=1e-14)
-    np.testing.assert_array_equal(problem.external_variance, [1.0, 1.0])
-
-
 @pytest.mark.parametrize("how", [{"psd": "none"}, {"semidefinite": True}, {}])
 def test_symmetric_part_of_an_external_covariance_counts(how):
     external = np.array([[2.0, 0.5, 0.1], [0.2, 2.0, 0.3], [0.1, 0.4, 2.0]])
@@ -62,24 +54,6 @@ def test_constant_attributes_are_no_candidates_and_worth_nothing():
     assert full_objective(problem, [0, 3, 0]) == 0.0
     assert scoring_objective(problem, [0, 3, 0]) == 0.0
     assert full_objective(problem, [1, 3, 0]) == full_objective(problem, [1, 0, 0]) > 0
-
-
-def test_full_weights_minimise_the_projected_loss():
-    problem = random_problem(3)
-    repeats = np.array([1, 0, 2, 5, 0, 1])
-    support = np.flatnonzero(repeats)
-    matrix = problem.external + np.diag(problem.v / np.maximum(repeats, 1))
-
-    def loss(w):
-        return problem.label_variance - 2 * w @ problem.b + w @ matrix @ w
-
-    best = full_weights(problem, repeats)
-    assert loss(best) == pytest.approx(projected_loss(problem, repeats))
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        step = np.zeros(6)
-        step[support] = 0.1 * rng.standard_normal(support.size)
-        assert loss(best + step) > loss(best)
 
 
 @pytest.mark.parametrize("k", [2, 3])

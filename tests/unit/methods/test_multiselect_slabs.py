@@ -70,20 +70,6 @@ def test_ties_between_slabs_go_to_the_lowest_index(small_slabs):
     assert select(problem, d + 2).attributes.tolist() == [*range(d), 0, 1]
 
 
-@pytest.mark.parametrize(
-    ("costs", "v", "budget", "status"),
-    [(1.0, 0.0, 40.0, "no_positive_gain"), (1.0, 1.0, 9.0, "budget_spent"),
-     ([2.0] * 10, 1.0, 9.0, "unaffordable")],
-)  # fmt: skip
-def test_says_why_it_ends(monkeypatch, costs, v, budget, status):
-    problem = random_problem(0, d=10, v=np.full(10, v), costs=costs, psd="none")
-    expected = select(problem, budget)
-    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 4)
-    path = on_pool(problem, budget, "gain_per_cost")
-    assert path.status == expected.status == status
-    assert path.attributes.tolist() == expected.attributes.tolist()
-
-
 def indefinite_problem(seed, d=30, m=25, **options):
     """Fewer objects than attributes, and noise taken off the diagonal."""
     rng = np.random.default_rng(seed)
@@ -115,21 +101,6 @@ def test_without_psd_every_selection_stays_positive_definite(small_slabs, seed):
         assert path.objective[step - 1] == pytest.approx(expected, rel=1e-6)
     assert (np.diff(path.objective) > 0).all()
     require_same(on_pool(problem, 300, "gain"), select(problem, 300, "full", "gain"))
-
-
-@pytest.mark.parametrize("per_cost", [False, True])
-def test_the_best_purchase_is_that_of_all_gains(small_slabs, per_cost):
-    problem = awkward_problem(2, psd="nearest")
-    state = FullState(problem)
-    for spent in np.linspace(0.0, 20.0, 60):
-        purse = Purse(float(spent), 20.0, per_cost)
-        gains = state.gains()
-        best, any_gain = state.best(purse)
-        assert best == purse.best(gains, problem.costs)
-        assert any_gain == (gains > 0).any()
-        if best is None:
-            break
-        state.buy(best)
 
 
 def test_what_is_sent_does_not_grow_with_the_number_of_attributes(small_slabs):

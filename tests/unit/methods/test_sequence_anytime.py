@@ -44,20 +44,6 @@ def test_budget_decides_the_prefix(case):
     np.testing.assert_array_equal(predictor.predict(X), predictor.predict(X, 7.0))
 
 
-def test_only_the_columns_of_the_prefix_are_read(case):
-    X, _, path, predictor = case
-    budget = path.spent[1]
-    names = predictor.columns_within(budget)
-    assert set(names) == {c for group in path.columns[:2] for c in group}
-    table = {name: X[:, int(name[1:])] for name in names}
-    np.testing.assert_allclose(predictor.predict(table, budget), predictor.predict(X, budget))
-    other = X.copy()
-    other[:, [i for i in range(6) if f"x{i}" not in names]] = np.inf
-    np.testing.assert_array_equal(predictor.predict(other, budget), predictor.predict(X, budget))
-    with pytest.raises(DataError, match="lack the columns"):
-        predictor.predict(table)
-
-
 def test_missing_values_are_the_training_mean(case):
     X, _, path, predictor = case
     holes, filled = X.copy(), X.copy()

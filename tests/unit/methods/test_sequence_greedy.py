@@ -98,16 +98,6 @@ def test_exact_duplicates_without_ridge_come_last_with_no_gain(rule):
     )
 
 
-def test_a_group_of_identical_columns_does_not_crash_and_counts_once():
-    rng = np.random.default_rng(0)
-    X, Y, _ = correlated(rng, 60, [1, 2])
-    X = np.column_stack((X, X[:, 0], X[:, 0]))
-    for rule in CRITERIA:
-        path = sequence(make_problem(X, Y, [[0, 3, 4], [1, 2]]), rule)
-        assert path.ranks[-1] == 3
-        assert np.all(np.isfinite(path.models()[0]))
-
-
 def test_no_whiten_overrates_copies_and_omp_does_not():
     rng = np.random.default_rng(1)
     x = rng.standard_normal((2000, 3))
@@ -125,14 +115,6 @@ def test_rules_break_ties_by_the_lowest_index():
     problem = make_problem(X, 5 * x[:, :1] + x[:, 1:], [[0], [1], [2]], ridge=1e-5)
     for rule in CRITERIA:
         assert sequence(problem, rule).order[0] == 1
-
-
-def test_max_groups_stops_early_on_the_same_path():
-    problem, *_ = problem_and_rows(1)
-    whole, part = sequence(problem), sequence(problem, max_groups=3)
-    assert part.order.tolist() == whole.order[:3].tolist()
-    np.testing.assert_array_equal(part.gain, whole.gain[:3])
-    assert part.models()[0].shape == (4, sum(SIZES), 1)
 
 
 def test_given_random_and_unknown_orders():

@@ -17,15 +17,6 @@ def state_of(p, **options):
     return ResidualGram(p.gram, p.target, p.groups.columns, ridge=p.ridge, **options)
 
 
-def test_pivots_add_up_to_the_factor_of_the_whole():
-    p = problem()
-    path = sequence(p, "fr")
-    C = p.gram + p.ridge * np.eye(len(p.gram))
-    S = path.support
-    np.testing.assert_allclose(path.upper.T @ path.upper, C[np.ix_(S, S)], atol=1e-12)
-    assert (np.tril(path.upper, -1) == 0).all()
-
-
 def test_store_of_rows_grows_past_its_first_size():
     X, Y, groups = correlated(np.random.default_rng(0), 400, [3] * 50)
     p = make_problem(X, Y, groups)
@@ -33,26 +24,6 @@ def test_store_of_rows_grows_past_its_first_size():
     assert path.ranks[-1] == 150
     full = 0.5 * p.target[:, 0] @ np.linalg.solve(p.gram, p.target[:, 0])
     assert 0.5 * path.curve_value[-1] == pytest.approx(full, rel=1e-9)
-
-
-def test_singular_blocks_among_regular_ones_of_one_size():
-    rng = np.random.default_rng(1)
-    X, Y, _ = correlated(rng, 100, [2, 2, 2, 2])
-    X[:, 1] = -3 * X[:, 0]  # a group of rank one from the start
-    X[:, 3] = X[:, 0] + 2 * X[:, 4]  # one that becomes it when 0 and 2 are in
-    p = make_problem(X, Y, [[0, 1], [2, 3], [4, 5], [6, 7]])
-    state = state_of(p, blocks=True)
-    for group in (0, 2):
-        gains = state.group_gains()
-        for g in range(4):
-            other = state_of(p)
-            for done in (0, 2)[: (0, 2).index(group)]:
-                other.select(done)
-            if gains[g] > 0:
-                assert gains[g] == pytest.approx(other.select(g).gain, rel=1e-9)
-        state.select(group)
-    assert len(state.select(1).columns) == 1
-    assert state.rank == 4
 
 
 def test_gains_and_selection_agree_on_what_is_dependent():
