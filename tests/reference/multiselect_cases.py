@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from distfms.methods.multiselect.objective import Problem
+from distfms.stats.judgments import JudgmentStatistics
+from distfms.stats.ragged import Ragged
 
 
 def random_problem(seed: int, d: int = 6, *, rank: int | None = None, **options) -> Problem:
@@ -26,3 +28,13 @@ def random_judgments(seed: int, m: int = 60, d: int = 5, k: int = 2):
     label = truth @ rng.standard_normal(d) + 0.5 * rng.standard_normal(m) + 10.0
     noise = rng.uniform(0.3, 2.0, d)[None, :, None] * rng.standard_normal((m, d, k))
     return truth[:, :, None] + noise, label, truth
+
+
+def ragged(judgments: np.ndarray) -> list[Ragged]:
+    """One Ragged per attribute from (m, d, k) judgments; NaN = not judged."""
+    return [Ragged.from_matrix(judgments[:, a]) for a in range(judgments.shape[1])]
+
+
+def statistics(judgments: np.ndarray, label: np.ndarray, weight=None) -> JudgmentStatistics:
+    """Statistics of (m, d, k) judgments."""
+    return JudgmentStatistics.from_block(ragged(judgments), label, weight)

@@ -99,6 +99,13 @@ def test_similarities_of_dask_arrays(name):
     np.testing.assert_allclose(lazy.compute(), model.transform(more), rtol=1e-9, atol=1e-12)
 
 
+def test_the_bound_on_the_weights():
+    X, y = rows()
+    free, tight = (LandmarkRegressor(landmarks=30, bound=b).fit(X, y).coef_ for b in (None, 2.0))
+    assert np.sqrt(30) * np.linalg.norm(free) > 2.0
+    assert np.sqrt(30) * np.linalg.norm(tight) == pytest.approx(2.0)
+
+
 def test_precomputed_similarities():
     X, y = rows()
     K = np.exp(-((X[:, None] - X[None, :40]) ** 2).sum(axis=2))

@@ -10,8 +10,8 @@ import pytest
 from distfms.methods.contract import FinishedRun
 from distfms.methods.multiselect import answer_figures, figures
 from distfms.methods.multiselect.method import METHOD
-from distfms.report.page import Figure, Section, Table
-from tests.unit.report.checks import check_page, manifest
+from distfms.report.page import Figure, Section
+from tests.unit.report.checks import check_page, manifest, plain, tables
 
 
 def selection() -> dict[str, Any]:
@@ -157,14 +157,6 @@ def render(selection: Any, metrics: Any) -> str:
     return check_page(METHOD.page(finished(selection, metrics)))
 
 
-def plain(text: str) -> str:
-    return text.replace("\u00a0", " ").replace("\u202f", " ")
-
-
-def tables(found: list[Section]) -> dict[str, Table]:
-    return {b.caption[:12]: b for s in found for b in s.blocks if isinstance(b, Table)}
-
-
 def changed(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """The content with other values at dotted paths."""
     for path, value in changes.items():
@@ -225,13 +217,13 @@ def test_what_cannot_be_said_is_promised_nowhere(measured: Any, absent: str) -> 
     assert absent not in plain(render(chosen, content))
     if absent == "99 %":
         found = tables(sections(chosen, content))
-        assert [c.title for c in found["The order of"].columns][-1] == "Projected loss"
-        assert "Share explained" not in [c.title for c in found["What the mod"].columns]
+        assert [c.title for c in found["The order "].columns][-1] == "Projected loss"
+        assert "Share explained" not in [c.title for c in found["What the m"].columns]
 
 
 def test_tables_of_the_page() -> None:
     found = tables(sections(selection(), metrics()))
-    measures = found["What the mod"]
+    measures = found["What the m"]
     titles = ["", "Objects", "Variance of the label", "Loss", "Share explained", "Plain error"]
     assert [column.title for column in measures.columns] == titles
     assert measures.rows == [
@@ -242,17 +234,17 @@ def test_tables_of_the_page() -> None:
         ["Training objects that hold all judgments", 40, None, None, None, 71],
         ["Held-out objects that hold all judgments", 20, None, None, None, 83],
     ]
-    model = found["The model. A"]  # the most important first
+    model = found["The model."]  # the most important first
     assert model.rows == [["calm", 2, -4.0, -4.0, 6.0], ["age", 1, 0.5, 1.0, 5.0]]
     assert "A prediction of mood is 3.25 plus" in model.caption
-    ranked = [(row[0], row[2]) for row in found["All attribut"].rows]
+    ranked = [(row[0], row[2]) for row in found["All attrib"].rows]
     assert ranked == [("calm", 0.3), ("age", 0.2), ("warm", -0.2), ("kind", None)]
-    assert [list(row) for row in found["The order of"].rows] == [
+    assert [list(row) for row in found["The order "].rows] == [
         ["calm", 1, 1, 1, 1, 95.0, pytest.approx(0.05)],
         ["age", 1, 1, 4, 5, 75.0, pytest.approx(0.25)],
         ["calm", 1, 2, 1, 6, 70.0, pytest.approx(0.30)],
     ]
-    baselines = found["The selectio"]
+    baselines = found["The select"]
     assert [row[0] for row in baselines.rows] == ["Full", "Scoring", "Copies"]
     assert [row[3:6] for row in baselines.rows] == [[70, 76, 82], [74, None, 84], [75, 78, None]]
     assert "100 among the training objects, 100 among those held out" in baselines.caption
@@ -323,7 +315,7 @@ def test_a_thousand_attributes_stay_readable() -> None:
     found = sections(many, metrics())
     captions = " ".join(b.caption for s in found for b in s.blocks if isinstance(b, Figure))
     assert "The first 30 with most judgments; 1\u202f474 more are in the table." in captions
-    assert len(tables(found)["All attribut"].rows) == 1000
+    assert len(tables(found)["All attrib"].rows) == 1000
 
 
 def test_curves_run_over_budgets_where_they_name_them() -> None:
@@ -347,7 +339,7 @@ def test_a_scale_that_does_not_begin_at_zero_says_so(drop: float, cut: bool) -> 
 
 def test_path_of_many_steps_is_cut_and_says_so() -> None:
     long = {**selection(), "path": selection()["path"] * 50}
-    table = tables(sections(long, metrics()))["The order of"]
+    table = tables(sections(long, metrics()))["The order "]
     assert len(table.rows) == 60
     assert "90 more are in selection.json" in table.caption
 
@@ -361,7 +353,7 @@ def test_a_refined_selection_is_a_point_of_its_own() -> None:
     assert "circles show the selection after judgments were exchanged" in page
     # The answer is told by the refined selection's losses, not by those of the path's end (76).
     assert "in cross-validation; 100 without judgments" in page
-    found = tables(sections(chosen, content))["The selectio"]
+    found = tables(sections(chosen, content))["The select"]
     assert found.rows[0][4] == 70.5
     both = n_circles(chosen, content)
     content["chosen"] = point | {"validation_loss": None, "test_loss": None}

@@ -15,13 +15,7 @@ from distfms.methods.multiselect.objective import (
 from distfms.stats.base import merge_tree
 from distfms.stats.fold_means import delete_m_jackknife, over_folds, student_t
 from distfms.stats.judgments import JudgmentStatistics
-from distfms.stats.ragged import Ragged
-from tests.reference.multiselect_cases import random_judgments
-
-
-def statistics(judgments: np.ndarray, label: np.ndarray, weight=None) -> JudgmentStatistics:
-    columns = [Ragged.from_matrix(judgments[:, a]) for a in range(judgments.shape[1])]
-    return JudgmentStatistics.from_block(columns, label, weight)
+from tests.reference.multiselect_cases import random_judgments, statistics
 
 
 def folds_of(judgments, label, sizes) -> list[JudgmentStatistics]:

@@ -20,12 +20,7 @@ from distfms.methods.multiselect.objective import Problem, full_objective
 from distfms.methods.multiselect.predictor import TrainedColumns
 from distfms.stats.ragged import Ragged
 from tests.reference import multiselect as literal
-from tests.reference.multiselect_cases import random_judgments, random_problem
-
-
-def ragged(judgments: np.ndarray) -> list[Ragged]:
-    """One Ragged per attribute from (m, d, k) judgments; NaN = not judged."""
-    return [Ragged.from_matrix(judgments[:, a]) for a in range(judgments.shape[1])]
+from tests.reference.multiselect_cases import ragged, random_judgments, random_problem
 
 
 def test_projected_model_at_the_repeats_at_hand_is_least_squares():

@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distfms.engine.blas import single_threaded_blas
 from distfms.engine.open import make_pool
 from distfms.methods import slabs
 from distfms.methods.multiselect import greedy as greedy_module
@@ -11,13 +10,6 @@ from distfms.methods.multiselect.greedy import FullState, select, slabs_of
 from distfms.methods.multiselect.objective import Problem, Purse, full_objective
 from tests.reference.distributed_cases import awkward_problem, require_same
 from tests.reference.multiselect_cases import random_problem
-
-
-@pytest.fixture(autouse=True)
-def _one_blas_thread():
-    """Bits are promised for one BLAS thread, which the engine sees to."""
-    with single_threaded_blas():
-        yield
 
 
 @pytest.fixture

@@ -55,7 +55,11 @@ def test_bad_data_are_refused(case):
     X, *_, predictor = case
     infinite = X.copy()
     infinite[0, 4] = np.inf
-    for rows, message in ((infinite, "Infinite values in x4"), (X[:, :5], "knows 6 features")):
+    for rows, message in (
+        (infinite, "Infinite values in x4"),
+        (X[:, :5], "knows 6 features"),
+        ({"x0": X[:, 0]}, "lack the columns"),
+    ):
         with pytest.raises(DataError, match=message):
             predictor.predict(rows)
 

@@ -7,8 +7,8 @@ import pytest
 from distfms.methods.contract import FinishedRun
 from distfms.methods.sequence import figures
 from distfms.methods.sequence.method import METHOD
-from distfms.report.page import Figure, Section, Table
-from tests.unit.report.checks import check_page, manifest
+from distfms.report.page import Figure, Section
+from tests.unit.report.checks import check_page, manifest, plain, tables
 
 GROUPS = [("blood", ["b1", "b2"], 2.0, 0.3), ("scan", ["s"], 6.0, 0.25), ("age", ["a"], 2.0, 0.05)]
 
@@ -107,14 +107,6 @@ def sections(selection: Any, metrics: Any) -> list[Section]:
 
 def render(selection: Any, metrics: Any) -> str:
     return check_page(METHOD.page(finished(selection, metrics)))
-
-
-def plain(text: str) -> str:
-    return text.replace("\u00a0", " ").replace("\u202f", " ")
-
-
-def tables(found: list[Section]) -> dict[str, Table]:
-    return {b.caption[:10]: b for s in found for b in s.blocks if isinstance(b, Table)}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from distfms.methods.rows import (
     require_levels,
     section_roles,
 )
+from distfms.methods.sequence import job as job_module
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import SequenceOptions, read_cost_file
 from distfms.methods.sequence.procedure import Rule, parse_rule
@@ -267,3 +268,12 @@ def test_the_job_says_what_it_will_do(tmp_path):
     assert numbers.stages()[0].name == "statistics"
     assert numbers.statistics_bytes() == 8 * 3 * 3**2 * 2
     assert job.statistics_bytes() > numbers.statistics_bytes()
+
+
+def test_long_notes_are_cut_and_said_once():
+    names = ", ".join(f"f{i:02d}" for i in range(20))
+    notes = [f"{what} left out: {names}" for what in ("constant columns", "groups of constants")]
+    (found,) = job_module._sentences(notes)
+    assert found.startswith("20 constant columns left out: f00, f01, ")
+    assert found.endswith(", f10, f11 and 8 more.")
+    assert job_module._sentences(["at step 2: b at 6"]) == ["At step 2: b at 6."]

@@ -37,6 +37,8 @@ def test_gains_and_selection_agree_on_what_is_dependent():
     assert pivot.columns.tolist() == [0]
     assert gains[0] == pytest.approx(pivot.gain, rel=1e-9)
     assert gains[0] == pytest.approx(0.5 * p.target[0, 0] ** 2)
+    with pytest.raises(ValueError, match="blocks=True"):
+        state_of(p).group_gains()
 
 
 # --- criteria

@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distfms.engine.blas import single_threaded_blas
 from distfms.engine.open import make_pool
 from distfms.methods import slabs
 from distfms.methods.sequence.greedy import GroupSlab, sequence, slabs_of
@@ -13,13 +12,6 @@ from distfms.methods.slabs import slab_starts
 from distfms.stats.comoments import CoMoments
 from tests.reference.distributed_cases import awkward_sequence_problem, require_same_sequence
 from tests.reference.sequence import correlated, make_problem
-
-
-@pytest.fixture(autouse=True)
-def _one_blas_thread():
-    """Bits are promised for one BLAS thread, which the engine sees to."""
-    with single_threaded_blas():
-        yield
 
 
 def in_slabs(monkeypatch, problem, criterion="fr", **options):

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from distfms.engine import single_threaded_blas
 from distfms.methods.cross_validation import Fold
 from distfms.methods.multiselect import objective
 from distfms.methods.multiselect.procedure import Rule as SelectionRule
@@ -18,13 +17,6 @@ from distfms.report.tuning import tuning_section
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
-
-
-@pytest.fixture(autouse=True)
-def _one_blas_thread():
-    with single_threaded_blas():
-        yield
-
 
 # --- sequences ----------------------------------------------------------------------------------
 

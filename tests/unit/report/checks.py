@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from typing import Any
+
+from distfms.report.page import Section, Table
 
 _NAMESPACES = ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink")
 _VOID = {"meta", "link", "br", "path", "use", "rect", "input"}
@@ -91,3 +94,14 @@ def manifest() -> dict[str, Any]:
         "dropped": {"rows_without_label": 3},
         "notes": ["One thing.", "One thing."],
     }
+
+
+def plain(text: str) -> str:
+    """Return the text with usual spaces."""
+    return text.replace("\u00a0", " ").replace("\u202f", " ")
+
+
+def tables(sections: Iterable[Section]) -> dict[str, Table]:
+    """Tables by the first letters of their captions."""
+    blocks = (block for section in sections for block in section.blocks)
+    return {block.caption[:10]: block for block in blocks if isinstance(block, Table)}

@@ -44,12 +44,6 @@ def test_a_scale_leads_evenly_from_start_to_end():
     assert log(10.0) == pytest.approx(0.5)
 
 
-def test_a_limit_stands_instead_of_the_margin():
-    scale = Scale.over([1.0, 3.0], margin=0.1, limits=(0.0, None))
-    assert (scale.low, scale.high) == (0.0, pytest.approx(3.2))
-    assert Scale.over([], margin=0.1).low < Scale.over([], margin=0.1).high
-
-
 def test_near_ticks_get_the_digits_that_tell_them_apart():
     assert tick_texts([1.0000001, 1.0000002], number, 4) == ["1.0000001", "1.0000002"]
 

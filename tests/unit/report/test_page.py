@@ -74,21 +74,11 @@ def test_content_is_escaped() -> None:
     assert "<script" not in html
 
 
-def test_headline_falls_back_to_the_title() -> None:
-    assert "<h1>job</h1>" in Page("job").render()
-
-
 def test_numbers_are_right_aligned_and_text_is_not() -> None:
     table = Table(["Name", "n", "Mixed", Column("Share", "percent")], [["a", 1, "x", 0.5]], "t")
     assert [numeric for _, numeric in table.heads()] == [False, True, False, True]
     row = '<td>a</td><td class="n">1</td><td>x</td><td class="n">50\u00a0%</td>'
     assert row in one_block(table)
-
-
-def test_column_without_any_value_is_text() -> None:
-    table = Table(["Name"], [[None]], "t")
-    assert table.heads() == [("Name", False)]
-    assert table.cells()[0][0].text == "–"
 
 
 def test_long_tables_scroll_and_long_names_are_cut_but_not_lost() -> None:

@@ -86,15 +86,6 @@ def test_names_stay_text_and_are_never_markup_or_mathematics() -> None:
     assert {"0 %", "100 %"} <= {text.replace("\u00a0", " ") for text in found}
 
 
-def test_missing_values_and_nothing_at_all_still_make_a_chart() -> None:
-    ElementTree.fromstring(
-        line_chart([Line("a", [0, 1, None, 3], [1, None, 2, float("nan")])], **LABELS)
-    )
-    ElementTree.fromstring(line_chart([], **LABELS))
-    ElementTree.fromstring(scatter_chart([], **LABELS))
-    ElementTree.fromstring(bar_chart([], title="t", xlabel="r"))
-
-
 def test_names_of_any_alphabet_are_written_and_control_characters_replaced() -> None:
     names = {
         "魅力": "魅力",
@@ -104,11 +95,6 @@ def test_names_of_any_alphabet_are_written_and_control_characters_replaced() -> 
     }
     svg = bar_chart([Bar(name, 3) for name in names], title="魅力", xlabel="r")
     assert set(names.values()) < set(texts(svg))
-
-
-def test_points_tell_their_names() -> None:
-    found = texts(points())
-    assert sum(text.startswith("attribute 11") for text in found) == 2  # tooltip and label
 
 
 def test_logarithmic_axes_leave_out_what_they_cannot_show() -> None:

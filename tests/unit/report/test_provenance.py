@@ -66,11 +66,6 @@ def test_measures_of_other_rows_stand_below_and_folds_count_by_their_weight() ->
     ]
 
 
-def test_no_measures_make_no_table() -> None:
-    rows = measure_rows({"train": {"mse": None}, "test": None, "folds": []})
-    assert tables_of(rows, {}, "c") == []
-
-
 def test_empty_columns_are_left_out_but_the_first() -> None:
     table = without_empty_columns([Column("a"), Column("b"), Column("c")], [[None, None, 1]], "c")
     assert [title for title, _ in table.heads()] == ["a", "c"]

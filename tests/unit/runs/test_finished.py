@@ -56,16 +56,16 @@ def test_not_what_the_run_wrote(tmp_path, name):
         open_run(place)
 
 
-def test_not_ended(tmp_path):
-    place = write(tmp_path / "run", ["selection.json", "model.json"])
-    with pytest.raises(SpecError, match=r"is unfinished: weights\.npz is missing"):
-        open_run(place)
-
-
-def test_files_of_an_older_form(tmp_path):
-    place = write(tmp_path / "run", schema=SCHEMA_VERSION - 1)
-    with pytest.raises(SpecError, match=r"made by distfms 0\.1, .* Run its job again"):
-        open_run(place)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"names": ["selection.json", "model.json"]}, r"is unfinished: weights\.npz is missing"),
+        ({"schema": SCHEMA_VERSION - 1}, r"made by distfms 0\.1, .* Run its job again"),
+    ],
+)
+def test_not_ended_or_of_an_older_form(tmp_path, options, message):
+    with pytest.raises(SpecError, match=message):
+        open_run(write(tmp_path / "run", **options))
 
 
 def test_report_is_not_drawn_under_a_driver(tmp_path, monkeypatch):

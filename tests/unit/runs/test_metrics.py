@@ -53,22 +53,26 @@ def test_partitions_count_as_they_are_done() -> None:
     assert partitions(counted(*whole, *whole)) == (6, 2, 60)
 
 
-def test_news_lost_with_a_worker_is_made_up_for_at_the_end() -> None:
-    start = {"event": "pass_started", "total": 4}
-    assert partitions(counted(start, unit(1, 0, 10), finished(2, 2, 20))) == (2, 2, 20)
-    assert partitions(counted(start, finished(4, 0, 40))) == (4, 0, 40)
+START = {"event": "pass_started", "total": 4}
 
 
-def test_what_was_read_and_then_found_in_the_cache_counts_once() -> None:
-    read = [unit(n, 0, 10 * n) for n in (1, 2, 3, 4)]
-    metrics = counted({"event": "pass_started", "total": 4}, *read, finished(1, 3, 10))
-    assert partitions(metrics) == (4, 0, 40)
-
-
-def test_a_pass_that_failed_leaves_the_next_one_alone() -> None:
-    start = {"event": "pass_started", "total": 4}
-    metrics = counted(start, unit(1, 0, 10), start, unit(1, 0, 10), finished(4, 0, 40))
-    assert partitions(metrics) == (5, 0, 50)
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        # News lost with a worker is made up for at the end.
+        ([START, unit(1, 0, 10), finished(2, 2, 20)], (2, 2, 20)),
+        ([START, finished(4, 0, 40)], (4, 0, 40)),
+        # What was read, and found in the cache when read again, counts once.
+        ([START, *(unit(n, 0, 10 * n) for n in (1, 2, 3, 4)), finished(1, 3, 10)], (4, 0, 40)),
+        # A pass that failed leaves the next one alone.
+        ([START, unit(1, 0, 10), START, unit(1, 0, 10), finished(4, 0, 40)], (5, 0, 50)),
+    ],
+)
+def test_partitions_of_passes_with_mishaps(
+    events: list[dict[str, Any]], expected: tuple[float, float, float]
+) -> None:
+    metrics = counted(*events)
+    assert partitions(metrics) == expected
     assert metrics.value("distfms_passes_done_total", "s") == 1
 
 

@@ -164,27 +164,23 @@ def test_other_servers_get_no_token(serve, monkeypatch, status):
 # --- tokens -------------------------------------------------------------------------------------
 
 
-def test_no_token_at_hand(serve):
-    url, _ = serve(guarded_head)
-    with pytest.raises(EngineError, match=r"requires a token, and none was found.*AUTH_TOKEN_PATH"):
-        connect(url)
-
-
-def test_token_kept_back(serve, monkeypatch):
-    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+@pytest.mark.parametrize(
+    ("variables", "error", "message"),
+    [
+        ({}, EngineError, "requires a token, and none was found.*AUTH_TOKEN_PATH"),
+        ({"TOKEN": TOKEN, "MODE": "disabled"}, EngineError, "none was found"),  # kept back
+        ({"TOKEN": "not-it"}, EngineError, "rejects the token"),
+        ({"TOKEN_PATH": "/gone"}, SpecError, "gone.*cannot be read"),
+    ],
+)
+def test_tokens_that_open_nothing(serve, monkeypatch, variables, error, message):
+    for name, value in variables.items():
+        monkeypatch.setenv(f"RAY_AUTH_{name}", value)
     url, seen = serve(guarded_head)
-    with pytest.raises(EngineError, match="none was found"):
+    with pytest.raises(error, match=message) as caught:
         connect(url)
-    assert [token for _, token in seen if token] == []
-
-
-def test_wrong_token(serve, monkeypatch):
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "not-it")
-    url, _ = serve(guarded_head)
-    with pytest.raises(EngineError, match="rejects the token") as error:
-        connect(url)
-    assert "not-it" not in str(error.value)
+    assert "not-it" not in str(caught.value)
+    assert f"Bearer {TOKEN}" not in [token for _, token in seen]
 
 
 @pytest.mark.parametrize("place", ["variable", "named file", "home"])
@@ -199,13 +195,6 @@ def test_token_is_found_where_ray_looks(serve, monkeypatch, tmp_path, place):
             monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(path))
     url, _ = serve(guarded_head)
     assert [job.submission_id for job in connect(url).list_jobs()] == [JOB["submission_id"]]
-
-
-def test_token_file_that_is_not_there(serve, monkeypatch, tmp_path):
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "gone"))
-    url, _ = serve(guarded_head)
-    with pytest.raises(SpecError, match=r"gone.*cannot be read"):
-        connect(url)
 
 
 def test_remote_head_without_a_token_is_refused(serve, monkeypatch):
