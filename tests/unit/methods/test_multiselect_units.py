@@ -7,14 +7,8 @@ from distfms.methods.multiselect.baselines import averages, copies
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.model import predict, projected_model, refit, refit_statistics
 from distfms.methods.multiselect.objective import Problem, holdout_loss
-<<<<<<< HEAD
 from distfms.stats.judgments import JudgmentStatistics
-from distfms.stats.ragged import Ragged
-from tests.reference.multiselect_cases import random_judgments
-=======
-from distfms.stats.judgments import CopiesStatistics, JudgmentStatistics
 from tests.reference.multiselect_cases import ragged, random_judgments
->>>>>>> 5139d72 (Share helpers of tests of methods; one table for each kind of refusal in runs, specs and retraining)
 
 NAMES = tuple("abcde")
 
