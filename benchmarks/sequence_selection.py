@@ -16,8 +16,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import n_processors
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.problem import (
@@ -112,7 +112,7 @@ def main() -> None:
     options = parser.parse_args()
     block = make_rows(options.rows, options.columns, options.groups, options.seed)
     print(f"{options.rows} rows, {options.columns} columns, {options.groups} groups")
-    with threadpool_limits(1):
+    with single_threaded_blas():
         pass_s = seconds(lambda: problem_of(block, options.groups, options.seed), 3)
         problem = problem_of(block, options.groups, options.seed)
         print(f"statistics pass          {pass_s:8.3f} s")

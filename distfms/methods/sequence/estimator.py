@@ -295,8 +295,9 @@ class GroupSequencer(RowRegressor, GroupSequenceBase):
         Costs that several groups share and that are paid once, by a name of their own:
         ``{"blood sample": {"groups": ["glucose", "iron"], "cost": 2.1}}``.
     criterion : {"fr", "omp", "omp-single", "omp-no-whiten"}
-        What a step maximises; see :func:`distfms.methods.sequence.residual.make_criterion`.
-        Models that are not gaussian take ``omp`` for ``fr``.
+        What a step maximises: the gain in explained variance (``fr``), or of the gradient at the
+        present model ½ bᵀ(XᵀX/n)⁺b, ½ max b² or ½ ‖b‖² over the group's columns. Models that are
+        not gaussian take ``omp`` for ``fr``.
     cost_aware : bool
         Maximise it per cost.
     doubling : bool

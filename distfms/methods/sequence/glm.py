@@ -22,7 +22,7 @@ from distfms.errors import DataError
 from distfms.methods.passes import Minimum, Sums, minimise
 from distfms.methods.sequence.greedy import Trail
 from distfms.methods.sequence.problem import Path, Scaling, SequenceProblem
-from distfms.methods.sequence.residual import ResidualGram, make_criterion
+from distfms.methods.sequence.residual import ResidualGram
 
 #: Largest absolute linear predictor of a mean on the boundary.
 _LINK_LIMIT = 30.0
@@ -345,12 +345,12 @@ def sequence_glm(
     fits = _Fits(make_pass, problem, design, max_iter, tol)
     limit = np.inf if budget is None else budget
     trail, score, fitted = Trail(problem, cost_aware, doubling, limit), list[float](), [0]
-    state = ResidualGram(problem.gram, fits.gradient[:-1], columns)
-    values_of = make_criterion("omp" if criterion == "fr" else criterion, state)
+    rule = "omp" if criterion == "fr" else criterion
+    state = ResidualGram(problem.gram, fits.gradient[:-1], columns, rule)
     for length in refit_at:
         state.residual = fits.gradient[:-1]
         norms = np.array([np.linalg.norm(state.residual[own]) for own in columns])
-        values = np.where(norms > fits.threshold, 2.0 * values_of(), 0.0)
+        values = np.where(norms > fits.threshold, 2.0 * state.values(), 0.0)
         while len(trail.order) < length:
             group = trail.choose(values.copy, 0.0)
             if group is None:

@@ -7,7 +7,7 @@ F(S) = ½ b_Sᵀ C_S⁻¹ b_S, and with L the Cholesky factor of C_S the next gr
     C̃_gg = C_gg − (L⁻¹C_{S,g})ᵀ (L⁻¹C_{S,g}),
 
 so that ``fr`` costs what ``omp`` does, whose value is ½ b̃_gᵀ (X_gᵀX_g/n)⁺ b̃_g. Slabs of groups
-keep L⁻¹C_{S,·}, b̃ and C̃_gg of their columns (:class:`GroupState`) and answer with the values of
+keep L⁻¹C_{S,·}, b̃ and C̃_gg of their columns (:class:`ResidualGram`) and answer with the values of
 their groups. Appending a group is told to all in O(|g|·|S|) numbers, its `Pivot`.
 
 References
@@ -32,7 +32,7 @@ from distfms.methods.sequence.problem import (
     SequencePath,
     SequenceProblem,
 )
-from distfms.methods.sequence.residual import Pivot, ResidualGram, make_criterion
+from distfms.methods.sequence.residual import Pivot, ResidualGram
 from distfms.methods.slabs import Loadable, OneProcess, Pool, slab_starts
 from distfms.stats.comoments import CoMoments
 
@@ -103,46 +103,30 @@ def slabs_of(problem: SequenceProblem) -> list[GroupSlab]:
     return [GroupSlab.of(problem, first, last) for first, last in pairwise(starts)]
 
 
-class GroupState:
-    """What is kept of a slab: a growing block Cholesky and the values of its groups.
-
-    A step costs O(n·|S|·|g|) for n columns. Memory O(n·|S|) besides the statistics.
-    """
-
-    def __init__(self, slab: Loadable[GroupSlab], criterion: str, rtol: float | None) -> None:
-        own = slab.load()
-        whole = len(own.columns) == own.gram.shape[1]
-        self.groups = range(own.first, own.last)
-        self.residual = ResidualGram(
-            # The Gram matrix is symmetric; rows of contiguous memory are read faster.
-            own.gram if whole else own.gram.T,
-            own.target,
-            [np.searchsorted(own.columns, own.groups.columns[g]).tolist() for g in self.groups],
-            columns=own.columns.tolist(),
-            ridge=own.ridge,
-            rtol=rtol,
-            blocks=criterion == "fr",
-        )
-        self.values = make_criterion(criterion, self.residual)
-
-    def append(self, group: int, pivot: Pivot) -> None:
-        """Take any group into S."""
-        if group in self.groups:
-            self.residual.close(group - self.groups.start)
-        self.residual.append(pivot)
-
-    def pivot(self, group: int) -> Pivot | None:
-        """Return what appending a group means; None of another slab's."""
-        return self.residual.pivot(group - self.groups.start) if group in self.groups else None
+def load_state(slab: Loadable[GroupSlab], criterion: str, rtol: float | None) -> ResidualGram:
+    """Return what is kept of a slab. A step costs O(n·|S|·|g|) for its n columns."""
+    own = slab.load()
+    members = own.groups.columns[own.first : own.last]
+    return ResidualGram(
+        # The Gram matrix is symmetric; rows of contiguous memory are read faster.
+        own.gram if len(own.columns) == own.gram.shape[1] else own.gram.T,
+        own.target,
+        [np.searchsorted(own.columns, group).tolist() for group in members],
+        criterion,
+        columns=own.columns.tolist(),
+        first=own.first,
+        ridge=own.ridge,
+        rtol=rtol,
+    )
 
 
 def follow(
-    state: GroupState, message: tuple[tuple[int, Pivot] | None, int | None]
-) -> tuple[GroupState, Any]:
+    state: ResidualGram, message: tuple[Pivot | None, int | None]
+) -> tuple[ResidualGram, Any]:
     """Take the last step; answer with the pivot of a group, or with the values of all own."""
     last, group = message
     if last is not None:
-        state.append(*last)
+        state.append(last)
     return state, state.values() if group is None else state.pivot(group)
 
 
@@ -237,7 +221,7 @@ def sequence(
     problem : SequenceProblem, or SequenceOutline
         An outline where the slabs have the matrices.
     criterion : {"fr", "omp", "omp-single", "omp-no-whiten", "given", "random"}
-        What a step maximises, see `make_criterion`; ``given`` follows `order`, ``random`` a
+        What a step maximises, see `residual.CRITERIA`; ``given`` follows `order`, ``random`` a
         permutation drawn from `seed`.
     cost_aware : bool
         Divide by the cost of the group (given the shared costs paid so far).
@@ -281,7 +265,7 @@ def sequence(
     # Of a fixed order nobody asks for values; this rule prepares nothing.
     rule = "omp-no-whiten" if fixed is not None else criterion
     pool = OneProcess() if pool is None else pool
-    pool.start(partial(GroupState, criterion=rule, rtol=rtol), slabs)
+    pool.start(partial(load_state, criterion=rule, rtol=rtol), slabs)
     limit = np.inf if budget is None else budget
     trail, pivots, last = Trail(problem, cost_aware, doubling, limit), list[Pivot](), None
 
@@ -301,7 +285,7 @@ def sequence(
     while len(pivots) < n_steps and (group := following()) is not None:
         answers = pool.step(follow, (last, group))
         pivot = next(answer for answer in answers if answer is not None)
-        last = (group, pivot)
+        last = pivot
         trail.take(group)
         pivots.append(pivot)
     support, upper, response = assemble_factor(pivots, problem.n_targets)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.residual import CRITERIA, ResidualGram, make_criterion
+from distfms.methods.sequence.residual import CRITERIA, ResidualGram
 from tests.reference.sequence import correlated, make_problem, standardised, value
 
 SIZES = [2, 1, 3, 2, 3, 1, 2]
@@ -13,8 +13,14 @@ def problem(seed=0, ridge=1e-3, **options):
     return make_problem(X, Y, groups, ridge=ridge)
 
 
-def state_of(p, **options):
-    return ResidualGram(p.gram, p.target, p.groups.columns, ridge=p.ridge, **options)
+def state_of(p, criterion="omp-no-whiten", **options):
+    return ResidualGram(p.gram, p.target, p.groups.columns, criterion, ridge=p.ridge, **options)
+
+
+def select(state, group):
+    pivot = state.pivot(group)
+    state.append(pivot)
+    return pivot
 
 
 def test_store_of_rows_grows_past_its_first_size():
@@ -31,9 +37,9 @@ def test_gains_and_selection_agree_on_what_is_dependent():
     X, Y, groups = correlated(np.random.default_rng(2), 100, [2, 2, 1])
     X[:, 1] = X[:, 0] + 0.02 * X[:, 0].std() * np.random.default_rng(3).standard_normal(100)
     p = make_problem(X, Y, groups)
-    state = state_of(p, blocks=True, rtol=1e-2)
-    gains = state.group_gains()
-    pivot = state.select(0)
+    state = state_of(p, "fr", rtol=1e-2)
+    gains = state.values()
+    pivot = select(state, 0)
     assert pivot.columns.tolist() == [0]
     assert gains[0] == pytest.approx(pivot.gain, rel=1e-9)
     assert gains[0] == pytest.approx(0.5 * p.target[0, 0] ** 2)
@@ -52,18 +58,17 @@ def test_values_are_those_of_the_rows(rule, ridge, copies):
     if copies:
         X[:, 4], X[:, 12] = X[:, 3], -2 * X[:, 11]
     problem = make_problem(X, Y, groups, ridge=ridge)
-    state = ResidualGram(problem.gram, problem.target, groups, ridge=ridge, blocks=True)
-    values = make_criterion(rule, state)
+    state = state_of(problem, rule)
     Z, T = standardised(X), standardised(Y)
     done: list[int] = []
     for group in (3, 2, None):
         columns = [c for g in done for c in groups[g]]
-        found = values()
+        found = state.values()
         if rule == "fr":
             assert (found[done] == 0).all()
         for g in set(range(6)) - set(done):
             expected = value(rule, Z, T, columns, groups[g], ridge)
             assert found[g] == pytest.approx(expected, rel=1e-7, abs=1e-12)
         if group is not None:
-            state.select(group)
+            select(state, group)
             done.append(group)
