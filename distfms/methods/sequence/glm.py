@@ -267,20 +267,17 @@ class GlmDesign:
 class GlmPath(Path):
     """A path of generalised linear models, R of whose prefixes were fitted.
 
-    `score` (K,) is the squared gradient of each group when it was chosen (per cost). `refit_at`
-    (R,) are the prefixes that were fitted; one in between has the model of the last before it. The
-    others are of the null model and the refits, (R + 1,): `weights` (R + 1, d + 1, P) on
-    standardised columns, intercept last; `loss`, half the mean deviance; `gradient_norm` in units
-    of the tolerance; passes since the beginning.
+    `refit_at` (R,) are the prefixes that were fitted; one in between has the model of the last
+    before it. The others are of the null model and the refits, (R + 1,): `weights`
+    (R + 1, d + 1, P) on standardised columns, intercept last; `loss`, half the mean deviance;
+    `gradient_norm` in units of the tolerance; passes since the beginning.
     """
 
-    score: np.ndarray
     refit_at: np.ndarray
     weights: np.ndarray
     loss: np.ndarray
     status: np.ndarray
     gradient_norm: np.ndarray
-    n_iterations: np.ndarray
     n_passes: np.ndarray
 
     @property
@@ -311,10 +308,8 @@ class GlmPath(Path):
         return {
             "explained_deviance": self.curve_value[1:],
             "gain": -np.diff(self.loss[self.model_of_prefix]),
-            "score": self.score,
             "status": self.status[at],
             "gradient_norm": self.gradient_norm[at],
-            "n_iterations": self.n_iterations[at],
         }
 
 
@@ -344,7 +339,7 @@ def sequence_glm(
     refit_at = [-(-n_wanted * k // n_refits) for k in range(1, n_refits + 1)]
     fits = _Fits(make_pass, problem, design, max_iter, tol)
     limit = np.inf if budget is None else budget
-    trail, score, fitted = Trail(problem, cost_aware, doubling, limit), list[float](), [0]
+    trail, fitted = Trail(problem, cost_aware, doubling, limit), [0]
     rule = "omp" if criterion == "fr" else criterion
     state = ResidualGram(problem.gram, fits.gradient[:-1], columns, rule)
     for length in refit_at:
@@ -356,8 +351,6 @@ def sequence_glm(
             if group is None:
                 break
             trail.take(group)
-            cost = trail.cost[-1] if cost_aware else 1.0
-            score.append(float(values[trail.order[-1]]) / (cost or 1.0))
         if len(trail.order) > fitted[-1]:
             fits.fit(trail.order)
             fitted.append(len(trail.order))
@@ -367,13 +360,11 @@ def sequence_glm(
         cost=np.array(trail.cost),
         notes=tuple(trail.notes),
         n_candidates=sum(n_groups - taken for taken in fitted[:-1]),
-        score=np.array(score),
         refit_at=np.array(fitted[1:], dtype=np.intp),
         weights=np.stack(fits.models),
         loss=np.array(fits.loss),
         status=np.array([fit.status for fit in fits.ends], dtype=np.str_),
         gradient_norm=np.array([fit.gradient_norm for fit in fits.ends]) / fits.threshold,
-        n_iterations=np.array([fit.n_iterations for fit in fits.ends]),
         n_passes=np.array(fits.passes),
     )
 

@@ -157,7 +157,6 @@ class SequenceJob(RowJob):
             "sequence": _steps(self.plan(context), path),
             "timeliness": timeliness(path.curve_cost, path.curve_value),
             "step_timeliness": timeliness(path.curve_cost, path.curve_value, steps=True),
-            "doubling_capable": not path.notes,
             "n_candidates": path.n_candidates,
             "notes": _sentences([*path.notes, *self.notes(path), *path.outline.notes()]),
         }

