@@ -11,76 +11,55 @@ import pytest
 
 from distfms.errors import DataError
 from distfms.runs.driver import run_job
-from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
+from tests.e2e.jobs import content
+from tests.e2e.multiselect_jobs import NAMES, objects, write
+from tests.e2e.multiselect_jobs import job as multiselect_job
+from tests.e2e.sequence_jobs import mixed_job, mixed_rows
 
 N_ROWS = 3000
+SECTION = {"max_partition_rows": 400}
 
 
-def write_rows(folder, row_group_size, **changes):
-    rng = np.random.default_rng(1)
-    columns = {f"x{i}": rng.normal(size=N_ROWS) for i in range(6)}
-    columns["y"] = columns["x0"] - 2 * columns["x3"] + rng.normal(size=N_ROWS)
-    columns["city"] = np.array(["Rome", "Oslo", "Lima"])[rng.integers(0, 3, N_ROWS)]
-    columns |= {"id": np.arange(N_ROWS) // 2, "weight": rng.random(N_ROWS)}
-    folder.mkdir()
-    pq.write_table(pa.table(columns | changes), folder / "a.parquet", row_group_size=row_group_size)
-    return folder
+def judgments(n):
+    """Objects with one to three judgments of each attribute."""
+    columns = objects(n, k=3)
+    for name in NAMES:
+        columns[name] = [values[: 1 + i % 3] for i, values in enumerate(columns[name])]
+    return columns
 
 
-def write_judgments(folder, row_group_size):
-    rng = np.random.default_rng(2)
-    truth = rng.normal(size=(N_ROWS, 3))
-    columns = {
-        f"a{i}": [(truth[r, i] + rng.normal(size=1 + r % 3)).tolist() for r in range(N_ROWS)]
-        for i in range(3)
-    }
-    columns |= {"y": truth.sum(axis=1), "id": np.arange(N_ROWS)}
-    folder.mkdir()
-    pq.write_table(pa.table(columns), folder / "a.parquet", row_group_size=row_group_size)
-    return folder
+def rows(n):
+    return mixed_rows(n) | {"weight": np.random.default_rng(1).random(n)}
 
 
-def job(data, output, method="sequence", workers=1, **changes):
-    section = {"path": str(data), "target": "y", "id": "id", "folds": 3, "test": 0.2}
-    section["max_partition_rows"] = 400
-    content = {
-        "name": "large",
-        "method": method,
-        "data": {**section, **changes},
-        "engine": {"workers": workers, "cache": False},
-        "output": str(output),
-    }
-    if method == "multiselect":
-        content["multiselect"] = {"budget": 6}
-    return build_spec(content)
-
-
-@pytest.mark.parametrize("method", ["sequence", "multiselect"])
-def test_results_are_those_of_small_row_groups_and_of_any_workers(tmp_path, method):
-    write = write_rows if method == "sequence" else write_judgments
-    changes = {"weight": "weight"} if method == "sequence" else {}
-    found = []
+@pytest.mark.parametrize(
+    ("columns", "job", "section"),
+    [(rows, mixed_job, {"weight": "weight"}), (judgments, multiselect_job, {})],
+    ids=["sequence", "multiselect"],
+)
+def test_results_are_those_of_small_row_groups_and_of_any_workers(tmp_path, columns, job, section):
+    found, predicted = [], []
     for name, size, workers in (("small", 400, 1), ("one", N_ROWS, 1), ("two", N_ROWS, 2)):
-        data = write(tmp_path / name, size)
-        result = run_job(job(data, tmp_path / f"{name}-runs", method, workers, **changes))
-        found.append(json.loads((result.folder / "model.json").read_text()))
-        out = tmp_path / f"{name}.parquet"
-        predict_file(result.folder, str(data), out)
-        found[-1]["predicted"] = pq.read_table(out).column(1).to_numpy()
-    small, one, two = (content.pop("predicted") for content in found)
-    # Without id the name of the folder would decide the folds.
+        path = write(tmp_path / name, columns(N_ROWS), row_group_size=size)
+        engine = {"workers": workers, "cache": False}
+        spec = job(path, tmp_path / f"{name}-runs", data=SECTION | section, engine=engine)
+        folder = run_job(spec).folder
+        found.append(content(folder, "model.json"))
+        predict_file(folder, str(path), tmp_path / f"{name}.parquet")
+        predicted.append(pq.read_table(tmp_path / f"{name}.parquet").column(1).to_numpy())
+    small, one, two = predicted
     np.testing.assert_allclose(one, small, rtol=1e-9)
     np.testing.assert_array_equal(one, two)
     assert found[1] == found[2]
 
 
 def test_messages_name_the_row_of_the_file(tmp_path):
-    y = np.ones(N_ROWS)
-    y[1234] = np.inf
-    data = write_rows(tmp_path / "data", N_ROWS, y=y)
+    columns = mixed_rows(N_ROWS)
+    columns["y"][1234] = np.inf
+    path = write(tmp_path, columns, row_group_size=N_ROWS)
     with pytest.raises(DataError, match="row group 0, first at its row 1234"):
-        run_job(job(data, tmp_path / "runs"))
+        run_job(mixed_job(path, tmp_path / "runs", data=SECTION))
 
 
 @pytest.mark.slow

@@ -170,12 +170,10 @@ def test_check_says_what_will_be_tried(mixed_data, tmp_path):
     )
 
 
-@pytest.mark.parametrize("grid", [{"ridge": [0.1, 1.0]}, {"psd": ["none", "nearest"]}])
-def test_slabs_refuse(judgments, tmp_path, monkeypatch, grid):
+def test_slabs_refuse(judgments, tmp_path, monkeypatch):
     monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", 0)
-    spec = judgments_job(
-        judgments, tmp_path / "runs", multiselect={"psd": "none"}, tune={"grid": grid}
-    )
+    tune = {"grid": {"psd": ["none", "nearest"]}}
+    spec = judgments_job(judgments, tmp_path / "runs", multiselect={"psd": "none"}, tune=tune)
     with pytest.raises(SpecError, match=r"which `multiselect` does not do in slabs"):
         prepare(spec)
 
