@@ -319,7 +319,8 @@ def submit(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code.
 
-    Exit codes: 0 done, 1 failed while running, 2 bad spec, data or use; 128 and the number of the
+    Exit codes: 0 done, 1 failed while running or kept out by another process, 2 bad spec, data or
+    use, 3 a new model was refused by its gate; 128 and the number of the
     signal for a run that was stopped by one; the same command resumes it.
     """
     global _debug

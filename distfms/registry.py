@@ -296,13 +296,15 @@ class Registry:
 
         Raises
         ------
+        EngineError
+            If another version is in place by now.
         SpecError
-            If another version is in place by now, or there is no such version.
+            If there is no such version.
         """
 
         def change(last: Change) -> dict[str, Any] | None:
             if expected not in ("any", last.version):
-                raise SpecError(
+                raise EngineError(
                     f"Version {number} of {name!r} is not promoted: version {last.version} is in "
                     f"place by now, and it was compared with version {expected}. Compare again."
                 )
@@ -377,7 +379,7 @@ class Registry:
         """Keep others from working on the next version of a model.
 
         The lock is renewed while the block runs, and expires if the process is killed. Yields a
-        function that renews it at once, and raises SpecError if it had expired, as where the
+        function that renews it at once, and raises EngineError if it had expired, as where the
         process or the storage stood still, and another has taken it.
 
         Parameters
@@ -390,7 +392,7 @@ class Registry:
 
         Raises
         ------
-        SpecError
+        EngineError
             If another holds it.
         """
         journal = self._journal(name, Lock)
@@ -398,7 +400,7 @@ class Registry:
         own = Lock(number=last.number + 1 if last else 1, owner=owner, until=time.time() + seconds)
         if (last is not None and last.until > time.time()) or not journal.write(own):
             holder = journal.last() or own
-            raise SpecError(
+            raise EngineError(
                 f"{holder.owner} is working on {name!r}. Wait for its end; if it was killed, its "
                 f"lock expires at {datetime.fromtimestamp(holder.until, UTC):%H:%M:%S} UTC."
             )
@@ -407,7 +409,7 @@ class Registry:
             journal.write(own.model_copy(update={"until": until}), again=True)
             other = journal.last() or own
             if other.number != own.number:
-                raise SpecError(
+                raise EngineError(
                     f"The lock of {owner} on {name!r} has expired, and {other.owner} has taken it. "
                     "Nothing was promoted; start again."
                 )
@@ -416,7 +418,7 @@ class Registry:
 
         def keep() -> None:
             while not ended.wait(seconds / 4):
-                with suppress(SpecError, EngineError):  # the owner is told when asking
+                with suppress(EngineError):  # the owner is told when asking
                     extend(time.time() + seconds)
 
         thread = threading.Thread(target=keep, daemon=True)
@@ -426,7 +428,7 @@ class Registry:
         finally:
             ended.set()
             thread.join()
-            with suppress(SpecError, EngineError):
+            with suppress(EngineError):
                 extend(0.0)
 
     # --- places ---

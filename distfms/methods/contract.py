@@ -287,9 +287,10 @@ class Job(ABC):
     """
 
     name: ClassVar[str]
-    #: Whether all that is learned, and how good a model is, comes from the statistics of
-    #: `summary_reader`. Partitions may then weigh less than others.
-    by_statistics: bool = False
+    #: Names of what `judge` returns, the first by default. With them all that is learned comes from
+    #: the statistics of `summary_reader`, and partitions may weigh less than others; without,
+    #: models are judged on the rows.
+    judged_by: tuple[str, ...] = ()
     options: Any
     inputs: Inputs
     seed: int

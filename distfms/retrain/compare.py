@@ -46,27 +46,26 @@ def compare(
             continue
         n_rows, scores = _scores(job, context.on(inputs), models)
         if n_rows:
-            metric = _metric(gate, scores[0])
+            metric = gate.metric or next(iter(scores[0]))
+            require_metric(gate, tuple(scores[0]))
             found.append(Comparison(rows, n_rows, metric, *(own[metric] for own in scores)))
     return found
 
 
-def _metric(gate: GateSection, scores: Mapping[str, float]) -> str:
-    if gate.metric is None:
-        return next(iter(scores))
-    if gate.metric not in scores:
+def require_metric(gate: GateSection, known: Sequence[str]) -> None:
+    """Refuse a metric of the gate that a job's models are not compared by."""
+    if gate.metric is not None and gate.metric not in known:
         raise SpecError(
             f"`retrain.gate.metric` is {gate.metric!r}; models of this job are compared by "
-            f"{' or '.join(scores)}."
+            f"{' or '.join(known)}."
         )
-    return gate.metric
 
 
 def _scores(
     job: Job, context: Context, models: Sequence[FinishedRun]
 ) -> tuple[int, list[Mapping[str, float]]]:
     """Score models on the held-out rows of the context's data; also return how many there are."""
-    if not job.by_statistics:
+    if not job.judged_by:
         return judge_rows(job, context, models)
     bundle = _statistics(job, context)
     rows: Mapping[str, Any] = {name: part.test for name, part in bundle.members.items()}

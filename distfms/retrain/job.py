@@ -16,9 +16,10 @@ from distfms.engine.storage import Location, reading
 from distfms.errors import SpecError
 from distfms.methods.contract import RETRAINING, Content, Context, FinishedRun, Stage
 from distfms.registry import Registry
-from distfms.retrain.compare import compare
+from distfms.retrain.compare import compare, require_metric
 from distfms.retrain.drift import Drift, Summaries, history, summarise
 from distfms.retrain.gate import Condition, conditions
+from distfms.retrain.judge import ROW_METRICS
 from distfms.retrain.place import (
     DRIFT,
     Changes,
@@ -91,18 +92,19 @@ def retrain(
     Raises
     ------
     SpecError, DataError
-        If spec or data are not as they should be, the model in place answers another question, or
-        another retraining was faster.
+        If spec or data are not as they should be, or the model in place answers another question.
     EngineError
-        If workers or storage fail; the same command goes on.
+        If workers or storage fail, or another is working on the model; the same command goes on.
     """
-    spec = replace(spec, retrain=spec.retrain or RetrainSection())
+    section = spec.retrain or RetrainSection()
+    spec = replace(spec, retrain=section)
     if not spec.data.test and spec.data.test_path is None:
         raise SpecError(
             "`distfms retrain` compares models on rows that neither learned from, and the spec "
             "holds none out. Set `data.test` (such as 0.2), or `data.test_path`."
         )
     prepared = prepare(spec, say)
+    require_metric(section.gate, prepared.job.judged_by or ROW_METRICS)
     owner = f"{getpass.getuser()}@{socket.gethostname()}, process {os.getpid()}"
     with registry.locked(spec.name, owner, _LOCK_S) as extend:
         in_place = InPlace.read(registry, spec.name)

@@ -16,6 +16,9 @@ from distfms.methods import load_method
 from distfms.methods.contract import Context, FinishedRun, Job
 from distfms.methods.passes import Sums
 
+#: What rows can say of a model: how far numbers are off, and how often classes are right.
+ROW_METRICS = ("mse", "accuracy")
+
 
 @dataclass(frozen=True, eq=False)
 class RowJudge:

@@ -3,6 +3,7 @@
 import pytest
 
 from distfms.runs.driver import run_job
+from tests.e2e.retrain_jobs import write_day
 from tests.e2e.sequence_jobs import mixed_job, mixed_rows, write_rows
 
 
@@ -22,3 +23,11 @@ def mixed_data(mixed_columns, tmp_path_factory):
 def mixed_run(mixed_data, tmp_path_factory):
     """Folder of a finished run of `mixed_job` on them."""
     return run_job(mixed_job(mixed_data, tmp_path_factory.mktemp("runs"))).folder
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Folder of data that grow, with two days."""
+    write_day(tmp_path / "data", "2026-01-02", 2)
+    write_day(tmp_path / "data", "2026-01-03", 3)
+    return tmp_path / "data"

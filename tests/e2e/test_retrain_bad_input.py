@@ -8,19 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.engine.storage import locate
-from distfms.errors import DataError, SpecError
+from distfms.errors import DataError, EngineError, SpecError
 from distfms.registry import Registry
 from distfms.retrain.job import retrain
 from tests.e2e.jobs import content
 from tests.e2e.retrain_jobs import again, growing_job, registry_of, write_day
-
-
-@pytest.fixture
-def data(tmp_path):
-    """Folder with two days."""
-    write_day(tmp_path / "data", "2026-01-02", 2)
-    write_day(tmp_path / "data", "2026-01-03", 3)
-    return tmp_path / "data"
 
 
 @pytest.fixture
@@ -161,6 +153,7 @@ def test_an_unknown_metric_is_refused(spec, data):
     with pytest.raises(SpecError, match=r"retrain\.gate\.metric.*compared by mse or r2"):
         again(wrong)
     assert in_place(spec) == 1
+    assert len(list((data.parent / "runs" / "growing").glob("2*"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -181,7 +174,7 @@ def test_two_retrainings_cannot_both_work_on_a_model(spec, data):
     write_day(data, "2026-01-04", 4)
     with (
         registry_of(spec).locked("growing", "the other", 60),
-        pytest.raises(SpecError, match="the other is working on 'growing'"),
+        pytest.raises(EngineError, match="the other is working on 'growing'"),
     ):
         again(spec)
 
@@ -199,7 +192,7 @@ def test_a_model_promoted_meanwhile_is_not_replaced(spec, data, monkeypatch):
         return found
 
     monkeypatch.setattr(job, "run_prepared", promoted_meanwhile)
-    with pytest.raises(SpecError, match="in place by now"):
+    with pytest.raises(EngineError, match="in place by now"):
         again(spec)
     assert in_place(spec) == 2
 

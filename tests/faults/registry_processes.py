@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from distfms.engine.storage import locate
-from distfms.errors import SpecError
+from distfms.errors import EngineError, SpecError
 from distfms.registry import Registry
 
 #: Messages of who was too late.
@@ -62,7 +62,7 @@ def write(place: str, options: Mapping[str, Any] | None, notes: Path, seed: int)
                 registry.promote("m", version.number, expected=current.number)
                 if chance.random() < 0.3:
                     registry.rollback("m")
-            except SpecError as error:
+            except (EngineError, SpecError) as error:
                 if not _LOST.search(str(error)):
                     raise
             if chance.random() < 0.5:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from distfms.engine.storage import locate
-from distfms.errors import SpecError
+from distfms.errors import EngineError, SpecError
 from distfms.registry import Lock, Registry
 
 
@@ -65,7 +65,7 @@ def test_the_same_is_entered_once(registry):
 def test_promotion_is_refused_where_another_was_faster(registry):
     filled(registry)
     registry.promote("a", 1, expected=3)
-    with pytest.raises(SpecError, match=r"version 1 is in place .* compared with version 3"):
+    with pytest.raises(EngineError, match=r"version 1 is in place .* compared with version 3"):
         registry.promote("a", 2, expected=3)
     assert registry.current("a").number == 1
 
@@ -102,7 +102,7 @@ def test_unknown_names_and_versions_are_refused(registry):
 def test_one_owner_at_a_time(registry):
     filled(registry, 1)
     with registry.locked("a", "night", 60) as renew:
-        with pytest.raises(SpecError, match="night is working on 'a'"):
+        with pytest.raises(EngineError, match="night is working on 'a'"):
             registry.locked("a", "day", 60).__enter__()
         renew()
     with registry.locked("a", "day", 60):
@@ -113,7 +113,7 @@ def test_a_lock_lasts_as_long_as_its_owner(registry):
     filled(registry, 1)
     with registry.locked("a", "night", 1.0):
         time.sleep(1.5)
-        with pytest.raises(SpecError, match="night is working"):
+        with pytest.raises(EngineError, match="night is working"):
             registry.locked("a", "day", 60).__enter__()
 
 
@@ -124,9 +124,9 @@ def test_an_expired_lock_is_taken_over_and_its_owner_told(registry):
         journal = registry._journal("a", Lock)
         journal.write(journal.last().model_copy(update={"until": time.time() - 1}), again=True)
         with registry.locked("a", "day", 60):
-            with pytest.raises(SpecError, match="night on 'a' has expired, and day has taken it"):
+            with pytest.raises(EngineError, match="night on 'a' has expired, and day has taken it"):
                 renew()
-            with pytest.raises(SpecError, match="day is working"):
+            with pytest.raises(EngineError, match="day is working"):
                 registry.locked("a", "noon", 60).__enter__()
     with registry.locked("a", "noon", 60):
         pass

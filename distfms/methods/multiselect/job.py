@@ -75,7 +75,7 @@ class MultiselectJob(StatisticsJob):
     name: ClassVar[str] = "multiselect"
     nested: ClassVar[str | None] = "budget"
     rows: ClassVar[str] = "objects"
-    by_statistics: bool = True
+    judged_by = ("projected_loss",)
 
     def __init__(self, options: MultiselectOptions, inputs: Inputs, seed: int) -> None:
         self.options, self.inputs, self.seed = options, inputs, seed

@@ -41,7 +41,7 @@ class GlmSequenceJob(SequenceJob):
     Every iteration of every refit is a pass over the training rows.
     """
 
-    by_statistics: bool = False
+    judged_by = ()
 
     def __init__(self, options: SequenceOptions, inputs: Inputs, seed: int) -> None:
         self.asked_criterion = options.criterion

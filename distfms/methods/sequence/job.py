@@ -64,7 +64,7 @@ class SequenceJob(RowJob):
 
     name: ClassVar[str] = "sequence"
     nested: ClassVar[str | None] = "max_groups"
-    by_statistics: bool = True
+    judged_by: tuple[str, ...] = ("mse", "r2")
     options: SequenceOptions
     #: Where the job is done, if that is worth saying before it starts.
     advice: str | None = None
