@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from distfms.errors import SpecError
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.residual import CRITERIA, ResidualGram
 from tests.reference.sequence import correlated, make_problem, standardised, value
@@ -43,8 +44,11 @@ def test_gains_and_selection_agree_on_what_is_dependent():
     assert pivot.columns.tolist() == [0]
     assert gains[0] == pytest.approx(pivot.gain, rel=1e-9)
     assert gains[0] == pytest.approx(0.5 * p.target[0, 0] ** 2)
-    with pytest.raises(ValueError, match="blocks=True"):
-        state_of(p).group_gains()
+
+
+def test_an_unknown_criterion_is_refused():
+    with pytest.raises(SpecError, match="'best' is none of omp, fr"):
+        state_of(problem(), "best")
 
 
 # --- criteria
