@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from distfms.data.batches import ColumnPlan, SourceColumn, read_rows
+from distfms.data.batches import ColumnPlan, RowBatch, SourceColumn, read_rows
 from distfms.data.columns import as_arrow, n_positive
 from distfms.data.dataset import Partition, PartitionReader
 from distfms.data.roles import Roles, is_categorical, resolve_roles
@@ -72,9 +72,11 @@ class RowPredictor:
         n_missing = np.zeros(n_rows, dtype=np.int32)
         values: dict[str, np.ndarray] = {}
         if self.plan.columns:
-            batch = read_rows(self.reader, partition, self.plan, missing="mean")
-            for column in self.plan.columns:
-                n_missing += set_missing(batch.values, column)
+            plan = replace(self.plan, roles=replace(self.plan.roles, id=None))  # read below
+            batch = read_rows(self.reader, partition, plan, missing="mean")
+            for column in plan.columns:
+                if column.levels is not None or _has_nan(batch, column):
+                    n_missing += set_missing(batch.values, column)
             values = dict(zip(batch.names, batch.values, strict=True))
         columns: dict[str, Any] = {}
         if id_:
@@ -105,6 +107,11 @@ class RowPredictor:
         """Count the rows that lack a value."""
         label = "Rows with missing values or unknown categories, taken for the training mean"
         return {label: n_positive(table.column(MISSING))}
+
+
+def _has_nan(batch: RowBatch, column: SourceColumn) -> bool:
+    """Return whether a column of numbers may have missing values, from its sum if there is one."""
+    return batch.part_sums is None or bool(np.isnan(batch.part_sums[:, column.start]).any())
 
 
 def set_missing(values: np.ndarray, column: SourceColumn) -> np.ndarray:

@@ -6,6 +6,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -125,14 +126,20 @@ def predict_file(
 def _predict_one(
     predict: Predict, partitions: Sequence[Partition], out: Location, executor: Executor
 ) -> Counter[str]:
-    """Write the predictions of all partitions to one file."""
+    """Write the predictions of all partitions to one file, while the next ones are predicted."""
     counts = Counter[str]()
     step = _AHEAD * executor.workers
-    with _written(out) as write:
+    with _written(out) as write, ThreadPoolExecutor(1) as behind:
+        writing: list[Future[None]] = []
         for start in range(0, len(partitions), step):
-            for table, found in executor.map(predict, partitions[start : start + step]):
-                write(table)
+            predicted = executor.map(predict, partitions[start : start + step])
+            for future in writing:
+                future.result()
+            writing = [behind.submit(write, table) for table, _ in predicted]
+            for _, found in predicted:
                 counts.update(found)
+        for future in writing:
+            future.result()
     return counts
 
 
