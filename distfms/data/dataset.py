@@ -44,7 +44,11 @@ _LARGE = 2
 _PAGES_BYTES = 3 * 2**20
 
 # What is read ahead of each column of such a row group, from a local disk and from elsewhere.
-_STREAM_BYTES, _REMOTE_STREAM_BYTES = 2**18, 2**20
+_STREAM_BYTES, _REMOTE_STREAM_BYTES = 2**16, 2**20
+
+# Threads that decode such a row group, each some of its columns: with a third one, which sums up
+# what they have decoded, they keep two cores busy.
+_DECODERS = 2
 
 # Columns are decoded in tables of about this size: small enough to be copied out of the cache of
 # one core, large enough that the cost of a call does not show.
@@ -150,11 +154,10 @@ class PartitionReader:
 
         At least one column at a time. Errors as of :meth:`read`, before the last table is yielded.
         """
-        step = max(1, _TABLE_BYTES // (8 * max(partition.n_rows, 1)))
         with self.open(partition) as file:
-            for start in range(0, len(columns), step):
-                table = _read(file, partition, columns[start : start + step])
-                if start + step >= len(columns):
+            for run in _runs(columns, partition):
+                table = _read(file, partition, run)
+                if run[-1] == columns[-1]:
                     self._verify(partition)
                 yield table
 
@@ -163,17 +166,19 @@ class PartitionReader:
     ) -> Iterator[tuple[TableReader, Partition]]:
         """Read some rows of a large partition after the others, the next while these are used.
 
-        Yields what stands in for this reader, and for the partition.
+        Of one column or more. Yields what stands in for this reader, and for the partition.
         """
-        with ThreadPoolExecutor(1) as ahead:
-            tables = self._row_tables(partition, columns)
-            start, upcoming = 0, ahead.submit(next, tables, None)
-            while (table := upcoming.result()) is not None:
-                upcoming = ahead.submit(next, tables, None)
-                where = f"row group {partition.row_groups[0]}, first at its row"
-                reader = TableReader(table, start, where)
+        where = f"row group {partition.row_groups[0]}, first at its row"
+        shares = [share for n in range(_DECODERS) if (share := columns[n::_DECODERS])]
+        with ThreadPoolExecutor(_DECODERS) as ahead:
+            decoded = [self._row_tables(partition, share) for share in shares]
+            upcoming = [ahead.submit(next, tables, None) for tables in decoded]
+            start = 0
+            while (tables := [future.result() for future in upcoming])[0] is not None:
+                upcoming = [ahead.submit(next, tables, None) for tables in decoded]
+                table = _side_by_side(tables, columns)
                 yield (
-                    reader,
+                    TableReader(table, start, where),
                     replace(
                         partition,
                         n_rows=table.num_rows,
@@ -194,7 +199,7 @@ class PartitionReader:
             for batch in file.iter_batches(
                 partition.batch_rows, list(partition.row_groups), list(columns), use_threads=False
             ):
-                yield pa.Table.from_batches([batch]).select(list(columns))
+                yield pa.Table.from_batches([batch])
         self._verify(partition)
 
     @property
@@ -258,8 +263,9 @@ class TableReader:
         return self.table.select(list(columns))
 
     def column_tables(self, partition: Partition, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield the columns, all at once: they are in memory anyway."""
-        yield self.read(partition, columns)
+        """Yield columns as a :class:`PartitionReader` does."""
+        for run in _runs(columns, partition):
+            yield self.read(partition, run)
 
     def locate_row(self, partition: Partition, position: int) -> str:
         """Return where a row is, as text."""
@@ -362,6 +368,20 @@ def _read(file: pq.ParquetFile, partition: Partition, columns: Sequence[str]) ->
     return table
 
 
+def _runs(columns: Sequence[str], partition: Partition) -> list[Sequence[str]]:
+    """Divide columns into those that are decoded together."""
+    step = max(1, _TABLE_BYTES // (8 * max(partition.n_rows, 1)))
+    return [columns[start : start + step] for start in range(0, len(columns), step)]
+
+
+def _side_by_side(tables: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
+    """Return a table of columns that are in several tables of the same rows."""
+    import pyarrow as pa
+
+    found = {name: table.column(name) for table in tables for name in table.column_names}
+    return pa.table({name: found[name] for name in columns})
+
+
 def _require_columns(names: Sequence[str], partition: Partition, columns: Sequence[str]) -> None:
     missing = [name for name in columns if name not in names]
     if missing:
@@ -385,7 +405,7 @@ def _layout(
                 # The columns decoded and the batch filled from them.
                 batch_rows, held_bytes = 0, 2 * n_bytes
                 if n_rows > _LARGE * max_rows or n_bytes > _LARGE * max_bytes:
-                    batch_rows = max(1, min(max_rows, max_bytes * n_rows // (8 * n_bytes)))
+                    batch_rows = max(1, min(max_rows, max_bytes * n_rows // (2 * n_bytes)))
                     # Two batches as they are decoded, one ahead, one filled; pages of all columns.
                     pages = min(2 * file.row_group_encoded[groups[0]], n_columns * _PAGES_BYTES)
                     held_bytes = 4 * n_bytes * batch_rows // n_rows + pages

@@ -78,6 +78,19 @@ def test_a_large_row_group_is_read_in_batches_of_rows(tmp_path):
     assert open_dataset(tmp_path, max_rows=19).partitions[1].fingerprint != large.fingerprint
 
 
+def test_batches_of_rows_do_not_depend_on_the_columns_that_are_read(tmp_path):
+    texts = pa.array([f"text {i}" for i in range(5000)]).dictionary_encode()
+    table = pa.table({"x": np.arange(5000.0), "c": texts})
+    # The writer gives up the dictionary in the middle of the column.
+    pq.write_table(table, tmp_path / "a.parquet", dictionary_pagesize_limit=999, data_page_size=500)
+    dataset = open_dataset(tmp_path, max_rows=1500)
+    for columns in (["x"], ["c"], ["x", "c"]):
+        found = list(dataset.reader.batches(dataset.partitions[0], columns))
+        assert [piece.n_rows for _, piece in found] == [1500, 1500, 1500, 500]
+        read = pa.concat_tables(reader.read(piece, columns) for reader, piece in found)
+        assert read.to_pydict() == table.select(columns).to_pydict()
+
+
 def test_sizes_are_those_of_decoded_values(tmp_path):
     codes = {"y": np.zeros(10_000), "l": [[1.0, 1.0, 1.0]] * 10_000}
     write(tmp_path / "a.parquet", n_rows=10_000, x=np.zeros(10_000), **codes)
