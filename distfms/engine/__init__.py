@@ -1,7 +1,7 @@
 """Where work runs; knows nothing of statistics or methods, it receives picklable callables.
 
-Map-reduce as explicit graphs with a fixed merge tree, executors for this machine and for Dask and
-Ray clusters, pools of actors that hold state, the cache of partial results, retry rules and
+Map-reduce as explicit Dask graphs with a fixed merge tree, executors for this machine and for Dask
+and Ray clusters, pools of actors that hold state, the cache of partial results, retry rules and
 memory projection. Importing it loads neither dask nor ray.
 """
 

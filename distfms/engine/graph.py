@@ -1,4 +1,4 @@
-"""The graph of a map-reduce, and what its tasks do where they run."""
+"""The Dask graph of a map-reduce, and what its tasks do where they run."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ class _Merge:
 
 @dataclass(frozen=True)
 class Graph:
-    """A map-reduce as Dask's scheduler takes it, to be run without optimisation.
+    """A map-reduce as Dask's schedulers take it, to be run without optimisation.
 
     Tasks are (function, keys of its arguments) by key, each after those it needs, depth first;
     leaves are those that do units, in order, and bring reports.
@@ -220,14 +220,14 @@ def build_graph(units: Sequence[Unit], runner: UnitRunner[Any], batch: int = 1) 
     and units appended later leave every full subtree as it was. A task does the whole subtree of
     a batch, so batches change what travels and never what is computed.
 
-    Local executors start tasks in the order of the graph: batches in index order, each merge as
-    soon as both children are there. Dask breaks ties between equal subtrees by key, the greatest
-    first; keys therefore count down, which has the same effect. With ``w`` workers and ``n``
-    batches of like duration at most ``2w + log2(n)`` values exist between tasks on local
-    executors, those being made included; whatever the durations, at most about ``(w + 1) ·
-    log2(n)``, as each running task can hold up one full subtree of each size. A Dask cluster adds
-    a few for each worker, because it assigns tasks ahead and copies values between workers. A
-    running batch of ``b`` units holds up to ``log2(b) + 2``.
+    Dask's schedulers break ties between equal subtrees by key, the greatest first. Keys
+    therefore count down, which makes batches start in index order, depth first, each merge as
+    soon as both children are there. With ``w`` workers and ``n`` batches of like duration at most
+    ``2w + log2(n)`` values exist between tasks on local executors, those being made included;
+    whatever the durations, at most about ``(w + 1) · log2(n)``, as each running task can hold up
+    one full subtree of each size. A Dask cluster adds a few for each worker, because it assigns
+    tasks ahead and copies values between workers. A running batch of ``b`` units holds up to
+    ``log2(b) + 2``.
     """
     token = uuid.uuid4().hex  # a cluster takes equal keys for equal results
     n = len(units)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import (
     BrokenExecutor,
     Future,
@@ -17,16 +16,16 @@ from concurrent.futures import (
 )
 from concurrent.futures import Executor as Workers
 from contextlib import AbstractContextManager, nullcontext
-from graphlib import TopologicalSorter
-from heapq import heappop, heappush
+from functools import partial
 from multiprocessing.connection import wait as wait_for_process
+from types import TracebackType
 from typing import Any
 
 from distfms.engine.base import EventHandler, Executor, ignore
 from distfms.engine.blas import limit_blas_threads, single_threaded_blas
 from distfms.engine.graph import Graph, Partial, Watch, WorkerLoss
 from distfms.engine.memory import available_bytes, n_processors
-from distfms.engine.pool_host import Host, dump, portable
+from distfms.engine.pool_host import Host
 from distfms.engine.replay_pool import Loss, ReplayPool
 from distfms.engine.retry import RetryPolicy
 from distfms.errors import EngineError
@@ -58,26 +57,22 @@ class LocalExecutor(Executor):
     ) -> Partial[Any]:
         """Run a graph and return its root; see `Executor.compute`."""
         policy = retry or RetryPolicy()
-        progress = _Progress(graph)
+        tasks = dict(graph.tasks)
         n_losses = 0
-        with self._blas():
-            while graph.root not in progress.values:
-                try:
-                    self._advance(progress, watch)
-                except BrokenExecutor as error:
-                    self._abandon()
-                    progress.lose_running()
-                    n_losses += 1
-                    if watch is not None:
-                        watch(WorkerLoss(n_losses))
-                    if not policy.another(error, n_losses):
-                        raise EngineError(_died(n_losses)) from error
-                except Exception:
-                    raise
-                except BaseException:
-                    self._abandon()
-                    raise
-        return progress.values[graph.root]
+        while True:
+            finished: dict[Hashable, Any] = {}
+            try:
+                with self._blas():
+                    return self._get(tasks, graph.root, finished, watch)
+            except BrokenExecutor as error:
+                self._abandon()
+                n_losses += 1
+                if watch is not None:
+                    watch(WorkerLoss(n_losses))
+                if not policy.another(error, n_losses):
+                    raise EngineError(_died(n_losses)) from error
+            # Only what was lost is done again: results at hand become constants of the graph.
+            tasks.update({key: (partial(_itself, value),) for key, value in finished.items()})
 
     def available_bytes(self) -> int | None:
         """Return the memory free for this process and its children."""
@@ -109,77 +104,77 @@ class LocalExecutor(Executor):
     def _blas(self) -> AbstractContextManager[None]:
         return nullcontext() if self.processes else single_threaded_blas()
 
-    def _advance(self, progress: _Progress, watch: Watch | None) -> None:
-        """Keep all workers busy until a task is finished, and take the values of those that are."""
-        pool = self._open_pool()
-        while len(progress.running) < self.workers and (key := progress.next()) is not None:
-            call = progress.call(key)
-            submitted = (_call, dump(call)) if self.processes else call
-            progress.running[pool.submit(*submitted)] = key
-        done = wait(progress.running, return_when="FIRST_COMPLETED").done
-        if any(future.exception() for future in done):
-            done = wait(progress.running).done
-        for future in done:
-            if future.exception() is not None:
-                continue
-            value = pickle.loads(future.result()) if self.processes else future.result()
-            progress.finish(future, value)
-            if watch is not None and isinstance(value, Partial):
-                for report in value.reports:
-                    watch(report)
-        progress.raise_first_failure()
+    def _scheduler(self) -> Callable[..., Any]:
+        """Return Dask's scheduler for threads or processes."""
+        if not self.processes:
+            from dask.threaded import get
+
+            return get
+        from dask.multiprocessing import get as get_in_processes
+
+        # Neither fusion nor batching: a task is what is scheduled and what is lost.
+        return partial(get_in_processes, optimize_graph=False, chunksize=1)
+
+    def _get(
+        self,
+        tasks: dict[Hashable, Any],
+        key: Hashable,
+        finished: dict[Hashable, Any],
+        watch: Watch | None,
+    ) -> Any:
+        """Run a graph with Dask's local scheduler; results still needed stay in ``finished``."""
+        pool = _WatchedPool(self._open_pool(), self.workers)
+        hooks = (None, None, None, partial(_after_task, watch), None)
+        try:
+            return self._scheduler()(tasks, key, pool=pool, cache=finished, callbacks=[hooks])
+        except BrokenExecutor:
+            raise
+        except Exception as error:
+            raise pool.first_failure(tasks, error) from error.__cause__
+        except BaseException:
+            self._abandon()
+            raise
 
 
-class _Progress:
-    """What of a graph can run, the first in its order first, and the values that are needed yet."""
+class _WatchedPool:
+    """A pool as Dask's local scheduler sees it, that remembers which tasks failed."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.values: dict[Hashable, Any] = {}
-        self.running: dict[Future[Any], Hashable] = {}
-        self._graph = graph
-        self._position = {key: n for n, key in enumerate(graph.tasks)}
-        self._leaves = set(graph.leaves)
-        self._sorter = TopologicalSorter({k: needed for k, (_, *needed) in graph.tasks.items()})
-        self._sorter.prepare()
-        self._ready: list[tuple[int, Hashable]] = []  # a heap
+    def __init__(self, pool: Workers, workers: int) -> None:
+        self._pool = pool
+        self._max_workers = workers  # read by Dask
+        self._running: set[Future[Any]] = set()
+        self._failures: list[tuple[Hashable, Any]] = []
 
-    def next(self) -> Hashable | None:
-        """Return the task to start next; None where all others wait for those that run."""
-        self._push(self._sorter.get_ready())
-        return heappop(self._ready)[1] if self._ready else None
+    def submit(self, fn: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Submit a batch of Dask tasks."""
+        future = self._pool.submit(fn, *args)
+        self._running.add(future)
+        future.add_done_callback(self._done)
+        return future
 
-    def call(self, key: Hashable) -> tuple[Any, ...]:
-        """Return the function of a task and its arguments."""
-        task, *needed = self._graph.tasks[key]
-        return (task, *(self.values[n] for n in needed))
+    def _done(self, future: Future[Any]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            self._failures += [(key, info) for key, info, failed in future.result() if failed]
+        self._running.discard(future)
 
-    def finish(self, future: Future[Any], value: Any) -> None:
-        """Take the value of a task; what it has merged is needed no more."""
-        key = self.running.pop(future)
-        self.values[key] = value
-        self._sorter.done(key)
-        if key not in self._leaves:
-            for merged in self._graph.tasks[key][1:]:
-                del self.values[merged]
+    def first_failure(self, tasks: dict[Hashable, Any], error: Exception) -> Exception:
+        """Wait for the tasks still running and return the error that comes first in graph order.
 
-    def lose_running(self) -> None:
-        """Let the tasks that run be started again."""
-        self._push(self.running.values())
-        self.running.clear()
-
-    def raise_first_failure(self) -> None:
-        """Raise the error that comes first in the graph's order, in which tasks are started.
-
-        So the same one is told, whichever was noticed first.
+        Tasks start in that order, so whichever failure was noticed first, the same one is told.
         """
-        failed = [future for future in self.running if future.done()]
-        if failed:
-            first = min(failed, key=lambda future: self._position[self.running[future]])
-            first.result()
+        wait(set(self._running))
+        if len(self._failures) < 2:
+            return error
+        from dask.order import order
 
-    def _push(self, keys: Iterable[Hashable]) -> None:
-        for key in keys:
-            heappush(self._ready, (self._position[key], key))
+        position = order(tasks)
+        _, info = min(self._failures, key=lambda failure: position[failure[0]])
+        if isinstance(info, bytes):
+            import cloudpickle
+
+            info = cloudpickle.loads(info)
+        first, trace = info
+        return first.with_traceback(trace) if isinstance(trace, TracebackType) else first
 
 
 class SerialPool(ReplayPool):
@@ -264,15 +259,6 @@ def _handle(request: bytes) -> bytes:
     return _host.handle(request)
 
 
-def _call(call: bytes) -> bytes:
-    """Run a task in a worker process."""
-    try:
-        task, *arguments = pickle.loads(call)
-        return dump(task(*arguments))
-    except Exception as error:
-        raise portable(error) from error.__cause__
-
-
 def _processes(n: int) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(n, mp_context=context, initializer=_start_worker)
@@ -310,6 +296,15 @@ def _outlive() -> None:
         os._exit(1)
 
 
+def _after_task(
+    watch: Watch | None, key: Hashable, value: Any, tasks: Any, state: Any, worker: Any
+) -> None:
+    """Hand on the reports of a leaf; called by Dask in the thread that called it."""
+    if watch is not None and isinstance(value, Partial):
+        for report in value.reports:
+            watch(report)
+
+
 def _died(n: int) -> str:
     times = "once" if n == 1 else f"{n} times"
     return (
@@ -319,3 +314,7 @@ def _died(n: int) -> str:
         'processes outside `if __name__ == "__main__":`. Run the same command again '
         "afterwards; finished work is kept."
     )
+
+
+def _itself(value: Any) -> Any:
+    return value

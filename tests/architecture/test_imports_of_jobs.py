@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-HEAVY = ("pandas", "ray", "distributed", "sklearn", "scipy.stats", "celer", "numba", "dask", "rich")
+HEAVY = ("pandas", "ray", "distributed", "sklearn", "scipy.stats", "celer", "numba", "rich")
 #: What a check does without as well: decompositions, the template of the report, the registry.
-NOT_TO_CHECK = (*HEAVY, "scipy", "jinja2", "distfms.registry")
+NOT_TO_CHECK = (*HEAVY, "dask", "scipy", "jinja2", "distfms.registry")
 
 SCRIPT = """
 import sys

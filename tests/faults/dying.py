@@ -21,6 +21,7 @@ from tests.e2e.jobs import judgments_job
 _PRELOAD = [
     __name__,
     "pyarrow.dataset",
+    "dask.threaded",
     "distfms.methods.multiselect.job",
     "distfms.methods.sequence.job",
 ]
