@@ -101,10 +101,6 @@ class SlabsJob(Job):
         """Return what actors build their states from, the slabs being stored at the locations."""
 
     @abstractmethod
-    def search(self, procedure: Any, outline: Any, rule: Any, pool: Pool, shards: list[Any]) -> Any:
-        """Return the path of a rule."""
-
-    @abstractmethod
     def selection(
         self, context: Context, outline: Any, paths: Mapping[str, Any], pool: Pool
     ) -> Mapping[str, Any]:
@@ -121,6 +117,10 @@ class SlabsJob(Job):
     @abstractmethod
     def restricted(self, context: Context, chosen: np.ndarray) -> Any:
         """Return the ordinary job on the chosen items."""
+
+    def search(self, procedure: Any, outline: Any, rule: Any, pool: Pool, shards: list[Any]) -> Any:
+        """Return the path of a rule."""
+        return procedure.search(outline, rule, pool=pool, slabs=shards)
 
     def check(self, context: Context, job: Any, statistics: Bundle) -> None:
         """Check and account for the statistics of the chosen items."""

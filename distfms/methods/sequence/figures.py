@@ -37,6 +37,15 @@ _READINGS = {
     "validation": "cross-validation",
     "explained_variance": "training rows",
 }
+#: Columns of the table of timeliness, by their names in ``metrics.json``.
+_TIMELINESS = {
+    "step_timeliness": "As steps",
+    "timeliness": "Timeliness",
+    "alpha": "α",
+    "stopping_cost": "Cost at α",
+    "alpha_timeliness": "α-timeliness",
+    "test_alpha_timeliness": "Held out",
+}
 _BARS_SHOWN = 30
 _LINES_SHOWN = 8
 _STEPS_SHOWN = 500
@@ -251,28 +260,15 @@ def _stop_line(run: FinishedRun) -> VerticalMark:
 
 def _timeliness_table(run: FinishedRun) -> Table:
     """Rank the rules by timeliness."""
-    keys = (
-        "step_timeliness",
-        "timeliness",
-        "alpha",
-        "stopping_cost",
-        "alpha_timeliness",
-        "test_alpha_timeliness",
-    )
     by_name = run.metrics["timeliness"]
     ranked = sorted(by_name, key=lambda name: -(as_number(by_name[name]["step_timeliness"]) or 0.0))
     columns = [
-        Column("Rule", "text"),
-        Column("As steps", "number"),
-        Column("Timeliness", "number"),
-        Column("α", "percent"),
-        Column("Cost at α", "number"),
-        Column("α-timeliness", "number"),
-        Column("Held out", "number"),
+        Column(title, "percent" if key == "alpha" else "number")
+        for key, title in _TIMELINESS.items()
     ]
     return without_empty_columns(
-        columns,
-        [[rule_title(name), *(as_number(by_name[name][key]) for key in keys)] for name in ranked],
+        [Column("Rule", "text"), *columns],
+        [[rule_title(n), *(as_number(by_name[n][key]) for key in _TIMELINESS)] for n in ranked],
         "Timeliness: the area under explained variance against cost, divided by the whole area "
         "(1: all is explained at no cost); as steps, as predictions are, and with the straight "
         "lines of the paper. The cost at α is where a rule reaches the share α of the final "

@@ -33,13 +33,12 @@ from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.problem import (
     FeatureGroups,
-    Path,
     SequenceOutline,
     SequencePath,
     outline_from_columns,
     require_varying_targets,
 )
-from distfms.methods.sequence.procedure import MEASURES, Rule, SequenceProcedure
+from distfms.methods.sequence.procedure import MEASURES, Rule
 from distfms.methods.slabs import Pool, load_arrays
 from distfms.methods.statistics_job import Solved
 from distfms.stats.bundle import Bundle
@@ -197,17 +196,8 @@ class SequenceSlabsJob(slab_job.SlabsJob):
 
     def outline(self, context: Context) -> SequenceOutline:
         """Return the problem without its matrix."""
-        known, settings = self.known_columns(context), self.whole.procedure(context)
-        return outline_from_columns(
-            known["mean"],
-            known["variance"],
-            known["constant"],
-            feature_names=settings.feature_names,
-            target_names=settings.target_names,
-            groups=settings.groups,
-            costs=settings.costs,
-            ridge=settings.ridge,
-        )
+        known, posed = self.known_columns(context), self.whole.procedure(context).posed
+        return outline_from_columns(known["mean"], known["variance"], known["constant"], **posed)
 
     def shards(self, outline: SequenceOutline, locations: Sequence[Location]) -> list[Any]:
         """Return slabs with what is left of their groups, without those that have none."""
@@ -222,17 +212,6 @@ class SequenceSlabsJob(slab_job.SlabsJob):
         """Return where the groups that are not constant are among all."""
         position = {name: g for g, name in enumerate(self.whole.groups.names)}
         return np.array([position[name] for name in outline.groups.names])
-
-    def search(
-        self,
-        procedure: SequenceProcedure,
-        outline: SequenceOutline,
-        rule: Rule,
-        pool: Pool,
-        shards: list[Any],
-    ) -> Path:
-        """Return the sequence of a rule."""
-        return procedure.search(outline, rule, pool=pool, slabs=shards)
 
     def selection(
         self, context: Context, outline: SequenceOutline, paths: Mapping[str, Any], pool: Pool

@@ -179,39 +179,27 @@ class SequenceProblem(SequenceOutline):
     make_pass: Callable[[np.ndarray], Any] | None = None
 
 
-def problem_from_comoments(
-    statistics: CoMoments,
-    *,
-    feature_names: Sequence[str],
-    target_names: Sequence[str],
-    groups: FeatureGroups,
-    costs: GroupCosts,
-    ridge: float = 0.0,
-) -> SequenceProblem:
+def problem_from_comoments(statistics: CoMoments, **posed: Any) -> SequenceProblem:
     """Standardise co-moments of training rows, D features and then P targets, into a problem.
 
-    Missing values count as the mean of their column; what leaves nothing to select is a DataError.
+    `posed` is what `outline_from_columns` takes by name. Missing values count as the mean of their
+    column; what leaves nothing to select is a DataError.
     """
     if not statistics.weight > 0:
         raise DataError("There are no training rows to select on.")
-    n_features = len(feature_names)
-    require_observed_targets(statistics, target_names)
+    require_observed_targets(statistics, posed["target_names"])
     covariance = np.asarray(statistics.covariance(pairwise=False))
     outline = outline_from_columns(
         np.asarray(statistics.mean, dtype=np.float64),
         np.diagonal(covariance),
         statistics.constant_columns(),
-        feature_names=feature_names,
-        target_names=target_names,
-        groups=groups,
-        costs=costs,
-        ridge=ridge,
+        **posed,
     )
     scaling = outline.scaling
     kept, scale = scaling.kept, scaling.scale[scaling.kept]
     gram = covariance[np.ix_(kept, kept)] / np.outer(scale, scale)
     np.fill_diagonal(gram, 1.0)
-    target = covariance[kept, n_features:] / np.outer(scale, scaling.target_scale)
+    target = covariance[kept, len(scaling.feature_names) :] / np.outer(scale, scaling.target_scale)
     return SequenceProblem(gram=gram, target=np.ascontiguousarray(target), **vars(outline))
 
 

@@ -84,6 +84,8 @@ MEASURES = {
 """What `tune` compares sequences by, and whether more is better."""
 
 
+#: Fields of the procedure that a problem has too.
+_POSED = ("feature_names", "target_names", "groups", "costs", "ridge")
 #: Options that are fields of the procedure.
 _OPTIONS = ("ridge", "max_groups", "family", "max_refits", "budget", "alpha")
 
@@ -136,6 +138,11 @@ class SequenceProcedure(Procedure):
         )
 
     @property
+    def posed(self) -> dict[str, Any]:
+        """What a problem has beside its statistics."""
+        return {name: getattr(self, name) for name in _POSED}
+
+    @property
     def share(self) -> str:
         """What the models explain of the target."""
         return "explained_variance" if self.family == "gaussian" else "explained_deviance"
@@ -147,14 +154,7 @@ class SequenceProcedure(Procedure):
 
     def problem(self, train: Members) -> SequenceProblem:
         """Return the selection problem of some rows."""
-        problem = problem_from_comoments(
-            train["moments"],
-            feature_names=self.feature_names,
-            target_names=self.target_names,
-            groups=self.groups,
-            costs=self.costs,
-            ridge=self.ridge,
-        )
+        problem = problem_from_comoments(train["moments"], **self.posed)
         return replace(problem, make_pass=train.get("make_pass"))
 
     def problem_on(self, fold: Fold) -> SequenceProblem:
