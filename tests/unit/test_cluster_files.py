@@ -247,13 +247,6 @@ def test_launcher_starts_ray_with_a_token(name):
         assert result.returncode == 0, result.stderr
 
 
-def test_cloud_launcher_hangs_together():
-    (config,) = documents("ray-cluster.yaml")
-    types = config["available_node_types"]
-    assert config["head_node_type"] in types
-    assert all(kind["max_workers"] <= config["max_workers"] for kind in types.values())
-
-
 def test_launcher_for_own_machines_hangs_together():
     (config,) = documents("ray-on-premise.yaml")
     machines = config["provider"]["worker_ips"]
@@ -331,13 +324,6 @@ def test_script_says_at_once_that_a_port_is_in_use(tmp_path, option):
     assert result.returncode == 1
     assert f"port {port} cannot be used" in result.stderr
     assert not (tmp_path / "nodes").exists()
-
-
-def test_script_without_a_cluster(tmp_path):
-    folder = tmp_path / "none"
-    assert local("status", "--dir", folder).returncode == 3
-    assert local("env", "--dir", folder).returncode == 1
-    assert local("stop", "--dir", folder).returncode == 0
 
 
 def test_script_says_where_the_head_and_its_token_are(tmp_path):

@@ -104,13 +104,6 @@ def test_columns_and_their_sums_are_the_same_however_they_are_read(
     np.testing.assert_array_equal(batch.part_sums, sums)
 
 
-def test_part_sums_where_values_are_missing(tmp_path):
-    table = {"x": [1.0, None, 3.0], "z": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 4.0]}
-    dataset = open_table(tmp_path, table)
-    np.testing.assert_array_equal(read(dataset, missing="mean").part_sums[0], [np.nan, 6.0, 7.0])
-    assert read(dataset, missing="drop").part_sums is None
-
-
 def test_the_buffer_is_reused_in_a_thread_and_a_copy_is_kept(tmp_path):
     large = open_table(tmp_path, {"x": np.ones(50), "y": np.ones(50)}, name="large.parquet")
     small = open_table(tmp_path, {"x": [2.0], "y": [2.0]}, name="small.parquet")
@@ -189,16 +182,6 @@ def test_missing_values_are_refused_with_column_file_row_group_and_count(tmp_pat
     message = r"'c' of .*a\.parquet has 1 missing value \(row group 3, first at its row 0\)"
     with pytest.raises(DataError, match=message):
         read(dataset, levels=LEVELS, folds=folds, exclude="x")
-
-
-def test_rows_with_missing_values_are_dropped(tmp_path):
-    batch = read(missing_table(tmp_path), levels=LEVELS, missing="drop", weight="w")
-    kept = [0, 1, 2, 3, 5, 6, 8]
-    assert batch.values.tolist() == [kept, [1] * 7, [0] * 7, kept]
-    assert batch.values.flags.c_contiguous
-    assert (batch.row_ids.tolist(), batch.weight.tolist()) == (kept, kept)
-    assert (batch.n_rows, sum(batch.dropped)) == (7, 3)
-    assert batch.part_slices == (slice(0, 7), slice(7, 7))
 
 
 def test_all_rows_may_be_dropped(tmp_path):

@@ -127,14 +127,6 @@ def test_several_at_once_write_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(n_made) == 1
 
 
-def test_default_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DISTFMS_CACHE", str(tmp_path / "named"))
-    assert builtin_dataset("iris").is_relative_to(tmp_path / "named")
-    monkeypatch.delenv("DISTFMS_CACHE")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert builtin_dataset("iris").is_relative_to(tmp_path / "home" / ".cache" / "distfms")
-
-
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [

@@ -4,9 +4,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.categories import Categories, categorical_columns, scan_categories
+from distfms.data.categories import Categories, scan_categories
 from distfms.data.dataset import open_dataset
-from distfms.data.roles import resolve_roles
 from distfms.errors import DataError
 
 
@@ -29,11 +28,6 @@ def discover(dataset, columns, max_levels=10):
 def test_levels_are_the_sorted_union_of_all_partitions(dataset):
     found = discover(dataset, ["d", "s"])
     assert found.levels == {"d": ("1", "10", "3"), "s": ("", "a", "b", "é")}
-
-
-def test_which_features_are_categories(dataset):
-    roles = resolve_roles(dataset.schema, target="x")
-    assert categorical_columns(dataset.schema, roles) == ("s", "d")
 
 
 def test_levels_go_through_arrays():

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import csv
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -346,25 +345,6 @@ def test_ids_of_another_type_in_a_later_file(tmp_path: Path) -> None:
     write_long(tmp_path / "2.parquet", [("x", "a", 1.0)])
     with pytest.raises(DataError, match=r"2\.parquet does not hold int64"):
         convert_long_judgments(str(tmp_path / "*.parquet"), tmp_path / "out", **ROLES)
-
-
-@pytest.mark.realdata
-def test_omi(tmp_path: Path, realdata: Path) -> None:
-    omi = realdata / "judgments" / "omi.parquet"
-    roles: dict[str, Any] = {"object": "face", "attribute": "attribute", "value": "rating"}
-    start = time.perf_counter()
-    report = convert_long_judgments(omi, tmp_path / "out", **roles, label="trustworthy")
-    assert time.perf_counter() - start < 20
-    assert (report.n_objects, len(report.attributes), report.n_rows) == (1004, 33, 1_089_152)
-    found = pq.read_table(tmp_path / "out")
-    long = pq.read_table(omi).to_pandas()
-    trustworthy = long[long.attribute == "trustworthy"].groupby("face").rating.mean()
-    np.testing.assert_allclose(found["trustworthy"].to_numpy(), trustworthy, rtol=1e-13)
-    smart = long[long.attribute == "smart"].groupby("face").rating.apply(list)
-    assert found["smart"].to_pylist() == smart.to_list()
-    options = {**roles, "label": "trustworthy", "memory_bytes": 2**24}
-    assert convert_long_judgments(omi, tmp_path / "spilt", **options).n_ranges > 8
-    assert contents(tmp_path / "spilt") == contents(tmp_path / "out")
 
 
 @pytest.mark.parametrize("memory_bytes", [2**30, 4_000])

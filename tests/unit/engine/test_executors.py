@@ -56,11 +56,6 @@ def node(python: str = "3.11.9", **packages: str | None) -> dict[str, Any]:
     return {"python": python, "packages": versions | packages}
 
 
-def test_equal_software_is_no_problem() -> None:
-    here = node(distfms=None)  # run from its sources
-    require_software(here, {"a": node(), "b": node(python="3.11.2")}, "The cluster")
-
-
 def test_each_difference_is_told_once() -> None:
     other = node(python="3.12.1", distfms=None, numpy="6")
     with pytest.raises(EngineError) as error:

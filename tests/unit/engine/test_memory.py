@@ -54,13 +54,6 @@ def test_projection(options: dict[str, Any], name: str, expected: int) -> None:
     assert getattr(project(**{**given, **options}), name) == expected
 
 
-def test_lines_give_the_numbers() -> None:
-    text = "\n".join(project(1000, 64 * 2**20, 8 * 2**20, 2).lines())
-    assert "1,000 units on 2 workers" in text
-    assert "256.0 MiB" in text
-    assert "8.0 MiB each" in text
-
-
 def test_require_refuses_with_numbers() -> None:
     p = project(1000, GIB, GIB, 2)
     require(p, p.total_bytes)

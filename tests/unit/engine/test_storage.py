@@ -10,7 +10,6 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
-import fsspec
 import pytest
 
 from distfms.engine import remote, storage
@@ -111,23 +110,6 @@ def test_what_goes_or_cannot_be_read_is_passed_over(tmp_path):
     remove_tree(tmp_path / "b")
     assert list(found) == [(tmp_path / "a", b"a")]
     assert list(read_each(tmp_path / "a" / "m.json", "m.json")) == []
-
-
-def test_objects_that_may_not_be_read_are_passed_over():
-    class Guarded(fsspec.get_filesystem_class("memory")):
-        cachable = False
-
-        def cat_file(self, path, **options):
-            if "/b/" in path:
-                raise PermissionError(path)
-            return super().cat_file(path, **options)
-
-    with registered("memory", Guarded):
-        place = locate("memory://guarded")
-        for name in ("a", "b"):
-            write_whole(place / name / "m.json", name.encode())
-        assert list(read_each(place, "m.json")) == [(place / "a", b"a")]
-        remove_tree(place)
 
 
 def test_deletion(place):

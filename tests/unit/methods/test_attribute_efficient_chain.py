@@ -218,9 +218,9 @@ def test_unobserved_values_are_not_looked_at(penalty, sampling):
 @pytest.mark.parametrize("sampling", ["uniform", "moments", "two_phase"])
 @pytest.mark.parametrize("penalty", ["ridge", "lasso"])
 def test_estimates_are_unbiased(penalty, sampling, improved, even):
-    """Of x̃, φ̃ and their product; a mean of 30,000 draws is off by five standard errors in one
+    """Of x̃, φ̃ and their product; a mean of 10,000 draws is off by five standard errors in one
     of 1.7 million cases, and there are 21 means in each of 24 tests."""
-    d, norm, n = 10, 2.0, 30_000
+    d, norm, n = 10, 2.0, 10_000
     X, y = examples(penalty, 600, d, 2.0)
     X *= norm
     design = Design(penalty, sampling, d, 5, 600, 2.0, norm, np.mean(X**2, axis=0), even, improved)

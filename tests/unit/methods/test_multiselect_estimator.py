@@ -10,7 +10,6 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
@@ -452,14 +451,3 @@ def test_partition_without_objects_or_judgments(frame, dask_frame):
     assert 0 in empty.map_partitions(len).compute().tolist()
     expected = fitted(frame.iloc[25:], "y")
     np.testing.assert_allclose(fitted(empty, "y").coef_, expected.coef_, rtol=1e-10)
-
-
-def test_other_columns_of_parquet_are_excluded(frame, parquet, tmp_path):
-    frame.assign(id="a", rank=1.0).to_parquet(tmp_path / "more.parquet")
-    refused("'id'", tmp_path / "more.parquet", "y")
-    selector = fitted(tmp_path / "more.parquet", "y", exclude=["id", "ra*"])
-    assert selector.feature_names_in_.tolist() == list(NAMES)
-    assert pq.read_schema(tmp_path / "more.parquet").names[-1] == "rank"
-    np.testing.assert_array_equal(
-        selector.predict(tmp_path / "more.parquet"), selector.predict(frame)
-    )

@@ -318,15 +318,6 @@ def test_a_thousand_attributes_stay_readable() -> None:
     assert len(tables(found)["All attrib"].rows) == 1000
 
 
-def test_curves_run_over_budgets_where_they_name_them() -> None:
-    content = metrics()
-    for curve in content["curves"]:
-        curve["points"] = [{**p, "budget": 10 * p["spent"]} for p in curve["points"]]
-    found = sections({**selection(), "budget": 60}, content)
-    chart = next(b.svg for s in found for b in s.blocks if isinstance(b, Figure))
-    assert re.search(r">50</text>", chart)
-
-
 @pytest.mark.parametrize(("drop", "cut"), [(4.0, True), (14.0, False)])
 def test_a_scale_that_does_not_begin_at_zero_says_so(drop: float, cut: bool) -> None:
     points = [{"budget": s, "spent": s, "projected_loss": 100 - drop * s} for s in range(7)]

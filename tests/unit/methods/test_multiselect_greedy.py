@@ -28,36 +28,6 @@ def literal_full(problem):
     )
 
 
-def literal_scoring(problem):
-    return lambda r: literal.scoring_objective(
-        problem.b, problem.v, problem.external_variance, r, problem.ridge
-    )
-
-
-LITERAL = {"full": literal_full, "scoring": literal_scoring}
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("algorithm", ["full", "scoring"])
-@pytest.mark.parametrize("ridge", [0.0, 0.2])
-def test_steps_are_those_of_the_literal_algorithm(seed, algorithm, ridge):
-    problem = random_problem(seed, d=7, ridge=ridge)
-    path, objective = select(problem, 25, algorithm), LITERAL[algorithm](problem)
-    assert path.attributes.tolist() == literal.greedy(objective, 7, 25)
-    for step in (1, 10, 25):
-        expected = objective(path.repeats_after(step))
-        assert path.objective[step - 1] == pytest.approx(expected, rel=1e-10)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_scoring_with_equal_costs_is_optimal(seed):
-    """Theorem 3.2, against all repeat vectors."""
-    problem = random_problem(seed, d=4, costs=2.0)
-    path = select(problem, 12, "scoring")
-    best = literal.brute_force(literal_scoring(problem), np.full(4, 2.0), 12)
-    assert path.objective[-1] == pytest.approx(best, rel=1e-12)
-
-
 @pytest.mark.parametrize("algorithm", ["full", "scoring"])
 @pytest.mark.parametrize("v", [None, np.array([0.0, 0.0, 0.5, 1.0, 0.0, 2.0])])
 def test_gains_of_all_candidates_after_any_purchases(algorithm, v):

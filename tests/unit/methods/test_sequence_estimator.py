@@ -315,16 +315,3 @@ def test_pickle_clone_and_search():
         own.fit(frame.iloc[train], y[train])
         scores.append(own.score(frame.iloc[test], y[test]))
     assert found.cv_results_["mean_test_score"][1] == pytest.approx(np.mean(scores))
-
-
-def test_refitting_to_an_array_forgets_the_names_of_a_frame():
-    frame, score, rng = patients()
-    import dask.array as da
-
-    y = targets("gaussian", score, rng)
-    model = GroupSequencer().fit(frame, y)
-    model.fit(da.from_array(encoded(frame), chunks=(200, 8)), y)
-    assert not hasattr(model, "feature_names_in_")
-    assert model.sequence_[0].startswith("x")
-    with pytest.raises(ValueError, match="8 features"):
-        model.predict(da.zeros((3, 2), chunks=2))

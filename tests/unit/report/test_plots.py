@@ -142,11 +142,3 @@ def test_ticks_of_a_narrow_range_have_distinct_labels(low: float) -> None:
     assert set(axes) == {("x", False), ("y", False), ("y", True)}
     for labels in axes.values():
         assert len(set(labels)) == len(labels) > 2
-
-
-def test_charts_are_no_wider_than_a_telephone_can_show() -> None:
-    """At 400 pixels the text, 10 units high, is still 7 pixels high."""
-    for svg in (lines(), points(), bars()):
-        box = re.search(r'viewBox="0 0 ([0-9.]+) ', svg)
-        assert box is not None
-        assert float(box[1]) <= 540

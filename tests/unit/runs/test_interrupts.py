@@ -37,14 +37,6 @@ def test_a_signal_that_is_ignored_stays_ignored():
         signal.signal(signal.SIGHUP, before)
 
 
-def test_handler_that_was_not_set_from_python(monkeypatch):
-    installed = []
-    monkeypatch.setattr(signal, "signal", lambda number, handler: installed.append(handler))
-    with orderly_end(print):
-        pass
-    assert installed[-1] == signal.SIG_DFL
-
-
 def test_other_threads_are_left_alone():
     said, errors = [], []
 

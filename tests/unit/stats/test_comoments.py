@@ -98,11 +98,6 @@ def test_known_sums_and_overwriting_change_no_bit(share: float, weighted: bool) 
     assert to_bytes(CoMoments.from_block(block, weight, overwrite=True).to_arrays()) == want
 
 
-def test_known_sums_are_used() -> None:
-    block = np.random.default_rng(16).normal(size=(2, 50))
-    assert CoMoments.from_block(block, sums=np.array([50.0, 100.0])).mean.tolist() == [1.0, 2.0]
-
-
 @pytest.mark.parametrize("factor", [3.0, -3.0, 0.0])
 def test_an_outer_product_is_added_in_place_and_symmetric(factor: float) -> None:
     vector = np.random.default_rng(17).normal(size=comoments_module._OUTER_ROWS * 2 + 5)
@@ -303,15 +298,6 @@ def test_all_rows_are_the_whole_to_the_bit() -> None:
         whole = to_bytes(CoMoments.from_block(block, weight).to_arrays())
         given = CoMoments.from_block(block, weight, rows=slice(0, 7))
         assert to_bytes(given.to_arrays()) == whole
-
-
-def test_no_rows_of_data_change_no_bit_of_some_rows() -> None:
-    block, weight = with_gaps(0.2, 5.0)
-    part = CoMoments.from_block(block, weight, rows=ROWS[2])
-    empty = CoMoments.from_block(block[:, :0], rows=ROWS[2])
-    scratch = CoMoments.from_block(block.copy(), weight, rows=ROWS[2], overwrite=True)
-    for same in (part.merge(empty), empty.merge(part), part.subtract(empty), scratch):
-        assert to_bytes(same.to_arrays()) == to_bytes(part.to_arrays())
 
 
 def test_misuse_of_some_rows_is_refused() -> None:

@@ -161,17 +161,6 @@ def test_other_bad_input() -> None:
         JudgmentStatistics.from_block(ragged([[[np.nan], [1.0]]]), np.arange(2.0))
 
 
-def test_round_trip_is_exact() -> None:
-    lists, label, weight = draw(5)
-    for statistics in (
-        JudgmentStatistics.from_block(ragged(lists), label, weight),
-        JudgmentStatistics.empty(3),
-    ):
-        content = to_bytes(statistics.to_arrays())
-        back = type(statistics).from_arrays(from_bytes(content))
-        assert to_bytes(back.to_arrays()) == content
-
-
 @pytest.mark.parametrize("attributes", [slice(0, 2), slice(2, 3), slice(3, 5), slice(0, 5)])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_some_attributes_have_the_estimates_of_all(attributes: slice, weighted: bool) -> None:

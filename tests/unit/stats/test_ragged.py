@@ -22,11 +22,6 @@ def test_lists_there_and_back() -> None:
     assert as_lists(Ragged.from_lists([])) == []
 
 
-def test_matrix_with_gaps() -> None:
-    matrix = np.array([[1.0, np.nan, 3.0], [np.nan, np.nan, np.nan], [np.nan, 5.0, 6.0]])
-    assert as_lists(Ragged.from_matrix(matrix)) == [[1.0, 3.0], [], [5.0, 6.0]]
-
-
 def test_rows_are_a_view_and_mean_what_they_say() -> None:
     ragged = Ragged.from_lists(LISTS)
     part = ragged.rows(2, 5)
