@@ -29,7 +29,7 @@ from distfms.stats.comoments import CoMoments
 S = TypeVar("S", bound=Statistic)
 
 #: Raised whenever a partial's content changes meaning, so that cached ones are not used again.
-FORMAT = 3
+FORMAT = 4
 
 
 def section_roles(

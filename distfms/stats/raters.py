@@ -29,6 +29,9 @@ COUNTS = ("n_unknown", "n_second", "n_alone")
 #: Values of the arrays that objects with various raters are spread to at a time.
 _SPREAD_VALUES = 2**18
 
+#: Products of pairs of attributes at a time: with all that is made of them, a core's cache full.
+_PAIRED_VALUES = 2**15
+
 #: Stands for no rater at all, known or not.
 _NOBODY = np.iinfo(np.int64).min
 
@@ -321,47 +324,58 @@ class _Batch:
         return total
 
     def add_pairs(self, rows: np.ndarray, spread: np.ndarray, less: _Sums, same: _Sums) -> None:
-        """Add what raters share of some objects, one attribute with all others at a time.
+        """Add what raters share of some objects.
 
         `spread` has the judgments by rater, attribute and object, NaN where there is none; raters
-        of one attribute alone may be missing.
+        of one attribute alone may be missing. Every object has a product of matrices (attributes,
+        raters), of so few objects at a time that the products stay in a core's cache.
         """
-        d, present = len(self.judgments), ~np.isnan(spread)
-        counts = np.array([ragged.counts()[rows] for ragged in self.judgments])
-        means, weight, judged = self.centred[:, rows], self.weights(rows), present.astype(float)
-        deviations = np.where(present, spread - self.averages[:, rows], 0.0)
-        # Of a whole matrix only what is above the diagonal; the rest mirrors it.
+        d, own = len(self.judgments), self.averaged.rows
         whole = len(self.averaged.comoment) == d
-        targets = (same, less)
-        made = [_Sums.zero(self.averaged) for _ in targets]
-        for row, a in enumerate(range(d)[self.averaged.rows]):
-            others = slice(a + 1 if whole else 0, d)
-            n, theirs, ours, product = (
-                np.einsum("rc,rbc->bc", x[:, a], y[:, others])
-                for x in (judged, deviations)
-                for y in (judged, deviations)
-            )
-            own, beside = means[a], means[others]
-            product += own * theirs + beside * ours
-            together, n_apart = n > 0, counts[a] * counts[others] - n
-            cases = ((n, together), (n_apart, together & (n_apart == 0)))
-            for sums, (divisor, alone) in zip(made, cases, strict=True):
-                usable = together & (divisor > 0)
-                share = np.divide(weight, divisor, out=np.zeros(n.shape), where=usable)
-                sums.product[row, others] += np.einsum("bc,bc->b", share, product)
-                sums.left[row, others] += np.einsum("bc,bc->b", share, ours)
-                sums.right[row, others] += np.einsum("bc,bc->b", share, theirs)
-                if alone.any():
-                    counted = alone * weight
-                    sums.weight[row, others] += counted.sum(axis=1)
-                    sums.left[row, others] += counted @ own
-                    counted *= beside
-                    sums.right[row, others] += counted.sum(axis=1)
-                    sums.product[row, others] += counted @ own
-        for target, sums in zip(targets, made, strict=True):
-            target.add(sums)
-            if whole:
-                target.add(_Sums(sums.product.T, sums.weight.T, sums.right.T, sums.left.T))
+        judgments = np.ascontiguousarray(spread.T)
+        judged = (~np.isnan(judgments)).astype(np.float64)
+        values = np.nan_to_num(judgments - self.averaged.mean[:, None], nan=0.0)
+        means = self.centred[:, rows].T[..., None] * judged
+        counts = np.array([ragged.counts()[rows] for ragged in self.judgments]).T
+        weight = self.weights(rows)[:, None, None]
+        singles = bool((counts == 1).any())
+        n_objects = max(1, _PAIRED_VALUES // (len(range(d)[own]) * d))
+        for start in range(0, rows.size, n_objects):
+            some = slice(start, start + n_objects)
+            held, w = _Products(judged[some], own, whole), weight[some]
+            both, product = (held.of(x[some], x[some]) for x in (judged, values))
+            apart = counts[some, own, None] * counts[some, None, :] - both
+            same.weight += (np.minimum(both, 1.0) * w).sum(axis=0)
+            held.add(same, w / np.maximum(both, 1.0), product, values[some])
+            if singles:
+                alone = (apart == 0) * both * w
+                less.weight += alone.sum(axis=0)
+                held.add(less, alone, product, values[some])
+            # Where there are no pairs of different raters, what they share about means is 0.
+            product -= held.of(means[some], means[some])
+            held.add(less, w / np.maximum(apart, 1.0), product, values[some] - means[some])
+
+
+@dataclass(frozen=True, eq=False)
+class _Products:
+    """Products of arrays (objects, attributes, raters), summed over raters, of the own rows."""
+
+    judged: np.ndarray
+    own: slice
+    whole: bool
+
+    def of(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        return left[:, self.own] @ right.transpose(0, 2, 1)
+
+    def add(self, sums: _Sums, share: np.ndarray, product: np.ndarray, values: np.ndarray) -> None:
+        """Add a share of the products, and of the values of the raters in common."""
+        left = np.einsum("oab,oab->ab", share, self.of(values, self.judged))
+        right = left.T
+        if not self.whole:
+            right = np.einsum("oab,oab->ab", share, self.of(self.judged, values))
+        sums.product += np.einsum("oab,oab->ab", share, product)
+        sums.left += left
+        sums.right += right
 
 
 def _divided(rows: np.ndarray, width: int) -> list[np.ndarray]:
@@ -462,7 +476,7 @@ def by_rater(
     places = np.concatenate([np.arange(start.size) - start for start in starts])
     codes = np.concatenate([ragged.content() for ragged in raters])
     codes = np.where(codes < 0, -1 - np.arange(codes.size), codes)  # each a rater of its own
-    order = np.lexsort((attributes, codes, objects))
+    order = np.lexsort((codes, objects))  # attributes ascend as they are
     same_rater = ~(_changes(objects[order]) | _changes(codes[order]))
     second = same_rater & ~_changes(attributes[order])
     order, first = order[~second], ~same_rater[~second]
