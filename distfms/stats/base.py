@@ -190,6 +190,11 @@ def from_bytes(content: bytes) -> dict[str, np.ndarray]:
     return load_npz(io.BytesIO(content))
 
 
+def below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the arrays whose names begin with a prefix, named without it."""
+    return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
+
+
 def pack(required: Mapping[str, Any], **optional: np.ndarray | None) -> dict[str, np.ndarray]:
     """Arrays of a statistic: the required ones and the optional ones that are not None."""
     arrays = {name: np.asarray(value) for name, value in required.items()}

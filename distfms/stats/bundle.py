@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.stats.base import Folded, Statistic
+from distfms.stats.base import Folded, Statistic, below
 
 SEPARATOR = "/"
 
@@ -49,9 +49,9 @@ class Bundle:
         cls, arrays: Mapping[str, np.ndarray], part_types: Mapping[str, type[Statistic]]
     ) -> Bundle:
         """Inverse of :meth:`to_arrays`; `part_types` are the classes of the members' parts."""
-        members = {}
-        for name, part_type in part_types.items():
-            prefix = name + SEPARATOR
-            own = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
-            members[name] = Folded.from_arrays(own, part_type)
-        return cls(members)
+        return cls(
+            {
+                name: Folded.from_arrays(below(name + SEPARATOR, arrays), part_type)
+                for name, part_type in part_types.items()
+            }
+        )

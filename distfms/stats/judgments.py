@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError, SpecError
+from distfms.stats.base import below
 from distfms.stats.batch import checked_weight
 from distfms.stats.comoments import CoMoments
 from distfms.stats.ragged import Ragged, check_rows
@@ -278,10 +279,7 @@ class JudgmentStatistics:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> JudgmentStatistics:
         """Inverse of :meth:`to_arrays`."""
-        means, label, raters = (
-            {k.removeprefix(p): array for k, array in arrays.items() if k.startswith(p)}
-            for p in ("means_", "label_", "raters_")
-        )
+        means, label, raters = (below(p, arrays) for p in ("means_", "label_", "raters_"))
         own: dict[str, Any] = {name: arrays[name] for name in _WITHIN}
         known = RaterStatistics.from_arrays(raters) if raters else None
         return cls(CoMoments.from_arrays(means), CoMoments.from_arrays(label), **own, raters=known)

@@ -18,6 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
+from distfms.stats.base import below
 from distfms.stats.comoments import CoMoments
 from distfms.stats.ragged import Ragged
 
@@ -151,10 +152,7 @@ class RaterStatistics:
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> RaterStatistics:
         """Inverse of :meth:`to_arrays`."""
         different, same = (
-            CoMoments.from_arrays(
-                {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
-            )
-            for prefix in ("different_", "same_")
+            CoMoments.from_arrays(below(prefix, arrays)) for prefix in ("different_", "same_")
         )
         return cls(different, same, arrays["counts"])
 

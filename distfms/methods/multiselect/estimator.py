@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, get_args
@@ -63,6 +63,7 @@ Variances = float | Sequence[float] | np.ndarray | Mapping[str, float] | None
 _as_job = single_threaded_blas()
 
 
+@dataclass(eq=False, repr=False)
 class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
     """Decide how many noisy judgments of each attribute to buy, and predict from their averages.
 
@@ -181,32 +182,18 @@ class FeatureMultiSelector(SelectorMixin, RegressorMixin, BaseEstimator):
     1       1        x1     2     6     4
     """
 
-    def __init__(
-        self,
-        budget: float,
-        *,
-        algorithm: Algorithm = "full",
-        criterion: Criterion = "best",
-        costs: Costs = 1.0,
-        internal_variance: Variances = None,
-        ridge: float = 0.0,
-        psd: Psd = "nearest",
-        model: str = "projected",
-        refine: bool = False,
-        buy_from: BuyFrom = "independent",
-        exclude: Sequence[str] = (),
-    ) -> None:
-        self.budget = budget
-        self.algorithm = algorithm
-        self.criterion = criterion
-        self.costs = costs
-        self.internal_variance = internal_variance
-        self.ridge = ridge
-        self.psd = psd
-        self.model = model
-        self.refine = refine
-        self.buy_from = buy_from
-        self.exclude = exclude
+    budget: float
+    _: KW_ONLY
+    algorithm: Algorithm = "full"
+    criterion: Criterion = "best"
+    costs: Costs = 1.0
+    internal_variance: Variances = None
+    ridge: float = 0.0
+    psd: Psd = "nearest"
+    model: str = "projected"
+    refine: bool = False
+    buy_from: BuyFrom = "independent"
+    exclude: Sequence[str] = ()
 
     # --- fitting ---
 

@@ -17,6 +17,7 @@ from distfms.errors import DataError, SpecError
 from distfms.methods.contract import FinishedRun
 from distfms.methods.multiselect.model import LinearModel, predict, projected_model
 from distfms.methods.multiselect.objective import Problem, SelectionPath
+from distfms.stats.base import below
 
 _NUMBERED = re.compile(r"__[0-9]+$")
 
@@ -104,8 +105,8 @@ def _model_within(run: FinishedRun, model: LinearModel, budget: float) -> Linear
             f"This model cannot predict within a budget of {budget:g}: {why}. Run the job again "
             f"with --set multiselect.budget={budget:g}."
         )
-    problem = Problem.from_arrays(_below("problem/", run.weights), model.names)
-    path = SelectionPath.from_arrays(_below("path/", run.weights), problem)
+    problem = Problem.from_arrays(below("problem/", run.weights), model.names)
+    path = SelectionPath.from_arrays(below("path/", run.weights), problem)
     bought = path.repeats_at(budget)
     smaller, kept = projected_model(problem, bought), np.flatnonzero(bought)
     return LinearModel(
@@ -115,10 +116,6 @@ def _model_within(run: FinishedRun, model: LinearModel, budget: float) -> Linear
         smaller.intercept,
         smaller.means[kept],
     )
-
-
-def _below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
 
 
 @dataclass(frozen=True)

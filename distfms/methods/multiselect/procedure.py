@@ -31,6 +31,7 @@ from distfms.methods.multiselect.objective import (
 )
 from distfms.methods.multiselect.same_raters import held_out_estimates
 from distfms.methods.statistics_job import Procedure
+from distfms.stats.base import below
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 #: Points of a curve at most.
@@ -324,7 +325,6 @@ class SelectionProcedure(Procedure):
         problem = replace(training.problem, psd=self.psd, **dear)
         paths = {}
         for number, rule in enumerate(self.rules):
-            prefix = f"path {number}/"
-            stored = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+            stored = below(f"path {number}/", arrays)
             paths[rule.name] = SelectionPath.from_arrays(stored, problem)
         return replace(training, problem=problem), paths
