@@ -28,7 +28,6 @@ from distfms.engine.memory import n_processors
 from distfms.engine.open import make_executor
 from distfms.registry import Registry
 from distfms.runs.driver import run_job
-from distfms.runs.finished import files_to_keep
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
 
@@ -72,7 +71,8 @@ def main() -> None:
         spec["data"] = {"path": first, "target": "y", "id": "id", "features": names[:USED]}
         spec["sequence"] = {"baselines": []}
         registry = Registry(place / "registry")
-        registry.add("m", files_to_keep(run_job(build_spec(spec)).folder), {})
+        files = [path for path in run_job(build_spec(spec)).folder.iterdir() if path.suffix]
+        registry.add("m", {path.name: path.read_bytes() for path in files}, {})
         registry.promote("m", 1)
         measure(place, arguments.rounds)
 

@@ -496,3 +496,24 @@ def expand_variables(path: str) -> str:
         return os.environ[name]
 
     return re.sub(r"\$\{(\w+)\}", value, path)
+
+
+def expanded(value: Any, key: str = "") -> Any:
+    """Return storage options, or paths, with the values of the environment variables they name.
+
+    ``key`` is what messages call the option. Nothing else is to be done before they are used.
+    """
+    if isinstance(value, Mapping):
+        return {
+            name: expanded(one, f"{key}.{name}" if key else str(name))
+            for name, one in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [expanded(one, key) for one in value]
+    if isinstance(value, str) and HIDDEN in value:
+        raise SpecError(
+            f"The storage option `{key}` was left out of the saved spec because it was given in "
+            "clear text. Put it in an environment variable and write ${NAME}, or leave it out "
+            "and use the provider's own configuration."
+        )
+    return expand_variables(value) if isinstance(value, str) else value

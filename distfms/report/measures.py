@@ -52,7 +52,7 @@ def tables_of(rows: Rows, titles: Mapping[str, str], caption: str) -> list[Table
     known = dict.fromkeys([*titles, *(name for own in rows.values() for name in own)])
     table = [[label, *(as_number(own.get(name)) for name in known)] for label, own in rows.items()]
     table = [row for row in table if any(value is not None for value in row[1:])]
-    columns = [Column("", "text"), *(Column(titles.get(name, name), "measure") for name in known)]
+    columns = [Column(""), *(Column(titles.get(name, name), "measure") for name in known)]
     return [without_empty_columns(columns, table, caption)] if table else []
 
 

@@ -74,7 +74,7 @@ def _input_table(inputs: Sequence[Mapping[str, Any]]) -> Table:
     shown = inputs[:_FILES_SHOWN]
     more = f" The first {_FILES_SHOWN} of {integer(len(inputs))}; all are in manifest.json."
     return Table(
-        [Column("File", "text"), "Rows", Column("Size", "bytes"), Column("Fingerprint", "text")],
+        ["File", "Rows", Column("Size", "bytes"), "Fingerprint"],
         [
             [entry["path"], entry["n_rows"], entry["n_bytes"], entry["fingerprint"][:_FINGERPRINT]]
             for entry in shown
@@ -104,9 +104,9 @@ def _reproduce_section(manifest: Mapping[str, Any]) -> Section:
             "distfms run RUN_FOLDER/spec.yaml\ndistfms report RUN_FOLDER      # redraws this page"
         ),
         KeyValues(facts),
-        Table([Column("Package", "text"), Column("Version", "text")], versions, "Versions."),
+        Table(["Package", "Version"], versions, "Versions."),
         Table(
-            [Column("Stage", "text"), Column("Time", "seconds"), Column("Wrote", "text")],
+            ["Stage", Column("Time", "seconds"), "Wrote"],
             [
                 [stage["name"], stage["seconds"], ", ".join(stage["files"])]
                 for stage in manifest["stages"]

@@ -50,25 +50,24 @@ def _decision(content: Mapping[str, Any]) -> Section:
     }
     blocks: list[Block] = [Text(text, tone="note"), KeyValues(facts)]
     if content["conditions"]:
-        rows = [
-            [c["text"], c["found"], "yes" if c["holds"] else "no"] for c in content["conditions"]
-        ]
-        columns = [Column(title, "text") for title in ("Condition", "Found", "Holds")]
-        blocks.append(Table(columns, rows, "Conditions for taking the place of the other model."))
+        rows = [[c["text"], c["found"], c["holds"]] for c in content["conditions"]]
+        caption = "Conditions for taking the place of the other model."
+        blocks.append(Table(["Condition", "Found", "Holds"], rows, caption))
     if content["compared"]:
         rows = [
             [_ROWS[c["rows"]], c["n_rows"], c["metric"], c["in_place"], c["new"], c["gain"]]
             for c in content["compared"]
         ]
-        columns = [
-            Column("Rows", "text"),
-            Column("Number"),
-            Column("Measure", "text"),
-            Column(f"Version {before}", "measure"),
-            Column("This model", "measure"),
+        scores = [Column(of, "measure") for of in (f"Version {before}", "This model")]
+        caption = "Both models on rows that neither learned from."
+        heads: list[str | Column] = [
+            "Rows",
+            "Number",
+            "Measure",
+            *scores,
             Column("Gain", "percent"),
         ]
-        blocks.append(Table(columns, rows, "Both models on rows that neither learned from."))
+        blocks.append(Table(heads, rows, caption))
     return Section("Retraining", blocks)
 
 
@@ -81,7 +80,7 @@ def _drift(drift: Mapping[str, Any]) -> Section:
     known = [q for q in _QUANTITIES if any(c[q]["shift"] is not None for c in drift["columns"])]
     rows = [[c["name"], *(_shift(c[q]) for q in known)] for c in drift["columns"]]
     table = Table(
-        [Column("Column", "text"), *(Column(_QUANTITIES[q], "text") for q in known)],
+        ["Column", *(_QUANTITIES[q] for q in known)],
         rows,
         "How far the new partitions are from the others, with the interval within which another "
         f"{percent(drift['level'])} of such sets would be by chance: mean in standard deviations, "
@@ -120,17 +119,10 @@ def _shift(entry: Mapping[str, Any]) -> str:
 
 
 def _selection(content: Mapping[str, Any]) -> Section:
-    rows = [
-        [entry["name"], entry["change"], entry["before"], entry["now"], entry["gain"]]
-        for entry in content["selection"]
-    ]
-    columns = [
-        Column("", "text"),
-        Column("Change", "text"),
-        Column(f"Version {content['in_place']}"),
-        Column("This model"),
-        Column("Gain", "measure"),
-    ]
+    keys = ("name", "change", "before", "now", "gain")
+    rows = [[entry[key] for key in keys] for entry in content["selection"]]
+    version = f"Version {content['in_place']}"
+    columns: list[str | Column] = ["", "Change", version, "This model", Column("Gain", "measure")]
     caption = (
         "What was chosen otherwise than before. The numbers are what the method chose of it; the "
         "gain is what it adds to the objective at its place, in this model, or in the other for "

@@ -148,10 +148,10 @@ def _table(tuning: Mapping[str, Any], points: Sequence[Point]) -> Table:
         for p in shown
     ]
     columns = [
-        *(Column(name, "text") for name in names),
+        *names,
         Column(f"Mean {tuning['measure']}", "measure"),
         Column("± standard error", "measure"),
-        Column("", "text"),
+        "",
     ]
     rest = more(len(points), len(shown), "in metrics.json", "and the best")
     return Table(

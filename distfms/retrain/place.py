@@ -11,8 +11,7 @@ from distfms.errors import SpecError
 from distfms.methods.contract import FinishedRun, Inputs
 from distfms.registry import Registry
 from distfms.runs.driver import Prepared, describe_inputs
-from distfms.runs.finished import RunFiles
-from distfms.runs.manifest import MANIFEST, parse_manifest
+from distfms.runs.finished import read_version
 from distfms.spec import parse_yaml
 from distfms.stats.base import from_bytes
 
@@ -39,11 +38,10 @@ class InPlace:
         """Read the version of a model that is in place; None if there is none."""
         if registry.current(name) is None:
             return None
-        version, files = registry.read(name)
-        place, called = registry.files(name, version), f"{name}@{version.number}"
-        _, run = RunFiles(place, called, files, parse_manifest(place, files[MANIFEST])).open()
-        spec = parse_yaml(files["spec.yaml"].decode(), f"spec.yaml of {called}")
-        return cls(version.number, run, spec, from_bytes(files[DRIFT]) if DRIFT in files else {})
+        version, found = read_version(registry, name)
+        spec = parse_yaml(found.files["spec.yaml"].decode(), f"spec.yaml of {found.called}")
+        summaries = from_bytes(found.files[DRIFT]) if DRIFT in found.files else {}
+        return cls(version.number, found.open()[1], spec, summaries)
 
 
 def made_before(registry: Registry, name: str, identity: str) -> int | None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distfms.engine.remote import RemotePath
 from distfms.engine.storage import Location, locate, read_each, reading
@@ -24,8 +24,11 @@ from distfms.runs.manifest import (
     read_manifest,
 )
 from distfms.runs.models import PREFIX, open_registry, parse_model
-from distfms.runs.storage_options import expanded
+from distfms.spec import expanded
 from distfms.stats.base import from_bytes
+
+if TYPE_CHECKING:
+    from distfms.registry import Registry, Version
 
 _MODEL = ("selection.json", "model.json", "weights.npz", "metrics.json")
 
@@ -90,14 +93,7 @@ def read_run(
         If remote storage does not answer.
     """
     if isinstance(run, str) and run.startswith(PREFIX):
-        name, number = parse_model(run)
-        kept = open_registry(registry, storage_options)
-        version, found = kept.read(name, number)
-        place, called = kept.files(name, version), f"{PREFIX}{name}@{version.number}"
-        for file in (MANIFEST, *_MODEL):
-            if file not in found:
-                raise SpecError(f"{called} is no model of a run: it has no {file}.")
-        return RunFiles(place, called, found, parse_manifest(place, found[MANIFEST]))
+        return read_version(open_registry(registry, storage_options), *parse_model(run))[1]
     path = find_run(run, storage_options)
     manifest = read_manifest(path)
     if manifest is None:
@@ -108,21 +104,23 @@ def read_run(
     return RunFiles(path, str(path), _whole_files(path, manifest), manifest)
 
 
+def read_version(
+    registry: Registry, name: str, number: int | None = None
+) -> tuple[Version, RunFiles]:
+    """Read a version of a model, or the one in place."""
+    version, found = registry.read(name, number)
+    place, called = registry.files(name, version), f"{PREFIX}{name}@{version.number}"
+    for file in (MANIFEST, *_MODEL):
+        if file not in found:
+            raise SpecError(f"{called} is no model of a run: it has no {file}.")
+    return version, RunFiles(place, called, found, parse_manifest(place, found[MANIFEST]))
+
+
 def open_run(
     run: Run, storage_options: Mapping[str, Any] | None = None
 ) -> tuple[Method, FinishedRun]:
     """Read and parse a finished run; see `read_run`."""
     return read_run(run, storage_options).open()
-
-
-def files_to_keep(run: Run, storage_options: Mapping[str, Any] | None = None) -> dict[str, bytes]:
-    """Return the files of a finished run that a version in a registry has."""
-    found = read_run(run, storage_options)
-    files = dict(found.files)
-    for name in (MANIFEST, "spec.yaml", "report.html"):
-        with reading(found.place / name):
-            files[name] = (found.place / name).read_bytes()
-    return files
 
 
 def find_run(run: Run, storage_options: Mapping[str, Any] | None = None) -> Location:

@@ -23,8 +23,7 @@ from distfms.errors import SpecError, nearest
 from distfms.methods.contract import Inputs
 from distfms.runs.folder import read_json
 from distfms.runs.job_spec import JobSpec
-from distfms.runs.storage_options import expanded
-from distfms.spec import DataSection, LongForm, expand_variables
+from distfms.spec import DataSection, expanded
 
 
 @dataclass(frozen=True)
@@ -63,16 +62,25 @@ def open_inputs(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Op
 
 
 def _open_all(spec: JobSpec, root: Location, say: Callable[[str], None]) -> Opened:
-    section = spec.data
+    section = _resolved(spec.data)
     if section.builtin is not None:
         return _open_builtin(section, say)
     if section.long is not None:
-        return _open_long(spec, section.long, root, say)
+        return _open_long(spec, section, root, say)
     train = _open(section, section.path)
     test = None if section.test_path is None else _open(section, section.test_path)
     if test is not None:
         _refuse_overlap(train, test)
     return _opened(section, train, test, train.fingerprint)
+
+
+def _resolved(section: DataSection) -> DataSection:
+    """Return the section with what the environment variables in places and options stand for."""
+    places = ("path", "test_path", "unlabelled_path", "storage_options")
+    update = {name: expanded(getattr(section, name)) for name in places}
+    if section.long is not None:
+        update["long"] = section.long.model_copy(update={"labels": expanded(section.long.labels)})
+    return section.model_copy(update=update)
 
 
 def _opened(
@@ -97,18 +105,12 @@ def _refuse_overlap(train: ParquetDataset, test: ParquetDataset) -> None:
         )
 
 
-def _expanded(path: str | Sequence[str]) -> str | list[str]:
-    if isinstance(path, str):
-        return expand_variables(path)
-    return [expand_variables(part) for part in path]
-
-
 def _open(section: DataSection, path: Any) -> ParquetDataset:
     return open_dataset(
-        _expanded(path),
+        path,
         max_rows=section.max_partition_rows,
         max_bytes=section.max_partition_bytes,
-        storage_options=expanded(section.storage_options) or None,
+        storage_options=section.storage_options or None,
     )
 
 
@@ -129,20 +131,21 @@ def _open_builtin(section: DataSection, say: Callable[[str], None]) -> Opened:
     return _opened(resolved, train, None, f"builtin:{folder.name}")
 
 
-def _open_long(spec: JobSpec, long: LongForm, root: Location, say: Callable[[str], None]) -> Opened:
-    source = _expanded(spec.data.path or "")
-    labels = None if long.labels is None else expand_variables(long.labels)
-    fingerprints = [_source_fingerprint(source, spec.data)]
-    if labels is not None:
-        fingerprints.append(_source_fingerprint(labels, spec.data))
+def _open_long(
+    spec: JobSpec, data: DataSection, root: Location, say: Callable[[str], None]
+) -> Opened:
+    source, long = data.path, data.long
+    assert source is not None
+    assert long is not None
+    tables = [source] if long.labels is None else [source, long.labels]
+    fingerprints = [_source_fingerprint(table, data) for table in tables]
     # The seed only draws judgments.
     seed = 0 if long.max_judgments is None else spec.seed
-    parts = [CONVERTER_VERSION, fingerprints, long.model_dump(), seed]
+    parts = [CONVERTER_VERSION, fingerprints, spec.data.model_dump()["long"], seed]
     key = json.dumps(parts, sort_keys=True)
     name = "judgments-" + hashlib.sha256(key.encode()).hexdigest()[:16]
     out = root / ".data" / name
-    options = expanded(spec.data.storage_options)
-    given = {**long.model_dump(), "labels": labels, "seed": seed, "storage_options": options}
+    given = {**long.model_dump(), "seed": seed, "storage_options": data.storage_options}
     given["overwrite"] = True  # what a damaged conversion has left
     convert = partial(convert_long_judgments, source, **given)
     if isinstance(out, Path):
@@ -151,11 +154,9 @@ def _open_long(spec: JobSpec, long: LongForm, root: Location, say: Callable[[str
         _convert_there(out, convert, say)
     report = read_json(out / CONVERSION)
     # Where the converted files are, the way to the storage is that of the output.
-    options = {} if isinstance(out, Path) else dict(spec.output.storage_options)
-    resolved = {"path": str(out), "storage_options": options, "long": None}
-    section = spec.data.model_copy(
-        update={**resolved, "target": (report["label"],), "id": long.object}
-    )
+    options = {} if isinstance(out, Path) else expanded(spec.output.storage_options)
+    converted = {"path": str(out), "storage_options": options, "long": None}
+    section = data.model_copy(update={**converted, "target": (report["label"],), "id": long.object})
     opened = Inputs(_open(section, str(out)), None, section)
     return Opened(opened, tuple(fingerprints), tuple(_left_out(report)))
 
@@ -213,9 +214,9 @@ def _left_out(report: Mapping[str, Any]) -> list[str]:
     return [f"Left out when converting the judgments: {', '.join(found)}."] if found else []
 
 
-def _source_fingerprint(path: str | list[str], section: DataSection) -> str:
+def _source_fingerprint(path: str | Sequence[str], section: DataSection) -> str:
     """Fingerprint of judgment files, which may also be CSV."""
-    files = list_tables(path, expanded(section.storage_options))
+    files = list_tables(path, section.storage_options)
     if not any(is_csv(file) for file in files):
         return _open(section, path).fingerprint
     stamps = [[file.path, str(file.n_bytes), file.stamp] for file in files]

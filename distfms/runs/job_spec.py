@@ -19,7 +19,6 @@ from distfms.hidden import hidden, hidden_in_urls
 from distfms.methods import METHODS, load_method
 from distfms.methods.tuning import checked_grid, options_to_tune
 from distfms.runs.models import open_registry
-from distfms.runs.storage_options import expanded
 from distfms.spec import (
     DataSection,
     EngineSection,
@@ -28,6 +27,7 @@ from distfms.spec import (
     Size,
     TuneSection,
     expand_variables,
+    expanded,
     parse_section,
     read_yaml,
     set_dotted,

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from distfms.engine.remote import is_url
 from distfms.engine.storage import locate
 from distfms.errors import SpecError
-from distfms.runs.storage_options import expanded
-from distfms.spec import expand_variables
+from distfms.spec import expand_variables, expanded
 
 if TYPE_CHECKING:
     from distfms.registry import Registry

@@ -27,8 +27,7 @@ from distfms.errors import SpecError
 from distfms.runs.finished import Run, RunFiles, read_run
 from distfms.runs.models import PREFIX
 from distfms.runs.predicted_folder import Predict, predict_folder
-from distfms.runs.storage_options import expanded
-from distfms.spec import parse_yaml
+from distfms.spec import expanded, parse_yaml
 
 #: Partitions in memory at once, per worker.
 _AHEAD = 2

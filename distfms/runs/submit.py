@@ -12,18 +12,17 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from distfms.engine.remote import is_url
-from distfms.errors import EngineError
-from distfms.hidden import hidden_in_urls
+from distfms.errors import EngineError, SpecError
+from distfms.hidden import hidden_in_urls, secrets_of
 from distfms.runs.events import LOG_VARIABLE
 from distfms.runs.job_spec import JobSpec, build_spec
 from distfms.runs.ray_head import explained
-from distfms.runs.storage_options import refuse_clear_secrets
 from distfms.spec import expand_variables, write_yaml
 
 #: Status values after which nothing more happens to a job.
@@ -104,8 +103,8 @@ def resolved(spec: JobSpec, *, local: bool, say: Say) -> dict[str, Any]:
 
     The variables that storage options name are looked up on the cluster.
     """
-    refuse_clear_secrets(spec.data.storage_options, spec.data.places(), "data")
-    refuse_clear_secrets(spec.output.storage_options, (), "output")
+    _refuse_clear_secrets(spec.data.storage_options, spec.data.places(), "data")
+    _refuse_clear_secrets(spec.output.storage_options, (), "output")
     made_absolute: list[str] = []
 
     def absolute(path: Any) -> Any:
@@ -136,6 +135,21 @@ def resolved(spec: JobSpec, *, local: bool, say: Say) -> dict[str, Any]:
             "must be able to reach them (shared storage)."
         )
     return content
+
+
+def _refuse_clear_secrets(options: Mapping[str, Any], urls: Iterable[str], where: str) -> None:
+    """Refuse what would hand a secret to whoever reads the cluster's job records.
+
+    ``where`` is the section that holds the options and URLs.
+    """
+    found = [f"storage_options.{key}" for key, _ in secrets_of(options)]
+    found += ["path" for url in urls if hidden_in_urls(url) != url]
+    if found:
+        raise SpecError(
+            f"`{where}.{found[0]}` may hold a secret in clear text, and a submitted spec can be "
+            "read on the cluster. Set an environment variable on the cluster and write "
+            "${NAME}, or leave the option out and use the provider's own configuration there."
+        )
 
 
 def stage_package(folder: Path) -> None:

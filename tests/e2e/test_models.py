@@ -14,7 +14,6 @@ from distfms.engine.storage import files_below, locate
 from distfms.errors import DataError, SpecError
 from distfms.registry import Registry
 from distfms.runs.driver import run_job
-from distfms.runs.finished import files_to_keep
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import judgments_job
 from tests.faults.cases import dask_cluster
@@ -30,7 +29,8 @@ def versions(judgments, tmp_path_factory):
         ).folder
         for budget in (6, 12)
     ]
-    return [files_to_keep(run) for run in runs], runs[1]
+    files = [[path for path in run.iterdir() if path.suffix] for run in runs]
+    return [{path.name: path.read_bytes() for path in some} for some in files], runs[1]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from distfms.engine.remote import RemotePath
 from distfms.errors import SpecError
 from distfms.hidden import HIDDEN, hidden, hidden_in_urls
 from distfms.runs.job_spec import build_spec, load_spec
-from distfms.runs.storage_options import expanded
+from distfms.spec import expanded
 
 
 def spec(output=None, **data):
