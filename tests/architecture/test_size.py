@@ -24,9 +24,9 @@ ROOMS = {
     "methods/landmarks": 2560,
     "methods/multiselect": 3530,
     "methods/sequence": 3310,
-    "report": 1380,
-    "retrain": 920,
-    "runs": 2550,
+    "report": 1320,
+    "retrain": 870,
+    "runs": 2480,
     "stats": 1460,
 }
 
