@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -33,6 +32,9 @@ if TYPE_CHECKING:
 
 MissingPolicy = Literal["error", "drop", "mean"]
 """What to do about missing features: refuse, leave the row out, or leave NaN for the mean."""
+
+#: Sums that no column with a value beyond `LARGEST` has.
+_ORDINARY = LARGEST / 1e10
 
 
 @dataclass(frozen=True)
@@ -281,43 +283,30 @@ class _Filler:
 
     def fill(self, columns: Sequence[SourceColumn], table: pa.Table) -> None:
         """Fill the rows of the batch of some source columns that follow one another."""
-        for is_category, found in groupby(columns, lambda column: column.levels is not None):
-            run = list(found)
-            if not is_category:
-                self._fill_numbers(run, table)
-                continue
-            for column in run:
-                self._fill_category(column, table)
-
-    def _fill_numbers(self, columns: Sequence[SourceColumn], table: pa.Table) -> None:
-        """Fill the rows of the batch of consecutive numeric columns."""
-        if len(columns) < table.num_columns:
-            table = table.select([column.name for column in columns])
-        start, stop = columns[0].start, columns[-1].stop
-        for row, numbers in zip(self.values[start:stop], table.columns, strict=True):
-            fill_column(numbers, row, self.order)
-        self._sum(slice(start, stop))
-        # What has too large values has, but for a rare chance, too large a sum.
-        ordinary = np.logical_and.reduce(np.abs(self.part_sums[:, start:stop]) < LARGEST / 1e10)
-        for index in np.flatnonzero(~ordinary):
-            self._look_at(columns[int(index)])
-
-    def _sum(self, rows: slice) -> None:
-        """Sum rows of the batch by part."""
+        for column, stored in zip(columns, table.columns, strict=True):
+            if column.levels is None:
+                fill_column(stored, self.values[column.start], self.order)
+            else:
+                self._fill_category(column, stored)
+        rows = slice(columns[0].start, columns[-1].stop)
         with np.errstate(over="ignore", invalid="ignore"):
-            for part, columns in self.parts:
-                self.part_sums[part, rows] = self.values[rows, columns].sum(axis=1)
+            for part, own in self.parts:
+                self.part_sums[part, rows] = self.values[rows, own].sum(axis=1)
+        # What has too large values has, but for a rare chance, too large a sum.
+        if not (np.abs(self.part_sums[:, rows]) < _ORDINARY).all():
+            for column in columns:
+                self._look_at(column)
 
     def _look_at(self, column: SourceColumn) -> None:
-        """Refuse too large values of a numeric column and apply the policy on missing ones."""
+        """Refuse too large values of a column and apply the policy on missing ones."""
         values = self.values[column.start]
         require_summable(self.reader, self.partition, column.name, values, self.order)
         self._apply_policy(column.name, np.isnan(values))
 
-    def _fill_category(self, column: SourceColumn, table: pa.Table) -> None:
-        """Fill the indicator rows of a category."""
+    def _fill_category(self, column: SourceColumn, stored: pa.ChunkedArray) -> None:
+        """Fill the indicator rows of a category, or the codes of a target."""
         levels = column.levels or ()
-        codes, unknown = level_codes(table.column(column.name), levels)
+        codes, unknown = level_codes(stored, levels)
         if unknown and self.unknown == "error":
             raise DataError(
                 f"The categorical column {column.name!r} of {self.partition.path} holds "
@@ -330,10 +319,7 @@ class _Filler:
         else:
             for level, row in enumerate(range(column.start, column.stop)):
                 np.equal(codes, level, out=self.values[row], casting="unsafe")
-        absent = codes == -1
-        self.values[column.start : column.stop, absent] = np.nan
-        self._sum(slice(column.start, column.stop))
-        self._apply_policy(column.name, absent)
+        self.values[column.start : column.stop, codes == -1] = np.nan
 
     def _apply_policy(self, name: str, absent: np.ndarray) -> None:
         """Refuse missing values or note them, as the policy says."""
