@@ -3,7 +3,7 @@
 import pytest
 
 from distfms.runs.driver import run_job
-from tests.e2e.retrain_jobs import write_day
+from tests.e2e.retrain_jobs import again, growing_job, write_day
 from tests.e2e.sequence_jobs import mixed_job, mixed_rows, write_rows
 
 
@@ -26,8 +26,16 @@ def mixed_run(mixed_data, tmp_path_factory):
 
 
 @pytest.fixture
-def data(tmp_path):
-    """Folder of data that grow, with two days."""
+def days(tmp_path):
+    """Folder with the data of two days."""
     write_day(tmp_path / "data", "2026-01-02", 2)
     write_day(tmp_path / "data", "2026-01-03", 3)
     return tmp_path / "data"
+
+
+@pytest.fixture
+def trained(days, tmp_path):
+    """Spec of a job whose model of these days is in place."""
+    spec = growing_job(days, tmp_path / "runs")
+    again(spec)
+    return spec

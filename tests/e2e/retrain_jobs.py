@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from distfms.registry import Registry
 from distfms.retrain.job import Outcome, retrain
 from distfms.runs.job_spec import JobSpec
-from tests.e2e.jobs import spec_of
+from tests.e2e.jobs import content, spec_of
 
 
 def write_day(folder: Path, day: str, seed: int, *, n: int = 300, **changes: Any) -> Path:
@@ -29,7 +29,7 @@ def write_day(folder: Path, day: str, seed: int, *, n: int = 300, **changes: Any
 
 def growing_job(data: Path, output: Path, /, **changes: Any) -> JobSpec:
     """Spec of a sequence job on `write_day` data."""
-    content: dict[str, Any] = {
+    sections: dict[str, Any] = {
         "name": "growing",
         "method": "sequence",
         "data": {
@@ -45,8 +45,8 @@ def growing_job(data: Path, output: Path, /, **changes: Any) -> JobSpec:
         "output": str(output),
     }
     if changes.get("method", "sequence") != "sequence":
-        del content["sequence"]
-    return spec_of(content, changes)
+        del sections["sequence"]
+    return spec_of(sections, changes)
 
 
 def again(spec: JobSpec, **options: Any) -> Outcome:
@@ -57,3 +57,16 @@ def again(spec: JobSpec, **options: Any) -> Outcome:
 def registry_of(spec: JobSpec) -> Registry:
     """Return the registry of a spec."""
     return spec.registry()
+
+
+def in_place(spec: JobSpec) -> int:
+    """Return the number of the version that is in place."""
+    version = registry_of(spec).current("growing")
+    assert version is not None
+    return version.number
+
+
+def retraining(outcome: Outcome) -> Any:
+    """Return what a retraining says of itself."""
+    assert outcome.folder is not None
+    return content(outcome.folder, "retrain.json")

@@ -4,30 +4,13 @@ import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import pytest
 
-from distfms import cli
 from distfms.data.convert import CONVERSION
 from distfms.engine.storage import files_below, locate
 from distfms.methods import slab_job, slabs
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
-from tests.e2e.jobs import RESULTS, judgments_job, write_judgments
-
-
-@pytest.fixture(scope="module")
-def here(tmp_path_factory):
-    """The data, and a run of them on this machine's disk."""
-    data = write_judgments(tmp_path_factory.mktemp("data") / "judgments")
-    return data, run_job(judgments_job(data, tmp_path_factory.mktemp("runs"))).folder
-
-
-def distfms(capsys, *arguments) -> tuple[int, str]:
-    """Exit code and output of a command."""
-    with pytest.raises(SystemExit) as ended:
-        cli.main([*map(str, arguments)])
-    shown = capsys.readouterr()
-    return ended.value.code, " ".join((shown.out + shown.err).split())
+from tests.e2e.jobs import RESULTS, judgments_job
 
 
 def put(s3, folder: Path, url: str) -> str:
@@ -36,19 +19,23 @@ def put(s3, folder: Path, url: str) -> str:
     return url
 
 
-def test_commands_take_urls(here, s3_variables, tmp_path, capsys):
-    data, local = here
+def test_commands_take_urls(judgments, judgments_run, s3_variables, tmp_path, distfms):
+    def ended(*arguments):
+        done = distfms(*arguments)
+        return done.code, " ".join((done.out + done.err).split())
+
+    data, local = judgments, judgments_run
     bucket = s3_variables.bucket("commands")
     source, runs = put(s3_variables, data, f"{bucket}/data"), f"{bucket}/runs"
     spec = tmp_path / "job.yaml"
     spec.write_text(judgments_job(data, tmp_path).to_yaml())
     sets = ["--set", f"data.path={source}", "--set", f"output={runs}"]
-    code, said = distfms(capsys, "check", spec, *sets)
+    code, said = ended("check", spec, *sets)
     assert code == 0, said
     assert f"of statistics to {runs}/small" in said
     # Checking writes nothing.
     assert not locate(runs).exists()
-    code, said = distfms(capsys, "run", spec, *sets, "--out", f"{runs}/mine")
+    code, said = ended("run", spec, *sets, "--out", f"{runs}/mine")
     assert code == 0, said
     assert f"Report: {runs}/mine/report.html" in said
     run = locate(f"{runs}/mine")
@@ -60,30 +47,30 @@ def test_commands_take_urls(here, s3_variables, tmp_path, capsys):
     }
     assert len({entry["footer"] for entry in manifest["inputs"]}) == 4
 
-    code, said = distfms(capsys, "predict", run, source, "--out", f"{bucket}/predicted.parquet")
+    code, said = ended("predict", run, source, "--out", f"{bucket}/predicted.parquet")
     assert code == 0, said
     (tmp_path / "there").write_bytes(locate(f"{bucket}/predicted.parquet").read_bytes())
-    code, said = distfms(capsys, "predict", local, data, "--out", tmp_path / "here.parquet")
+    code, said = ended("predict", local, data, "--out", tmp_path / "here.parquet")
     assert pq.read_table(tmp_path / "there").equals(pq.read_table(tmp_path / "here.parquet"))
     for out, reason in (
         (f"{source}/part-0.parquet", "is a file of the data"),
         (f"{source}/more.parquet", "lies in the data folder"),
         (runs, "is a folder"),
     ):
-        code, said = distfms(capsys, "predict", run, source, "--out", out)
+        code, said = ended("predict", run, source, "--out", out)
         assert (code, reason in said) == (2, True), said
 
     report = (run / "report.html").read_bytes()
     (run / "report.html").unlink()
-    code, said = distfms(capsys, "report", run)
+    code, said = ended("report", run)
     assert (code, f"Report: {run}/report.html" in said) == (0, True), said
     assert (run / "report.html").read_bytes()[:1000] == report[:1000]
-    assert distfms(capsys, "predict", f"{runs}/other", source, "--out", "x.parquet")[0] == 2
+    assert ended("predict", f"{runs}/other", source, "--out", "x.parquet")[0] == 2
 
 
-def test_storage_by_options(here, s3, tmp_path, capsys, monkeypatch):
+def test_storage_by_options(judgments, s3, tmp_path, distfms, monkeypatch):
     """The way to the storage is in the spec; the environment knows the secret only."""
-    data, _ = here
+    data = judgments
     monkeypatch.setenv("MY_SECRET", s3.options["secret"])
     options = {**s3.options, "secret": "${MY_SECRET}"}
     url = s3.bucket("by-options")
@@ -97,13 +84,13 @@ def test_storage_by_options(here, s3, tmp_path, capsys, monkeypatch):
         assert s3.options["secret"].encode() not in written, entry.name
     assert b"${MY_SECRET}" in (folder / "spec.yaml").read_bytes()
     endpoint = s3.options["client_kwargs"]["endpoint_url"]
-    code, said = distfms(
-        capsys, "predict", folder, data, "--out", tmp_path / "p.parquet",
+    done = distfms(
+        "predict", folder, data, "--out", tmp_path / "p.parquet",
         "--storage", "key=somebody", "--storage", "secret=${MY_SECRET}",
         "--storage", f"client_kwargs.endpoint_url={endpoint}",
         "--storage", "client_kwargs.region_name=us-east-1",
     )  # fmt: skip
-    assert (code, "200 predictions" in said) == (0, True), said
+    assert (done.code, "200 predictions" in done.out) == (0, True), done.err
 
 
 def test_long_judgments_come_from_storage_and_are_converted_to_it(s3, tmp_path):
@@ -147,13 +134,12 @@ def test_long_judgments_come_from_storage_and_are_converted_to_it(s3, tmp_path):
     assert [e.name for e in files_below(conversions)] == [e.name for e in converted]
 
 
-def test_actors_on_ray_load_slabs_from_s3(here, s3, tmp_path, ray_session, monkeypatch):
+def test_actors_on_ray_load_slabs_from_s3(judgments, s3, tmp_path, ray_session, monkeypatch):
     monkeypatch.setattr(slabs, "SLAB_COLUMNS", 2)
     monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", 0)
-    data, _ = here
     url = s3.bucket("slabs")
     options = {"psd": "none", "plan": False}
-    content = judgments_job(data, tmp_path, multiselect=options).to_mapping()
+    content = judgments_job(judgments, tmp_path, multiselect=options).to_mapping()
     local = run_job(build_spec(content)).folder
     content["engine"] = {"kind": "ray", "workers": 2}
     content["output"] = {"path": f"{url}/runs", "storage_options": s3.options}

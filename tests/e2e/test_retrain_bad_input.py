@@ -11,99 +11,92 @@ from distfms.engine.storage import locate
 from distfms.errors import DataError, EngineError, SpecError
 from distfms.registry import Registry
 from distfms.retrain.job import retrain
-from tests.e2e.jobs import content
-from tests.e2e.retrain_jobs import again, growing_job, registry_of, write_day
-
-
-@pytest.fixture
-def spec(data, tmp_path):
-    spec = growing_job(data, tmp_path / "runs")
-    again(spec)
-    return spec
+from tests.e2e.retrain_jobs import (
+    again,
+    growing_job,
+    in_place,
+    registry_of,
+    retraining,
+    write_day,
+)
 
 
 def rewrite(path, change):
     pq.write_table(change(pq.read_table(path)), path, row_group_size=150)
 
 
-def in_place(spec):
-    return registry_of(spec).current("growing").number
-
-
-def test_a_new_file_with_other_columns_is_refused(spec, data):
-    rewrite(write_day(data, "2026-01-04", 4), lambda table: table.drop(["b"]))
+def test_a_new_file_with_other_columns_is_refused(trained, days):
+    rewrite(write_day(days, "2026-01-04", 4), lambda table: table.drop(["b"]))
     with pytest.raises(DataError, match=r"2026-01-04\.parquet lacks the column 'b'"):
-        again(spec)
-    assert in_place(spec) == 1
+        again(trained)
+    assert in_place(trained) == 1
 
 
-def test_files_that_all_have_other_columns_are_refused(spec, data):
-    for path in data.iterdir():
+def test_files_that_all_have_other_columns_are_refused(trained, days):
+    for path in days.iterdir():
         rewrite(path, lambda t: t.append_column("f", t["a"]).drop(["b"]))
     with pytest.raises(SpecError, match=r"gone: b; new: f") as error:
-        again(spec)
+        again(trained)
     assert "--anew" in str(error.value)
-    assert in_place(spec) == 1
+    assert in_place(trained) == 1
 
 
-def test_a_column_of_another_type_is_refused(spec, data):
-    for path in data.iterdir():
+def test_a_column_of_another_type_is_refused(trained, days):
+    for path in days.iterdir():
         rewrite(path, lambda t: t.set_column(0, "a", t["a"].cast(pa.float32())))
     with pytest.raises(SpecError, match=r"of another type: a \(double, now float\)"):
-        again(spec)
+        again(trained)
 
 
-def test_a_partition_that_was_rewritten_is_read_again_and_said(spec, data):
-    write_day(data, "2026-01-03", 9)
-    outcome = again(spec)
-    found = content(outcome.folder, "retrain.json")["data"]
+def test_a_partition_that_was_rewritten_is_read_again_and_said(trained, days):
+    write_day(days, "2026-01-03", 9)
+    outcome = again(trained)
+    found = retraining(outcome)["data"]
     assert found["changed"] == ["data/2026-01-03.parquet"]
     assert (found["new"], found["vanished"], found["n_read"]) == ([], [], 2)
     assert outcome.promoted
 
 
-def test_a_partition_that_shrank_is_refused(spec, data):
-    rewrite(data / "2026-01-03.parquet", lambda table: table.slice(0, 100))
-    outcome = again(spec)
+def test_a_partition_that_shrank_is_refused(trained, days):
+    rewrite(days / "2026-01-03.parquet", lambda table: table.slice(0, 100))
+    outcome = again(trained)
     assert not outcome.promoted
     assert outcome.reasons == (
         "at most 10.0% of the rows behind the model in place lost: found 33.3%",
     )
-    lax = growing_job(data, data.parent / "runs", retrain={"gate": {"max_lost": 0.5}})
+    lax = growing_job(days, days.parent / "runs", retrain={"gate": {"max_lost": 0.5}})
     assert not any("lost" in reason for reason in again(lax).reasons)
 
 
-def test_a_file_that_vanished_is_refused(spec, data):
-    (data / "2026-01-02.parquet").unlink()
-    outcome = again(spec)
-    assert content(outcome.folder, "retrain.json")["data"]["vanished"] == [
-        "data/2026-01-02.parquet"
-    ]
+def test_a_file_that_vanished_is_refused(trained, days):
+    (days / "2026-01-02.parquet").unlink()
+    outcome = again(trained)
+    assert retraining(outcome)["data"]["vanished"] == ["data/2026-01-02.parquet"]
     assert "found 50.0%" in outcome.reasons[0]
 
 
-def test_a_touched_file_is_no_change(spec, data):
-    write_day(data, "2026-01-03", 3)
-    found = content(again(spec).folder, "retrain.json")["data"]
+def test_a_touched_file_is_no_change(trained, days):
+    write_day(days, "2026-01-03", 3)
+    found = retraining(again(trained))["data"]
     assert (found["new"], found["changed"], found["vanished"]) == ([], [], [])
 
 
-def test_an_empty_day_is_nothing_new(spec, data):
-    rewrite(write_day(data, "2026-01-04", 4), lambda table: table.slice(0, 0))
+def test_an_empty_day_is_nothing_new(trained, days):
+    rewrite(write_day(days, "2026-01-04", 4), lambda table: table.slice(0, 0))
     said = []
-    outcome = again(spec, say=said.append)
+    outcome = again(trained, say=said.append)
     assert (outcome.folder, outcome.promoted) == (None, False)
     assert said[-1].startswith("Nothing to do")
 
 
-def test_a_day_ahead_of_the_clock_is_refused_where_days_count(spec, data):
-    write_day(data, "2999-01-01", 4)
+def test_a_day_ahead_of_the_clock_is_refused_where_days_count(trained, days):
+    write_day(days, "2999-01-01", 4)
     forget = {"forget": {"window": "30 days"}}
     with pytest.raises(DataError, match="machine's clock"):
-        again(growing_job(data, data.parent / "runs", retrain=forget))
+        again(growing_job(days, days.parent / "runs", retrain=forget))
 
 
-def test_a_clock_that_went_back_changes_no_order_of_versions(spec, data, monkeypatch):
+def test_a_clock_that_went_back_changes_no_order_of_versions(trained, days, monkeypatch):
     class Past(datetime):
         @classmethod
         def now(cls, tz=None):
@@ -111,11 +104,11 @@ def test_a_clock_that_went_back_changes_no_order_of_versions(spec, data, monkeyp
 
     for module in ("distfms.registry", "distfms.runs.folder", "distfms.runs.choose_folder"):
         monkeypatch.setattr(f"{module}.datetime", Past)
-    write_day(data, "2026-01-04", 4)
-    outcome = again(spec)
+    write_day(days, "2026-01-04", 4)
+    outcome = again(trained)
     assert outcome.version == 2
     assert outcome.folder.name.startswith("1999-01-01")
-    assert in_place(spec) == 2
+    assert in_place(trained) == 2
 
 
 @pytest.mark.parametrize(
@@ -132,28 +125,28 @@ def test_a_clock_that_went_back_changes_no_order_of_versions(spec, data, monkeyp
         ),
     ],
 )
-def test_another_question_is_refused(spec, data, changes, words):
+def test_another_question_is_refused(trained, days, changes, words):
     with pytest.raises(SpecError, match=words) as error:
-        again(growing_job(data, data.parent / "runs", **changes))
+        again(growing_job(days, days.parent / "runs", **changes))
     assert "--anew" in str(error.value)
-    assert in_place(spec) == 1
+    assert in_place(trained) == 1
 
 
-def test_a_registry_that_cannot_be_written_is_refused_before_anything_is_read(data, tmp_path):
-    spec = growing_job(data, tmp_path / "runs")
+def test_a_registry_that_cannot_be_written_is_refused_before_anything_is_read(days, tmp_path):
+    spec = growing_job(days, tmp_path / "runs")
     # Nobody, root neither, can make a folder there.
     with pytest.raises(SpecError, match="--registry"):
         retrain(spec, Registry(locate("/proc/registry")))
     assert not (tmp_path / "runs" / "growing").exists()
 
 
-def test_an_unknown_metric_is_refused(spec, data):
-    write_day(data, "2026-01-04", 4)
-    wrong = growing_job(data, data.parent / "runs", retrain={"gate": {"metric": "auc"}})
+def test_an_unknown_metric_is_refused(trained, days):
+    write_day(days, "2026-01-04", 4)
+    wrong = growing_job(days, days.parent / "runs", retrain={"gate": {"metric": "auc"}})
     with pytest.raises(SpecError, match=r"retrain\.gate\.metric.*compared by mse or r2"):
         again(wrong)
-    assert in_place(spec) == 1
-    assert len(list((data.parent / "runs" / "growing").glob("2*"))) == 1
+    assert in_place(trained) == 1
+    assert len(list((days.parent / "runs" / "growing").glob("2*"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -165,25 +158,25 @@ def test_an_unknown_metric_is_refused(spec, data):
         ({"gate": {"max_lost": 2}}, "max_lost"),
     ],
 )
-def test_a_wrong_section_is_refused(data, tmp_path, section, words):
+def test_a_wrong_section_is_refused(days, tmp_path, section, words):
     with pytest.raises(SpecError, match=words):
-        growing_job(data, tmp_path / "runs", retrain=section)
+        growing_job(days, tmp_path / "runs", retrain=section)
 
 
-def test_two_retrainings_cannot_both_work_on_a_model(spec, data):
-    write_day(data, "2026-01-04", 4)
+def test_two_retrainings_cannot_both_work_on_a_model(trained, days):
+    write_day(days, "2026-01-04", 4)
     with (
-        registry_of(spec).locked("growing", "the other", 60),
+        registry_of(trained).locked("growing", "the other", 60),
         pytest.raises(EngineError, match="the other is working on 'growing'"),
     ):
-        again(spec)
+        again(trained)
 
 
-def test_a_model_promoted_meanwhile_is_not_replaced(spec, data, monkeypatch):
+def test_a_model_promoted_meanwhile_is_not_replaced(trained, days, monkeypatch):
     from distfms.retrain import job
 
-    write_day(data, "2026-01-04", 4)
-    registry = registry_of(spec)
+    write_day(days, "2026-01-04", 4)
+    registry = registry_of(trained)
 
     def promoted_meanwhile(*arguments, before=job.run_prepared):
         found = before(*arguments)
@@ -193,15 +186,15 @@ def test_a_model_promoted_meanwhile_is_not_replaced(spec, data, monkeypatch):
 
     monkeypatch.setattr(job, "run_prepared", promoted_meanwhile)
     with pytest.raises(EngineError, match="in place by now"):
-        again(spec)
-    assert in_place(spec) == 2
+        again(trained)
+    assert in_place(trained) == 2
 
 
-def test_a_damaged_version_in_place_is_said(spec, data):
-    registry = registry_of(spec)
+def test_a_damaged_version_in_place_is_said(trained, days):
+    registry = registry_of(trained)
     version = registry.current("growing")
     place = registry.files("growing", version) / "model.json"
     place.write_text(json.dumps({"method": "sequence"}))
-    write_day(data, "2026-01-04", 4)
+    write_day(days, "2026-01-04", 4)
     with pytest.raises(SpecError, match="is not what was added"):
-        again(spec)
+        again(trained)

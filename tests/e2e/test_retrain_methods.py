@@ -9,7 +9,7 @@ from distfms.errors import SpecError
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import RESULTS, content, judgments_job, write_judgments
-from tests.e2e.retrain_jobs import again, growing_job, write_day
+from tests.e2e.retrain_jobs import again, growing_job, retraining, write_day
 
 
 def with_classes(path, *names):
@@ -47,9 +47,9 @@ def test_methods_that_learn_from_rows_are_judged_by_their_predictions(tmp_path, 
             with_classes(path, *(("ill", "well") if name == "logistic" else (2, 1)))
         outcome = again(spec) if day > 2 else None
         first = first if day > 3 else outcome
-    retraining = content(outcome.folder, "retrain.json")
+    told = retraining(outcome)
     metric = "accuracy" if name in ("logistic", "classes") else "mse"
-    compared = {entry["rows"]: entry for entry in retraining["compared"]}
+    compared = {entry["rows"]: entry for entry in told["compared"]}
     truth, held, errors = pq.read_table(data)["y"].to_numpy(), None, []
     for run in (first.folder, outcome.folder):
         predict_file(run, str(data), tmp_path / "out.parquet", with_folds=run != first.folder)
@@ -64,13 +64,10 @@ def test_methods_that_learn_from_rows_are_judged_by_their_predictions(tmp_path, 
         assert (found["in_place"], found["new"]) == pytest.approx([e[which].mean() for e in errors])
 
 
-@pytest.mark.parametrize("name", ["logistic", "attribute_efficient"])
-def test_half_life_is_refused_where_rows_teach(tmp_path, name):
-    path = write_day(tmp_path / "data", "2026-01-02", 2)
-    if name == "logistic":
-        with_classes(path, "ill", "well")
+def test_half_life_is_refused_where_rows_teach(days, tmp_path):
     forget = {"forget": {"half_life": "2 days"}}
-    spec = growing_job(tmp_path / "data", tmp_path / "runs", **LEARNERS[name], retrain=forget)
+    changes = LEARNERS["attribute_efficient"] | {"retrain": forget}
+    spec = growing_job(days, tmp_path / "runs", **changes)
     with pytest.raises(SpecError, match="learns from the rows themselves"):
         again(spec)
 
@@ -83,14 +80,14 @@ def test_multiselection_reads_what_is_new_and_compares_projected_losses(tmp_path
         (write_judgments(tmp_path / "more", n_files=1, seed=5) / "part-0.parquet").read_bytes()
     )
     outcome = again(spec)
-    retraining = content(outcome.folder, "retrain.json")
-    assert (retraining["data"]["n_read"], retraining["data"]["n_cached"]) == (1, 4)
-    held_out, newest = retraining["compared"]
+    told = retraining(outcome)
+    assert (told["data"]["n_read"], told["data"]["n_cached"]) == (1, 4)
+    held_out, newest = told["compared"]
     assert (held_out["rows"], newest["rows"]) == ("held_out", "newest")
     metrics = content(outcome.folder, "metrics.json")
     assert held_out["new"] == pytest.approx(metrics["test"]["projected_loss"], rel=1e-9)
     assert held_out["n_rows"] > newest["n_rows"] > 0
-    assert retraining["drift"]["columns"][0]["disagreement"]["shift"] is not None
+    assert told["drift"]["columns"][0]["disagreement"]["shift"] is not None
     assert first.version == 1
     fresh = run_job(judgments_job(data, tmp_path / "fresh")).folder
     for name in RESULTS:
@@ -111,11 +108,11 @@ def test_a_category_whose_levels_change_is_judged_as_predictions_are(tmp_path):
     with_ward(2, "east", "north")
     with_ward(3, "east", "north")
     outcome = again(spec)
-    retraining = content(outcome.folder, "retrain.json")
-    assert retraining["data"]["n_read"] == 4  # the columns are others than before
+    told = retraining(outcome)
+    assert told["data"]["n_read"] == 4  # the columns are others than before
     predict_file(first.folder, str(data), tmp_path / "out.parquet")
     value = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
     predict_file(outcome.folder, str(data), tmp_path / "out.parquet", with_folds=True)
     held = pq.read_table(tmp_path / "out.parquet")["held_out"].to_numpy()
     errors = (value - pq.read_table(data)["y"].to_numpy()) ** 2
-    assert retraining["compared"][0]["in_place"] == pytest.approx(errors[held].mean(), rel=1e-9)
+    assert told["compared"][0]["in_place"] == pytest.approx(errors[held].mean(), rel=1e-9)
