@@ -28,6 +28,7 @@ def environment(folder: str) -> dict[str, str]:
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_DISABLE_MEMORY_MONITOR": "1",
+        "RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES": str(STORE_BYTES),
         # Numbers for Prometheus go to the agents every second, not every ten.
         "RAY_metrics_report_interval_ms": "1000",
         # What workers import when a task names a function of the tests.
@@ -54,7 +55,7 @@ def started(workers: int = 2) -> Iterator[None]:
         patch.delenv("RAY_ADDRESS", raising=False)
         for name, value in environment(folder).items():
             patch.setenv(name, value)
-        with RayExecutor(workers=workers, object_store_bytes=STORE_BYTES):
+        with RayExecutor(workers=workers):
             yield
 
 

@@ -18,6 +18,13 @@ LOCAL_BYTES = 250 * 2**20
 COLUMN_BYTES = 10 * 2**10
 # Above this a cgroup limit means "none" (v1 writes the largest page-aligned number).
 _NO_LIMIT = 2**60
+# Controller, folder of the groups, and files with limit, usage and what can be taken back, of
+# versions 2 and 1.
+_MEMORY_GROUPS = (
+    ("", "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+    ("memory", "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+     "total_inactive_file"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -119,7 +126,7 @@ def available_bytes(root: str | Path = "/") -> int | None:
     their parents) leave. ``root`` replaces ``/`` as the parent of ``proc`` and ``sys`` in tests.
     """
     base = Path(root)
-    found = [_system_available(base), *_cgroup2_left(base), *_cgroup1_left(base)]
+    found = [_system_available(base), *_cgroups_left(base)]
     known = [value for value in found if value is not None]
     return max(0, min(known)) if known else None
 
@@ -185,21 +192,11 @@ def _system_available(base: Path) -> int | None:
         return None
 
 
-def _cgroup2_left(base: Path) -> list[int | None]:
-    path = _own_cgroup(base, controller="")
-    root = base / "sys/fs/cgroup"
+def _cgroups_left(base: Path) -> list[int | None]:
     return [
-        _left(folder, "memory.max", "memory.current", "inactive_file")
-        for folder in _with_parents(root, path)
-    ]
-
-
-def _cgroup1_left(base: Path) -> list[int | None]:
-    path = _own_cgroup(base, controller="memory")
-    root = base / "sys/fs/cgroup/memory"
-    return [
-        _left(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        for folder in _with_parents(root, path)
+        _left(folder, *names)
+        for controller, root, *names in _MEMORY_GROUPS
+        for folder in _with_parents(base / root, _own_cgroup(base, controller))
     ]
 
 

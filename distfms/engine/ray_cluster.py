@@ -34,7 +34,7 @@ class RayExecutor(Executor):
 
     Parameters
     ----------
-    address, object_store_bytes, timeout_s
+    address, timeout_s
         See `RaySession`.
     workers : int, optional
         Processors of a cluster started here; of one that is there, the most tasks at the same time.
@@ -51,17 +51,10 @@ class RayExecutor(Executor):
         address: str | None = None,
         workers: int | None = None,
         *,
-        object_store_bytes: int | None = None,
         timeout_s: float = 5.0,
         on_silence: Callable[[str], None] | None = None,
     ) -> None:
-        self.session = RaySession(
-            address,
-            workers,
-            object_store_bytes=object_store_bytes,
-            timeout_s=timeout_s,
-            on_silence=on_silence,
-        )
+        self.session = RaySession(address, workers, timeout_s=timeout_s, on_silence=on_silence)
         try:
             self.address = self.session.address
             there = self.session.n_processors

@@ -45,8 +45,8 @@ class RaySession:
         what ``RAY_ADDRESS`` names, as it does inside a submitted job, else a cluster of one node
         is started here and stopped by `close`. If this process is connected already, that
         connection is used and left alone.
-    workers, object_store_bytes : int, optional
-        Processors and shared memory of a cluster that is started here.
+    workers : int, optional
+        Processors of a cluster that is started here.
     timeout_s : float
         How long to wait for an answer from the address, and later from the head.
 
@@ -61,7 +61,6 @@ class RaySession:
         address: str | None = None,
         workers: int | None = None,
         *,
-        object_store_bytes: int | None = None,
         timeout_s: float = 5.0,
         on_silence: Callable[[str], None] | None = None,
     ) -> None:
@@ -75,7 +74,7 @@ class RaySession:
         self._owns = not ray.is_initialized()
         self.started_here = self._owns and self.address == "local"
         if self._owns:
-            self._connect(workers, object_store_bytes)
+            self._connect(workers)
         else:
             self._require_same_cluster()
         try:
@@ -171,14 +170,13 @@ class RaySession:
             self._closed.set()
             _remove(self._folder)
 
-    def _connect(self, workers: int | None, store: int | None) -> None:
+    def _connect(self, workers: int | None) -> None:
         """Connect to a cluster or start one."""
         import ray
 
         options: dict[str, Any] = {}
         if self.address == "local":
-            options["num_cpus"] = workers or n_processors()
-            options |= {"include_dashboard": False, "object_store_memory": store}
+            options = {"num_cpus": workers or n_processors(), "include_dashboard": False}
         elif self.address != "auto":
             host, _, port = self.address.removeprefix("ray://").rpartition(":")
             # Ray would take minutes to say that nobody is there.

@@ -239,8 +239,9 @@ def files_below(folder: Location, pattern: str | None = None) -> list[Entry]:
     storage does not answer.
     """
     if isinstance(folder, Path):
-        names = _local_names(folder) if pattern is None else _local_matches(folder, pattern)
-        found = [_local_entry(folder, name) for name in names]
+        hidden = pattern is None
+        names = glob.glob(pattern or "**", root_dir=folder, recursive=True, include_hidden=hidden)
+        found = [_local_entry(folder, Path(name).as_posix()) for name in names]
     else:
         found = _remote_entries(folder, pattern)
     return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.name)
@@ -251,16 +252,6 @@ def file_entry(place: Location) -> Entry | None:
     if isinstance(place, Path):
         return _local_entry(place.parent, place.name)
     return _remote_entry(place, place.name, place.info())
-
-
-def _local_names(folder: Path) -> Iterator[str]:
-    for inside, _, names in os.walk(folder, followlinks=True):
-        for name in names:
-            yield Path(inside, name).relative_to(folder).as_posix()
-
-
-def _local_matches(folder: Path, pattern: str) -> list[str]:
-    return [Path(n).as_posix() for n in glob.glob(pattern, root_dir=folder, recursive=True)]
 
 
 def _local_entry(folder: Path, name: str) -> Entry | None:

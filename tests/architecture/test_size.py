@@ -16,9 +16,9 @@ MOST_FILES = 15
 
 #: Lines of code that each package may have. What is taken away lowers its number.
 ROOMS = {
-    "data": 3260,
+    "data": 3180,
     "distfms": 1310,
-    "engine": 2690,
+    "engine": 2650,
     "methods": 2470,
     "methods/attribute_efficient": 2000,
     "methods/landmarks": 2560,
