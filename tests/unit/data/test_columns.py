@@ -32,3 +32,9 @@ def test_float64_is_not_copied():
     array = pa.array([1.0, 2.0])
     assert np.shares_memory(as_floats(array), array.to_numpy())
     assert as_floats(pa.array([True, None])).tolist()[0] == 1.0
+
+
+def test_values_before_an_offset_and_under_a_null_are_left_out():
+    array = pa.array([9.0, 1.0, None, 3.0])[1:]
+    np.testing.assert_array_equal(as_floats(array), [1.0, np.nan, 3.0])
+    assert as_floats(pa.array([], pa.int8())).tolist() == []

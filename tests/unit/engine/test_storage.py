@@ -10,6 +10,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from distfms.engine import remote, storage
@@ -339,3 +340,20 @@ def test_of_two_writers_one_makes_the_file(place, monkeypatch, links):
     assert not create_whole(place / "file", b"two")
     assert (place / "file").read_bytes() == b"one"
     assert [entry.name for entry in files_below(place)] == ["file"]
+
+
+def test_objects_that_may_not_be_read_are_passed_over():
+    class Guarded(fsspec.get_filesystem_class("memory")):
+        cachable = False
+
+        def cat_file(self, path, **options):
+            if "/b/" in path:
+                raise PermissionError(path)
+            return super().cat_file(path, **options)
+
+    with registered("memory", Guarded):
+        place = locate("memory://guarded")
+        for name in ("a", "b"):
+            write_whole(place / name / "m.json", name.encode())
+        assert list(read_each(place, "m.json")) == [(place / "a", b"a")]
+        remove_tree(place)

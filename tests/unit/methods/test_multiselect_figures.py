@@ -11,6 +11,7 @@ from distfms.methods.contract import FinishedRun
 from distfms.methods.multiselect import answer_figures, figures
 from distfms.methods.multiselect.method import METHOD
 from distfms.report.page import Figure, Section
+from distfms.report.plots import Line
 from tests.unit.report.checks import check_page, manifest, plain, tables
 
 
@@ -382,3 +383,13 @@ def test_who_judges() -> None:
     assert "from the same raters (bold)" in text
     for number in ("84", "73", "61"):
         assert number in text
+
+
+@pytest.mark.parametrize(
+    "losses", [[4.0, 4.0], [0.0, 0.0], [-3.0, -3.0], [9.0, 11.0], [2.0, 30.0], [-9.0, 1.0]]
+)
+def test_scale_of_losses_is_never_empty(losses):
+    """Also where all are alike, or all are far above the variance of the label."""
+    low, high = figures._loss_limits([Line("all", [1, 2], losses)], 4.0)
+    assert low < high
+    assert min(losses) < high

@@ -51,3 +51,11 @@ def test_other_threads_are_left_alone():
     thread.start()
     thread.join()
     assert (errors, said) == ([KeyboardInterrupt], [])
+
+
+def test_handler_that_was_not_set_from_python(monkeypatch):
+    installed = []
+    monkeypatch.setattr(signal, "signal", lambda number, handler: installed.append(handler))
+    with orderly_end(print):
+        pass
+    assert installed[-1] == signal.SIG_DFL
