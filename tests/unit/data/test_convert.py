@@ -113,7 +113,8 @@ def test_any_rows(
         with pytest.raises(DataError):
             convert_long_judgments(source, folder / "out", **ROLES, memory_bytes=memory_bytes)
         return
-    convert_long_judgments(source, folder / "out", **ROLES, memory_bytes=memory_bytes)
+    report = convert_long_judgments(source, folder / "out", **ROLES, memory_bytes=memory_bytes)
+    assert report.n_without_value == sum(value is None for *_, value in rows)
     found = {row.pop("thing"): row for row in wide(folder / "out")}
     assert list(found) == list(expected)
     for thing, cells in expected.items():
