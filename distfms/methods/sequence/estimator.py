@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,41 +31,25 @@ from distfms.methods.sequence.timeliness import timeliness
 from distfms.stats.comoments import CoMoments
 
 
+@dataclass(eq=False, repr=False)
 class GroupSequenceBase(SelectorMixin, RowEstimator):
     """What regression and classification share; see :class:`distfms.GroupSequencer`."""
 
-    def __init__(
-        self,
-        groups: Any = None,
-        costs: Any = None,
-        shared_costs: Any = None,
-        *,
-        criterion: str = "fr",
-        cost_aware: bool = True,
-        doubling: bool = False,
-        ridge: float = 1e-5,
-        family: str = "auto",
-        budget: float | None = None,
-        max_groups: int | None = None,
-        max_refits: int | None = None,
-        missing: Any = "error",
-        max_iter: int = 200,
-        tol: float = 1e-8,
-    ) -> None:
-        self.groups = groups
-        self.costs = costs
-        self.shared_costs = shared_costs
-        self.criterion = criterion
-        self.cost_aware = cost_aware
-        self.doubling = doubling
-        self.ridge = ridge
-        self.family = family
-        self.budget = budget
-        self.max_groups = max_groups
-        self.max_refits = max_refits
-        self.missing = missing
-        self.max_iter = max_iter
-        self.tol = tol
+    groups: Any = None
+    costs: Any = None
+    shared_costs: Any = None
+    _: KW_ONLY
+    criterion: str = "fr"
+    cost_aware: bool = True
+    doubling: bool = False
+    ridge: float = 1e-5
+    family: str = "auto"
+    budget: float | None = None
+    max_groups: int | None = None
+    max_refits: int | None = None
+    missing: Any = "error"
+    max_iter: int = 200
+    tol: float = 1e-8
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Put the groups in order and fit a model for every prefix.
