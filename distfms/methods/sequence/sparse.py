@@ -154,11 +154,12 @@ class _GroupLasso:
         inner = self._square(active) * root
         inner *= root.T
         inner.flat[:: len(inner) + 1] += 1.0
-        factor = cholesky(inner, lower=True, overwrite_a=True, check_finite=False)
+        # The matrix is symmetric, and its transpose in the order that LAPACK wants.
+        factor = cholesky(inner.T, lower=True, overwrite_a=True, check_finite=False)
         white = cho_solve((factor, True), root * self.target[active], check_finite=False)
         weights = np.zeros_like(self.target)
         weights[active] = root * white
-        residual = self.target - self.gram[:, active] @ weights[active]
+        residual = self.target - self.gram @ weights
         # This is the same without the difference of large numbers.
         residual[active] = white / root
         norms = np.sqrt(np.add.reduceat(np.sum(residual**2, axis=1), self.starts))
