@@ -23,7 +23,7 @@ ROOMS = {
     "methods/attribute_efficient": 2000,
     "methods/landmarks": 2560,
     "methods/multiselect": 3530,
-    "methods/sequence": 3310,
+    "methods/sequence": 3210,
     "report": 1320,
     "retrain": 870,
     "runs": 2480,
