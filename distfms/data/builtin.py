@@ -160,6 +160,15 @@ def _wine() -> pa.Table:
     return _plain(names, bundled.data, "cultivar", bundled.target)
 
 
+def _iris() -> pa.Table:
+    """Four measurements in cm of flowers from three species."""
+    from sklearn.datasets import load_iris
+
+    bundled = load_iris()
+    names = [name.removesuffix(" (cm)").replace(" ", "_") for name in bundled.feature_names]
+    return _plain(names, bundled.data, "species", bundled.target)
+
+
 def _plain(names: list[str], data: np.ndarray, target: str, labels: np.ndarray) -> pa.Table:
     import pyarrow as pa
 
@@ -207,5 +216,12 @@ BUILTIN: dict[str, CatalogEntry] = by_name(
         target="cultivar",
         id="sample",
         make=_wine,
+    ),
+    CatalogEntry(
+        "iris",
+        "150 flowers: four measurements in cm; species 0, 1 or 2",
+        target="species",
+        id="sample",
+        make=_iris,
     ),
 )
