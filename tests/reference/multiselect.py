@@ -6,59 +6,8 @@ Sabato & Kalai (2013), Algorithm 1. Every function recomputes everything from it
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 import numpy as np
-
-
-@dataclass(frozen=True)
-class LiteralEstimates:
-    """Estimates from k judgments of every attribute; field names as JudgmentEstimates."""
-
-    b: np.ndarray
-    v: np.ndarray
-    second_moment: np.ndarray
-    noise: np.ndarray
-    external: np.ndarray
-    label_variance: float
-    label_mean: float
-    means: np.ndarray
-    mean_judgments: np.ndarray
-    n_objects: int
-    noise_covariance: None = None
-
-    @property
-    def n_missing(self) -> np.ndarray:
-        """Every object has k judgments."""
-        return np.zeros(self.b.size, dtype=int)
-
-
-def var_est(judgments: np.ndarray) -> float:
-    n = len(judgments)
-    return float(np.sum((judgments - judgments.mean()) ** 2) / (n - 1))
-
-
-def estimates(judgments: np.ndarray, label: np.ndarray) -> LiteralEstimates:
-    """Steps 3-5, 7 and 10 of Algorithm 1 on centred data; judgments of shape (m, d, k)."""
-    m, d, k = judgments.shape
-    means = judgments.mean(axis=2)
-    centred = means - means.mean(axis=0)
-    y = label - label.mean()
-    b = sum(y[i] * centred[i] for i in range(m)) / m
-    v = np.array([np.mean([var_est(judgments[i, a]) for i in range(m)]) for a in range(d)])
-    second = sum(np.outer(centred[i], centred[i]) for i in range(m)) / m
-    return LiteralEstimates(
-        b=b,
-        v=v,
-        second_moment=second,
-        noise=v / k,
-        external=second - np.diag(v) / k,
-        label_variance=float(np.mean(y**2)),
-        label_mean=float(label.mean()),
-        means=means.mean(axis=0),
-        mean_judgments=np.full(d, float(k)),
-        n_objects=m,
-    )
 
 
 def make_psd(matrix: np.ndarray, v: np.ndarray) -> np.ndarray:

@@ -14,12 +14,12 @@ from distfms.methods.multiselect.baselines import (
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.objective import Problem, full_objective, scoring_objective
 from tests.reference import multiselect as literal
-from tests.reference.multiselect_cases import random_judgments, random_problem
+from tests.reference.multiselect_cases import random_judgments, random_problem, statistics
 
 
 def learned(judgments, label, costs=1.0):
     """The problem and the estimates of some objects."""
-    estimates = literal.estimates(judgments, label)
+    estimates = statistics(judgments, label).estimates()
     return Problem.from_estimates(estimates, costs), estimates
 
 

@@ -20,15 +20,14 @@ from distfms.methods.multiselect.model import (
 from distfms.methods.multiselect.objective import Problem, full_objective
 from distfms.methods.multiselect.predictor import TrainedColumns
 from distfms.stats.ragged import Ragged
-from tests.reference import multiselect as literal
-from tests.reference.multiselect_cases import ragged, random_judgments, random_problem
+from tests.reference.multiselect_cases import ragged, random_judgments, random_problem, statistics
 
 
 def test_projected_model_at_the_repeats_at_hand_is_least_squares():
     judgments, label, truth = random_judgments(0, m=400, k=2)
     # Little noise, so that the external covariance is positive definite as estimated.
     judgments = truth[:, :, None] + 0.1 * (judgments - truth[:, :, None])
-    est = literal.estimates(judgments, label)
+    est = statistics(judgments, label).estimates()
     problem = Problem.from_estimates(est)
     model = projected_model(problem, [2] * 5)
     design = np.column_stack([np.ones(400), judgments.mean(axis=2)])

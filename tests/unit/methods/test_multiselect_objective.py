@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -13,14 +15,14 @@ from distfms.methods.multiselect.objective import (
     scoring_objective,
 )
 from tests.reference import multiselect as literal
-from tests.reference.multiselect_cases import random_judgments, random_problem
+from tests.reference.multiselect_cases import random_judgments, random_problem, statistics
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 def test_objectives_are_the_papers_formulas(seed, ridge):
     judgments, label, _ = random_judgments(seed, m=12)
-    est = literal.estimates(judgments, label)
+    est = statistics(judgments, label).estimates()
     problem = Problem.from_estimates(est, ridge=ridge)
     repeats = np.random.default_rng(seed).integers(0, 4, 5)
     psd = literal.make_psd(est.external, est.v)
@@ -59,7 +61,7 @@ def test_constant_attributes_are_no_candidates_and_worth_nothing():
 @pytest.mark.parametrize("k", [2, 3])
 def test_holdout_loss_at_the_repeats_at_hand_is_the_mean_squared_error(k):
     judgments, label, _ = random_judgments(7, m=40, k=k)
-    est = literal.estimates(judgments, label)
+    est = statistics(judgments, label).estimates()
     weights = np.array([0.5, 0.0, -1.0, 2.0, 0.1])
     predicted = 3.0 + judgments.mean(axis=2) @ weights
     # At r = k nothing is added or taken off: the estimate is the plain error, offset included.
@@ -83,9 +85,10 @@ def test_holdout_loss_is_unbiased_at_other_repeats():
         averages, y = judgments[i].mean(axis=2), label[i]
         x, z = averages - averages.mean(axis=0), y - y.mean()
         v = judgments[i].var(axis=2, ddof=1).mean(axis=0)
-        est = literal.LiteralEstimates(
-            x.T @ z / m, v, x.T @ x / m, v / 2, x.T @ x / m - np.diag(v) / 2,
-            np.mean(z**2), y.mean(), averages.mean(axis=0), np.full(d, 2.0), m,
+        est = SimpleNamespace(
+            b=x.T @ z / m, v=v, second_moment=x.T @ x / m, noise=v / 2,
+            external=x.T @ x / m - np.diag(v) / 2, label_variance=np.mean(z**2),
+            label_mean=y.mean(), means=averages.mean(axis=0), n_objects=m, noise_covariance=None,
         )  # fmt: skip
         losses[i] = holdout_loss(est, weights, intercept, repeats)
     error = label - intercept - truth @ weights
@@ -97,7 +100,7 @@ def test_holdout_loss_is_unbiased_at_other_repeats():
 
 
 def test_holdout_loss_refuses_weights_without_judgments():
-    est = literal.estimates(*random_judgments(1)[:2])
+    est = statistics(*random_judgments(1)[:2]).estimates()
     with pytest.raises(SpecError, match="judged 0 times"):
         holdout_loss(est, np.ones(5), 0.0, [1, 1, 1, 1, 0])
 
