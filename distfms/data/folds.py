@@ -29,7 +29,7 @@ MAX_FOLDS = 200
 
 @dataclass(frozen=True)
 class FoldPlan:
-    """How rows are divided: `n_folds` folds (0 for none), and a share `test` in [0, 1) held out.
+    """How rows are divided: `n_folds` folds (0 for none), and a share `test` in [0, 1] held out.
 
     A SpecError says that a number is out of range.
     """
@@ -43,8 +43,8 @@ class FoldPlan:
             raise SpecError(
                 f"`folds` is {self.n_folds}: choose 0 for none, or 2 to {MAX_FOLDS} folds."
             )
-        if not 0.0 <= self.test < 1.0:
-            raise SpecError(f"`test` is {self.test}: choose a share from 0 to below 1.")
+        if not 0.0 <= self.test <= 1.0:
+            raise SpecError(f"`test` is {self.test}: choose a share from 0 to 1.")
 
     @property
     def test_part(self) -> int:

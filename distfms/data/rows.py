@@ -130,8 +130,8 @@ def read_row_index(
 
 def _parts(table: Any, partition: Partition, roles: Roles, folds: FoldPlan) -> np.ndarray:
     """Assign the rows to parts; nothing is hashed where there is nothing to divide."""
-    if folds.n_folds == 0 and folds.test == 0:
-        return np.zeros(partition.n_rows, dtype=np.uint8)
+    if folds.test == 1 or (folds.n_folds == 0 and folds.test == 0):
+        return np.full(partition.n_rows, folds.test_part if folds.test else 0, dtype=np.uint8)
     keys = None if roles.fold_key is None else table.column(roles.fold_key)
     try:
         return assign_parts(

@@ -105,8 +105,7 @@ class ClassReader(PartialReader):
             weight = None if block.weight is None else block.weight[rows]
             return ClassCounts.from_rows(block.target[0, rows], weight)
 
-        nothing = ClassCounts(np.zeros(0), np.zeros(0))
-        return Bundle({"classes": self.source.folded(counts, nothing)})
+        return Bundle({"classes": self.source.folded(counts)})
 
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,11 +13,12 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from distfms.data.batches import ColumnPlan, RowBatch, read_rows
+from distfms.data.batches import ColumnPlan, RowBatch
 from distfms.data.categories import categorical_columns
 from distfms.data.dataset import Partition
 from distfms.data.roles import resolve_roles
 from distfms.errors import DataError, SpecError
+from distfms.methods.contract import PartialReader
 from distfms.methods.estimator_input import (
     PieceFunction,
     Source,
@@ -27,26 +28,32 @@ from distfms.methods.estimator_input import (
     open_source,
 )
 from distfms.methods.row_predictor import plan_of_model, set_missing, sources_of
-from distfms.spec import Section, parse_section
+from distfms.methods.rows import RowSource
+from distfms.spec import DataSection, Section, parse_section
+from distfms.stats.bundle import Bundle
 
 T = TypeVar("T")
 Form = TypeVar("Form", bound=Section)
 
 
 @dataclass(frozen=True, eq=False)
-class PieceReader:
-    """Reads pieces of rows, wherever they are, as batches; picklable.
+class PieceSource(RowSource):
+    """Pieces of rows, wherever they are, as what the readers of jobs read; picklable.
 
     `codes` are what stands for the classes in the column of the target, where it has any.
     """
 
-    plan: ColumnPlan
-    missing: Any
     codes: np.ndarray | None = None
 
-    def batch(self, reader: Any, partition: Partition) -> RowBatch:
+    @classmethod
+    def of(cls, plan: ColumnPlan, missing: Any, codes: np.ndarray | None = None) -> PieceSource:
+        """Return the source of rows that are all for training."""
+        nowhere: Any = None
+        return cls(nowhere, DataSection.model_construct(missing=missing), 0, False, plan, codes)
+
+    def read(self, partition: Partition) -> RowBatch:
         """Read a piece; classes become their numbers, and unknown categories missing values."""
-        batch = read_rows(reader, partition, self.plan, missing=self.missing)
+        batch = super().read(partition)
         if self.codes is not None:
             batch.target[0] = np.searchsorted(self.codes, batch.target[0])
         if self.plan.unknown == "zero":
@@ -58,11 +65,22 @@ class PieceReader:
         """Return a picklable function of a piece: ``function(*arguments, batch)``."""
         return partial(_of_piece, self, function, arguments)
 
+    def by(self, reader: Callable[..., PartialReader], *arguments: Any) -> PieceFunction[Any]:
+        """Return a picklable function of a piece: what a job's reader of a source makes of it."""
+        return partial(_by_reader, self, reader, arguments)
+
 
 def _of_piece(
-    rows: PieceReader, function: Any, arguments: Sequence[Any], reader: Any, partition: Partition
+    rows: PieceSource, function: Any, arguments: Sequence[Any], reader: Any, partition: Partition
 ) -> Any:
-    return function(*arguments, rows.batch(reader, partition))
+    return function(*arguments, replace(rows, reader=reader).read(partition))
+
+
+def _by_reader(
+    rows: PieceSource, make: Any, arguments: Sequence[Any], reader: Any, partition: Partition
+) -> Bundle:
+    found: Bundle = make(replace(rows, reader=reader), *arguments)(partition)
+    return found
 
 
 class RowEstimator(BaseEstimator):
@@ -91,7 +109,7 @@ class RowEstimator(BaseEstimator):
 
     def _open(
         self, X: Any, y: Any, sample_weight: Any = None, *, reset: bool = True, query: Any = None
-    ) -> tuple[Source, PieceReader]:
+    ) -> tuple[Source, PieceSource]:
         """Open rows to learn from; with `reset` their columns are those of the estimator."""
         known = None if reset else self.columns_
         source = open_source(self, X, y, sample_weight, reset=reset, like=known)
@@ -106,7 +124,7 @@ class RowEstimator(BaseEstimator):
         if reset:
             self.columns_ = plan.without_target()
             self._taken, self._target = source.taken, list(roles.target)
-        return source, PieceReader(plan, self.missing, source.codes)
+        return source, PieceSource.of(plan, self.missing, source.codes)
 
     def _take_classes(self, classes: np.ndarray) -> None:
         check_classification_targets(classes)
@@ -114,7 +132,7 @@ class RowEstimator(BaseEstimator):
             raise DataError(f"The target holds 1 class, {classes[0]!r}; at least 2 are needed.")
         self.classes_ = classes
 
-    def _opened(self, X: Any, needed: Sequence[str] | None = None) -> tuple[Source, PieceReader]:
+    def _opened(self, X: Any, needed: Sequence[str] | None = None) -> tuple[Source, PieceSource]:
         """Open rows to predict, of which some columns are needed; by default all."""
         check_is_fitted(self)
         plan = self.columns_
@@ -124,7 +142,7 @@ class RowEstimator(BaseEstimator):
             names = source.schema.names
             check_columns(self, names if source.named else None, len(names), needed=needed)
         own = plan_of_model(source, needed, sources_of(plan), None)
-        return source, PieceReader(own, self.missing)
+        return source, PieceSource.of(own, self.missing)
 
     def _score(self, measure: Any, X: Any, y: Any, sample_weight: Any) -> float:
         """Compare predictions with the target, for files by default that of `fit`."""

@@ -133,24 +133,15 @@ class FoldedSource(ABC):
     @property
     def n_parts(self) -> int:
         """Number of parts: the folds (at least one) and the held-out rows."""
-        return self._plan_of_folds.n_parts
+        return self.folds.n_parts
 
     @property
-    def _plan_of_folds(self) -> FoldPlan:
-        return FoldPlan(self.section.folds, self.section.test, self.seed)
+    def folds(self) -> FoldPlan:
+        """How rows are divided while they are read."""
+        return FoldPlan(self.section.folds, 1.0 if self.held_out else self.section.test, self.seed)
 
-    @property
-    def folds(self) -> FoldPlan | None:
-        """How rows are divided while they are read; None where all of them are held out."""
-        return None if self.held_out else self._plan_of_folds
-
-    def folded(self, summarise: Callable[[int], S], nothing: S) -> Folded[S]:
-        """Arrange the summaries of a batch's parts where they belong.
-
-        Where all rows are held out they are part 0 of the batch, and other parts get `nothing`.
-        """
-        if self.held_out:
-            return Folded((nothing,) * (self.n_parts - 1) + (summarise(0),))
+    def folded(self, summarise: Callable[[int], S]) -> Folded[S]:
+        """Summarise the parts of a batch."""
         return Folded(tuple(summarise(part) for part in range(self.n_parts)))
 
     @property
@@ -186,7 +177,7 @@ class RowSource(FoldedSource):
     plan: ColumnPlan
 
     def read(self, partition: Partition) -> RowBatch:
-        """Read a partition; where all rows are held out they are part 0 of the block."""
+        """Read a partition, its rows ordered by part."""
         return read_rows(
             self.reader,
             partition,
@@ -244,7 +235,7 @@ class MomentReader(PartialReader):
             return RowCounts.from_block(block, part, count_missing=has_gaps)
 
         def moments(part: int) -> CoMoments:
-            if own is not None and (source.held_out or part == source.n_parts - 1):
+            if own is not None and part == source.n_parts - 1:
                 return nothing
             rows = block.part_slices[part]
             weight = None if block.weight is None else block.weight[rows]
@@ -253,8 +244,8 @@ class MomentReader(PartialReader):
             return CoMoments.from_block(values, weight, rows=own, overwrite=True, sums=sums)
 
         # Counts first: the moments use the block as scratch.
-        counts_of_parts = source.folded(counts, none)
-        return Bundle({"moments": source.folded(moments, nothing), "counts": counts_of_parts})
+        counts_of_parts = source.folded(counts)
+        return Bundle({"moments": source.folded(moments), "counts": counts_of_parts})
 
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""

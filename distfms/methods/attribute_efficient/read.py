@@ -50,7 +50,7 @@ class LabelledSource(RowSource):
 
     def train_rows(self, batch: RowBatch) -> slice:
         """Return which rows of a batch are for training; the held-out ones come last."""
-        return slice(0, 0 if self.held_out else batch.part_slices[-1].start)
+        return slice(0, batch.part_slices[-1].start)
 
     def key(self) -> dict[str, Any]:
         """Plain values that a partial depends on, beside its partition."""
@@ -81,9 +81,9 @@ class MomentsReader(PartialReader):
 
         counts = partial(RowCounts.from_block, batch)
         members: dict[str, Any] = {
-            "moments": source.folded(moments, Moments.empty(len(batch.values))),
-            "norms": source.folded(norms, Norms()),
-            "counts": source.folded(counts, RowCounts.empty(batch.n_features, 1)),
+            "moments": source.folded(moments),
+            "norms": source.folded(norms),
+            "counts": source.folded(counts),
         }
         return Bundle(members)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from functools import partial
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +10,6 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from distfms.data.batches import RowBatch
-from distfms.data.dataset import Partition
 from distfms.data.folds import hash_keys
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
@@ -20,12 +18,7 @@ from distfms.methods.landmarks.fit import PassFit, PassProcedure
 from distfms.methods.landmarks.losses import loss_of
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
 from distfms.methods.landmarks.procedure import LandmarkProcedure
-from distfms.methods.landmarks.read import (
-    embedded_moments,
-    embedded_rows,
-    sample_hashes,
-    sample_part,
-)
+from distfms.methods.landmarks.read import SampleReader, SimilarityReader, embedded_rows
 from distfms.methods.landmarks.similarity import (
     PRECOMPUTED,
     LandmarkMap,
@@ -34,51 +27,15 @@ from distfms.methods.landmarks.similarity import (
 )
 from distfms.methods.ranking import QueryCounts, RankingScores
 from distfms.methods.row_estimator import (
-    PieceReader,
+    PieceSource,
     RowClassifier,
     RowEstimator,
     RowRegressor,
     by_chunks,
 )
-from distfms.stats.base import Folded
-from distfms.stats.bundle import Bundle
-from distfms.stats.comoments import CoMoments
-from distfms.stats.moments import Moments
-from distfms.stats.sample import RowSample
 
 #: Rows that are sampled beside the landmarks.
 _SAMPLE = 1000
-
-
-def _sampled(rows: PieceReader, size: int, seed: int, reader: Any, partition: Partition) -> Bundle:
-    """Sample rows, and sum up each column; one of the two parts is empty."""
-    batch = rows.batch(reader, partition)
-    hashes = sample_hashes(batch, partition, seed)
-    sample = sample_part(batch, hashes, slice(0, batch.n_rows), size)
-    moments = Moments.from_block(batch.values, batch.weight)
-    n_columns = len(batch.values)
-    members: Any = {
-        "sample": Folded((sample, RowSample.empty(size, n_columns))),
-        "moments": Folded((moments, Moments.empty(n_columns))),
-    }
-    return Bundle(members)
-
-
-@dataclass(frozen=True, eq=False)
-class _GainReader(PieceReader):
-    """Reads pieces of rows with other targets, by the number of the row."""
-
-    gains: Any = None
-
-    def batch(self, reader: Any, partition: Partition) -> RowBatch:
-        """Read a piece."""
-        batch = super().batch(reader, partition)
-        batch.target[0] = self.gains[batch.row_ids]
-        return batch
-
-
-def _comoments(mapping: LandmarkMap, batch: RowBatch) -> CoMoments:
-    return embedded_moments(mapping, batch.features, batch.target[0], batch.weight)
 
 
 def _embedded(label: str, mapping: LandmarkMap, batch: RowBatch) -> Any:
@@ -135,7 +92,7 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowEstimat
         return self._fit(X, y, sample_weight)
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, query: Any = None, gains: Any = None) -> Any:
-        """Fit the model; of files that are ranked `gains` stand for the target."""
+        """Fit the model; of files that are ranked `gains` are normalised by query."""
         options = self._checked(LandmarksOptions, task=getattr(self, "task", self._task))
         if len(options.similarity) > 1:
             raise SpecError(
@@ -143,18 +100,15 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowEstimat
             )
         with single_threaded_blas():
             source, rows = self._open(X, y, sample_weight, query=query)
-            if gains is not None:
-                rows = _GainReader(**vars(rows), gains=gains)
-            self._choose(options, source, rows)
-            self._learn(options, source, rows)
+            self._choose(options, source, replace(rows, seed=self.seed))
+            self._learn(options, source, rows, gains)
         return self
 
-    def _choose(self, options: LandmarksOptions, source: Source, rows: PieceReader) -> None:
+    def _choose(self, options: LandmarksOptions, source: Source, rows: PieceSource) -> None:
         """Take landmarks from the rows."""
         n_features = rows.plan.n_features
         size = max(_SAMPLE, options.landmarks or DEFAULT_LANDMARKS)
-        read: Any = partial(_sampled, rows, size, self.seed)
-        found = source.reduce(read)
+        found = source.reduce(rows.by(SampleReader, size))
         sample, moments = found["sample"].train(), found["moments"].train()
         wanted = max(2, options.landmarks or 2)
         if not sample.n_rows:
@@ -169,11 +123,14 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowEstimat
         (self._map,) = landmark_maps([options.similarity[0].similarity], arrays, sample).values()
         self.candidates_ = np.arange(n_features) if options.is_precomputed else chosen.row_ids
 
-    def _learn(self, options: LandmarksOptions, source: Source, rows: PieceReader) -> None:
+    def _learn(
+        self, options: LandmarksOptions, source: Source, rows: PieceSource, gains: Any
+    ) -> None:
         """Fit the model."""
         mapping, label = self._map, options.similarity[0].similarity.label
         own = LandmarkProcedure.of(options, (label,), mapping.n_landmarks)
-        moments = {label: source.reduce(rows.then(_comoments, mapping))}
+        read_moments = rows.by(SimilarityReader, {label: mapping}, gains)
+        moments = {label: source.reduce(read_moments)[label].train()}
         if options.chosen_loss == "squared":
             problem = own.problem(moments)
             path = own.search(problem, own.rules[0])
@@ -208,7 +165,7 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowEstimat
     def _n_features_out(self) -> int:
         return self.map_.n_landmarks
 
-    def _rows(self, X: Any) -> tuple[Source, PieceReader]:
+    def _rows(self, X: Any) -> tuple[Source, PieceSource]:
         """Open rows to predict; of similarities, those to the model's landmarks."""
         check_is_fitted(self)
         if self.map_.similarity.name != PRECOMPUTED:
@@ -520,12 +477,13 @@ class LandmarkRanker(LandmarkBase):
             If data or parameters cannot be used.
         """
         keys, relevance = _ranked_rows(X, y, query)
-        gains = QueryCounts.from_rows(keys, relevance).gains()(keys, relevance)
+        gains = QueryCounts.from_rows(keys, relevance).gains()
         named = [name for name in (y, query) if isinstance(name, str)]
         if kind_of(X) == "parquet":
-            self._fit(X, y, sample_weight, query, gains)
+            self._fit(X, y, sample_weight, query, (gains, gains))
         else:
-            self._fit(X.drop(columns=named) if named else X, gains, sample_weight)
+            rows = X.drop(columns=named) if named else X
+            self._fit(rows, gains(keys, relevance), sample_weight)
         self._taken = (*self._taken, *named)
         return self
 

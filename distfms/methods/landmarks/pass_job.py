@@ -238,8 +238,7 @@ class QueryReader(PartialReader):
             rows = weighed(batch, batch.part_slices[part])
             return QueryCounts.from_rows(query_keys(batch, rows), batch.target[0, rows])
 
-        nothing = QueryCounts.from_rows(np.zeros(0, dtype=np.uint64), np.zeros(0))
-        return Bundle({"queries": self.source.folded(counts, nothing)})
+        return Bundle({"queries": self.source.folded(counts)})
 
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
@@ -271,15 +270,11 @@ class RankReader(PartialReader):
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and rank the rows of each part by its models."""
         batch = self.source.read(partition)
-        parts = range(len(batch.part_slices))
-        slices = dict(zip(parts, batch.part_slices, strict=True))
-        if self.source.held_out:
-            slices = {self.source.n_parts - 1: slices[0]}
-        found = [self._ranked(batch, slices.get(p), own) for p, own in enumerate(self.models)]
-        return Bundle({"ranking": Folded(tuple(found))})
+        parts = zip(batch.part_slices, self.models, strict=True)
+        return Bundle({"ranking": Folded(tuple(self._ranked(batch, *part) for part in parts))})
 
-    def _ranked(self, batch: RowBatch, rows: slice | None, models: Models) -> RankingScores:
-        own = weighed(batch, rows or slice(0, 0))
+    def _ranked(self, batch: RowBatch, rows: slice, models: Models) -> RankingScores:
+        own = weighed(batch, rows)
         features = batch.features[:, own]
         scores = [
             self.maps[label].restricted(range(w.shape[1])).scores(features, w.T, np.zeros(1))

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,31 +76,25 @@ class SampleReader(PartialReader):
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and summarise each of its parts."""
-        source = self.source
-        batch = source.read(partition)
+        source, batch = self.source, self.source.read(partition)
         hashes = sample_hashes(batch, partition, source.seed)
-        n_columns, n_features = len(batch.values), batch.n_features
 
-        def weight(rows: slice) -> np.ndarray | None:
-            return None if batch.weight is None else batch.weight[rows]
+        def sample(part: int) -> RowSample:
+            return sample_part(batch, hashes, batch.part_slices[part], self.size)
 
-        nothing = {
-            "sample": RowSample.empty(self.size, n_columns),
-            "moments": Moments.empty(n_columns),
-            "counts": RowCounts.empty(n_features, n_columns - n_features),
+        def moments(part: int) -> Moments:
+            rows = batch.part_slices[part]
+            weight = None if batch.weight is None else batch.weight[rows]
+            return Moments.from_block(batch.values[:, rows], weight)
+
+        has_gaps = source.section.missing == "mean"
+        counts = partial(RowCounts.from_block, batch, count_missing=has_gaps)
+        members: dict[str, Any] = {
+            "sample": source.folded(sample),
+            "moments": source.folded(moments),
+            "counts": source.folded(counts),
         }
-        summaries: dict[str, Any] = {
-            "sample": lambda part: sample_part(batch, hashes, batch.part_slices[part], self.size),
-            "moments": lambda part: Moments.from_block(
-                batch.values[:, batch.part_slices[part]], weight(batch.part_slices[part])
-            ),
-            "counts": lambda part: RowCounts.from_block(
-                batch, part, count_missing=source.section.missing == "mean"
-            ),
-        }
-        return Bundle(
-            {name: source.folded(make, nothing[name]) for name, make in summaries.items()}
-        )
+        return Bundle(members)
 
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
@@ -180,16 +175,14 @@ class SimilarityReader(PartialReader):
             rows, target = batch.part_slices[part], batch.target[0, batch.part_slices[part]]
             weight = None if batch.weight is None else batch.weight[rows]
             if self.gains is not None:
-                held_out = self.source.held_out or part == self.source.n_parts - 1
-                target = self.gains[held_out](query_keys(batch, rows), target)
+                own = self.gains[part == self.source.n_parts - 1]
+                target = own(query_keys(batch, rows), target)
             return embedded_moments(mapping, batch.features[:, rows], target, weight)
 
         members: dict[str, Folded[CoMoments]] = {}
         with naming(partition):
             for label, mapping in self.maps.items():
-                nothing = CoMoments.empty(mapping.n_landmarks + 1)
-                own = [moments(mapping, part) for part in range(len(batch.part_slices))]
-                members[label] = self.source.folded(own.__getitem__, nothing)
+                members[label] = self.source.folded(partial(moments, mapping))
         return Bundle(members)
 
     def key(self) -> dict[str, Any]:
@@ -221,14 +214,14 @@ class EmbeddedReader:
         """Return the similarities of the rows of each part."""
         if self.source.held_out and not self.judges:
             return []
-        batch, test = self.source.read(partition), self.source.n_parts - 1
-        parts = [test] if self.source.held_out else range(test + self.judges)
-        found = []
+        batch = self.source.read(partition)
+        parts = list(enumerate(batch.part_slices))[: None if self.judges else -1]
         with naming(partition):
-            for part, rows in zip(parts, batch.part_slices, strict=False):
-                if rows.stop > rows.start:
-                    found.append(embedded_rows(part, batch, rows, self.maps, self.classes))
-        return found
+            return [
+                embedded_rows(part, batch, rows, self.maps, self.classes)
+                for part, rows in parts
+                if rows.stop > rows.start
+            ]
 
     def sums(self, rows: list[EmbeddedRows], message: Any) -> Sums:
         """Add up over rows what the message says."""

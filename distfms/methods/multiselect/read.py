@@ -75,8 +75,7 @@ class JudgmentSource(FoldedSource):
         def summary(rows: slice) -> Any:
             return summarise(*block.view(rows), raters=block.raters_of(rows))
 
-        nothing = summary(slice(0, 0)) if self.held_out else None
-        return self.folded(lambda part: summary(block.part_slices[part]), nothing)
+        return self.folded(lambda part: summary(block.part_slices[part]))
 
     def key(self) -> dict[str, Any]:
         """Plain values that a partial depends on, beside its partition."""

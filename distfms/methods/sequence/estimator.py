@@ -16,7 +16,7 @@ from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
 from distfms.methods.estimator_input import Source, as_frame, check_columns, kind_of
 from distfms.methods.row_estimator import (
-    PieceReader,
+    PieceSource,
     RowClassifier,
     RowEstimator,
     RowRegressor,
@@ -79,7 +79,7 @@ class GroupSequenceBase(SelectorMixin, RowEstimator):
             self._learn(*self._open(X, y, sample_weight))
         return self
 
-    def _learn(self, source: Source, rows: PieceReader) -> None:
+    def _learn(self, source: Source, rows: PieceSource) -> None:
         """Make all fitted attributes."""
         family, n_outputs = self._response(source)
         plan, moments = rows.plan, source.reduce(rows.then(_comoments))

@@ -130,13 +130,10 @@ class ScoreReader(PartialReader):
         nothing = {"scores": Sums({}), "ranking": RankingScores.from_rows(keys, keys, none)}
         wanted = {last if part < 0 else part for part in self.parts}
         found = [dict(nothing) for _ in range(last + 1)]
-        if not self.source.held_out:
+        if last in wanted or not self.source.held_out:
             batch = self.source.read(partition)
             for part in wanted:
                 found[part] = self._judged(batch, batch.part_slices[part], nothing)
-        elif last in wanted:
-            batch = self.source.read(partition)
-            found[last] = self._judged(batch, batch.part_slices[0], nothing)
         names = self.part_types
         return Bundle({name: Folded(tuple(own[name] for own in found)) for name in names})
 

@@ -141,7 +141,7 @@ def test_folds_do_not_depend_on_the_test_share_but_on_the_seed():
 
 
 @pytest.mark.parametrize(
-    "plan", [(1, 0.0), (-1, 0.0), (201, 0.0), (2, 1.0), (2, -0.1), (2, np.nan)]
+    "plan", [(1, 0.0), (-1, 0.0), (201, 0.0), (2, 1.1), (2, -0.1), (2, np.nan)]
 )
 def test_numbers_out_of_range(plan):
     with pytest.raises(SpecError, match="choose"):
