@@ -13,6 +13,7 @@ from distfms.data.batches import RowBatch
 from distfms.data.folds import hash_keys
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
+from distfms.methods.cross_validation import Members
 from distfms.methods.estimator_input import Source, in_memory, kind_of
 from distfms.methods.landmarks.fit import PassFit, PassProcedure
 from distfms.methods.landmarks.losses import loss_of
@@ -132,11 +133,7 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowEstimat
         read_moments = rows.by(SimilarityReader, {label: mapping}, gains)
         moments = {label: source.reduce(read_moments)[label].train()}
         if options.chosen_loss == "squared":
-            problem = own.problem(moments)
-            path = own.search(problem, own.rules[0])
-            weights = own.weights(problem, path, [len(path.order)])[0]
-            intercept = problem[label].intercept(weights)
-            self._keep(path.order, weights[path.order, np.newaxis], intercept)
+            self._search(own, moments)
             return
         deviation = float(np.sqrt(own.problem(moments)[label].target_variance))
         n_classes = 0 if source.codes is None else len(source.codes)
@@ -146,20 +143,20 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowEstimat
         # Rows stay in memory between the passes if they fit.
         read, n_values = rows.then(_embedded, label, mapping), mapping.n_landmarks + 1
         run = source.passes(read, lambda kept, message: message.sums(kept), n_values)
-        whole = procedure.problem({**moments, "make_pass": run})
-        path = procedure.search(whole, own.rules[0])
-        (model,), self.n_iter_ = path.models, int(path.arrays["n_passes"].sum())
-        self._extra = model.extra
-        self._keep(path.order, model.weights, model.offset)
+        path = self._search(procedure, {**moments, "make_pass": run})
+        self.n_iter_ = int(path.arrays["n_passes"].sum())
 
-    def _keep(self, order: np.ndarray, weights: np.ndarray, intercept: Any) -> None:
-        """Set the attributes of the model: weights (k, P) of the landmarks in their order."""
-        self.map_ = self._map.restricted(order)
-        self.landmarks_ = self.candidates_[order]
-        self._weights, self._intercept = weights, np.atleast_1d(np.asarray(intercept))
-        flat = weights.shape[1] == 1
-        self.coef_ = weights[:, 0] if flat else weights.T
-        self.intercept_ = float(self._intercept[0]) if flat else self._intercept
+    def _search(self, procedure: LandmarkProcedure, members: Members) -> Any:
+        """Find the model and set its attributes; return its path."""
+        problem = procedure.problem(members)
+        path = procedure.search(problem, procedure.rules[0])
+        model = procedure.models(problem, path, [len(path.order)])[-1]
+        self.map_ = self._map.restricted(path.order)
+        self.landmarks_ = self.candidates_[path.order]
+        self._model, flat = model, model.weights.shape[1] == 1
+        self.coef_ = model.weights[:, 0] if flat else model.weights.T
+        self.intercept_ = float(model.offset[0]) if flat else model.offset
+        return path
 
     @property
     def _n_features_out(self) -> int:
@@ -175,8 +172,9 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowEstimat
     def _scores(self, X: Any) -> Any:
         """Linear scores (n, P)."""
         source, rows = self._rows(X)
-        find = rows.then(_scores, self.map_, self._weights, self._intercept)
-        return source.stack(find, (self._weights.shape[1],))
+        weights = self._model.weights
+        find = rows.then(_scores, self.map_, weights, self._model.offset)
+        return source.stack(find, (weights.shape[1],))
 
     def transform(self, X: Any) -> Any:
         """Similarities of rows to the landmarks of the model.
@@ -334,7 +332,7 @@ class LandmarkClasses(RowClassifier, LandmarkBase):
         return by_chunks(self._named, self._scores(X), drop_axis=1, dtype=self.classes_.dtype)
 
     def _named(self, scores: np.ndarray) -> np.ndarray:
-        numbers = self._fitted_loss.decoded(scores.T, self._extra)
+        numbers = self._fitted_loss.decoded(scores.T, self._model.extra)
         return np.asarray(self.classes_[numbers.astype(np.intp)])
 
 
@@ -418,7 +416,7 @@ class LandmarkOrdinalRegressor(LandmarkClasses):
     def thresholds_(self) -> np.ndarray:
         """Thresholds between the scores of neighbouring levels."""
         loss: Any = self._fitted_loss
-        return np.asarray(loss.thresholds(self._extra))
+        return np.asarray(loss.thresholds(self._model.extra))
 
     def decision_function(self, X: Any) -> Any:
         """Return scores (n,), which the thresholds cut into levels."""

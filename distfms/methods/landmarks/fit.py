@@ -16,7 +16,14 @@ import numpy as np
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import Fold, Members
 from distfms.methods.landmarks.losses import EpsilonInsensitive, Loss
-from distfms.methods.landmarks.procedure import LandmarkProcedure, below, ladder
+from distfms.methods.landmarks.procedure import (
+    LandmarkProcedure,
+    Linear,
+    below,
+    ladder,
+    side_by_side,
+    taken,
+)
 from distfms.methods.landmarks.squared import SquaredProblem
 from distfms.methods.passes import Minimum, Sums, minimise
 from distfms.methods.statistics_job import NamedRule
@@ -51,29 +58,6 @@ class EmbeddedRows:
     similarities: Mapping[str, np.ndarray]
     target: np.ndarray
     weight: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class Linear:
-    """A linear model on similarities to k landmarks.
-
-    Attributes
-    ----------
-    landmarks : slice or ndarray of int, shape (k,)
-    weights : ndarray of shape (k, P)
-    offset : ndarray of shape (P,)
-    extra : ndarray of shape (E,)
-        Parameters of the loss beside the weights.
-    """
-
-    landmarks: Any
-    weights: np.ndarray
-    offset: np.ndarray
-    extra: np.ndarray
-
-    def scores(self, similarities: np.ndarray) -> np.ndarray:
-        """Return scores (P, n) of similarities (k, n) to its landmarks."""
-        return self.weights.T.astype(similarities.dtype) @ similarities + self.offset[:, np.newaxis]
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,11 +190,6 @@ class PassFit:
         return Fitted(run.model(weights, extra), found, run.tolerance, run.n_passes)
 
 
-def taken(order: np.ndarray) -> Any:
-    """Return what takes landmarks in this order; the first of them are taken without a copy."""
-    return slice(len(order)) if (order == np.arange(len(order))).all() else order
-
-
 class _Run:
     """The passes of one fit."""
 
@@ -298,13 +277,10 @@ class _Run:
 def _path(label: str, order: np.ndarray, fits: Sequence[Fitted]) -> PassPath:
     """Return models of several sizes as a path."""
     models = [fitted.model for fitted in fits]
-    weights = np.zeros((len(fits), len(order), models[0].weights.shape[1]))
-    for room, model in zip(weights, models, strict=True):
-        room[: len(model.weights)] = model.weights
     arrays = {
         "order": order,
         "sizes": np.array([len(model.weights) for model in models]),
-        "weights": weights,
+        "weights": side_by_side(models),
         "offset": np.array([model.offset for model in models]),
         "extra": np.array([model.extra for model in models]),
         "tolerance": np.array([fitted.tolerance for fitted in fits]),
@@ -368,7 +344,7 @@ class PassPath:
 
     @property
     def models(self) -> list[Linear]:
-        """The models."""
+        """The models, of `sizes`."""
         a = self.arrays
         rows = zip(a["sizes"], a["weights"], a["offset"], a["extra"], strict=True)
         return [
@@ -435,6 +411,15 @@ class PassProcedure(LandmarkProcedure):
             slope = np.divide(slope, spread, out=np.zeros_like(slope), where=spread > 0)
         slope[order] = -1.0
         return int(np.argmax(slope))
+
+    def models(self, problem: Any, path: Any, sizes: Sequence[int]) -> list[Linear]:
+        """Return the models that were fitted, whatever the sizes."""
+        found: list[Linear] = path.models
+        return found
+
+    def decoded(self, model: Linear, scores: np.ndarray) -> np.ndarray:
+        """Return predictions (n,): numbers, or those of classes and levels."""
+        return np.asarray(self.fit.loss.decoded(scores, model.extra))
 
     def grid(self, path: Any) -> np.ndarray:
         """Return the numbers of landmarks of the models."""

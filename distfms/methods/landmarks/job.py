@@ -23,10 +23,11 @@ from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOption
 from distfms.methods.landmarks.procedure import (
     MEASURES,
     LandmarkProcedure,
+    Linear,
     below,
     coded,
-    ladder,
     reference_errors,
+    side_by_side,
 )
 from distfms.methods.landmarks.read import SampleReader, SimilarityReader
 from distfms.methods.landmarks.similarity import (
@@ -302,51 +303,39 @@ class LandmarkJob(RowJob):
 
     def model(self, context: Context, solved: Solved) -> Mapping[str, Content]:
         """Return the models of all sizes with their landmarks, so that no data are needed."""
-        path = solved.path
-        sizes = ladder(len(path.order))
-        weights = solved.procedure.weights(solved.problem, path, sizes)
-        intercept = solved.problem[path.label].intercept(weights)
-        return self.model_files(context, path, sizes, weights[:, path.order, np.newaxis], intercept)
-
-    def model_files(
-        self,
-        context: Context,
-        path: Any,
-        sizes: Sequence[int],
-        weights: np.ndarray,
-        intercept: np.ndarray,
-        **more: Any,
-    ) -> Mapping[str, Content]:
-        """Return ``model.json`` and ``weights.npz`` of models (n_sizes, k, n_outputs)."""
-        plan = self.plan(context)
+        plan, path, procedure = self.plan(context), solved.path, solved.procedure
+        sizes = procedure.grid(path).astype(int)
+        models = procedure.models(solved.problem, path, sizes.tolist())
         mapping = self.maps(context)[path.label].restricted(path.order)
-        names = {
-            "method": self.name,
-            "task": self.options.task,
-            "id": self.roles.id or self.roles.query,
-        }
+        kept, sources = list(plan.feature_names), sources_of(plan)
         if self.options.is_precomputed:
             kept = [plan.feature_names[i] for i in path.order]
-            sources: Any = dict.fromkeys(kept)
-        else:
-            sources, kept = sources_of(plan), list(plan.feature_names)
+            sources = dict.fromkeys(kept)
         return {
             "model.json": {
-                **names,
+                "method": self.name,
+                "task": self.options.task,
+                "id": self.roles.id or self.roles.query,
                 "target": self.roles.target[0],
                 "sources": sources,
                 "features": kept,
                 "similarity": mapping.similarity.name,
                 "parameters": dict(mapping.similarity.parameters),
-                **more,
+                **self.decoding(context, procedure, models),
             },
             "weights.npz": {
-                "sizes": np.array(sizes),
-                "weights": weights,
-                "intercept": intercept.reshape(len(sizes), -1),
+                "sizes": sizes,
+                "weights": side_by_side(models),
+                "intercept": np.array([model.offset for model in models]),
                 **mapping.arrays,
             },
         }
+
+    def decoding(
+        self, context: Context, procedure: Any, models: Sequence[Linear]
+    ) -> Mapping[str, Any]:
+        """Return what ``model.json`` says of predictions that are no scores."""
+        return {}
 
     # --- evaluation ---
 
@@ -390,18 +379,13 @@ class LandmarkJob(RowJob):
         """Predict some sampled rows: held-out ones where there are any."""
         sample = self.sample(context)
         rows = (sample.test if sample.test.n_rows else sample.train()).first(_SHOWN_ROWS)
-        mapping = self.maps(context)[solved.path.label]
+        path, procedure = solved.path, solved.procedure
+        model = procedure.models(solved.problem, path, [len(path.order)])[-1]
+        mapping = self.maps(context)[path.label]
         n = len(mapping.scale)
-        values = self.predicted(solved, mapping(rows.values[:n]))
+        scores = model.scores(mapping(rows.values[:n])[model.landmarks])
         return {
             "rows": "test" if sample.test.n_rows else "train",
             "true": coded(self.classes(context), rows.values[n]).tolist(),
-            "predicted": values.tolist(),
+            "predicted": procedure.decoded(model, scores).tolist(),
         }
-
-    def predicted(self, solved: Solved, similarities: np.ndarray) -> np.ndarray:
-        """Return the predictions of the whole model for similarities (L, n)."""
-        path, problem = solved.path, solved.problem[solved.path.label]
-        weights = solved.procedure.weights(solved.problem, path, [len(path.order)])[0]
-        order = path.order
-        return np.asarray(weights[order] @ similarities[order] + problem.intercept(weights))

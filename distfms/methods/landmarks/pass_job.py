@@ -28,7 +28,7 @@ from distfms.methods.landmarks.fit import ERRORS, JudgePass, PassFit, PassProced
 from distfms.methods.landmarks.job import LandmarkJob
 from distfms.methods.landmarks.losses import Loss, OrdinalMargin, loss_of
 from distfms.methods.landmarks.options import LandmarksOptions
-from distfms.methods.landmarks.procedure import LandmarkProcedure, below
+from distfms.methods.landmarks.procedure import LandmarkProcedure, Linear, below
 from distfms.methods.landmarks.read import EmbeddedReader, query_keys
 from distfms.methods.landmarks.similarity import LandmarkMap
 from distfms.methods.passes import Passes, Sums, one_pass, said_rows
@@ -145,15 +145,14 @@ class PassLandmarkJob(LandmarkJob):
             )
         return {**found, "loss": self.options.chosen_loss, "classes": self.class_names(context)}
 
-    def model(self, context: Context, solved: Solved) -> Mapping[str, Content]:
-        """Return the models of all sizes with their landmarks."""
-        path, loss = solved.path, solved.procedure.fit.loss
-        arrays = path.arrays
-        more: dict[str, Any] = {"classes": self.class_names(context)}
+    def decoding(
+        self, context: Context, procedure: Any, models: Sequence[Linear]
+    ) -> Mapping[str, Any]:
+        """Return the classes or levels, and the thresholds of each model."""
+        loss, found = procedure.fit.loss, {"classes": self.class_names(context)}
         if isinstance(loss, OrdinalMargin):
-            more["thresholds"] = [loss.thresholds(extra).tolist() for extra in arrays["extra"]]
-        sizes, weights = arrays["sizes"].tolist(), arrays["weights"]
-        return self.model_files(context, path, sizes, weights, arrays["offset"], **more)
+            found["thresholds"] = [loss.thresholds(model.extra).tolist() for model in models]
+        return found
 
     # --- evaluation ---
 
@@ -194,12 +193,6 @@ class PassLandmarkJob(LandmarkJob):
                 return nullcontext(Fold(train, held_out))
 
             return evaluate_here(work, self.statistics(context), given)
-
-    def predicted(self, solved: Solved, similarities: np.ndarray) -> np.ndarray:
-        """Return the predictions of the whole model, classes and levels as their numbers."""
-        model = solved.path.models[-1]
-        scores = model.scores(similarities[model.landmarks])
-        return solved.procedure.fit.loss.decoded(scores, model.extra)
 
 
 #: Positions of a ranking that NDCG is reported for.

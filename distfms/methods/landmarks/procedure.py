@@ -60,6 +60,42 @@ class LandmarkPath:
         return {"n_steps": int(self.steps.n_steps), "gap": float(self.steps.gap)}
 
 
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """A linear model on similarities to k landmarks.
+
+    Attributes
+    ----------
+    landmarks : slice or ndarray of int, shape (k,)
+    weights : ndarray of shape (k, P)
+    offset : ndarray of shape (P,)
+    extra : ndarray of shape (E,)
+        Parameters of the loss beside the weights.
+    """
+
+    landmarks: Any
+    weights: np.ndarray
+    offset: np.ndarray
+    extra: np.ndarray
+
+    def scores(self, similarities: np.ndarray) -> np.ndarray:
+        """Return scores (P, n) of similarities (k, n) to its landmarks."""
+        return self.weights.T.astype(similarities.dtype) @ similarities + self.offset[:, np.newaxis]
+
+
+def taken(order: np.ndarray) -> Any:
+    """Return what takes landmarks in this order; the first of them are taken without a copy."""
+    return slice(len(order)) if (order == np.arange(len(order))).all() else order
+
+
+def side_by_side(models: Sequence[Linear]) -> np.ndarray:
+    """Return the weights of models (n, k, P), the last of which has all k landmarks."""
+    found = np.zeros((len(models), *models[-1].weights.shape))
+    for room, model in zip(found, models, strict=True):
+        room[: len(model.weights)] = model.weights
+    return found
+
+
 def ladder(n_landmarks: int) -> list[int]:
     """Return numbers of landmarks up to a number: 1, 2, 5, 10, …."""
     steps = [m * 10**e for e in range(9) for m in (1, 2, 5)]
@@ -155,6 +191,20 @@ class LandmarkProcedure(Procedure):
                     row[path.order] = path.steps.weights[k - 1]
             return weights
         return refitted(problem[path.label], path.order, sizes, self.ridge, self.bound)
+
+    def models(self, problem: Any, path: Any, sizes: Sequence[int]) -> list[Linear]:
+        """Return the models of the path's first landmarks, of so many."""
+        weights = self.weights(problem, path, sizes)
+        intercepts = problem[path.label].intercept(weights)
+        orders = [path.order[:k] for k in sizes]
+        return [
+            Linear(taken(order), own[order, np.newaxis], np.array([intercept]), np.zeros(0))
+            for order, own, intercept in zip(orders, weights, intercepts, strict=True)
+        ]
+
+    def decoded(self, model: Linear, scores: np.ndarray) -> np.ndarray:
+        """Return predictions (n,) of scores (P, n)."""
+        return scores[0]
 
     def grid(self, path: LandmarkPath) -> np.ndarray:
         """Return the numbers of landmarks at which the curve has its points."""
