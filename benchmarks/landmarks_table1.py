@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, PassFit
+from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, PassProcedure
 from distfms.methods.landmarks.losses import OrdinalMargin
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.procedure import (
@@ -100,7 +100,9 @@ def one_split(X, y, similarity, seed, args, ordinal):
     levels = np.unique(y)
     code = np.searchsorted(levels, y).astype(float)
     rows = [EmbeddedRows(0, {"own": mapping(X[:, train])}, code[train], np.ones(n))]
-    fit = PassFit(OrdinalMargin(0.01, len(levels), 0.5, None), args.ridge, None)
+    fit = PassProcedure(
+        (), False, n_landmarks, ridge=args.ridge, loss=OrdinalMargin(0.01, len(levels), 0.5, None)
+    )
     problem = SquaredProblem.of(embedded_moments(mapping, X[:, train], code[train], None))
     model = fit.fitted(
         lambda loss, model: FitPass("own", loss, model).sums(rows), problem, np.arange(n_landmarks)

@@ -15,7 +15,7 @@ from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
 from distfms.methods.cross_validation import Members
 from distfms.methods.estimator_input import Source, in_memory, kind_of
-from distfms.methods.landmarks.fit import PassFit, PassProcedure
+from distfms.methods.landmarks.fit import PassProcedure
 from distfms.methods.landmarks.losses import loss_of
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
 from distfms.methods.landmarks.procedure import LandmarkProcedure
@@ -138,8 +138,7 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowEstimat
         deviation = float(np.sqrt(own.problem(moments)[label].target_variance))
         n_classes = 0 if source.codes is None else len(source.codes)
         self._fitted_loss = loss_of(options, n_classes, deviation)
-        fit = PassFit(self._fitted_loss, options.ridge, options.bound)
-        procedure = PassProcedure(**vars(own), fit=fit, only_last=True)
+        procedure = PassProcedure(**vars(own), loss=self._fitted_loss, only_last=True)
         # Rows stay in memory between the passes if they fit.
         read, n_values = rows.then(_embedded, label, mapping), mapping.n_landmarks + 1
         run = source.passes(read, lambda kept, message: message.sums(kept), n_values)

@@ -56,25 +56,17 @@ def sections(run: FinishedRun) -> list[Section]:
 
 
 def _curves(run: FinishedRun) -> list[Curve]:
-    """Return the curve of each similarity, its numbers by ``rows/measure``."""
-    return [
-        Curve.of(
-            {
-                "name": entry["name"],
-                "points": [
-                    {"budget": point["budget"]}
-                    | {
-                        f"{rows}/{name}": value
-                        for rows in _READINGS
-                        for name, value in (point.get(rows) or {}).items()
-                    }
-                    for point in entry["points"]
-                ],
-            },
-            "budget",
-        )
-        for entry in run.metrics["curves"]
-    ]
+    """Return the curve of each similarity: its measures of the rows that are trusted most."""
+    reading = _reading(run)
+    found = []
+    for entry in run.metrics["curves"]:
+        points = [
+            {**point[reading], "largest_weight": point["train"]["largest_weight"]}
+            for point in entry["points"]
+        ]
+        sizes = [point["budget"] for point in entry["points"]]
+        found.append(Curve(entry["name"], sizes, points))
+    return found
 
 
 def _reading(run: FinishedRun) -> str:
@@ -138,17 +130,14 @@ def _references(run: FinishedRun, reading: str) -> dict[str, float]:
 def _error_figure(run: FinishedRun) -> Figure:
     reading, curves = _reading(run), _curves(run)
     chosen = run.selection["similarity"]
+    measure, references = run.metrics["measure"], _references(run, reading)
     lines = [
-        curve.line(
-            f"{reading}/{run.metrics['measure']}", curve.name, style=i, bold=curve.name == chosen
-        )
+        curve.line(measure, curve.name, style=i, bold=curve.name == chosen)
         for i, curve in enumerate(curves)
     ]
-    references = _references(run, reading)
     for i, curve in enumerate(curves):
         if curve.name in references:
-            ends = [curve.x[0], curve.x[-1]]
-            level = [references[curve.name]] * 2
+            ends, level = [curve.x[0], curve.x[-1]], [references[curve.name]] * 2
             title = f"{curve.name}, kernel regression"
             lines.append(Line(title, ends, level, style=i, dashed=True))
     chart = line_chart(
@@ -172,27 +161,23 @@ def _error_figure(run: FinishedRun) -> Figure:
 
 
 def _baseline_table(run: FinishedRun) -> Table:
-    names = {"test": "Held out", "validation": "Mean of folds"}
+    parts = {"test": "Held out", "validation": "Mean of folds"}
+    model = {run.selection["similarity"]: run.metrics["curves"][0]["points"][-1]}
     rows = []
-    for name, entry in run.metrics["baselines"].items():
-        own = [
-            as_number((entry.get(rows_of) or {}).get(run.metrics["measure"])) for rows_of in names
-        ]
-        sampled = entry.get("test") or entry.get("validation") or {}
-        rows.append([name, *own, sampled.get("n_train"), sampled.get("n_guarded")])
-    points = run.metrics["curves"][0]["points"][-1]
-    model = [
-        as_number((points.get(rows_of) or {}).get(run.metrics["measure"])) for rows_of in names
-    ]
+    for name, entry in {**model, **run.metrics["baselines"]}.items():
+        own = [entry.get(part) or {} for part in parts]
+        sampled = own[0] or own[1]
+        errors = [as_number(found.get(run.metrics["measure"])) for found in own]
+        rows.append([name, *errors, sampled.get("n_train"), sampled.get("n_guarded")])
     columns = [
         Column("Model", "text"),
-        *(Column(title, "measure") for title in names.values()),
+        *(Column(title, "measure") for title in parts.values()),
         Column("Rows compared with", "number"),
         Column("Guarded", "number"),
     ]
     return without_empty_columns(
         columns,
-        [[run.selection["similarity"], *model, None, None], *rows],
+        rows,
         f"{_sentence(run)} of the model and what it is compared with. Where the "
         "similarities of a row add up to nothing, kernel regression has no answer and the mean "
         "stands in for it: these rows are counted as guarded.",
@@ -225,11 +210,10 @@ def _landmark_table(run: FinishedRun) -> Table:
 
 def _goodness_table(run: FinishedRun) -> Table:
     """List the goodness (ε₀, B) of each similarity for a ladder of landmarks."""
-    reading, rows, emphasis = _reading(run), [], []
-    has_loss = any(curve.has(f"{reading}/loss") for curve in _curves(run))
-    surrogate = "loss" if has_loss else "mse"
-    for curve in _curves(run):
-        loss, largest = curve.values(f"{reading}/{surrogate}"), curve.values("train/largest_weight")
+    curves, rows, emphasis = _curves(run), list[list[Any]](), []
+    surrogate = "loss" if any(curve.has("loss") for curve in curves) else "mse"
+    for curve in curves:
+        loss, largest = curve.values(surrogate), curve.values("largest_weight")
         for n_landmarks, error, weight in zip(curve.x, loss, largest, strict=True):
             share = n_landmarks / run.selection["n_candidates"]
             rows.append([curve.name, n_landmarks, share, error, weight])
@@ -245,10 +229,10 @@ def _goodness_table(run: FinishedRun) -> Table:
     return Table(
         columns,
         rows,
-        f"A similarity is (ε₀, B)-good for the task if some weights of size up to B have a loss of "
-        f"at most ε₀. Estimated by models on so many landmarks: ε₀ is their loss "
-        f"({_READINGS[reading]}), B their largest weight where similarities are averaged, τ the "
-        "share of the candidates that they use.",
+        "A similarity is (ε₀, B)-good for the task if some weights of size up to B have a loss of "
+        "at most ε₀. Estimated by models on so many landmarks: ε₀ is their loss "
+        f"({_READINGS[_reading(run)]}), B their largest weight where similarities are averaged, τ "
+        "the share of the candidates that they use.",
         emphasis=emphasis,
     )
 

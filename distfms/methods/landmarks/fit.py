@@ -17,9 +17,9 @@ from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import Fold, Members
 from distfms.methods.landmarks.losses import EpsilonInsensitive, Loss
 from distfms.methods.landmarks.procedure import (
+    LandmarkPath,
     LandmarkProcedure,
     Linear,
-    below,
     ladder,
     side_by_side,
     taken,
@@ -139,71 +139,20 @@ class Fitted:
     n_passes: int
 
 
-@dataclass(frozen=True, eq=False)
-class PassFit:
-    """What decides about a fit.
-
-    Attributes
-    ----------
-    loss : Loss
-    ridge : float
-        In units of the mean variance of a similarity.
-    bound : float or None
-        On the norm of the paper's weights √k·u.
-    """
-
-    loss: Loss
-    ridge: float
-    bound: float | None
-
-    def start(self, problem: SquaredProblem) -> np.ndarray:
-        """Return the first values of the parameters beside the weights."""
-        is_number = isinstance(self.loss, EpsilonInsensitive)
-        return problem.mean[-1:].copy() if is_number else self.loss.start()
-
-    def fitted(
-        self,
-        make_pass: Callable[[Loss, Linear], Sums],
-        problem: SquaredProblem,
-        order: np.ndarray,
-        start: Fitted | None = None,
-    ) -> Fitted:
-        """Fit a model on landmarks in an order, beginning at that of the first of them."""
-        k = len(order)
-        weights, extra = np.zeros((k, self.loss.n_scores)), self.start(problem)
-        widths: Sequence[float] = _WIDTHS
-        if start is not None:
-            weights[: len(start.model.weights)] = start.model.weights
-            extra, widths = start.model.extra, _WIDTHS[-2:]
-        penalty = self.ridge * np.mean(np.diagonal(problem.covariance)[:-1])
-        run = _Run(self, make_pass, problem, order)
-        # The loss grows with the unit of the target, the squared weights with its square.
-        penalty /= run.unit
-        found = None
-        for width in widths:
-            found = run.minimum(weights, extra, penalty, width)
-            weights, extra = run.split(found.weights)
-        assert found is not None
-        if self.bound is not None:
-            found = run.bounded(found, penalty, self.bound / np.sqrt(k))
-            weights, extra = run.split(found.weights)
-        return Fitted(run.model(weights, extra), found, run.tolerance, run.n_passes)
-
-
 class _Run:
     """The passes of one fit."""
 
     def __init__(
         self,
-        fit: PassFit,
+        loss: Loss,
         make_pass: Callable[[Loss, Linear], Sums],
         problem: SquaredProblem,
         order: np.ndarray,
     ) -> None:
-        self.fit, self.make_pass, self.k = fit, make_pass, len(order)
+        self.loss, self.make_pass, self.k = loss, make_pass, len(order)
         self.landmarks, self.mean = taken(order), problem.mean[order]
         # The curvature is that of the loss, about 1 over the unit of the target, times the Gram.
-        is_number = isinstance(fit.loss, EpsilonInsensitive)
+        is_number = isinstance(loss, EpsilonInsensitive)
         self.unit = float(np.sqrt(problem.target_variance)) or 1.0 if is_number else 1.0
         self.gram = problem.penalised(1e-10)[np.ix_(order, order)]
         self.tolerance = _TOLERANCE * float(np.sqrt(np.trace(self.gram)))
@@ -215,7 +164,7 @@ class _Run:
 
     def model(self, weights: np.ndarray, extra: np.ndarray) -> Linear:
         """Return the model on similarities as they are."""
-        offset = self.fit.loss.offset(extra) - self.mean @ weights
+        offset = self.loss.offset(extra) - self.mean @ weights
         return Linear(self.landmarks, weights, offset, extra)
 
     def minimum(
@@ -224,7 +173,7 @@ class _Run:
         """Minimise the mean loss with corners of some width, and a penalty on the weights."""
         from scipy.linalg import block_diag
 
-        loss = replace(self.fit.loss, width=width * self.fit.loss.width)
+        loss = replace(self.loss, width=width * self.loss.width)
 
         def value(parameters: np.ndarray) -> tuple[float, np.ndarray]:
             own, beside = self.split(parameters)
@@ -274,7 +223,7 @@ class _Run:
         return replace(at[-1], weights=np.vstack((weights, beside)))
 
 
-def _path(label: str, order: np.ndarray, fits: Sequence[Fitted]) -> PassPath:
+def _path(label: str, order: np.ndarray, fits: Sequence[Fitted]) -> LandmarkPath:
     """Return models of several sizes as a path."""
     models = [fitted.model for fitted in fits]
     arrays = {
@@ -288,7 +237,7 @@ def _path(label: str, order: np.ndarray, fits: Sequence[Fitted]) -> PassPath:
     }
     for name in ("status", "gradient_norm", "n_iterations"):
         arrays[name] = np.array([getattr(fitted.minimum, name) for fitted in fits])
-    return PassPath(label, arrays)
+    return LandmarkPath(label, arrays)
 
 
 # --- the procedure ------------------------------------------------------------------------------
@@ -313,64 +262,57 @@ class PassProblem:
     left_out: int | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class PassPath:
-    """Models on more and more landmarks.
-
-    Attributes
-    ----------
-    label : str
-        Of the similarity.
-    arrays : mapping of str to ndarray
-        ``order`` (k,) of landmarks, ``sizes`` (n,), ``weights`` (n, k, P), ``offset`` (n, P),
-        ``extra`` (n, E), and how far each fit came: ``status``, ``gradient_norm``, ``tolerance``,
-        ``n_iterations``, ``n_passes`` (n,).
-    """
-
-    label: str
-    arrays: Mapping[str, np.ndarray]
-
-    @property
-    def order(self) -> np.ndarray:
-        """Landmarks in the order in which models take them."""
-        return self.arrays["order"]
-
-    @property
-    def progress(self) -> dict[str, Any]:
-        """How far each fit came, for the results."""
-        names = ("sizes", "status", "gradient_norm", "tolerance", "n_iterations", "n_passes")
-        rows = zip(*(self.arrays[name].tolist() for name in names), strict=True)
-        return {"fits": [dict(zip(names, row, strict=True)) for row in rows]}
-
-    @property
-    def models(self) -> list[Linear]:
-        """The models, of `sizes`."""
-        a = self.arrays
-        rows = zip(a["sizes"], a["weights"], a["offset"], a["extra"], strict=True)
-        return [
-            Linear(taken(a["order"][:k]), weights[:k], offset, extra)
-            for k, weights, offset, extra in rows
-        ]
-
-
 @dataclass(frozen=True)
 class PassProcedure(LandmarkProcedure):
     """What decides about models of other losses; their fits pass over the rows.
 
     Attributes
     ----------
-    fit : PassFit
+    loss : Loss
     only_last : bool
         Fit the model on all landmarks alone, not smaller ones before it.
     """
 
-    fit: Any = None
+    loss: Any = None
     only_last: bool = False
 
     def problem(self, train: Members) -> Any:
         """Return the problem; ``make_pass`` and ``left_out`` are among the members of a fold."""
         own = {rule.name: train[rule.name] for rule in self.rules}
         return PassProblem(super().problem(own), train.get("make_pass"), train.get("left_out"))
+
+    def start(self, problem: SquaredProblem) -> np.ndarray:
+        """Return the first values of the parameters beside the weights."""
+        is_number = isinstance(self.loss, EpsilonInsensitive)
+        return problem.mean[-1:].copy() if is_number else self.loss.start()
+
+    def fitted(
+        self,
+        make_pass: Callable[[Loss, Linear], Sums],
+        problem: SquaredProblem,
+        order: np.ndarray,
+        start: Fitted | None = None,
+    ) -> Fitted:
+        """Fit a model on landmarks in an order, beginning at that of the first of them."""
+        k = len(order)
+        weights, extra = np.zeros((k, self.loss.n_scores)), self.start(problem)
+        widths: Sequence[float] = _WIDTHS
+        if start is not None:
+            weights[: len(start.model.weights)] = start.model.weights
+            extra, widths = start.model.extra, _WIDTHS[-2:]
+        penalty = self.ridge * np.mean(np.diagonal(problem.covariance)[:-1])
+        run = _Run(self.loss, make_pass, problem, order)
+        # The loss grows with the unit of the target, the squared weights with its square.
+        penalty /= run.unit
+        found = None
+        for width in widths:
+            found = run.minimum(weights, extra, penalty, width)
+            weights, extra = run.split(found.weights)
+        assert found is not None
+        if self.bound is not None:
+            found = run.bounded(found, penalty, self.bound / np.sqrt(k))
+            weights, extra = run.split(found.weights)
+        return Fitted(run.model(weights, extra), found, run.tolerance, run.n_passes)
 
     def search(self, problem: Any, rule: NamedRule) -> Any:
         """Fit models on more and more landmarks, each beginning where the one before it ended."""
@@ -388,7 +330,7 @@ class PassProcedure(LandmarkProcedure):
         for k in range(1, keep + 1) if self.sparse else sizes:
             if self.sparse:
                 order[k - 1 :] = self._next(make_pass, own, order[: k - 1], last)
-            last = self.fit.fitted(make_pass, own, order[:k], last)
+            last = self.fitted(make_pass, own, order[:k], last)
             if k in sizes:
                 fits[k] = last
         return _path(rule.name, order, list(fits.values()))
@@ -398,12 +340,12 @@ class PassProcedure(LandmarkProcedure):
     ) -> int:
         """Return the landmark along which the loss of a model falls most steeply."""
         if last is None:
-            extra = self.fit.start(problem)
-            weights = np.zeros((0, self.fit.loss.n_scores))
-            model = Linear(slice(0), weights, self.fit.loss.offset(extra), extra)
+            extra = self.start(problem)
+            weights = np.zeros((0, self.loss.n_scores))
+            model = Linear(slice(0), weights, self.loss.offset(extra), extra)
         else:
             model = last.model
-        sums = make_pass(self.fit.loss, model, by_all=True)
+        sums = make_pass(self.loss, model, by_all=True)
         product = sums["product"][: problem.n_landmarks]
         slope = np.abs(product - np.outer(problem.mean[:-1], sums["slope"])).sum(axis=1)
         if not self.by_gradient:
@@ -414,12 +356,16 @@ class PassProcedure(LandmarkProcedure):
 
     def models(self, problem: Any, path: Any, sizes: Sequence[int]) -> list[Linear]:
         """Return the models that were fitted, whatever the sizes."""
-        found: list[Linear] = path.models
-        return found
+        a = path.arrays
+        rows = zip(a["sizes"], a["weights"], a["offset"], a["extra"], strict=True)
+        return [
+            Linear(taken(a["order"][:k]), weights[:k], offset, extra)
+            for k, weights, offset, extra in rows
+        ]
 
     def decoded(self, model: Linear, scores: np.ndarray) -> np.ndarray:
         """Return predictions (n,): numbers, or those of classes and levels."""
-        return np.asarray(self.fit.loss.decoded(scores, model.extra))
+        return np.asarray(self.loss.decoded(scores, model.extra))
 
     def grid(self, path: Any) -> np.ndarray:
         """Return the numbers of landmarks of the models."""
@@ -429,9 +375,10 @@ class PassProcedure(LandmarkProcedure):
         """Score models; ``judge`` is among the members, from a message of models to sums."""
         sizes = path.arrays["sizes"]
         at = np.maximum(np.searchsorted(sizes, budgets, "right") - 1, 0)
-        sums = held_out["judge"](partial(JudgePass, path.label, self.fit.loss, path.models))
+        models = self.models(problem, path, sizes)
+        sums = held_out["judge"](partial(JudgePass, path.label, self.loss, models))
         largest = np.abs(path.arrays["weights"]).max(axis=(1, 2)) * sizes
-        is_number = isinstance(self.fit.loss, EpsilonInsensitive)
+        is_number = isinstance(self.loss, EpsilonInsensitive)
         names = [name for name in ERRORS if name != "error" or not is_number]
         errors = {name: sums[name] / sums["weight"] for name in names}
         return {name: a[at] for name, a in {**errors, "largest_weight": largest}.items()}
@@ -439,12 +386,3 @@ class PassProcedure(LandmarkProcedure):
     def tuned_values(self, fold: Fold, ends: Sequence[Any], measure: str) -> np.ndarray:
         """Measure the model of all landmarks on a fold."""
         return self.evaluate(fold, self.rules[0], np.array([float(self.keep)]))[measure]
-
-    def store(self, problem: Any, paths: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Return the paths as named arrays."""
-        return {f"{n}/{key}": a for n, path in paths.items() for key, a in path.arrays.items()}
-
-    def restore(self, train: Members, arrays: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
-        """Return problem and paths, in the order of the rules."""
-        names = [rule.name for rule in self.rules]
-        return self.problem(train), {n: PassPath(n, below(n, arrays)) for n in names}

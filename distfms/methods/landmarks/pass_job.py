@@ -24,7 +24,7 @@ from distfms.errors import DataError, SpecError
 from distfms.methods.classes import ClassReader, class_name, find_classes
 from distfms.methods.contract import Answer, Content, Context, FoldAnswers, PartialReader, Stage
 from distfms.methods.cross_validation import Fold, FoldWork, Members, evaluate_here
-from distfms.methods.landmarks.fit import ERRORS, JudgePass, PassFit, PassProcedure
+from distfms.methods.landmarks.fit import ERRORS, JudgePass, PassProcedure
 from distfms.methods.landmarks.job import LandmarkJob
 from distfms.methods.landmarks.losses import Loss, OrdinalMargin, loss_of
 from distfms.methods.landmarks.options import LandmarksOptions
@@ -111,10 +111,9 @@ class PassLandmarkJob(LandmarkJob):
 
     def procedure(self, context: Context) -> PassProcedure:
         """Return the pure part."""
-        own, fit = super().procedure(context), None
-        if (context.folder / STATISTICS).exists():
-            fit = PassFit(self.loss(context), self.options.ridge, self.options.bound)
-        return PassProcedure(**vars(own), fit=fit)
+        has_moments = (context.folder / STATISTICS).exists()
+        loss = self.loss(context) if has_moments else None
+        return PassProcedure(**vars(super().procedure(context)), loss=loss)
 
     def _reader(self, context: Context, judges: bool) -> Any:
         plan, maps, classes = self.plan(context), self.maps(context), self.classes(context)
@@ -149,7 +148,7 @@ class PassLandmarkJob(LandmarkJob):
         self, context: Context, procedure: Any, models: Sequence[Linear]
     ) -> Mapping[str, Any]:
         """Return the classes or levels, and the thresholds of each model."""
-        loss, found = procedure.fit.loss, {"classes": self.class_names(context)}
+        loss, found = procedure.loss, {"classes": self.class_names(context)}
         if isinstance(loss, OrdinalMargin):
             found["thresholds"] = [loss.thresholds(model.extra).tolist() for model in models]
         return found

@@ -14,7 +14,6 @@ from distfms.methods.cross_validation import CALLS, Fold, Members
 from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap
 from distfms.methods.landmarks.squared import (
     SquaredProblem,
-    Steps,
     errors,
     greedy,
     refitted,
@@ -43,21 +42,28 @@ class LandmarkPath:
     ----------
     label : str
         Of the similarity.
-    order : ndarray of int, shape (k,)
-    steps : Steps or None
-        What weights are not fitted again, but come from.
+    arrays : mapping of str to ndarray
+        ``order`` (k,) of landmarks. Where weights are not fitted again for a size, what the search
+        led to: ``weights``, and how far it came.
     """
 
     label: str
-    order: np.ndarray
-    steps: Steps | None = None
+    arrays: Mapping[str, np.ndarray]
 
     @property
-    def progress(self) -> dict[str, float]:
-        """How far the steps went, for the results."""
-        if self.steps is None:
-            return {}
-        return {"n_steps": int(self.steps.n_steps), "gap": float(self.steps.gap)}
+    def order(self) -> np.ndarray:
+        """Landmarks in the order in which models take them."""
+        return self.arrays["order"]
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """How far the search came, for the results: as a whole, or each fit."""
+        models = ("order", "weights", "offset", "extra")
+        found = {name: array.tolist() for name, array in self.arrays.items() if name not in models}
+        if "status" not in found:
+            return found
+        fits = zip(*found.values(), strict=True)
+        return {"fits": [dict(zip(found, fit, strict=True)) for fit in fits]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,22 +181,23 @@ class LandmarkProcedure(Procedure):
         own = problem[rule.name]
         if self.sparse and not self.refit and self.bound is not None:
             steps = stepwise(own, self.keep, self.ridge, self.bound, self.tolerance)
-            return LandmarkPath(rule.name, steps.order, steps)
+            return LandmarkPath(rule.name, {n: np.asarray(a) for n, a in vars(steps).items()})
+        order = np.arange(min(self.keep, own.n_landmarks))
         if self.sparse:
-            return LandmarkPath(rule.name, greedy(own, self.keep, self.ridge, self.by_gradient))
-        return LandmarkPath(rule.name, np.arange(min(self.keep, own.n_landmarks)))
+            order = greedy(own, self.keep, self.ridge, self.by_gradient)
+        return LandmarkPath(rule.name, {"order": order})
 
     def weights(
         self, problem: Mapping[str, SquaredProblem], path: LandmarkPath, sizes: Sequence[int]
     ) -> np.ndarray:
         """Return the models of the path's first landmarks, (n_sizes, L)."""
-        if path.steps is not None:
-            weights = np.zeros((len(sizes), problem[path.label].n_landmarks))
-            for row, k in zip(weights, sizes, strict=True):
-                if k:
-                    row[path.order] = path.steps.weights[k - 1]
-            return weights
-        return refitted(problem[path.label], path.order, sizes, self.ridge, self.bound)
+        if "weights" not in path.arrays:
+            return refitted(problem[path.label], path.order, sizes, self.ridge, self.bound)
+        weights = np.zeros((len(sizes), problem[path.label].n_landmarks))
+        for row, k in zip(weights, sizes, strict=True):
+            if k:
+                row[path.order] = path.arrays["weights"][k - 1]
+        return weights
 
     def models(self, problem: Any, path: Any, sizes: Sequence[int]) -> list[Linear]:
         """Return the models of the path's first landmarks, of so many."""
@@ -236,22 +243,14 @@ class LandmarkProcedure(Procedure):
 
     def store(self, problem: Any, paths: Mapping[str, LandmarkPath]) -> dict[str, np.ndarray]:
         """Return the paths as named arrays."""
-        found = {f"{name}/order": path.order for name, path in paths.items()}
-        for name, path in paths.items():
-            if path.steps is not None:
-                found |= {f"{name}/{key}": np.asarray(a) for key, a in vars(path.steps).items()}
-        return found
+        return {f"{n}/{key}": a for n, path in paths.items() for key, a in path.arrays.items()}
 
     def restore(
         self, train: Members, arrays: Mapping[str, np.ndarray]
-    ) -> tuple[dict[str, SquaredProblem], dict[str, LandmarkPath]]:
+    ) -> tuple[Any, dict[str, LandmarkPath]]:
         """Return problem and paths, in the order of the rules."""
-        paths = {}
-        for name in (rule.name for rule in self.rules):
-            own = below(name, arrays)
-            steps = Steps(**own) if len(own) > 1 else None
-            paths[name] = LandmarkPath(name, own["order"], steps)
-        return self.problem(train), paths
+        names = [rule.name for rule in self.rules]
+        return self.problem(train), {n: LandmarkPath(n, below(n, arrays)) for n in names}
 
     def n_operations(self) -> float:
         """Return about how many multiplications a search takes, calls counted as such."""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVR
 
-from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, JudgePass, PassFit, PassProcedure
+from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, JudgePass, PassProcedure
 from distfms.methods.landmarks.losses import EpsilonInsensitive, Margin, OrdinalMargin, rounded
 from distfms.methods.landmarks.squared import SquaredProblem
 from distfms.methods.statistics_job import NamedRule
@@ -104,7 +104,8 @@ def fitted(loss, K, y, k=None, ridge=0.0, bound=None, left_out=None):
 
     problem = SquaredProblem.of(moments)
     order = np.arange(k or K.shape[1])
-    return PassFit(loss, ridge, bound).fitted(make_pass, problem, order), parts
+    procedure = PassProcedure((), False, len(order), ridge=ridge, bound=bound, loss=loss)
+    return procedure.fitted(make_pass, problem, order), parts
 
 
 def test_the_insensitive_fit_costs_no_more_than_that_of_liblinear():
@@ -197,13 +198,13 @@ def test_landmarks_are_chosen_where_the_loss_falls_most_steeply(by_gradient):
     loss = EpsilonInsensitive(0.5, 0.2)
     _, parts = fitted(loss, K, y, k=1)
     rule = NamedRule("own")
-    procedure = PassProcedure((rule,), True, 4, by_gradient, 1e-4, fit=PassFit(loss, 1e-4, None))
+    procedure = PassProcedure((rule,), True, 4, by_gradient, 1e-4, loss=loss)
     moments = CoMoments.from_block(np.ascontiguousarray(np.column_stack([K, y]).T))
     problem = procedure.problem({"own": moments, "make_pass": lambda m: m.sums(parts)})
     path = procedure.search(problem, rule)
     assert path.arrays["sizes"].tolist() == [1, 2, 4]
     assert set(path.arrays["status"]) == {"converged"}
-    for k, model in zip((1, 2), path.models, strict=False):
+    for k, model in zip((1, 2), procedure.models(problem, path, ()), strict=False):
         scores = model.scores(K.T[model.landmarks])[0]
         slopes = np.array(literal.steepest(K, y, scores, 0.2, 1 / 0.5))
         slopes = slopes if by_gradient else slopes / K.std(axis=0)

@@ -145,7 +145,7 @@ def test_measures_of_a_procedure():
     for own in (path, again):
         weights = stepping.weights(problem, own, [1, len(path.order)])
         assert np.abs(weights).sum(axis=1).max() <= 5.0 + 1e-12
-        np.testing.assert_array_equal(weights[-1, path.order], path.steps.weights[-1])
+        np.testing.assert_array_equal(weights[-1, path.order], path.arrays["weights"][-1])
         assert own.progress == path.progress
     assert ladder(7) == [1, 2, 5, 7]
     assert ladder(10) == [1, 2, 5, 10]
