@@ -235,7 +235,7 @@ def speed(d: int, rounds: int) -> None:
             flush=True,
         )
     weights, total, some = np.zeros(d), np.zeros(d), np.arange(min(n, 5_000_000 // d))
-    args = (rows, target, some, 1.0, weights, total, False, 1e-6, 1.0)
+    args = (rows, target, some, np.ones(d), weights, total, False, 1e-6, 1.0)
     online_rows(rows, target, some[:2], *args[3:])
     taken = processor_time(online_rows, *args) / len(some)
     print(f"d = {d:6} all attributes, online ridge: {1e6 * taken:.2f} µs an example")

@@ -93,6 +93,24 @@ def test_the_model_is_that_of_the_rows(data, tmp_path, penalty, algorithm, sampl
     assert last["deviation"] == pytest.approx(spread, rel=1e-6)
 
 
+@pytest.mark.parametrize("penalty", ["ridge", "lasso"])
+def test_attributes_are_standardized(data, tmp_path, penalty):
+    own = {"penalty": penalty, "standardize": True, "repeats": 0}
+    folder = run_job(few_job(data, tmp_path, own)).folder
+    selection, notes = content(folder, "selection.json"), content(folder, "manifest.json")["notes"]
+    roots = np.sqrt((X[TRAIN] ** 2).mean(axis=0))
+    norm = np.sqrt(D) if penalty == "ridge" else np.abs(X[TRAIN] / roots).max()
+    design = literal_design(penalty, "moments", int(TRAIN.sum()))
+    chain = Chain(replace(design, norm=norm * roots), stream(stream(0, 0), 0))
+    chain.learn(X, Y, order(stream(0, 0)))
+    weights = np.array([selection["coefficients"][name] for name in NAMES])
+    np.testing.assert_allclose(weights, chain.weights, rtol=1e-9, atol=1e-15)
+    mse = np.mean((X[~TRAIN] @ weights - Y[~TRAIN]) ** 2)
+    assert content(folder, "metrics.json")["test"]["mse"] == pytest.approx(mse, rel=1e-9)
+    assert selection["improvement_ratio"] == pytest.approx(1.0)
+    assert any("which come from a pass over all rows" in note for note in notes)
+
+
 def test_folds_are_learned_without(data, tmp_path):
     folder = run_job(few_job(data, tmp_path, {"repeats": 0})).folder
     key = stream(0, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 from zipfile import BadZipFile
 
@@ -18,18 +18,19 @@ from distfms.data.roles import Roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.storage import locate, open_binary, write_whole
 from distfms.errors import DataError, SpecError
-from distfms.methods.attribute_efficient.evaluation import design_of, design_with
+from distfms.methods.attribute_efficient.evaluation import design_of, design_with, root_mean_squares
 from distfms.methods.attribute_efficient.learner import Chain, Design, Questions, Session
 from distfms.methods.attribute_efficient.lessons import stream
 from distfms.methods.attribute_efficient.options import ALGORITHMS, AttributeEfficientOptions
 from distfms.methods.attribute_efficient.read import Norms
-from distfms.methods.attribute_efficient.sampling import improvement_ratio
 from distfms.methods.row_estimator import RowRegressor
 from distfms.methods.rows import RowCounts
 from distfms.stats.base import from_bytes, to_bytes
 from distfms.stats.moments import Moments
 
 _META = "meta.json"
+#: What of a design is saved as arrays.
+_ARRAYS = ("moments", "norm")
 
 
 @dataclass(eq=False, repr=False)
@@ -51,6 +52,7 @@ class AttributeEfficientBase(RowRegressor):
     split: str = "even"
     inner_product: str = "improved"
     confidence: float = 0.0
+    standardize: bool = False
     intercept: bool = False
     random_state: int = 0
 
@@ -183,11 +185,12 @@ class AttributeEfficientBase(RowRegressor):
         """Write the state to a file (npz, with the parameters as JSON in it)."""
         session = self._started()
         names = getattr(self, "feature_names_in_", None)
-        design = {k: v for k, v in asdict(session.chain.design).items() if k != "moments"}
+        design = {k: v for k, v in vars(session.chain.design).items() if k not in _ARRAYS}
         meta = {"names": None if names is None else list(names), "spec": self._spec(), **design}
         arrays = {**session.to_arrays(), _META: _as_bytes(meta)}
-        if session.chain.design.moments is not None:
-            arrays["moments"] = session.chain.design.moments
+        for name in _ARRAYS:
+            if (value := getattr(session.chain.design, name)) is not None:
+                arrays[name] = np.asarray(value)
         write_whole(locate(path), to_bytes(arrays))
 
     def resume(self, path: Any) -> Self:
@@ -205,7 +208,8 @@ class AttributeEfficientBase(RowRegressor):
                 arrays = from_bytes(file.read())
             meta = json.loads(arrays.pop(_META).tobytes())
             spec, names = meta.pop("spec"), meta.pop("names")
-            design = Design(**meta, moments=arrays.pop("moments", None))
+            kept: Any = {name: arrays.pop(name, None) for name in _ARRAYS}
+            design = Design(**meta, **kept)
         except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
             raise DataError(f"{path} holds no state of attribute-efficient learning.") from error
         for name, value in self._spec().items():
@@ -250,10 +254,10 @@ class AttributeEfficientBase(RowRegressor):
     def improvement_ratio_(self) -> float:
         """ρ: drawing by second moments can save a factor of up to 1/ρ; NaN while none are known."""
         chain = self._started().chain
-        moments = chain.design.moments
-        if moments is None and chain.n_examples:
-            moments = chain.estimated_moments
-        return np.nan if moments is None else improvement_ratio(self._penalty, moments)
+        design = chain.design
+        if design.moments is None and chain.n_examples:
+            design = replace(design, moments=chain.estimated_moments)
+        return design.improvement_ratio
 
     def predict(self, X: Any) -> Any:
         """Predict targets from all attributes.
@@ -332,13 +336,19 @@ class AttributeEfficientBase(RowRegressor):
             )
         if not rows.any():
             raise DataError("All attributes are 0 in all rows: there is nothing to learn.")
+        moments = design.moments if moments is None else moments
         return replace(
             design,
             bound=design.bound or 1.0,
-            norm=design.norm if self.norm is None else float(self.norm),
-            moments=design.moments if moments is None else moments,
+            norm=design.norm if self.norm is None else self._norm(moments),
+            moments=moments,
             fixed_step=self.step,
         )
+
+    def _norm(self, moments: Any) -> Any:
+        """Return what attributes are divided by, where all rows do not decide."""
+        norm = 1.0 if self.norm is None else float(self.norm)
+        return norm * root_mean_squares(moments) if self.standardize else norm
 
     def _known_design(self, n_attributes: int, n_examples: int | None = None) -> Design:
         """Return the design by the parameters alone."""
@@ -351,18 +361,18 @@ class AttributeEfficientBase(RowRegressor):
         sampling = ALGORITHMS[self._penalty][options.chosen]
         n_examples = self.n_examples if n_examples is None else n_examples
         needed: dict[str, Any] = {"bound": self.bound, "n_examples": n_examples}
-        if sampling == "moments":
+        if sampling == "moments" or self.standardize:
             needed["second_moments"] = moments
         for name, value in needed.items():
             if value is None:
-                other = " or an algorithm of two phases" if name == "second_moments" else ""
+                by_moments = name == "second_moments" and not self.standardize
+                other = " or an algorithm of two phases" if by_moments else ""
                 raise SpecError(f"Before any example is seen, `{name}` has to be given{other}.")
-        norm = 1.0 if self.norm is None else float(self.norm)
         return design_with(
             options,
             int(n_examples or 1),
             bound=float(self.bound or 1.0),
-            norm=norm,
+            norm=self._norm(moments),
             moments=moments,
             n_attributes=n_attributes,
             fixed_step=self.step,
@@ -383,7 +393,7 @@ class AttributeEfficientRidge(AttributeEfficientBase):
         B, for scaled attributes; no target may be larger. `fit` takes the largest target.
     norm : float, optional
         What attributes are divided by, so that no row is longer than 1. `fit` takes the longest
-        row, `start` 1.
+        row (the root of the mean square with `standardize`), `start` 1.
     second_moments : array-like of shape (d,), optional
         E[x²] of the attributes as they come. `fit` takes those of all rows.
     n_examples : int, optional
@@ -398,6 +408,9 @@ class AttributeEfficientRidge(AttributeEfficientBase):
         Draw for it by weight and second moment, or by the weights alone.
     confidence : float, default=0
         Of upper bounds on estimated moments, in [0, 1); 0 takes the estimates.
+    standardize : bool, default=False
+        Divide attributes by the roots of their second moments first, so that those of any unit are
+        learned alike; all are then drawn alike, too.
     intercept : bool, default=False
         Learn the target less its mean; for `fit`, which knows the mean.
     random_state : int, default=0

@@ -28,11 +28,6 @@ def design_of(
     """Return what a chain learns, from statistics of its rows; `n_examples` of all chains."""
     moments, n_rows = members["moments"], members["counts"].n_rows
     n_examples = n_rows if n_examples is None else n_examples
-    largest = np.maximum(np.abs(moments.minimum), np.abs(moments.maximum))
-    norm = 1.0
-    if options.scale:
-        row = float(np.sqrt(members["norms"].largest_square))
-        norm = row if options.penalty == "ridge" else float(largest[:-1].max())
     offset, farthest = target_range(options, moments)
     bound = farthest if options.bound is None else options.bound
     step = options.step
@@ -43,12 +38,31 @@ def design_of(
         options,
         n_examples,
         bound=bound,
-        norm=norm,
+        norm=norm_of(options, members),
         moments=second,
         n_attributes=len(second),
         fixed_step=step,
         offset=offset,
     )
+
+
+def norm_of(options: AttributeEfficientOptions, members: Members) -> Any:
+    """Return what attributes are divided by: one number, or each by its own, shape (d,)."""
+    moments = members["moments"]
+    units = root_mean_squares(moments.second_moment[:-1]) if options.standardize else 1.0
+    if not options.scale:
+        return units
+    if options.penalty == "lasso":
+        largest = np.maximum(np.abs(moments.minimum), np.abs(moments.maximum))[:-1]
+        return float((largest / units).max()) * units
+    if options.standardize:
+        return float(np.sqrt(np.count_nonzero(moments.second_moment[:-1]))) * units
+    return float(np.sqrt(members["norms"].largest_square))
+
+
+def root_mean_squares(moments: np.ndarray) -> np.ndarray:
+    """Return the roots of second moments (d,); 1 for those of attributes that are always 0."""
+    return np.sqrt(np.where(moments > 0, moments, 1.0))
 
 
 def target_range(options: AttributeEfficientOptions, moments: Moments) -> tuple[float, float]:

@@ -19,6 +19,7 @@ from distfms.methods.attribute_efficient.evaluation import (
     curves,
     design_of,
     lesson_of,
+    norm_of,
     target_range,
     trials,
 )
@@ -38,7 +39,6 @@ from distfms.methods.attribute_efficient.read import (
     TrainingRows,
     measures,
 )
-from distfms.methods.attribute_efficient.sampling import improvement_ratio
 from distfms.methods.contract import Content, Context, FoldAnswers, Inputs
 from distfms.methods.cross_validation import FoldWork, Members
 from distfms.methods.passes import keeps_rows, one_pass
@@ -118,7 +118,7 @@ class AttributeEfficientJob(RowJob):
             "method": f"{options.chosen}: {options.penalty} from {split}",
             "attributes": f"at most {options.attributes_per_example * n_rows:,} of "
             f"{len(moments) * n_rows:,} that the rows have",
-            "improvement ratio": said_ratio(improvement_ratio(options.penalty, moments))
+            "improvement ratio": said_ratio(design_of(options, found).improvement_ratio)
             + f" (from the first {found['counts'].n_rows:,} rows)",
             "chains": str(options.chains),
         }
@@ -183,18 +183,20 @@ class AttributeEfficientJob(RowJob):
                 f"{count(zero, 'attribute is', 'attributes are')} 0 in all training rows: "
                 "drawing by second moments leaves them out, and their weights are 0."
             )
-        if not options.scale:
-            row = float(np.sqrt(train["norms"].largest_square))
-            largest = row
-            if options.penalty == "lasso":
-                found = train["moments"]
-                largest = float(np.maximum(-found.minimum, found.maximum)[:-1].max())
-            if largest > 1.0:
-                context.note(
-                    f"The theory assumes attributes of norm 1 at most, and the largest is "
-                    f"{largest:g}: its steps are too long. Set `scale: true`, or a `step_factor`."
-                )
-        if design.sampling == "moments":
+        scaled = options.model_copy(update={"scale": True})
+        largest = float(np.max(norm_of(scaled, train) / design.norm))
+        if not options.scale and largest > 1.0:
+            context.note(
+                f"The theory assumes attributes of norm 1 at most, and it is up to {largest:g}: "
+                "its steps are too long. Set `scale: true`, or a `step_factor`."
+            )
+        if options.standardize:
+            context.note(
+                "Attributes are divided by their root mean squares, which come from a pass over "
+                "all rows that the count of observed attributes leaves out. Their second moments "
+                "are equal then, so that drawing by them is drawing all alike."
+            )
+        elif design.sampling == "moments":
             context.note(
                 "The second moments come from a pass over all rows, which the count of observed "
                 "attributes leaves out; algorithms of two phases estimate them from what they "
@@ -261,11 +263,11 @@ class AttributeEfficientJob(RowJob):
             "attributes_in_all": learned.n_examples * len(names),
             "chains": options.chains,
             "bound": design.bound,
-            "norm": design.norm,
+            "norm": np.asarray(design.norm).tolist(),
             "step": learned.step,
             "second_moments": dict(zip(names, moments.tolist(), strict=True)),
             "sampling": dict(zip(names, learned.sampling.tolist(), strict=True)),
-            "improvement_ratio": improvement_ratio(options.penalty, moments),
+            "improvement_ratio": design.improvement_ratio,
             "intercept": learned.intercept,
             "coefficients": dict(zip(names, learned.weights.tolist(), strict=True)),
             "image": options.image,

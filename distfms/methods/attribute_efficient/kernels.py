@@ -27,9 +27,9 @@ VALUE, GATHERED, SINCE, INNER, PENDING, SEEN, LOG, POINT = range(8)
 SPAN = LOG
 # Numbers of a chain: the scale, the sum of scales of this span, the squared norm of v (ridge) or
 # the normaliser (lasso) and its peak since all was settled, the logarithm that lasso's v is
-# relative to, the scale at the start of this span, what attributes are divided by, η and B.
-SCALE, TOTAL, NORM, PEAK, BASE, START_SCALE, UNIT, STEP, BOUND = range(9)
-N_NUMBERS = 9
+# relative to, the scale at the start of this span, η and B.
+SCALE, TOTAL, NORM, PEAK, BASE, START_SCALE, STEP, BOUND = range(8)
+N_NUMBERS = 8
 # Counts of a chain: examples learned, examples averaged, distinct attributes observed, examples
 # and spans since all was settled.
 N_EXAMPLES, N_AVERAGED, N_SEEN, N_UNSETTLED, N_SPANS = range(5)
@@ -46,7 +46,8 @@ class State(NamedTuple):
 
     Node n has the children 2n and 2n + 1. `alias` is for the probabilities of the point, `squares`
     (d, 2) sum and count those of the values that a first phase observed, and `spans` has sums of
-    the scales from the beginning of a span to the end of the last that ended.
+    the scales from the beginning of a span to the end of the last that ended. Attributes are
+    divided by `units` (d,).
     """
 
     table: np.ndarray
@@ -58,6 +59,7 @@ class State(NamedTuple):
     counts: np.ndarray
     form: np.ndarray
     key: np.ndarray
+    units: np.ndarray
 
 
 #: Fall of the scale at which a span ends, or of the norm at which all is settled.
@@ -201,7 +203,6 @@ def draw(state: State, number: int, attributes: np.ndarray, factors: np.ndarray)
     table, tree, numbers, form = state.table, state.tree, state.numbers, state.form
     alias, n_attributes = state.alias, len(state.table)
     n_point, n_draws = form[N_POINT], form[N_DRAWS]
-    inner_unit = (n_draws - n_point) * numbers[UNIT]
     for r in range(n_draws):
         u = uniform(state.key[0], number * n_draws + r)
         if r < n_point:
@@ -214,6 +215,7 @@ def draw(state: State, number: int, attributes: np.ndarray, factors: np.ndarray)
             j = _find_leaf(tree, u)
             probability = tree[(len(tree) >> 1) + j] / tree[1]
             weight = numbers[SCALE] * table[j, VALUE]
+            inner_unit = (n_draws - n_point) * state.units[j]
             attributes[r], factors[r] = j, weight / (probability * inner_unit)
         else:
             attributes[r], factors[r] = -1, 0.0
@@ -315,7 +317,7 @@ def online_rows(
     rows: np.ndarray,
     target: np.ndarray,
     order: np.ndarray,
-    factor: float,
+    factors: np.ndarray,
     weights: np.ndarray,
     total: np.ndarray,
     is_lasso: bool,
@@ -325,7 +327,7 @@ def online_rows(
     """Learn from all attributes of some rows: gradient descent, or exponentiated gradient.
 
     `weights` are those of ridge, or the logarithms of lasso; `total` is the sum of all weights that
-    predicted. Rows count as multiplied with `factor`.
+    predicted. Attributes count as multiplied with `factors` (d,).
     """
     n_attributes = len(weights)
     current = np.empty(n_attributes)
@@ -342,10 +344,10 @@ def online_rows(
         residual = -target[row]
         for i in range(n_attributes):
             total[i] += current[i]
-            residual += current[i] * rows[row, i] * factor
+            residual += current[i] * rows[row, i] * factors[i]
         length = 0.0
         for i in range(n_attributes):
-            move = step * residual * rows[row, i] * factor
+            move = step * residual * rows[row, i] * factors[i]
             weights[i] -= min(max(move, -1.0), 1.0) if is_lasso else move
             length += weights[i] * weights[i]
         if not is_lasso and length > bound * bound:

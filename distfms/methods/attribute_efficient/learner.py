@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +16,7 @@ from distfms.methods.attribute_efficient.sampling import (
     Phase,
     Sampling,
     alias_table,
+    improvement_ratio,
     smoothing,
 )
 
@@ -38,7 +40,7 @@ class Design:
         m, that the steps are for; more may come.
     bound : float
         B, of the weights of scaled attributes.
-    norm : float
+    norm : float, or ndarray of shape (d,)
         What attributes are divided by, so that ‖x‖₂ ≤ 1 (ridge) or ‖x‖_∞ ≤ 1 (lasso).
     moments : ndarray of shape (d,), or None
         Second moments as the attributes come, for ``sampling="moments"``.
@@ -62,7 +64,7 @@ class Design:
     n_draws: int
     n_examples: int
     bound: float
-    norm: float
+    norm: Any
     moments: np.ndarray | None = None
     even_split: bool = True
     improved: bool = True
@@ -71,6 +73,18 @@ class Design:
     confidence: float = 0.0
     fixed_step: float | None = None
     offset: float = 0.0
+
+    @property
+    def units(self) -> np.ndarray:
+        """What each attribute is divided by, shape (d,)."""
+        return np.full(self.n_attributes, self.norm, dtype=np.float64)
+
+    @property
+    def improvement_ratio(self) -> float:
+        """ρ of the moments of scaled attributes; NaN while none are known."""
+        if self.moments is None:
+            return float("nan")
+        return improvement_ratio(self.penalty, self.moments / self.units**2)
 
     @property
     def n_point(self) -> int:
@@ -132,6 +146,7 @@ class Chain:
             counts=np.zeros(kernels.N_COUNTS, dtype=np.int64),
             form=np.zeros(5, dtype=np.int64),
             key=np.array([key], dtype=np.uint64),
+            units=design.units,
         )
         self._begin(design.phase(), np.zeros(n_attributes))
 
@@ -198,11 +213,12 @@ class Chain:
     def estimated_moments(self) -> np.ndarray:
         """Mean squares of the attributes that a first phase observed, as they come, shape (d,).
 
-        An attribute that was never observed has the mean of the others.
+        An attribute that was never observed has the mean of the others, once they are scaled.
         """
         total, count = self.state.squares.T
-        means = np.divide(total, count, out=np.zeros(len(total)), where=count > 0)
-        means[count == 0] = means[count > 0].mean() if count.any() else 1.0
+        squares, seen = self.state.units**2, count > 0
+        means = np.divide(total, count, out=np.zeros(len(total)), where=seen)
+        means[~seen] = (means / squares)[seen].mean() * squares[~seen] if seen.any() else 1.0
         return means
 
     # --- phases ---
@@ -233,11 +249,11 @@ class Chain:
         state.form[:] = (design.penalty == "lasso", squares, design.n_point, design.n_draws, first)
         table, numbers = state.table, state.numbers
         table[:] = 0.0
-        table[drawn, kernels.POINT] = 1.0 / (design.n_point * probabilities[drawn] * design.norm)
+        divisors = design.n_point * probabilities[drawn] * state.units[drawn]
+        table[drawn, kernels.POINT] = 1.0 / divisors
         table[:, kernels.INNER] = 1.0 if known is None else np.sqrt(known)
         numbers[:] = 0.0
-        numbers[kernels.SCALE], numbers[kernels.UNIT] = 1.0, design.norm
-        numbers[kernels.BOUND] = design.bound
+        numbers[kernels.SCALE], numbers[kernels.BOUND] = 1.0, design.bound
         factor = design.first_step_factor if first else design.step_factor
         fixed = None if first else design.fixed_step
         numbers[kernels.STEP] = factor * phase.step() if fixed is None else fixed

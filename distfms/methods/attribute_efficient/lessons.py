@@ -116,8 +116,8 @@ def _online(design: Design, found: list[Ordered]) -> Learned:
     weights, total = np.zeros(d), np.zeros(d)
     step = design.step_factor * online_step(design.penalty, d, design.n_examples, design.bound)
     for rows, target, order in found:
-        own, factor = target - design.offset, 1.0 / design.norm
-        online_rows(rows, own, order, factor, weights, total, is_lasso, step, design.bound)
+        own, factors = target - design.offset, 1.0 / design.units
+        online_rows(rows, own, order, factors, weights, total, is_lasso, step, design.bound)
     mean = total / max(n_examples, 1) / design.norm
     return Learned(mean, n_examples, d * n_examples, step=step, intercept=design.offset)
 

@@ -60,6 +60,12 @@ class AttributeEfficientOptions(Section):
     """Divide all attributes by the largest norm of a row (ridge) or the largest value (lasso), as
     the theory assumes. Reported coefficients are for attributes as they come.
     """
+    standardize: bool = False
+    """Divide every attribute by its root mean square before that, so that those of any unit are
+    learned alike. The pass over all rows finds it, also where algorithms of two phases estimate the
+    second moments. As these become equal, drawing by them is drawing all alike. For ridge `scale`
+    then divides by the root of the mean square of the norms.
+    """
     intercept: bool = False
     """Learn the target less its mean, which a pass over all rows finds, and predict with it. No
     target may then be farther from the mean than `bound`.
@@ -132,6 +138,7 @@ NOT_TUNABLE = {
     "chains": _STATES,
     "penalty": "the algorithms and the scale depend on it; run one job for each",
     "scale": "the bound and the steps mean something else without it",
+    "standardize": "the bound and the steps mean something else without it",
     "positive": "it says what is learned",
     "intercept": "it says what is learned, and losses are measured against it",
     **dict.fromkeys(("baselines", "repeats", "sizes", "image"), _AFTERWARDS),

@@ -383,9 +383,9 @@ class LandmarkJob(RowJob):
         model = procedure.models(solved.problem, path, [len(path.order)])[-1]
         mapping = self.maps(context)[path.label]
         n = len(mapping.scale)
-        scores = model.scores(mapping(rows.values[:n])[model.landmarks])
+        similarities = mapping(rows.values[:n])[model.landmarks].astype(np.float64)
         return {
             "rows": "test" if sample.test.n_rows else "train",
             "true": coded(self.classes(context), rows.values[n]).tolist(),
-            "predicted": procedure.decoded(model, scores).tolist(),
+            "predicted": procedure.decoded(model, model.scores(similarities)).tolist(),
         }

@@ -277,7 +277,17 @@ def test_learning_from_all_attributes(penalty):
     start = np.zeros(12) if penalty == "ridge" else np.full((2, 12), 1 / 24)
     literal = online_ridge if penalty == "ridge" else online_lasso
     literal(X, y, step, 1.5, start, expected)
-    args = (2.0 * X, y, np.arange(500), 0.5, np.zeros(12), total, penalty == "lasso", step, 1.5)
+    args = (
+        2.0 * X,
+        y,
+        np.arange(500),
+        np.full(12, 0.5),
+        np.zeros(12),
+        total,
+        penalty == "lasso",
+        step,
+        1.5,
+    )
     kernels.online_rows(*args)
     np.testing.assert_allclose(total, expected, rtol=1e-10)
 

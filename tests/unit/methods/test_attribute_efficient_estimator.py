@@ -31,12 +31,14 @@ BOTH = pytest.mark.parametrize("estimator", [AttributeEfficientRidge, AttributeE
 KNOWN = {"bound": 6.0, "norm": 2.0, "n_examples": N}
 
 
+TWO_PHASES = {
+    AttributeEfficientRidge: "two_phase_ddaerr",
+    AttributeEfficientLasso: "two_phase_ddaelr",
+}
+
+
 def two_phase(estimator, **more):
-    names = {
-        AttributeEfficientRidge: "two_phase_ddaerr",
-        AttributeEfficientLasso: "two_phase_ddaelr",
-    }
-    return estimator(4, algorithm=names[estimator], **{**KNOWN, **more})
+    return estimator(4, algorithm=TWO_PHASES[estimator], **{**KNOWN, **more})
 
 
 def acquire(rows, questions):
@@ -61,6 +63,36 @@ def test_scikit_learns_contract(estimator):
         "check_estimators_partial_fit_n_features": reason,
     }
     check_estimator(estimator(2), expected_failed_checks=failing, on_skip=None)
+
+
+@BOTH
+@pytest.mark.parametrize("phases", [1, 2])
+def test_standardized_attributes_are_learned_alike_in_any_unit(estimator, phases):
+    rows = X * 10.0 ** np.linspace(-3, 3, D)
+    algorithm = TWO_PHASES[estimator] if phases == 2 else None
+    options = {"algorithm": algorithm, "step_factor": 30.0, "bound": 5.0}
+    model = estimator(4, standardize=True, **options).fit(X, Y)
+    other = estimator(4, standardize=True, **options).fit(rows, Y)
+    np.testing.assert_allclose(other.predict(rows), model.predict(X), rtol=1e-9)
+    assert other.score(rows, Y) > estimator(4, **options).fit(rows, Y).score(rows, Y) + 0.1
+    assert model.improvement_ratio_ == pytest.approx(1.0)
+
+
+@BOTH
+def test_standardized_examples_that_come_later(estimator, tmp_path):
+    units = 10.0 ** np.linspace(-3, 3, D)
+    moments = np.mean(X**2, axis=0)
+    options = {**KNOWN, "standardize": True}
+    model = estimator(4, second_moments=moments, **options).partial_fit(X, Y)
+    other = estimator(4, second_moments=moments * units**2, **options).start(D)
+    for number in range(N):
+        if number == N // 2:
+            other.save(tmp_path / "state")
+            other = clone(other).resume(tmp_path / "state")
+        other.tell(acquire(X * units, other.ask()), Y[[number]])
+    np.testing.assert_allclose(other.coef_ * units, model.coef_, rtol=1e-9)
+    with pytest.raises(SpecError, match=r"`second_moments` has to be given\.$"):
+        two_phase(estimator, standardize=True).start(D)
 
 
 @BOTH
