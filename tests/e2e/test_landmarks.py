@@ -291,6 +291,10 @@ def test_classes_in_text(columns, tmp_path):
     assert of_texts["test"] == of_numbers["test"]
     assert content(folders[1], "selection.json")["classes"] == np.unique(texts).tolist()
     assert found[1] == [f"class {number:g}" for number in found[0]]
+    table = pq.read_table(tmp_path / "1.parquet")
+    shares = np.array([table[f"probability_{name}"] for name in np.unique(texts)])
+    np.testing.assert_allclose(shares.sum(axis=0), 1.0)
+    assert np.unique(texts)[shares.argmax(axis=0)].tolist() == found[1]
 
 
 def test_tuning_by_passes(data, tmp_path):

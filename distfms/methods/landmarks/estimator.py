@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from distfms.data.batches import RowBatch
@@ -16,7 +17,7 @@ from distfms.errors import DataError, SpecError
 from distfms.methods.cross_validation import Members
 from distfms.methods.estimator_input import Source, in_memory, kind_of
 from distfms.methods.landmarks.fit import PassProcedure
-from distfms.methods.landmarks.losses import loss_of
+from distfms.methods.landmarks.losses import loss_of, probabilities
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
 from distfms.methods.landmarks.procedure import LandmarkProcedure
 from distfms.methods.landmarks.read import SampleReader, SimilarityReader, embedded_rows
@@ -369,6 +370,25 @@ class LandmarkClassifier(LandmarkClasses):
 
     loss: str = "logistic"
     smoothing: float = 0.01
+
+    @available_if(lambda self: self.loss == "logistic")
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities of the classes, with logistic loss.
+
+        Parameters
+        ----------
+        X : see `fit`
+
+        Returns
+        -------
+        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n, n_classes)
+            Of more than two classes, each against the others, divided by their sum.
+        """
+        scores = self._scores(X)
+        if kind_of(scores) == "dask-array":
+            chunks = (scores.chunks[0], (len(self.classes_),))
+            return scores.map_blocks(probabilities, chunks=chunks, dtype=float)
+        return probabilities(scores)
 
     def decision_function(self, X: Any) -> Any:
         """Return scores (n,) of the second of two classes, or (n, n_classes)."""

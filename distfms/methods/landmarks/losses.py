@@ -124,6 +124,20 @@ class Margin(Loss):
         return (scores[0] > 0) * 1.0 if self.n_scores == 1 else scores.argmax(axis=0) * 1.0
 
 
+def probabilities(scores: np.ndarray) -> np.ndarray:
+    """Return probabilities of the classes (n, r) by logistic scores (n, P).
+
+    With two classes, that of the second is 1/(1 + e^−s). With more, those of each class against the
+    others are divided by their sum.
+    """
+    from scipy.special import expit, log_expit, softmax
+
+    if scores.shape[1] > 1:
+        return np.asarray(softmax(log_expit(scores), axis=1))
+    second = expit(scores)
+    return np.hstack((1.0 - second, second))
+
+
 @dataclass(frozen=True)
 class OrdinalMargin(Loss):
     """[f − b_y]_γ + [b_{y+1} − f]_γ with [x]_γ = max(γ − x, 0), for levels y = 0 … r − 1.

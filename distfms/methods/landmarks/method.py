@@ -12,6 +12,7 @@ from distfms.data.dataset import ParquetDataset
 from distfms.errors import SpecError
 from distfms.methods.contract import FinishedRun, Method
 from distfms.methods.landmarks import figures
+from distfms.methods.landmarks.losses import probabilities
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.pass_job import make_landmark_job
 from distfms.methods.landmarks.procedure import MEASURES
@@ -34,6 +35,8 @@ class LandmarkModel:
         Classes or levels of the target, ascending.
     thresholds : ndarray of shape (r - 1,), or None
         Between levels.
+    gives_probabilities : bool
+        Of the classes, rather than these.
     """
 
     names: tuple[str, ...]
@@ -42,6 +45,7 @@ class LandmarkModel:
     intercept: np.ndarray
     classes: np.ndarray | None = None
     thresholds: np.ndarray | None = None
+    gives_probabilities: bool = False
 
     @classmethod
     def of(cls, model: Mapping[str, Any], arrays: Mapping[str, np.ndarray], budget: Any) -> Any:
@@ -70,6 +74,7 @@ class LandmarkModel:
             arrays["intercept"][at],
             None if model.get("classes") is None else np.array(model["classes"]),
             np.array(model["thresholds"][at]) if "thresholds" in model else None,
+            model.get("probabilities", False),
         )
 
     @property
@@ -78,11 +83,13 @@ class LandmarkModel:
         return len(self.weights)
 
     def __call__(self, values: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
-        """Return predictions (n_rows, 1)."""
+        """Return predictions (n_rows, 1), or probabilities (n_rows, r)."""
         features = np.stack([values[name] for name in self.names])
         scores = self.mapping.scores(features, self.weights, self.intercept)
         if self.classes is None:
             return scores
+        if self.gives_probabilities:
+            return probabilities(scores)
         if self.thresholds is not None:
             numbers = np.searchsorted(self.thresholds, scores[:, 0], side="right")
         else:
@@ -103,6 +110,7 @@ def make_predictor(run: FinishedRun, dataset: ParquetDataset, budget: float | No
         (f"predicted_{run.model['target']}",),
         model,
         f"Compares each row with {model.n_landmarks} landmarks",
+        run.model["classes"] if model.gives_probabilities else (),
     )
 
 

@@ -26,7 +26,7 @@ from distfms.methods.contract import Answer, Content, Context, FoldAnswers, Part
 from distfms.methods.cross_validation import Fold, FoldWork, Members, evaluate_here
 from distfms.methods.landmarks.fit import ERRORS, JudgePass, PassProcedure
 from distfms.methods.landmarks.job import LandmarkJob
-from distfms.methods.landmarks.losses import Loss, OrdinalMargin, loss_of
+from distfms.methods.landmarks.losses import Loss, Margin, OrdinalMargin, loss_of
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.procedure import LandmarkProcedure, Linear, below
 from distfms.methods.landmarks.read import EmbeddedReader, query_keys
@@ -147,8 +147,9 @@ class PassLandmarkJob(LandmarkJob):
     def decoding(
         self, context: Context, procedure: Any, models: Sequence[Linear]
     ) -> Mapping[str, Any]:
-        """Return the classes or levels, and the thresholds of each model."""
-        loss, found = procedure.loss, {"classes": self.class_names(context)}
+        """Return the classes or levels, and how scores become these."""
+        loss, found = procedure.loss, dict[str, Any](classes=self.class_names(context))
+        found["probabilities"] = isinstance(loss, Margin) and loss.logistic
         if isinstance(loss, OrdinalMargin):
             found["thresholds"] = [loss.thresholds(model.extra).tolist() for model in models]
         return found

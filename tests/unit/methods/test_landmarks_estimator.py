@@ -9,6 +9,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from distfms import LandmarkClassifier, LandmarkOrdinalRegressor, LandmarkRegressor
 from distfms.errors import SpecError
+from distfms.methods.landmarks.losses import probabilities
 from tests.reference import landmarks as literal
 
 SIMILARITIES = ("sigmoid", "manhattan", "gaussian", "euclidean", "linear", "polynomial", "cosine")
@@ -150,6 +151,28 @@ def test_classes(loss):
     two = LandmarkClassifier(landmarks=40, loss=loss, ridge=1e-4).fit(X, names == "low")
     assert two.decision_function(X).shape == (300,)
     assert two.score(X, names == "low") > 0.8
+    assert hasattr(model, "predict_proba") == (loss == "logistic")
+
+
+def test_probabilities():
+    X, y = rows()
+    levels = levels_of(y)
+    model = LandmarkClassifier(landmarks=40, ridge=1e-4).fit(X, levels)
+    shares = 1.0 / (1.0 + np.exp(-model.decision_function(X)))
+    wanted = shares / shares.sum(axis=1, keepdims=True)
+    found = model.predict_proba(X)
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+    assert model.classes_[found.argmax(axis=1)].tolist() == model.predict(X).tolist()
+    two = LandmarkClassifier(landmarks=40, ridge=1e-4).fit(X, levels == 0)
+    found = two.predict_proba(X)
+    np.testing.assert_allclose(found[:, 1], 1.0 / (1.0 + np.exp(-two.decision_function(X))))
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    assert found[:, 1].mean() == pytest.approx(np.mean(levels == 0), abs=0.01)  # calibrated
+    lazy = two.predict_proba(da.from_array(X, chunks=(90, 3)))
+    assert lazy.shape == (300, 2)
+    np.testing.assert_allclose(lazy.compute(), found, rtol=1e-9)
+    far = probabilities(np.array([[-800.0, -900.0, -801.0]]))
+    np.testing.assert_allclose(far, [[1.0, 0.0, np.exp(-1.0)] / (1.0 + np.exp(-1.0))], atol=1e-12)
 
 
 @pytest.mark.parametrize("spacing", [None, 0.3])
