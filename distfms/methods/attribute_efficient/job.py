@@ -46,6 +46,7 @@ from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import sources_of
 from distfms.methods.statistics_job import Solved, TrainMembers, number_or_none
 from distfms.report.formatting import count, number, percent
+from distfms.stats.base import below
 from distfms.stats.bundle import Bundle
 
 #: Weights that travel with a task of the pass over the rows that judges models.
@@ -358,16 +359,9 @@ class AttributeEfficientJob(RowJob):
             )
             for start in range(0, len(weights), step)
         ]
-        return {
-            part: {
-                **{name: passes[0][f"{part}/{name}"] for name in ("zero", "n_rows")},
-                **{
-                    name: np.concatenate([sums[f"{part}/{name}"] for sums in passes])
-                    for name in ("squares", "correct")
-                },
-            }
-            for part in ("train", "test")
-        }
+        arrays = [sums.arrays for sums in passes]
+        joined = {name: np.concatenate([own[name] for own in arrays]) for name in arrays[0]}
+        return {part: below(f"{part}/", joined) for part in ("train", "test")}
 
 
 def said_ratio(ratio: float) -> str:

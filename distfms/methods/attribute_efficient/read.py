@@ -235,22 +235,21 @@ class LossReader:
 def errors(
     weights: np.ndarray, features: np.ndarray, target: np.ndarray, offset: float
 ) -> dict[str, np.ndarray]:
-    """Return sums over rows, for weights (n_models, d) and features (d, n), and an intercept."""
+    """Return sums over rows by model, for weights (n_models, d), features (d, n), an intercept."""
     scores, wanted = weights @ features, target - offset
     return {
         "squares": ((scores - wanted) ** 2).sum(axis=1),
         "correct": ((scores > -offset) == (target > 0)).sum(axis=1).astype(float),
-        "zero": np.array((wanted**2).sum()),
-        "n_rows": np.array(float(len(target))),
+        "zero": np.full(len(weights), (wanted**2).sum()),
+        "n_rows": np.full(len(weights), float(len(target))),
     }
 
 
 def measures(sums: Mapping[str, np.ndarray], classes: bool) -> dict[str, np.ndarray]:
     """Return measures of models from their sums; `classes` if targets are −1 and 1."""
-    n_rows, zero = float(sums["n_rows"]), float(sums["zero"])
-    mse = sums["squares"] / n_rows if n_rows else np.full(len(sums["squares"]), np.nan)
-    found = {"relative_loss": mse * n_rows / zero if zero else np.full(len(mse), np.nan)}
-    found["mse"] = mse
-    if classes:
-        found["accuracy"] = sums["correct"] / n_rows if n_rows else np.full(len(mse), np.nan)
-    return found
+    with np.errstate(divide="ignore", invalid="ignore"):  # NaN for no rows, and targets all 0
+        found = {
+            "relative_loss": sums["squares"] / sums["zero"],
+            "mse": sums["squares"] / sums["n_rows"],
+        }
+        return found | ({"accuracy": sums["correct"] / sums["n_rows"]} if classes else {})

@@ -24,7 +24,6 @@ from distfms.methods.landmarks.procedure import (
     MEASURES,
     LandmarkProcedure,
     Linear,
-    below,
     coded,
     reference_errors,
     side_by_side,
@@ -43,7 +42,7 @@ from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import plan_of_model, sources_of
 from distfms.methods.rows import RowSource
 from distfms.methods.statistics_job import ScoredOn, Solved
-from distfms.stats.base import Folded, merge_tree
+from distfms.stats.base import Folded, below, merge_tree
 from distfms.stats.bundle import Bundle
 from distfms.stats.fold_means import over_folds
 from distfms.stats.sample import RowSample
@@ -228,12 +227,12 @@ class LandmarkJob(RowJob):
     def sample(self, context: Context) -> Folded[RowSample]:
         """Return the sampled rows of each part."""
         arrays = context.read_arrays(LANDMARKS)
-        return Folded.from_arrays(below("sample", arrays), RowSample)
+        return Folded.from_arrays(below("sample/", arrays), RowSample)
 
     def maps(self, context: Context) -> dict[str, LandmarkMap]:
         """Return the maps from features to similarities, by label."""
         arrays = context.read_arrays(LANDMARKS)
-        train = Folded.from_arrays(below("sample", arrays), RowSample).train()
+        train = Folded.from_arrays(below("sample/", arrays), RowSample).train()
         return landmark_maps(self.similarities, arrays, train)
 
     # --- statistics and selection ---

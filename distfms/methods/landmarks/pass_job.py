@@ -28,14 +28,14 @@ from distfms.methods.landmarks.fit import ERRORS, JudgePass, PassProcedure
 from distfms.methods.landmarks.job import LandmarkJob
 from distfms.methods.landmarks.losses import Loss, Margin, OrdinalMargin, loss_of
 from distfms.methods.landmarks.options import LandmarksOptions
-from distfms.methods.landmarks.procedure import LandmarkProcedure, Linear, below
+from distfms.methods.landmarks.procedure import LandmarkProcedure, Linear
 from distfms.methods.landmarks.read import EmbeddedReader, query_keys
 from distfms.methods.landmarks.similarity import LandmarkMap
 from distfms.methods.passes import Passes, Sums, one_pass, said_rows
 from distfms.methods.ranking import NormalisedGains, QueryCounts, RankingScores
 from distfms.methods.rows import RowSource
 from distfms.methods.statistics_job import STATISTICS, Solved, TunedItem
-from distfms.stats.base import Folded
+from distfms.stats.base import Folded, below
 from distfms.stats.bundle import Bundle
 
 CLASSES = "statistics/classes.json"
@@ -169,7 +169,7 @@ class PassLandmarkJob(LandmarkJob):
         def judge(part: str, make: Any) -> Mapping[str, np.ndarray]:
             if not found:
                 found.append(one_pass(context, self._reader(context, True), make(names)))
-            return below(part, found[0].arrays)
+            return below(f"{part}/", found[0].arrays)
 
         score = solved.procedure.score
         return {
@@ -185,7 +185,7 @@ class PassLandmarkJob(LandmarkJob):
 
             def judge(number: int, make: Any) -> Mapping[str, np.ndarray]:
                 message: JudgePass = make({number: "fold"})
-                return below("fold", make_pass(message).arrays)
+                return below("fold/", make_pass(message).arrays)
 
             def given(fold: Fold) -> AbstractContextManager[Fold]:
                 train = {**fold.train, "make_pass": make_pass, "left_out": fold.number}

@@ -20,7 +20,7 @@ from distfms.methods.landmarks.squared import (
     stepwise,
 )
 from distfms.methods.statistics_job import NamedRule, Procedure
-from distfms.stats.base import Folded
+from distfms.stats.base import Folded, below
 from distfms.stats.sample import RowSample
 
 MEASURES = {"mse": False, "r2": True, "mae": False, "error": False, "loss": False} | dict.fromkeys(
@@ -106,12 +106,6 @@ def ladder(n_landmarks: int) -> list[int]:
     """Return numbers of landmarks up to a number: 1, 2, 5, 10, …."""
     steps = [m * 10**e for e in range(9) for m in (1, 2, 5)]
     return [*(step for step in steps if step < n_landmarks), n_landmarks]
-
-
-def below(name: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what has a name that begins with ``name/``, without that."""
-    prefix = f"{name}/"
-    return {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
 
 
 @dataclass(frozen=True)
@@ -250,7 +244,7 @@ class LandmarkProcedure(Procedure):
     ) -> tuple[Any, dict[str, LandmarkPath]]:
         """Return problem and paths, in the order of the rules."""
         names = [rule.name for rule in self.rules]
-        return self.problem(train), {n: LandmarkPath(n, below(n, arrays)) for n in names}
+        return self.problem(train), {n: LandmarkPath(n, below(f"{n}/", arrays)) for n in names}
 
     def n_operations(self) -> float:
         """Return about how many multiplications a search takes, calls counted as such."""
