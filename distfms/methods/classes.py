@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from distfms.data.dataset import Partition
+from distfms.data.batches import RowBatch
 from distfms.errors import DataError
-from distfms.methods.contract import PartialReader
-from distfms.methods.rows import RowSource
 from distfms.stats.base import Fields, Folded
-from distfms.stats.bundle import Bundle
 
 MAX_CLASSES = 1000
 """Most classes that a target is taken to have."""
@@ -85,28 +81,7 @@ def class_name(value: float, levels: Sequence[str] | None = None) -> str:
     return f"{value:g}" if levels is None else levels[int(value)]
 
 
-@dataclass(frozen=True)
-class ClassReader(PartialReader):
-    """Reads ``classes`` (`ClassCounts` of the only target)."""
-
-    source: RowSource
-
-    @property
-    def part_types(self) -> Mapping[str, type[Any]]:
-        """Class of each member's parts."""
-        return {"classes": ClassCounts}
-
-    def __call__(self, partition: Partition) -> Bundle:
-        """Read the partition's target."""
-        block = self.source.read(partition)
-
-        def counts(part: int) -> ClassCounts:
-            rows = block.part_slices[part]
-            weight = None if block.weight is None else block.weight[rows]
-            return ClassCounts.from_rows(block.target[0, rows], weight)
-
-        return Bundle({"classes": self.source.folded(counts)})
-
-    def key(self) -> dict[str, Any]:
-        """Everything but the partition that a partial depends on."""
-        return {**self.source.key(), "kind": "classes"}
+def class_counts(batch: RowBatch, rows: slice) -> ClassCounts:
+    """Count the values of the only target of some rows."""
+    weight = None if batch.weight is None else batch.weight[rows]
+    return ClassCounts.from_rows(batch.target[0, rows], weight)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from distfms.data.batches import ColumnPlan, require_observed
 from distfms.data.categories import categorical_columns, text_targets
 from distfms.data.dataset import ParquetDataset
 from distfms.engine.memory import counted
 from distfms.errors import DataError, SpecError
+from distfms.methods.classes import ClassCounts, class_counts, class_name, find_classes
 from distfms.methods.contract import Content, Context, Inputs, PartialReader, Stage
 from distfms.methods.rows import (
     CategoryReader,
     MomentReader,
     RowCounts,
     RowSource,
+    SummaryReader,
     identifier_remarks,
     missing_by_source,
     require_levels,
@@ -23,11 +25,14 @@ from distfms.methods.rows import (
 )
 from distfms.methods.statistics_job import StatisticsJob
 from distfms.spec import Section
-from distfms.stats.base import Folded
+from distfms.stats.base import Folded, Statistic
 from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments
 
+T = TypeVar("T", bound=Statistic)
+
 CATEGORIES = "statistics/categories.json"
+CLASSES = "statistics/classes.json"
 #: Levels that a category is taken to have when a job's size is projected.
 LEVELS_GUESSED = 32
 
@@ -104,6 +109,50 @@ class RowJob(StatisticsJob):
         """Return a plan of the target alone; where features decide which rows there are, of all."""
         plan = self.plan(context)
         return plan if self.inputs.section.missing == "drop" else plan.restricted(())
+
+    # --- classes of the target ---
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the target holds classes or levels, which a stage lists."""
+        return False
+
+    def read_classes(self, context: Context, what: str, most: int | None = None) -> dict[str, Any]:
+        """Return the content of ``classes.json``; `what` wants `most` classes, for messages."""
+        counts = self.summary_of_target(context, "classes", ClassCounts, class_counts)
+        target, names = self.roles.target[0], self.target_levels(context)
+        classes = find_classes(counts, target, what, most, names)
+        weight = dict(zip(counts.train().values, counts.train().weight, strict=True))
+        return {
+            "target": target,
+            "classes": classes.tolist(),
+            "names": None if names is None else [class_name(value, names) for value in classes],
+            "train_weight": [float(weight[value]) for value in classes],
+        }
+
+    def summary_of_target(
+        self, context: Context, kind: str, statistic: type[T], summarise: Any
+    ) -> Folded[T]:
+        """Summarise the target of all rows by a pass."""
+        plan = self.target_plan(context)
+        found: Folded[T] = context.reduce(
+            lambda *of: SummaryReader(self.source(plan, *of), kind, statistic, summarise)
+        )[kind]
+        return found
+
+    def classes(self, context: Context) -> tuple[float, ...] | None:
+        """Return the classes or levels of the target, ascending, where it has any."""
+        return tuple(context.read_json(CLASSES)["classes"]) if self.has_classes else None
+
+    def class_names(self, context: Context) -> list[Any] | None:
+        """Return the classes as the data have them: text or numbers."""
+        if not self.has_classes:
+            return None
+        content = context.read_json(CLASSES)
+        names: list[Any] = content["names"] or content["classes"]
+        return names
+
+    # --- co-moments ---
 
     def source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> RowSource:
         """Return all that is needed to read a partition of a dataset."""

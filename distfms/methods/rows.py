@@ -205,6 +205,35 @@ class RowSource(FoldedSource):
 
 
 @dataclass(frozen=True)
+class SummaryReader(PartialReader):
+    """Reads one `statistic` of the rows of each part, under the name `kind`.
+
+    A picklable function makes it of a batch and some of its rows.
+    """
+
+    source: RowSource
+    kind: str
+    statistic: type[Any]
+    summarise: Callable[[RowBatch, slice], Any]
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        return {self.kind: self.statistic}
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and summarise each of its parts."""
+        batch = self.source.read(partition)
+        slices = batch.part_slices
+        found = self.source.folded(lambda part: self.summarise(batch, slices[part]))
+        return Bundle({self.kind: found})
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        return {**self.source.key(), "kind": self.kind}
+
+
+@dataclass(frozen=True)
 class MomentReader(PartialReader):
     """Reads ``moments`` (`CoMoments` of features and targets) and ``counts`` (`RowCounts`).
 

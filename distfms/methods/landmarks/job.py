@@ -370,10 +370,6 @@ class LandmarkJob(RowJob):
         ranks = options.task == "ranking"
         return bool(options.baselines) and not (options.is_precomputed or many or ranks)
 
-    def classes(self, context: Context) -> tuple[float, ...] | None:
-        """Return the classes or levels of the target, ascending, where it has any."""
-        return None
-
     def _predicted(self, context: Context, solved: Solved) -> dict[str, Any]:
         """Predict some sampled rows: held-out ones where there are any."""
         sample = self.sample(context)

@@ -21,7 +21,6 @@ import numpy as np
 from distfms.data.batches import RowBatch
 from distfms.data.dataset import ParquetDataset, Partition
 from distfms.errors import DataError, SpecError
-from distfms.methods.classes import ClassReader, class_name, find_classes
 from distfms.methods.contract import Answer, Content, Context, FoldAnswers, PartialReader, Stage
 from distfms.methods.cross_validation import Fold, FoldWork, Members, evaluate_here
 from distfms.methods.landmarks.fit import ERRORS, JudgePass, PassProcedure
@@ -33,12 +32,11 @@ from distfms.methods.landmarks.read import EmbeddedReader, query_keys
 from distfms.methods.landmarks.similarity import LandmarkMap
 from distfms.methods.passes import Passes, Sums, one_pass, said_rows
 from distfms.methods.ranking import NormalisedGains, QueryCounts, RankingScores
+from distfms.methods.row_job import CLASSES
 from distfms.methods.rows import RowSource
 from distfms.methods.statistics_job import STATISTICS, Solved, TunedItem
 from distfms.stats.base import Folded, below
 from distfms.stats.bundle import Bundle
-
-CLASSES = "statistics/classes.json"
 
 
 class PassLandmarkJob(LandmarkJob):
@@ -48,9 +46,13 @@ class PassLandmarkJob(LandmarkJob):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self.has_classes = self.options.task in ("ordinal", "classification")
         self.measures = ERRORS if self.has_classes else ERRORS[:-1]
         self.main_measure = "error" if self.options.task == "classification" else "mae"
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the target holds classes or levels."""
+        return self.options.task in ("ordinal", "classification")
 
     def row_values(self) -> int:
         """Return how many numbers a row takes while models are fitted."""
@@ -72,34 +74,15 @@ class PassLandmarkJob(LandmarkJob):
         return [*before, *classes, landmarks]
 
     def _classes(self, context: Context) -> Mapping[str, Content]:
-        plan = self.target_plan(context)
-        found = context.reduce(
-            lambda dataset, held_out: ClassReader(self.source(plan, dataset, held_out))
-        )
-        what, target = f"the task `{self.options.task}`", self.roles.target[0]
-        names = self.target_levels(context)
-        classes = find_classes(found["classes"], target, what, levels=names)
         levels = self.options.levels
-        unknown = np.setdiff1d(classes, classes if levels is None else levels)
+        found = self.read_classes(context, f"the task `{self.options.task}`")
+        unknown = np.setdiff1d(found["classes"], found["classes"] if levels is None else levels)
         if len(unknown):
             raise DataError(
-                f"The target {target!r} has the value {unknown[0]:g}, which is not among "
-                f"`landmarks.levels` ({', '.join(f'{level:g}' for level in levels or ())})."
+                f"The target {self.roles.target[0]!r} has the value {unknown[0]:g}, which is not "
+                f"among `landmarks.levels` ({', '.join(f'{level:g}' for level in levels or ())})."
             )
-        named = None if names is None else [class_name(value, names) for value in classes]
-        return {CLASSES: {"classes": list(levels or classes.tolist()), "names": named}}
-
-    def classes(self, context: Context) -> tuple[float, ...] | None:
-        """Return the classes or levels of the target, ascending."""
-        return tuple(context.read_json(CLASSES)["classes"]) if self.has_classes else None
-
-    def class_names(self, context: Context) -> list[Any] | None:
-        """Return the classes as the data have them: text or numbers."""
-        if not self.has_classes:
-            return None
-        content = context.read_json(CLASSES)
-        names: list[Any] = content["names"] or content["classes"]
-        return names
+        return {CLASSES: {**found, "classes": list(levels or found["classes"])}}
 
     # --- selection ---
 
@@ -212,30 +195,10 @@ def weighed(batch: RowBatch, rows: slice) -> np.ndarray:
     return numbers if batch.weight is None else numbers[batch.weight[rows] > 0]
 
 
-@dataclass(frozen=True)
-class QueryReader(PartialReader):
-    """Reads ``queries`` (`QueryCounts`)."""
-
-    source: RowSource
-
-    @property
-    def part_types(self) -> Mapping[str, type[Any]]:
-        """Class of each member's parts."""
-        return {"queries": QueryCounts}
-
-    def __call__(self, partition: Partition) -> Bundle:
-        """Read relevances and queries of a partition."""
-        batch = self.source.read(partition)
-
-        def counts(part: int) -> QueryCounts:
-            rows = weighed(batch, batch.part_slices[part])
-            return QueryCounts.from_rows(query_keys(batch, rows), batch.target[0, rows])
-
-        return Bundle({"queries": self.source.folded(counts)})
-
-    def key(self) -> dict[str, Any]:
-        """Everything but the partition that a partial depends on."""
-        return {**self.source.key(), "kind": "queries"}
+def query_counts(batch: RowBatch, rows: slice) -> QueryCounts:
+    """Count the relevances of some rows by query."""
+    own = weighed(batch, rows)
+    return QueryCounts.from_rows(query_keys(batch, own), batch.target[0, own])
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,11 +287,7 @@ class RankingJob(LandmarkJob):
         return [*before, Stage("queries", self._queries), landmarks]
 
     def _queries(self, context: Context) -> Mapping[str, Content]:
-        plan = self.target_plan(context)
-        found = context.reduce(
-            lambda dataset, held_out: QueryReader(self.source(plan, dataset, held_out))
-        )
-        counts: Folded[QueryCounts] = found["queries"]
+        counts = self.summary_of_target(context, "queries", QueryCounts, query_counts)
         gains = {"train": counts.train().gains(), "test": counts.test.gains()}
         n_empty = sum(int(np.count_nonzero(own.norms == 0)) for own in gains.values())
         if n_empty:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from distfms.errors import SpecError, nearest
-from distfms.methods.classes import ClassReader, class_name, find_classes
+from distfms.methods.classes import class_name
 from distfms.methods.contract import (
     Answer,
     Content,
@@ -21,6 +21,7 @@ from distfms.methods.contract import (
 )
 from distfms.methods.cross_validation import Fold, FoldWork, evaluate_here
 from distfms.methods.passes import Passes, said_rows
+from distfms.methods.row_job import CLASSES
 from distfms.methods.sequence.glm import GlmPath
 from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import SequenceOptions
@@ -28,8 +29,6 @@ from distfms.methods.sequence.problem import Path, SequenceProblem
 from distfms.methods.sequence.procedure import OTHERS, SequenceProcedure, parse_rule
 from distfms.methods.sequence.read import GlmReader, measures_of
 from distfms.methods.statistics_job import Solved
-
-CLASSES = "statistics/classes.json"
 
 #: Explained deviance from which classes without a ridge count as separated.
 _SEPARATED = 1 - 1e-6
@@ -57,7 +56,7 @@ class GlmSequenceJob(SequenceJob):
             ),
         }
         super().__init__(options.model_copy(update=changed), inputs, seed)
-        if options.class_weights is not None and not self._has_classes:
+        if options.class_weights is not None and not self.has_classes:
             raise SpecError("`sequence.class_weights` wants one target of classes.")
         if len(self.roles.target) > 1 and self.text_targets:
             raise SpecError("Classes in text are for one target; `data.target` names several.")
@@ -68,12 +67,13 @@ class GlmSequenceJob(SequenceJob):
             )
 
     @property
-    def _has_classes(self) -> bool:
+    def has_classes(self) -> bool:
+        """Whether the target holds classes."""
         return self.options.family in ("logistic", "softmax") and len(self.roles.target) == 1
 
     def first_stages(self) -> Sequence[Stage]:
         """Return the stages that read the levels of categories and the classes of the target."""
-        classes = [Stage("classes", self._classes)] if self._has_classes else []
+        classes = [Stage("classes", self._classes)] if self.has_classes else []
         return [*super().first_stages(), *classes]
 
     def describe(self) -> Mapping[str, str]:
@@ -93,36 +93,9 @@ class GlmSequenceJob(SequenceJob):
     # --- classes ---
 
     def _classes(self, context: Context) -> Mapping[str, Content]:
-        plan = self.target_plan(context)
-        bundle = context.reduce(
-            lambda dataset, held_out: ClassReader(self.source(plan, dataset, held_out))
-        )
-        counts, target = bundle["classes"], self.roles.target[0]
         family = self.options.family
         most = 2 if family == "logistic" else None
-        levels = self.target_levels(context)
-        classes = find_classes(counts, target, f"`sequence.family` {family}", most, levels)
-        weight = dict(zip(counts.train().values, counts.train().weight, strict=True))
-        return {
-            CLASSES: {
-                "target": target,
-                "classes": classes.tolist(),
-                "names": None if levels is None else [class_name(c, levels) for c in classes],
-                "train_weight": [float(weight[value]) for value in classes],
-            }
-        }
-
-    def classes(self, context: Context) -> tuple[float, ...] | None:
-        """Return the classes of the target, where it has any."""
-        return tuple(context.read_json(CLASSES)["classes"]) if self._has_classes else None
-
-    def class_names(self, context: Context) -> list[Any] | None:
-        """Return the classes as the data have them: text or numbers."""
-        if not self._has_classes:
-            return None
-        content = context.read_json(CLASSES)
-        names: list[Any] = content["names"] or content["classes"]
-        return names
+        return {CLASSES: self.read_classes(context, f"`sequence.family` {family}", most)}
 
     def output_names(self, context: Context) -> tuple[str, ...]:
         """Return the names of what the model predicts: targets, or classes of a target."""

@@ -178,14 +178,6 @@ class SequenceJob(RowJob):
             "weights.npz": predictor.to_arrays(),
         }
 
-    def classes(self, context: Context) -> tuple[float, ...] | None:
-        """Return the classes of the target, where it has any."""
-        return None
-
-    def class_names(self, context: Context) -> list[Any] | None:
-        """Return the classes as the data have them."""
-        return None
-
     def output_names(self, context: Context) -> tuple[str, ...]:
         """Return the names of what the model predicts."""
         return self.roles.target
