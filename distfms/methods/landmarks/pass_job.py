@@ -132,7 +132,8 @@ class PassLandmarkJob(LandmarkJob):
     ) -> Mapping[str, Any]:
         """Return the classes or levels, and how scores become these."""
         loss, found = procedure.loss, dict[str, Any](classes=self.class_names(context))
-        found["probabilities"] = isinstance(loss, Margin) and loss.logistic
+        if isinstance(loss, Margin):
+            found["probabilities"] = loss.logistic
         if isinstance(loss, OrdinalMargin):
             found["thresholds"] = [loss.thresholds(model.extra).tolist() for model in models]
         return found
