@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distfms.runs.driver import run_job
-from distfms.runs.job_spec import load_spec
+from distfms.runs.job_spec import build_spec, load_spec
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import content
 from tests.e2e.sequence_jobs import LiteralRows, curve, mixed_job, write_rows
@@ -174,3 +174,26 @@ def test_the_embedded_job(tmp_path):
     order = [s["group"] for s in content(folder, "selection.json")["sequence"]]
     assert len(order) == 10
     assert order.index("perimeter") < order.index("fractal_dimension")
+
+
+@pytest.mark.parametrize(("folds", "needed"), [(0, "a"), (4, "ab")])
+def test_where_to_stop_among_free_groups(tmp_path, folds, needed):
+    """Cost alone does not tell it. In cross-validation a cost affords all that is free too."""
+    rng = np.random.default_rng(0)
+    columns = {name: rng.normal(size=200) for name in "abc"}
+    columns["y"] = columns["a"] + 0.1 * rng.normal(size=200)
+    data = write_rows(tmp_path / "rows", columns)
+    spec = {
+        "name": "free",
+        "method": "sequence",
+        "output": str(tmp_path / "runs"),
+        "data": {"path": str(data), "target": "y", "folds": folds},
+        "sequence": {"costs": {"a": 0, "b": 0}, "baselines": []},
+    }
+    folder = run_job(build_spec(spec)).folder
+    stop = content(folder, "metrics.json")["stop"]
+    assert (stop["n_groups"], stop["spent"]) == (len(needed), 0.0)
+    only = write_rows(tmp_path / "only", {name: columns[name] for name in needed})
+    predict_file(folder, str(only), tmp_path / "out.parquet")
+    predicted = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
+    np.testing.assert_allclose(predicted, columns["a"], atol=0.2)

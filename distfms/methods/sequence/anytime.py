@@ -101,8 +101,11 @@ class AnytimePredictor:
         DataError
             If a needed column is not there, or a value is infinite.
         """
-        prefix = self.affordable(budget)
-        return self._of_prefix(prefix, self._values(X, self._used(prefix)))
+        return self.predict_prefix(self.affordable(budget), X)
+
+    def predict_prefix(self, n_groups: int, X: np.ndarray | Mapping[str, np.ndarray]) -> np.ndarray:
+        """Predictions of the first groups, however many more the same cost would afford."""
+        return self._of_prefix(n_groups, self._values(X, self._used(n_groups)))
 
     def errors_on(
         self, statistics: CoMoments, feature_names: Sequence[str], n_groups: int

@@ -234,7 +234,10 @@ class SequenceJob(RowJob):
             if not np.isnan(values).any():
                 choice = choose(values, validated.weight, "one_standard_error", True)
                 kept = thinned(len(path) + 1, MAX_POINTS)
-                n_groups, best = int(kept[choice.chosen]), int(kept[choice.best])
+                # Folds were asked what a cost affords, to which what is free after it belongs.
+                n_groups, best = (
+                    path.affordable(path.curve_cost[kept[i]]) for i in (choice.chosen, choice.best)
+                )
                 rule = "one_standard_error"
         if self.options.budget is not None:
             n_groups, rule = len(path), "budget"

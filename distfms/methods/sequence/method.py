@@ -27,6 +27,7 @@ from distfms.methods.row_predictor import RowPredictor, plan_of_model
 from distfms.methods.rows import MomentReader
 from distfms.methods.sequence import figures
 from distfms.methods.sequence.anytime import AnytimePredictor
+from distfms.methods.sequence.glm import mean_response
 from distfms.methods.sequence.glm_job import GlmSequenceJob
 from distfms.methods.sequence.greedy import GroupSlab
 from distfms.methods.sequence.job import SequenceJob
@@ -280,10 +281,9 @@ class PrefixOf:
     def __call__(self, values: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
         """Return predictions (n_rows, n_outputs)."""
         if not self.n_groups:  # nothing is read, but the rows are there
-            mean = self.model.predict(np.zeros((1, len(self.model.feature_names))), budget=-1.0)
-            return np.tile(mean.reshape(1, -1), (n_rows, 1))
-        found = self.model.predict(values, budget=float(self.model.spent[self.n_groups - 1]))
-        return found.reshape(n_rows, -1)
+            mean = mean_response(self.model.family, self.model.intercept[:1])
+            return np.tile(mean, (n_rows, 1))
+        return self.model.predict_prefix(self.n_groups, values).reshape(n_rows, -1)
 
 
 def make_predictor(run: FinishedRun, dataset: ParquetDataset, budget: float | None) -> RowPredictor:
