@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from importlib import import_module
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -22,9 +23,6 @@ from distfms.engine.storage import Location
 from distfms.errors import SpecError
 from distfms.spec import DataSection, Section
 from distfms.stats.bundle import Bundle
-
-if TYPE_CHECKING:
-    from distfms.report import page as report
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -418,12 +416,9 @@ class Method:
         ``(run, dataset, budget) → Predictor``: a finished run's model applied to a dataset that
         has the model's columns. With a budget, what that budget buys of the model. Raises
         DataError if a column is missing.
-    sections : callable
-        From a finished run to the sections of its report.
-    headline : callable
-        From a finished run to its result in one sentence.
-    subtitle : str
-        Of the report.
+    figures : str
+        Module that is imported when a run is finished: ``sections(run)``, those of its report,
+        ``headline(run)``, its result in one sentence, and ``SUBTITLE``, of the report.
     tunable : tuple of str
         Options that `tune` may try values of: neither statistics nor stages depend on them.
     not_tunable : mapping of str to str
@@ -438,22 +433,25 @@ class Method:
     Options: type[Section]
     make_job: Callable[[Any, Inputs, int], Job]
     predictor: Callable[[FinishedRun, ParquetDataset, float | None], Predictor]
-    sections: Callable[[FinishedRun], Sequence[report.Section]]
-    headline: Callable[[FinishedRun], str]
-    subtitle: str
+    figures: str
     takes_unlabelled: bool = False
     tunable: tuple[str, ...] = ()
     not_tunable: Mapping[str, str] = field(default_factory=dict)
     measures: Mapping[str, bool] = field(default_factory=dict)
+
+    def headline(self, run: FinishedRun) -> str:
+        """Return a finished run's result in one sentence."""
+        found: str = import_module(self.figures).headline(run)
+        return found
 
     def page(self, run: FinishedRun) -> str:
         """Return the report of a finished run, one self-contained HTML page."""
         from distfms.report.provenance import build_page
         from distfms.report.retraining import retraining_sections
 
-        sections = [*self.sections(run), *retraining_sections(run.retraining)]
-        page = build_page(self.headline(run), sections, run.manifest, self.subtitle)
-        return page.render()
+        figures = import_module(self.figures)
+        sections = [*figures.sections(run), *retraining_sections(run.retraining)]
+        return build_page(figures.headline(run), sections, run.manifest, figures.SUBTITLE).render()
 
     def report_stage(self) -> Stage:
         """Return the last stage of every run, which draws the report."""

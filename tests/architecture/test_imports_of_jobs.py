@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 HEAVY = ("pandas", "ray", "distributed", "sklearn", "scipy.stats", "celer", "numba", "rich")
-#: What a check does without as well: decompositions, the template of the report, the registry.
-NOT_TO_CHECK = (*HEAVY, "dask", "scipy", "jinja2", "distfms.registry")
+#: What a check does without as well: decompositions, the registry, pages and charts.
+NOT_TO_CHECK = (*HEAVY, "dask", "scipy", "jinja2", "distfms.registry", "distfms.report.page")
 
 SCRIPT = """
 import sys

@@ -143,14 +143,18 @@ def sections(run: FinishedRun) -> Sequence[Section]:
     return [Section("Error", [Table(columns, rows, "Error of every prefix.")])]
 
 
+def headline(run: FinishedRun) -> str:
+    return f"Take {', '.join(run.selection['columns'])}"
+
+
+SUBTITLE = "Largest correlations"
+
 METHOD = Method(
     name="correlation",
     Options=CorrelationOptions,
     make_job=CorrelationJob,
     predictor=predictor,
-    sections=sections,
-    headline=lambda run: f"Take {', '.join(run.selection['columns'])}",
-    subtitle="Largest correlations",
+    figures=__name__,
     tunable=("budget", "ridge"),
     measures={"mse": False},
 )

@@ -9,7 +9,6 @@ import numpy as np
 
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import SpecError
-from distfms.methods.attribute_efficient import figures
 from distfms.methods.attribute_efficient.job import AttributeEfficientJob
 from distfms.methods.attribute_efficient.options import (
     MEASURES,
@@ -62,9 +61,7 @@ METHOD = Method(
     Options=AttributeEfficientOptions,
     make_job=AttributeEfficientJob,
     predictor=make_predictor,
-    sections=figures.sections,
-    headline=figures.headline,
-    subtitle=figures.SUBTITLE,
+    figures="distfms.methods.attribute_efficient.figures",
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,
     measures=MEASURES,

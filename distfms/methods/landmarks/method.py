@@ -11,7 +11,6 @@ import numpy as np
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import SpecError
 from distfms.methods.contract import FinishedRun, Method
-from distfms.methods.landmarks import figures
 from distfms.methods.landmarks.losses import probabilities
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.pass_job import make_landmark_job
@@ -121,9 +120,7 @@ METHOD = Method(
     Options=LandmarksOptions,
     make_job=make_landmark_job,
     predictor=make_predictor,
-    sections=figures.sections,
-    headline=figures.headline,
-    subtitle=figures.SUBTITLE,
+    figures="distfms.methods.landmarks.figures",
     takes_unlabelled=True,
     tunable=(
         *("landmarks", "keep", "ridge", "bound", "criterion", "refit", "tolerance"),

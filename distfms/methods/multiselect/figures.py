@@ -18,6 +18,7 @@ from distfms.methods.multiselect.answer_figures import (
     rater_blocks,
     repeats_of,
 )
+from distfms.methods.multiselect.answer_figures import headline as headline
 from distfms.report.axes import SecondScale
 from distfms.report.curves import Curve, comparison_chart, more, of_name, value_range
 from distfms.report.formatting import as_number, count, number, percent

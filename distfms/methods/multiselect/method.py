@@ -18,7 +18,6 @@ from distfms.engine.storage import Location
 from distfms.errors import DataError
 from distfms.methods import slab_job
 from distfms.methods.contract import Context, Inputs, Job, Method
-from distfms.methods.multiselect import answer_figures, figures
 from distfms.methods.multiselect.evaluate import attribute_entries
 from distfms.methods.multiselect.greedy import AttributeSlab, Question, answer, select
 from distfms.methods.multiselect.job import MultiselectJob
@@ -221,9 +220,7 @@ METHOD = Method(
     Options=MultiselectOptions,
     make_job=make_job,
     predictor=make_predictor,
-    sections=figures.sections,
-    headline=answer_figures.headline,
-    subtitle=figures.SUBTITLE,
+    figures="distfms.methods.multiselect.figures",
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,
     measures=MEASURES,

@@ -25,7 +25,6 @@ from distfms.methods.contract import Context, FinishedRun, Inputs, Job, Method
 from distfms.methods.row_job import LEVELS_GUESSED
 from distfms.methods.row_predictor import RowPredictor, plan_of_model
 from distfms.methods.rows import MomentReader
-from distfms.methods.sequence import figures
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.glm import mean_response
 from distfms.methods.sequence.glm_job import GlmSequenceJob
@@ -307,7 +306,9 @@ def _spending(model: AnytimePredictor, n_groups: int, budget: float | None, rule
     given = "" if budget is None else f" of the budget {budget:g}"
     line = f"Spends {spent:g}{given} a row on {n_groups} of {n_all} groups"
     if budget is None:
-        line += f": {figures.WHY[rule]}"
+        from distfms.methods.sequence.figures import WHY
+
+        line += f": {WHY[rule]}"
         if n_groups < n_all:
             line += f" (`--budget {np.ceil(model.spent[-1]):.0f}` uses all)"
     mean = "every row is predicted by the mean of the training rows"
@@ -347,9 +348,7 @@ METHOD = Method(
     Options=SequenceOptions,
     make_job=make_job,
     predictor=make_predictor,
-    sections=figures.sections,
-    headline=figures.headline,
-    subtitle=figures.SUBTITLE,
+    figures="distfms.methods.sequence.figures",
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,
     measures=MEASURES,
