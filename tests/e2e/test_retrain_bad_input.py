@@ -140,13 +140,19 @@ def test_a_registry_that_cannot_be_written_is_refused_before_anything_is_read(da
     assert not (tmp_path / "runs" / "growing").exists()
 
 
-def test_an_unknown_metric_is_refused(trained, days):
-    write_day(days, "2026-01-04", 4)
-    wrong = growing_job(days, days.parent / "runs", retrain={"gate": {"metric": "auc"}})
-    with pytest.raises(SpecError, match=r"retrain\.gate\.metric.*compared by mse or r2"):
-        again(wrong)
-    assert in_place(trained) == 1
-    assert len(list((days.parent / "runs" / "growing").glob("2*"))) == 1
+@pytest.mark.parametrize(
+    ("changes", "known"),
+    [
+        ({}, "mse or r2"),
+        ({"method": "landmarks", "landmarks": {"similarity": "gaussian"}}, "mse or accuracy"),
+    ],
+    ids=["by_statistics", "by_rows"],
+)
+def test_an_unknown_metric_is_refused_before_the_first_training(days, tmp_path, changes, known):
+    gate = {"retrain": {"gate": {"metric": "auc"}}}
+    with pytest.raises(SpecError, match=f"compared by {known}"):
+        again(growing_job(days, tmp_path / "runs", **changes, **gate))
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(
