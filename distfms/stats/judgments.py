@@ -400,12 +400,12 @@ def _within_objects(
     counts: np.ndarray, squares: np.ndarray, weight: np.ndarray | None
 ) -> list[float]:
     """Return the sums of `JudgmentStatistics`, in its order, for one attribute."""
-    repeated = counts >= 2
-    k = counts[repeated]
-    w = None if weight is None else weight[repeated]
-    variance = squares[repeated] / (k - 1)
-    single = counts == 1
-    n_single, n_repeated = int(single.sum()), int(repeated.sum())
+    single, repeated = counts == 1, counts >= 2
+    n_single, n_repeated = (int(np.count_nonzero(own)) for own in (single, repeated))
+    own = repeated if n_repeated < counts.size else slice(None)  # nothing is copied
+    k = counts[own]
+    w = None if weight is None else weight[own]
+    variance = squares[own] / (k - 1)
     return [
         float(variance.sum() if w is None else (w * variance).sum()),
         float(n_repeated if w is None else w.sum()),

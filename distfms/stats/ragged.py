@@ -50,7 +50,7 @@ class Ragged(NamedTuple):
 
     def counts(self) -> np.ndarray:
         """Length of each list, int64 of shape (n_rows,)."""
-        return np.diff(self.offsets)
+        return self.offsets[1:] - self.offsets[:-1]
 
     def content(self) -> np.ndarray:
         """Values of these rows, without what may lie before or after them."""

@@ -69,7 +69,7 @@ class MultiselectOptions(Section):
     baselines: tuple[str, ...] = ("scoring", "averages", "copies")
     """Among `full`, `scoring`, `averages`, `copies` and `single:ATTRIBUTE`."""
     baseline_judgments: Annotated[int, Strict(), Field(ge=1, le=1000)] = 2
-    """Judgments per attribute that Averages and Copies work with (k of the paper)."""
+    """Judgments of an attribute that Averages buys at once, and Copies at most (k of the paper)."""
     confidence: Annotated[float, Strict(), Field(gt=0, lt=1)] = 0.95
     """Level of the intervals, in (0, 1)."""
     plan: bool = False
