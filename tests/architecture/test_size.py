@@ -22,12 +22,12 @@ ROOMS = {
     "methods": 2470,
     "methods/attribute_efficient": 1980,
     "methods/landmarks": 2350,
-    "methods/multiselect": 3530,
+    "methods/multiselect": 3400,
     "methods/sequence": 3210,
     "report": 1320,
     "retrain": 870,
     "runs": 2480,
-    "stats": 1460,
+    "stats": 1365,
 }
 
 

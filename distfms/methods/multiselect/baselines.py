@@ -26,7 +26,6 @@ from distfms.methods.multiselect.greedy import (
     full_state,
     greedy_path,
     make_state,
-    objective_of,
     spend,
 )
 from distfms.methods.multiselect.objective import (
@@ -34,6 +33,7 @@ from distfms.methods.multiselect.objective import (
     Problem,
     Purse,
     SelectionPath,
+    objective_of,
 )
 from distfms.methods.multiselect.same_raters import SameState
 

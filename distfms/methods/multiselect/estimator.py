@@ -22,7 +22,7 @@ from distfms.data.raters import OF_ALL, OF_ONE
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
 from distfms.methods.estimator_input import Source, check_columns, open_source
-from distfms.methods.multiselect.greedy import Algorithm, Criterion, objective_of
+from distfms.methods.multiselect.greedy import Algorithm, Criterion
 from distfms.methods.multiselect.model import (
     LinearModel,
     projected_model,
@@ -33,6 +33,7 @@ from distfms.methods.multiselect.objective import (
     Psd,
     check_budget,
     holdout_loss,
+    objective_of,
     projected_loss,
 )
 from distfms.methods.multiselect.options import Costs, resolve_costs

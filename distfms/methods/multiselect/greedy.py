@@ -37,7 +37,6 @@ from distfms.methods.multiselect.objective import (
     Purse,
     SelectionPath,
     Status,
-    full_objective,
     inverse_of,
     scoring_objective,
 )
@@ -49,6 +48,9 @@ Criterion = Literal["gain_per_cost", "gain", "best"]
 
 #: Updates after which everything is computed afresh, to bound their drift.
 REFRESH_EVERY = 512
+
+#: Updates of P that are made at once, by one product of matrices.
+LATE = 32
 
 #: Numerators below this share of their Cauchy-Schwarz bound are rounding.
 NOISE_TOLERANCE = 1e-13
@@ -237,7 +239,7 @@ def answer(slab: FullSlab, question: Question) -> tuple[FullSlab, Any]:
 class FullState:
     """P and w of the attributes S that have judgments; slabs of all attributes follow in a pool.
 
-    Of P only the lower triangle is kept up to date.
+    P is brought up to date some updates at a time; its diagonal and single columns at each.
 
     M stays positive definite: a candidate that depends linearly on S, or would make M indefinite
     where Σ was left as estimated, gains nothing. Along the path of a baseline, which heeds another
@@ -258,14 +260,14 @@ class FullState:
         self.problem, self.costs = problem, problem.costs
         self._pool: Any = OneProcess() if pool is None else pool
         self._pool.start(FullSlab, slabs_of(problem) if slabs is None else slabs)
-        self.repeats = (
-            np.zeros(problem.n_attributes, np.int64) if repeats is None else repeats.copy()
-        )
+        n = problem.n_attributes
+        self.repeats = np.zeros(n, np.int64) if repeats is None else repeats.copy()
         self._support = np.flatnonzero((self.repeats > 0) & problem.candidates)
         self._inverse, self._w, self.objective = np.zeros((0, 0)), np.zeros(0), 0.0
+        self._diagonal = self._w
         self._changes: list[Update | Afresh] = []
         self._offers: list[Offer] = []
-        self._n_updates = 0
+        self._late: list[tuple[float, np.ndarray]] = []
         self._refresh()
 
     def best(self, purse: Purse) -> tuple[int | None, bool]:
@@ -298,15 +300,15 @@ class FullState:
         if self.repeats[attribute] > count:
             self._buy_again(attribute, count)
             return
-        from scipy.linalg.blas import dsymv
-
+        self._catch_up()
         row = self._row(attribute)
         own = row[-1] + self.problem.ridge + float(self.problem.v[attribute]) / count
-        q = dsymv(1.0, self._inverse, row[:-1], lower=1) if row.size > 1 else row[:-1]
+        q = self._inverse @ row[:-1]
         schur = own - float(row[:-1] @ q)
         grown = np.zeros((row.size, row.size), order="F")
         grown[:-1, :-1] = self._inverse
         self._inverse, self._w = grown, np.append(self._w, 0.0)
+        self._diagonal = np.append(self._diagonal, 0.0)
         self._support = np.append(self._support, attribute)
         if schur <= RANK_TOLERANCE * own:
             self._refresh()
@@ -320,7 +322,8 @@ class FullState:
         if delta > 0:
             at = int(np.flatnonzero(self._support == attribute)[0])
             q = self._inverse[:, at].copy()
-            q[:at] = self._inverse[at, :at]
+            for kappa, late in self._late:
+                q += (kappa * late[at]) * late
             self._update(delta / (1.0 - delta * float(q[at])), q)
 
     def _ask(self, method: str, *arguments: Any) -> list[Any]:
@@ -330,8 +333,7 @@ class FullState:
     def _row(self, attribute: int) -> np.ndarray:
         """Σ[a, S] and Σ[a, a], from the slab's offer if it has made one."""
         made = [offer for offer in self._offers if offer.attribute == attribute]
-        if not made:
-            made = [o for found in self._ask("offer_of", attribute) for o in found]
+        made = made or [o for found in self._ask("offer_of", attribute) for o in found]
         return made[0].row
 
     def _repeat_gains(self) -> np.ndarray:
@@ -341,16 +343,17 @@ class FullState:
         """
         r, v = self.repeats[self._support], self.problem.v[self._support]
         delta = v / (r * (r + 1.0))
-        pivot = 1.0 - delta * np.diagonal(self._inverse)
+        pivot = 1.0 - delta * self._diagonal
         gains = np.zeros(r.size)
         return np.divide(delta * self._w**2, pivot, out=gains, where=pivot > RANK_TOLERANCE)
 
     def _update(self, kappa: float, q: np.ndarray, entered: int | None = None) -> None:
         """P ← P + κ q qᵀ and all that follows from it."""
-        from scipy.linalg.blas import dsyr
-
         product = float(q @ self.problem.b[self._support])
-        self._inverse = dsyr(kappa, q, a=self._inverse, lower=1, overwrite_a=1)
+        self._late.append((kappa, q))
+        self._diagonal = self._diagonal + kappa * q**2
+        if len(self._late) == LATE:
+            self._catch_up()
         self._w = self._w + (kappa * product) * q
         self.objective += kappa * product**2
         self._changes.append(Update(kappa, product, q, entered))
@@ -358,6 +361,16 @@ class FullState:
         self._n_updates += 1
         if self._n_updates >= REFRESH_EVERY:
             self._refresh()
+
+    def _catch_up(self) -> None:
+        """Update P by what it lacks."""
+        from scipy.linalg.blas import dgemm
+
+        if self._late:
+            kappas, qs = map(np.array, zip(*self._late, strict=True))
+            by_kappa, own = (kappas[:, None] * qs).T, self._inverse
+            self._inverse = dgemm(1.0, by_kappa, qs.T, trans_b=1, beta=1.0, c=own, overwrite_c=1)
+            self._late.clear()
 
     def _refresh(self) -> None:
         """Compute everything afresh from the repeats."""
@@ -372,6 +385,8 @@ class FullState:
         self._w = self._inverse @ self.problem.b[support]
         self.objective = float(self._w @ self.problem.b[support])
         self._changes = [Afresh(support, self._inverse.copy(), self._w)]
+        self._diagonal = np.diagonal(self._inverse).copy()
+        self._late.clear()
         self._offers, self._n_updates = [], 0
 
 
@@ -422,12 +437,6 @@ def full_state(problem: Problem, repeats: np.ndarray | None = None) -> FullState
     """State of Full's objective, of judgments by independent or by the same raters."""
     independent = problem.noise_covariance is None
     return FullState(problem, repeats) if independent else SameState(problem, repeats)
-
-
-def objective_of(problem: Problem, algorithm: str, repeats: np.ndarray) -> float:
-    """Objective of the named algorithm, computed afresh by its literal formula."""
-    compute = full_objective if algorithm == "full" else scoring_objective
-    return compute(problem, repeats)
 
 
 def select(

@@ -24,7 +24,6 @@ from distfms.methods.multiselect.evaluate import (
     scoring_yardstick,
     selection_remarks,
 )
-from distfms.methods.multiselect.greedy import objective_of
 from distfms.methods.multiselect.model import (
     LinearModel,
     projected_model,
@@ -37,6 +36,7 @@ from distfms.methods.multiselect.objective import (
     check_budget,
     full_objective,
     holdout_loss,
+    objective_of,
 )
 from distfms.methods.multiselect.options import MultiselectOptions, resolve_costs
 from distfms.methods.multiselect.predictor import TrainedColumns, trained_model

@@ -318,6 +318,12 @@ def scoring_objective(problem: Problem, repeats: ArrayLike) -> float:
     return float(np.sum(problem.b[support] ** 2 / variance))
 
 
+def objective_of(problem: Problem, algorithm: str, repeats: np.ndarray) -> float:
+    """Objective of the named algorithm, computed afresh by its literal formula."""
+    compute = full_objective if algorithm == "full" else scoring_objective
+    return compute(problem, repeats)
+
+
 def projected_loss(problem: Problem, repeats: ArrayLike) -> float:
     """Projected squared loss of the best linear predictor on `repeats` judgments.
 
