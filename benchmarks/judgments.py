@@ -39,7 +39,7 @@ def summarise(
     """Statistics of all partitions."""
 
     def read(partition: Partition) -> Folded[JudgmentStatistics]:
-        block = read_judgments(dataset, partition, layout, roles, folds=folds)
+        block = read_judgments(dataset.reader, partition, layout, roles, folds=folds)
         parts = (block.part_view(part) for part in range(folds.n_parts))
         return Folded(tuple(JudgmentStatistics.from_block(*part) for part in parts))
 

@@ -124,7 +124,7 @@ def measure_pass(folder: Path, rows: int, repeats: int) -> None:
 
     def summarise(how: str, partition) -> JudgmentStatistics:
         layout = detect_layout(dataset.schema, roles, how)
-        batch = read_judgments(dataset, partition, layout, roles)
+        batch = read_judgments(dataset.reader, partition, layout, roles)
         whole = slice(0, batch.n_rows)
         return JudgmentStatistics.from_block(*batch.view(whole), raters=batch.raters_of(whole))
 

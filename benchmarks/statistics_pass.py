@@ -68,13 +68,13 @@ def summarise(block: RowBatch, part: int) -> CoMoments:
 
 
 def gram(dataset: ParquetDataset, plan: ColumnPlan, partition: Partition) -> CoMoments:
-    return summarise(read_rows(dataset, partition, plan), 0)
+    return summarise(read_rows(dataset.reader, partition, plan), 0)
 
 
 def folded_gram(
     dataset: ParquetDataset, plan: ColumnPlan, partition: Partition
 ) -> Folded[CoMoments]:
-    block = read_rows(dataset, partition, plan, folds=FOLDS)
+    block = read_rows(dataset.reader, partition, plan, folds=FOLDS)
     return Folded(tuple(summarise(block, part) for part in range(FOLDS.n_parts)))
 
 

@@ -27,7 +27,7 @@ from distfms.errors import DataError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from distfms.data.dataset import Partition, PartitionReader, PartitionSource
+    from distfms.data.dataset import Partition, PartitionReader
     from distfms.data.folds import FoldPlan
 
 MissingPolicy = Literal["error", "drop", "mean"]
@@ -194,7 +194,7 @@ class RowBatch(Batch):
 
 
 def read_rows(
-    source: PartitionSource,
+    reader: PartitionReader,
     partition: Partition,
     plan: ColumnPlan,
     *,
@@ -205,7 +205,7 @@ def read_rows(
 
     Parameters
     ----------
-    source : ParquetDataset or PartitionReader
+    reader : PartitionReader or TableReader
     partition : Partition
     plan : ColumnPlan
     folds : FoldPlan, optional
@@ -230,7 +230,6 @@ def read_rows(
     Columns are decoded about 1 MiB at a time on the calling thread and copied straight into a
     buffer that the thread reuses, so memory is one batch plus these.
     """
-    reader = source.reader
     rows = read_row_index(reader, partition, plan.roles, folds)
     values = batch_buffer(plan.n_columns, partition.n_rows)
     filler = _Filler(reader, partition, plan, rows, missing, values)

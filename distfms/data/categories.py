@@ -16,7 +16,7 @@ from distfms.errors import DataError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from distfms.data.dataset import Partition, PartitionSource
+    from distfms.data.dataset import Partition, PartitionReader
 
 MAX_LEVELS = 1000
 """Most levels of a column that are accepted unless told otherwise."""
@@ -76,13 +76,13 @@ def text_targets(schema: pa.Schema, roles: Roles) -> tuple[str, ...]:
 
 def scan_categories(
     partition: Partition,
-    source: PartitionSource,
+    reader: PartitionReader,
     columns: Sequence[str],
     max_levels: int = MAX_LEVELS,
 ) -> Categories:
     """Find the levels of columns in one partition; too many of a column are refused."""
     levels: dict[str, tuple[str, ...]] = {}
-    for table in source.reader.column_tables(partition, columns):
+    for table in reader.column_tables(partition, columns):
         for name in table.column_names:
             levels[name] = _distinct(table.column(name))
             _check_levels(name, levels[name], max_levels)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from distfms.data.footers import (
     DataFile,
@@ -99,15 +99,6 @@ class Partition:
     weight: float = 1.0
 
 
-class PartitionSource(Protocol):
-    """What batches are read from: a :class:`ParquetDataset` or its :class:`PartitionReader`."""
-
-    @property
-    def reader(self) -> PartitionReader:
-        """The object that opens partitions."""
-        ...
-
-
 @dataclass(frozen=True)
 class PartitionReader:
     """Opens partitions; small, so that it can travel with every task.
@@ -117,11 +108,6 @@ class PartitionReader:
     """
 
     filesystem: Any
-
-    @property
-    def reader(self) -> PartitionReader:
-        """Itself, so that a reader can stand in for its dataset."""
-        return self
 
     def open(self, partition: Partition, *, buffer_size: int = 0) -> pq.ParquetFile:
         """Open the file of a partition; a DataError if it no longer holds the partition's rows."""
@@ -243,7 +229,7 @@ class TableReader:
 
     @property
     def reader(self) -> TableReader:
-        """Itself."""
+        """Itself, so that a table can stand in for a dataset."""
         return self
 
     @property
@@ -299,10 +285,6 @@ class ParquetDataset:
     def fingerprint(self) -> str:
         """Hexadecimal digest of the fingerprints of all partitions, in order."""
         return _digest(*(partition.fingerprint for partition in self.partitions))
-
-    def read(self, partition: Partition, columns: Sequence[str]) -> pa.Table:
-        """Read columns of a partition; see :meth:`PartitionReader.read`."""
-        return self.reader.read(partition, columns)
 
 
 def open_dataset(
@@ -457,7 +439,6 @@ __all__ = [
     "ParquetDataset",
     "Partition",
     "PartitionReader",
-    "PartitionSource",
     "TableReader",
     "open_dataset",
 ]

@@ -35,7 +35,7 @@ from distfms.stats.ragged import Ragged
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from distfms.data.dataset import Partition, PartitionReader, PartitionSource
+    from distfms.data.dataset import Partition, PartitionReader
     from distfms.data.folds import FoldPlan
 
 #: How it is known who judged.
@@ -198,7 +198,7 @@ class JudgmentBatch(Batch):
 
 
 def read_judgments(
-    source: PartitionSource,
+    reader: PartitionReader,
     partition: Partition,
     layout: JudgmentLayout,
     roles: Roles,
@@ -210,7 +210,7 @@ def read_judgments(
 
     Parameters
     ----------
-    source : ParquetDataset or PartitionReader
+    reader : PartitionReader or TableReader
     partition : Partition
     layout : JudgmentLayout
     roles : Roles
@@ -238,7 +238,6 @@ def read_judgments(
             f"Judgments are learned against one label, but `target` names {len(roles.target)} "
             f"columns ({', '.join(roles.target)}): run one job for each."
         )
-    reader = source.reader
     rows = read_row_index(reader, partition, roles, folds)
     label, unlabelled = _read_label(reader, partition, roles, rows.order, missing)
     if unlabelled is not None and label is not None:

@@ -35,7 +35,7 @@ def test_partitions_cover_the_rows_once_and_in_order(sizes, row_group_size, limi
         dataset = open_dataset(folder, max_rows=limit)
         offset = 0
         for partition in dataset.partitions:
-            rows = dataset.read(partition, ["x"]).column("x").to_pylist()
+            rows = dataset.reader.read(partition, ["x"]).column("x").to_pylist()
             assert rows == list(range(offset, offset + partition.n_rows))
             assert partition.row_offset == offset
             assert partition.n_rows <= limit or len(partition.row_groups) == 1
@@ -91,7 +91,9 @@ def rows_by_part(dataset, policy):
     plan = ColumnPlan.from_schema(dataset.schema, roles, {"c": ("u", "v")})
     parts = [[] for _ in range(4)]
     for partition in dataset.partitions:
-        batch = read_rows(dataset, partition, plan, folds=FoldPlan(3, 0.25, 1), missing=policy)
+        batch = read_rows(
+            dataset.reader, partition, plan, folds=FoldPlan(3, 0.25, 1), missing=policy
+        )
         for part, rows in zip(parts, batch.part_slices, strict=True):
             part += [tuple(map(shown, row)) for row in batch.values[:, rows].T.tolist()]
     return parts
@@ -118,7 +120,7 @@ def test_judgments_are_what_was_written_in_every_form(data, sizes, row_group_siz
         roles = resolve_roles(dataset.schema, target="y", judgments=True)
         layout = detect_layout(dataset.schema, roles)
         for partition in dataset.partitions:
-            batch = read_judgments(dataset, partition, layout, roles, folds=FoldPlan(2, 0.3))
+            batch = read_judgments(dataset.reader, partition, layout, roles, folds=FoldPlan(2, 0.3))
             for row, label in enumerate(batch.label.astype(int).tolist()):
                 seen.append(label)
                 a, b, f = (r.rows(row, row + 1).content().tolist() for r in batch.attributes)

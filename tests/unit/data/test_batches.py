@@ -26,7 +26,7 @@ def open_table(tmp_path, columns, row_group_size=None, name="a.parquet"):
 def read(dataset, *, folds=None, missing="error", levels=None, unknown="error", **roles):
     resolved = resolve_roles(dataset.schema, **{"target": "y", **roles})
     plan = ColumnPlan.from_schema(dataset.schema, resolved, levels, unknown=unknown)
-    return read_rows(dataset, dataset.partitions[0], plan, folds=folds, missing=missing)
+    return read_rows(dataset.reader, dataset.partitions[0], plan, folds=folds, missing=missing)
 
 
 def test_features_then_target_as_rows_of_a_contiguous_array(tmp_path):
@@ -151,7 +151,7 @@ def test_the_plan_tells_which_rows_belong_to_a_category(tmp_path):
     assert plan.without_target().roles.weight is None
     fewer = plan.restricted(["x"])
     assert fewer.value_names == ("x", "y")
-    batch = read_rows(dataset, dataset.partitions[0], plan.restricted(["x", "c"]))
+    batch = read_rows(dataset.reader, dataset.partitions[0], plan.restricted(["x", "c"]))
     assert batch.values.tolist() == [[1.0], [0.0], [1.0], [0.0]]
 
 

@@ -21,7 +21,7 @@ def dataset(tmp_path):
 
 
 def discover(dataset, columns, max_levels=10):
-    scanned = (scan_categories(p, dataset, columns, max_levels) for p in dataset.partitions)
+    scanned = (scan_categories(p, dataset.reader, columns, max_levels) for p in dataset.partitions)
     return reduce(Categories.merge, scanned)
 
 

@@ -26,7 +26,7 @@ def layout(dataset):
 
 
 def all_values(dataset):
-    tables = [dataset.read(p, ["x"]) for p in dataset.partitions]
+    tables = [dataset.reader.read(p, ["x"]) for p in dataset.partitions]
     return np.concatenate([t.column("x").to_numpy() for t in tables]).tolist()
 
 
@@ -68,7 +68,7 @@ def test_a_large_row_group_is_read_in_batches_of_rows(tmp_path):
     assert [piece.file_row_offset for _, piece in found] == [0, 20, 40, 60, 80]
     assert [piece.row_offset for _, piece in found] == [3, 23, 43, 63, 83]
     tables = [reader.read(piece, ["x", "y"]) for reader, piece in found]
-    assert pa.concat_tables(tables).equals(dataset.read(large, ["x", "y"]))
+    assert pa.concat_tables(tables).equals(dataset.reader.read(large, ["x", "y"]))
     reader, piece = found[2]
     assert reader.locate_row(piece, 7) == "row group 0, first at its row 47"
     with pytest.raises(DataError, match="no column 'z'"):
@@ -313,7 +313,7 @@ def test_damaged_pages_are_found_on_reading(tmp_path):
     file.write_bytes(bytes(content))
     dataset = open_dataset(file)
     with pytest.raises(DataError, match=r"a\.parquet cannot be read as Parquet"):
-        dataset.read(dataset.partitions[0], ["x"])
+        dataset.reader.read(dataset.partitions[0], ["x"])
 
 
 @pytest.mark.parametrize(
@@ -338,16 +338,18 @@ def test_storage_of_strings_and_order_of_columns_may_differ(tmp_path):
     pq.write_table(other, tmp_path / "b.parquet")
     dataset = open_dataset(tmp_path)
     assert all_values(dataset) == [1.0, 2.0, 3.0, 4.0]
-    assert dataset.read(dataset.partitions[1], ["x", "s"]).column_names == ["x", "s"]
+    assert dataset.reader.read(dataset.partitions[1], ["x", "s"]).column_names == ["x", "s"]
 
 
 def test_columns_are_read_by_their_whole_names(tmp_path):
     write(tmp_path / "a.parquet", **{"x.y": np.ones(10), "z": np.zeros(10)})
     dataset = open_dataset(tmp_path)
-    assert dataset.read(dataset.partitions[0], ["x"]).column_names == ["x"]
-    assert dataset.read(dataset.partitions[0], ["x.y"]).column("x.y").to_pylist() == [1.0] * 10
+    assert dataset.reader.read(dataset.partitions[0], ["x"]).column_names == ["x"]
+    assert (
+        dataset.reader.read(dataset.partitions[0], ["x.y"]).column("x.y").to_pylist() == [1.0] * 10
+    )
     with pytest.raises(DataError, match="no column 'y'"):
-        dataset.read(dataset.partitions[0], ["x", "y"])
+        dataset.reader.read(dataset.partitions[0], ["x", "y"])
 
 
 @pytest.mark.parametrize(("kept_time", "n_rows"), [(False, 10), (True, 10), (False, 5)])
@@ -360,10 +362,10 @@ def test_a_file_that_is_gone_or_replaced(tmp_path, kept_time, n_rows):
     if kept_time:
         os.utime(file, ns=(time, time))
     with pytest.raises(DataError, match=r"a\.parquet changed after the job had listed it"):
-        dataset.read(dataset.partitions[0], ["x"])
+        dataset.reader.read(dataset.partitions[0], ["x"])
     file.unlink()
     with pytest.raises(DataError, match="is gone"):
-        dataset.read(dataset.partitions[0], ["x"])
+        dataset.reader.read(dataset.partitions[0], ["x"])
 
 
 def test_a_file_replaced_between_two_of_its_columns_is_refused(tmp_path, monkeypatch):

@@ -29,7 +29,7 @@ def layout_of(schema, **roles):
 def read(dataset, *, folds=None, missing="error", **roles):
     layout, resolved = layout_of(dataset.schema, **roles)
     return read_judgments(
-        dataset, dataset.partitions[0], layout, resolved, folds=folds, missing=missing
+        dataset.reader, dataset.partitions[0], layout, resolved, folds=folds, missing=missing
     )
 
 

@@ -19,7 +19,7 @@ def read(tmp_path, columns, raters="auto", **options):
     dataset = open_dataset(tmp_path / "a.parquet")
     roles = resolve_roles(dataset.schema, target="y", judgments=True)
     layout = detect_layout(dataset.schema, roles, raters)
-    return read_judgments(dataset, dataset.partitions[0], layout, roles, **options)
+    return read_judgments(dataset.reader, dataset.partitions[0], layout, roles, **options)
 
 
 def as_lists(ragged):
