@@ -47,7 +47,7 @@ def dask_cluster(**options: Any) -> Iterator[Any]:
 
 
 def test_process_killed_every_time_ends_with_what_to_do(tmp_path: Path) -> None:
-    units = units_of(tmp_path)
+    units, before = units_of(tmp_path), multiprocessing.active_children()
     with LocalExecutor(1, processes=True) as executor:
         with pytest.raises(EngineError, match=r"died 2 times.*fewer\s+workers"):
             map_reduce(
@@ -59,7 +59,7 @@ def test_process_killed_every_time_ends_with_what_to_do(tmp_path: Path) -> None:
             )
         assert units[3].payload.attempts == 2
         assert executor.map(tasks.square, [2]) == [4]  # usable again
-    assert not multiprocessing.active_children()
+    assert set(multiprocessing.active_children()) <= set(before)
 
 
 def test_killed_process_in_map(tmp_path: Path) -> None:
