@@ -94,9 +94,7 @@ def expected(job_data: Data, tmp_path_factory: pytest.TempPathFactory) -> Callab
     "engine",
     [
         "threads",
-        pytest.param("processes", marks=pytest.mark.slow),
-        pytest.param("dask", marks=pytest.mark.slow),
-        "ray",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("processes", "dask", "ray")),
     ],
     indirect=True,
 )

@@ -51,6 +51,7 @@ def test_hanging_actor(kind: str, tmp_path: Path) -> None:
     assert "did not answer in time (step 1)" in events[0]["reason"]
 
 
+@LOCALLY
 def test_actor_that_dies_every_time(kind: str) -> None:
     with pool_of(kind, 1, retry=RetryPolicy(attempts=2)) as pool:
         pool.start(int, ["1"])

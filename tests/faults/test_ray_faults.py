@@ -36,6 +36,7 @@ def test_own_cluster_has_no_agents(executor: RayExecutor) -> None:
     assert node["MetricsExportPort"] == node["RuntimeEnvAgentPort"] == -1
 
 
+@pytest.mark.slow  # of a job there is a quick one
 def test_ray_worker_killed_every_time(executor: RayExecutor, tmp_path: Path) -> None:
     units = units_of(tmp_path, 5)
     retry = RetryPolicy(attempts=2)
