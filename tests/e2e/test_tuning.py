@@ -108,13 +108,10 @@ def test_actors_are_opened_for_the_grid_and_for_the_chosen_sequence(
     assert not (run / ".tuning").exists()
 
 
-@pytest.mark.parametrize(
-    ("where", "what", "kept"),
-    [("answers", "7", 7), pytest.param("between", "tune", 18, marks=pytest.mark.slow)],
-)
-def test_killed_driver_goes_on(mixed_data, folder, tmp_path, actors_pay, where, what, kept):
+@pytest.mark.parametrize("kept", [7, pytest.param(18, marks=pytest.mark.slow)])
+def test_killed_driver_goes_on(mixed_data, folder, tmp_path, actors_pay, kept):
     spec = tuned_job(mixed_data, tmp_path / "runs", workers=2)
-    killed_job(spec.to_mapping(), where, what)
+    killed_job(spec.to_mapping(), "answers", str(kept))
     done = run_job(spec)
     assert done.resumed
     assert done.skipped == ("categories", "statistics")
