@@ -23,7 +23,7 @@ ROOMS = {
     "methods/attribute_efficient": 1980,
     "methods/landmarks": 2350,
     "methods/multiselect": 3400,
-    "methods/sequence": 3210,
+    "methods/sequence": 3180,
     "report": 1320,
     "retrain": 870,
     "runs": 2480,
