@@ -28,11 +28,6 @@ _PROBE_S = 60.0
 _ASK_S = 1.0
 _SILENCE_S = 60.0
 _REMOVAL_S = 5.0
-# Where Ray makes the commands of a node's agents, the ports that they would open, and what is run
-# in their place: it ends with the node.
-_AGENT_COMMAND = "_build_python_executable_command_memory_profileable"
-_AGENT_PORTS = ("DASHBOARD_AGENT_LISTEN", "METRICS_AGENT", "METRICS_EXPORT", "RUNTIME_ENV_AGENT")
-_STAND_IN = "while kill -0 $PPID; do sleep 1; done"
 
 
 class RaySession:
@@ -376,38 +371,26 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _without_services() -> Iterator[None]:
-    """Start no dashboard, autoscaler, log reader and agents with a cluster here.
+    """Start no dashboard, autoscaler and log reader with a cluster here, and a lean agent.
 
-    With one node and nobody who reads logs they have nothing to do, and take most of the start;
-    Ray has no setting for it. A node ends with its agents, so shells that wait stand in for them.
+    With one node and nobody who reads logs they have nothing to do, and take half of the start.
+    Ray has no setting for it; the agent is that of a Ray installed without `ray[default]`.
     """
     try:
-        from ray import _raylet
-        from ray._private import services, utils
+        from ray._private import utils
         from ray._private.node import Node
-
-        names = ("start_api_server", "start_monitor", "start_log_monitor", "start_raylet")
-        real: dict[tuple[Any, str], Any] = {(Node, name): getattr(Node, name) for name in names}
-        for owner, name in ((services, _AGENT_COMMAND), (utils, "get_dashboard_dependency_error")):
-            real[owner, name] = getattr(owner, name)
-        ports = [getattr(_raylet, f"{name}_PORT_NAME") for name in _AGENT_PORTS]
-        tell_port: Any = vars(_raylet)["persist_port"]
-    except (ImportError, AttributeError, KeyError):  # a Ray that is built otherwise starts them
+    except ImportError:  # a Ray that is built otherwise starts them
         yield
         return
-
-    def start_raylet(node: Any, *arguments: Any, **options: Any) -> None:
-        for name in ports:
-            tell_port(node._session_dir, node._node_id, name, -1)
-        real[Node, "start_raylet"](node, *arguments, **options)
-
-    replaced: dict[tuple[Any, str], Any] = dict.fromkeys(real, lambda *arguments, **options: None)
-    replaced[Node, "start_raylet"] = start_raylet
-    replaced[services, _AGENT_COMMAND] = lambda *arguments, **options: ["/bin/sh", "-c", _STAND_IN]
+    replaced: dict[tuple[Any, str], Any] = {
+        (Node, f"start_{name}"): lambda *arguments, **options: None
+        for name in ("api_server", "monitor", "log_monitor")
+    }
     replaced[utils, "get_dashboard_dependency_error"] = lambda: ImportError("not wanted")
+    real = {(owner, name): getattr(owner, name) for owner, name in replaced if hasattr(owner, name)}
     try:
-        for (owner, name), function in replaced.items():
-            setattr(owner, name, function)
+        for owner, name in real:
+            setattr(owner, name, replaced[owner, name])
         yield
     finally:
         for (owner, name), function in real.items():

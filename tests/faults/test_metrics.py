@@ -177,5 +177,5 @@ def after_a_killed_actor(data: Path, output: Path) -> None:
     ],
 )
 def test_scraped_from_ray(kind: str, mishap: str, job_data: Data, tmp_path: Path) -> None:
-    """On a cluster that is there; one that a job starts has no agents."""
+    """On a cluster that is there; one that a job starts has no agent that keeps them."""
     run_script("scraped", mishap, str(job_data(kind)), str(tmp_path))

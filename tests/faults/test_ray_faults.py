@@ -28,14 +28,6 @@ def attempts(units: list[Unit]) -> list[int]:
     return [unit.payload.attempts for unit in units]
 
 
-def test_own_cluster_has_no_agents(executor: RayExecutor) -> None:
-    """They would take most of the start; without this, Ray was built otherwise."""
-    import ray
-
-    (node,) = ray.nodes()
-    assert node["MetricsExportPort"] == node["RuntimeEnvAgentPort"] == -1
-
-
 @pytest.mark.slow  # of a job there is a quick one
 def test_ray_worker_killed_every_time(executor: RayExecutor, tmp_path: Path) -> None:
     units = units_of(tmp_path, 5)
