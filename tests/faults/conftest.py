@@ -44,7 +44,7 @@ def undisturbed(
     return expected
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def dask_engine() -> Iterator[dict[str, Any]]:
     """Engine section of a Dask cluster of two processes, which are started again when they die."""
     with dask_cluster() as section:

@@ -86,6 +86,7 @@ SOON = {
 }
 
 
+@pytest.mark.slow  # a cluster of its own, and waiting until Ray misses its nodes
 def test_lost_nodes_and_a_lost_head(tmp_path: Path) -> None:
     found = run_script("nodes_and_head_lost", str(tmp_path), **SOON)
     with pool_of("serial") as pool:
