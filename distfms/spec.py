@@ -138,8 +138,10 @@ class DataSection(Section):
     """Most rows of a partition. It decides about the order of sums, so changing it changes the last
     bits of the result.
     """
-    max_partition_bytes: Annotated[int, Strict(), Field(ge=1)] = 64 * 2**20
-    """Most decoded bytes of a partition; changing it changes the last bits of the result, too."""
+    max_partition_bytes: Annotated[int, Strict(), Field(ge=1)] | None = None
+    """Most decoded bytes of a partition, by default 64 MiB, in tables of several thousand columns
+    up to 128 MiB; changing it changes the last bits of the result, too.
+    """
 
     @field_validator("target", "features", "exclude", mode="before")
     @classmethod

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 MAX_ROWS = 131_072
 """Default limit of rows in a partition."""
 
-MAX_BYTES = 64 * 2**20
-"""Default limit of uncompressed bytes in a partition."""
+_LEAST_BYTES, _MOST_BYTES = 64 * 2**20, 128 * 2**20
 
 # A row group beyond this many times the limits of a partition is read in batches of rows.
 _LARGE = 2
@@ -291,7 +290,7 @@ def open_dataset(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     max_rows: int = MAX_ROWS,
-    max_bytes: int = MAX_BYTES,
+    max_bytes: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
     without_rows: str = "nothing can be learned from it",
 ) -> ParquetDataset:
@@ -302,10 +301,11 @@ def open_dataset(
     path : str, path or sequence of those
         File, folder (searched for ``**/*.parquet``), glob, URL of any fsspec or pyarrow file
         system, or a list of those.
-    max_rows, max_bytes : int
+    max_rows : int
+    max_bytes : int, optional
         Limits of a partition: consecutive row groups of one file are packed as long as both hold.
-        A single row group beyond the limits is a partition of its own; one far beyond them is read
-        in batches of rows that keep to them.
+        The default of `max_bytes` is `default_bytes`. A single row group beyond the limits is a
+        partition of its own; one far beyond them is read in batches of rows that keep to them.
     storage_options : mapping, optional
         Passed to the fsspec file system of a URL.
     without_rows : str
@@ -320,7 +320,7 @@ def open_dataset(
         If nothing is there, a file is empty, truncated or not Parquet, the files' schemas differ,
         a column name occurs twice, or there is no row at all.
     """
-    if max_rows < 1 or max_bytes < 1:
+    if max_rows < 1 or (max_bytes is not None and max_bytes < 1):
         raise SpecError(
             f"A partition of at most {max_rows} rows and {max_bytes} bytes holds nothing: "
             "both limits must be 1 or more."
@@ -335,8 +335,17 @@ def open_dataset(
     if not any(file.n_rows for file in files):
         where = stored[0].path if len(stored) == 1 else f"the {len(stored)} files of {path}"
         raise DataError(f"There are no rows in {where}: {without_rows}.")
-    partitions = _layout(files, schema, max_rows, max_bytes)
+    partitions = _layout(files, schema, max_rows, max_bytes or default_bytes(len(schema)))
     return ParquetDataset(PartitionReader(filesystem), files, schema, partitions)
+
+
+def default_bytes(n_columns: int) -> int:
+    """Return the most uncompressed bytes of a partition: 64 MiB, in wide tables up to 128 MiB.
+
+    Partial statistics have a value for each pair of columns. Rows that take less than these would
+    cost more to merge than to summarise.
+    """
+    return min(max(8 * n_columns**2, _LEAST_BYTES), _MOST_BYTES)
 
 
 def _read(file: pq.ParquetFile, partition: Partition, columns: Sequence[str]) -> pa.Table:
@@ -433,12 +442,12 @@ def _digest(*texts: str) -> str:
 
 
 __all__ = [
-    "MAX_BYTES",
     "MAX_ROWS",
     "DataFile",
     "ParquetDataset",
     "Partition",
     "PartitionReader",
     "TableReader",
+    "default_bytes",
     "open_dataset",
 ]

@@ -22,7 +22,7 @@ from sklearn.utils.validation import validate_data
 
 from distfms.data.batches import ColumnPlan
 from distfms.data.categories import Categories, scan_categories
-from distfms.data.dataset import MAX_BYTES, MAX_ROWS, Partition, TableReader, open_dataset
+from distfms.data.dataset import MAX_ROWS, Partition, TableReader, default_bytes, open_dataset
 from distfms.data.roles import require_columns
 from distfms.engine.graph import Unit
 from distfms.engine.local import LocalExecutor
@@ -314,7 +314,8 @@ def _memory(estimator: Any, X: Any, y: Any, weight: Any, types: Types, reset: bo
         if is_class:
             classes, y = np.unique(y, return_inverse=True)
     table = columns.table(X, y, weight)
-    step = max(1, min(MAX_ROWS, MAX_BYTES * table.num_rows // max(table.nbytes, 1)))
+    most = default_bytes(table.num_columns) * table.num_rows // max(table.nbytes, 1)
+    step = max(1, min(MAX_ROWS, most))
     starts = range(0, table.num_rows, step)
     pieces = [TableReader(table.slice(start, step), start).piece for start in starts]
     return Source(kind, table.schema, pieces, columns.target, columns.weight, named, (), classes)

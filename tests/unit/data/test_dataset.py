@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import distfms.data.dataset as dataset_module
-from distfms.data.dataset import open_dataset
+from distfms.data.dataset import default_bytes, open_dataset
 from distfms.data.folds import assign_parts
 from distfms.data.footers import readable
 from distfms.errors import DataError, SpecError
@@ -55,6 +55,10 @@ def test_row_groups_are_packed_up_to_the_byte_limit(tmp_path):
     # A row group beyond the limits is a partition.
     beyond = open_dataset(file, max_rows=4, max_bytes=1)
     assert [p.n_rows for p in beyond.partitions] == [10, 10, 10, 10, 5]
+
+
+def test_partitions_of_wide_tables_may_be_larger():
+    assert [default_bytes(n) >> 20 for n in (1, 2896, 3500, 4096, 50_000)] == [64, 64, 93, 128, 128]
 
 
 def test_a_large_row_group_is_read_in_batches_of_rows(tmp_path):
