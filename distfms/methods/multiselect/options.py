@@ -67,7 +67,10 @@ class MultiselectOptions(Section):
     long as one greedy search for every selected attribute.
     """
     baselines: tuple[str, ...] = ("scoring", "averages", "copies")
-    """Among `full`, `scoring`, `averages`, `copies` and `single:ATTRIBUTE`."""
+    """Among `full`, `scoring`, `averages`, `copies` and `single:ATTRIBUTE`. Averages buys the same
+    number of judgments of every attribute it chooses; to Copies each judgment is an attribute of
+    its own, with covariances from all pairs of judgments, as raters are exchangeable.
+    """
     baseline_judgments: Annotated[int, Strict(), Field(ge=1, le=1000)] = 2
     """Judgments of an attribute that Averages buys at once, and Copies at most (k of the paper)."""
     confidence: Annotated[float, Strict(), Field(gt=0, lt=1)] = 0.95
@@ -102,7 +105,7 @@ NOT_TUNABLE = {
     "plain_error": _AFTERWARDS,
     "refine": "it can only improve the objective; set it and tune the others with it",
     "baselines": _AFTERWARDS,
-    "baseline_judgments": "the statistics depend on it",
+    "baseline_judgments": _AFTERWARDS,
     "raters": "the statistics depend on it",
     "buy_from": _STATES,
     "confidence": _AFTERWARDS,
