@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from distfms.errors import NumericalError
@@ -40,46 +38,19 @@ def nearest_psd(matrix: np.ndarray) -> np.ndarray:
     # them. Where it breaks down the eigenvalues decide: a singular matrix may do either.
     if not symmetric.size or scipy.linalg.lapack.dpotrf(symmetric, lower=1)[1] == 0:
         return symmetric
-    values, part_of = _eigenpairs(symmetric)
-    negative = values < 0
+    values, vectors = scipy.linalg.eigh(symmetric)
+    if values[0] >= 0:
+        return symmetric
     # Subtracting the negative part keeps more digits than summing up the positive one
     # where, as usual, few eigenvalues are negative.
+    negative = values < 0
+    part = vectors[:, negative]
     if 2 * int(negative.sum()) <= values.size:
-        return symmetric + part_of(negative)
-    return part_of(values > 0)
-
-
-def _eigenpairs(matrix: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    """Return ascending eigenvalues, and what sums up |λ| v vᵀ over a run of them.
-
-    Half of the time of a whole decomposition goes into eigenvectors, of which few are wanted.
-    """
-    from scipy.linalg import eigh_tridiagonal
-    from scipy.linalg.lapack import dormqr, dsytrd, dsytrd_lwork
-
-    n = len(matrix)
-    work = int(dsytrd_lwork(n, lower=1)[0])
-    reflectors, diagonal, beside, scales, _ = dsytrd(matrix, lower=1, lwork=work)
-    values = eigh_tridiagonal(diagonal, beside, eigvals_only=True, lapack_driver="sterf")
-
-    def part_of(chosen: np.ndarray) -> np.ndarray:
-        own = np.flatnonzero(chosen)
-        if not own.size:
-            return np.zeros_like(matrix)
-        _, vectors = eigh_tridiagonal(
-            diagonal,
-            beside,
-            select="i",
-            select_range=(own[0], own[-1]),
-            lapack_driver="stemr",
-        )
-        if n > 1:
-            room = 64 * own.size
-            vectors[1:], *_ = dormqr("L", "N", reflectors[1:, :-1], scales, vectors[1:], room)
-        vectors *= np.sqrt(np.abs(values[own]))
-        return vectors @ vectors.T
-
-    return values, part_of
+        result = symmetric - (part * values[negative]) @ part.T
+    else:
+        part = vectors[:, ~negative]
+        result = (part * values[~negative]) @ part.T
+    return (result + result.T) / 2
 
 
 def symmetric_pinv(matrix: np.ndarray, rtol: float | None = None) -> np.ndarray:

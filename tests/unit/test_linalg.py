@@ -29,6 +29,16 @@ def test_nearest_psd_drops_the_negative_part(d: int) -> None:
         np.testing.assert_array_equal(got, got.T)
 
 
+def test_nearest_psd_of_eigenvalues_that_are_all_alike() -> None:
+    # LAPACK's fastest eigenvectors of a run of eigenvalues do not converge here.
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.normal(size=(500, 500)))[0]
+    positive = np.arange(500) % 3 > 0
+    A = (basis * np.where(positive, 1.0, -1.0)) @ basis.T
+    want = basis[:, positive] @ basis[:, positive].T
+    np.testing.assert_allclose(nearest_psd((A + A.T) / 2), want, atol=1e-12)
+
+
 def test_nearest_psd_leaves_a_psd_matrix_as_it_is() -> None:
     A = spd(np.random.default_rng(0), 5)
     A = (A + A.T) / 2
