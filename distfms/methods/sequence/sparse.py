@@ -40,6 +40,7 @@ _MAX_STEPS = 100
 _MAX_TRIALS = 20  # lengths of one step
 _ARMIJO = 1e-4
 _ROUNDING = 1e-13  # relative rise of a value that may be rounding
+_EXPLAINED = 1e-10  # share of a column's variance that free columns leave
 
 
 def sparse_order(problem: SequenceProblem) -> list[int]:
@@ -89,6 +90,9 @@ def sparse_path(
         alone = inverse @ problem.target[free]
         gram = gram - problem.gram[np.ix_(own, free)] @ answer
         target = target - problem.gram[np.ix_(own, free)] @ alone
+        # What is left of columns that are combinations of the free ones is rounding.
+        explained = np.diagonal(gram) <= _EXPLAINED * np.diagonal(problem.gram)[own]
+        gram[explained], gram[:, explained], target[explained] = 0.0, 0.0, 0.0
     lasso = _GroupLasso(gram, target, [len(group) for group in groups])
     found = lasso.at(np.zeros(len(groups)))
     if penalties is None:
@@ -190,7 +194,10 @@ class _GroupLasso:
                 fall = 2.0 * float(slope @ (u - point.u)[free])
                 if fall >= 0:
                     break
-                after = self.at(u)
+                try:
+                    after = self.at(u)
+                except np.linalg.LinAlgError:  # so far that rounding decides
+                    continue
                 allowed = _ARMIJO * fall + _ROUNDING * abs(point.fit)
                 if float(kappa**2 @ u) - after.fit <= value + allowed:
                     return after

@@ -52,6 +52,18 @@ def test_weights_are_those_of_proximal_gradients_on_the_rows(n_targets):
     assert 0 < n_zero[1] < 5
 
 
+@pytest.mark.parametrize("n_free", [0, 1, 4])
+def test_columns_that_are_combinations_of_few_others_have_an_order(n_free):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(100, 2)) @ rng.normal(size=(2, 14))
+    Y = X[:, :1] + 0.5 * rng.normal(size=(100, 1))
+    costs = np.array([0.0] * n_free + [1e-6, 1.0, 1e6, 1.0, 1e-6] * 3)[:14]
+    problem = make_problem(X, Y, [[c] for c in range(14)], GroupCosts(costs))
+    order = sparse_order(problem)
+    assert sorted(order) == list(range(14))
+    assert sorted(order[:n_free]) == list(range(n_free))
+
+
 def test_weights_are_those_of_celer_on_the_rows():
     celer = pytest.importorskip("celer")
     X, Y, groups, problem = case()
