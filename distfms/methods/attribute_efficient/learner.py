@@ -262,7 +262,9 @@ class Chain:
             numbers[kernels.BASE] = np.abs(table[:, kernels.LOG]).max()
         else:
             table[:, kernels.VALUE] = start
-        state.counts[kernels.N_AVERAGED] = 0
+        # No scales of the phase before are to be gathered.
+        state.spans[:] = 0.0
+        state.counts[[kernels.N_AVERAGED, kernels.N_SPANS]] = 0
         kernels.settle(state)
 
     @property
