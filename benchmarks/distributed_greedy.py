@@ -34,7 +34,8 @@ import numpy as np
 
 from distfms.engine.base import ActorPool
 from distfms.engine.blas import single_threaded_blas
-from distfms.engine.open import make_pool
+from distfms.engine.local import LocalExecutor
+from distfms.engine.ray_cluster import RayExecutor
 from distfms.methods.multiselect.greedy import AttributeSlab, select
 from distfms.methods.multiselect.objective import Problem
 from distfms.methods.sequence.greedy import GroupSlab, sequence
@@ -264,10 +265,10 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 @contextmanager
 def open_pool(kind: str, n_actors: int) -> Iterator[ActorPool]:
     if kind == "local":
-        with make_pool("local", n_actors) as pool:
+        with LocalExecutor().pool(n_actors) as pool:
             yield pool
         return
-    with two_nodes() as address, make_pool("ray", n_actors, address) as pool:
+    with two_nodes() as address, RayExecutor(address) as ray, ray.pool(n_actors) as pool:
         yield pool
 
 

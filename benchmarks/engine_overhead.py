@@ -35,8 +35,10 @@ from distfms.data.batches import ColumnPlan, read_rows
 from distfms.data.dataset import ParquetDataset, PartitionReader, open_dataset
 from distfms.data.roles import resolve_roles
 from distfms.data.synthetic import generate
-from distfms.engine import Executor, LocalExecutor, Unit, make_executor, map_reduce
+from distfms.engine import Executor, LocalExecutor, Unit, map_reduce
+from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.graph import UnitRunner, build_graph
+from distfms.engine.ray_cluster import RayExecutor
 from distfms.engine.retry import RetryPolicy
 from distfms.stats.comoments import CoMoments
 
@@ -75,14 +77,14 @@ def opened(engine: str) -> Iterator[Executor]:
             cluster = stack.enter_context(
                 LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=":0")
             )
-            yield stack.enter_context(make_executor("dask", address=cluster.scheduler_address))
+            yield stack.enter_context(DaskExecutor(cluster.scheduler_address))
         elif engine == "ray":
             folder = tempfile.TemporaryDirectory(prefix="r-", ignore_cleanup_errors=True)
             os.environ |= {
                 "RAY_TMPDIR": stack.enter_context(folder),
                 "RAY_USAGE_STATS_ENABLED": "0",
             }
-            yield stack.enter_context(make_executor("ray", workers=WORKERS))
+            yield stack.enter_context(RayExecutor(workers=WORKERS))
         else:
             yield stack.enter_context(LocalExecutor(WORKERS, processes=engine == "processes"))
 

@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distfms.data.dataset import Partition, PartitionReader, open_dataset
+from distfms.engine.local import LocalExecutor
 from distfms.engine.memory import n_processors
-from distfms.engine.open import make_executor
 from distfms.registry import Registry
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
@@ -82,7 +82,7 @@ def measure(place: Path, rounds: int) -> None:
     dataset = open_dataset(rows)
 
     def limit() -> None:
-        with make_executor("local") as executor:
+        with LocalExecutor() as executor:
             executor.map(partial(decode, dataset.reader, [*columns, "id"]), dataset.partitions)
 
     def predict(out: str) -> None:

@@ -40,7 +40,7 @@ from distfms.data.batches import ColumnPlan
 from distfms.data.dataset import ParquetDataset, open_dataset
 from distfms.data.roles import resolve_roles
 from distfms.data.synthetic import generate
-from distfms.engine import Executor, LocalExecutor, Unit, make_pool, map_reduce
+from distfms.engine import Executor, LocalExecutor, Unit, map_reduce
 from distfms.engine.graph import UnitRunner, batch_size, build_graph
 from distfms.engine.retry import RetryPolicy
 from distfms.stats.comoments import CoMoments
@@ -274,7 +274,7 @@ def measure_steps() -> tuple[float, float, float, float]:
     each_s = (steps[1] - steps[0]) / (sizes[1] - sizes[0])
     trips = []
     for n_actors in (1, 2):
-        with make_pool("local", n_actors) as pool:
+        with LocalExecutor().pool(n_actors) as pool:
             pool.start(nothing, list(range(n_actors)))
             message = np.zeros(600)  # an entry for 300 selected attributes
 

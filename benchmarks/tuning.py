@@ -31,13 +31,14 @@ import numpy as np
 
 from distfms.engine.base import ActorPool
 from distfms.engine.blas import single_threaded_blas
-from distfms.engine.open import make_pool
+from distfms.engine.open import make_executor
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.cross_validation import FoldWork, evaluate_on_folds
 from distfms.methods.sequence.problem import FeatureGroups, GroupCosts
 from distfms.methods.sequence.procedure import Rule, SequenceProcedure
 from distfms.methods.statistics_job import Tuned, TunedItem
 from distfms.methods.tuning import grid_points
+from distfms.spec import EngineSection
 from distfms.stats.base import Folded, save_npz
 from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments
@@ -97,7 +98,8 @@ class Here:
 
     @contextmanager
     def pool(self, *sizes: Any, **more: Any) -> Iterator[Timed]:
-        with make_pool(self.kind, self.n_actors) as made:
+        engine = EngineSection(kind=self.kind, workers=self.n_actors)
+        with make_executor(engine) as executor, executor.pool(self.n_actors) as made:
             self.timed = Timed(made)
             yield self.timed
 

@@ -238,8 +238,10 @@ def predict(
     from distfms.runs.job_spec import require_lasting
     from distfms.runs.models import PREFIX
     from distfms.runs.predict import predict_file
+    from distfms.spec import EngineSection, parse_section
 
     require_lasting(out)
+    chosen = {"kind": engine or "local", "address": address}
     if len(places) != (1 if model else 2):
         raise SpecError("Name a run and the data to predict; with --model only the data.")
     say(
@@ -249,8 +251,7 @@ def predict(
             out,
             budget=budget,
             with_folds=with_folds,
-            engine=engine or "local",
-            address=address,
+            engine=parse_section(EngineSection, chosen, "engine"),
             storage_options=storage_options(storage),
             registry=registry,
         )

@@ -231,21 +231,44 @@ class EngineSection(Section):
 
     @model_validator(mode="after")
     def _address_where_needed(self) -> EngineSection:
-        if self.kind == "dask" and not self.address:
+        if self.kind == "local":
+            if self.address:
+                raise ValueError("`kind: local` takes no `address`; for a cluster, set `kind`")
+        elif self.address:
+            check_address(self.kind, self.address)
+        elif self.kind == "dask":
             raise ValueError("`kind: dask` needs the scheduler's `address`, as tcp://host:8786")
-        if self.kind == "ray" and re.match(r"(tcp|tls|ws|wss|ucx)://", self.address or ""):
-            raise ValueError(
-                f"{self.address} is the address of a Dask scheduler, and `kind` is ray: set "
-                "`kind: dask`, or give the address of a Ray cluster, as host:6379"
-            )
-        if self.kind == "dask" and re.match(r"auto$|ray://", self.address or ""):
-            raise ValueError(
-                f"{self.address} is the address of a Ray cluster, and `kind` is dask: set "
-                "`kind: ray`, or give the address of a Dask scheduler, as tcp://host:8786"
-            )
-        if self.kind == "local" and self.address:
-            raise ValueError("`address` has no meaning for `kind: local`")
         return self
+
+
+#: What addresses of clusters look like, whose they are, and their form in words.
+_ADDRESSES = {
+    "dask": (
+        re.compile(r"(tcp|tls|ws|wss|ucx)://\[?[^\s/]+?\]?:\d+/?"),
+        "a Dask scheduler",
+        "tcp://host:8786",
+    ),
+    "ray": (
+        re.compile(r"auto|local|(ray://)?[^\s/:]+:\d+"),
+        "a Ray cluster",
+        "host:6379 or ray://host:10001, or is auto",
+    ),
+}
+
+
+def check_address(kind: str, address: str) -> None:
+    """Raise ValueError, with a hint, unless the address may be that of a cluster of a kind."""
+    form, what, words = _ADDRESSES[kind]
+    if form.fullmatch(address):
+        return
+    hint = ""
+    if address.startswith("http"):
+        hint = ". This looks like the address of a dashboard, which has another port"
+        hint += "; jobs are sent there with `distfms submit`" if kind == "ray" else ""
+    for other, (its_form, whose, _) in _ADDRESSES.items():
+        if other != kind and its_form.fullmatch(address):
+            hint = f". This looks like the address of {whose}: for it, set `kind: {other}`"
+    raise ValueError(f"{address!r} is not the address of {what}; it has the form {words}{hint}")
 
 
 class TuneSection(Section):

@@ -9,10 +9,10 @@ from distfms.engine.base import ActorPool, Executor, PoolCounts
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.cache import PartialCache
 from distfms.engine.graph import Unit
-from distfms.engine.local import LocalExecutor
+from distfms.engine.local import LocalExecutor, SerialPool
 from distfms.engine.mapreduce import Reduction, map_reduce
 from distfms.engine.memory import MemoryProjection, available_bytes, project, require
-from distfms.engine.open import make_executor, make_pool
+from distfms.engine.open import make_executor
 from distfms.engine.retry import RetryPolicy
 
 __all__ = [
@@ -24,10 +24,10 @@ __all__ = [
     "PoolCounts",
     "Reduction",
     "RetryPolicy",
+    "SerialPool",
     "Unit",
     "available_bytes",
     "make_executor",
-    "make_pool",
     "map_reduce",
     "project",
     "require",

@@ -100,6 +100,40 @@ class Executor(_Closing):
         )
         return self.compute(build_graph(units, runner), retry=retry).value
 
+    @abstractmethod
+    def pool(
+        self,
+        n_actors: int | None = None,
+        *,
+        timeout_s: float | None = None,
+        retry: RetryPolicy | None = None,
+        on_event: EventHandler = ignore,
+        actor_bytes: int = 0,
+    ) -> ActorPool:
+        """Open a pool of actors beside this executor.
+
+        Parameters
+        ----------
+        n_actors : int, optional
+            Default: `actors`.
+        timeout_s : float, optional
+            An actor that takes longer for one request is taken for hung; default: never.
+        retry : RetryPolicy, optional
+            How often the build of a state is attempted, and a request whose actor is lost.
+        on_event : callable, optional
+            Called in the calling thread with ``{"event": "pool_step", "step", "seconds"}`` after
+            each completed step, ``{"event": "actor_lost", "actor", "reason", "n_losses"}``,
+            ``{"event": "actor_replayed", "actor", "shards", "steps"}`` and
+            ``{"event": "retry", "key", "n_retries"}``.
+        actor_bytes : int
+            What one actor will hold.
+
+        Raises
+        ------
+        SpecError
+            If there is not as much memory.
+        """
+
     def probe(self, paths: Sequence[str]) -> None:
         """Raise EngineError unless every worker sees these local paths as this process does."""
         return

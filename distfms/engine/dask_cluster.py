@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import queue
-import re
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +11,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from distfms.engine import nodes
-from distfms.engine.base import Executor
+from distfms.engine.base import ActorPool, Executor
 from distfms.engine.graph import Graph, Partial, UnitReport, Watch
+from distfms.engine.local import LocalExecutor
 from distfms.engine.memory import n_processors
 from distfms.engine.retry import RetryPolicy
 from distfms.errors import EngineError
 
-_ADDRESS = re.compile(r"^(tcp|tls|ws|wss|ucx)://\[?([^\s/]+?)\]?:(\d+)/?$")
 # Tasks are pickled here and run there, and numpy does the sums: these must be the same.
 _SAME_VERSION = ("distfms", "dask", "distributed", "cloudpickle", "numpy")
 _POLL_S = 1.0
@@ -67,6 +66,10 @@ class DaskExecutor(Executor):
         """Check that every worker sees these paths as this machine does; see `Executor.probe`."""
         local = nodes.local_paths(paths)
         nodes.require_paths(nodes.examine((), local), self._examine((), local))
+
+    def pool(self, n_actors: int | None = None, **options: Any) -> ActorPool:
+        """Open a pool of processes of the driver's machine; see `Executor.pool`."""
+        return LocalExecutor(self.actors).pool(n_actors, **options)
 
     def available_bytes(self) -> int | None:
         """Return the sum of the workers' memory limits, None when one has none."""
@@ -188,17 +191,6 @@ def _connect(address: str, timeout_s: float) -> Any:
     from distributed import Client
     from distributed.utils import LoopRunner
 
-    found = _ADDRESS.match(address)
-    if found is None:
-        hint = ""
-        if address.startswith("ray://") or address == "auto":
-            hint = " This looks like the address of a Ray cluster."
-        elif address.startswith("http"):
-            hint = " This looks like a dashboard; the scheduler usually listens on port 8786."
-        raise EngineError(
-            f"{address!r} is not the address of a Dask scheduler; it has the form "
-            f"tcp://host:8786.{hint}"
-        )
     try:
         # A client that fails to connect leaves its thread and a traceback behind, so ask first.
         kind = LoopRunner().run_sync(_kind_of_server, address, timeout_s)

@@ -21,10 +21,10 @@ from multiprocessing.connection import wait as wait_for_process
 from types import TracebackType
 from typing import Any
 
-from distfms.engine.base import EventHandler, Executor, ignore
+from distfms.engine.base import ActorPool, EventHandler, Executor, ignore
 from distfms.engine.blas import limit_blas_threads, single_threaded_blas
 from distfms.engine.graph import Graph, Partial, Watch, WorkerLoss
-from distfms.engine.memory import available_bytes, n_processors
+from distfms.engine.memory import available_bytes, n_processors, require_room
 from distfms.engine.pool_host import Host
 from distfms.engine.replay_pool import Loss, ReplayPool
 from distfms.engine.retry import RetryPolicy
@@ -73,6 +73,10 @@ class LocalExecutor(Executor):
                     raise EngineError(_died(n_losses)) from error
             # Only what was lost is done again: results at hand become constants of the graph.
             tasks.update({key: (partial(_itself, value),) for key, value in finished.items()})
+
+    def pool(self, n_actors: int | None = None, **options: Any) -> ActorPool:
+        """Open a pool of processes of this machine; see `Executor.pool`."""
+        return LocalPool(self.actors if n_actors is None else n_actors, **options)
 
     def available_bytes(self) -> int | None:
         """Return the memory free for this process and its children."""
@@ -183,8 +187,13 @@ class SerialPool(ReplayPool):
     name = "serial"
 
     def __init__(
-        self, *, retry: RetryPolicy | None = None, on_event: EventHandler = ignore
+        self,
+        *,
+        retry: RetryPolicy | None = None,
+        on_event: EventHandler = ignore,
+        actor_bytes: int = 0,
     ) -> None:
+        require_room(actor_bytes, available_bytes(), "this machine")
         super().__init__(1, retry=retry, on_event=on_event)
         self._reply = b""
 
@@ -203,7 +212,7 @@ class SerialPool(ReplayPool):
 
 
 class LocalPool(ReplayPool):
-    """One process of this machine for each actor, with one BLAS thread; see `make_pool`.
+    """One process of this machine for each actor, with one BLAS thread; see `Executor.pool`.
 
     Processes are started by spawn, so a script must guard its work by
     ``if __name__ == "__main__":``. They end with this process, however it ends.
@@ -218,7 +227,10 @@ class LocalPool(ReplayPool):
         timeout_s: float | None = None,
         retry: RetryPolicy | None = None,
         on_event: EventHandler = ignore,
+        actor_bytes: int = 0,
     ) -> None:
+        room = actor_bytes * n_actors
+        require_room(room, available_bytes(), "this machine", f"{n_actors} actors")
         super().__init__(n_actors, timeout_s=timeout_s, retry=retry, on_event=on_event)
         self._seats: dict[int, ProcessPoolExecutor] = {}
         self._asked: dict[int, Future[bytes]] = {}

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 from distfms.engine import nodes
-from distfms.engine.base import EventHandler, Executor, ignore
+from distfms.engine.base import ActorPool, EventHandler, Executor, ignore
 from distfms.engine.blas import limit_blas_threads
 from distfms.engine.graph import Graph, Partial, UnitReport, UnitRunner, Watch
 from distfms.engine.memory import available_bytes, require_room
@@ -103,6 +103,10 @@ class RayExecutor(Executor):
         local = nodes.local_paths(paths)
         nodes.require_paths(nodes.examine((), local), self.session.examine((), local))
 
+    def pool(self, n_actors: int | None = None, **options: Any) -> ActorPool:
+        """Open a pool of Ray actors; see `Executor.pool`."""
+        return RayPool(self.session, self.actors if n_actors is None else n_actors, **options)
+
     def available_bytes(self) -> int | None:
         """Return the memory for tasks over all nodes; for a cluster here, what is free of it."""
         total = sum(self.session.memory_bytes().values()) or None
@@ -139,7 +143,7 @@ def _run_merge(task: Callable[..., Partial[Any]], *values: Partial[Any]) -> Part
 
 
 class RayPool(ReplayPool):
-    """One Ray actor for each number, with one BLAS thread; see `make_pool`.
+    """One Ray actor for each number, with one BLAS thread; see `Executor.pool`.
 
     Ray does not restart these actors: it would run their constructor again and lose what was
     done since; the pool rebuilds them itself. Actors need no processor of their own, so tasks of
@@ -151,38 +155,21 @@ class RayPool(ReplayPool):
 
     def __init__(
         self,
-        n_actors: int | None = None,
-        address: str | None = None,
+        session: RaySession,
+        n_actors: int,
         *,
-        executor: Executor | None = None,
         timeout_s: float | None = None,
         retry: RetryPolicy | None = None,
         on_event: EventHandler = ignore,
         actor_bytes: int = 0,
     ) -> None:
-        session = getattr(executor, "session", None)
-        self._owns_session = session is None
-        self._session: RaySession = session or RaySession(address, n_actors)
+        largest = max(session.memory_bytes().values())
+        require_room(actor_bytes, largest, "the largest node of the Ray cluster")
+        super().__init__(n_actors, timeout_s=timeout_s, retry=retry, on_event=on_event)
+        self._session = session
         self._actor_bytes = actor_bytes
         self._actors: dict[int, Any] = {}
         self._asked: dict[int, Any] = {}
-        try:
-            largest = max(self._session.memory_bytes().values())
-            require_room(actor_bytes, largest, "the largest node of the Ray cluster")
-            n = n_actors or self._session.n_processors
-            super().__init__(n, timeout_s=timeout_s, retry=retry, on_event=on_event)
-        except BaseException:
-            self._leave()
-            raise
-
-    def close(self) -> None:
-        """End the actors; disconnect when the pool made the connection."""
-        super().close()
-        self._leave()
-
-    def _leave(self) -> None:
-        if self._owns_session:
-            self._session.close()
 
     def _spawn(self, actor: int) -> None:
         import ray

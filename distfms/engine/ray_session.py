@@ -17,10 +17,9 @@ from typing import Any
 
 from distfms.engine import nodes
 from distfms.engine.memory import n_processors
-from distfms.errors import EngineError
+from distfms.errors import EngineError, SpecError
+from distfms.spec import check_address
 
-_DASK_ADDRESS = re.compile(r"^(tcp|tls|ws|wss|ucx)://")
-_RAY_ADDRESS = re.compile(r"^(ray://)?[^\s/:]+:\d+$")
 _NO_MODULE = re.compile(r"No module named '([^']+)'")
 # Tasks are pickled here and run there, and numpy does the sums: these must be the same.
 _SAME_VERSION = ("distfms", "ray", "dask", "cloudpickle", "numpy")
@@ -65,7 +64,10 @@ class RaySession:
         self._timeout_s = timeout_s
         self._closed = threading.Event()
         self._folder = ""
-        _check_address(self.address)
+        try:
+            check_address("ray", self.address)
+        except ValueError as error:  # of RAY_ADDRESS: the spec has checked its own
+            raise SpecError(f"{error}.") from error
         self._owns = not ray.is_initialized()
         self.started_here = self._owns and self.address == "local"
         if self._owns:
@@ -291,23 +293,6 @@ def explained(error: BaseException) -> BaseException:
     return EngineError(
         f"The Ray cluster lost the work again and again ({type(cause).__name__}: {text}). "
         f"{advice}, then run the same command again; finished work is kept."
-    )
-
-
-def _check_address(address: str) -> None:
-    if address in ("auto", "local") or _RAY_ADDRESS.match(address):
-        return
-    hint = ""
-    if _DASK_ADDRESS.match(address):
-        hint = " This looks like the address of a Dask scheduler: for it, set kind: dask."
-    elif address.startswith("http"):
-        hint = (
-            " This looks like the dashboard, where jobs are submitted (`distfms submit`); the "
-            "cluster itself usually listens on port 6379."
-        )
-    raise EngineError(
-        f"{address!r} is not the address of a Ray cluster; it has the form host:6379 or "
-        f"ray://host:10001, or is auto.{hint}"
     )
 
 

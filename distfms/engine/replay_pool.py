@@ -13,7 +13,7 @@ from typing import Any
 from distfms.engine.base import ActorPool, EventHandler, PoolCounts, StepFunction, ignore
 from distfms.engine.pool_host import Reply, dump
 from distfms.engine.retry import RetryPolicy
-from distfms.errors import EngineError
+from distfms.errors import EngineError, SpecError
 
 _POLL_S = 1.0
 # What starting a process and importing its modules may take besides, on a busy cluster.
@@ -55,6 +55,8 @@ class ReplayPool(ActorPool):
         retry: RetryPolicy | None = None,
         on_event: EventHandler = ignore,
     ) -> None:
+        if n_actors < 1:
+            raise SpecError(f"A pool needs at least 1 actor, not {n_actors}.")
         self.n_actors = n_actors
         self.counts = PoolCounts()
         self._timeout_s = timeout_s

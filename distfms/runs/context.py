@@ -17,8 +17,8 @@ from distfms.data.dataset import ParquetDataset, Partition
 from distfms.engine.base import ActorPool, Executor
 from distfms.engine.cache import PartialCache
 from distfms.engine.graph import Unit
+from distfms.engine.local import SerialPool
 from distfms.engine.mapreduce import map_reduce
-from distfms.engine.open import make_pool
 from distfms.engine.retry import RetryPolicy
 from distfms.engine.storage import Location
 from distfms.methods.contract import Inputs, PartialReader
@@ -148,15 +148,16 @@ class RunContext:
         n_actors = min(self.executor.actors, n_shards)
         small = n_operations is not None and n_operations < ACTORS_PAY_OPERATIONS
         single = n_operations is not None and n_actors == 1 and self.executor.name == "local"
-        pool = make_pool(
-            "serial" if alone or small or single else self.executor.name,
-            n_actors,
-            executor=self.executor,
-            timeout_s=self.retry.timeout_s,
-            retry=self.retry,
-            on_event=self.record,
-            actor_bytes=shared_bytes + shard_bytes * -(-n_shards // n_actors),
-        )
+        here = alone or small or single
+        options: dict[str, Any] = {
+            "retry": self.retry,
+            "on_event": self.record,
+            "actor_bytes": shared_bytes + shard_bytes * -(-n_shards // (1 if here else n_actors)),
+        }
+        if here:
+            pool: ActorPool = SerialPool(**options)
+        else:
+            pool = self.executor.pool(n_actors, timeout_s=self.retry.timeout_s, **options)
         self.record.event("pool", kind=pool.name, n_actors=pool.n_actors, n_shards=n_shards)
         return pool
 

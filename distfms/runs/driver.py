@@ -189,9 +189,7 @@ def run_prepared(
     engine = spec.engine
     with (
         single_threaded_blas(),
-        make_executor(
-            engine.kind, engine.workers, engine.address, engine.processes, on_silence
-        ) as executor,
+        make_executor(engine, on_silence) as executor,
     ):
         projection = prepared.projection(executor.workers)
         for line in projection.lines(path):

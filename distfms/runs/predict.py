@@ -27,7 +27,7 @@ from distfms.errors import SpecError
 from distfms.runs.finished import Run, RunFiles, read_run
 from distfms.runs.models import PREFIX
 from distfms.runs.predicted_folder import Predict, predict_folder
-from distfms.spec import expanded, parse_yaml
+from distfms.spec import EngineSection, expanded, parse_yaml
 
 #: Partitions in memory at once, per worker.
 _AHEAD = 2
@@ -48,9 +48,7 @@ def predict_file(
     *,
     budget: float | None = None,
     with_folds: bool = False,
-    workers: int | None = None,
-    engine: str = "local",
-    address: str | None = None,
+    engine: EngineSection | None = None,
     storage_options: Mapping[str, Any] | None = None,
     registry: str | None = None,
 ) -> str:
@@ -74,10 +72,8 @@ def predict_file(
     with_folds : bool
         Whether to add the part of the job that each row belongs to: ``held_out``, and its
         ``fold``, null where there is none.
-    workers : int, optional
-        Partitions side by side; by default the number of usable cores.
-    engine, address : str
-        Where to predict; see :func:`distfms.engine.open.make_executor`.
+    engine : EngineSection, optional
+        Where to predict; default: on this machine.
     storage_options : mapping, optional
         Passed to fsspec for those of these places that are URLs.
     registry : path or URL, optional
@@ -102,7 +98,7 @@ def predict_file(
     parts = _Parts.of(files, dataset) if with_folds else None
     _refuse_place(target, data, dataset, into_folder)
     predict = partial(_predicted, predictor, parts)
-    with single_threaded_blas(), make_executor(engine, workers, address) as executor:
+    with single_threaded_blas(), make_executor(engine or EngineSection()) as executor:
         if executor.name != "local":
             executor.probe([file.path for file in dataset.files if Path(file.path).exists()])
         if into_folder:

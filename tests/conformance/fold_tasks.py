@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from distfms.engine.base import ActorPool
-from distfms.engine.open import make_pool
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.cross_validation import Fold, FoldWork, evaluate_on_folds
 from distfms.stats.base import Folded, save_npz
 from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments
+from tests.conformance.pool_tasks import pool_of
 
 N_FOLDS = 5
 FILE = "folds.npz"
@@ -99,9 +99,12 @@ class Here:
     def pool(
         self, n_shards: int, shard_bytes: int, *, alone: bool = False, **sizes: Any
     ) -> AbstractContextManager[ActorPool]:
-        kind = "serial" if alone else self.kind
-        self.opened = make_pool(kind, self.n_actors, on_event=self.events.append)
-        return self.opened
+        return self._kept("serial" if alone else self.kind)
+
+    @contextmanager
+    def _kept(self, kind: str) -> Iterator[ActorPool]:
+        with pool_of(kind, self.n_actors, on_event=self.events.append) as self.opened:
+            yield self.opened
 
     def note(self, text: str) -> None:
         self.notes.append(text)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from distfms.engine import ActorPool, make_pool
+from distfms.engine import ActorPool, LocalExecutor, SerialPool
+from distfms.engine.ray_cluster import RayExecutor
 from tests.conformance import engine_tasks
 
 N_COLUMNS = 6
@@ -129,8 +130,13 @@ def refuse(rows: Rows, message: Any) -> Any:
 
 @contextmanager
 def pool_of(kind: str, n_actors: int = 2, **options: Any) -> Iterator[ActorPool]:
-    with make_pool(kind, n_actors, **options) as pool:
-        yield pool
+    """A pool of a kind, with an executor that goes with it."""
+    with ExitStack() as stack:
+        if kind == "serial":
+            yield stack.enter_context(SerialPool(**options))
+            return
+        executor = RayExecutor(workers=n_actors) if kind == "ray" else LocalExecutor(n_actors)
+        yield stack.enter_context(stack.enter_context(executor).pool(n_actors, **options))
 
 
 def walked(folder: Path, n_steps: int, n_shards: int = 4) -> list[bytes]:

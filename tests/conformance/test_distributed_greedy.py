@@ -13,11 +13,11 @@ import pytest
 
 from distfms.engine.base import ActorPool
 from distfms.engine.blas import single_threaded_blas
-from distfms.engine.open import make_pool
 from distfms.methods import slabs
 from distfms.methods.multiselect.greedy import select, slabs_of
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.greedy import slabs_of as group_slabs_of
+from tests.conformance.pool_tasks import pool_of
 from tests.reference.distributed_cases import (
     awkward_problem,
     awkward_sequence_problem,
@@ -40,7 +40,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[ActorPool]:
     kind, n_actors = request.param.split("-")
     if kind == "ray":
         request.getfixturevalue("ray_session")
-    with make_pool(kind, int(n_actors)) as made:
+    with pool_of(kind, int(n_actors)) as made:
         yield made
 
 

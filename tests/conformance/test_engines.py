@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from distfms.engine import Executor, LocalExecutor, PartialCache, Unit, make_executor, map_reduce
+from distfms.engine import Executor, LocalExecutor, PartialCache, Unit, map_reduce
+from distfms.engine.dask_cluster import DaskExecutor
+from distfms.engine.ray_cluster import RayExecutor
 from distfms.errors import DataError, EngineError
 from tests.conformance import engine_tasks as tasks
 
@@ -33,12 +35,12 @@ def scheduler_address() -> Iterator[str]:
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
     kind, workers = request.param.split("-")
     if kind == "dask":
-        made = make_executor("dask", address=request.getfixturevalue("scheduler_address"))
+        made = DaskExecutor(request.getfixturevalue("scheduler_address"))
     elif kind == "ray":
         request.getfixturevalue("ray_session")
-        made = make_executor("ray", workers=int(workers))
+        made = RayExecutor(workers=int(workers))
     else:
-        made = make_executor("local", workers=int(workers), processes=kind == "processes")
+        made = LocalExecutor(int(workers), processes=kind == "processes")
     with made:
         assert made.workers == int(workers)
         yield made

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from distfms.engine import ActorPool, make_pool, single_threaded_blas
+from distfms.engine import ActorPool, LocalExecutor, SerialPool, single_threaded_blas
 from distfms.errors import EngineError, SpecError
 from tests.conformance import pool_tasks as tasks
 
@@ -29,7 +29,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[ActorPool]:
     kind, n_actors = request.param.split("-")
     if kind == "ray":
         request.getfixturevalue("ray_session")
-    with make_pool(kind, int(n_actors)) as made:
+    with tasks.pool_of(kind, int(n_actors)) as made:
         yield made
 
 
@@ -209,18 +209,18 @@ def test_steps_run_with_one_blas_thread(pool: ActorPool, tmp_path: Path) -> None
 
 
 def test_bad_use() -> None:
-    with pytest.raises(SpecError, match="unknown kind of pool 'spark'"):
-        make_pool("spark")
     with pytest.raises(SpecError, match="at least 1 actor, not 0"):
-        make_pool("local", 0)
+        LocalExecutor(1).pool(0)
     with pytest.raises(SpecError, match=r"one actor takes about 1\.0 TiB.*fewer actors"):
-        make_pool("serial", actor_bytes=2**40)
-    with make_pool("serial") as pool, pytest.raises(EngineError, match="at least one shard"):
+        SerialPool(actor_bytes=2**40)
+    with pytest.raises(SpecError, match=r"2 actors takes about 1\.0 TiB"):
+        LocalExecutor(2).pool(actor_bytes=2**39)
+    with SerialPool() as pool, pytest.raises(EngineError, match="at least one shard"):
         pool.start(tasks.build, [])
 
 
 def test_closed_pool_says_so() -> None:
-    pool = make_pool("serial")
+    pool = SerialPool()
     pool.start(int, ["1"])
     pool.close()
     pool.close()

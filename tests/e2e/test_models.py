@@ -15,6 +15,7 @@ from distfms.errors import DataError, SpecError
 from distfms.registry import Registry
 from distfms.runs.driver import run_job
 from distfms.runs.predict import predict_file
+from distfms.spec import EngineSection
 from tests.e2e.jobs import judgments_job
 from tests.faults.cases import dask_cluster
 
@@ -186,12 +187,10 @@ def test_a_model_in_memory_predicts_as_the_command_does(place, versions, judgmen
 
 def test_the_same_predictions_on_a_dask_cluster(place, judgments):
     here, there = place / "here", place / "there"
-    predict_file("registry:small@2", str(judgments), f"{here}/", workers=1)
+    predict_file("registry:small@2", str(judgments), f"{here}/", engine=EngineSection(workers=1))
     with dask_cluster(n_workers=2, processes=False) as section:
-        address = section["address"]
-        predict_file(
-            "registry:small@2", str(judgments), f"{there}/", engine="dask", address=address
-        )
+        engine = EngineSection(**section)
+        predict_file("registry:small@2", str(judgments), f"{there}/", engine=engine)
     written = {path.name: path.read_bytes() for path in here.iterdir()}
     assert len(written) == 5
     assert written == {path.name: path.read_bytes() for path in there.iterdir()}

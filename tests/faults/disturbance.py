@@ -23,7 +23,6 @@ import pytest
 
 from distfms.engine.base import ActorPool
 from distfms.engine.mapreduce import map_reduce
-from distfms.engine.open import make_pool
 from distfms.runs import context, folder
 from tests.conformance.pool_tasks import kill_own_node
 
@@ -129,7 +128,10 @@ def disturbed(plan: Plan) -> Iterator[Plan]:
     Path(plan.folder).mkdir(parents=True, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(context, "map_reduce", _Passes(plan))
-        patch.setattr(context, "make_pool", partial(_watched_pool, plan))
+        opened = context.RunContext.pool
+        patch.setattr(
+            context.RunContext, "pool", lambda *a, **o: _WatchedPool(plan, opened(*a, **o))
+        )
         # Actors also where the work is too small to pay for them.
         patch.setattr(context, "ACTORS_PAY_OPERATIONS", 0.0, raising=False)
         if plan.die is not None:
@@ -194,10 +196,6 @@ class _WatchedPool:
         if number == self._plan.step:
             fn = partial(_troubled_step, fn, self._plan, os.getpid())
         return self._pool.step(fn, message, **options)
-
-
-def _watched_pool(plan: Plan, *arguments: Any, **options: Any) -> Any:
-    return _WatchedPool(plan, make_pool(*arguments, **options))
 
 
 def _troubled_step(fn: Any, plan: Plan, driver: int, state: Any, message: Any) -> Any:

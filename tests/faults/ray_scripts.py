@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from distfms import cli
-from distfms.engine import RetryPolicy, Unit, make_pool, map_reduce, nodes
+from distfms.engine import RetryPolicy, Unit, map_reduce, nodes
 from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.ray_cluster import RayExecutor
 from distfms.errors import DistfmsError
@@ -109,7 +109,7 @@ def joining(address: str) -> dict[str, Any]:
         squares = executor.map(engine_tasks.square, range(4))
         units = [Unit(str(seed), seed) for seed in range(5)]
         gram = map_reduce(units, engine_tasks.gram, engine_tasks.add, executor).value
-        with make_pool("ray", 2, executor=executor) as pool:
+        with executor.pool(2) as pool:
             pool.start(int, ["1", "2", "3"])
             answers = pool.step(lambda state, message: (None, state + message), 1)
         elsewhere = {} if "//" in address else told(lambda: RayExecutor("192.0.2.77:6379"))
@@ -133,14 +133,14 @@ def nodes_and_head_lost(folder: str) -> dict[str, Any]:
         cluster(3, from_head=True) as (made, _),
         RayExecutor(made.address, timeout_s=2.0) as executor,
     ):
-        with make_pool("ray", 2, executor=executor) as pool:
+        with executor.pool(2) as pool:
             pool.start(pool_tasks.build, shards)
             pool.step(pool_tasks.walk, (3, None))
             walked = pool.step(pool_tasks.walk, (3, pool_tasks.Mishap(3, "node")))
             counts = vars(pool.counts)
         units = [Unit(str(ticket.index), ticket, 100) for ticket in tickets]
         reduction = map_reduce(units, node_killed_on_three, engine_tasks.concatenate, executor)
-        with make_pool("ray", 1, executor=executor, retry=RetryPolicy(attempts=2)) as pool:
+        with executor.pool(1, retry=RetryPolicy(attempts=2)) as pool:
             pool.start(float, ["0.5"])
             pool.step(doze)
             made.head_node.kill_gcs_server(False)

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from distfms.engine import Unit, make_executor, make_pool, map_reduce, ray_cluster
+from distfms.engine import Unit, map_reduce, ray_cluster
 from distfms.engine.ray_cluster import RayExecutor
 from distfms.engine.ray_session import RaySession, explained
 from distfms.errors import EngineError, SpecError
-from distfms.spec import EngineSection
 from tests.conformance import engine_tasks as tasks
 from tests.conformance.pool_tasks import pool_of
 from tests.ray_here import run_script
@@ -42,29 +41,10 @@ def assert_joined(found: dict[str, Any]) -> None:
     assert not found["connected"]
 
 
-@pytest.mark.parametrize(
-    ("address", "hint"),
-    [
-        ("tcp://127.0.0.1:8786", "looks like the address of a Dask scheduler"),
-        ("http://127.0.0.1:8265", r"looks like the dashboard.*distfms submit"),
-        ("somewhere", "it has the form host:6379"),
-    ],
-)
-def test_not_the_address_of_a_ray_cluster(address: str, hint: str) -> None:
-    with pytest.raises(EngineError, match=rf"not the address of a Ray cluster.*{hint}"):
-        RayExecutor(address)
-
-
-def test_spec_with_the_address_of_the_other_kind() -> None:
-    with pytest.raises(ValueError, match=r"address of a Dask scheduler, and `kind` is ray"):
-        EngineSection(kind="ray", address="tcp://head:8786")
-    for address in ("ray://head:10001", "auto"):
-        with pytest.raises(ValueError, match=r"address of a Ray cluster, and `kind` is dask"):
-            EngineSection(kind="dask", address=address)
-    with pytest.raises(EngineError, match=r"looks like the address of a Ray cluster"):
-        make_executor("dask", address="ray://head:10001")
-    for address in (None, "auto", "head:6379", "ray://head:10001"):
-        assert EngineSection(kind="ray", address=address).address == address
+def test_an_address_of_the_environment_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "tcp://127.0.0.1:8786")
+    with pytest.raises(SpecError, match=r"not the address of a Ray cluster.*of a Dask scheduler"):
+        RayExecutor()
 
 
 @pytest.mark.parametrize(
@@ -131,7 +111,7 @@ def test_worker_without_a_module(
 
 def test_too_little_memory_for_one_block(executor: RayExecutor) -> None:
     with pytest.raises(SpecError, match=r"one actor takes about 1\.0 PiB|1024\.0 TiB"):
-        make_pool("ray", 2, executor=executor, actor_bytes=2**50)
+        executor.pool(2, actor_bytes=2**50)
     assert executor.map(tasks.square, [2]) == [4]
 
 

@@ -6,34 +6,37 @@ from typing import Any
 
 import pytest
 
-from distfms.engine import LocalExecutor, Unit, make_executor, map_reduce
+from distfms.engine import LocalExecutor, Unit, map_reduce
 from distfms.engine.nodes import require_software
 from distfms.errors import EngineError, SpecError
+from distfms.spec import EngineSection, parse_section
 from tests.conformance import engine_tasks as tasks
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("options", "message"),
     [
-        ({"kind": "spark"}, SpecError, "unknown kind 'spark'; it is one of: local, dask"),
-        ({"kind": "dask"}, SpecError, "needs the address"),
-        (
-            {"kind": "local", "address": "tcp://a:1"},
-            SpecError,
-            "kind is 'local', which needs none",
-        ),
-        ({"kind": "local", "workers": 0}, SpecError, "at least 1, not 0"),
-        ({"kind": "dask", "address": "ray://head:10001"}, EngineError, "Ray cluster"),
-        ({"kind": "dask", "address": "http://head:8787"}, EngineError, "dashboard"),
-        ({"kind": "dask", "address": "head:8786"}, EngineError, "tcp://host:8786"),
-        ({"kind": "dask", "address": "tcp://head"}, EngineError, "tcp://host:8786"),
+        ({"kind": "spark"}, "'local', 'dask' or 'ray'"),
+        ({"kind": "dask"}, "needs the scheduler's `address`"),
+        ({"kind": "local", "address": "tcp://a:1"}, "`kind: local` takes no `address`"),
+        ({"workers": 0}, "greater than or equal to 1"),
+        ({"kind": "dask", "address": "ray://head:10001"}, "a Ray cluster: for it, set `kind: ray`"),
+        ({"kind": "dask", "address": "auto"}, "a Ray cluster: for it, set `kind: ray`"),
+        ({"kind": "dask", "address": "http://head:8787"}, "dashboard"),
+        ({"kind": "dask", "address": "tcp://head"}, "tcp://host:8786"),
+        ({"kind": "ray", "address": "tcp://head:8786"}, "scheduler: for it, set `kind: dask`"),
+        ({"kind": "ray", "address": "http://127.0.0.1:8265"}, "dashboard.*distfms submit"),
+        ({"kind": "ray", "address": "somewhere"}, "it has the form host:6379"),
     ],
 )
-def test_senseless_combinations(
-    options: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        make_executor(**options)
+def test_senseless_combinations(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        parse_section(EngineSection, options, "engine")
+
+
+@pytest.mark.parametrize("address", [None, "auto", "head:6379", "ray://head:10001"])
+def test_addresses_of_ray_clusters(address: str | None) -> None:
+    assert EngineSection(kind="ray", address=address).address == address
 
 
 @pytest.mark.parametrize("processes", [False, True])

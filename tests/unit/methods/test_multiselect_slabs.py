@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distfms.engine.open import make_pool
+from distfms.engine.local import SerialPool
 from distfms.methods import slabs
 from distfms.methods.multiselect import greedy as greedy_module
 from distfms.methods.multiselect.greedy import FullState, select, slabs_of
@@ -18,7 +18,7 @@ def small_slabs(monkeypatch):
 
 
 def on_pool(problem, budget, criterion):
-    with make_pool("serial") as pool:
+    with SerialPool() as pool:
         given = slabs_of(problem)
         assert len(given) > 1
         return select(problem, budget, "full", criterion, pool=pool, slabs=given)

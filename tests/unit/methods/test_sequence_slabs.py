@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distfms.engine.open import make_pool
+from distfms.engine.local import SerialPool
 from distfms.methods import slabs
 from distfms.methods.sequence.greedy import GroupSlab, sequence, slabs_of
 from distfms.methods.sequence.problem import SharedCost
@@ -16,7 +16,7 @@ from tests.reference.sequence import correlated, make_problem
 
 def in_slabs(monkeypatch, problem, criterion="fr", **options):
     """Path in slabs of 8 columns, the same in this process and in a pool."""
-    with monkeypatch.context() as patch, make_pool("serial") as pool:
+    with monkeypatch.context() as patch, SerialPool() as pool:
         patch.setattr(slabs, "SLAB_COLUMNS", 8)
         expected = sequence(problem, criterion, **options)
         given = slabs_of(problem)

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import distfms
 from distfms.engine import LocalExecutor, Unit, map_reduce
-from distfms.engine.open import make_pool
+from distfms.engine.local import SerialPool
 from distfms.runs.metrics import METRICS, Metrics
 from tests.conformance import pool_tasks
 
@@ -117,7 +117,7 @@ def test_events_of_the_engine_itself(tmp_path: Path) -> None:
         map_reduce(units, str, lambda a, b: a + b, executor, on_event=metrics)
     assert metrics.value(PARTITIONS, "", "read") == 5
     assert metrics.value(BYTES, "") == 50
-    with make_pool("serial", on_event=metrics) as pool:
+    with SerialPool(on_event=metrics) as pool:
         pool.start(pool_tasks.build, pool_tasks.shards(tmp_path, 3))
         for _ in range(4):
             pool.step(pool_tasks.walk, (2, None))
