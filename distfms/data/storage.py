@@ -116,7 +116,7 @@ def list_files(
         )
         for root, entry in found
     )
-    _refuse_repeats(file.path for file in files)
+    _refuse_repeats(files)
     return files
 
 
@@ -196,16 +196,18 @@ def _own_names(roots: Iterable[Location]) -> dict[Location, str]:
     return own_names
 
 
-def _refuse_repeats(paths: Iterable[str]) -> None:
-    """Refuse a list that names a file twice: its rows would count twice."""
-    seen: set[str] = set()
-    for path in paths:
-        if path in seen:
+def _refuse_repeats(files: Iterable[StoredFile]) -> None:
+    """Refuse a file that is named twice, also by a link: its rows would count twice."""
+    seen: dict[str, str] = {}
+    for file in files:
+        real = os.path.realpath(file.path) if isinstance(file.place, Path) else file.path
+        if real in seen:
+            link = "" if seen[real] == file.path else f", also as {seen[real]} (a symbolic link)"
             raise DataError(
-                f"The file {path} is named twice in `data.path`: its rows would count twice. "
-                "Name each file once."
+                f"The file {file.path} is named twice in `data.path`{link}: its rows would count "
+                "twice. Name each file once."
             )
-        seen.add(path)
+        seen[real] = file.path
 
 
 def _one_by_server(files: Sequence[StoredFile]) -> list[Location]:

@@ -274,7 +274,8 @@ def test_items_on_several_file_systems_are_refused(tmp_path):
         ("nothing.parquet", "no file or folder .*nothing"),
         ("nothing/*.parquet", "No file matches .*nothing"),
         ([], "list of data files is empty"),
-        (["a.parquet", "."], "named twice"),
+        (["a.parquet", "."], "named twice in `data.path`: its"),
+        ("linked", r"b/x\.parquet is named twice .*, also as .*/a/x\.parquet \(a symbolic link\)"),
         ("text", r"no Parquet file in the folder .*data\.txt"),
         ("empty", r"e\.parquet is empty \(0 bytes\)"),
         ("cut", r"cut\.parquet cannot be read as Parquet: it is truncated"),
@@ -301,6 +302,8 @@ def test_what_is_no_data(tmp_path, monkeypatch, path, message):
         (tmp_path / file).write_bytes(content)
     for name in "01":
         write(tmp_path / "none" / f"{name}.parquet", n_rows=0)
+    write(tmp_path / "linked/a/x.parquet")
+    (tmp_path / "linked/b").symlink_to("a")
     (tmp_path / "twice").mkdir()
     twice = pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["x", "x"])
     pq.write_table(twice, tmp_path / "twice" / "twice.parquet")
