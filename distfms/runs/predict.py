@@ -22,8 +22,9 @@ from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import counted
 from distfms.engine.open import make_executor
 from distfms.engine.remote import RemotePath, is_url
-from distfms.engine.storage import Location, locate, reading, unwritable, whole_file
+from distfms.engine.storage import Location, absolute, locate, reading, unwritable, whole_file
 from distfms.errors import SpecError
+from distfms.hidden import hidden_in_urls
 from distfms.runs.finished import Run, RunFiles, read_run
 from distfms.runs.models import PREFIX
 from distfms.runs.predicted_folder import Predict, predict_folder
@@ -103,8 +104,9 @@ def predict_file(
             executor.probe([file.path for file in dataset.files if Path(file.path).exists()])
         if into_folder:
             made_with = {"model": files.digest(), "budget": budget, "with_folds": with_folds}
-            note = {"called": files.called, **made_with}
-            counts = predict_folder(predict, dataset.partitions, target, note, executor)
+            root = absolute(locate(os.path.expanduser(data), options))
+            note = {"called": files.called, "data": hidden_in_urls(str(root)), **made_with}
+            counts = predict_folder(predict, dataset, target, note, executor)
         else:
             counts = _predict_one(predict, dataset.partitions, target, executor)
     of_model = f"; {files.called}" if files.called.startswith(PREFIX) else ""

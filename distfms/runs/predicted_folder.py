@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from distfms.data.dataset import Partition
+from distfms.data.dataset import ParquetDataset, Partition
 from distfms.data.write import write_table
 from distfms.engine.base import Executor
 from distfms.engine.remote import RemotePath
@@ -21,10 +25,16 @@ from distfms.engine.storage import (
     writing,
 )
 from distfms.errors import SpecError
-from distfms.runs.folder import encode, parse_json, write_atomic
+from distfms.runs.folder import digest, encode, parse_json, write_atomic
 
 #: What made the predictions; readers of Parquet pass over names that begin with an underscore.
 _NOTE = "_predictions.json"
+
+#: Name of a file of predictions: what it depends on (see `_key`), and the sha256 of the content.
+_OWN = re.compile(r"(.+-[0-9]{5,}-[0-9a-f]{16})-([0-9a-f]{16})\.parquet", re.DOTALL)
+
+#: What a killed writer of such a file, or of the note, has left.
+_LEFT = re.compile(rf"(?:.*/)?\.(?:{_NOTE}|{_OWN.pattern})\.[0-9]+-[0-9a-f]+\.tmp", re.DOTALL)
 
 #: From a partition to the table of its predictions and what users should know of it.
 Predict = Callable[[Partition], tuple[Any, Counter[str]]]
@@ -32,64 +42,87 @@ Predict = Callable[[Partition], tuple[Any, Counter[str]]]
 
 def predict_folder(
     predict: Predict,
-    partitions: Sequence[Partition],
+    dataset: ParquetDataset,
     out: Location,
     made_with: Mapping[str, Any],
     executor: Executor,
 ) -> Counter[str]:
     """Write the predictions of every partition to a file of its own.
 
-    Files are named like those of the data, in the same folders, and written whole. A file that is
-    there is kept, so that a command that was stopped goes on, and one on grown data predicts only
-    what is new; predictions of partitions that the data no longer have are removed at the end.
-    ``_predictions.json`` has the counts when all is done.
+    Files are named like those of the data, in the same folders, and by the hash of their content.
+    A whole one that is there is kept, so that a command that was stopped goes on, and one on grown
+    data predicts only what is new. Predictions of partitions that the data no longer have are
+    removed at the end, and nothing else. ``_predictions.json`` has the counts when all is done.
 
     Raises
     ------
     SpecError
-        If the folder holds something else, or predictions made otherwise.
+        If the folder holds something else, or predictions of other data or made otherwise.
     """
-    n_rows = sum(partition.n_rows for partition in partitions)
-    names = {_name(partition): partition for partition in partitions}
     with reading(out):
-        found = {entry.name for entry in files_below(out)}
-    _refuse_others(out, found, made_with)
-    note = {**made_with, "status": "running"}
+        found = [entry.name for entry in files_below(out)]
+    own: dict[str, list[str]] = defaultdict(list)
+    for name in found:
+        if match := _OWN.fullmatch(name):
+            own[match[1]].append(name)
+    note = {**made_with, "status": "running", "files": [file.name for file in dataset.files]}
+    _refuse_others(out, [name for name in found if not is_temporary(name)], note)
     write_atomic(out / _NOTE, encode(_NOTE, note))
-    left = [partition for name, partition in names.items() if name not in found]
-    counts = reduce(Counter.__add__, executor.map(_Write(predict, out), left), Counter[str]())
-    for name in found - names.keys():
-        if name.endswith(".parquet") or is_temporary(name):
-            with writing(out / name):
-                (out / name).unlink(missing_ok=True)
-    note |= {"status": "done", "n_rows": n_rows, "n_partitions": len(partitions)}
+    work = [(partition, own.pop(_key(partition), [])) for partition in dataset.partitions]
+    written = executor.map(_Write(predict, out), work)
+    gone = [name for names in own.values() for name in names]
+    for name in [*gone, *filter(_LEFT.fullmatch, found)]:
+        with writing(out / name):
+            (out / name).unlink(missing_ok=True)
+    note |= {"status": "done", "n_rows": dataset.n_rows, "n_partitions": len(work)}
     write_atomic(out / _NOTE, encode(_NOTE, note))
-    return counts + Counter({"Partitions that had been predicted": len(partitions) - len(left)})
+    counts = Counter({"Predictions removed, as their data are gone": len(gone)})
+    return reduce(Counter.__add__, written, counts)
 
 
 @dataclass(frozen=True)
 class _Write:
-    """Picklable task that writes the predictions of a partition and returns their counts."""
+    """Picklable task that writes the predictions of a partition, unless they are there."""
 
     predict: Predict
     folder: Location
 
-    def __call__(self, partition: Partition) -> Counter[str]:
+    def __call__(self, work: tuple[Partition, Sequence[str]]) -> Counter[str]:
+        """Return what there is to say of a partition, given the files that may be of it."""
+        partition, found = work
+        if any(_is_whole(self.folder / name) for name in found):
+            return Counter({"Partitions that had been predicted": 1})
         table, counts = self.predict(partition)
-        write_table(self.folder / _name(partition), table)
-        return counts
+        with TemporaryDirectory(prefix="distfms-") as scratch:
+            made = Path(scratch) / "predictions"
+            write_table(made, table)
+            payload = made.read_bytes()
+        name = f"{_key(partition)}-{hashlib.sha256(payload).hexdigest()[:16]}.parquet"
+        write_atomic(self.folder / name, payload)
+        for other in set(found) - {name}:
+            with writing(self.folder / other):
+                (self.folder / other).unlink(missing_ok=True)
+        return counts + Counter({"Damaged predictions made again": int(bool(found))})
 
 
-def _name(partition: Partition) -> str:
-    """Return the name of a partition's predictions, with all that they depend on of the data."""
+def _is_whole(place: Location) -> bool:
+    """Whether a file of predictions has the content that its name tells."""
+    match = _OWN.fullmatch(place.name)
+    with reading(place), suppress(FileNotFoundError):
+        return match is not None and digest(place).startswith(match[2])
+    return False
+
+
+def _key(partition: Partition) -> str:
+    """Return what begins the name of a partition's predictions: all that they depend on of it."""
     # Rows without id are numbered through all files; the name of what was listed comes first.
-    key = f"{partition.row_offset} {partition.fingerprint}"
+    content = f"{partition.row_offset} {partition.fingerprint}"
     stem = partition.name.partition("/")[2].removesuffix(".parquet")
-    digest = hashlib.sha256(key.encode()).hexdigest()
-    return f"{stem}-{partition.row_groups[0]:05d}-{digest[:16]}.parquet"
+    depends = hashlib.sha256(content.encode()).hexdigest()[:16]
+    return f"{stem}-{partition.row_groups[0]:05d}-{depends}"
 
 
-def _refuse_others(out: Location, found: set[str], made_with: Mapping[str, Any]) -> None:
+def _refuse_others(out: Location, found: Sequence[str], note: Mapping[str, Any]) -> None:
     """Refuse a folder of something else than these predictions."""
     if not isinstance(out, RemotePath) and out.exists() and not out.is_dir():
         raise SpecError(f"--out {out}/ is a file. Name a folder, or leave the slash out.")
@@ -102,10 +135,20 @@ def _refuse_others(out: Location, found: set[str], made_with: Mapping[str, Any])
         return
     with reading(out / _NOTE):
         before = parse_json(out / _NOTE, (out / _NOTE).read_bytes())
+    if before.get("data") != note["data"]:
+        raise SpecError(
+            f"--out {out}/ holds predictions of {before.get('data', 'unnamed data')}, and this "
+            f"command predicts {note['data']}. Name a new folder."
+        )
+    if set(note["files"]).isdisjoint(before.get("files", ())):
+        raise SpecError(
+            f"--out {out}/ holds predictions of files that {note['data']} no longer has, and none "
+            "of those it has. Name a new folder."
+        )
     for key in ("model", "budget", "with_folds"):
-        if before.get(key) != made_with[key]:
+        if before.get(key) != note[key]:
             raise SpecError(
                 f"--out {out}/ holds predictions of {before.get('called')}, and its {key} is not "
-                f"the one of this command ({made_with['called']}). Predict as before, or name a "
-                "new folder."
+                f"the one of this command ({note['called']}). Predict as before, or name a new "
+                "folder."
             )

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -121,23 +122,27 @@ def test_a_folder_of_predictions_goes_on_where_it_stopped(place, versions, judgm
     assert together.equals(pq.read_table(tmp_path / "all.parquet"))
     note = json.loads((out / "_predictions.json").read_text())
     assert (note["status"], note["n_rows"], note["n_partitions"]) == ("done", 200, 4)
-    # One is missing, one is new, one was rewritten, and a killed writer has left something.
+    # One is missing, one is cut off, one is new, one was rewritten, and a killed writer and others
+    # have left something.
     stamps = {f: f.stat().st_mtime_ns for f in files}
     files[1].unlink()
-    (out / "day=1/.x.1-2.tmp").touch()
+    files[2].write_bytes(files[2].read_bytes()[:20])
+    (out / f"day=1/.{files[1].name}.1-0a.tmp").touch()
+    foreign = [out / "day=1/others.parquet", out / ".x.1-2.tmp"]
+    for file in foreign:
+        file.touch()
     part = pq.read_table(moved / "day=1/part-3.parquet")
     pq.write_table(part.slice(0, 30), moved / "day=1/part-3.parquet")
     pq.write_table(part.slice(0, 10), moved / "day=1/part-4.parquet")
     said = predict_file(run, str(moved), f"{out}/")
     assert "190 predictions" in said
-    assert "Partitions that had been predicted: 2" in said
-    now = sorted(out.rglob("*"))
-    assert sum(f.suffix == ".parquet" for f in now) == 5
-    assert not any(f.suffix == ".tmp" for f in now)
-    assert [f for f in files if f.exists() and f.stat().st_mtime_ns == stamps[f]] == [
-        files[0],
-        files[2],
-    ]
+    for text in ("Partitions that had been predicted: 1", "Predictions removed, as their data ar"):
+        assert text in said
+    assert "Damaged predictions made again: 1" in said
+    assert {file for file in out.rglob(".*")} == {foreign[1]}
+    assert [f for f in files if f.exists() and f.stat().st_mtime_ns == stamps[f]] == [files[0]]
+    foreign[0].unlink()
+    assert len(list(out.rglob("*.parquet"))) == 5
     predict_file(run, str(moved), tmp_path / "all.parquet")
     together = pa.concat_tables(
         pq.read_table(f, partitioning=None) for f in sorted(out.rglob("*.parquet"))
@@ -152,6 +157,19 @@ def test_a_folder_of_something_else_is_refused(place, judgments, tmp_path):
         predict_file("registry:small@2", str(judgments), out)
     with pytest.raises(SpecError, match="and its with_folds is not"):
         predict_file("registry:small@1", str(judgments), out, with_folds=True)
+    other = shutil.copytree(judgments, tmp_path / "other") / "part-0.parquet"
+    with pytest.raises(SpecError, match=f"predictions of {judgments}, and this .* {other.parent}"):
+        predict_file("registry:small@1", str(other.parent), out)
+    predict_file("registry:small@1", str(other.parent), f"{tmp_path}/day/")
+    for part in other.parent.glob("part-*"):
+        part.rename(part.with_stem(f"next-{part.stem}"))
+    with pytest.raises(SpecError, match="none of those it has"):
+        predict_file("registry:small@1", str(other.parent), f"{tmp_path}/day/")
+    # What a command leaves that was killed before it wrote anything else is in nobody's way.
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun/._predictions.json.12-0f.tmp").touch()
+    predict_file("registry:small@1", str(judgments), f"{tmp_path}/begun/")
+    assert len(list((tmp_path / "begun").iterdir())) == 5
     with pytest.raises(SpecError, match="which is no prediction"):
         predict_file("registry:small", str(judgments), f"{tmp_path}/runs/")
     with pytest.raises(SpecError, match="lies in the data folder"):
