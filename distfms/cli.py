@@ -227,6 +227,13 @@ def predict(
             help="Most a row may cost; only the groups or judgments it pays for are read."
         ),
     ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Let the model call this function of yours; no other that it names is imported.",
+        ),
+    ] = None,
     with_folds: Annotated[
         bool, typer.Option("--with-folds", help="Add which rows the job held out, and their folds.")
     ] = False,
@@ -250,6 +257,7 @@ def predict(
             places[-1],
             out,
             budget=budget,
+            allow=allow or (),
             with_folds=with_folds,
             engine=parse_section(EngineSection, chosen, "engine"),
             storage_options=storage_options(storage),

@@ -54,6 +54,11 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
+    @property
+    def functions(self) -> frozenset[str]:
+        """Functions that it names, as ``module:function``."""
+        return frozenset()
+
 
 # A password in a URL that is not the name of an environment variable.
 _PASSWORD = re.compile(r"://[^/@]*:(?!\$\{\w+\}@)[^/@]*@")

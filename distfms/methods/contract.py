@@ -208,6 +208,8 @@ class FinishedRun:
     weights : dict of ndarray
     retraining : dict or None
         ``retrain.json``, of a run that `distfms retrain` made.
+    allow : frozenset of str
+        Functions, as ``module:function``, that its model may call.
     """
 
     selection: dict[str, Any]
@@ -216,9 +218,10 @@ class FinishedRun:
     manifest: dict[str, Any]
     weights: dict[str, np.ndarray]
     retraining: dict[str, Any] | None = None
+    allow: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, context: Context) -> FinishedRun:
+    def of(cls, context: Context, allow: Iterable[str] = ()) -> FinishedRun:
         """Read what the stages of a run have written, once its model is evaluated."""
         manifest = context.manifest()
         retrained = any(stage["name"] == "retrain" for stage in manifest["stages"])
@@ -227,7 +230,17 @@ class FinishedRun:
             manifest=manifest,
             weights=context.read_arrays("weights.npz"),
             retraining=context.read_json(RETRAINING) if retrained else None,
+            allow=frozenset(allow),
         )
+
+    def require_allowed(self, function: str) -> None:
+        """Raise SpecError unless the model may call a function; a predictor asks before it does."""
+        if function not in self.allow:
+            raise SpecError(
+                f"The model calls the function `{function}`, and a model runs only code that you "
+                f"name. If you trust it, add --allow {function} (in Python: allow=[{function!r}]); "
+                "to retrain, name it in the spec."
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -107,7 +107,7 @@ def retrain(
     require_metric(section.gate, prepared.job.judged_by or ROW_METRICS)
     owner = f"{getpass.getuser()}@{socket.gethostname()}, process {os.getpid()}"
     with registry.locked(spec.name, owner, _LOCK_S) as extend:
-        in_place = InPlace.read(registry, spec.name)
+        in_place = InPlace.read(registry, spec.name, spec.options.functions)
         if in_place is not None and not anew:
             made = made_before(registry, spec.name, prepared.identity)
             if made is not None:
@@ -118,6 +118,9 @@ def retrain(
                 )
                 return Outcome(in_place.number, False)
             require_same_question(prepared, in_place)
+            if not prepared.job.judged_by:  # raises now what would stop the comparison
+                train = prepared.opened.inputs.train
+                prepared.method.predictor(in_place.run, train, None)
         retraining = Retraining(prepared, in_place, anew)
         staged = replace(prepared, more=(Stage("retrain", retraining.stage),))
         result = run_prepared(staged, None, say, progress, on_silence)
@@ -145,7 +148,7 @@ class Retraining:
         checked: list[Condition] = []
         compared, selection = [], []
         if in_place is not None and not self.anew:
-            new = FinishedRun.of(context)
+            new = FinishedRun.of(context, prepared.spec.options.functions)
             compared = compare(prepared.job, context, (in_place.run, new), newest, gate)
             checked = conditions(gate, changes, compared, drift)
             selection = changed_choices(in_place.run, new)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,14 +34,14 @@ class InPlace:
     summaries: Mapping[str, Any]
 
     @classmethod
-    def read(cls, registry: Registry, name: str) -> InPlace | None:
+    def read(cls, registry: Registry, name: str, allow: Iterable[str]) -> InPlace | None:
         """Read the version of a model that is in place; None if there is none."""
         if registry.current(name) is None:
             return None
         version, found = read_version(registry, name)
         spec = parse_yaml(found.files["spec.yaml"].decode(), f"spec.yaml of {found.called}")
         summaries = from_bytes(found.files[DRIFT]) if DRIFT in found.files else {}
-        return cls(version.number, found.open()[1], spec, summaries)
+        return cls(version.number, found.open(allow)[1], spec, summaries)
 
 
 def made_before(registry: Registry, name: str, identity: str) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -48,8 +48,8 @@ class RunFiles:
     files: Mapping[str, bytes]
     manifest: Manifest
 
-    def open(self) -> tuple[Method, FinishedRun]:
-        """Parse them."""
+    def open(self, allow: Iterable[str] = ()) -> tuple[Method, FinishedRun]:
+        """Parse them; the model may call the functions in `allow`, as ``module:function``."""
         if self.manifest.method not in METHODS:
             raise SpecError(
                 f"{self.called} is a run of `{self.manifest.method}`, which this distfms does not "
@@ -68,7 +68,11 @@ class RunFiles:
         if RETRAINING in self.files:
             retraining = parse_json(self.place / RETRAINING, self.files[RETRAINING])
         return load_method(self.manifest.method), FinishedRun(
-            **content, manifest=self.manifest.content(), weights=weights, retraining=retraining
+            **content,
+            manifest=self.manifest.content(),
+            weights=weights,
+            retraining=retraining,
+            allow=frozenset(allow),
         )
 
     def digest(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -48,6 +48,7 @@ def predict_file(
     out: str | os.PathLike[str],
     *,
     budget: float | None = None,
+    allow: Iterable[str] = (),
     with_folds: bool = False,
     engine: EngineSection | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -70,6 +71,8 @@ def predict_file(
     budget : float, optional
         Cost a row, for models with prefixes: the longest one that it pays for predicts, and only
         its columns are read. Default: the whole model.
+    allow : iterable of str
+        Functions, as ``module:function``, that the model may call; see `distfms.load`.
     with_folds : bool
         Whether to add the part of the job that each row belongs to: ``held_out``, and its
         ``fold``, null where there is none.
@@ -91,7 +94,7 @@ def predict_file(
     into_folder, out = os.fspath(out).endswith("/"), os.fspath(out).rstrip("/") or "/"
     target = locate(out, options)
     files = read_run(run, storage_options, registry)
-    method, finished = files.open()
+    method, finished = files.open(allow)
     dataset = open_dataset(
         data, storage_options=options or None, without_rows="there is nothing to predict"
     )

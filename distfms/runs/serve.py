@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ def load(
     model: Run,
     *,
     budget: float | None = None,
+    allow: Iterable[str] = (),
     registry: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Model:
@@ -29,6 +30,9 @@ def load(
         folder or URL of a finished run.
     budget : float, optional
         Cost a row, for models with prefixes: the longest one that it pays for predicts.
+    allow : iterable of str, optional
+        Functions, as ``module:function``, that the model may call: similarities that are not
+        built in. A model that calls any other is refused, and nothing is imported.
     registry : str, optional
         Folder or URL of the registry; by default what the environment variable
         ``DISTFMS_REGISTRY`` names, else ``runs/registry``.
@@ -42,7 +46,8 @@ def load(
     Raises
     ------
     SpecError
-        If there is no such model, or it is damaged.
+        If there is no such model, it is damaged, or `predict` would call a function that is not
+        allowed.
     EngineError
         If remote storage does not answer.
 
@@ -51,7 +56,7 @@ def load(
     >>> model = distfms.load("registry:patients")  # doctest: +SKIP
     >>> model.predict({"hdl": [48.0], "ldl": [131.0]})["predicted_risk"]  # doctest: +SKIP
     """
-    return Model(read_run(model, storage_options, registry), budget)
+    return Model(read_run(model, storage_options, registry), budget, allow)
 
 
 class Model:
@@ -65,9 +70,9 @@ class Model:
         That made it.
     """
 
-    def __init__(self, files: RunFiles, budget: float | None) -> None:
+    def __init__(self, files: RunFiles, budget: float | None, allow: Iterable[str]) -> None:
         self.name, self.method = files.called, files.manifest.method
-        self._method, self._run = files.open()
+        self._method, self._run = files.open(allow)
         self._budget = budget
         self._last: tuple[pa.Schema, Any] | None = None
 

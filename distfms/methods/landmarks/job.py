@@ -30,7 +30,6 @@ from distfms.methods.landmarks.procedure import (
 )
 from distfms.methods.landmarks.read import SampleReader, SimilarityReader
 from distfms.methods.landmarks.similarity import (
-    PARAMETERS,
     PRECOMPUTED,
     SIGMA_ROWS,
     LandmarkMap,
@@ -88,7 +87,7 @@ class LandmarkJob(RowJob):
                     "set `data.folds` to at least 2, or name one similarity."
                 )
             self.tuned_after = "similarities"
-        for name in names - PARAMETERS.keys():
+        for name in options.functions:
             user_function(name)
 
     @staticmethod
@@ -122,8 +121,8 @@ class LandmarkJob(RowJob):
         landmarks = f"{n:,}"
         if options.task == "sparse" or options.keep:
             landmarks += f", of which {options.n_kept(n):,} are kept"
-        functions = [s.name for s in self.similarities if s.name not in PARAMETERS]
-        workers = {"functions": "called where the tasks of the engine run"} if functions else {}
+        called = {"functions": "called where the tasks of the engine run"}
+        workers = called if options.functions else {}
         return {
             "method": f"landmarks, {options.task}",
             "target": self.roles.target[0],

@@ -15,7 +15,12 @@ from distfms.methods.landmarks.losses import probabilities
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.pass_job import make_landmark_job
 from distfms.methods.landmarks.procedure import MEASURES
-from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap, Similarity
+from distfms.methods.landmarks.similarity import (
+    PARAMETERS,
+    PRECOMPUTED,
+    LandmarkMap,
+    Similarity,
+)
 from distfms.methods.row_predictor import RowPredictor, plan_of_model
 
 
@@ -98,6 +103,8 @@ class LandmarkModel:
 
 def make_predictor(run: FinishedRun, dataset: ParquetDataset, budget: float | None) -> RowPredictor:
     """Find the columns of a model in a dataset."""
+    if run.model["similarity"] not in PARAMETERS:
+        run.require_allowed(run.model["similarity"])
     model = LandmarkModel.of(run.model, run.weights, budget)
     sources = run.model["sources"]
     is_precomputed = model.mapping.similarity.name == PRECOMPUTED

@@ -190,6 +190,11 @@ class LandmarksOptions(Section):
         return self.similarity[0].name == PRECOMPUTED
 
     @property
+    def functions(self) -> frozenset[str]:
+        """Similarities that are not built in, as ``module:function``."""
+        return frozenset(one.name for one in self.similarity if one.name not in PARAMETERS)
+
+    @property
     def used_scaling(self) -> str:
         """How features are scaled."""
         return PRECOMPUTED if self.is_precomputed else self.scaling
