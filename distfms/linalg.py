@@ -80,13 +80,22 @@ def symmetric_pinv(matrix: np.ndarray, rtol: float | None = None) -> np.ndarray:
     symmetric = _symmetric(matrix)
     if not symmetric.size:
         return symmetric
-    diagonal = np.diagonal(symmetric)
-    scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-    values, vectors = scipy.linalg.eigh(symmetric / scale / scale[:, None])
+    scaled, scale = unit_diagonal(symmetric)
+    values, vectors = scipy.linalg.eigh(scaled)
     relative = 10 * values.size * np.finfo(np.float64).eps if rtol is None else rtol
     kept = values > relative * max(values[-1], 0.0)
     basis = vectors[:, kept] / scale[:, None]
     return (basis / values[kept]) @ basis.T
+
+
+def unit_diagonal(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return a matrix with its rows and columns divided by the roots of its diagonal, and these.
+
+    A diagonal value of 0 stays; its root counts as 1.
+    """
+    diagonal = np.diagonal(matrix)
+    scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    return matrix / scale / scale[:, None], scale
 
 
 def _symmetric(matrix: np.ndarray) -> np.ndarray:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 
-#: Penalties along the path of the lasso.
-_PENALTIES = 60
-#: Eigenvalues below this share of the largest are 0.
+from distfms.linalg import unit_diagonal
+
+#: Eigenvalues below this are 0, of attributes with a second moment of 1.
 _RANK = 1e-12
+#: Most steps of Newton's method, and how far beyond the bound it may end, as a share of it.
+_MOST_STEPS = 100
+_CLOSE = 1e-10
 
 
 def offline_ridge(gram: np.ndarray, cross: np.ndarray, bound: float) -> np.ndarray:
-    """Minimise the squared loss over ‖w‖₂ ≤ bound.
+    """Minimise the squared loss over ‖w‖₂ ≤ bound, by Newton's method for the ridge.
 
     Parameters
     ----------
@@ -22,55 +23,55 @@ def offline_ridge(gram: np.ndarray, cross: np.ndarray, bound: float) -> np.ndarr
     cross : ndarray of shape (d,)
         E[y x].
     bound : float
+
+    References
+    ----------
+    Moré and Sorensen, "Computing a trust region step" (1983): 1/‖w‖ is a concave function of the
+    ridge, so that its tangents never lead beyond the bound.
     """
-    from scipy.optimize import brentq
+    from scipy.linalg import cho_factor, cho_solve
 
-    values, vectors = np.linalg.eigh(gram)
-    projected = vectors.T @ cross
-    kept = values > _RANK * max(values[-1], 0.0)
-
-    def weights(ridge: float) -> np.ndarray:
-        shrunk = np.zeros_like(projected)
-        shrunk[kept] = projected[kept] / (values[kept] + ridge)
-        return vectors @ shrunk
-
-    def excess(ridge: float) -> float:
-        return float(np.linalg.norm(weights(ridge))) - bound
-
-    if not kept.any() or excess(0.0) <= 0.0:
-        return weights(0.0)
-    upper = float(np.linalg.norm(cross)) / bound  # the norm is below ‖cross‖ / ridge
-    return weights(brentq(excess, 0.0, upper, xtol=1e-14 * values[-1], rtol=1e-10))
+    unit, scale = unit_diagonal(gram)
+    unit[np.diag_indices_from(unit)] += _RANK
+    ridge = 0.0
+    for _ in range(_MOST_STEPS):
+        factor = cho_factor(unit + np.diag(ridge / scale**2))
+        weights = cho_solve(factor, cross / scale) / scale
+        length = np.linalg.norm(weights)
+        if length <= (1.0 + _CLOSE) * bound:
+            break
+        slope = (weights / scale) @ cho_solve(factor, weights / scale)
+        ridge += (length / bound - 1.0) * length**2 / slope
+    return weights / max(1.0, length / bound)
 
 
 def offline_lasso(gram: np.ndarray, cross: np.ndarray, bound: float) -> np.ndarray:
-    """Minimise the squared loss over ‖w‖₁ ≤ bound, by coordinate descent on a square root of gram.
+    """Minimise the squared loss over ‖w‖₁ ≤ bound, exactly.
 
     Notes
     -----
-    The path of the penalised problem is followed to the bound; between two of its points weights
-    are interpolated, as the path is piecewise linear.
-    """
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import lasso_path
+    With a square root D of `gram`, the least ‖D w − t‖ is the distance from t to the convex hull of
+    0 and the columns of D, times ±bound. That is a problem of non-negative least squares: its
+    solution divided by its sum has the shares of these points.
 
-    values, vectors = np.linalg.eigh(gram)
-    kept = values > _RANK * max(values[-1], 0.0)
-    if not kept.any() or not cross.any():
+    References
+    ----------
+    Lawson and Hanson, "Solving Least Squares Problems" (1974), chapter 23.
+    """
+    from scipy.optimize import nnls
+
+    if not cross.any():
         return np.zeros_like(cross)
-    roots = np.sqrt(values[kept])
-    design = np.asfortranarray((vectors[:, kept] * roots).T)
-    target = vectors[:, kept].T @ cross / roots
-    # The path is that of ‖target − design w‖² / 2n, with n the number of rows of the design.
-    penalties = np.abs(cross).max() / len(roots) * np.geomspace(1.0, 1e-4, _PENALTIES)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        _, path, _ = lasso_path(design, target, alphas=penalties, max_iter=2000)
-    norms = np.abs(path).sum(axis=0)
-    beyond = np.flatnonzero(norms > bound)
-    if not len(beyond):
-        return path[:, -1]
-    last = beyond[0]
-    inside = path[:, last - 1] if last else np.zeros_like(cross)
-    at = (bound - np.abs(inside).sum()) / (norms[last] - np.abs(inside).sum())
-    return inside + at * (path[:, last] - inside)
+    unit, scale = unit_diagonal(gram)
+    values, vectors = np.linalg.eigh(unit)
+    kept = values > _RANK * values[-1]
+    root = np.sqrt(values[kept])
+    target = vectors[:, kept].T @ (cross / scale) / root
+    columns = bound * scale * (vectors[:, kept] * root).T
+    points = np.column_stack((columns, -columns, 0.0 * target)) - target[:, None]
+    points = np.vstack((points / np.linalg.norm(target), np.ones(points.shape[1])))
+    lengths = np.linalg.norm(points, axis=0)
+    wanted = np.append(0.0 * target, 1.0)
+    shares = nnls(points / lengths, wanted, maxiter=30 * len(lengths))[0] / lengths
+    positive, negative, _ = np.split(shares / shares.sum(), [len(cross), 2 * len(cross)])
+    return bound * (positive - negative)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from distfms.methods.attribute_efficient import kernels
 from distfms.methods.attribute_efficient.learner import Chain, Design, logarithms
+from distfms.methods.attribute_efficient.offline_estimator import offline_lasso, offline_ridge
 from distfms.methods.attribute_efficient.sampling import (
     Phase,
     alias_table,
@@ -296,6 +297,27 @@ def test_learning_from_all_attributes(penalty):
     )
     kernels.online_rows(*args)
     np.testing.assert_allclose(total, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.5, 1.5, 1000.0])  # of the least squares' norm
+@pytest.mark.parametrize("decades", [0, 3])  # the units of attributes differ by twice as many
+@pytest.mark.parametrize(("best", "norm"), [(offline_ridge, 2), (offline_lasso, 1)])
+def test_offline_weights_are_the_best_within_the_bound(best, norm, decades, share):
+    rng = np.random.default_rng(5)
+    own = rng.normal(size=(200, 6)) @ (np.eye(6) + 0.5)
+    y = own @ rng.normal(size=6) + rng.normal(size=200)
+    units = 10.0 ** np.linspace(-decades, decades, 6)
+    least = np.linalg.lstsq(own, y)[0]
+    X = np.column_stack((own, own[:, 0], np.zeros(200))) * [*units, units[0], 1.0]
+    bound = share * np.linalg.norm(least / units, norm)
+    weights = best(X.T @ X / 200, y @ X / 200, bound)
+    assert np.linalg.norm(weights, norm) <= bound * (1 + 1e-9)
+    residuals = X @ weights - y
+    gradient = residuals @ X
+    gap = gradient @ weights + bound * np.linalg.norm(gradient, 2 if norm == 2 else np.inf)
+    excess = residuals @ residuals - np.sum((own @ least - y) ** 2)
+    # No weights within the bound are better than the gap of duality says, none at all than these.
+    assert min(gap, excess) < 1e-8 * (y @ y)
 
 
 def test_formulas_of_the_paper():
