@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -118,6 +119,13 @@ def read_version(
         if file not in found:
             raise SpecError(f"{called} is no model of a run: it has no {file}.")
     return version, RunFiles(place, called, found, parse_manifest(place, found[MANIFEST]))
+
+
+def checked_budget(budget: float | None, name: str) -> float | None:
+    """Return what a row may cost, as a user has given it by this name."""
+    if budget is not None and not (math.isfinite(budget) and budget >= 0):
+        raise SpecError(f"{name} is {budget:g}; it must be a finite number of at least 0.")
+    return budget
 
 
 def open_run(

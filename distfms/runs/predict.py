@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from distfms.engine.remote import RemotePath, is_url
 from distfms.engine.storage import Location, absolute, locate, reading, unwritable, whole_file
 from distfms.errors import SpecError
 from distfms.hidden import hidden_in_urls
-from distfms.runs.finished import Run, RunFiles, read_run
+from distfms.runs.finished import Run, RunFiles, checked_budget, read_run
 from distfms.runs.models import PREFIX
 from distfms.runs.predicted_folder import Predict, predict_folder
 from distfms.spec import EngineSection, expanded, parse_yaml
@@ -88,8 +87,7 @@ def predict_file(
     str
         What was done, for the user.
     """
-    if budget is not None and not (math.isfinite(budget) and budget >= 0):
-        raise SpecError(f"--budget is {budget:g}; it must be a finite number of at least 0.")
+    budget = checked_budget(budget, "--budget")
     options = expanded(storage_options or {})
     into_folder, out = os.fspath(out).endswith("/"), os.fspath(out).rstrip("/") or "/"
     target = locate(out, options)

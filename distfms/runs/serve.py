@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from distfms.data.dataset import TableReader
 from distfms.errors import DataError
-from distfms.runs.finished import Run, RunFiles, read_run
+from distfms.runs.finished import Run, RunFiles, checked_budget, read_run
 
 
 def load(
@@ -73,13 +73,13 @@ class Model:
     def __init__(self, files: RunFiles, budget: float | None, allow: Iterable[str]) -> None:
         self.name, self.method = files.called, files.manifest.method
         self._method, self._run = files.open(allow)
-        self._budget = budget
-        self._last: tuple[pa.Schema, Any] | None = None
+        self._budget = checked_budget(budget, "budget")
+        self._last: tuple[float | None, pa.Schema, Any] | None = None
 
     def __repr__(self) -> str:
         return f"<Model {self.name}, {self.method}>"
 
-    def predict(self, rows: Any) -> Any:
+    def predict(self, rows: Any, *, budget: float | None = None) -> Any:
         """Predict rows, as ``distfms predict`` predicts those of a file.
 
         Parameters
@@ -87,6 +87,9 @@ class Model:
         rows : pyarrow.Table, frame, or mapping of str to array-like of shape (n_rows,)
             Columns by name, of which those that the model needs are used. A cell with several
             judgments is a list.
+        budget : float, optional
+            Cost a row, of which only the columns that it pays for are needed. Default: that of
+            :func:`load`.
 
         Returns
         -------
@@ -98,17 +101,20 @@ class Model:
         ------
         DataError
             If a column is missing or of another kind than in training, or there are no rows.
+        SpecError
+            If the model cannot predict within the budget.
         """
+        budget = self._budget if budget is None else checked_budget(budget, "budget")
         table = _as_table(rows)
         if not table.num_rows:
             raise DataError("There are no rows to predict.")
         last = self._last
-        if last is None or not last[0].equals(table.schema):
+        if last is None or last[0] != budget or not last[1].equals(table.schema):
             source: Any = TableReader(table)
-            made: Any = self._method.predictor(self._run, source, self._budget)
-            self._last = last = (table.schema, made)
+            made: Any = self._method.predictor(self._run, source, budget)
+            self._last = last = (budget, table.schema, made)
         reader, partition = TableReader(table).piece
-        found = replace(last[1], reader=reader)(partition)
+        found = replace(last[2], reader=reader)(partition)
         if not hasattr(rows, "iloc"):
             return found
         frame = found.to_pandas()

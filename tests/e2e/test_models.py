@@ -139,7 +139,7 @@ def test_a_folder_of_predictions_goes_on_where_it_stopped(place, versions, judgm
     for text in ("Partitions that had been predicted: 1", "Predictions removed, as their data ar"):
         assert text in said
     assert "Damaged predictions made again: 1" in said
-    assert {file for file in out.rglob(".*")} == {foreign[1]}
+    assert set(out.rglob(".*")) == {foreign[1]}
     assert [f for f in files if f.exists() and f.stat().st_mtime_ns == stamps[f]] == [files[0]]
     foreign[0].unlink()
     assert len(list(out.rglob("*.parquet"))) == 5

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import distfms
 from distfms.data.dataset import PartitionReader
 from distfms.errors import DataError, SpecError
 from distfms.runs.predict import predict_file
@@ -53,6 +54,10 @@ def test_prediction_reads_what_the_budget_pays_for(
     table = pq.read_table(tmp_path / "p.parquet")
     assert table.column_names == ["id", "predicted_y", "values_missing"]
     assert table.column("id").to_pylist() == mixed_columns["id"]
+    # A service may ask one model for several budgets.
+    model, found = distfms.load(mixed_run, budget=0), pq.read_table(folder)
+    assert model.predict(found, budget=spent + 0.05).equals(table)
+    assert model.predict(found).column("predicted_y").null_count == 0
     literal = LiteralRows(mixed_columns)
     X, Y, X_out, _ = literal.split(literal.test)
     names = [s["group"] for s in content(mixed_run, "selection.json")["sequence"][:n_groups]]
@@ -137,4 +142,6 @@ def test_prediction_refuses_what_it_cannot_read(mixed_run, mixed_data, mixed_col
     for budget in (-1.0, float("nan")):
         with pytest.raises(SpecError, match="--budget"):
             predict_file(mixed_run, str(mixed_data), out, budget=budget)
+        with pytest.raises(SpecError, match=r"^budget is"):
+            distfms.load(mixed_run).predict({"id": [1]}, budget=budget)
     assert not out.exists()
