@@ -110,11 +110,13 @@ def diff(
     registry: Registry = None,
     storage: Storage = None,
 ) -> None:
-    """Show what differs between two versions: facts, and files by their sha256."""
+    """Show what differs between two versions: facts, files by their sha256, what was chosen."""
+    from distfms.retrain.selection import chosen_in
     from distfms.runs.models import flat
 
     kept = _open(registry, storage)
-    one, two = (flat(v.facts) | v.files for v in (kept.version(name, n) for n in (a, b)))
+    versions = [kept.version(name, n) for n in (a, b)]
+    one, two = (flat(v.facts) | v.files | chosen_in(kept, name, v.number) for v in versions)
     rows = [{"what": k, str(a): one.get(k), str(b): two.get(k)} for k in {**one, **two}]
     _print([row for row in rows if row[str(a)] != row[str(b)]], as_json)
 

@@ -34,6 +34,9 @@ RETRAINING = "retrain.json"
 #: that the stage has written itself.
 Content = Mapping[str, Any] | str | None
 
+#: Number of rows, and the measures of each model that was scored on them, by name.
+Judged = tuple[int, Sequence[Mapping[str, float]]]
+
 #: What one evaluation on a fold found: named arrays, few numbers.
 Answer = Mapping[str, np.ndarray]
 
@@ -243,6 +246,19 @@ class FinishedRun:
             )
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """What a model made of one item.
+
+    `amount` is a whole number where models choose differently by it (repeats of an attribute, the
+    place of a group), a float where it always differs (a weight); `gain` is what the item adds to
+    the objective, where the method says so.
+    """
+
+    amount: float
+    gain: float | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class FoldAnswers:
     """What the folds answered.
@@ -295,16 +311,20 @@ class Job(ABC):
     inputs : Inputs
         The opened data; the constructor checks the options against its schema.
     seed : int
+    judged_by : mapping of str to bool
+        Measures of `judge`, the default first: name → whether more is better.
     """
 
     name: ClassVar[str]
-    #: Names of what `judge` returns, the first by default. With them all that is learned comes from
-    #: the statistics of `summary_reader`, and partitions may weigh less than others; without,
-    #: models are judged on the rows.
-    judged_by: tuple[str, ...] = ()
+    #: Whether all that is learned comes from the statistics of `summary_reader`, so that partitions
+    #: may weigh less than others.
+    weighs_partitions: bool = False
+    #: Member of the bundles of `summary_reader` that partitions are compared by.
+    compared_by: ClassVar[str] = "moments"
     options: Any
     inputs: Inputs
     seed: int
+    judged_by: Mapping[str, bool]
 
     @abstractmethod
     def __init__(self, options: Any, inputs: Inputs, seed: int) -> None: ...
@@ -334,7 +354,7 @@ class Job(ABC):
     ) -> PartialReader | None:
         """Return a reader of what partitions are compared by; None where there is none.
 
-        Its bundles have ``judgments`` (`JudgmentStatistics`) or ``moments`` (`CoMoments`).
+        The member `compared_by` of its bundles has a method ``by_column``, as `CoMoments` has.
         """
         return None
 
@@ -342,25 +362,23 @@ class Job(ABC):
         """Return the names of the columns that `summary_reader` summarises, the target last."""
         return ()
 
-    def judge(
-        self, context: Context, run: FinishedRun, rows: Mapping[str, Any]
-    ) -> Mapping[str, float]:
-        """Score a finished run's model on rows of which only the statistics are known.
+    @abstractmethod
+    def judge(self, context: Context, models: Sequence[FinishedRun]) -> Judged:
+        """Score models of finished runs on the held-out rows of the context's data.
 
         Parameters
         ----------
         context : Context
-        run : FinishedRun
+        models : sequence of FinishedRun
             Of the same columns and target.
-        rows : mapping of str to Statistic
-            Members of a bundle of `summary_reader`, of the rows to score on.
 
         Returns
         -------
-        mapping of str to float
-            Losses and scores by name; empty where that takes the rows themselves.
+        n_rows : int
+            Number of held-out rows.
+        scores : sequence of mapping
+            For each model, measures of `judged_by` by name; empty where no row is held out.
         """
-        return {}
 
     def check_tuning(self) -> None:
         """Raise SpecError where a job of this form cannot compare options on folds."""
@@ -429,6 +447,8 @@ class Method:
         ``(run, dataset, budget) → Predictor``: a finished run's model applied to a dataset that
         has the model's columns. With a budget, what that budget buys of the model. Raises
         DataError if a column is missing.
+    chosen : callable
+        ``run → {item: Chosen}``: what a finished run's model uses, by name.
     figures : str
         Module that is imported when a run is finished: ``sections(run)``, those of its report,
         ``headline(run)``, its result in one sentence, and ``SUBTITLE``, of the report.
@@ -440,17 +460,22 @@ class Method:
         Whether jobs use rows without a target, of ``data.unlabelled_path``.
     measures : mapping of str to bool
         What `tune` may compare by, the default first: name → whether more is better.
+    question : tuple of str
+        Options that decide what is predicted, or what is chosen among: models that differ in one
+        are not compared.
     """
 
     name: str
     Options: type[Section]
     make_job: Callable[[Any, Inputs, int], Job]
     predictor: Callable[[FinishedRun, ParquetDataset, float | None], Predictor]
+    chosen: Callable[[FinishedRun], Mapping[str, Chosen]]
     figures: str
     takes_unlabelled: bool = False
     tunable: tuple[str, ...] = ()
     not_tunable: Mapping[str, str] = field(default_factory=dict)
     measures: Mapping[str, bool] = field(default_factory=dict)
+    question: tuple[str, ...] = ()
 
     def headline(self, run: FinishedRun) -> str:
         """Return a finished run's result in one sentence."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
+
+import numpy as np
 
 from distfms.data.batches import ColumnPlan, require_observed
 from distfms.data.categories import categorical_columns, text_targets
@@ -11,7 +13,16 @@ from distfms.data.dataset import ParquetDataset
 from distfms.engine.memory import counted
 from distfms.errors import DataError, SpecError
 from distfms.methods.classes import ClassCounts, class_counts, class_name, find_classes
-from distfms.methods.contract import Content, Context, Inputs, PartialReader, Stage
+from distfms.methods.contract import (
+    Content,
+    Context,
+    FinishedRun,
+    Inputs,
+    Judged,
+    PartialReader,
+    Stage,
+)
+from distfms.methods.judge import judge_rows
 from distfms.methods.rows import (
     CategoryReader,
     MomentReader,
@@ -50,6 +61,7 @@ class RowJob(StatisticsJob):
             raise SpecError("`data.target` is missing: name the column to predict.")
         self.categorical = categorical_columns(inputs.train.schema, self.roles)
         self.text_targets = text_targets(inputs.train.schema, self.roles)
+        self.judged_by = {"accuracy": True, "mse": False} if self.has_classes else {"mse": False}
 
     @staticmethod
     def takes_text(options: Any) -> bool:
@@ -116,6 +128,17 @@ class RowJob(StatisticsJob):
     def has_classes(self) -> bool:
         """Whether the target holds classes or levels, which a stage lists."""
         return False
+
+    @property
+    def coded_target(self) -> Callable[[np.ndarray], np.ndarray]:
+        """Return a picklable function from values of the target to what models predict of it."""
+        return np.asarray
+
+    def judge(self, context: Context, models: Sequence[FinishedRun]) -> Judged:
+        """Score the predictions of models on rows."""
+        return judge_rows(
+            self.name, self.roles, context, models, self.has_classes, self.coded_target
+        )
 
     def read_classes(self, context: Context, what: str, most: int | None = None) -> dict[str, Any]:
         """Return the content of ``classes.json``; `what` wants `most` classes, for messages."""

@@ -22,7 +22,17 @@ from distfms.data.dataset import ParquetDataset
 from distfms.engine.memory import COLUMN_BYTES, format_bytes
 from distfms.engine.storage import Location, absolute
 from distfms.errors import SpecError
-from distfms.methods.contract import Content, Context, Job, PartialReader, Stage, run_stage
+from distfms.methods.contract import (
+    Content,
+    Context,
+    FinishedRun,
+    Job,
+    Judged,
+    PartialReader,
+    Stage,
+    run_stage,
+)
+from distfms.methods.judge import judge_rows
 from distfms.methods.slabs import Pool, slab_starts
 from distfms.methods.statistics_job import PATHS, STATISTICS, StatisticsJob
 from distfms.stats.bundle import Bundle
@@ -63,7 +73,7 @@ class SlabsJob(Job):
         self.whole = without_folds(whole)
         self.options, self.inputs, self.seed = whole.options, self.whole.inputs, whole.seed
         self.one_process_bytes, self.left_out, self.widths = one_process_bytes, left_out, widths
-        self.starts = slab_starts(widths)
+        self.starts, self.judged_by = slab_starts(widths), {"mse": False}
 
     # --- what a method gives ---
 
@@ -244,6 +254,10 @@ class SlabsJob(Job):
     def statistics_bytes(self) -> int:
         """Return the size of one partial statistic in memory."""
         return self.matrices * self.slab_bytes()
+
+    def judge(self, context: Context, models: Sequence[FinishedRun]) -> Judged:
+        """Score the predictions of models on rows: nobody holds the statistics of all columns."""
+        return judge_rows(self.name, self.whole.roles, context, models)
 
     def kept_bytes(self) -> int:
         """Return the size of the statistics in the run folder."""

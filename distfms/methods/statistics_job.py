@@ -308,6 +308,15 @@ class StatisticsJob(TunableJob):
         problem, paths = procedure.restore(train, context.read_arrays(PATHS))
         return Solved(procedure, statistics, train, problem, paths)
 
+    def held_out(self, context: Context) -> Members:
+        """Return the statistics of the held-out rows of the context's data."""
+        if context.inputs is self.inputs:
+            statistics = self.statistics(context)
+        else:
+            reader: Any = partial(self.summary_reader, context)
+            statistics = context.reduce(reader)
+        return {name: part.test for name, part in statistics.members.items()}
+
     # --- cross-validation ---
 
     def validate(self, context: Context, solved: Solved) -> FoldAnswers | None:

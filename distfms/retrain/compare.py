@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import SpecError
-from distfms.methods.contract import Context, FinishedRun, Inputs, Job, PartialReader
-from distfms.methods.statistics_job import StatisticsJob
+from distfms.methods.contract import Context, FinishedRun, Inputs, Job
 from distfms.retrain.gate import Comparison
-from distfms.retrain.judge import judge_rows
 from distfms.spec import GateSection
-from distfms.stats.bundle import Bundle
 
 
 def compare(
@@ -44,46 +40,23 @@ def compare(
     for rows, inputs in (("held_out", job.inputs), ("newest", _only(job.inputs, newest))):
         if inputs is None:
             continue
-        n_rows, scores = _scores(job, context.on(inputs), models)
+        n_rows, scores = job.judge(context.on(inputs), models)
         if n_rows:
             metric = gate.metric or next(iter(scores[0]))
             require_metric(gate, tuple(scores[0]))
-            found.append(Comparison(rows, n_rows, metric, *(own[metric] for own in scores)))
+            before, now = (own[metric] for own in scores)
+            rises = job.judged_by[metric]
+            found.append(Comparison(rows, n_rows, metric, before, now, rises))
     return found
 
 
-def require_metric(gate: GateSection, known: Sequence[str]) -> None:
+def require_metric(gate: GateSection, known: Collection[str]) -> None:
     """Refuse a metric of the gate that a job's models are not compared by."""
     if gate.metric is not None and gate.metric not in known:
         raise SpecError(
             f"`retrain.gate.metric` is {gate.metric!r}; models of this job are compared by "
             f"{' or '.join(known)}."
         )
-
-
-def _scores(
-    job: Job, context: Context, models: Sequence[FinishedRun]
-) -> tuple[int, list[Mapping[str, float]]]:
-    """Score models on the held-out rows of the context's data; also return how many there are."""
-    if not job.judged_by:
-        return judge_rows(job, context, models)
-    bundle = _statistics(job, context)
-    rows: Mapping[str, Any] = {name: part.test for name, part in bundle.members.items()}
-    judgments = rows.get("judgments")
-    n_rows = rows["moments"].n_samples if judgments is None else judgments.n_objects
-    return n_rows, [job.judge(context, model, rows) for model in models if n_rows]
-
-
-def _statistics(job: Job, context: Context) -> Bundle:
-    if isinstance(job, StatisticsJob) and context.inputs is job.inputs:
-        return job.statistics(context)
-
-    def reader(dataset: ParquetDataset, held_out: bool) -> PartialReader:
-        found = job.summary_reader(context, dataset, held_out)
-        assert found is not None, "a job by statistics has them"
-        return found
-
-    return context.reduce(reader)
 
 
 def _only(inputs: Inputs, names: Sequence[str]) -> Inputs | None:

@@ -115,26 +115,10 @@ class Summaries:
         return np.where(constant, np.nan, self.variance)
 
 
-def summarise(partition: Partition, bundle: Bundle) -> dict[str, Any]:
+def summarise(member: str, partition: Partition, bundle: Bundle) -> dict[str, Any]:
     """Return the summary of one partition, from its statistics of all parts."""
-    judgments = bundle.members.get("judgments")
-    folded = bundle["moments"] if judgments is None else judgments
-    whole = folded.train().merge(folded.test)
-    moments = whole if judgments is None else whole.means
-    covariance = moments.covariance(pairwise=True) if moments.n_samples else moments.comoment
-    internal = np.full(moments.n_columns, np.nan)
-    repeated = np.zeros(moments.n_columns)
-    if judgments is not None:
-        internal[:-1], repeated[:-1] = whole.internal_variance(), whole.variance_weight
-    return {
-        "keys": partition.fingerprint,
-        "weight": moments.observed_weight,
-        "mean": moments.mean,
-        "variance": np.diagonal(covariance),
-        "covariance": covariance[:, -1],
-        "internal": internal,
-        "repeated": repeated,
-    }
+    folded = bundle[member]
+    return {"keys": partition.fingerprint, **folded.train().merge(folded.test).by_column()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,15 +10,12 @@ from typing import Any
 from distfms.retrain.place import Changes
 from distfms.spec import GateSection
 
-#: Measures of which more is better, in shares of at most 1; all others are losses.
-SCORES = ("r2", "accuracy", "explained_variance", "explained_deviance")
-
 
 @dataclass(frozen=True)
 class Comparison:
     """Two models on the same rows: `rows` is ``held_out`` or ``newest``.
 
-    `in_place` and `new` are what each scores by `metric`.
+    `in_place` and `new` are what each scores by `metric`, of which more is better where `rises`.
     """
 
     rows: str
@@ -26,11 +23,12 @@ class Comparison:
     metric: str
     in_place: float
     new: float
+    rises: bool = False
 
     @property
     def gain(self) -> float:
         """Share by which a loss falls, or what a score rises by; NaN where that is unknown."""
-        if self.metric in SCORES:
+        if self.rises:
             return self.new - self.in_place
         if self.in_place == self.new:
             return 0.0

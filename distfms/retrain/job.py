@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from distfms.registry import Registry
 from distfms.retrain.compare import compare, require_metric
 from distfms.retrain.drift import Drift, Summaries, history, summarise
 from distfms.retrain.gate import Condition, conditions
-from distfms.retrain.judge import ROW_METRICS
 from distfms.retrain.place import (
     DRIFT,
     Changes,
@@ -104,7 +104,7 @@ def retrain(
             "holds none out. Set `data.test` (such as 0.2), or `data.test_path`."
         )
     prepared = prepare(spec, say)
-    require_metric(section.gate, prepared.job.judged_by or ROW_METRICS)
+    require_metric(section.gate, prepared.job.judged_by)
     owner = f"{getpass.getuser()}@{socket.gethostname()}, process {os.getpid()}"
     with registry.locked(spec.name, owner, _LOCK_S) as extend:
         in_place = InPlace.read(registry, spec.name, spec.options.functions)
@@ -151,7 +151,7 @@ class Retraining:
             new = FinishedRun.of(context, prepared.spec.options.functions)
             compared = compare(prepared.job, context, (in_place.run, new), newest, gate)
             checked = conditions(gate, changes, compared, drift)
-            selection = changed_choices(in_place.run, new)
+            selection = changed_choices(prepared.method, in_place.run, new)
         counts = _counts(context)
         context.account(**counts)
         content = {
@@ -184,7 +184,8 @@ class Retraining:
         if stored and stored["names"].tolist() == names:
             known = dict(zip(stored["keys"].tolist(), Summaries.rows_of(stored), strict=True))
         lacking = [part for part in train.partitions if part.fingerprint not in known]
-        for summary in context.each_partition(read, lacking, summarise) if lacking else ():
+        of_one = partial(summarise, job.compared_by)
+        for summary in context.each_partition(read, lacking, of_one) if lacking else ():
             known[summary["keys"]] = summary
         summaries = Summaries.of([known[part.fingerprint] for part in train.partitions])
         is_new = np.array([part.name in newest for part in train.partitions])

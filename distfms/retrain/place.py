@@ -116,7 +116,8 @@ def require_same_question(prepared: Prepared, in_place: InPlace) -> None:
         ("data", key): "it decides what is predicted, or which rows are held out" for key in data
     }
     own |= {("seed",): "it decides which rows are held out"}
-    own |= {(spec["method"], "groups"): "other groups are other choices"}
+    why = "it decides what is predicted, or what is chosen among"
+    own |= {(spec["method"], option): why for option in prepared.method.question}
     for keys, why in own.items():
         was, now = _at(before, keys), _at(spec, keys)
         if was != now:

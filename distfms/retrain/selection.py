@@ -3,51 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from distfms.methods.contract import FinishedRun
+from distfms.methods.contract import FinishedRun, Method
+from distfms.registry import Registry
+from distfms.runs.finished import read_version
 
 #: Entries that a report lists.
 _LISTED = 100
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What a model made of one item.
-
-    `amount` is repeats of an attribute, the place of a group or landmark, or a weight; `gain` what
-    it adds to the objective where the method says so.
-    """
-
-    amount: float
-    gain: float | None = None
-
-
-def choices(run: FinishedRun) -> dict[str, Choice]:
-    """Return what a model uses, by name."""
-    selection = run.selection
-    if "repeats" in selection:
-        objective = np.array([0.0, *(step["objective"] for step in selection["path"])])
-        gains: dict[str, float] = {}
-        for step, gain in zip(selection["path"], np.diff(objective).tolist(), strict=True):
-            gains[step["attribute"]] = gains.get(step["attribute"], 0.0) + gain
-        return {a: Choice(n, gains.get(a)) for a, n in selection["repeats"].items()}
-    if "sequence" in selection:
-        steps = selection["sequence"][: run.model["stop"]["n_groups"]]
-        explained = np.array([0.0, *(step["explained_variance"] for step in steps)])
-        gained = zip(steps, np.diff(explained).tolist(), strict=True)
-        return {s["group"]: Choice(n, gain) for n, (s, gain) in enumerate(gained, 1)}
-    if "landmarks" in selection:
-        return {str(name): Choice(n) for n, name in enumerate(selection["landmarks"], 1)}
-    return {name: Choice(w) for name, w in selection["coefficients"].items() if w}
-
-
-def changed_choices(before: FinishedRun, now: FinishedRun) -> list[dict[str, Any]]:
+def changed_choices(method: Method, before: FinishedRun, now: FinishedRun) -> list[dict[str, Any]]:
     """Return what entered, what left and what is chosen otherwise, those of most gain first."""
-    old, new = choices(before), choices(now)
+    old, new = method.chosen(before), method.chosen(now)
     whole = any(isinstance(choice.amount, int) for choice in new.values())
     found: list[dict[str, Any]] = []
     for name in dict.fromkeys((*new, *old)):
@@ -66,6 +34,12 @@ def changed_choices(before: FinishedRun, now: FinishedRun) -> list[dict[str, Any
             }
         )
     return sorted(found, key=_by_gain)[:_LISTED]
+
+
+def chosen_in(registry: Registry, name: str, number: int) -> dict[str, float]:
+    """Return the amounts that a version chose, as ``chosen.ITEM``."""
+    method, run = read_version(registry, name, number)[1].open()
+    return {f"chosen.{item}": chosen.amount for item, chosen in method.chosen(run).items()}
 
 
 def _by_gain(entry: Mapping[str, Any]) -> float:

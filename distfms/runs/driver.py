@@ -110,7 +110,7 @@ def prepare(spec: JobSpec, say: Say = _silent) -> Prepared:
     else:
         tuning = Tuning.of(method, spec.options, opened.inputs, spec.seed, spec.tune)
         job = tuning.job
-    if spec.retrain is not None and spec.retrain.forget.half_life and not job.judged_by:
+    if spec.retrain is not None and spec.retrain.forget.half_life and not job.weighs_partitions:
         raise SpecError(
             "`retrain.forget.half_life` makes older statistics weigh less, and this job learns "
             f"from the rows themselves (`{spec.method}`). Use `forget: all`, or a `window`."

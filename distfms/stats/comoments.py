@@ -294,6 +294,25 @@ class CoMoments:
         weight, squares = self.observed_weight[self.rows], np.diagonal(self.comoment, self.start)
         return np.divide(squares, weight, out=np.zeros_like(weight), where=weight > 0)
 
+    def by_column(self) -> dict[str, np.ndarray]:
+        """Return what partitions are compared by, each of shape (d,).
+
+        Returns
+        -------
+        dict
+            ``weight``, ``mean`` and ``variance`` of the observed values, ``covariance`` with the
+            last column, and ``internal`` (NaN) and ``repeated`` (0), which judgments have.
+        """
+        covariance = self.covariance(pairwise=True) if self.n_samples else self.comoment
+        return {
+            "weight": self.observed_weight,
+            "mean": self.mean,
+            "variance": np.diagonal(covariance),
+            "covariance": covariance[:, -1],
+            "internal": np.full(self.n_columns, np.nan),
+            "repeated": np.zeros(self.n_columns),
+        }
+
     def constant_columns(self, rtol: float = CONSTANT_RTOL) -> np.ndarray:
         """Which of the r columns do not vary, or are never observed.
 

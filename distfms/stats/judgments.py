@@ -206,6 +206,17 @@ class JudgmentStatistics:
         """Number of objects of positive weight."""
         return self.means.n_samples
 
+    def by_column(self) -> dict[str, np.ndarray]:
+        """Return what partitions are compared by; see :meth:`CoMoments.by_column`.
+
+        ``internal`` is v̂ and ``repeated`` the weight that it is a mean over; the last column, the
+        label, has none.
+        """
+        found = self.means.by_column()
+        found["internal"][:-1] = self.internal_variance()
+        found["repeated"][:-1] = self.variance_weight
+        return found
+
     def merge(self, other: JudgmentStatistics) -> JudgmentStatistics:
         """Summary of the objects of both, for the same attributes."""
         if not self.n_objects and (other.n_objects or other.raters is not None):

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from distfms.data.dataset import ParquetDataset
 from distfms.linalg import symmetric_pinv
-from distfms.methods.contract import Content, Context, FinishedRun, Method
+from distfms.methods.contract import Chosen, Content, Context, FinishedRun, Method
 from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import RowPredictor, plan_of_model, sources_of
 from distfms.methods.statistics_job import Procedure, Solved
@@ -92,6 +92,7 @@ class CorrelationProcedure(Procedure):
 class CorrelationJob(RowJob):
     name = "correlation"
     nested = "budget"
+    weighs_partitions = True
 
     def describe(self) -> dict[str, str]:
         return {"method": "largest correlations", "budget": str(self.options.budget)}
@@ -149,12 +150,19 @@ def headline(run: FinishedRun) -> str:
 
 SUBTITLE = "Largest correlations"
 
+
+def chosen(run: FinishedRun) -> dict[str, Chosen]:
+    return {name: Chosen(place) for place, name in enumerate(run.selection["columns"], 1)}
+
+
 METHOD = Method(
     name="correlation",
     Options=CorrelationOptions,
     make_job=CorrelationJob,
     predictor=predictor,
+    chosen=chosen,
     figures=__name__,
     tunable=("budget", "ridge"),
     measures={"mse": False},
+    question=("ridge",),
 )

@@ -1,5 +1,5 @@
 """A method of a few dozen lines runs from spec to report through the public driver: folds,
-tuning, resume, Ray, predict. That is the contract's proof."""
+tuning, resume, Ray, predict, retraining with drift. That is the contract's proof."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 from distfms import methods
 from distfms.errors import SpecError
+from distfms.retrain.job import retrain
 from distfms.runs import context as run_context
 from distfms.runs.driver import run_job
 from distfms.runs.finished import headline
@@ -129,6 +130,32 @@ def test_resumed_after_a_fault_in_every_stage(
         assert result.resumed
         stages = read(result.folder, "manifest.json")["stages"]
         assert sum(s.get("n_read", 0) for s in stages) == (0 if method == "procedure" else 3)
+
+
+def test_retrained_twice_with_drift(rows: Any, tmp_path: Path) -> None:
+    table, days = pa.table({**rows, "id": [f"r{i}" for i in range(N_ROWS)]}), tmp_path / "days"
+    days.mkdir()
+    gate = {"max_regression": 1.0, "max_drift": 1.0}
+    job = spec(days, tmp_path / "runs", retrain={"gate": gate, "forget": {"half_life": "9 days"}})
+    outcomes = []
+    for number, lacks in enumerate(("x0", "x9", "x9")):
+        day = table.slice(number * 200, 200)
+        if lacks in day.column_names:  # no effect yet
+            day = day.set_column(0, lacks, pa.array(np.random.default_rng(0).normal(size=200)))
+        if number == 2:
+            day = day.set_column(4, "x4", pa.array(day["x4"].to_numpy() + 5.0))
+        pq.write_table(day, days / f"2026-01-0{number + 1}.parquet")
+        outcomes.append(retrain(job, job.registry()))
+    assert [outcome.version for outcome in outcomes] == [1, 2, 2]
+    told = read(outcomes[1].folder, "retrain.json")
+    assert told["data"]["n_read"] == 1
+    assert [entry["rows"] for entry in told["compared"]] == ["held_out", "newest"]
+    assert ("x0", "entered", 2) in [(e["name"], e["change"], e["now"]) for e in told["selection"]]
+    assert "(x4, mean)" in outcomes[2].reasons[-1]
+    assert "What drifted" in (Path(outcomes[2].folder) / "report.html").read_text()
+    other = spec(days, tmp_path / "runs", correlation={"budget": 3, "ridge": 1.0})
+    with pytest.raises(SpecError, match=r"correlation\.ridge"):
+        retrain(other, other.registry())
 
 
 def test_on_ray(ray_session: None, data: Path, tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def test_versions_are_listed_compared_and_switched(place, distfms):
     differ = json.loads(distfms("models", "diff", "small", 1, 2, "--json").out)
     assert {"what": "loss", "1": 1.0, "2": 0.5} in differ
     assert "weights.npz" in {row["what"] for row in differ}
+    assert any(row["what"].startswith("chosen.") and row["1"] != row["2"] for row in differ)
     assert "small: version 2 is in place." in distfms("models", "promote", "small@2").out
     assert "version 1 is in place again" in distfms("models", "rollback", "small").out
     assert "removed nothing" in distfms("models", "gc", "small", "--keep", 1).out

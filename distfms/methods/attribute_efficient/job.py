@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -38,6 +38,7 @@ from distfms.methods.attribute_efficient.read import (
     MomentsReader,
     TrainingRows,
     measures,
+    plus_minus,
 )
 from distfms.methods.contract import Content, Context, FoldAnswers, Inputs
 from distfms.methods.cross_validation import FoldWork, Members
@@ -136,6 +137,12 @@ class AttributeEfficientJob(RowJob):
         return LabelledSource(
             **vars(super().source(plan, dataset, held_out)), positive=self.options.positive
         )
+
+    @property
+    def coded_target(self) -> Callable[[np.ndarray], np.ndarray]:
+        """Return what learns the target as plus and minus one, where it is labels."""
+        positive = self.options.positive
+        return super().coded_target if positive is None else partial(plus_minus, positive)
 
     def reader(self, context: Context, dataset: ParquetDataset, held_out: bool) -> MomentsReader:
         """Return the reader of moments, norms and counts."""

@@ -16,7 +16,7 @@ from distfms.methods.attribute_efficient.options import (
     TUNABLE,
     AttributeEfficientOptions,
 )
-from distfms.methods.contract import FinishedRun, Method
+from distfms.methods.contract import Chosen, FinishedRun, Method
 from distfms.methods.row_predictor import RowPredictor, plan_of_model
 
 
@@ -56,13 +56,20 @@ def make_predictor(run: FinishedRun, dataset: ParquetDataset, budget: float | No
     return RowPredictor(dataset.reader, plan, (f"predicted_{model['target']}",), linear)
 
 
+def chosen(run: FinishedRun) -> dict[str, Chosen]:
+    """Return the weights of attributes; see :class:`distfms.methods.contract.Method`."""
+    return {name: Chosen(float(w)) for name, w in run.selection["coefficients"].items() if w}
+
+
 METHOD = Method(
     name="attribute_efficient",
     Options=AttributeEfficientOptions,
     make_job=AttributeEfficientJob,
     predictor=make_predictor,
+    chosen=chosen,
     figures="distfms.methods.attribute_efficient.figures",
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,
     measures=MEASURES,
+    question=("positive",),
 )

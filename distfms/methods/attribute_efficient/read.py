@@ -35,6 +35,11 @@ class Norms(Fields):
         return Norms(max(self.largest_square, other.largest_square))
 
 
+def plus_minus(positive: float, target: np.ndarray) -> np.ndarray:
+    """Return 1 for one value of the target, −1 for others."""
+    return np.where(target == positive, 1.0, -1.0)
+
+
 @dataclass(frozen=True)
 class LabelledSource(RowSource):
     """Rows with the target that is learned: 1 for `positive`, −1 for others, where it is set."""
@@ -45,7 +50,7 @@ class LabelledSource(RowSource):
         """Read a partition."""
         batch = super().read(partition)
         if self.positive is not None:
-            batch.target[:] = np.where(batch.target == self.positive, 1.0, -1.0)
+            batch.target[:] = plus_minus(self.positive, batch.target)
         return batch
 
     def train_rows(self, batch: RowBatch) -> slice:

@@ -10,7 +10,7 @@ import numpy as np
 
 from distfms.data.dataset import ParquetDataset
 from distfms.errors import SpecError
-from distfms.methods.contract import FinishedRun, Method
+from distfms.methods.contract import Chosen, FinishedRun, Method
 from distfms.methods.landmarks.losses import probabilities
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.pass_job import make_landmark_job
@@ -120,6 +120,11 @@ def make_predictor(run: FinishedRun, dataset: ParquetDataset, budget: float | No
     )
 
 
+def chosen(run: FinishedRun) -> dict[str, Chosen]:
+    """Return the places of landmarks; see :class:`distfms.methods.contract.Method`."""
+    return {str(name): Chosen(n) for n, name in enumerate(run.selection["landmarks"], 1)}
+
+
 _STATES = "statistics depend on it; run the job once for each value"
 
 METHOD = Method(
@@ -127,6 +132,7 @@ METHOD = Method(
     Options=LandmarksOptions,
     make_job=make_landmark_job,
     predictor=make_predictor,
+    chosen=chosen,
     figures="distfms.methods.landmarks.figures",
     takes_unlabelled=True,
     tunable=(
@@ -143,4 +149,5 @@ METHOD = Method(
         "baselines": "it concerns what is compared with the model, not the model",
     },
     measures=MEASURES,
+    question=("task",),
 )

@@ -14,7 +14,15 @@ from distfms.data.dataset import ParquetDataset
 from distfms.data.judgments import JudgmentLayout, detect_layout
 from distfms.data.roles import require_same_kinds
 from distfms.errors import DataError, SpecError, nearest
-from distfms.methods.contract import Content, Context, FinishedRun, FoldAnswers, Inputs, Stage
+from distfms.methods.contract import (
+    Content,
+    Context,
+    FinishedRun,
+    FoldAnswers,
+    Inputs,
+    Judged,
+    Stage,
+)
 from distfms.methods.multiselect.evaluate import (
     Evaluation,
     attribute_entries,
@@ -75,10 +83,12 @@ class MultiselectJob(StatisticsJob):
     name: ClassVar[str] = "multiselect"
     nested: ClassVar[str | None] = "budget"
     rows: ClassVar[str] = "objects"
-    judged_by = ("projected_loss",)
+    weighs_partitions = True
+    compared_by = "judgments"
 
     def __init__(self, options: MultiselectOptions, inputs: Inputs, seed: int) -> None:
         self.options, self.inputs, self.seed = options, inputs, seed
+        self.judged_by = {"projected_loss": False}
         if len(inputs.section.target) != 1:
             raise SpecError(
                 "Multi-selection predicts one label; `data.target` names "
@@ -325,13 +335,16 @@ class MultiselectJob(StatisticsJob):
         """Return the attributes and the label."""
         return (*self.layout.names, *self.roles.target)
 
-    def judge(
-        self, context: Context, run: FinishedRun, rows: Mapping[str, Any]
-    ) -> Mapping[str, float]:
-        """Return the unbiased loss of a run's model; NaN where nothing is known of an attribute."""
+    def judge(self, context: Context, models: Sequence[FinishedRun]) -> Judged:
+        """Return the unbiased loss of models; NaN where nothing is known of an attribute."""
+        held_out: JudgmentStatistics = self.held_out(context)["judgments"]
+        n_objects = held_out.n_objects
+        return n_objects, [self._loss(run, held_out) for run in models if n_objects]
+
+    def _loss(self, run: FinishedRun, held_out: JudgmentStatistics) -> dict[str, float]:
         names, model = self.layout.names, trained_model(run)
         used = [names.index(name) for name in model.names]
-        statistics, v = rows["judgments"].take(used), self.settings.known_variance[used]
+        statistics, v = held_out.take(used), self.settings.known_variance[used]
         if (statistics.n_judged == 0).any():
             return {"projected_loss": math.nan}
         trained = {attribute["name"]: attribute["v"] for attribute in run.selection["attributes"]}

@@ -17,7 +17,7 @@ from distfms.data.dataset import ParquetDataset
 from distfms.engine.storage import Location
 from distfms.errors import DataError
 from distfms.methods import slab_job
-from distfms.methods.contract import Context, Inputs, Job, Method
+from distfms.methods.contract import Chosen, Context, FinishedRun, Inputs, Job, Method
 from distfms.methods.multiselect.evaluate import attribute_entries
 from distfms.methods.multiselect.greedy import AttributeSlab, Question, answer, select
 from distfms.methods.multiselect.job import MultiselectJob
@@ -215,11 +215,22 @@ def make_job(options: MultiselectOptions, inputs: Inputs, seed: int) -> Job:
     return choose_form(MultiselectJob(options, inputs, seed))
 
 
+def chosen(run: FinishedRun) -> dict[str, Chosen]:
+    """Return the repeats of attributes, and what they add to the objective."""
+    path, gains = run.selection["path"], dict[str, float]()
+    for step, gain in zip(
+        path, np.diff([0.0, *(step["objective"] for step in path)]).tolist(), strict=True
+    ):
+        gains[step["attribute"]] = gains.get(step["attribute"], 0.0) + gain
+    return {name: Chosen(n, gains.get(name)) for name, n in run.selection["repeats"].items()}
+
+
 METHOD = Method(
     name="multiselect",
     Options=MultiselectOptions,
     make_job=make_job,
     predictor=make_predictor,
+    chosen=chosen,
     figures="distfms.methods.multiselect.figures",
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,

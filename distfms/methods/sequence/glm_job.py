@@ -14,7 +14,6 @@ from distfms.methods.contract import (
     Answer,
     Content,
     Context,
-    FinishedRun,
     FoldAnswers,
     Inputs,
     Stage,
@@ -40,7 +39,7 @@ class GlmSequenceJob(SequenceJob):
     Every iteration of every refit is a pass over the training rows.
     """
 
-    judged_by = ()
+    weighs_partitions = False
 
     def __init__(self, options: SequenceOptions, inputs: Inputs, seed: int) -> None:
         self.asked_criterion = options.criterion
@@ -212,12 +211,6 @@ class GlmSequenceJob(SequenceJob):
             for part, own in found.items()
             if own
         }
-
-    def judge(
-        self, context: Context, run: FinishedRun, rows: Mapping[str, Any]
-    ) -> Mapping[str, float]:
-        """Return nothing: likelihoods take the rows."""
-        return {}
 
     def evaluate_folds(
         self, context: Context, work: FoldWork, saved: str | None = None

@@ -19,6 +19,7 @@ from distfms.methods.contract import (
     FoldAnswers,
     Inputs,
     Job,
+    Judged,
     Stage,
 )
 from distfms.methods.row_job import RowJob
@@ -64,7 +65,7 @@ class SequenceJob(RowJob):
 
     name: ClassVar[str] = "sequence"
     nested: ClassVar[str | None] = "max_groups"
-    judged_by: tuple[str, ...] = ("mse", "r2")
+    weighs_partitions = True
     options: SequenceOptions
     #: Where the job is done, if that is worth saying before it starts.
     advice: str | None = None
@@ -73,6 +74,8 @@ class SequenceJob(RowJob):
 
     def __init__(self, options: SequenceOptions, inputs: Inputs, seed: int) -> None:
         super().__init__(options, inputs, seed)
+        if self.weighs_partitions:
+            self.judged_by = {"mse": False, "r2": True}
         self.groups = resolve_groups(
             self.roles.features,
             options.groups,
@@ -274,13 +277,19 @@ class SequenceJob(RowJob):
             found["ndcg@5"] = result["ranking"].test.mean[0]
         return {name: values[at] for name, values in found.items()}
 
-    def judge(
-        self, context: Context, run: FinishedRun, rows: Mapping[str, Any]
-    ) -> Mapping[str, float]:
-        """Return the errors of the prefix that a run predicts with."""
-        model = AnytimePredictor.from_arrays(run.weights, run.model)
-        n_groups = run.model["stop"]["n_groups"]
-        return model.errors_on(rows["moments"], self.plan(context).feature_names, n_groups)
+    def judge(self, context: Context, models: Sequence[FinishedRun]) -> Judged:
+        """Return the errors of the prefixes that runs predict with, from statistics."""
+        if not self.weighs_partitions:
+            return super().judge(context, models)
+        moments, names = self.held_out(context)["moments"], self.plan(context).feature_names
+        scores = [
+            AnytimePredictor.from_arrays(run.weights, run.model).errors_on(
+                moments, names, run.model["stop"]["n_groups"]
+            )
+            for run in models
+            if moments.n_samples
+        ]
+        return moments.n_samples, scores
 
     def judged(
         self, context: Context, path: Any, parts: Collection[int], **options: Any

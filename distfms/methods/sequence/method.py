@@ -21,7 +21,7 @@ from distfms.data.dataset import ParquetDataset
 from distfms.engine.memory import format_bytes
 from distfms.engine.storage import Location
 from distfms.methods import slab_job
-from distfms.methods.contract import Context, FinishedRun, Inputs, Job, Method
+from distfms.methods.contract import Chosen, Context, FinishedRun, Inputs, Job, Method
 from distfms.methods.row_job import LEVELS_GUESSED
 from distfms.methods.row_predictor import RowPredictor, plan_of_model
 from distfms.methods.rows import MomentReader
@@ -320,6 +320,14 @@ def _spending(model: AnytimePredictor, n_groups: int, budget: float | None, rule
     return f"{line}: {what}; a run with `sequence.budget: {budget:g}` selects for this budget"
 
 
+def chosen(run: FinishedRun) -> dict[str, Chosen]:
+    """Return the places of groups, and the variance that each explains."""
+    steps = run.selection["sequence"][: run.model["stop"]["n_groups"]]
+    gains = np.diff([0.0, *(step["explained_variance"] for step in steps)]).tolist()
+    places = enumerate(zip(steps, gains, strict=True), 1)
+    return {step["group"]: Chosen(n, gain) for n, (step, gain) in places}
+
+
 #: What `tune` may vary.
 TUNABLE = ("ridge", "criterion", "cost_aware", "doubling", "max_groups")
 
@@ -348,8 +356,10 @@ METHOD = Method(
     Options=SequenceOptions,
     make_job=make_job,
     predictor=make_predictor,
+    chosen=chosen,
     figures="distfms.methods.sequence.figures",
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,
     measures=MEASURES,
+    question=("groups", "prefix_separator", "family"),
 )

@@ -23,7 +23,7 @@ def of_rows(blocks):
     for key, block in enumerate(blocks):
         cut = block.shape[1] // 3
         parts = (CoMoments.from_block(block[:, :cut]), CoMoments.from_block(block[:, cut:]))
-        rows.append(summarise(partition(str(key)), Bundle({"moments": Folded(parts)})))
+        rows.append(summarise("moments", partition(str(key)), Bundle({"moments": Folded(parts)})))
     return Summaries.of(rows)
 
 
@@ -92,7 +92,7 @@ def test_disagreement_of_raters_is_followed():
         ragged = Ragged.from_lists(judgments)
         whole = JudgmentStatistics.from_block([ragged], rng.normal(size=400))
         bundle = Bundle({"judgments": Folded((whole, JudgmentStatistics.empty(1)))})
-        rows.append(summarise(partition(str(key)), bundle))
+        rows.append(summarise("judgments", partition(str(key)), bundle))
     drift = Drift.between(Summaries.of(rows[:2]), Summaries.of(rows[2:]))
     assert drift.shift[3, 0] == pytest.approx(np.log(3), abs=0.1)
     found = drift.to_json(["warm", "y"])

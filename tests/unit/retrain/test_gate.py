@@ -26,7 +26,7 @@ def test_gain_is_the_share_by_which_a_loss_falls():
 
 
 def test_gain_of_a_score_is_what_it_rises_by():
-    assert Comparison("held_out", 9, "r2", 0.5, 0.75).gain == 0.25
+    assert Comparison("held_out", 9, "r2", 0.5, 0.75, rises=True).gain == 0.25
 
 
 def test_a_regression_on_either_set_of_rows_is_refused():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -13,11 +13,8 @@ from distfms.data.dataset import ParquetDataset, Partition
 from distfms.data.folds import FoldPlan, assign_parts
 from distfms.data.roles import Roles
 from distfms.methods import load_method
-from distfms.methods.contract import Context, FinishedRun, Job
+from distfms.methods.contract import Context, FinishedRun, Judged
 from distfms.methods.passes import Sums
-
-#: What rows can say of a model: how far numbers are off, and how often classes are right.
-ROW_METRICS = ("mse", "accuracy")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,16 +25,19 @@ class RowJudge:
     ----------
     predictors : tuple
         Of the models, of the same dataset.
-    models : tuple of mapping
-        What ``model.json`` says of them.
     roles : Roles
+    has_classes : bool
+        Whether models predict classes, which may be numbers.
+    coded : callable
+        From values of the target to what models predict of it.
     folds : FoldPlan or None
         How rows are divided; None where all of them are held out.
     """
 
     predictors: tuple[Any, ...]
-    models: tuple[Mapping[str, Any], ...]
     roles: Roles
+    has_classes: bool
+    coded: Callable[[np.ndarray], np.ndarray]
     folds: FoldPlan | None
 
     def __call__(self, partition: Partition) -> Sums:
@@ -72,42 +72,39 @@ class RowJudge:
         if not kept.any():
             return Sums({})
         truth, w = table.select(list(roles.target)).filter(kept), weight[kept]
-        found = [
-            _errors(model, truth, predictor(partition).filter(kept))
-            for model, predictor in zip(self.models, self.predictors, strict=True)
-        ]
+        found = [self._errors(truth, one(partition).filter(kept)) for one in self.predictors]
         sums = {name: np.array([w @ own[name] for own in found]) for name in found[0]}
         return Sums({"n": np.array(w.size), "weight": np.array(w.sum()), **sums})
 
-
-def _errors(model: Mapping[str, Any], truth: Any, predicted: Any) -> dict[str, np.ndarray]:
-    """Return for each row whether a model is right, where it has classes, and its squared error."""
-    found, squares = dict[str, np.ndarray](), []
-    for name in truth.column_names:
-        # Probabilities of classes leave one column of predictions.
-        one = predicted.column(f"predicted_{name}")
-        values, own = one.to_numpy(), truth.column(name).to_numpy()
-        if model.get("positive") is not None:
-            own = np.where(own == model["positive"], 1.0, -1.0)
-        numbers = own.dtype.kind in "fiub" and values.dtype.kind in "fiub"
-        if model.get("classes"):
-            found["accuracy"] = (own == values).astype(float)
-        if numbers:
-            squares.append((own.astype(float) - values.astype(float)) ** 2)
-    return found | ({"mse": np.mean(squares, axis=0)} if squares else {})
+    def _errors(self, truth: Any, predicted: Any) -> dict[str, np.ndarray]:
+        """Return of each row whether a class is right, and the squared error of numbers."""
+        found, squares = dict[str, np.ndarray](), []
+        for name in truth.column_names:
+            # Probabilities of classes leave one column of predictions.
+            one = predicted.column(f"predicted_{name}")
+            values, own = one.to_numpy(), self.coded(truth.column(name).to_numpy())
+            if self.has_classes:
+                found["accuracy"] = (own == values).astype(float)
+            if own.dtype.kind in "fiub" and values.dtype.kind in "fiub":
+                squares.append((own.astype(float) - values.astype(float)) ** 2)
+        return found | ({"mse": np.mean(squares, axis=0)} if squares else {})
 
 
 def judge_rows(
-    job: Job, context: Context, models: Sequence[FinishedRun]
-) -> tuple[int, list[Mapping[str, float]]]:
-    """Score models on the held-out rows of the context's data; also return how many there are."""
-    method, section = load_method(job.name), context.inputs.section
-    plan = FoldPlan(section.folds, section.test, job.seed)
+    name: str,
+    roles: Roles,
+    context: Context,
+    models: Sequence[FinishedRun],
+    has_classes: bool = False,
+    coded: Callable[[np.ndarray], np.ndarray] = np.asarray,
+) -> Judged:
+    """Score predictions of a method's models on held-out rows; see `Job.judge` and `RowJudge`."""
+    method, section = load_method(name), context.inputs.section
+    plan = FoldPlan(section.folds, section.test, context.seed)
 
     def judge(dataset: ParquetDataset, folds: FoldPlan | None) -> Sums:
         predictors = tuple(method.predictor(model, dataset, None) for model in models)
-        described = tuple(model.model for model in models)
-        rows = RowJudge(predictors, described, job.roles, folds)  # type: ignore[attr-defined]
+        rows = RowJudge(predictors, roles, has_classes, coded, folds)
         return reduce(Sums.merge, context.map(rows, dataset.partitions))
 
     found = Sums({})
