@@ -31,12 +31,14 @@ from distfms.stats.sample import RowSample
 def sample_hashes(batch: RowBatch, partition: Partition, seed: int) -> np.ndarray:
     """Hash the rows of a batch, whatever the partitions are.
 
-    With ids their values decide, and those of the row, as several rows may have one id; otherwise
-    the file's name and the row's number in it.
+    With ids their values decide, and the features of the row, as several rows may have one id;
+    otherwise the file's name and the row's number in it. Targets have no say.
     """
     if batch.rows.id is not None:
-        sums = np.nan_to_num(batch.values.sum(axis=0)) + 0.0  # no sign of zero
-        hashes = mix(hash_keys(batch.rows.id) ^ mix(sums.view(np.uint64)))
+        hashes = hash_keys(batch.rows.id)
+        for values in batch.features:
+            plain = np.where(np.isnan(values), 0.0, values + 0.0)  # no sign of zero, one gap
+            hashes = mix(hashes ^ plain.view(np.uint64))
     else:
         hashes = row_hashes(partition)[batch.row_ids - partition.row_offset]
     return with_seed(mix(hashes), seed)
@@ -98,7 +100,7 @@ class SampleReader(PartialReader):
 
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
-        return {**self.source.key(), "kind": "sample of rows", "size": self.size}
+        return {**self.source.key(), "kind": "rows by id and features", "size": self.size}
 
     def partition_key(self, partition: Partition) -> str:
         """Return the fingerprint, and the number of the first row: a sample holds row numbers."""
