@@ -74,7 +74,8 @@ def test_the_model_is_that_of_the_rows(data, tmp_path, penalty, algorithm, sampl
     np.testing.assert_allclose(weights, chain.weights, rtol=1e-9, atol=1e-15)
     assert selection["examples"] == TRAIN.sum()
     assert selection["attributes_seen"] == chain.n_seen <= 5 * TRAIN.sum()
-    assert content(folder, "manifest.json")["attributes"] == {"observed": chain.n_seen}
+    counts = {"observed": chain.n_seen, "scanned": D * int(TRAIN.sum())}
+    assert content(folder, "manifest.json")["attributes"] == counts
     moments = (X[TRAIN] ** 2).mean(axis=0)
     np.testing.assert_allclose(list(selection["second_moments"].values()), moments, rtol=1e-12)
     assert abs(sum(selection["sampling"].values()) - 1.0) < 1e-12
@@ -110,7 +111,8 @@ def test_attributes_are_standardized(data, tmp_path, penalty):
     mse = np.mean((X[~TRAIN] @ weights - Y[~TRAIN]) ** 2)
     assert content(folder, "metrics.json")["test"]["mse"] == pytest.approx(mse, rel=1e-9)
     assert selection["improvement_ratio"] == pytest.approx(used.mean())
-    assert any("which come from a pass over all rows" in note for note in notes)
+    found = f"{D * TRAIN.sum():,} attributes of the training rows found the scale and the root mean"
+    assert any(found in note for note in notes)
 
 
 def test_folds_are_learned_without(data, tmp_path):
@@ -199,6 +201,7 @@ def test_what_was_not_observed_is_not_used(data, tmp_path, algorithm):
     for name in ("coefficients", "attributes_seen", "examples", "sampling"):
         assert selections[0][name] == selections[1][name]
     assert selections[0]["attributes_seen"] == n_seen
+    assert content(first, "manifest.json")["attributes"] == {"observed": n_seen, "scanned": 0}
 
 
 def test_tuning(data, tmp_path):
@@ -268,7 +271,8 @@ def test_prediction_report_and_labels(tmp_path):
     accuracy = np.mean((X[~TRAIN] @ weights > 0) == (signs > 0))
     assert metrics["test"]["accuracy"] == pytest.approx(accuracy)
     page = (Path(run) / "report.html").read_text()
-    for text in ("improvement ratio", "DDAERR", "AERR", "Relative loss", "<image"):
+    scanned = "a pass over all of them found the scale and the second moments"
+    for text in ("improvement ratio", "DDAERR", scanned, "AERR", "Relative loss", "<image"):
         assert text in page
     predict_file(run, str(folder), tmp_path / "out.parquet")
     found = pq.read_table(tmp_path / "out.parquet").to_pydict()

@@ -76,6 +76,8 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
     selection = run.selection
     drawn, d = selection["attributes_per_example"], len(selection["coefficients"])
     ratio = selection["improvement_ratio"]
+    scanned = selection["scanned_for"]
+    passed = f"; a pass over all of them found {scanned}" if scanned else ""
     return KeyNumbers(
         [
             KeyNumber(
@@ -88,7 +90,7 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
                 number(selection["attributes_seen"]),
                 "attributes observed",
                 f"of {number(selection['attributes_in_all'])}; {drawn} of {d} drawn of each of "
-                f"{count(selection['examples'], 'example')}",
+                f"{count(selection['examples'], 'example')}{passed}",
             ),
             KeyNumber(
                 number(ratio, 2),

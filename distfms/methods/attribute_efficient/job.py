@@ -116,10 +116,11 @@ class AttributeEfficientJob(RowJob):
         self._check_values(found)
         moments = found["moments"].second_moment[:-1]
         split = f"{options.attributes_per_example} of {len(moments)} attributes of each example"
+        scanned = f", after a pass over all for {options.scanned_for}" * bool(options.scanned_for)
         return {
             "method": f"{options.chosen}: {options.penalty} from {split}",
             "attributes": f"at most {options.attributes_per_example * n_rows:,} of "
-            f"{len(moments) * n_rows:,} that the rows have",
+            f"{len(moments) * n_rows:,} that the rows have{scanned}",
             "improvement ratio": said_ratio(design_of(options, found).improvement_ratio)
             + f" (from the first {found['counts'].n_rows:,} rows)",
             "chains": str(options.chains),
@@ -200,15 +201,15 @@ class AttributeEfficientJob(RowJob):
             )
         if options.standardize:
             context.note(
-                "Attributes are divided by their root mean squares, which come from a pass over "
-                "all rows that the count of observed attributes leaves out. Their second moments "
-                "are equal then, so that drawing by them is drawing all alike."
+                "Standardized attributes have equal second moments: drawing by them is drawing all "
+                "alike."
             )
-        elif design.sampling == "moments":
+        if options.scanned_for:
             context.note(
-                "The second moments come from a pass over all rows, which the count of observed "
-                "attributes leaves out; algorithms of two phases estimate them from what they "
-                "observe."
+                f"A pass over all {train['counts'].n_rows * len(moments):,} attributes of the "
+                f"training rows found {options.scanned_for}; they are not counted as "
+                "observed. With `scale: false`, algorithms of two phases and those that draw all "
+                "alike learn from what they observe alone."
             )
 
     # --- learning ---
@@ -258,8 +259,10 @@ class AttributeEfficientJob(RowJob):
     def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
         """Return the content of ``selection.json``."""
         learned, design = solved.path, design_of(self.options, solved.train)
-        context.account(attributes={"observed": learned.n_seen})
         names, options = self._plan.feature_names, self.options
+        in_all = learned.n_examples * len(names)
+        scanned = in_all if options.scanned_for else 0
+        context.account(attributes={"observed": learned.n_seen, "scanned": scanned})
         moments = solved.train["moments"].second_moment[:-1]
         return {
             "method": self.name,
@@ -268,7 +271,8 @@ class AttributeEfficientJob(RowJob):
             "attributes_per_example": options.attributes_per_example,
             "examples": learned.n_examples,
             "attributes_seen": learned.n_seen,
-            "attributes_in_all": learned.n_examples * len(names),
+            "attributes_in_all": in_all,
+            "scanned_for": options.scanned_for,
             "chains": options.chains,
             "bound": design.bound,
             "norm": np.asarray(design.norm).tolist(),

@@ -58,7 +58,8 @@ class AttributeEfficientOptions(Section):
     """
     scale: bool = True
     """Divide all attributes by the largest norm of a row (ridge) or the largest value (lasso), as
-    the theory assumes. Reported coefficients are for attributes as they come.
+    the theory assumes. A pass over all attributes of all rows finds it. Reported coefficients are
+    for attributes as they come.
     """
     standardize: bool = False
     """Divide every attribute by its root mean square before that, so that those of any unit are
@@ -109,6 +110,16 @@ class AttributeEfficientOptions(Section):
     def chosen(self) -> str:
         """Name of the algorithm."""
         return self.algorithm or next(iter(ALGORITHMS[self.penalty]))
+
+    @property
+    def scanned_for(self) -> str:
+        """What a pass over all attributes of all rows finds before anything is learned, as text."""
+        found = ["the scale"] if self.scale else []
+        if self.standardize:
+            found.append("the root mean squares")
+        elif ALGORITHMS[self.penalty][self.chosen] == "moments":
+            found.append("the second moments")
+        return " and ".join(found)
 
     @property
     def compared(self) -> tuple[str, ...]:

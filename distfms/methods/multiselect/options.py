@@ -51,9 +51,11 @@ class MultiselectOptions(Section):
     """Added to the diagonal of the covariance."""
     psd: Literal["nearest", "none"] = "nearest"
     """Whether Full works with the positive semi-definite matrix nearest to the estimated
-    covariance, as in the paper, or with the estimate as it is. Where one process would take more
-    than 4 GiB, `none` (without `refine`) lets actors compute, keep and search the covariance in
-    slabs of attributes; there is then no cross-validation and no baseline but `scoring`.
+    covariance, or with the estimate as it is. Nearest is meant in units of the standard deviation
+    of one judgment of each attribute; in the paper, in those of the data. Where one process would
+    take more than 4 GiB, `none` (without `refine`) lets actors compute, keep and search the
+    covariance in slabs of attributes; there is then no cross-validation and no baseline but
+    `scoring`.
     """
     model: Literal["projected", "refit"] = "projected"
     """Weights from the statistics, or least squares on the means of the first r judgments."""
