@@ -322,6 +322,7 @@ def describe_inputs(inputs: Inputs) -> dict[str, Any]:
     """Return what the manifest says of the data."""
     parts = [part for dataset in inputs.datasets for part in dataset.partitions]
     footers = {file.path: file.footer for dataset in inputs.datasets for file in dataset.files}
+    held_out = {file.path for file in inputs.test.files} if inputs.test else set()
     files = []
     for path, some in groupby(parts, key=lambda part: part.path):
         of_file = list(some)
@@ -332,6 +333,7 @@ def describe_inputs(inputs: Inputs) -> dict[str, Any]:
                 # They tell a folder that was moved or renamed from other data.
                 "name": of_file[0].name,
                 "footer": footers[path],
+                "held_out": path in held_out,
                 "n_rows": sum(part.n_rows for part in of_file),
                 "n_bytes": sum(part.n_bytes for part in of_file),
                 "fingerprint": hashlib.sha256(fingerprints.encode()).hexdigest(),

@@ -160,11 +160,15 @@ def _predicted(
 
 @dataclass(frozen=True)
 class _Parts:
-    """Which fold of a job, or its held-out share, the rows of a dataset belong to."""
+    """Which fold of a job, or its held-out rows, the rows of a dataset belong to.
+
+    `held_out` are the files that were the job's test data.
+    """
 
     reader: PartitionReader
     key: str | None
     plan: FoldPlan
+    held_out: frozenset[str]
 
     @classmethod
     def of(cls, run: RunFiles, dataset: ParquetDataset) -> _Parts:
@@ -173,7 +177,9 @@ class _Parts:
         spec = parse_yaml((run.files.get(place.name) or place.read_bytes()).decode(), str(place))
         section, long = spec["data"], spec["data"].get("long") or {}
         key = section["query"] or section["id"] or long.get("object")
-        known = {(file["name"], file["footer"]) for file in run.manifest.inputs}
+        inputs = run.manifest.inputs
+        known = {(file["name"], file["footer"]) for file in inputs}
+        tested = {file["footer"] for file in inputs if file.get("held_out")}
         if key is not None:
             require_columns(dataset.schema, [key], "what decided the folds of the run")
         elif not known.issuperset((file.name, file.footer) for file in dataset.files):
@@ -181,9 +187,9 @@ class _Parts:
                 "--with-folds: the run's data have no id or query, so the place of a row in the "
                 "files it was made from decides its fold. Name those files as in its spec."
             )
-        return cls(
-            dataset.reader, key, FoldPlan(section["folds"], section["test"], int(spec["seed"]))
-        )
+        plan = FoldPlan(section["folds"], section["test"], int(spec["seed"]))
+        held_out = frozenset(file.path for file in dataset.files if file.footer in tested)
+        return cls(dataset.reader, key, plan, held_out)
 
     def beside(self, table: Any, partition: Partition) -> Any:
         """Add the columns ``held_out`` and ``fold``."""
@@ -194,6 +200,8 @@ class _Parts:
         found = assign_parts(
             keys, partition=partition, n_folds=plan.n_folds, test=plan.test, seed=plan.seed
         )
+        if partition.path in self.held_out:
+            found[:] = plan.test_part
         held_out = found == plan.test_part
         none = held_out if plan.n_folds else found >= 0
         table = table.append_column("held_out", pa.array(held_out))

@@ -76,6 +76,14 @@ def test_predictions_tell_the_folds_of_the_job(tmp_path, distfms, monkeypatch):
     assert predict("a.parquet").code == 0
     refused = predict("some.parquet")
     assert (refused.code, "no id or query" in refused.err) == (2, True)
+    # Test data of their own are held out, whatever their ids and row numbers hash to.
+    for changes in ({"id": "id"}, {"exclude": ["id"]}):
+        job(path="some.parquet", test=0, test_path="a.parquet", **changes)
+        assert predict("a.parquet").code == 0
+        found = csv.read_csv("p.csv").to_pandas()
+        assert (found.held_out.all(), found.fold.isna().all()) == (True, True)
+        assert predict("some.parquet").code == 0
+        assert not csv.read_csv("p.csv").to_pandas().held_out.any()
     refused = distfms("predict", "runs/parts/latest", "a.parquet", "--out", "p.json")
     assert (refused.code, ".parquet or .csv" in refused.err) == (2, True)
     (tmp_path / "runs" / "parts" / "latest").unlink()
