@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.dataset import ParquetDataset, Partition
+from distfms.data.partition import Dataset, Partition
 from distfms.errors import DataError
 from distfms.spec import Forgetting
 
@@ -18,14 +18,12 @@ _DATE = re.compile(r"(?<!\d)(\d{4})[-_]?(\d{2})[-_]?(\d{2})(?!\d)")
 _DAY = 86_400.0
 
 
-def remember(
-    dataset: ParquetDataset, forgetting: Forgetting, time: str | None = None
-) -> ParquetDataset:
+def remember(dataset: Dataset, forgetting: Forgetting, time: str | None = None) -> Dataset:
     """Return a dataset of the partitions that count, with what their rows weigh.
 
     Parameters
     ----------
-    dataset : ParquetDataset
+    dataset : Dataset
     forgetting : Forgetting
     time : str, optional
         Column whose greatest value, from the footers, is the date of a partition; by default it is
@@ -61,7 +59,7 @@ def remember(
     return _only(dataset, kept, weight)
 
 
-def _only(dataset: ParquetDataset, kept: np.ndarray, weight: np.ndarray) -> ParquetDataset:
+def _only(dataset: Dataset, kept: np.ndarray, weight: np.ndarray) -> Dataset:
     """Take some partitions for the whole, as if nothing else were there."""
     partitions: list[Partition] = []
     offset = 0
@@ -74,12 +72,10 @@ def _only(dataset: ParquetDataset, kept: np.ndarray, weight: np.ndarray) -> Parq
         )
         partitions.append(part)
         offset += part.n_rows
-    paths = {part.path for part in partitions}
-    files = tuple(file for file in dataset.files if file.path in paths)
-    return replace(dataset, files=files, partitions=tuple(partitions))
+    return dataset.restricted(partitions)
 
 
-def partition_dates(dataset: ParquetDataset, time: str | None) -> list[datetime]:
+def partition_dates(dataset: Dataset, time: str | None) -> list[datetime]:
     """Return the date of each partition, in UTC.
 
     Raises
@@ -117,7 +113,7 @@ def _date_in(name: str) -> datetime:
     )
 
 
-def _latest(dataset: ParquetDataset, part: Partition, time: str) -> datetime:
+def _latest(dataset: Dataset, part: Partition, time: str) -> datetime:
     """Return the greatest time of a partition, from the footer."""
     with dataset.reader.open(part) as file:
         metadata = file.metadata

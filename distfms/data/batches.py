@@ -205,7 +205,7 @@ def read_rows(
 
     Parameters
     ----------
-    reader : PartitionReader or TableReader
+    reader : PartitionReader or RowsReader
     partition : Partition
     plan : ColumnPlan
     folds : FoldPlan, optional
@@ -230,10 +230,17 @@ def read_rows(
     Columns are decoded about 1 MiB at a time on the calling thread and copied straight into a
     buffer that the thread reuses, so memory is one batch plus these.
     """
+    partition = partition.loaded()
     rows = read_row_index(reader, partition, plan.roles, folds)
     values = batch_buffer(plan.n_columns, partition.n_rows)
     filler = _Filler(reader, partition, plan, rows, missing, values)
-    by_name = {column.name: column for column in plan.columns}
+    columns: Sequence[SourceColumn] = plan.columns
+    features = plan.roles.features
+    matrix = reader.matrix(partition, features) if features else None
+    if matrix is not None:
+        filler.fill_numbers(columns[: len(features)], matrix)
+        columns = columns[len(features) :]
+    by_name = {column.name: column for column in columns}
     for table in reader.column_tables(partition, list(by_name)):
         filler.fill([by_name[name] for name in table.column_names], table)
     incomplete = filler.incomplete
@@ -287,14 +294,26 @@ class _Filler:
                 fill_column(stored, self.values[column.start], self.order)
             else:
                 self._fill_category(column, stored)
+        self._sum(columns)
+
+    def fill_numbers(self, columns: Sequence[SourceColumn], matrix: np.ndarray) -> None:
+        """Fill the rows of the batch of columns of numbers from an array (n, k) of them."""
+        own = self.values[columns[0].start : columns[-1].stop]
+        own[:] = matrix.T if self.order is None else matrix[self.order].T
+        self._sum(columns)
+
+    def _sum(self, columns: Sequence[SourceColumn]) -> None:
+        """Add up what was filled, and look at what the sums raise a doubt about."""
         rows = slice(columns[0].start, columns[-1].stop)
         with np.errstate(over="ignore", invalid="ignore"):
             for part, own in self.parts:
                 self.part_sums[part, rows] = self.values[rows, own].sum(axis=1)
         # What has too large values has, but for a rare chance, too large a sum.
         if not (np.abs(self.part_sums[:, rows]) < _ORDINARY).all():
+            doubtful = np.any(~(np.abs(self.part_sums) < _ORDINARY), axis=0)
             for column in columns:
-                self._look_at(column)
+                if doubtful[column.start : column.stop].any():
+                    self._look_at(column)
 
     def _look_at(self, column: SourceColumn) -> None:
         """Refuse too large values of a column and apply the policy on missing ones."""

@@ -82,7 +82,7 @@ def scan_categories(
 ) -> Categories:
     """Find the levels of columns in one partition; too many of a column are refused."""
     levels: dict[str, tuple[str, ...]] = {}
-    for table in reader.column_tables(partition, columns):
+    for table in reader.column_tables(partition.loaded(), columns):
         for name in table.column_names:
             levels[name] = _distinct(table.column(name))
             _check_levels(name, levels[name], max_levels)

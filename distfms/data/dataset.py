@@ -24,10 +24,12 @@ from distfms.data.footers import (
     refuse_duplicate_columns,
     stored_version,
 )
+from distfms.data.partition import HeldPartition, Partition, Rows, RowsReader, column_runs
 from distfms.data.storage import list_parquet_files
 from distfms.errors import DataError, SpecError
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -48,54 +50,6 @@ _STREAM_BYTES, _REMOTE_STREAM_BYTES = 2**16, 2**20
 # Threads that decode such a row group, each some of its columns: with a third one, which sums up
 # what they have decoded, they keep two cores busy.
 _DECODERS = 2
-
-# Columns are decoded in tables of about this size: small enough to be copied out of the cache of
-# one core, large enough that the cost of a call does not show.
-_TABLE_BYTES = 2**20
-
-
-@dataclass(frozen=True)
-class Partition:
-    """A run of row groups of one file: the unit of reading, caching and merging.
-
-    Attributes
-    ----------
-    index : int
-        Position in the dataset, from 0.
-    path, name : str
-        Path inside the dataset's file system, and name in the dataset (see `StoredFile`).
-    row_groups : tuple of int
-        Consecutive row groups of the file.
-    n_rows, n_bytes : int
-        Rows, and about the bytes of all columns once decoded.
-    row_offset, file_row_offset : int
-        Rows of the dataset, and of the file, before the first row of the partition.
-    fingerprint : str
-        Digest of file name (so a folder that was moved without another name keeps its cached
-        statistics), file version, row groups and schema.
-    file_version : str
-        :attr:`DataFile.version` of the file when it was listed.
-    batch_rows : int
-        Rows to read at a time; 0 for all at once.
-    held_bytes : int
-        About what is held while it is read.
-    weight : float
-        What its rows weigh beside their own weight: less than 1 where they are to be forgotten.
-    """
-
-    index: int
-    path: str
-    name: str
-    row_groups: tuple[int, ...]
-    n_rows: int
-    n_bytes: int
-    row_offset: int
-    file_row_offset: int
-    fingerprint: str
-    file_version: str
-    batch_rows: int = 0
-    held_bytes: int = 0
-    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -140,7 +94,7 @@ class PartitionReader:
         At least one column at a time. Errors as of :meth:`read`, before the last table is yielded.
         """
         with self.open(partition) as file:
-            for run in _runs(columns, partition):
+            for run in column_runs(columns, partition):
                 table = _read(file, partition, run)
                 if run[-1] == columns[-1]:
                     self._verify(partition)
@@ -148,7 +102,7 @@ class PartitionReader:
 
     def batches(
         self, partition: Partition, columns: Sequence[str]
-    ) -> Iterator[tuple[TableReader, Partition]]:
+    ) -> Iterator[tuple[RowsReader, Partition]]:
         """Read some rows of a large partition after the others, the next while these are used.
 
         Of one column or more. Yields what stands in for this reader, and for the partition.
@@ -162,17 +116,15 @@ class PartitionReader:
             while (tables := [future.result() for future in upcoming])[0] is not None:
                 upcoming = [ahead.submit(next, tables, None) for tables in decoded]
                 table = _side_by_side(tables, columns)
-                yield (
-                    TableReader(table, start, where),
-                    replace(
-                        partition,
-                        n_rows=table.num_rows,
-                        n_bytes=partition.n_bytes * table.num_rows // partition.n_rows,
-                        row_offset=partition.row_offset + start,
-                        file_row_offset=partition.file_row_offset + start,
-                        batch_rows=0,
-                    ),
+                piece = replace(
+                    partition,
+                    n_rows=table.num_rows,
+                    n_bytes=partition.n_bytes * table.num_rows // partition.n_rows,
+                    row_offset=partition.row_offset + start,
+                    file_row_offset=partition.file_row_offset + start,
+                    batch_rows=0,
                 )
+                yield RowsReader(where, start), HeldPartition(**vars(piece), rows=Rows(table))
                 start += table.num_rows
 
     def _row_tables(self, partition: Partition, columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -192,6 +144,10 @@ class PartitionReader:
         from pyarrow import fs
 
         return not isinstance(self.filesystem, fs.LocalFileSystem)
+
+    def matrix(self, partition: Partition, columns: Sequence[str]) -> np.ndarray | None:
+        """Return None: columns of a file are no array."""
+        return None
 
     def locate_row(self, partition: Partition, position: int) -> str:
         """Return where a row of a partition is, as text."""
@@ -216,48 +172,6 @@ def _changed(partition: Partition) -> DataError:
 
 
 @dataclass(frozen=True)
-class TableReader:
-    """Reads a table in memory as a :class:`PartitionReader` reads a partition of a file.
-
-    Messages count rows from `row_offset`, the number of its first row, and say `where`.
-    """
-
-    table: pa.Table
-    row_offset: int = 0
-    where: str = "first at row"
-
-    @property
-    def reader(self) -> TableReader:
-        """Itself, so that a table can stand in for a dataset."""
-        return self
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns and types."""
-        return self.table.schema
-
-    @property
-    def piece(self) -> tuple[TableReader, Partition]:
-        """Itself and its only partition, the whole table."""
-        n_rows, n_bytes = self.table.num_rows, self.table.nbytes
-        first = self.row_offset
-        return self, Partition(0, "X", "X", (0,), n_rows, n_bytes, first, first, "", "")
-
-    def read(self, partition: Partition, columns: Sequence[str]) -> pa.Table:
-        """Return columns, in the order given."""
-        return self.table.select(list(columns))
-
-    def column_tables(self, partition: Partition, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield columns as a :class:`PartitionReader` does."""
-        for run in _runs(columns, partition):
-            yield self.read(partition, run)
-
-    def locate_row(self, partition: Partition, position: int) -> str:
-        """Return where a row is, as text."""
-        return f"{self.where} {self.row_offset + position}"
-
-
-@dataclass(frozen=True)
 class ParquetDataset:
     """Parquet files read as one table; made by :func:`open_dataset`, picklable.
 
@@ -269,6 +183,17 @@ class ParquetDataset:
     files: tuple[DataFile, ...]
     schema: pa.Schema
     partitions: tuple[Partition, ...]
+
+    def restricted(self, partitions: Sequence[Partition]) -> ParquetDataset:
+        """Return the dataset of some partitions, and their files."""
+        paths = {partition.path for partition in partitions}
+        files = tuple(file for file in self.files if file.path in paths)
+        return replace(self, files=files, partitions=tuple(partitions))
+
+    @property
+    def place(self) -> str:
+        """Path of the first file, for messages."""
+        return self.files[0].path
 
     @property
     def n_rows(self) -> int:
@@ -359,12 +284,6 @@ def _read(file: pq.ParquetFile, partition: Partition, columns: Sequence[str]) ->
     return table
 
 
-def _runs(columns: Sequence[str], partition: Partition) -> list[Sequence[str]]:
-    """Divide columns into those that are decoded together."""
-    step = max(1, _TABLE_BYTES // (8 * max(partition.n_rows, 1)))
-    return [columns[start : start + step] for start in range(0, len(columns), step)]
-
-
 def _side_by_side(tables: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
     """Return a table of columns that are in several tables of the same rows."""
     import pyarrow as pa
@@ -447,7 +366,6 @@ __all__ = [
     "ParquetDataset",
     "Partition",
     "PartitionReader",
-    "TableReader",
     "default_bytes",
     "open_dataset",
 ]

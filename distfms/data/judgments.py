@@ -210,7 +210,7 @@ def read_judgments(
 
     Parameters
     ----------
-    reader : PartitionReader or TableReader
+    reader : PartitionReader or RowsReader
     partition : Partition
     layout : JudgmentLayout
     roles : Roles
@@ -238,6 +238,7 @@ def read_judgments(
             f"Judgments are learned against one label, but `target` names {len(roles.target)} "
             f"columns ({', '.join(roles.target)}): run one job for each."
         )
+    partition = partition.loaded()
     rows = read_row_index(reader, partition, roles, folds)
     label, unlabelled = _read_label(reader, partition, roles, rows.order, missing)
     if unlabelled is not None and label is not None:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-from distfms.data.dataset import ParquetDataset, Partition
+from distfms.data.partition import Dataset, Partition
 from distfms.engine.base import ActorPool
 from distfms.engine.storage import Location
 from distfms.errors import SpecError
@@ -74,23 +74,23 @@ class Inputs:
 
     Attributes
     ----------
-    train : ParquetDataset
+    train : Dataset
         Rows to learn from (and, with ``data.test``, the held-out share among them).
-    test : ParquetDataset or None
+    test : Dataset or None
         Held-out rows of ``data.test_path``.
     section : DataSection
         The resolved data section of the spec.
-    unlabelled : ParquetDataset or None
+    unlabelled : Dataset or None
         Rows of ``data.unlabelled_path``.
     """
 
-    train: ParquetDataset
-    test: ParquetDataset | None
+    train: Dataset
+    test: Dataset | None
     section: DataSection
-    unlabelled: ParquetDataset | None = None
+    unlabelled: Dataset | None = None
 
     @property
-    def datasets(self) -> list[ParquetDataset]:
+    def datasets(self) -> list[Dataset]:
         """Return both, or the one there is."""
         return [self.train] if self.test is None else [self.train, self.test]
 
@@ -103,7 +103,7 @@ class Context(Protocol):
     folder: Location
 
     def reduce(
-        self, reader: Callable[[ParquetDataset, bool], PartialReader], *, cache: bool = True
+        self, reader: Callable[[Dataset, bool], PartialReader], *, cache: bool = True
     ) -> Bundle:
         """Map-reduce over all partitions, of the training and of the separate test data.
 
@@ -350,7 +350,7 @@ class Job(ABC):
         """Return the columns the job reads."""
 
     def summary_reader(
-        self, context: Context, dataset: ParquetDataset, held_out: bool
+        self, context: Context, dataset: Dataset, held_out: bool
     ) -> PartialReader | None:
         """Return a reader of what partitions are compared by; None where there is none.
 
@@ -468,7 +468,7 @@ class Method:
     name: str
     Options: type[Section]
     make_job: Callable[[Any, Inputs, int], Job]
-    predictor: Callable[[FinishedRun, ParquetDataset, float | None], Predictor]
+    predictor: Callable[[FinishedRun, Dataset, float | None], Predictor]
     chosen: Callable[[FinishedRun], Mapping[str, Chosen]]
     figures: str
     takes_unlabelled: bool = False

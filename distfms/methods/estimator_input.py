@@ -22,7 +22,9 @@ from sklearn.utils.validation import validate_data
 
 from distfms.data.batches import ColumnPlan
 from distfms.data.categories import Categories, scan_categories
-from distfms.data.dataset import MAX_ROWS, Partition, TableReader, default_bytes, open_dataset
+from distfms.data.dataset import MAX_ROWS, default_bytes, open_dataset
+from distfms.data.memory import held
+from distfms.data.partition import Partition, Rows, RowsReader
 from distfms.data.roles import require_columns
 from distfms.engine.graph import Unit
 from distfms.engine.local import LocalExecutor
@@ -39,7 +41,7 @@ Kind = Literal["array", "frame", "dask-array", "dask-frame", "parquet"]
 #: A chunk of a Dask collection has fewer rows.
 _MOST_CHUNK_ROWS = 2**32
 
-#: What is called with a piece: a :class:`TableReader` or ``PartitionReader``, and a partition.
+#: What is called with a piece: a :class:`RowsReader` or ``PartitionReader``, and a partition.
 PieceFunction = Callable[[Any, Partition], T]
 
 
@@ -317,7 +319,7 @@ def _memory(estimator: Any, X: Any, y: Any, weight: Any, types: Types, reset: bo
     most = default_bytes(table.num_columns) * table.num_rows // max(table.nbytes, 1)
     step = max(1, min(MAX_ROWS, most))
     starts = range(0, table.num_rows, step)
-    pieces = [TableReader(table.slice(start, step), start).piece for start in starts]
+    pieces = [_piece(table.slice(start, step), start) for start in starts]
     return Source(kind, table.schema, pieces, columns.target, columns.weight, named, (), classes)
 
 
@@ -426,9 +428,13 @@ class _Columns:
 
     def piece(
         self, rows: Any, y: Any, weight: Any, row_offset: int
-    ) -> tuple[TableReader, Partition]:
+    ) -> tuple[RowsReader, Partition]:
         """Rows as a piece of a source."""
-        return TableReader(self.table(rows, y, weight), row_offset).piece
+        return _piece(self.table(rows, y, weight), row_offset)
+
+
+def _piece(table: pa.Table, first: int) -> tuple[RowsReader, Partition]:
+    return RowsReader(), held(Rows(table), table.num_rows, table.num_columns, 0, first)
 
 
 def _free_name(name: str, taken: Container[str]) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.dataset import ParquetDataset, Partition
 from distfms.data.folds import FoldPlan, assign_parts
+from distfms.data.partition import Dataset, Partition
 from distfms.data.roles import Roles
 from distfms.methods import load_method
 from distfms.methods.contract import Context, FinishedRun, Judged
@@ -102,7 +102,7 @@ def judge_rows(
     method, section = load_method(name), context.inputs.section
     plan = FoldPlan(section.folds, section.test, context.seed)
 
-    def judge(dataset: ParquetDataset, folds: FoldPlan | None) -> Sums:
+    def judge(dataset: Dataset, folds: FoldPlan | None) -> Sums:
         predictors = tuple(method.predictor(model, dataset, None) for model in models)
         rows = RowJudge(predictors, roles, has_classes, coded, folds)
         return reduce(Sums.merge, context.map(rows, dataset.partitions))

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 
-from distfms.data.dataset import ParquetDataset, Partition
+from distfms.data.partition import Dataset, Partition
 from distfms.engine.memory import available_bytes, format_bytes
 from distfms.methods.contract import Context, PartialReader
 from distfms.stats.base import Folded, merge_tree
@@ -97,9 +97,7 @@ class PassReader(PartialReader):
         return {"kind": "pass"}
 
 
-def one_pass(
-    context: Context, reader: Callable[[ParquetDataset, bool], RowReader], message: Any
-) -> Sums:
+def one_pass(context: Context, reader: Callable[[Dataset, bool], RowReader], message: Any) -> Sums:
     """Add up over all rows, of the training and of the separate test data, reading them anew."""
     bundle = context.reduce(lambda *of: PassReader(reader(*of), message), cache=False)
     sums: Sums = bundle["sums"].parts[0]
@@ -117,7 +115,7 @@ class Passes:
     def __init__(
         self,
         context: Context,
-        reader: Callable[[ParquetDataset, bool], RowReader],
+        reader: Callable[[Dataset, bool], RowReader],
         row_values: int,
     ) -> None:
         self._context, self._reader = context, reader

@@ -9,7 +9,7 @@ import numpy as np
 
 from distfms.data.batches import ColumnPlan, require_observed
 from distfms.data.categories import categorical_columns, text_targets
-from distfms.data.dataset import ParquetDataset
+from distfms.data.partition import Dataset
 from distfms.engine.memory import counted
 from distfms.errors import DataError, SpecError
 from distfms.methods.classes import ClassCounts, class_counts, class_name, find_classes
@@ -177,16 +177,16 @@ class RowJob(StatisticsJob):
 
     # --- co-moments ---
 
-    def source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> RowSource:
+    def source(self, plan: ColumnPlan, dataset: Dataset, held_out: bool) -> RowSource:
         """Return all that is needed to read a partition of a dataset."""
         return RowSource(dataset.reader, self.inputs.section, self.seed, held_out, plan)
 
-    def reader(self, context: Context, dataset: ParquetDataset, held_out: bool) -> PartialReader:
+    def reader(self, context: Context, dataset: Dataset, held_out: bool) -> PartialReader:
         """Return the reader of co-moments and counts."""
         return MomentReader(self.source(self.plan(context), dataset, held_out))
 
     def summary_reader(
-        self, context: Context, dataset: ParquetDataset, held_out: bool
+        self, context: Context, dataset: Dataset, held_out: bool
     ) -> PartialReader | None:
         """Return the reader of co-moments of features and targets."""
         return RowJob.reader(self, context, dataset, held_out)
@@ -208,7 +208,7 @@ class RowJob(StatisticsJob):
         """Refuse too few rows to learn from."""
         if n_train < 2:
             raise DataError(
-                f"There are {n_train} rows to train on in {self.inputs.train.files[0].path} "
+                f"There are {n_train} rows to train on in {self.inputs.train.place} "
                 f"(held out: {n_test}); at least 2 are needed. Add rows, or lower `data.test`."
             )
 

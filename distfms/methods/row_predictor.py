@@ -10,7 +10,8 @@ import numpy as np
 
 from distfms.data.batches import ColumnPlan, RowBatch, SourceColumn, read_rows
 from distfms.data.columns import as_arrow, n_positive
-from distfms.data.dataset import Partition, PartitionReader
+from distfms.data.dataset import PartitionReader
+from distfms.data.partition import Partition
 from distfms.data.roles import Roles, is_categorical, resolve_roles
 from distfms.errors import DataError
 

@@ -16,8 +16,9 @@ import numpy as np
 from distfms.data.batches import ColumnPlan, RowBatch, read_rows
 from distfms.data.categories import MAX_LEVELS, Categories, scan_categories
 from distfms.data.columns import probably_finite
-from distfms.data.dataset import ParquetDataset, Partition, PartitionReader
+from distfms.data.dataset import PartitionReader
 from distfms.data.folds import FoldPlan
+from distfms.data.partition import Dataset, Partition
 from distfms.data.roles import Roles, resolve_roles
 from distfms.errors import DataError
 from distfms.methods.contract import PartialReader
@@ -33,7 +34,7 @@ FORMAT = 4
 
 
 def section_roles(
-    dataset: ParquetDataset,
+    dataset: Dataset,
     section: DataSection,
     *,
     judgments: bool = False,

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from distfms.data.dataset import ParquetDataset
+from distfms.data.partition import Dataset
 from distfms.engine.memory import COLUMN_BYTES, format_bytes
 from distfms.engine.storage import Location, absolute
 from distfms.errors import SpecError
@@ -87,7 +87,7 @@ class SlabsJob(Job):
 
     @abstractmethod
     def slab_reader(
-        self, context: Context, number: int, dataset: ParquetDataset, held_out: bool
+        self, context: Context, number: int, dataset: Dataset, held_out: bool
     ) -> PartialReader:
         """Return the reader of the statistics of a slab."""
 

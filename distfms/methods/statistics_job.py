@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from distfms.data.dataset import ParquetDataset
+from distfms.data.partition import Dataset
 from distfms.methods.contract import (
     Answer,
     Content,
@@ -210,7 +210,7 @@ class StatisticsJob(TunableJob):
     # --- what a method gives ---
 
     @abstractmethod
-    def reader(self, context: Context, dataset: ParquetDataset, held_out: bool) -> PartialReader:
+    def reader(self, context: Context, dataset: Dataset, held_out: bool) -> PartialReader:
         """Return the reader of a dataset's partitions; `held_out` if all its rows are."""
 
     @abstractmethod

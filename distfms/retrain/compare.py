@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from distfms.data.dataset import ParquetDataset
+from distfms.data.partition import Dataset
 from distfms.errors import SpecError
 from distfms.methods.contract import Context, FinishedRun, Inputs, Job
 from distfms.retrain.gate import Comparison
@@ -67,6 +67,6 @@ def _only(inputs: Inputs, names: Sequence[str]) -> Inputs | None:
     return replace(inputs, train=train, test=test[0] if test else None)
 
 
-def _files_of(dataset: ParquetDataset, names: Sequence[str]) -> ParquetDataset | None:
-    partitions = tuple(part for part in dataset.partitions if part.name in names)
-    return replace(dataset, partitions=partitions) if partitions else None
+def _files_of(dataset: Dataset, names: Sequence[str]) -> Dataset | None:
+    partitions = [part for part in dataset.partitions if part.name in names]
+    return dataset.restricted(partitions) if partitions else None

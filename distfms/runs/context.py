@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from distfms.data.dataset import ParquetDataset, Partition
+from distfms.data.partition import Dataset, HeldPartition, Partition
 from distfms.engine.base import ActorPool, Executor
+from distfms.engine.blas import single_threaded_blas
 from distfms.engine.cache import PartialCache
 from distfms.engine.graph import Unit
 from distfms.engine.local import SerialPool
@@ -39,7 +40,8 @@ class RunContext:
     """What the stages of one run use; see :class:`distfms.methods.contract.Context`.
 
     ``cache`` is the folder of partial statistics, ``value_bytes`` what the statistics of a
-    partition take at most; ``counts`` are emptied when a stage starts.
+    partition take at most; ``counts`` are emptied when a stage starts; with ``in_memory`` the
+    folder is in the memory of this process, where no other sees it.
     """
 
     seed: int
@@ -51,6 +53,7 @@ class RunContext:
     record: Recorder
     value_bytes: int = 0
     counts: dict[str, int] = field(default_factory=dict)
+    in_memory: bool = False
 
     @property
     def folder(self) -> Location:
@@ -58,7 +61,7 @@ class RunContext:
         return self.run.path
 
     def reduce(
-        self, reader: Callable[[ParquetDataset, bool], PartialReader], *, cache: bool = True
+        self, reader: Callable[[Dataset, bool], PartialReader], *, cache: bool = True
     ) -> Bundle:
         """Map-reduce over all partitions."""
         result = self._reduce_one(reader(self.inputs.train, False), self.inputs.train, cache)
@@ -83,7 +86,7 @@ class RunContext:
         """Return the same for other data."""
         return replace(self, inputs=inputs)
 
-    def _reduce_one(self, read: PartialReader, dataset: ParquetDataset, use_cache: bool) -> Bundle:
+    def _reduce_one(self, read: PartialReader, dataset: Dataset, use_cache: bool) -> Bundle:
         forgets = any(partition.weight != 1 for partition in dataset.partitions)
         finish = _weighed if forgets else None
         return self._map_reduce(read, dataset.partitions, Bundle.merge, finish, use_cache)
@@ -96,6 +99,12 @@ class RunContext:
         finish: Callable[[Partition, Bundle], Any] | None,
         use_cache: bool = True,
     ) -> Any:
+        if any(
+            isinstance(partition, HeldPartition) and partition.is_lazy for partition in partitions
+        ):
+            n_bytes = sum(partition.n_bytes for partition in partitions)
+            self.count(n_read=len(partitions), n_cached=0, bytes_read=n_bytes)
+            return reduce_lazily(read, partitions, merge, finish)
         key = json.dumps(read.key(), sort_keys=True, default=str)
         prefix = hashlib.sha256(key.encode()).hexdigest()
         units = [Unit(f"{prefix}:{read.partition_key(p)}", p, p.n_bytes) for p in partitions]
@@ -148,7 +157,7 @@ class RunContext:
         n_actors = min(self.executor.actors, n_shards)
         small = n_operations is not None and n_operations < ACTORS_PAY_OPERATIONS
         single = n_operations is not None and n_actors == 1 and self.executor.name == "local"
-        here = alone or small or single
+        here = alone or small or single or self.in_memory
         options: dict[str, Any] = {
             "retry": self.retry,
             "on_event": self.record,
@@ -183,6 +192,35 @@ class RunContext:
     def account(self, **entries: Any) -> None:
         """Enter what was counted in the manifest."""
         self.run.update(**entries)
+
+
+def reduce_lazily(
+    read: PartialReader,
+    partitions: Sequence[Partition],
+    merge: Callable[[Any, Any], Any],
+    finish: Callable[[Partition, Bundle], Any] | None,
+) -> Any:
+    """Map-reduce over chunks of a Dask collection by a graph of Dask, where the chunks are.
+
+    The tree is that of :func:`distfms.engine.mapreduce.map_reduce`.
+    """
+    import dask
+
+    summarise = dask.delayed(_summary, pure=False, traverse=False)
+    join = dask.delayed(merge, pure=False)
+    held: Sequence[Any] = partitions
+    level = [summarise(read, finish, replace(p, rows=None), p.rows) for p in held]
+    while len(level) > 1:
+        joined = [join(a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
+        level = joined + level[2 * len(joined) :]
+    return level[0].compute()
+
+
+def _summary(read: PartialReader, finish: Any, partition: Any, rows: Any) -> Any:
+    partition = replace(partition, rows=rows)
+    with single_threaded_blas():
+        bundle = read.in_batches(partition)
+    return bundle if finish is None else finish(partition, bundle)
 
 
 def _weighed(partition: Partition, bundle: Bundle) -> Bundle:

@@ -54,7 +54,7 @@ class Prepared:
 
     `root` is the place of all runs, `identity` a hash of all that the result depends on, `tuning`
     the same job with the choice of its options, where the spec asks for it, `more` the stages
-    between those of the job and the report.
+    between those of the job and the report, which `draws` says whether there is.
     """
 
     spec: JobSpec
@@ -65,10 +65,12 @@ class Prepared:
     identity: str
     tuning: Tuning | None = None
     more: tuple[Stage, ...] = ()
+    draws: bool = True
 
     def stages(self) -> Sequence[Stage]:
         """Return the stages of the run."""
-        return [*(self.tuning or self.job).stages(), *self.more, self.method.report_stage()]
+        report = [self.method.report_stage()] if self.draws else []
+        return [*(self.tuning or self.job).stages(), *self.more, *report]
 
     def describe(self) -> Mapping[str, str]:
         """Return what the run will do: label → text."""
@@ -86,8 +88,10 @@ class Prepared:
         return [path for path in paths if Path(path).exists()]
 
 
-def prepare(spec: JobSpec, say: Say = _silent) -> Prepared:
-    """Open the data and check the whole spec against it, without reading rows.
+def prepare(spec: JobSpec, say: Say = _silent, opened: Opened | None = None) -> Prepared:
+    """Open the data, unless they are open, and check the whole spec against them.
+
+    No rows are read.
 
     Raises
     ------
@@ -102,7 +106,7 @@ def prepare(spec: JobSpec, say: Say = _silent) -> Prepared:
             f"`data.unlabelled_path` has rows for landmarks, and the method is `{spec.method}`: "
             "leave it out."
         )
-    opened = open_inputs(spec, root, say)
+    opened = opened or open_inputs(spec, root, say)
     identity = spec.identity(opened.fingerprints)
     tuning = None
     if spec.tune is None:
@@ -212,6 +216,7 @@ def run_prepared(
                     cache=cache if projection.cached else None,
                     record=record,
                     value_bytes=projection.memory.value_bytes,
+                    in_memory=isinstance(path, RemotePath) and path.protocol == "memory",
                 )
                 skipped = _run_stages(prepared.stages(), context)
                 run.update(status="done", finished=now())
@@ -332,7 +337,7 @@ def describe_inputs(inputs: Inputs) -> dict[str, Any]:
                 "path": hidden_in_urls(path),
                 # They tell a folder that was moved or renamed from other data.
                 "name": of_file[0].name,
-                "footer": footers[path],
+                "footer": footers.get(path, ""),
                 "held_out": path in held_out,
                 "n_rows": sum(part.n_rows for part in of_file),
                 "n_bytes": sum(part.n_bytes for part in of_file),

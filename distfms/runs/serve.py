@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from distfms.data.dataset import TableReader
+from distfms.data.memory import memory_dataset
+from distfms.data.partition import Dataset, Rows
 from distfms.errors import DataError
+from distfms.methods.contract import Predictor
 from distfms.runs.finished import Run, RunFiles, checked_budget, read_run
 
 
@@ -74,7 +75,7 @@ class Model:
         self.name, self.method = files.called, files.manifest.method
         self._method, self._run = files.open(allow)
         self._budget = checked_budget(budget, "budget")
-        self._last: tuple[float | None, pa.Schema, Any] | None = None
+        self._last: tuple[pa.Schema, float | None, Any, Predictor] | None = None
 
     def __repr__(self) -> str:
         return f"<Model {self.name}, {self.method}>"
@@ -108,18 +109,23 @@ class Model:
         table = _as_table(rows)
         if not table.num_rows:
             raise DataError("There are no rows to predict.")
-        last = self._last
-        if last is None or last[0] != budget or not last[1].equals(table.schema):
-            source: Any = TableReader(table)
-            made: Any = self._method.predictor(self._run, source, budget)
-            self._last = last = (budget, table.schema, made)
-        reader, partition = TableReader(table).piece
-        found = replace(last[2], reader=reader)(partition)
+        dataset = memory_dataset(Rows(table), table.schema)
+        predict = self.predictor(dataset, budget)
+        found = pa.concat_tables([predict(partition) for partition in dataset.partitions])
         if not hasattr(rows, "iloc"):
             return found
         frame = found.to_pandas()
         frame.index = rows.index
         return frame
+
+    def predictor(self, dataset: Dataset, budget: float | None = None) -> Predictor:
+        """Return what predicts the partitions of a dataset; kept for the next one like it."""
+        last = self._last
+        alike = last is not None and (last[0] is dataset.schema or last[0].equals(dataset.schema))
+        if last is None or not alike or last[1:3] != (budget, dataset.reader):
+            made = self._method.predictor(self._run, dataset, budget)
+            self._last = last = (dataset.schema, budget, dataset.reader, made)
+        return last[3]
 
 
 def _as_table(rows: Any) -> pa.Table:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from distfms.data.dataset import ParquetDataset
+from distfms.data.partition import Dataset
 from distfms.linalg import symmetric_pinv
 from distfms.methods.contract import Chosen, Content, Context, FinishedRun, Method
 from distfms.methods.row_job import RowJob
@@ -127,7 +127,7 @@ class Linear:
         return found
 
 
-def predictor(run: FinishedRun, dataset: ParquetDataset, budget: float | None) -> RowPredictor:
+def predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> RowPredictor:
     model, arrays = run.model, run.weights
     n = len(arrays["order"]) if budget is None else min(int(budget), len(arrays["order"]))
     bought = {model["names"][a].partition("=")[0] for a in arrays["order"][:n]}

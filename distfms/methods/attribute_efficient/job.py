@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distfms.data.batches import ColumnPlan, require_observed
-from distfms.data.dataset import ParquetDataset
+from distfms.data.partition import Dataset
 from distfms.errors import DataError, SpecError
 from distfms.methods.attribute_efficient.evaluation import (
     MOST_OFFLINE,
@@ -133,7 +133,7 @@ class AttributeEfficientJob(RowJob):
 
     # --- statistics ---
 
-    def source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> LabelledSource:
+    def source(self, plan: ColumnPlan, dataset: Dataset, held_out: bool) -> LabelledSource:
         """Return all that is needed to read a partition of a dataset."""
         return LabelledSource(
             **vars(super().source(plan, dataset, held_out)), positive=self.options.positive
@@ -145,11 +145,11 @@ class AttributeEfficientJob(RowJob):
         positive = self.options.positive
         return super().coded_target if positive is None else partial(plus_minus, positive)
 
-    def reader(self, context: Context, dataset: ParquetDataset, held_out: bool) -> MomentsReader:
+    def reader(self, context: Context, dataset: Dataset, held_out: bool) -> MomentsReader:
         """Return the reader of moments, norms and counts."""
         return MomentsReader(self.source(self._plan, dataset, held_out))
 
-    def summary_reader(self, context: Context, dataset: ParquetDataset, held_out: bool) -> None:
+    def summary_reader(self, context: Context, dataset: Dataset, held_out: bool) -> None:
         """Return nothing: the products of all attributes may be too many."""
 
     def check(self, context: Context, statistics: Bundle) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distfms.data.dataset import ParquetDataset
+from distfms.data.partition import Dataset
 from distfms.errors import SpecError
 from distfms.methods.attribute_efficient.job import AttributeEfficientJob
 from distfms.methods.attribute_efficient.options import (
@@ -37,7 +37,7 @@ class Linear:
         return found
 
 
-def make_predictor(run: FinishedRun, dataset: ParquetDataset, budget: float | None) -> RowPredictor:
+def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> RowPredictor:
     """Find a model's attributes in a dataset; see :class:`distfms.methods.contract.Method`."""
     if budget is not None:
         raise SpecError(

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from distfms.data.batches import RowBatch
-from distfms.data.dataset import Partition
 from distfms.data.folds import hash_keys, mix
+from distfms.data.partition import Partition
 from distfms.methods.attribute_efficient.lessons import Ordered
 from distfms.methods.contract import PartialReader
 from distfms.methods.passes import Sums

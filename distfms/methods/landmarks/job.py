@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distfms.data.batches import ColumnPlan, require_observed
-from distfms.data.dataset import ParquetDataset
+from distfms.data.partition import Dataset
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import (
     Content,
@@ -213,11 +213,11 @@ class LandmarkJob(RowJob):
         if train.n_rows < 2:
             raise DataError(
                 f"There are {train.n_rows} rows to train on in "
-                f"{self.inputs.train.files[0].path}; at least 2 are needed: add rows, or lower "
+                f"{self.inputs.train.place}; at least 2 are needed: add rows, or lower "
                 "`data.test`."
             )
         if pool.n_rows < wanted:
-            where = (self.inputs.unlabelled or self.inputs.train).files[0].path
+            where = (self.inputs.unlabelled or self.inputs.train).place
             raise DataError(
                 f"There are {pool.n_rows} rows to take landmarks from in {where}, and "
                 f"`landmarks.landmarks` is {wanted}: choose at most {pool.n_rows}."
@@ -236,7 +236,7 @@ class LandmarkJob(RowJob):
 
     # --- statistics and selection ---
 
-    def reader(self, context: Context, dataset: ParquetDataset, held_out: bool) -> PartialReader:
+    def reader(self, context: Context, dataset: Dataset, held_out: bool) -> PartialReader:
         """Return the reader of co-moments of similarities."""
         source = self.source(self.plan(context), dataset, held_out)
         return SimilarityReader(source, self.maps(context))

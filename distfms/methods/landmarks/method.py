@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.data.dataset import ParquetDataset
+from distfms.data.partition import Dataset
 from distfms.errors import SpecError
 from distfms.methods.contract import Chosen, FinishedRun, Method
 from distfms.methods.landmarks.losses import probabilities
@@ -101,7 +101,7 @@ class LandmarkModel:
         return self.classes[numbers]
 
 
-def make_predictor(run: FinishedRun, dataset: ParquetDataset, budget: float | None) -> RowPredictor:
+def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> RowPredictor:
     """Find the columns of a model in a dataset."""
     if run.model["similarity"] not in PARAMETERS:
         run.require_allowed(run.model["similarity"])

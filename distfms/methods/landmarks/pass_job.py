@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distfms.data.batches import RowBatch
-from distfms.data.dataset import ParquetDataset, Partition
+from distfms.data.partition import Dataset, Partition
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Answer, Content, Context, FoldAnswers, PartialReader, Stage
 from distfms.methods.cross_validation import Fold, FoldWork, Members, evaluate_here
@@ -301,7 +301,7 @@ class RankingJob(LandmarkJob):
             QUERIES: {f"{n}/{key}": a for n, own in gains.items() for key, a in vars(own).items()}
         }
 
-    def reader(self, context: Context, dataset: ParquetDataset, held_out: bool) -> PartialReader:
+    def reader(self, context: Context, dataset: Dataset, held_out: bool) -> PartialReader:
         """Return the reader of co-moments of similarities and normalised gains."""
         arrays = context.read_arrays(QUERIES)
         gains = [

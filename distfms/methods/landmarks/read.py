@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from distfms.data.batches import RowBatch
-from distfms.data.dataset import Partition
 from distfms.data.folds import hash_keys, mix, row_hashes, with_seed
+from distfms.data.partition import Partition
 from distfms.errors import DataError
 from distfms.methods.contract import PartialReader
 from distfms.methods.landmarks.fit import EmbeddedRows

@@ -14,14 +14,13 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from distfms.data.dataset import TableReader
 from distfms.data.judgments import (
     Raters,
 )
 from distfms.data.raters import OF_ALL, OF_ONE
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
-from distfms.methods.estimator_input import Source, check_columns, open_source
+from distfms.methods.estimator_input import Source, _piece, check_columns, open_source
 from distfms.methods.multiselect.greedy import Algorithm, Criterion
 from distfms.methods.multiselect.model import (
     LinearModel,
@@ -573,12 +572,12 @@ def _with_raters(source: Source, raters: Any) -> tuple[Source, Raters]:
             raise DataError(f"raters has ids of another number of attributes than {len(names)}.")
         columns = {n + OF_ONE: own for n, own in zip(names, zip(*rows, strict=True), strict=True)}
     pieces, start = [], 0
-    for reader, partition in source.pieces:
-        table, stop = reader.table, start + partition.n_rows
+    for _, partition in source.pieces:
+        table, stop = partition.rows.table, start + partition.n_rows
         for name, own in columns.items():
             ids = [[None if r is None else str(r) for r in row] for row in own[start:stop]]
             table = table.append_column(name, pa.array(ids, pa.list_(pa.string())))
-        pieces.append(TableReader(table, start).piece)
+        pieces.append(_piece(table, start))
         start = stop
     return replace(source, pieces=pieces, schema=table.schema), "columns"
 

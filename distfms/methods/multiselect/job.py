@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from distfms.data.dataset import ParquetDataset
 from distfms.data.judgments import JudgmentLayout, detect_layout
+from distfms.data.partition import Dataset
 from distfms.data.roles import require_same_kinds
 from distfms.errors import DataError, SpecError, nearest
 from distfms.methods.contract import (
@@ -105,7 +105,7 @@ class MultiselectJob(StatisticsJob):
                 inputs.train.schema,
                 inputs.test.schema,
                 self.columns(),
-                inputs.test.files[0].path,
+                inputs.test.place,
             )
         known = options.internal_variance
         self.settings = SelectionProcedure(
@@ -158,12 +158,12 @@ class MultiselectJob(StatisticsJob):
 
     # --- statistics ---
 
-    def source(self, dataset: ParquetDataset, held_out: bool) -> JudgmentSource:
+    def source(self, dataset: Dataset, held_out: bool) -> JudgmentSource:
         """Return all that is needed to read a partition of a dataset."""
         section = self.inputs.section
         return JudgmentSource(dataset.reader, section, self.seed, held_out, self.layout, self.roles)
 
-    def reader(self, context: Context, dataset: ParquetDataset, held_out: bool) -> JudgmentReader:
+    def reader(self, context: Context, dataset: Dataset, held_out: bool) -> JudgmentReader:
         """Return the reader of a dataset's partitions."""
         return JudgmentReader(self.source(dataset, held_out))
 
@@ -325,9 +325,7 @@ class MultiselectJob(StatisticsJob):
 
     # --- comparison with another run ---
 
-    def summary_reader(
-        self, context: Context, dataset: ParquetDataset, held_out: bool
-    ) -> JudgmentReader:
+    def summary_reader(self, context: Context, dataset: Dataset, held_out: bool) -> JudgmentReader:
         """Return the reader of judgment statistics."""
         return self.reader(context, dataset, held_out)
 
@@ -395,7 +393,7 @@ def _check_objects(train: JudgmentStatistics, test: JudgmentStatistics, inputs: 
     n = train.n_objects
     if n < 2:
         raise DataError(
-            f"{inputs.train.files[0].path} has {n} object{'' if n == 1 else 's'} to train on (held "
+            f"{inputs.train.place} has {n} object{'' if n == 1 else 's'} to train on (held "
             f"out: {test.n_objects}); at least 2 are needed. Add objects, or lower `data.test`."
         )
     if train.means.constant_columns()[-1]:

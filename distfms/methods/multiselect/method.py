@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from distfms.data.dataset import ParquetDataset
+from distfms.data.partition import Dataset
 from distfms.engine.storage import Location
 from distfms.errors import DataError
 from distfms.methods import slab_job
@@ -104,7 +104,7 @@ class MultiselectSlabsJob(slab_job.SlabsJob):
     # --- statistics ---
 
     def slab_reader(
-        self, context: Context, number: int, dataset: ParquetDataset, held_out: bool
+        self, context: Context, number: int, dataset: Dataset, held_out: bool
     ) -> JudgmentSlabReader:
         """Return the reader of the statistics of a slab."""
         own = self.starts[number : number + 2]
@@ -119,7 +119,7 @@ class MultiselectSlabsJob(slab_job.SlabsJob):
         if slab.means.n_samples < 2:
             raise DataError(
                 f"There are {slab.means.n_samples} objects to train on in "
-                f"{self.inputs.train.files[0].path}; at least 2 are needed."
+                f"{self.inputs.train.place}; at least 2 are needed."
             )
         estimates = slab.estimates(settings.known_variance[own], settings.names[own])
         numbers = [field.name for field in fields(estimates) if field.name not in _MATRICES]

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from distfms.data.columns import as_arrow, n_positive
-from distfms.data.dataset import ParquetDataset, Partition, PartitionReader
+from distfms.data.dataset import PartitionReader
 from distfms.data.judgments import JudgmentLayout, detect_layout, read_judgments
+from distfms.data.partition import Dataset, Partition
 from distfms.data.roles import Roles, resolve_roles
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import FinishedRun
@@ -69,9 +70,7 @@ def trained_model(run: FinishedRun) -> LinearModel:
     )
 
 
-def make_predictor(
-    run: FinishedRun, dataset: ParquetDataset, budget: float | None
-) -> JudgmentPredictor:
+def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> JudgmentPredictor:
     """Find a model's attributes in a dataset; see :class:`distfms.methods.contract.Method`."""
     model = trained_model(run)
     if budget is not None:

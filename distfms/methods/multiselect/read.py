@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from distfms.data.columns import as_arrow
-from distfms.data.dataset import Partition
 from distfms.data.judgments import (
     JudgmentBatch,
     JudgmentLayout,
@@ -18,6 +17,7 @@ from distfms.data.judgments import (
     detect_layout,
     read_judgments,
 )
+from distfms.data.partition import Partition
 from distfms.data.roles import Roles, resolve_roles
 from distfms.data.write import write_table
 from distfms.engine.storage import Location, absolute, files_below, writing

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distfms.data.batches import ColumnPlan
-from distfms.data.dataset import ParquetDataset
+from distfms.data.partition import Dataset
 from distfms.errors import SpecError
 from distfms.methods.contract import (
     Answer,
@@ -126,7 +126,7 @@ class SequenceJob(RowJob):
 
     # --- statistics, selection and model ---
 
-    def source(self, plan: ColumnPlan, dataset: ParquetDataset, held_out: bool) -> RowSource:
+    def source(self, plan: ColumnPlan, dataset: Dataset, held_out: bool) -> RowSource:
         """Return all that is needed to read a partition of a dataset."""
         source = super().source(plan, dataset, held_out)
         if self.everything is None:

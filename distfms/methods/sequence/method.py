@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distfms.data.batches import require_observed
-from distfms.data.dataset import ParquetDataset
+from distfms.data.partition import Dataset
 from distfms.engine.memory import format_bytes
 from distfms.engine.storage import Location
 from distfms.methods import slab_job
@@ -164,7 +164,7 @@ class SequenceSlabsJob(slab_job.SlabsJob):
         return slice(groups[first][0], stop)
 
     def slab_reader(
-        self, context: Context, number: int, dataset: ParquetDataset, held_out: bool
+        self, context: Context, number: int, dataset: Dataset, held_out: bool
     ) -> MomentReader:
         """Return the reader of the statistics of a slab."""
         plan = self.whole.plan(context)
@@ -285,7 +285,7 @@ class PrefixOf:
         return self.model.predict_prefix(self.n_groups, values).reshape(n_rows, -1)
 
 
-def make_predictor(run: FinishedRun, dataset: ParquetDataset, budget: float | None) -> RowPredictor:
+def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> RowPredictor:
     """Find the columns of the longest affordable prefix in a dataset."""
     model, stop = AnytimePredictor.from_arrays(run.weights, run.model), run.model["stop"]
     n_groups = stop["n_groups"] if budget is None else model.affordable(budget)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from distfms.data.batches import ColumnPlan, RowBatch
-from distfms.data.dataset import Partition
 from distfms.data.folds import hash_keys
+from distfms.data.partition import Partition
 from distfms.methods.contract import PartialReader
 from distfms.methods.passes import Sums
 from distfms.methods.ranking import RankingScores

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import distfms.data.dataset as dataset_module
 from distfms.data.batches import ColumnPlan, read_rows, require_observed
 from distfms.data.dataset import open_dataset
 from distfms.data.folds import FoldPlan, assign_parts
@@ -97,7 +96,7 @@ def test_columns_and_their_sums_are_the_same_however_they_are_read(
     table |= {"c": pa.array(["u", "v"] * 50).dictionary_encode(), "i": rng.integers(0, 9, 100)}
     dataset = open_table(tmp_path, table, row_group_size)
     whole = read(dataset, folds=folds, levels=LEVELS).copy()
-    monkeypatch.setattr(dataset_module, "_TABLE_BYTES", table_bytes)
+    monkeypatch.setattr("distfms.data.partition._TABLE_BYTES", table_bytes)
     batch = read(dataset, folds=folds, levels=LEVELS)
     np.testing.assert_array_equal(batch.values, whole.values)
     sums = [batch.values[:, part].sum(axis=1) for part in batch.part_slices]

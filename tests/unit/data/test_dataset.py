@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import distfms.data.dataset as dataset_module
 from distfms.data.dataset import default_bytes, open_dataset
 from distfms.data.folds import assign_parts
 from distfms.data.footers import readable
@@ -376,7 +375,7 @@ def test_a_file_that_is_gone_or_replaced(tmp_path, kept_time, n_rows):
 
 
 def test_a_file_replaced_between_two_of_its_columns_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(dataset_module, "_TABLE_BYTES", 1)
+    monkeypatch.setattr("distfms.data.partition._TABLE_BYTES", 1)
     file = write(tmp_path / "a.parquet", y=np.arange(10.0))
     other = write(tmp_path / "b.parquet", y=np.ones(10))
     dataset = open_dataset(file)

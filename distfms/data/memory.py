@@ -1,0 +1,123 @@
+"""Datasets of rows in memory and of Dask collections."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from distfms.data.dataset import MAX_ROWS, default_bytes
+from distfms.data.partition import HeldPartition, Rows, RowsReader
+from distfms.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: What rows in memory are called in messages, and in the hashes that divide them into folds.
+NAME = "X"
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryDataset:
+    """Rows in memory, or chunks of a Dask collection; see `distfms.data.partition.Dataset`."""
+
+    schema: pa.Schema
+    partitions: tuple[HeldPartition, ...]
+    reader: RowsReader = field(default_factory=RowsReader)
+    files: tuple[Any, ...] = ()
+    place: str = NAME
+
+    def restricted(self, partitions: Sequence[Any]) -> MemoryDataset:
+        """Return the dataset of some partitions."""
+        return replace(self, partitions=tuple(partitions))
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return sum(partition.n_rows for partition in self.partitions)
+
+    @property
+    def n_bytes(self) -> int:
+        """About the bytes of all columns."""
+        return sum(partition.n_bytes for partition in self.partitions)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the columns and the number of rows: what is in memory is used once."""
+        content = f"{self.n_rows}\x1f{self.schema}".encode()
+        return f"memory:{hashlib.sha256(content).hexdigest()}"
+
+
+def held(rows: Any, n_rows: int, n_columns: int, index: int = 0, first: int = 0) -> HeldPartition:
+    """Return rows, or a ``Delayed`` of them, as a partition whose first row has a number."""
+    n_bytes = 8 * n_rows * n_columns
+    return HeldPartition(
+        index=index,
+        path=NAME,
+        name=NAME,
+        row_groups=(0,),
+        n_rows=n_rows,
+        n_bytes=n_bytes,
+        row_offset=first,
+        file_row_offset=first,
+        fingerprint=f"{NAME}:{first}:{n_rows}",
+        file_version="",
+        held_bytes=n_bytes,
+        rows=rows,
+    )
+
+
+def memory_dataset(rows: Rows, schema: pa.Schema) -> MemoryDataset:
+    """Divide rows in memory into partitions of the size that those of files have.
+
+    Nothing is copied. A DataError says that there are no rows.
+    """
+    n_rows, n_columns = rows.table.num_rows, len(schema)
+    if rows.numbers is not None:
+        n_rows = len(rows.numbers)
+    if not n_rows:
+        raise DataError("X has 0 rows, n_samples = 0: a minimum of 1 is required.")
+    step = max(1, min(MAX_ROWS, default_bytes(n_columns) // (8 * n_columns)))
+    starts = range(0, n_rows, step)
+    partitions = []
+    for index, start in enumerate(starts):
+        numbers = None if rows.numbers is None else rows.numbers[start : start + step]
+        own = replace(rows, table=rows.table.slice(start, step), numbers=numbers)
+        partitions.append(held(own, min(step, n_rows - start), n_columns, index, start))
+    return MemoryDataset(schema, tuple(partitions))
+
+
+def dask_dataset(
+    parts: Sequence[Any], lengths: Sequence[float], as_rows: Callable[..., Rows], schema: pa.Schema
+) -> MemoryDataset:
+    """Make a dataset of the chunks of Dask collections, which stay where they are.
+
+    Parameters
+    ----------
+    parts : sequence of tuple
+        For each chunk what `as_rows` is called with, ``Delayed`` or not.
+    lengths : sequence of float
+        Rows of the chunks; where one is NaN, all are counted in a pass over the data.
+    as_rows : callable
+        Picklable.
+    schema : pyarrow.Schema
+        Of the rows.
+    """
+    import dask
+
+    if np.isnan(lengths).any():
+        lengths = dask.compute(*(dask.delayed(len)(part[0]) for part in parts))
+    work, first = dask.delayed(as_rows, pure=False), 0
+    partitions: list[HeldPartition] = []
+    for part, length in zip(parts, lengths, strict=True):
+        n_rows = int(length)
+        if n_rows:
+            index = len(partitions)
+            partitions.append(held(work(*part), n_rows, len(schema), index, first))
+        first += n_rows
+    if not partitions:
+        raise DataError("X has 0 rows, n_samples = 0: a minimum of 1 is required.")
+    return MemoryDataset(schema, tuple(partitions))

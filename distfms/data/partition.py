@@ -1,0 +1,205 @@
+"""Partitions of a dataset, of files or of rows in memory, and what a dataset is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Columns are decoded in tables of about this size: small enough to be copied out of the cache of
+# one core, large enough that the cost of a call does not show.
+_TABLE_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Rows of a dataset that follow one another: the unit of reading, caching and merging.
+
+    Attributes
+    ----------
+    index : int
+        Position in the dataset, from 0.
+    path, name : str
+        Path inside the dataset's file system, and name in the dataset (see `StoredFile`).
+    row_groups : tuple of int
+        Consecutive row groups of the file; (0,) where there are none.
+    n_rows, n_bytes : int
+        Rows, and about the bytes of all columns once decoded.
+    row_offset, file_row_offset : int
+        Rows of the dataset, and of the file, before the first row of the partition.
+    fingerprint : str
+        Digest of file name (so a folder that was moved without another name keeps its cached
+        statistics), file version, row groups and schema.
+    file_version : str
+        :attr:`DataFile.version` of the file when it was listed.
+    batch_rows : int
+        Rows to read at a time; 0 for all at once.
+    held_bytes : int
+        About what is held while it is read.
+    weight : float
+        What its rows weigh beside their own weight: less than 1 where they are to be forgotten.
+    """
+
+    index: int
+    path: str
+    name: str
+    row_groups: tuple[int, ...]
+    n_rows: int
+    n_bytes: int
+    row_offset: int
+    file_row_offset: int
+    fingerprint: str
+    file_version: str
+    batch_rows: int = 0
+    held_bytes: int = 0
+    weight: float = 1.0
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether its rows are still to be computed, by Dask."""
+        return False
+
+    def loaded(self) -> Partition:
+        """Return the partition with its rows at hand, where it is the partition that holds them."""
+        return self
+
+
+class Dataset(Protocol):
+    """Rows with named columns in partitions, wherever they are.
+
+    :func:`distfms.data.dataset.open_dataset` makes one of Parquet files, and
+    :mod:`distfms.data.memory` of tables in memory and of Dask collections.
+    """
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns and types of every partition."""
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """Partitions in the order of the rows, each with one row or more."""
+
+    @property
+    def reader(self) -> Any:
+        """What reads partitions; see :class:`distfms.data.dataset.PartitionReader`."""
+
+    def restricted(self, partitions: Sequence[Partition]) -> Dataset:
+        """Return the dataset of some partitions."""
+
+    @property
+    def files(self) -> Sequence[Any]:
+        """Files (:class:`distfms.data.footers.DataFile`); none where rows are in memory."""
+
+    @property
+    def place(self) -> str:
+        """Where the rows are, for messages."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+
+    @property
+    def n_bytes(self) -> int:
+        """About the bytes of all columns in memory."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest that tells these rows from others."""
+
+
+def column_runs(columns: Sequence[str], partition: Partition) -> Iterator[Sequence[str]]:
+    """Divide columns into those that are decoded together."""
+    step = max(1, _TABLE_BYTES // (8 * max(partition.n_rows, 1)))
+    return (columns[start : start + step] for start in range(0, len(columns), step))
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows in memory: a table, and numbers of other columns as one array.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+    numbers : ndarray of float64, shape (n, d), or None
+        In any layout; it is read in place.
+    position : mapping of str to int
+        Columns of `numbers` by name.
+    """
+
+    table: pa.Table
+    numbers: np.ndarray | None = None
+    position: Mapping[str, int] = field(default_factory=dict)
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """Return columns, in the order given."""
+        if self.numbers is None:
+            return self.table.select(list(columns))
+        import pyarrow as pa
+
+        arrays = [
+            pa.array(np.ascontiguousarray(self.numbers[:, self.position[name]]))
+            if name in self.position
+            else self.table.column(name)
+            for name in columns
+        ]
+        return pa.table(arrays, names=list(columns))
+
+    def matrix(self, columns: Sequence[str]) -> np.ndarray | None:
+        """Return columns of numbers as one array (n, k), if possible in place; None otherwise."""
+        if self.numbers is None or not all(name in self.position for name in columns):
+            return None
+        at = [self.position[name] for name in columns]
+        whole = at == list(range(self.numbers.shape[1]))
+        return self.numbers if whole else self.numbers[:, at]
+
+
+@dataclass(frozen=True)
+class HeldPartition(Partition):
+    """A partition that holds its rows; `rows` may be a Dask ``Delayed`` of these."""
+
+    rows: Any = None
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether its rows are still to be computed, by Dask."""
+        return not isinstance(self.rows, Rows)
+
+    def loaded(self) -> HeldPartition:
+        """Return the partition with its rows computed."""
+        return replace(self, rows=self.rows.compute()) if self.is_lazy else self
+
+
+@dataclass(frozen=True)
+class RowsReader:
+    """Reads a :class:`HeldPartition` as a ``PartitionReader`` reads one of a file.
+
+    Messages count rows from `first`, and say `where`.
+    """
+
+    where: str = "first at row"
+    first: int | None = None
+
+    def read(self, partition: Any, columns: Sequence[str]) -> pa.Table:
+        """Return columns, in the order given."""
+        table: pa.Table = partition.loaded().rows.read(columns)
+        return table
+
+    def column_tables(self, partition: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield columns, some at a time."""
+        for run in column_runs(columns, partition):
+            yield self.read(partition, run)
+
+    def matrix(self, partition: Any, columns: Sequence[str]) -> np.ndarray | None:
+        """Return columns of numbers as one array (n, k), or None where they are no array."""
+        found: np.ndarray | None = partition.rows.matrix(columns)
+        return found
+
+    def locate_row(self, partition: Partition, position: int) -> str:
+        """Return where a row is, as text."""
+        first = partition.row_offset if self.first is None else self.first
+        return f"{self.where} {first + position}"
