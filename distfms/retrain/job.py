@@ -118,9 +118,8 @@ def retrain(
                 )
                 return Outcome(in_place.number, False)
             require_same_question(prepared, in_place)
-            if not prepared.job.judged_by:  # raises now what would stop the comparison
-                train = prepared.opened.inputs.train
-                prepared.method.predictor(in_place.run, train, None)
+            # Raises now what would stop the comparison.
+            prepared.method.predictor(in_place.run, prepared.opened.inputs.train, None)
         retraining = Retraining(prepared, in_place, anew)
         staged = replace(prepared, more=(Stage("retrain", retraining.stage),))
         result = run_prepared(staged, None, say, progress, on_silence)
