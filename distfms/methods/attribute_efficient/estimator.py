@@ -116,6 +116,7 @@ class AttributeEfficientBase(RowRegressor):
                 f"{session.n_open} examples were asked for and not told: tell them before "
                 "`partial_fit`."
             )
+        session.chain.design.require_norm(rows)
         beyond = np.abs(target - self.intercept_) > session.chain.design.bound
         if beyond.any():
             raise DataError(
@@ -193,7 +194,7 @@ class AttributeEfficientBase(RowRegressor):
                 arrays[name] = np.asarray(value)
         write_whole(locate(path), to_bytes(arrays))
 
-    def resume(self, path: Any) -> Self:
+    def resume(self, path: Any = None) -> Self:
         """Go on from a file that `save` wrote.
 
         Raises
@@ -203,6 +204,11 @@ class AttributeEfficientBase(RowRegressor):
         DataError
             If it is no such file.
         """
+        if not isinstance(self, AttributeEfficientBase):
+            raise SpecError(
+                "`resume` needs an estimator with the parameters that the state was saved with: "
+                "call it on one, not on the class."
+            )
         try:
             with open_binary(locate(path)) as file:
                 arrays = from_bytes(file.read())
@@ -337,13 +343,15 @@ class AttributeEfficientBase(RowRegressor):
         if not rows.any():
             raise DataError("All attributes are 0 in all rows: there is nothing to learn.")
         moments = design.moments if moments is None else moments
-        return replace(
+        design = replace(
             design,
             bound=design.bound or 1.0,
             norm=design.norm if self.norm is None else self._norm(moments),
             moments=moments,
             fixed_step=self.step,
         )
+        design.require_norm(rows)
+        return design
 
     def _norm(self, moments: Any) -> Any:
         """Return what attributes are divided by, where all rows do not decide."""

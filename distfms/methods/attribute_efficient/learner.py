@@ -96,6 +96,24 @@ class Design:
         """Examples of the first phase, m₁; 0 where there is one phase."""
         return max(1, self.n_examples // FIRST_PHASE) if self.sampling == "two_phase" else 0
 
+    def require_norm(
+        self, rows: np.ndarray, name: str = "row {}", attributes: Any = slice(None)
+    ) -> None:
+        """Refuse rows that are longer than the norm, by the values of all or of some attributes.
+
+        Ridge divides standardized attributes by a mean norm: rows may then be longer.
+        """
+        if self.penalty == "ridge" and np.ndim(self.norm):
+            return
+        order = 2 if self.penalty == "ridge" else np.inf
+        lengths = np.linalg.norm(rows / self.units[attributes], order, axis=1)
+        longest = int(np.argmax(lengths))
+        if lengths[longest] > 1.0 + 1e-9:
+            raise DataError(
+                f"The attributes of {name.format(longest)} are {lengths[longest]:.3g} times as "
+                "large as `norm` allows: choose a larger `norm` from the start, or divide them."
+            )
+
     def phase(self, estimated: np.ndarray | None = None) -> Phase:
         """Return the only or first phase, or the second with the moments that the first found."""
         moments, more = self.moments if self.sampling == "moments" else None, {}
@@ -339,8 +357,8 @@ class Session:
         Raises
         ------
         DataError
-            If an example was not asked for or was told before, or a value is missing. Nothing has
-            been learned then.
+            If an example was not asked for or was told before, a value is missing, or values are
+            beyond the norm or the bound. Nothing has been learned then.
         """
         target = np.array(y, dtype=np.float64, ndmin=1)
         numbers = list(self._open)[: len(target)] if examples is None else examples
@@ -380,6 +398,10 @@ class Session:
                     f"The value of attribute {attributes[np.argmax(lacking)]} of example {number} "
                     "is missing or infinite: tell an example when all that was asked is there."
                 )
+            own, at = np.unique(attributes, return_index=True)
+            asked = own >= 0
+            observed = values[[place]][:, at[asked]]
+            self.chain.design.require_norm(observed, f"example {number}", own[asked])
             if not abs(target[place] - offset) <= bound:
                 raise DataError(
                     f"The target of example {number} is {target[place]:g}, beyond the bound "

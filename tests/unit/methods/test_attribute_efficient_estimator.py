@@ -82,7 +82,7 @@ def test_standardized_attributes_are_learned_alike_in_any_unit(estimator, phases
 def test_standardized_examples_that_come_later(estimator, tmp_path):
     units = 10.0 ** np.linspace(-3, 3, D)
     moments = np.mean(X**2, axis=0)
-    options = {**KNOWN, "standardize": True}
+    options = {**KNOWN, "standardize": True, "norm": 6.0}
     model = estimator(4, second_moments=moments, **options).partial_fit(X, Y)
     other = estimator(4, second_moments=moments * units**2, **options).start(D)
     for number in range(N):
@@ -194,11 +194,13 @@ def test_what_was_not_asked_is_refused():
     one = values[[1]]
     broken = one.copy()
     broken[0, 0] = np.nan
+    long = np.full_like(one, 1.5)  # no value beyond the norm, but all together
     cases = [
         ((one, [0.1], [7]), "7 was not asked for"),
         ((one, [0.1], [-1]), "-1 was not asked for"),
         ((values[:2], [0.1, 0.2], [1, 1]), "1 was told before"),
         ((broken, [0.1], [1]), f"attribute {questions.attributes[1, 0]} of example 1 is missing"),
+        ((long, [0.1], [1]), "example 1 are 1.06 times as large as `norm` allows"),
         ((one, [77.0], [1]), "beyond the bound"),
         ((one, [np.nan], [1]), "beyond the bound"),
         ((one[:, :2], [0.1], [1]), "shape"),
@@ -216,6 +218,23 @@ def test_what_was_not_asked_is_refused():
         model.partial_fit(X, Y)
 
 
+@BOTH
+def test_rows_beyond_the_norm_are_refused(estimator):
+    """Steps would be too long, and weights anything."""
+    rows, many = X.copy(), two_phase(estimator, norm=3.0).partial_fit(X, Y)
+    rows[7, 3] = 3.5
+    for learn in (many.partial_fit, two_phase(estimator, norm=3.0).fit):
+        with pytest.raises(DataError, match=r"of row 7 are 1\.\d* times as large as `norm`"):
+            learn(rows, Y)
+    single = two_phase(estimator, standardize=True, norm=1.0, second_moments=np.ones(D)).start(D)
+    values = acquire(rows, single.ask(8))[7:] * 2.0 + 2.0  # of any length with a mean norm
+    if estimator is AttributeEfficientRidge:
+        assert single.tell(values, [0.1], [7]).n_examples_seen_ == 1
+    else:
+        with pytest.raises(DataError, match="of example 7 are"):
+            single.tell(values, [0.1], [7])
+
+
 def test_states_of_other_specs_are_refused(tmp_path):
     two_phase(AttributeEfficientRidge).start(D).save(tmp_path / "state")
     for other, what in (
@@ -225,6 +244,8 @@ def test_states_of_other_specs_are_refused(tmp_path):
     ):
         with pytest.raises(SpecError, match=what):
             other.resume(tmp_path / "state")
+    with pytest.raises(SpecError, match="call it on one, not on the class"):
+        AttributeEfficientRidge.resume(tmp_path / "state")
     (tmp_path / "broken").write_bytes((tmp_path / "state").read_bytes()[:200])
     for name in ("broken", "absent"):
         with pytest.raises(DataError, match="holds no state"):
