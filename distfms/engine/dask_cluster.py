@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import time
 import warnings
@@ -53,7 +54,8 @@ class DaskExecutor(Executor):
         """Run a graph and return its root; see `Executor.compute`."""
         tasks, reports = _with_reports(graph)
         with _quiet():
-            futures = self._client.get(tasks, [graph.root, *reports], sync=False)
+            with self._asking():
+                futures = self._client.get(tasks, [graph.root, *reports], sync=False)
             try:
                 return self._follow(futures, watch)
             finally:
@@ -73,7 +75,8 @@ class DaskExecutor(Executor):
 
     def available_bytes(self) -> int | None:
         """Return the sum of the workers' memory limits, None when one has none."""
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        with self._asking():
+            workers = self._client.scheduler_info(n_workers=-1)["workers"]
         limits = [worker["memory_limit"] for worker in workers.values()]
         return sum(limits) if limits and all(limits) else None
 
@@ -98,9 +101,26 @@ class DaskExecutor(Executor):
 
     def _examine(self, packages: Sequence[str], paths: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Have every worker say what it has; by its name."""
-        with _quiet(), nodes.by_value():
+        with self._asking(), _quiet(), nodes.by_value():
             found: Mapping[str, Any] = self._client.run(nodes.examine, packages, paths)
         return {f"Dask worker {key} on {there['host']}": there for key, there in found.items()}
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Raise EngineError for whatever the client raises when its scheduler is gone."""
+        try:
+            yield
+        except Exception as error:
+            if self._client.status == "running" and not isinstance(error, OSError):
+                raise
+            raise self._gone() from error
+
+    def _gone(self) -> EngineError:
+        return EngineError(
+            f"The Dask scheduler at {self.address} dropped the work of this job: it stopped or was "
+            "restarted, or somebody cancelled the work. Once it is back, run the same command "
+            "again; finished work is kept."
+        )
 
     def _follow(self, futures: Sequence[Any], watch: Watch | None) -> Partial[Any]:
         """Return the root, which is the first; hand on what leaves report; raise a failure."""
@@ -135,8 +155,10 @@ class DaskExecutor(Executor):
     def _require_life(self, seen_s: float) -> float:
         """Raise EngineError when there have been no workers for long; else when there were some.
 
-        The scheduler would wait for ever.
+        The scheduler would wait for ever, and so would a client that is closing.
         """
+        if self._client.status in ("closing", "closed"):
+            raise self._gone()
         try:
             if self._client.status != "running" or self._client.nthreads():
                 return time.monotonic()
@@ -153,11 +175,7 @@ class DaskExecutor(Executor):
     def _failure(self, future: Any, error: BaseException) -> BaseException:
         """Return what went wrong with a future in words a user can act on."""
         if future.status != "error":
-            return EngineError(
-                f"The Dask scheduler at {self.address} dropped the work of this job: it stopped "
-                "or was restarted, or somebody cancelled the work. Once it is back, run the same "
-                "command again; finished work is kept."
-            )
+            return self._gone()
         if type(error).__name__ != "KilledWorker":
             return error
         return EngineError(
@@ -218,10 +236,18 @@ async def _kind_of_server(address: str, timeout_s: float) -> str:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep back what distributed warns of and this module has dealt with itself."""
+    loggers = [logging.getLogger(f"distributed.{name}") for name in ("batched", "client")]
+    levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="(?s).*Mismatched versions found")
         warnings.filterwarnings("ignore", message="Sending large graph of size")
         warnings.filterwarnings(
             "ignore", category=DeprecationWarning, module="(distributed|tornado)"
         )
-        yield
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

@@ -353,12 +353,22 @@ def test_scheduler_gone_in_the_middle(tmp_path: Path) -> None:
         cluster.close()
 
     with dask_cluster(n_workers=1, processes=False) as cluster:
-        executor = DaskExecutor(cluster.scheduler_address)
+        executor = DaskExecutor(cluster.scheduler_address, timeout_s=1.0)
         closer = threading.Thread(target=close_when_at_work)
         closer.start()
         try:
             with pytest.raises(EngineError, match="stopped or was restarted"):
                 executor.map(mark_and_sleep, [ticket])
+            map_, probe = (lambda: executor.map(abs, [1])), lambda: executor.probe([__file__])
+            for status, asks in (
+                ("closing", (map_,)),
+                ("closed", (map_, probe, executor.available_bytes)),
+            ):
+                while executor._client.status not in (status, "closed"):
+                    time.sleep(0.001)
+                for ask in asks:
+                    with pytest.raises(EngineError, match="stopped or was restarted"):
+                        ask()
         finally:
             closer.join()
             executor.close()
