@@ -462,6 +462,10 @@ def _assigned(section: Any, keys: Sequence[str], value: Any, dotted: str) -> dic
     return result
 
 
+#: What pydantic adds to the place of a key whose value may have several forms.
+_FORM = re.compile(r"(constrained-|literal\[|dict\[|tuple\[)")
+
+
 def parse_section(model: type[S], content: Any, where: str) -> S:
     """Check one section of a spec, naming the first wrong key; nothing counts as an empty one."""
     if content is None:
@@ -477,7 +481,7 @@ def parse_section(model: type[S], content: Any, where: str) -> S:
 def _explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
     # A misspelt key also shows as a missing one; the misspelling is what helps.
     problem = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
-    location = [str(part) for part in problem["loc"]]
+    location = [part for part in map(str, problem["loc"]) if not _FORM.match(part)]
     dotted = ".".join([where, *location]) if where else ".".join(location)
     if problem["type"] == "extra_forbidden":
         known = list(_fields_at(model, location[:-1]))

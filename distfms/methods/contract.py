@@ -395,6 +395,8 @@ class TunableJob(Job):
     """
 
     tuned_after: str = "statistics"
+    #: Options that `tune` has chosen.
+    tuned: tuple[str, ...] = ()
 
     def check_tuning(self) -> None:
         """Let `tune` compare options on folds."""

@@ -175,6 +175,11 @@ class RowJob(StatisticsJob):
         names: list[Any] = content["names"] or content["classes"]
         return names
 
+    def class_texts(self, context: Context) -> list[str]:
+        """Return the classes as readers see them."""
+        names = self.class_names(context) or ()
+        return [name if isinstance(name, str) else class_name(name) for name in names]
+
     # --- co-moments ---
 
     def source(self, plan: ColumnPlan, dataset: Dataset, held_out: bool) -> RowSource:

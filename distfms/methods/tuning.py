@@ -38,8 +38,8 @@ def grid_points(grid: Mapping[str, Sequence[Any]]) -> list[Point]:
 def options_to_tune(method: Method, content: Any, tune: TuneSection) -> Section:
     """Read a method's section whose options are to be tuned; raises SpecError as `parse_section`.
 
-    An option that has to be given and is tuned instead has the first of its values, until one is
-    chosen.
+    An option that has to be given, or is chosen by itself, and is tuned instead has the first of
+    its values, until one is chosen.
     """
     if content is not None and not isinstance(content, Mapping):
         return parse_section(method.Options, content, method.name)
@@ -47,7 +47,9 @@ def options_to_tune(method: Method, content: Any, tune: TuneSection) -> Section:
     added = {
         name: values[0]
         for name, values in tune.grid.items()
-        if name in fields and fields[name].is_required() and name not in (content or {})
+        if name in fields
+        and (fields[name].is_required() or fields[name].default == "auto")
+        and name not in (content or {})
     }
     try:
         return parse_section(method.Options, {**(content or {}), **added}, method.name)

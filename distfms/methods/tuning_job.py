@@ -68,7 +68,9 @@ class Tuning:
 
     def with_options(self, point: Mapping[str, Any]) -> Job:
         """Return the job with some options changed, in the form that the statistics are for."""
-        return type(self.job)(self._changed(point), self.inputs, self.seed)
+        job = type(self.job)(self._changed(point), self.inputs, self.seed)
+        job.tuned = tuple(point)
+        return job
 
     def _changed(self, point: Mapping[str, Any]) -> Section:
         return type(self.options).model_validate({**self.options.model_dump(), **point})

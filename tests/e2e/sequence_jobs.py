@@ -64,6 +64,7 @@ def mixed_job(data: Path, output: Path, /, **changes: Any) -> JobSpec:
             "costs": {"bp": 2, "scan": 6, "default": 1},
             "shared_costs": {"visit": {"groups": ["bp", "blood"], "cost": 1.5}},
             "baselines": ["omp", "fr-blind", "omp-doubling", "oracle", "random"],
+            "ridge": 1e-5,
         },
         "engine": {"workers": 1},
         "output": str(output),

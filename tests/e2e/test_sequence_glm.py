@@ -8,7 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sklearn.linear_model import LogisticRegression, PoissonRegressor
-from sklearn.metrics import log_loss
+from sklearn.metrics import (
+    balanced_accuracy_score,
+    confusion_matrix,
+    f1_score,
+    log_loss,
+    roc_auc_score,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -212,16 +218,36 @@ def test_classes_have_names(tmp_path):
 def test_class_weights_are_those_of_scikit_learn(tmp_path, weights):
     rare = lambda s, r: (s.sum(axis=1) + r.logistic(size=len(s)) > 2.5).astype(float)  # noqa: E731
     table = write_rows(tmp_path / "data", rare)
-    spec = job(tmp_path / "data", tmp_path, "logistic", sequence={"class_weights": weights})
-    folder, *_ = finished(spec, "run")
+    spec = job(
+        tmp_path / "data",
+        tmp_path,
+        "logistic",
+        sequence={"class_weights": weights},
+        data={"test": 0.4},
+    )
+    folder, _, metrics = finished(spec, "run")
     X, y = numbers(table, ["a", "b", "c", "d", "n1", "n2"]), np.asarray(table.column("y"))
-    known = weights if weights == "balanced" else {0: 1.0, 1: 5.0}
-    n = len(y) if weights == "balanced" else np.where(y == 1, 5.0, 1.0).sum()
-    other = LogisticRegression(C=1.0 / (RIDGE * n), tol=1e-10, max_iter=2000, class_weight=known)
-    other = make_pipeline(StandardScaler(), other).fit(X, y)
+    test = assign_parts(table.column("id").to_numpy(), n_folds=0, test=0.4, seed=0) == 1
+    known = {0: 1.0, 1: 5.0}
+    if weights == "balanced":
+        known = {k: (~test).sum() / (2 * (y[~test] == k).sum()) for k in known}
+    weight = np.where(y == 1, known[1], known[0])
+    other = LogisticRegression(
+        C=1.0 / (RIDGE * weight[~test].sum()), tol=1e-10, max_iter=2000, class_weight=known
+    )
+    other = make_pipeline(StandardScaler(), other).fit(X[~test], y[~test])
     found = predicted(folder, tmp_path / "data", tmp_path / "all.parquet")
     share = np.asarray(found.column("probability_1"))
     np.testing.assert_allclose(share, other.predict_proba(X)[:, 1], atol=1e-5)
+    # What is explained is explained of the weighted rows, against their own share.
+    null = np.full(len(y), np.average(y[~test], weights=weight[~test]))
+    losses = [log_loss(y[test], p[test], sample_weight=weight[test]) for p in (share, null)]
+    assert metrics["test"]["deviance"] == pytest.approx(2 * losses[0], rel=1e-9)
+    explained = 1 - losses[0] / losses[1]
+    assert metrics["test"]["explained_deviance"] == pytest.approx(explained, rel=1e-9)
+    right = (share > 0.5) == y
+    assert metrics["test"]["accuracy"] == pytest.approx(right[test].mean())
+    assert "weigh by class" in (folder / "report.html").read_text()
 
 
 def test_several_labels_are_logistic_regressions_side_by_side(tmp_path):
@@ -256,9 +282,22 @@ def test_held_out_measures_are_those_of_the_predictions(tmp_path):
         right = np.array(selection["classes"])[shares.argmax(axis=1)] == truth
         assert (np.asarray(found.column("predicted_y")) == truth).tolist() == right.tolist()
         assert point["accuracy"] == pytest.approx(right.mean())
-        deviance = 2.0 * log_loss(truth, shares, labels=selection["classes"])
-        assert point["test_deviance"] == pytest.approx(deviance, rel=1e-9)
-    assert metrics["test"]["accuracy"] == point["accuracy"]
+        losses = -np.log(shares[np.arange(150), np.searchsorted(selection["classes"], truth)])
+        assert point["test_deviance"] == pytest.approx(2.0 * losses.mean(), rel=1e-9)
+    last = metrics["test"]
+    assert last["accuracy"] == point["accuracy"]
+    few = np.sort(losses)[-10:].sum() / losses.sum()
+    assert last["share_of_10_rows"] == pytest.approx(few, rel=1e-9)
+    decoded = np.array(selection["classes"])[shares.argmax(axis=1)]
+    assert last["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(truth, decoded))
+    assert last["macro_f1"] == pytest.approx(f1_score(truth, decoded, average="macro"))
+    area = roc_auc_score(truth, shares, multi_class="ovr")
+    assert last["auroc"] == pytest.approx(area, abs=metrics["classes"]["auroc_error"])
+    stop = predicted(folder, tmp_path / "later", tmp_path / "s.parquet", metrics["stop"]["spent"])
+    confusion = confusion_matrix(truth, stop.column("predicted_y").to_numpy())
+    assert metrics["classes"]["confusion"] == confusion.tolist()
+    assert metrics["classes"]["names"] == ["3", "5", "9"]
+    assert "→ 9" in (folder / "report.html").read_text()
     assert metrics["test"]["explained_deviance"] == pytest.approx(point["test"])
     assert metrics["test"]["n_rows"] == 150
     assert metrics["train"]["n_rows"] == 360
@@ -309,6 +348,36 @@ def test_cross_validation_is_that_of_plain_fits(tmp_path):
         [own[-1] for own in values], abs=1e-5
     )
     assert metrics["stop"]["rule"] == "one_standard_error"
+
+
+def test_the_ridge_is_the_best_in_cross_validation(tmp_path):
+    table = write_rows(tmp_path / "data", three_classes, n=60)
+    spec = job(
+        tmp_path / "data", tmp_path, "softmax", data={"folds": 3}, sequence={"ridge": "auto"}
+    )
+    folder, selection, metrics = finished(spec, "run")
+    X, y = numbers(table, ["a", "b", "c", "d", "n1", "n2"]), np.asarray(table.column("y"))
+    parts = assign_parts(table.column("id").to_numpy(), n_folds=3, test=0.0, seed=0)
+    found, means = content(folder, "ridge.json")["tried"], []
+    for ridge in [entry["ridge"] for entry in found]:
+        explained = []
+        for fold in range(3):
+            train, test = parts != fold, parts == fold
+            model = LogisticRegression(C=1 / (ridge * train.sum()), tol=1e-10, max_iter=5000)
+            model = make_pipeline(StandardScaler(), model).fit(X[train], y[train])
+            null = np.log([[(y[train] == k).mean() for k in (3, 5, 9)]] * len(y))
+            own = np.searchsorted([3, 5, 9], y)[test]
+            losses = [
+                -logs[test][np.arange(test.sum()), own].mean()
+                for logs in (model.predict_log_proba(X), null)
+            ]
+            explained.append(1 - losses[0] / losses[1])
+        means.append(np.average(explained, weights=np.bincount(parts)))
+    np.testing.assert_allclose([entry["mean"] for entry in found], means, atol=1e-4)
+    assert selection["ridge"] == found[int(np.argmax(means))]["ridge"] > 1e-5
+    # Without held-out rows the classes are told apart on the folds, each by the others' model.
+    assert metrics["classes"]["rows"] == "validation"
+    assert np.sum(metrics["classes"]["confusion"]) == 60
 
 
 def test_bits_do_not_depend_on_where_rows_are_kept(tmp_path, monkeypatch):

@@ -83,12 +83,18 @@ def test_the_best_point_is_used_and_written_down(folder):
 def test_the_rest_is_the_job_with_these_options(mixed_data, folder, tmp_path):
     chosen = content(folder, "tuning.json")["chosen"]
     plain = run_job(mixed_job(mixed_data, tmp_path, sequence=chosen)).folder
-    for name in ("model.json", "weights.npz"):
-        assert (plain / name).read_bytes() == (folder / name).read_bytes()
-    for name in ("selection.json", "metrics.json"):
-        tuned = content(folder, name)
-        del tuned["tuning"]
-        assert tuned == content(plain, name)
+    assert (plain / "weights.npz").read_bytes() == (folder / "weights.npz").read_bytes()
+    stops = []
+    for name in ("selection.json", "metrics.json", "model.json"):
+        tuned, own = content(folder, name), content(plain, name)
+        tuned.pop("tuning", None)
+        stops.append((tuned.pop("stop", None), own.pop("stop", None)))
+        assert tuned == own
+    # The grid has chosen the number of groups: no second rule shortens the sequence.
+    assert stops[1] == stops[2]
+    assert [(stop["rule"], stop["n_groups"]) for stop in stops[1]] == [
+        ("tuned", 5), ("one_standard_error", 4),
+    ]  # fmt: skip
 
 
 def test_spec_of_the_run_is_the_users(folder):

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from distfms.methods.contract import FinishedRun
+from distfms.report.classes import class_section
 from distfms.report.curves import Curve, comparison_chart, more, of_name, value_range
 from distfms.report.formatting import as_number, count, number, percent
 from distfms.report.measures import measure_tables, without_empty_columns
@@ -55,6 +56,7 @@ WHY = {
     "cross-validation",
     "training_plateau": "where the curve on the training rows levels off",
     "budget": "what the budget pays for",
+    "tuned": "the number of groups that `tune` chose",
 }
 #: Measures of held-out rows beside the explained variance, as a figure names them.
 _SCORES = {"accuracy": "Accuracy", "ndcg@5": "NDCG@5"}
@@ -67,14 +69,13 @@ def headline(run: FinishedRun) -> str:
     if not steps:
         return "No group explains anything of the target"
     if not n_groups:
-        return "No group predicts better than the mean of the target"
+        return f"No group predicts better than {constant_model(run)}"
     share, reading = _share(run, n_groups)
     if n_all == 1:
-        return f"The one group explains {percent(share)} of the variance ({reading})"
+        return f"The one group explains {percent(share)} of the {_what(run)} ({reading})"
     explains = "explains" if n_groups == 1 else "explain"
-    text = (
-        f"{number(n_groups)} of {number(n_all)} groups {explains} {percent(share)} of the variance"
-    )
+    text = f"{number(n_groups)} of {number(n_all)} groups {explains} {percent(share)} of the "
+    text += _what(run)
     if n_groups < n_all:
         text += f", all {number(n_all)} {percent(_share(run, n_all)[0])}"
         total = steps[-1]["spent"]
@@ -83,13 +84,26 @@ def headline(run: FinishedRun) -> str:
     return f"{text} ({reading})"
 
 
+def constant_model(run: FinishedRun) -> str:
+    """Return what the model of no group predicts."""
+    if run.model.get("classes"):
+        return "the shares of the classes among the training rows"
+    return "the mean of the training rows"
+
+
+def _what(run: FinishedRun) -> str:
+    """Return what shares are of, by the loss of the family."""
+    return "variance" if run.selection["family"] == "gaussian" else "deviance"
+
+
 def sections(run: FinishedRun) -> list[Section]:
     """Return the sections of the report."""
     selection, metrics = run.selection, run.metrics
     return [
         Section("", [_key_numbers(run), *notes(run.manifest, selection["notes"])]),
         Section("What a cost buys", _curve_blocks(run)),
-        Section("The sequence", _sequence_blocks(selection)),
+        Section("The sequence", _sequence_blocks(run)),
+        class_section(metrics, "the model where to stop"),
         Section("The model", measure_tables(metrics, "Measures of the model with all groups.")),
         tuning_section(metrics),
     ]
@@ -112,7 +126,9 @@ def _curves(run: FinishedRun) -> list[Curve]:
 def _key_numbers(run: FinishedRun) -> KeyNumbers:
     steps, stop = run.selection["sequence"], run.metrics["stop"]
     if not steps:
-        return KeyNumbers([KeyNumber(percent(0.0), "of the variance explained", "by no group")])
+        return KeyNumbers(
+            [KeyNumber(percent(0.0), f"of the {_what(run)} explained", "by no group")]
+        )
     share, reading = _share(run, stop["n_groups"])
     best, _ = _share(run, stop["best_n_groups"])
     groups = f"{number(stop['n_groups'])} of {count(len(steps), 'group')}"
@@ -122,7 +138,7 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
     by_folds = any(point.get("validation") is not None for point in _own(run).points)
     return KeyNumbers(
         [
-            KeyNumber(percent(share), "of the variance explained", f"by {groups}; {reading}"),
+            KeyNumber(percent(share), f"of the {_what(run)} explained", f"by {groups}; {reading}"),
             KeyNumber(number(stop["spent"]), "is their cost", why),
             KeyNumber(
                 count(stop["best_n_groups"], "group"),
@@ -177,10 +193,10 @@ def _comparison_figure(run: FinishedRun, curves: Sequence[Curve]) -> Figure:
         )
     ]
     return Figure(
-        _chart(lines, run, "Explained variance of all rules against cost"),
-        f"Explained variance against the cost spent, for all rules: {_READINGS[key]}. The chosen "
-        f"sequence is the thicker line; the ring is where to stop: {WHY[_stop(run)['rule']]}."
-        + more(len(curves), _LINES_SHOWN, "in metrics.json"),
+        _chart(lines, run, f"Explained {_what(run)} of all rules against cost"),
+        f"Explained {_what(run)} against the cost spent, for all rules: {_READINGS[key]}. The "
+        "chosen sequence is the thicker line; the ring is where to stop: "
+        f"{WHY[_stop(run)['rule']]}." + more(len(curves), _LINES_SHOWN, "in metrics.json"),
     )
 
 
@@ -222,7 +238,7 @@ def _own_figure(run: FinishedRun, own: Curve, oracle: Curve | None) -> Figure:
             " The oracle order sorts the steps by what they turned out to gain per cost, as if the "
             "gains stayed what they were: an approximate bound of what this rule could reach."
         )
-    return Figure(_chart(lines, run, "Explained variance of the chosen sequence"), said)
+    return Figure(_chart(lines, run, f"Explained {_what(run)} of the chosen sequence"), said)
 
 
 def _score_figure(run: FinishedRun, own: Curve, key: str) -> Figure:
@@ -245,7 +261,7 @@ def _chart(lines: Sequence[Line], run: FinishedRun, title: str) -> str:
         [replace(line, step=True) for line in lines],
         title=title,
         xlabel="cost spent",
-        ylabel="explained variance",
+        ylabel=f"explained {_what(run)}",
         marks=[_stop_line(run)],
         # An extrapolating prefix can be far below nothing explained; the chart need not follow it.
         y_limits=(max(min(0.0, bottom), -0.5), 1.08 * top if top > 0 else None),
@@ -266,14 +282,15 @@ def _timeliness_table(run: FinishedRun) -> Table:
         Column(title, "percent" if key == "alpha" else "number")
         for key, title in _TIMELINESS.items()
     ]
+    reference = "omp" if "omp" in by_name else rule_title(run.selection["rule"])
     return without_empty_columns(
         [Column("Rule", "text"), *columns],
         [[rule_title(n), *(as_number(by_name[n][key]) for key in _TIMELINESS)] for n in ranked],
-        "Timeliness: the area under explained variance against cost, divided by the whole area "
-        "(1: all is explained at no cost); as steps, as predictions are, and with the straight "
-        "lines of the paper. The cost at α is where a rule reaches the share α of the final "
-        "training objective; α-timeliness is the same area up to where omp "
-        "reaches it, on the training and on held-out rows. The chosen rule is bold.",
+        f"Timeliness: the area under explained {_what(run)} against cost, divided by the whole "
+        "area (1: all is explained at no cost); as steps, as predictions are, and with the "
+        "straight lines of the paper. The cost at α is where a rule reaches the share α of the "
+        f"final training objective; α-timeliness is the same area up to where {reference} reaches "
+        "it, on the training and on held-out rows. The chosen rule is bold.",
         emphasis=[i for i, name in enumerate(ranked) if name == run.selection["rule"]],
     )
 
@@ -281,8 +298,8 @@ def _timeliness_table(run: FinishedRun) -> Table:
 # --- the sequence -------------------------------------------------------------------------------
 
 
-def _sequence_blocks(selection: Mapping[str, Any]) -> list[Block]:
-    steps = selection["sequence"]
+def _sequence_blocks(run: FinishedRun) -> list[Block]:
+    selection, steps = run.selection, run.selection["sequence"]
     if not steps:
         return []
     shares = pairwise([0.0, *(step["explained_variance"] for step in steps)])
@@ -296,11 +313,11 @@ def _sequence_blocks(selection: Mapping[str, Any]) -> list[Block]:
     ]
     chart = bar_chart(
         bars,
-        title="Explained variance that each group adds",
-        xlabel="explained variance added",
+        title=f"Explained {_what(run)} that each group adds",
+        xlabel=f"explained {_what(run)} added",
         n_bars=_BARS_SHOWN,
     )
-    caption = "What each group adds to the explained variance, in order, and its cost."
+    caption = f"What each group adds to the explained {_what(run)}, in order, and its cost."
     rest = more(len(bars), _BARS_SHOWN, "in the table")
     return [Text(_rule(selection)), Figure(chart, caption + rest), _sequence_table(steps)]
 

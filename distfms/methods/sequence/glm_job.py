@@ -8,14 +8,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from distfms.errors import SpecError, nearest
-from distfms.methods.classes import class_name
 from distfms.methods.contract import (
     Answer,
     Content,
     Context,
     FoldAnswers,
     Inputs,
+    Job,
     Stage,
 )
 from distfms.methods.cross_validation import Fold, FoldWork, evaluate_here
@@ -26,11 +28,17 @@ from distfms.methods.sequence.job import SequenceJob
 from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceProblem
 from distfms.methods.sequence.procedure import OTHERS, SequenceProcedure, parse_rule
-from distfms.methods.sequence.read import GlmReader, measures_of
+from distfms.methods.sequence.read import FEW_ROWS, N_LARGEST, GlmReader, measures_of
 from distfms.methods.statistics_job import Solved
+from distfms.report.formatting import percent
+from distfms.stats.base import merge_tree
+from distfms.stats.classification import class_report
 
 #: Explained deviance from which classes without a ridge count as separated.
 _SEPARATED = 1 - 1e-6
+#: Share of the deviance that a few rows are told to decide about.
+_FEW_ROWS_DECIDE = 0.25
+_ROWS = {"test": "held-out rows", "train": "training rows"}
 
 
 class GlmSequenceJob(SequenceJob):
@@ -43,6 +51,7 @@ class GlmSequenceJob(SequenceJob):
 
     def __init__(self, options: SequenceOptions, inputs: Inputs, seed: int) -> None:
         self.asked_criterion = options.criterion
+        self._of_folds: dict[int, GlmPath] = {}
         names = ("oracle",) if options.baselines is None else options.baselines
         rules = [parse_rule(name) for name in names]
         self.left_out = [r.name for r in rules if r.criterion in OTHERS and r.criterion != "oracle"]
@@ -89,6 +98,15 @@ class GlmSequenceJob(SequenceJob):
         """Numbers that a row takes while a model is fitted: columns, target and weight."""
         return n_columns + len(self.roles.target) + 1
 
+    def check_tried(self, name: str, first: Job) -> None:
+        """Refuse a criterion that stands for another."""
+        super().check_tried(name, first)
+        if name == "criterion" and self.asked_criterion == "fr":
+            raise SpecError(
+                f"`sequence.criterion` fr needs squared loss, and the family {self.options.family} "
+                "takes `omp` for it: try `omp`."
+            )
+
     # --- classes ---
 
     def _classes(self, context: Context) -> Mapping[str, Content]:
@@ -98,21 +116,19 @@ class GlmSequenceJob(SequenceJob):
 
     def output_names(self, context: Context) -> tuple[str, ...]:
         """Return the names of what the model predicts: targets, or classes of a target."""
-        names = self.class_names(context)
-        if names is None or self.options.family != "softmax":
+        if not self.has_classes or self.options.family != "softmax":
             return self.roles.target
-        return tuple(name if isinstance(name, str) else f"{name:g}" for name in names)
+        return tuple(self.class_texts(context))
 
     def _class_weights(self, context: Context) -> tuple[float, ...] | None:
         """Return what a row of each class weighs in a fit."""
         wanted = self.options.class_weights
         if wanted is None:
             return None
-        content = context.read_json(CLASSES)
-        own = content["train_weight"]
+        own = context.read_json(CLASSES)["train_weight"]
         if wanted == "balanced":
             return tuple(sum(own) / (len(own) * weight) for weight in own)
-        names = [str(name) for name in content["names"] or map(class_name, content["classes"])]
+        names = self.class_texts(context)
         for name in wanted:
             if name not in names:
                 raise SpecError(
@@ -168,8 +184,13 @@ class GlmSequenceJob(SequenceJob):
 
     def notes(self, path: GlmPath) -> list[str]:
         """Return what a reader of the result should know of the fits."""
-        notes = ["Explained variance means explained deviance throughout."]
-        if self.asked_criterion != self.rule.criterion:
+        notes = []
+        if self.options.class_weights is not None:
+            notes.append(
+                "Rows weigh by class (`sequence.class_weights`) in what is explained, in the model "
+                "as in the null model; all other measures count rows as they are."
+            )
+        if self.asked_criterion not in (None, self.rule.criterion):
             notes.append(
                 f"The criterion {self.asked_criterion} needs squared loss; groups were chosen by "
                 f"{self.rule.criterion}, the whitened gradient."
@@ -197,15 +218,56 @@ class GlmSequenceJob(SequenceJob):
 
     # --- evaluation ---
 
+    def validate(self, context: Context, solved: Solved) -> FoldAnswers | None:
+        """Evaluate all rules on the folds, keeping the sequence of each fold."""
+        self._of_folds.clear()
+        return super().validate(context, solved)
+
+    def metrics(
+        self, context: Context, solved: Solved, validated: FoldAnswers | None
+    ) -> dict[str, Any]:
+        """Return the content of ``metrics.json``, with the classes by the model where to stop."""
+        content = super().metrics(context, solved, validated)
+        spent, judged = content["stop"]["spent"], {}
+        if solved.test is not None:
+            rows, paths = "test", {-1: solved.path}
+        elif validated is not None:
+            rows, paths = "validation", self._of_folds
+        else:
+            n_folds = max(self.inputs.section.folds, 1)
+            rows, paths = "train", dict.fromkeys(range(n_folds), solved.path)
+        for part, path in paths.items():
+            prefix = path.affordable(spent)
+            coefficients, intercept = (array[prefix : prefix + 1] for array in path.models())
+            models = coefficients, intercept
+            found = self.judge_models(context, models, path, [part], **self._by_class(context))
+            judged[part] = {name: members.parts[part] for name, members in found.members.items()}
+        advice = "" if self.chooses_ridge else ", or raise `sequence.ridge`"
+        for text in few_rows(judged, rows):
+            context.note(f"{text} Look at these rows{advice}.")
+        if self.has_classes:
+            names = self.class_texts(context)
+            sums = merge_tree([members["scores"] for members in judged.values()]).arrays
+            content["classes"] = class_report(sums, names, rows, calibrated=True)
+        return content
+
+    def _by_class(self, context: Context) -> dict[str, Any]:
+        """Return the options of a `ScoreReader` that concern classes."""
+        return {"classes": self.classes(context), "class_weights": self._class_weights(context)}
+
     def measures(
         self, context: Context, solved: Solved, path: Any, chosen: bool
     ) -> dict[str, Answer]:
         """Measure all prefixes by one pass over the rows."""
         n_folds = max(self.inputs.section.folds, 1)
         parts = [-1, *range(n_folds)] if chosen else [-1]
-        bundle, at = self.judged(context, path, parts, classes=self.classes(context))
-        by_part = {"train": bundle["scores"].train(), "test": bundle["scores"].test}
-        found = {part: measures_of(sums) for part, sums in by_part.items()}
+        bundle, at = self.judged(context, path, parts, **self._by_class(context))
+        members = bundle.members.items()
+        by_part = {
+            "train": {name: of_parts.train() for name, of_parts in members},
+            "test": {name: of_parts.test for name, of_parts in members},
+        }
+        found = {part: measures_of(judged) for part, judged in by_part.items()}
         return {
             part: {name: values[at] for name, values in own.items()}
             for part, own in found.items()
@@ -226,12 +288,39 @@ class GlmSequenceJob(SequenceJob):
         with self._passes(context, problem, fold.number) as make_pass:
             yield Fold({**fold.train, "make_pass": make_pass}, {**fold.held_out, "judge": judge})
 
-    def _judge_fold(self, context: Context, number: int, path: GlmPath) -> Answer:
-        bundle, at = self.judged(context, path, [number], classes=self.classes(context))
-        found = measures_of(bundle["scores"].folds[number])
-        return {name: values[at] for name, values in found.items()}
+    def _judge_fold(self, context: Context, number: int, *paths: GlmPath) -> Answer:
+        """Measure all prefixes of a path on a fold, or the null model and the ends of several."""
+        first, options = paths[0], self._by_class(context)
+        if len(paths) == 1:
+            self._of_folds.setdefault(number, first)  # of the chosen rule, which comes first
+            bundle, at = self.judged(context, first, [number], **options)
+        else:
+            models = [path.models() for path in paths]
+            ends = [
+                np.concatenate((models[0][i][:1], *(own[i][-1:] for own in models))) for i in (0, 1)
+            ]
+            bundle = self.judge_models(context, (ends[0], ends[1]), first, [number], **options)
+            at = np.arange(len(ends[0]))
+        judged = {name: members.folds[number] for name, members in bundle.members.items()}
+        return {name: values[at] for name, values in measures_of(judged).items()}
 
 
-def _on_gradient(criterion: str) -> str:
+def few_rows(judged: Mapping[int, Mapping[str, Any]], rows: str) -> list[str]:
+    """Say where a few rows decide about a deviance, which has no bound; by part of the rows."""
+    notes = []
+    for part, members in judged.items():
+        n_rows = int(members["scores"].arrays.get("n_rows", 0))
+        share = float(measures_of(members).get(FEW_ROWS, [0.0])[0])
+        if share < max(_FEW_ROWS_DECIDE, 10 * N_LARGEST / max(n_rows, 1)):
+            continue
+        where = _ROWS.get(rows, f"rows of fold {part}")
+        notes.append(
+            f"{N_LARGEST} of {n_rows:,} {where} carry {percent(share)} of the deviance: the "
+            "model is sure of another outcome there."
+        )
+    return notes
+
+
+def _on_gradient(criterion: str | None) -> str:
     """Return the criterion that a generalised linear model has in place of one."""
-    return "omp" if criterion == "fr" else criterion
+    return "omp" if criterion in (None, "fr") else criterion

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from distfms.methods.contract import (
     Judged,
     Stage,
 )
+from distfms.methods.cross_validation import Fold
 from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import sources_of
 from distfms.methods.rows import RowCounts, RowSource
@@ -29,7 +30,7 @@ from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.glm import GlmPath
 from distfms.methods.sequence.options import SequenceOptions, resolve_costs, resolve_groups
 from distfms.methods.sequence.problem import Path
-from distfms.methods.sequence.procedure import Rule, SequenceProcedure, parse_rule
+from distfms.methods.sequence.procedure import RIDGES, Rule, SequenceProcedure, parse_rule
 from distfms.methods.sequence.read import (
     NarrowedSource,
     ScoreReader,
@@ -49,6 +50,7 @@ from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.fold_means import over_folds
 
+RIDGE = "ridge.json"
 #: Names in a note; ``constant`` in ``selection.json`` has them all.
 _NAMES_SAID = 12
 #: Measures of held-out rows, as points of curves name them.
@@ -58,6 +60,15 @@ _POINT = {
     "mse": "test_mse",
     "deviance": "test_deviance",
 }
+
+
+@dataclass(frozen=True)
+class ByRidge:
+    """Picklable function from a fold and a procedure to the scores of all ridges."""
+
+    def __call__(self, fold: Fold, procedure: SequenceProcedure) -> Answer:
+        """Score the ridges."""
+        return procedure.by_ridge(fold)
 
 
 class SequenceJob(RowJob):
@@ -82,10 +93,13 @@ class SequenceJob(RowJob):
             prefix_separator=options.prefix_separator,
         )
         self.costs = resolve_costs(self.groups.names, options.costs, shared=options.shared_costs)
-        self.rule = Rule(options.criterion, options.cost_aware, options.doubling)
+        self.rule = Rule(options.criterion or "fr", options.cost_aware, options.doubling)
         wanted = dict.fromkeys(parse_rule(name) for name in options.wanted_baselines)
         #: Baselines, each once and without the chosen rule itself.
         self.baselines = tuple(rule for rule in wanted if rule != self.rule)
+        self.chooses_ridge = options.ridge == "auto" and inputs.section.folds > 1
+        if self.chooses_ridge:
+            self.tuned_after = "ridge"
 
     @property
     def compared(self) -> tuple[Rule, ...]:
@@ -121,8 +135,9 @@ class SequenceJob(RowJob):
 
     def stages(self) -> Sequence[Stage]:
         """Return the stages in order: the evaluation says where the model is to stop."""
-        *first, model, evaluate = super().stages()
-        return [*first, evaluate, model]
+        *first, select, model, evaluate = super().stages()
+        ridge = [Stage("ridge", self._ridge)] if self.chooses_ridge else []
+        return [*first, *ridge, select, evaluate, model]
 
     # --- statistics, selection and model ---
 
@@ -136,9 +151,34 @@ class SequenceJob(RowJob):
     def procedure(self, context: Context) -> SequenceProcedure:
         """Return the pure part; CS-G-OMP is among the rules, as its curve cuts α-timeliness."""
         rules = tuple(dict.fromkeys((*self.compared, Rule("omp"))))
+        more: dict[str, Any] = {"seed": self.seed}
+        if self.chooses_ridge and (context.folder / RIDGE).exists():
+            more["ridge"] = context.read_json(RIDGE)["ridge"]
         return SequenceProcedure.of(
-            self.options, rules, self.plan(context), self.groups, self.costs, seed=self.seed
+            self.options, rules, self.plan(context), self.groups, self.costs, **more
         )
+
+    def _ridge(self, context: Context) -> Mapping[str, Content]:
+        """Choose the ridge by cross-validation; without a choice it is the least."""
+        procedure = replace(self.procedure(context), rules=(self.rule,))
+        work = self._fold_work(context, ByRidge(), [procedure], [procedure] * len(RIDGES))
+        found = self.evaluate_folds(context, work)
+        values = np.array([answer["values"] for answer in found.answers[0]]).reshape(
+            -1, len(RIDGES)
+        )
+        if len(values) < 2 or not np.isfinite(values).all():
+            return {RIDGE: {"ridge": RIDGES[-1], "measure": None, "tried": []}}
+        choice = choose(values.T, found.weight, "best", True)
+        ridge = RIDGES[choice.chosen]
+        context.note(
+            f"Chosen by cross-validation among {len(RIDGES)} from {RIDGES[-1]:g} to "
+            f"{RIDGES[0]:g}: ridge {ridge:g} (`sequence.ridge`)."
+        )
+        tried = [
+            {"ridge": value, "mean": float(mean), "standard_error": float(error)}
+            for value, mean, error in zip(RIDGES, choice.mean, choice.standard_error, strict=True)
+        ]
+        return {RIDGE: {"ridge": ridge, "measure": procedure.share, "tried": tried}}
 
     def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
         """Return the content of ``selection.json``."""
@@ -149,7 +189,7 @@ class SequenceJob(RowJob):
             "method": self.name,
             "criterion": self.rule.criterion,
             "cost_aware": self.rule.cost_aware,
-            "ridge": options.ridge,
+            "ridge": solved.problem.ridge,
             "family": options.family,
             "rule": self.rule.name,
             "targets": list(self.roles.target),
@@ -227,8 +267,9 @@ class SequenceJob(RowJob):
     ) -> dict[str, Any]:
         """Find the prefix that predictions use by default, and the best one.
 
-        With folds, the smallest within one standard error of the best in cross-validation; without,
-        the first with the share α of what all groups explain on the training rows.
+        All of a sequence whose length `tune` chose, or that is for a budget. Else with folds the
+        smallest within one standard error of the best in cross-validation; without, the first with
+        the share α of what all groups explain on the training rows.
         """
         n_groups, best = (stopping_prefix(path.curve_value, a) for a in (alpha, 1.0))
         rule = "training_plateau"
@@ -242,6 +283,8 @@ class SequenceJob(RowJob):
                     path.affordable(path.curve_cost[kept[i]]) for i in (choice.chosen, choice.best)
                 )
                 rule = "one_standard_error"
+        if "max_groups" in self.tuned:
+            n_groups, rule = len(path), "tuned"
         if self.options.budget is not None:
             n_groups, rule = len(path), "budget"
         return {
@@ -270,9 +313,9 @@ class SequenceJob(RowJob):
         ranks = self.roles.query is not None and len(self.roles.target) == 1
         if threshold is None and not ranks:
             return {}
-        options = {"threshold": threshold, "ranks": ranks}
+        options: dict[str, Any] = {"threshold": threshold, "ranks": ranks}
         result, at = self.judged(context, solved.path, [-1], **options)
-        found = measures_of(result["scores"].test)
+        found = measures_of({name: part.test for name, part in result.members.items()})
         if ranks:
             found["ndcg@5"] = result["ranking"].test.mean[0]
         return {name: values[at] for name, values in found.items()}
@@ -299,18 +342,30 @@ class SequenceJob(RowJob):
         Returns a bundle as `ScoreReader` reads it, and the model of each prefix 0..K; where there
         are many, of one before it.
         """
-        plan, (coefficients, intercept) = self.plan(context), path.models()
+        coefficients, intercept = path.models()
         kept = thinned(len(path) + 1, MAX_POINTS)
         if isinstance(path, GlmPath):
             kept = np.unique(path.model_of_prefix, return_index=True)[1]
-        models = coefficients[kept], intercept[kept], path.scaling.mean, self.options.family
-        bundle = context.reduce(
+        models = coefficients[kept], intercept[kept]
+        bundle = self.judge_models(context, models, path, parts, **options)
+        return bundle, np.searchsorted(kept, np.arange(len(path) + 1), side="right") - 1
+
+    def judge_models(
+        self,
+        context: Context,
+        models: tuple[np.ndarray, np.ndarray],
+        path: Path,
+        parts: Collection[int],
+        **options: Any,
+    ) -> Bundle:
+        """Make a pass that judges models, coefficients and intercepts, on parts of the rows."""
+        plan, fill, family = self.plan(context), path.scaling.mean, self.options.family
+        return context.reduce(
             lambda dataset, held_out: ScoreReader(
-                self.source(plan, dataset, held_out), *models, parts, **options
+                self.source(plan, dataset, held_out), *models, fill, family, parts, **options
             ),
             cache=False,
         )
-        return bundle, np.searchsorted(kept, np.arange(len(path) + 1), side="right") - 1
 
 
 # --- small parts --------------------------------------------------------------------------------

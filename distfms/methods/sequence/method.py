@@ -295,23 +295,25 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
         plan_of_model(dataset, needed, run.model["sources"], run.model["id"]),
         tuple(f"predicted_{name}" for name in run.selection["targets"]),
         PrefixOf(model, n_groups),
-        _spending(model, n_groups, budget, stop["rule"]),
+        _spending(run, model, n_groups, budget),
         run.model["classes"] or (),
     )
 
 
-def _spending(model: AnytimePredictor, n_groups: int, budget: float | None, rule: str) -> str:
+def _spending(
+    run: FinishedRun, model: AnytimePredictor, n_groups: int, budget: float | None
+) -> str:
     """Return what the predictions cost, and why."""
+    from distfms.methods.sequence.figures import WHY, constant_model
+
     spent, n_all = float(np.append(0.0, model.spent)[n_groups]), len(model.groups)
     given = "" if budget is None else f" of the budget {budget:g}"
     line = f"Spends {spent:g}{given} a row on {n_groups} of {n_all} groups"
     if budget is None:
-        from distfms.methods.sequence.figures import WHY
-
-        line += f": {WHY[rule]}"
+        line += f": {WHY[run.model['stop']['rule']]}"
         if n_groups < n_all:
             line += f" (`--budget {np.ceil(model.spent[-1]):.0f}` uses all)"
-    mean = "every row is predicted by the mean of the training rows"
+    mean = f"every row is predicted by {constant_model(run)}"
     if budget is None or n_groups == n_all or spent >= 0.5 * budget:
         return line if n_groups else f"{line}: {mean}"
     cost = float(model.spent[n_groups]) - spent
@@ -336,7 +338,7 @@ _AFTERWARDS = "it concerns what is compared with the sequence, not the sequence"
 #: Why other options cannot be tuned.
 NOT_TUNABLE = {
     **dict.fromkeys(("groups", "prefix_separator", "costs", "cost_file", "shared_costs"), _STATES),
-    "class_weights": "it states what matters; scores do not know of it",
+    "class_weights": "it states what matters, and deviances weigh rows by it",
     "family": "its values explain different things",
     "budget": "it states what may be spent; one order without it answers every budget",
     "max_refits": "it bounds the work, and more refits are never worse",

@@ -142,28 +142,33 @@ class SequenceOptions(Section):
     """
     shared_costs: dict[str, SharedCostSection] = Field(default_factory=dict)
     """Costs by a name of their own that several groups share: `{groups: [...], cost: 5}`."""
-    criterion: Literal["fr", "omp", "omp-single", "omp-no-whiten"] = "fr"
+    criterion: Literal["fr", "omp", "omp-single", "omp-no-whiten"] | None = None
     """What a step maximises: with `fr` the gain in explained variance, with the others a function
     of the gradient at the present model, which is faster: whitened within the group (`omp`), its
-    largest entry (`omp-single`) or its length (`omp-no-whiten`).
+    largest entry (`omp-single`) or its length (`omp-no-whiten`). Left out: `fr`; `omp` for families
+    other than `gaussian`, which do not have `fr`.
     """
     cost_aware: bool = True
     """Maximise the criterion per cost."""
     doubling: bool = False
     """Choose only among groups that cost at most what was spent so far."""
-    ridge: NonNegative = 1e-5
-    """λ, in units of the standardised columns."""
+    ridge: NonNegative | Literal["auto"] = "auto"
+    """λ, in units of the standardised columns. `auto`: of 1, 0.1, … 1e-5 the best in
+    cross-validation, along the sequence that 1e-5 finds; without `data.folds`, 1e-5.
+    """
     family: Family = "gaussian"
     """Kind of label: a number, one of two classes, one of several, or a count."""
     class_weights: dict[str, NonNegative] | Literal["balanced"] | None = None
-    """What the rows of a class weigh in the fits of `logistic` and `softmax`: by class, 1 for the
-    others, or `balanced`, the same for all classes together. Scores do not know of it.
+    """What the rows of a class weigh in fits and deviances of `logistic` and `softmax`: by class, 1
+    for the others, or `balanced`, the same for all classes together. Other measures count rows as
+    they are.
     """
     max_refits: Annotated[int, Field(ge=1)] | None = None
     """Generalised linear models only: refit at most so often along the sequence."""
     baselines: tuple[str, ...] | None = None
     """A criterion with the endings `-blind` (costs play no part) and `-doubling`, or `oracle`,
-    `sparse`, `random`. Left out: `omp, fr-blind, oracle, sparse`.
+    `sparse`, `random`. Left out: `omp, fr-blind, oracle, sparse`; `oracle` for families other than
+    `gaussian`, which have neither `sparse` nor `random`.
     """
     alpha: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the final objective where α-timeliness is cut. Left out: by the plateau rule."""

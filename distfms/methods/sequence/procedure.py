@@ -84,6 +84,9 @@ MEASURES = {
 """What `tune` compares sequences by, and whether more is better."""
 
 
+RIDGES = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5)
+"""What the ridge ``auto`` chooses from, the simplest models first; the last without folds."""
+
 #: Fields of the procedure that a problem has too.
 _POSED = ("feature_names", "target_names", "groups", "costs", "ridge")
 #: Options that are fields of the procedure.
@@ -124,7 +127,12 @@ class SequenceProcedure(Procedure):
         costs: GroupCosts,
         **more: Any,
     ) -> SequenceProcedure:
-        """Return the procedure of some `SequenceOptions`, for groups of columns of the data."""
+        """Return the procedure of some `SequenceOptions`, for groups of columns of the data.
+
+        The ridge ``auto`` is the least one where `more` has none.
+        """
+        own = {name: getattr(options, name) for name in _OPTIONS}
+        own |= {"ridge": RIDGES[-1]} if options.ridge == "auto" else {}
         rows = list(plan.column_groups.values())
         columns = (tuple(sorted(r for c in own for r in rows[c])) for own in groups.columns)
         return cls(
@@ -133,8 +141,7 @@ class SequenceProcedure(Procedure):
             target_names=plan.roles.target,
             groups=FeatureGroups(groups.names, tuple(columns)),
             costs=costs,
-            **{name: getattr(options, name) for name in _OPTIONS},
-            **more,
+            **own | more,
         )
 
     @property
@@ -177,7 +184,15 @@ class SequenceProcedure(Procedure):
         found = [self._search(problem, rule, cost_aware, **where) for cost_aware in tried]
         return max(found, key=lambda path: float(path.curve_value[-1]))
 
-    def _search(self, problem: SequenceOutline, rule: Rule, cost_aware: bool, **where: Any) -> Path:
+    def _search(
+        self,
+        problem: SequenceOutline,
+        rule: Rule,
+        cost_aware: bool,
+        order: Sequence[int] | None = None,
+        **where: Any,
+    ) -> Path:
+        """Return the sequence of a rule, or the models along a given order."""
         options: dict[str, Any] = {
             "cost_aware": cost_aware,
             "doubling": rule.doubling,
@@ -192,15 +207,16 @@ class SequenceProcedure(Procedure):
                 problem,
                 self.design(problem.scaling),
                 criterion=rule.criterion,
-                max_refits=self.max_refits,
+                order=order,
+                max_refits=self.max_refits if order is None else 1,
                 max_iter=self.max_iter,
                 tol=self.tol,
                 **options,
             )
-        order, criterion = None, rule.criterion
-        if criterion == "sparse":
+        if rule.criterion == "sparse":
             assert isinstance(problem, SequenceProblem)
-            order, criterion = sparse_order(problem), "given"
+            order = sparse_order(problem)
+        criterion = rule.criterion if order is None else "given"
         return sequence(problem, criterion, order=order, seed=self.seed, **options, **where)
 
     def grid(self, path: Path) -> np.ndarray:
@@ -247,6 +263,24 @@ class SequenceProcedure(Procedure):
                 ]
             )  # fmt: skip
         return curve["mse" if measure == "mse" else self.share][last]
+
+    def by_ridge(self, fold: Fold) -> Answer:
+        """Score models of the whole sequence on a fold, by each of the ridges; ``values`` (R,).
+
+        The order is that of the procedure's own ridge, so that one search answers for all.
+        """
+        problem, rule = self.problem_on(fold), self.rules[0]
+        order = self.search(problem, rule).order.tolist()
+        paths: list[Any] = [
+            self._search(replace(problem, ridge=ridge), rule, rule.cost_aware, order)
+            for ridge in RIDGES
+        ]
+        if self.family == "gaussian":
+            moments = fold.held_out["moments"]
+            ends = [path.held_out(moments)[self.share][-1] for path in paths]
+        else:
+            ends = fold.held_out["judge"](*paths)[self.share][1:]
+        return {"values": np.array(ends)}
 
     def _cut(self, fold: Fold) -> float:
         """Return the cost at which omp without a ridge has α of what it explains in training.

@@ -16,8 +16,9 @@ from distfms.methods.passes import Sums
 from distfms.methods.ranking import RankingScores
 from distfms.methods.rows import RowSource
 from distfms.methods.sequence.glm import FAMILIES, GlmDesign, GlmRows
-from distfms.stats.base import Folded
+from distfms.stats.base import Fields, Folded
 from distfms.stats.bundle import Bundle
+from distfms.stats.classification import class_measures, class_sums, log_odds
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,13 @@ def response_of(target: np.ndarray, family: str, classes: Sequence[float] | None
     return target[0] if family == "softmax" else target
 
 
+def row_weights(response: np.ndarray, of_classes: Sequence[float] | None) -> np.ndarray:
+    """Return what rows weigh by their class, from class numbers (n,) or (1, n)."""
+    if of_classes is None:
+        return np.ones(response.shape[-1])
+    return np.array(of_classes)[response.ravel().astype(np.intp)]
+
+
 @dataclass(frozen=True, eq=False)
 class GlmReader:
     """What passes read and add up; a :class:`~distfms.methods.passes.RowReader`.
@@ -85,7 +93,7 @@ class GlmReader:
         response = response_of(batch.target[:, rows], self.design.family, self.classes)
         weight = None if batch.weight is None else batch.weight[rows]
         if self.class_weights is not None:
-            own = np.array(self.class_weights)[response.astype(np.intp).ravel()]
+            own = row_weights(response, self.class_weights)
             weight = own if weight is None else weight * own
         return self.design.rows(batch.features[:, rows], response, weight)
 
@@ -97,15 +105,37 @@ class GlmReader:
 # --- scores of held-out rows ---------------------------------------------------------------------
 
 _CHUNK_VALUES = 1 << 20
+N_LARGEST = 10
+"""Rows that may decide about a deviance: those of the largest losses."""
+FEW_ROWS = f"share_of_{N_LARGEST}_rows"
+"""Measure: what share of the deviance those rows carry."""
+
+
+@dataclass(frozen=True, eq=False)
+class LargestLosses(Fields):
+    """The `N_LARGEST` largest losses of rows by M models, times their weights; (M, 10)."""
+
+    values: np.ndarray
+
+    def merge(self, other: LargestLosses) -> LargestLosses:
+        """Return the largest of both."""
+        return self.of(np.concatenate((self.values, other.values), axis=1))
+
+    @classmethod
+    def of(cls, losses: np.ndarray) -> LargestLosses:
+        """Keep the largest of losses (M, n), in descending order; 0 where there are fewer."""
+        most = -np.sort(-losses, axis=1)[:, :N_LARGEST]
+        return cls(np.pad(most, ((0, 0), (0, N_LARGEST - most.shape[1]))))
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreReader(PartialReader):
-    """Reads ``scores`` (`Sums`) and ``ranking`` of linear models, M of them.
+    """Reads ``scores`` (`Sums`), ``largest`` and ``ranking`` of linear models, M of them.
 
     `coefficients` (M, D, P) and `intercept` (M, P); a missing value is taken for `fill` (D,).
     `parts` are folds whose rows are judged, −1 for the held-out rows. `threshold` lies between the
-    two values of binary targets; with `ranks` rows have a query.
+    two values of binary targets; with `ranks` rows have a query. With `classes`, losses weigh rows
+    by `class_weights`, and rows are counted by class for the last model.
     """
 
     source: RowSource
@@ -115,19 +145,25 @@ class ScoreReader(PartialReader):
     family: str
     parts: Collection[int]
     classes: tuple[float, ...] | None = None
+    class_weights: tuple[float, ...] | None = None
     threshold: float | None = None
     ranks: bool = False
 
     @property
     def part_types(self) -> Mapping[str, type[Any]]:
         """Class of each member's parts."""
-        return {"scores": Sums, "ranking": RankingScores} if self.ranks else {"scores": Sums}
+        types: dict[str, type[Any]] = {"scores": Sums, "largest": LargestLosses}
+        return types | {"ranking": RankingScores} if self.ranks else types
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and judge the rows of the parts that are wanted."""
         n_models, last = len(self.intercept), self.source.n_parts - 1
         keys, none = np.zeros(0, dtype=np.uint64), np.zeros((0, n_models))
-        nothing = {"scores": Sums({}), "ranking": RankingScores.from_rows(keys, keys, none)}
+        nothing = {
+            "scores": Sums({}),
+            "largest": LargestLosses.of(none.T),
+            "ranking": RankingScores.from_rows(keys, keys, none),
+        }
         wanted = {last if part < 0 else part for part in self.parts}
         found = [dict(nothing) for _ in range(last + 1)]
         if last in wanted or not self.source.held_out:
@@ -147,13 +183,18 @@ class ScoreReader(PartialReader):
             features = batch.features[:, chunk]
             filled = np.where(np.isnan(features), self.fill[:, np.newaxis], features)
             scores = (filled.T @ flat).reshape(-1, n_models, n_targets) + self.intercept
-            found["scores"] = found["scores"].merge(self._sums(batch, chunk, scores))
+            sums, losses = self._sums(batch, chunk, scores)
+            found["scores"] = found["scores"].merge(sums)
+            found["largest"] = found["largest"].merge(LargestLosses.of(losses))
             if self.ranks:
                 found["ranking"] = found["ranking"].merge(_ranking(batch, chunk, scores))
         return found
 
-    def _sums(self, batch: RowBatch, rows: slice, scores: np.ndarray) -> Sums:
-        """Add up over rows: their number and weight, and what each model is measured by, (M,)."""
+    def _sums(self, batch: RowBatch, rows: slice, scores: np.ndarray) -> tuple[Sums, np.ndarray]:
+        """Add up over rows: their number and weight, and what each model is measured by, (M,).
+
+        Return the weighted losses too, (M, n), of no row for squared loss.
+        """
         target, n = batch.target[:, rows], rows.stop - rows.start
         weight = np.ones(n) if batch.weight is None else batch.weight[rows]
         sums = {"n_rows": np.array(n), "weight": np.array(weight.sum())}
@@ -161,16 +202,25 @@ class ScoreReader(PartialReader):
             if self.threshold is not None:
                 right = (scores > self.threshold) == (self.threshold < target.T)[:, np.newaxis]
                 sums["correct"] = np.tensordot(weight, right, axes=(0, 0)).mean(axis=1)
-            return Sums(sums)
+            return Sums(sums), np.zeros((scores.shape[1], 0))
         family = FAMILIES[self.family]
         response = response_of(target, self.family, self.classes)
         y = family.responses(response, scores.shape[2])
-        columns: dict[str, list[float]] = {"loss": [], "squared": [], "correct": []}
-        for eta in np.ascontiguousarray(scores.transpose(1, 2, 0)):
-            columns["loss"].append(weight @ family.loss(eta, y))
-            columns["squared"].append(weight @ np.square(family.mean(eta) - y).mean(axis=0))
+        counts = weight * row_weights(response, self.class_weights)
+        columns: dict[str, list[float]] = {"squared": [], "correct": []}
+        losses = np.empty((scores.shape[1], n))
+        for number, eta in enumerate(np.ascontiguousarray(scores.transpose(1, 2, 0))):
+            mean = family.mean(eta)
+            losses[number] = counts * family.loss(eta, y)
+            columns["squared"].append(weight @ np.square(mean - y).mean(axis=0))
             columns["correct"].append(weight @ family.correct(eta, y))
-        return Sums(sums | {name: np.array(values) for name, values in columns.items()})
+        sums |= {name: np.array(values) for name, values in columns.items()}
+        sums |= {"loss": losses.sum(axis=1), "loss_weight": np.array(counts.sum())}
+        if self.classes is not None:
+            decoded = eta.argmax(axis=0) if len(eta) > 1 else eta[0] > 0
+            n_classes, odds = len(self.classes), log_odds(mean)
+            sums |= class_sums(response.ravel(), decoded, weight, n_classes, odds, y > 0.5)
+        return Sums(sums), losses
 
     def key(self) -> dict[str, Any]:
         """Return nothing: scores are not cached."""
@@ -183,18 +233,27 @@ def _ranking(batch: RowBatch, rows: slice, scores: np.ndarray) -> RankingScores:
     return RankingScores.from_rows(hash_keys(batch.rows.query[rows]), relevance, scores[:, :, 0])
 
 
-def measures_of(sums: Sums) -> dict[str, np.ndarray]:
+def measures_of(judged: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return what the models of a `ScoreReader` are measured by, each of shape (M,).
 
-    The first model is that of no group. Empty where there is no row of positive weight.
+    `judged` has its members, of one part. The first model is that of no group. Empty where there is
+    no row of positive weight; measures by class are NaN but for the last model.
     """
+    sums: Sums = judged["scores"]
     weight = float(sums.arrays.get("weight", 0.0))
     found: dict[str, np.ndarray] = {}
     if weight > 0 and "loss" in sums.arrays:
-        deviance = 2.0 * sums["loss"] / weight
+        deviance = 2.0 * sums["loss"] / max(float(sums["loss_weight"]), np.finfo(float).tiny)
         whole = deviance[0] if deviance[0] > 0 else np.nan
         found = {"explained_deviance": 1.0 - deviance / whole, "deviance": deviance}
         found["mse"] = sums["squared"] / weight
+        largest = judged["largest"].values.sum(axis=1)
+        lost = sums["loss"] > 0
+        found[FEW_ROWS] = np.divide(largest, sums["loss"], out=np.zeros(len(lost)), where=lost)
     if weight > 0 and "correct" in sums.arrays and np.isfinite(sums["correct"]).all():
         found["accuracy"] = sums["correct"] / weight
+    if weight > 0 and "confusion" in sums.arrays:
+        for name, values in class_measures(sums.arrays).items():
+            found[name] = np.full(len(sums["loss"]), np.nan)
+            found[name][-1] = values
     return found

@@ -1,0 +1,84 @@
+"""Confusion counts and binned scores against scikit-learn on the rows."""
+
+import numpy as np
+import pytest
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import balanced_accuracy_score, confusion_matrix, f1_score, roc_auc_score
+
+from distfms.report.classes import class_section
+from distfms.stats.classification import auroc, class_measures, class_report, class_sums, log_odds
+from tests.unit.report.checks import tables
+
+
+def rows(n_classes, n=900, seed=0):
+    rng = np.random.default_rng(seed)
+    eta = 2.0 * rng.normal(size=(n_classes, n))
+    target = (eta + rng.gumbel(size=eta.shape)).argmax(axis=0)
+    target[target == n_classes - 2] *= rng.random((target == n_classes - 2).sum()) < 0.3
+    shares = np.exp(eta) / np.exp(eta).sum(axis=0)
+    return target, shares, rng.uniform(0.1, 2.0, n)
+
+
+def sums_of(target, shares, weight, n_classes):
+    own = np.arange(n_classes)[-len(shares) :, np.newaxis]
+    decoded = shares.argmax(axis=0) if len(shares) > 1 else shares[0] > 0.5
+    return class_sums(target, decoded, weight, n_classes, log_odds(shares), own == target), decoded
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_measures_are_those_of_the_rows_in_parts_as_in_whole(n_classes):
+    target, shares, weight = rows(n_classes)
+    shares = shares[1:] if n_classes == 2 else shares
+    cuts = (slice(0, 200), slice(200, 200), slice(200, None))
+    parts = [sums_of(target[s], shares[:, s], weight[s], n_classes)[0] for s in cuts]
+    sums = {name: sum(part[name] for part in parts) for name in parts[0]}
+    decoded = sums_of(target, shares, weight, n_classes)[1]
+    on = {"sample_weight": weight}
+    np.testing.assert_allclose(sums["confusion"], confusion_matrix(target, decoded, **on))
+    found = class_measures(sums)
+    assert found["balanced_accuracy"] == pytest.approx(
+        balanced_accuracy_score(target, decoded, **on)
+    )
+    assert found["macro_f1"] == pytest.approx(f1_score(target, decoded, average="macro", **on))
+    events = [target == k for k in range(n_classes)][-len(shares) :]
+    areas = [roc_auc_score(e, s, **on) for e, s in zip(events, shares, strict=True)]
+    area, error = auroc(sums["events"], sums["others"])
+    assert (np.abs(area - areas) <= error).all()
+    assert (error < 0.004).all()
+    assert found["auroc"] == pytest.approx(area.mean())
+
+
+def test_measures_of_classes_that_do_not_occur_do_not_count():
+    sums, _ = sums_of(np.array([0, 0, 1]), np.array([[0.9, 0.2, 0.3], [0.1, 0.8, 0.7], [0, 0, 0]]),
+                      np.ones(3), 3)  # fmt: skip
+    found = class_measures(sums)
+    assert found["balanced_accuracy"] == pytest.approx(0.75)
+    assert found["macro_f1"] == pytest.approx(2 / 3)
+    assert np.isfinite(found["auroc"])
+    alone = class_measures({name: 0 * array for name, array in sums.items()})
+    assert np.isnan([alone["balanced_accuracy"], alone["auroc"]]).all()
+
+
+def test_the_report_has_names_recall_and_calibration():
+    target, shares, _ = rows(2, n=4000)
+    sums, decoded = sums_of(target, shares[1:], np.ones(4000), 2)
+    report = class_report(sums, ["no", "yes"], "test", calibrated=True)
+    observed, predicted = calibration_curve(target, shares[1], n_bins=10)
+    np.testing.assert_allclose(
+        [p["predicted"] for p in report["calibration"]], predicted, atol=0.01
+    )
+    np.testing.assert_allclose([p["observed"] for p in report["calibration"]], observed, atol=0.02)
+    assert report["largest_share"] == max(np.mean(target == k) for k in (0, 1))
+    found = tables([class_section({"classes": report}, "the model")])
+    recall = [np.mean(decoded[target == k] == k) for k in (0, 1)]
+    assert [row[0] for row in found["The classe"].rows] == ["no", "yes"]
+    assert [row[3] for row in found["The classe"].rows] == pytest.approx(recall)
+    assert found["Rows by cl"].rows[1][1:] == sums["confusion"][1].tolist()
+    many = class_report(
+        sums_of(*rows(14), 14)[0], list("abcdefghijklmn"), "train", calibrated=False
+    )
+    section = class_section({"classes": many}, "the model")
+    listed = tables([section])["The most f"].rows
+    wrong = np.array(many["confusion"]) * (1 - np.eye(14))
+    assert listed[0][2] == wrong.max()
+    assert class_section({}, "the model").blocks == []
