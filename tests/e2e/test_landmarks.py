@@ -272,7 +272,7 @@ def test_losses_by_passes(data, columns, tmp_path, task, target, section):
     selection, metrics = (content(one.folder, f"{n}.json") for n in ("selection", "metrics"))
     assert [fit["sizes"] for fit in selection["fits"]] == [2, 5, 10, 20]
     assert all(fit["status"] == "converged" for fit in selection["fits"])
-    assert all(fit["gradient_norm"] <= fit["tolerance"] for fit in selection["fits"])
+    assert all(fit["gap"] <= fit["tolerance"] for fit in selection["fits"])
     assert len(metrics["folds"]) == 2
     measure = "error" if task == "classification" else "mae"
     assert metrics["measure"] == measure

@@ -1,7 +1,7 @@
 """Models of other losses on similarities, fitted by passes over rows that are embedded once.
 
-Weights go out; loss and gradient come back. The driver works with similarities that are centred by
-their known means, on coordinates whitened by their known Gram.
+Weights go out; loss, gradient and Hessian come back. Similarities are centred by their known means,
+and their known Gram bounds the Hessian.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import Fold, Members
-from distfms.methods.landmarks.losses import EpsilonInsensitive, Loss
+from distfms.methods.landmarks.losses import EpsilonInsensitive, Loss, Margin
 from distfms.methods.landmarks.procedure import (
     LandmarkPath,
     LandmarkProcedure,
@@ -25,18 +25,19 @@ from distfms.methods.landmarks.procedure import (
     taken,
 )
 from distfms.methods.landmarks.squared import SquaredProblem
-from distfms.methods.passes import Minimum, Sums, minimise
+from distfms.methods.newton import Domain, Minimum, Quadratic, minimise
+from distfms.methods.passes import Sums
 from distfms.methods.statistics_job import NamedRule
 
 #: Widths of corners relative to the last, each fit beginning where the one before it ended.
 _WIDTHS = (100.0, 10.0, 1.0)
-#: Gradient at which a fit has converged, relative to that of a loss of slope 1 on all similarities.
-_TOLERANCE = 1e-4
-#: Relative excess of the norm of the weights over their bound.
-_BOUND_TOLERANCE = 1e-3
-_MOST_TRIALS = 30
-#: Iterations of a fit before it is given up.
-_MOST_ITERATIONS = 500
+#: How far above its minimum the penalised mean loss of a fit that has converged is at most; where
+#: the target is a number, in units of its standard deviation.
+TOLERANCE = 1e-10
+#: The same for a fit that another one begins at.
+_ROUGH = 1e-4
+#: Numbers of a block of similarities that is worked on at a time.
+_BLOCK_VALUES = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,37 +63,63 @@ class EmbeddedRows:
 
 @dataclass(frozen=True, eq=False)
 class FitPass:
-    """Loss and gradient of a model over rows but those of one fold.
+    """Loss, gradient and Hessian of a model over rows but those of one fold.
 
-    The gradient is by the weights of the model's landmarks, or by those of all landmarks.
+    Attributes
+    ----------
+    label : str
+        Of the similarity.
+    loss : Loss
+    model : Linear
+    centre : ndarray of shape (L,)
+        What is subtracted from the similarities to all landmarks.
+    left_out : int or None
+    wanted : {"model", "majorant", "landmark"}
+        The loss with its derivatives; a Hessian that is nowhere less; or the gradient by the
+        weights of all landmarks alone.
     """
 
     label: str
     loss: Loss
     model: Linear
+    centre: np.ndarray
     left_out: int | None = None
-    by_all: bool = False
+    wanted: Literal["model", "majorant", "landmark"] = "model"
 
     def sums(self, rows: Iterable[EmbeddedRows]) -> Sums:
-        """Add up over rows."""
-        found, model = Sums({}), self.model
+        """Add up over rows, some at a time."""
+        found = Sums({})
         for own in rows:
             if own.part == self.left_out:
                 continue
-            similarities = own.similarities[self.label]
-            chosen = similarities[model.landmarks]
-            scores = model.scores(chosen)
-            wanted = similarities if self.by_all else chosen
-            slopes = self.loss.slopes(scores, own.target, own.weight, model.extra)
-            arrays = {
-                "weight": np.array(own.weight.sum()),
-                "loss": np.array(slopes.value @ own.weight),
-                "product": wanted @ slopes.score.T.astype(similarities.dtype),
-                "slope": slopes.score.sum(axis=1),
-                "extra": slopes.extra,
-            }
-            found = found.merge(Sums(arrays))
+            size = max(256, _BLOCK_VALUES // len(self.centre))
+            for start in range(0, len(own.target), size):
+                found = found.merge(Sums(self._sums(own, slice(start, start + size))))
         return found
+
+    def _sums(self, rows: EmbeddedRows, part: slice) -> dict[str, np.ndarray]:
+        model, target, weight = self.model, rows.target[part], rows.weight[part]
+        by_all = self.wanted == "landmark"
+        taken: Any = slice(len(self.centre)) if by_all else model.landmarks
+        values = rows.similarities[self.label][taken, part].astype(np.float64)
+        values -= self.centre[taken, np.newaxis]
+        chosen = values[model.landmarks] if by_all else values
+        scores = model.weights.T @ chosen + self.loss.offset(model.extra)[:, np.newaxis]
+        value, slope, curvature = self.loss.slopes(scores, target, model.extra)
+        if self.wanted == "majorant":
+            curvature = np.full_like(curvature[:1], self.loss.steepest)
+        slope, curvature = slope * weight, curvature * weight
+        if by_all:
+            return {"gradient": values @ slope.sum(axis=1).T}
+        designs = [np.vstack((values, own)) for own in self.loss.shifts(target)]
+        gradient = sum(own @ slope[:, t].T for t, own in enumerate(designs))
+        hessian = np.zeros((len(curvature), len(designs[0]), len(designs[0])))
+        for out, bent in zip(hessian, curvature, strict=True):
+            for own, curved in zip(designs, bent, strict=True):
+                rooted = own[:, curved > 0] * np.sqrt(curved[curved > 0])
+                out += rooted @ rooted.T
+        sums = {"weight": np.array(weight.sum()), "loss": value @ weight}
+        return {**sums, "gradient": gradient, "hessian": hessian}
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +147,7 @@ class JudgePass:
 
     def _errors(self, model: Linear, rows: EmbeddedRows) -> list[float]:
         scores = model.scores(rows.similarities[self.label][model.landmarks])
-        loss = self.loss.slopes(scores, rows.target, rows.weight, model.extra).value
+        loss = self.loss.slopes(scores, rows.target, model.extra).value.sum(axis=0)
         away = np.abs(self.loss.decoded(scores, model.extra) - rows.target)
         return [own @ rows.weight for own in (loss, away, away**2, away > 0)]
 
@@ -139,88 +166,63 @@ class Fitted:
     n_passes: int
 
 
+MakePass = Callable[..., Sums]
+"""From a loss, a model and what is wanted to sums over the rows."""
+
+
 class _Run:
     """The passes of one fit."""
 
     def __init__(
         self,
-        loss: Loss,
-        make_pass: Callable[[Loss, Linear], Sums],
+        procedure: PassProcedure,
+        make_pass: MakePass,
         problem: SquaredProblem,
         order: np.ndarray,
     ) -> None:
-        self.loss, self.make_pass, self.k = loss, make_pass, len(order)
+        self.loss, self.make_pass, self.k = procedure.loss, make_pass, len(order)
         self.landmarks, self.mean = taken(order), problem.mean[order]
-        # The curvature is that of the loss, about 1 over the unit of the target, times the Gram.
-        is_number = isinstance(loss, EpsilonInsensitive)
-        self.unit = float(np.sqrt(problem.target_variance)) or 1.0 if is_number else 1.0
-        self.gram = problem.penalised(1e-10)[np.ix_(order, order)]
-        self.tolerance = _TOLERANCE * float(np.sqrt(np.trace(self.gram)))
-        self.n_passes = 0
+        # The loss grows with the unit of the target, the squared weights with its square.
+        is_number = isinstance(self.loss, EpsilonInsensitive)
+        unit = float(np.sqrt(problem.target_variance)) or 1.0 if is_number else 1.0
+        self.penalty = procedure.ridge * problem.mean_variance / unit
+        radius = None if procedure.bound is None else procedure.bound / np.sqrt(self.k)
+        self.domain = Domain(self.k, radius, self.loss.least())
+        self.tolerance, self.rough, self.n_passes = TOLERANCE * unit, _ROUGH * unit, 0
+        self.majorant: np.ndarray | None = None
 
     def split(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return weights and the parameters beside them."""
         return parameters[: self.k], parameters[self.k :].ravel()
 
-    def model(self, weights: np.ndarray, extra: np.ndarray) -> Linear:
+    def model(self, parameters: np.ndarray) -> Linear:
         """Return the model on similarities as they are."""
+        weights, extra = self.split(parameters)
         offset = self.loss.offset(extra) - self.mean @ weights
         return Linear(self.landmarks, weights, offset, extra)
 
-    def minimum(
-        self, weights: np.ndarray, extra: np.ndarray, penalty: float, width: float
-    ) -> Minimum:
+    def minimum(self, start: np.ndarray, width: float) -> Minimum:
         """Minimise the mean loss with corners of some width, and a penalty on the weights."""
-        from scipy.linalg import block_diag
+        loss, k = replace(self.loss, width=width * self.loss.width), self.k
+        tolerance = self.tolerance if width == _WIDTHS[-1] else self.rough
+        penalty = np.repeat((self.penalty, 0.0), (k, len(start) - k))
 
-        loss = replace(self.loss, width=width * self.loss.width)
+        def function(parameters: np.ndarray) -> Quadratic:
+            sums, self.n_passes = self.make_pass(loss, self.model(parameters)), self.n_passes + 1
+            weighed = penalty[:, np.newaxis] * parameters
+            return Quadratic(
+                sums["loss"] / sums["weight"] + np.sum(weighed * parameters, axis=0) / 2,
+                sums["gradient"] / sums["weight"] + weighed,
+                sums["hessian"] / sums["weight"] + np.diag(penalty),
+            )
 
-        def value(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-            own, beside = self.split(parameters)
-            sums, self.n_passes = self.make_pass(loss, self.model(own, beside)), self.n_passes + 1
-            product = sums["product"] - np.outer(self.mean, sums["slope"])
-            gradient = product / sums["weight"] + penalty * own
-            other = (sums["extra"] / sums["weight"]).reshape(-1, own.shape[1])
-            total = float(sums["loss"] / sums["weight"]) + penalty / 2 * float(np.sum(own**2))
-            return total, np.vstack((gradient, other))
-
-        start = np.vstack((weights, extra.reshape(-1, weights.shape[1])))
-        curvature = self.gram + penalty * self.unit * np.eye(self.k)
-        whitening = np.linalg.cholesky(curvature).T
-        factor = block_diag(whitening, np.eye(len(start) - self.k))
-        return minimise(value, start, factor=factor, tol=self.tolerance, max_iter=_MOST_ITERATIONS)
-
-    def bounded(self, found: Minimum, penalty: float, bound: float) -> Minimum:
-        """Raise the penalty until the norm of the weights is the bound, if it is above it."""
-        at = [found]
-
-        def excess(exponent: float) -> float:
-            own = self.split(at[-1].weights)
-            at.append(self.minimum(*own, np.exp(exponent), 1.0))
-            return float(np.log(np.linalg.norm(self.split(at[-1].weights)[0]) / bound))
-
-        over = float(np.log(np.linalg.norm(self.split(found.weights)[0]) / bound))
-        if over <= 0:
-            return found
-        high, at_high = np.log(max(penalty, 1e-12 * np.trace(self.gram))), over
-        while at_high > 0:
-            low, at_low = high, at_high
-            high, at_high = high + np.log(30.0), excess(high + np.log(30.0))
-        for _ in range(_MOST_TRIALS):
-            # Regula falsi; where one end stays, half its excess counts (Illinois).
-            middle = (low * at_high - high * at_low) / (at_high - at_low)
-            before, over = over, excess(middle)
-            if abs(over) <= _BOUND_TOLERANCE:
-                break
-            stays = 0.5 if over * before > 0 else 1.0
-            if over > 0:
-                low, at_low, at_high = middle, over, at_high * stays
-            else:
-                high, at_high, at_low = middle, over, at_low * stays
-        weights, extra = self.split(at[-1].weights)
-        weights = weights * min(1.0, bound / float(np.linalg.norm(weights)))
-        beside = extra.reshape(-1, weights.shape[1])
-        return replace(at[-1], weights=np.vstack((weights, beside)))
+        if self.majorant is None:
+            sums, self.n_passes = self.make_pass(loss, self.model(start), "majorant"), 1
+            self.majorant = sums["hessian"][0] / sums["weight"] / loss.steepest
+        majorant = self.majorant * loss.steepest + np.diag(penalty)
+        # Regular also without a ridge, and where landmarks are the same.
+        majorant.flat[:: len(start) + 1] += 1e-10 * np.trace(majorant) / len(start)
+        return minimise(function, start, majorant, self.domain, tol=tolerance)
 
 
 def _path(label: str, order: np.ndarray, fits: Sequence[Fitted]) -> LandmarkPath:
@@ -235,7 +237,7 @@ def _path(label: str, order: np.ndarray, fits: Sequence[Fitted]) -> LandmarkPath
         "tolerance": np.array([fitted.tolerance for fitted in fits]),
         "n_passes": np.array([fitted.n_passes for fitted in fits]),
     }
-    for name in ("status", "gradient_norm", "n_iterations"):
+    for name in ("status", "gap", "n_iterations"):
         arrays[name] = np.array([getattr(fitted.minimum, name) for fitted in fits])
     return LandmarkPath(label, arrays)
 
@@ -288,31 +290,26 @@ class PassProcedure(LandmarkProcedure):
 
     def fitted(
         self,
-        make_pass: Callable[[Loss, Linear], Sums],
+        make_pass: MakePass,
         problem: SquaredProblem,
         order: np.ndarray,
         start: Fitted | None = None,
     ) -> Fitted:
         """Fit a model on landmarks in an order, beginning at that of the first of them."""
-        k = len(order)
-        weights, extra = np.zeros((k, self.loss.n_scores)), self.start(problem)
-        widths: Sequence[float] = _WIDTHS
+        run, widths = _Run(self, make_pass, problem, order), list(_WIDTHS)
+        beside = self.start(problem).reshape(-1, self.loss.n_scores)
+        at = np.vstack((np.zeros((len(order), self.loss.n_scores)), beside))
         if start is not None:
-            weights[: len(start.model.weights)] = start.model.weights
-            extra, widths = start.model.extra, _WIDTHS[-2:]
-        penalty = self.ridge * np.mean(np.diagonal(problem.covariance)[:-1])
-        run = _Run(self.loss, make_pass, problem, order)
-        # The loss grows with the unit of the target, the squared weights with its square.
-        penalty /= run.unit
-        found = None
+            at[: len(start.model.weights)] = start.model.weights
+            at[len(order) :] = start.model.extra.reshape(beside.shape)
+            widths = widths[1:]
+        if isinstance(self.loss, Margin) and self.loss.logistic:
+            widths = widths[-1:]  # without a corner
+        found: Any = None
         for width in widths:
-            found = run.minimum(weights, extra, penalty, width)
-            weights, extra = run.split(found.weights)
-        assert found is not None
-        if self.bound is not None:
-            found = run.bounded(found, penalty, self.bound / np.sqrt(k))
-            weights, extra = run.split(found.weights)
-        return Fitted(run.model(weights, extra), found, run.tolerance, run.n_passes)
+            found = run.minimum(at, width)
+            at = found.parameters
+        return Fitted(run.model(at), found, run.tolerance, run.n_passes)
 
     def search(self, problem: Any, rule: NamedRule) -> Any:
         """Fit models on more and more landmarks, each beginning where the one before it ended."""
@@ -321,9 +318,9 @@ class PassProcedure(LandmarkProcedure):
         sizes = [k for k in ladder(keep) if (k == keep if self.only_last else 10 * k >= keep)]
         order, fits = np.arange(keep), dict[int, Fitted]()
 
-        def make_pass(loss: Loss, model: Linear, by_all: bool = False) -> Sums:
-            left_out = problem.left_out
-            sums: Sums = problem.make_pass(FitPass(rule.name, loss, model, left_out, by_all))
+        def make_pass(loss: Loss, model: Linear, wanted: Any = "model") -> Sums:
+            message = FitPass(rule.name, loss, model, own.mean[:-1], problem.left_out, wanted)
+            sums: Sums = problem.make_pass(message)
             return sums
 
         last = None
@@ -345,9 +342,8 @@ class PassProcedure(LandmarkProcedure):
             model = Linear(slice(0), weights, self.loss.offset(extra), extra)
         else:
             model = last.model
-        sums = make_pass(self.loss, model, by_all=True)
-        product = sums["product"][: problem.n_landmarks]
-        slope = np.abs(product - np.outer(problem.mean[:-1], sums["slope"])).sum(axis=1)
+        sums = make_pass(self.loss, model, "landmark")
+        slope = np.abs(sums["gradient"]).sum(axis=1)
         if not self.by_gradient:
             spread = np.sqrt(np.diagonal(problem.covariance)[:-1])
             slope = np.divide(slope, spread, out=np.zeros_like(slope), where=spread > 0)

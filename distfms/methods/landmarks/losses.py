@@ -19,27 +19,29 @@ import numpy as np
 Array = np.ndarray
 
 
-def rounded(t: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return max(t, 0), rounded where 0 < t < width, and its slope."""
+def rounded(t: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return max(t, 0), rounded where 0 < t < width, its slope and its curvature."""
     inside = np.clip(t, 0.0, width)
-    return inside * (np.maximum(t, 0.0) - inside / 2) / width, inside / width
+    value = inside * (np.maximum(t, 0.0) - inside / 2) / width
+    return value, inside / width, ((t >= 0.0) & (t <= width)) / width
 
 
 class Slopes(NamedTuple):
     """A loss of n rows and its derivatives.
 
+    A loss is a sum of T terms of each score, shifted by a linear function of the parameters beside
+    the weights (`Loss.shifts`).
+
     Attributes
     ----------
-    value : ndarray of shape (n,)
-    score : ndarray of shape (P, n)
-        By the scores, times the weight of the row.
-    extra : ndarray of shape (E,)
-        Weighted sum over the rows of those by the parameters beside the weights.
+    value : ndarray of shape (P, n)
+    slope, curvature : ndarray of shape (P, T, n)
+        First and second derivative of the terms by the shifted scores.
     """
 
     value: np.ndarray
-    score: np.ndarray
-    extra: np.ndarray
+    slope: np.ndarray
+    curvature: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,25 @@ class Loss(ABC):
         """Return the first values of the parameters beside the weights: P intercepts here."""
         return np.zeros(self.n_scores)
 
+    def least(self) -> np.ndarray | None:
+        """Return the least values of these parameters; None where all are allowed."""
+        return None
+
     def offset(self, extra: np.ndarray) -> np.ndarray:
         """Return what is added to the scores, shape (P,)."""
         return extra
 
+    def shifts(self, target: Array) -> np.ndarray:
+        """Return the shifts of scores by those parameters of each score, (T, E/P, n)."""
+        return np.ones((1, 1, len(target)))
+
+    @property
+    def steepest(self) -> float:
+        """Largest curvature of a term."""
+        return 1.0 / self.width
+
     @abstractmethod
-    def slopes(self, scores: Array, target: Array, weight: Array, extra: Array) -> Slopes:
+    def slopes(self, scores: Array, target: Array, extra: Array) -> Slopes:
         """Return the loss of scores (P, n), offsets included, and its derivatives."""
 
     def decoded(self, scores: np.ndarray, extra: np.ndarray) -> np.ndarray:
@@ -78,12 +93,12 @@ class EpsilonInsensitive(Loss):
 
     epsilon: float
 
-    def slopes(self, scores: Array, target: Array, weight: Array, extra: Array) -> Slopes:
+    def slopes(self, scores: Array, target: Array, extra: Array) -> Slopes:
         """Return loss and derivatives."""
         away = scores[0] - target
-        value, slope = rounded(np.abs(away) - self.epsilon, self.width)
-        slope = slope * np.sign(away) * weight
-        return Slopes(value, slope[np.newaxis], np.array([slope.sum()]))
+        value, slope, curvature = rounded(np.abs(away) - self.epsilon, self.width)
+        slope = slope * np.sign(away)
+        return Slopes(value[None], slope[None, None], curvature[None, None])
 
 
 @dataclass(frozen=True)
@@ -105,7 +120,12 @@ class Margin(Loss):
         """Number of scores."""
         return 1 if self.n_classes == 2 else self.n_classes
 
-    def slopes(self, scores: Array, target: Array, weight: Array, extra: Array) -> Slopes:
+    @property
+    def steepest(self) -> float:
+        """Largest curvature."""
+        return 0.25 if self.logistic else super().steepest
+
+    def slopes(self, scores: Array, target: Array, extra: Array) -> Slopes:
         """Return loss and derivatives."""
         from scipy.special import expit
 
@@ -114,10 +134,10 @@ class Margin(Loss):
         margin = sign * scores
         if self.logistic:
             value, slope = np.logaddexp(0.0, -margin), expit(-margin)
+            curvature = slope * expit(margin)
         else:
-            value, slope = rounded(1.0 - margin, self.width)
-        slope = -sign * slope * weight
-        return Slopes(value.sum(axis=0), slope, slope.sum(axis=1))
+            value, slope, curvature = rounded(1.0 - margin, self.width)
+        return Slopes(value, (-sign * slope)[:, None], curvature[:, None])
 
     def decoded(self, scores: np.ndarray, extra: np.ndarray) -> np.ndarray:
         """Return numbers of classes."""
@@ -153,8 +173,8 @@ class OrdinalMargin(Loss):
 
     Notes
     -----
-    Learned thresholds are b_2 = e_0 and b_{j+1} = b_j + Δ + log(1 + exp(e_j)), which has no local
-    minimum that the convex problem in b does not have; the intercept is in e_0.
+    Learned thresholds are b_2 = e_0 and b_{j+1} = b_j + e_j with e_j ≥ Δ, so that the problem stays
+    convex; the intercept is in e_0.
     """
 
     n_levels: int
@@ -162,41 +182,45 @@ class OrdinalMargin(Loss):
     spacing: float | None
 
     def start(self) -> np.ndarray:
-        """Return an intercept, or parameters of equally spaced thresholds."""
+        """Return an intercept, or parameters of thresholds 1 apart, or further if they have to."""
         if self.spacing is None:
             return np.zeros(1)
-        gap = np.log(np.expm1(max(1.0 - self.spacing, 1e-3)))
-        return np.concatenate(([0.5], np.full(self.n_levels - 2, gap)))
+        return np.array([0.5, *[max(1.0, self.spacing)] * (self.n_levels - 2)])
+
+    def least(self) -> np.ndarray | None:
+        """Return the least gaps."""
+        if self.spacing is None:
+            return None
+        return np.array([-np.inf, *[self.spacing] * (self.n_levels - 2)])
 
     def offset(self, extra: np.ndarray) -> np.ndarray:
         """Return the intercept."""
         return extra if self.spacing is None else np.zeros(1)
 
+    def shifts(self, target: Array) -> np.ndarray:
+        """Return how the thresholds below and above a row move with their parameters."""
+        if self.spacing is None:
+            return np.ones((2, 1, len(target)))
+        # A threshold moves with all gaps before it; the ends of the scale do not move.
+        moved = np.zeros((self.n_levels + 1, self.n_levels - 1))
+        moved[1:-1] = -np.tri(self.n_levels - 1)
+        level = target.astype(np.intp)
+        return np.stack((moved[level].T, moved[level + 1].T))
+
     def thresholds(self, extra: np.ndarray) -> np.ndarray:
         """Return b_2 … b_r, ascending."""
         if self.spacing is None:
             return np.arange(self.n_levels - 1) + 0.5
-        return np.cumsum(np.concatenate((extra[:1], self.spacing + np.logaddexp(0.0, extra[1:]))))
+        return np.cumsum(extra)
 
-    def slopes(self, scores: Array, target: Array, weight: Array, extra: Array) -> Slopes:
+    def slopes(self, scores: Array, target: Array, extra: Array) -> Slopes:
         """Return loss and derivatives."""
-        from scipy.special import expit
-
         level, f = target.astype(np.intp), scores[0]
         limits = np.concatenate(([-np.inf], self.thresholds(extra), [np.inf]))
-        with np.errstate(invalid="ignore"):
-            below, down = rounded(self.gamma - (f - limits[level]), self.width)
-            above, up = rounded(self.gamma - (limits[level + 1] - f), self.width)
-        up, down = up * weight, down * weight
-        slope = up - down
-        if self.spacing is None:
-            return Slopes(below + above, slope[np.newaxis], np.array([slope.sum()]))
-        pull = np.bincount(level, down, self.n_levels)[1:]
-        pull = pull - np.bincount(level, up, self.n_levels)[:-1]
-        # A threshold moves with all gaps before it.
-        later = np.cumsum(pull[::-1])[::-1]
-        steps = np.concatenate(([1.0], expit(extra[1:])))
-        return Slopes(below + above, slope[np.newaxis], later * steps)
+        below, down, bent = rounded(self.gamma - (f - limits[level]), self.width)
+        above, up, turned = rounded(self.gamma - (limits[level + 1] - f), self.width)
+        slope, curvature = np.stack((-down, up)), np.stack((bent, turned))
+        return Slopes((below + above)[None], slope[None], curvature[None])
 
     def decoded(self, scores: np.ndarray, extra: np.ndarray) -> np.ndarray:
         """Return numbers of levels."""

@@ -120,10 +120,10 @@ class PassLandmarkJob(LandmarkJob):
         fits = found["fits"]
         unfinished = [fit for fit in fits if fit["status"] != "converged"]
         if unfinished:
-            worst = max(fit["gradient_norm"] / fit["tolerance"] for fit in unfinished)
+            worst = max(fit["gap"] for fit in unfinished)
             context.note(
-                f"{len(unfinished)} of {len(fits)} fits ended before they had converged; the "
-                f"gradient is up to {worst:.3g} times the tolerance."
+                f"{len(unfinished)} of {len(fits)} fits ended before they had converged; their "
+                f"loss is up to {worst:.3g} above its minimum."
             )
         return {**found, "loss": self.options.chosen_loss, "classes": self.class_names(context)}
 

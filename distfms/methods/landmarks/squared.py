@@ -57,10 +57,15 @@ class SquaredProblem:
         """Variance of the target."""
         return float(self.covariance[-1, -1])
 
+    @property
+    def mean_variance(self) -> float:
+        """Mean variance of a similarity, the unit of a ridge."""
+        return float(np.mean(np.diagonal(self.covariance)[:-1]))
+
     def penalised(self, ridge: float) -> np.ndarray:
-        """Return the Gram (L, L) with a ridge, a multiple of the mean variance on its diagonal."""
+        """Return the Gram (L, L) with a ridge on its diagonal."""
         gram = self.covariance[:-1, :-1].copy()
-        gram[np.diag_indices_from(gram)] += ridge * np.mean(np.diagonal(gram))
+        gram[np.diag_indices_from(gram)] += ridge * self.mean_variance
         return gram
 
     def intercept(self, weights: np.ndarray) -> np.ndarray:

@@ -1,9 +1,13 @@
 """Losses against their formulas, and fits by passes against other solvers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVR
 
@@ -20,14 +24,14 @@ SHARP = 1e-9
 @given(t=st.floats(-5, 5), epsilon=st.floats(0, 2), beta=st.floats(0.5, 100))
 def test_the_smoothed_insensitive_loss(t, epsilon, beta):
     loss = EpsilonInsensitive(1 / beta, epsilon)
-    found = loss.slopes(np.array([[t]]), np.zeros(1), np.ones(1), np.zeros(1)).value[0]
+    found = loss.slopes(np.array([[t]]), np.zeros(1), np.zeros(1)).value[0, 0]
     assert found == pytest.approx(literal.smoothed(t, epsilon, beta), abs=1e-9)
 
 
 @given(f=st.floats(-3, 6), level=st.integers(0, 3), gamma=st.floats(0.1, 2))
 def test_the_margin_loss_of_levels(f, level, gamma):
     loss = OrdinalMargin(SHARP, 4, gamma, None)
-    found = loss.slopes(np.array([[f]]), np.array([level]), np.ones(1), np.zeros(1)).value[0]
+    found = loss.slopes(np.array([[f]]), np.array([level]), np.zeros(1)).value[0, 0]
     assert found == pytest.approx(literal.exc_margin(f, level, [0.5, 1.5, 2.5], gamma), abs=1e-6)
 
 
@@ -45,39 +49,36 @@ LOSSES = [
 def test_slopes_are_derivatives(loss, target):
     rng = np.random.default_rng(0)
     y = rng.normal(size=30) if target == "number" else rng.integers(target, size=30).astype(float)
-    weight, scores = rng.uniform(0.5, 2, size=30), rng.normal(size=(loss.n_scores, 30))
-    extra = loss.start() + 0.1 * rng.normal(size=len(loss.start()))
+    scores, start = rng.normal(size=(loss.n_scores, 30)), loss.start()
+    extra, step = start + 0.1 * rng.uniform(size=len(start)), 1e-6
 
-    def total(scores, extra):
-        return loss.slopes(scores + loss.offset(extra)[:, None], y, weight, extra).value @ weight
+    def at(moved, beside):
+        return loss.slopes(moved + loss.offset(beside)[:, None], y, beside)
 
-    found = loss.slopes(scores + loss.offset(extra)[:, None], y, weight, extra)
-    step = 1e-6
-    for p in range(loss.n_scores):
-        moved = scores.copy()
-        moved[p] += step
-        assert found.score[p].sum() == pytest.approx(
-            (total(moved, extra) - total(scores, extra)) / step, rel=1e-3, abs=1e-3
-        )
-    for e in range(len(extra)):
-        change = (total(scores, extra + step * np.eye(len(extra))[e]) - total(scores, extra)) / step
-        assert found.extra[e] == pytest.approx(change, rel=1e-3, abs=1e-3)
+    found, shifts = at(scores, extra), loss.shifts(y)
+    by_score = (at(scores + step, extra).value - found.value) / step
+    np.testing.assert_allclose(found.slope.sum(axis=1), by_score, atol=1e-4)
+    for e, own in enumerate(np.eye(len(extra)) * step):
+        change = (at(scores, extra + own).value - found.value).sum() / step
+        p, parameter = e % loss.n_scores, e // loss.n_scores
+        assert (found.slope[p] * shifts[:, parameter]).sum() == pytest.approx(change, abs=1e-3)
+    second = (at(scores + step, extra).slope - found.slope) / step
+    far_from_corners = np.abs(second - found.curvature) < 1e-4
+    assert far_from_corners.mean() > 0.99
+    assert found.curvature.max() <= loss.steepest * (1 + 1e-12)
 
 
 def test_rounding_costs_at_most_half_its_width():
     t = np.linspace(-1, 3, 401)
-    value, slope = rounded(t, 0.5)
+    value, slope, _ = rounded(t, 0.5)
     assert np.all(np.maximum(t, 0) - value >= -1e-15)
     assert np.max(np.maximum(t, 0) - value) == pytest.approx(0.25)
     assert (slope.min(), slope.max()) == (0, 1)
 
 
-def test_thresholds_stay_apart_and_decide():
-    loss = OrdinalMargin(0.1, 5, 0.5, 0.3)
-    thresholds = loss.thresholds(np.array([0.2, -40.0, 1.0, -3.0]))
-    assert np.diff(thresholds).min() >= 0.3 - 1e-12
-    middle = np.array([[0.1, 0.3, 1.0, thresholds[-1] + 1]])
-    assert loss.decoded(middle, np.array([0.2, -40.0, 1.0, -3.0])).tolist() == [0, 1, 2, 4]
+def test_scores_decide():
+    learned, levels = OrdinalMargin(0.1, 5, 0.5, 0.3), np.array([0.2, 0.3, 1.0, 0.5])
+    assert learned.decoded(np.array([[0.1, 0.3, 1.0, 2.1]]), levels).tolist() == [0, 1, 2, 4]
     assert Margin(0.1, 3, True).decoded(np.eye(3), np.zeros(3)).tolist() == [0, 1, 2]
     assert Margin(0.1, 2, True).decoded(np.array([[-1.0, 2.0]]), np.zeros(1)).tolist() == [0, 1]
 
@@ -99,8 +100,8 @@ def fitted(loss, K, y, k=None, ridge=0.0, bound=None, left_out=None):
     ]
     moments = CoMoments.from_block(np.ascontiguousarray(np.column_stack([K, y]).T))
 
-    def make_pass(loss, model):
-        return FitPass("own", loss, model, left_out).sums(parts)
+    def make_pass(loss, model, wanted="model"):
+        return FitPass("own", loss, model, problem.mean[:-1], left_out, wanted).sums(parts)
 
     problem = SquaredProblem.of(moments)
     order = np.arange(k or K.shape[1])
@@ -125,27 +126,102 @@ def test_the_insensitive_fit_costs_no_more_than_that_of_liblinear():
     assert cost(w, ours.model.offset[0]) <= cost(theirs.coef_, theirs.intercept_[0]) * (1 + 1e-3)
 
 
-def test_the_logistic_fit_is_that_of_scikit_learn():
+@pytest.mark.parametrize("rare", [None, 0.004])
+def test_the_logistic_fit_is_that_of_scikit_learn(rare):
     K, y = rows()
-    y = (y > np.median(y)).astype(float)
-    variance = np.mean(np.var(K, axis=0))
-    theirs = LogisticRegression(C=1.0, tol=1e-10, max_iter=5000).fit(K, y)
-    ours, _ = fitted(Margin(0.01, 2, True), K, y, ridge=1.0 / (len(y) * variance))
-    np.testing.assert_allclose(ours.model.weights[:, 0], theirs.coef_[0], rtol=2e-2, atol=2e-3)
+    K = K @ np.random.default_rng(1).normal(size=(8, 8))
+    y = np.digitize(y, np.quantile(y, [0.5] if rare is None else [0.5, 1 - rare])) * 1.0
+    ridge = 1e-4
+    ours, _ = fitted(Margin(0.01, 2 + (rare is not None), True), K, y, ridge=ridge)
+    assert ours.minimum.status == "converged"
+    for c in range(ours.model.weights.shape[1]):
+        theirs = LogisticRegression(
+            C=1 / (ridge * len(y) * np.mean(np.var(K, axis=0))),
+            solver="newton-cholesky",
+            tol=1e-12,
+        ).fit(K, y == (c if rare else 1))
+        shares = expit(K @ ours.model.weights[:, c] + ours.model.offset[c])
+        np.testing.assert_allclose(shares, theirs.predict_proba(K)[:, 1], atol=1e-5)
 
 
-def test_the_bound_is_kept():
-    K, y = rows()
-    free, _ = fitted(EpsilonInsensitive(0.01, 0.2), K, y, ridge=1e-6)
-    norm = np.sqrt(8) * np.linalg.norm(free.model.weights)
-    tight, _ = fitted(EpsilonInsensitive(0.01, 0.2), K, y, ridge=1e-6, bound=norm / 3)
-    assert np.sqrt(8) * np.linalg.norm(tight.model.weights) == pytest.approx(norm / 3, rel=1e-2)
-    assert tight.n_passes < 150
-    tiny, _ = fitted(EpsilonInsensitive(0.01, 0.2), K, y, ridge=1e-6, bound=norm / 1e4)
-    assert np.sqrt(8) * np.linalg.norm(tiny.model.weights) == pytest.approx(norm / 1e4, rel=1e-2)
-    assert tiny.n_passes < 150
-    loose, _ = fitted(EpsilonInsensitive(0.01, 0.2), K, y, ridge=1e-6, bound=norm * 2)
-    np.testing.assert_array_equal(loose.model.weights, free.model.weights)
+def literal_cost(loss, K, y, parameters, n_beside):
+    """Mean loss of weights and of the parameters beside them, by its formula."""
+    w, beside = parameters[:-n_beside], parameters[-n_beside:]
+
+    def corner(t):
+        inside = np.clip(t, 0, loss.width)
+        return np.where(t > loss.width, t - loss.width / 2, inside**2 / (2 * loss.width))
+
+    f = (K - K.mean(axis=0)) @ w
+    if isinstance(loss, EpsilonInsensitive):
+        return corner(np.abs(f + beside[0] - y) - loss.epsilon).mean()
+    if isinstance(loss, Margin):
+        return corner(1 - np.where(y > 0, 1, -1) * (f + beside[0])).mean()
+    shift = beside[0] if loss.spacing is None else 0.0
+    inner = 0.5 + np.arange(loss.n_levels - 1) if loss.spacing is None else np.cumsum(beside)
+    b, level, f = np.r_[-1e9, inner, 1e9], y.astype(int), f + shift
+    return (corner(loss.gamma - f + b[level]) + corner(loss.gamma + f - b[level + 1])).mean()
+
+
+@pytest.mark.parametrize("bound", [None, 2.0])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        EpsilonInsensitive(0.05, 0.2),
+        Margin(0.05, 2, False),
+        OrdinalMargin(0.05, 4, 0.5, None),
+        OrdinalMargin(0.05, 4, 0.5, 0.5),
+        OrdinalMargin(0.05, 4, 0.5, 1.5),
+    ],
+)
+def test_no_other_solver_finds_a_better_model(loss, bound):
+    K, y = rows(n_landmarks=5)
+    if not isinstance(loss, EpsilonInsensitive):
+        cuts = [0.3] if isinstance(loss, Margin) else [0.3, 0.35, 0.9]
+        y = np.digitize(y, np.quantile(y, cuts)) * 1.0
+    ridge, n = 1e-3, len(loss.start())
+    ours, _ = fitted(loss, K, y, ridge=ridge, bound=bound)
+    unit = np.std(y) if isinstance(loss, EpsilonInsensitive) else 1.0
+    penalty = ridge * np.mean(np.var(K, axis=0)) / unit
+
+    def cost(at):
+        return literal_cost(loss, K, y, at, n) + penalty / 2 * np.sum(at[:-n] ** 2)
+
+    found = ours.minimum.parameters[:, 0]
+    assert (ours.minimum.status, ours.minimum.gap <= ours.tolerance) == ("converged", True)
+    assert ours.minimum.value == pytest.approx(cost(found), rel=1e-12)
+    least = loss.least() if loss.least() is not None else np.full(n, -np.inf)
+    ball = {"type": "ineq", "fun": lambda at: bound**2 / 5 - np.sum(at[:-n] ** 2)}
+    theirs = minimize(
+        cost,
+        np.r_[np.zeros(5), np.maximum(loss.start(), least)],
+        method="SLSQP",
+        bounds=[(None, None)] * 5 + [(low, None) for low in least],
+        constraints=[] if bound is None else [ball],
+        options={"ftol": 1e-12, "maxiter": 1000},
+    )
+    assert cost(found) <= theirs.fun + 1e-9
+    assert cost(found) == pytest.approx(theirs.fun, abs=1e-5)
+    assert (found[-n:] >= least).all()
+    if bound is not None:
+        assert np.sqrt(5) * np.linalg.norm(found[:-n]) <= bound * (1 + 1e-12)
+    if isinstance(loss, OrdinalMargin) and loss.spacing == 0.5:
+        fixed, _ = fitted(replace(loss, spacing=None), K, y, ridge=ridge, bound=bound)
+        assert ours.minimum.value <= fixed.minimum.value
+        assert np.isclose(found[-n:], 0.5).any()
+
+
+def test_a_hessian_is_nowhere_above_its_majorant():
+    K, y = rows(n_landmarks=3)
+    y = np.digitize(y, np.quantile(y, [0.3, 0.6])) * 1.0
+    for loss in (OrdinalMargin(0.3, 3, 0.5, 0.2), Margin(0.3, 3, True), Margin(0.3, 3, False)):
+        found, parts = fitted(loss, K, y, ridge=1e-2)
+        sums = [
+            FitPass("own", loss, found.model, K.mean(axis=0), None, wanted).sums(parts)
+            for wanted in ("model", "majorant")
+        ]
+        for hessian in sums[0]["hessian"]:
+            assert np.linalg.eigvalsh(sums[1]["hessian"][0] - hessian).min() > -1e-9
 
 
 @settings(max_examples=5, deadline=None)
@@ -163,8 +239,8 @@ def test_a_fold_that_is_left_out_plays_no_part(left_out):
             EmbeddedRows(p.part, p.similarities, t, p.weight)
             for p, t in zip(parts, np.split(target, [200, 450]), strict=True)
         ]
-        messages.append(FitPass("own", loss, found.model, left_out).sums(own)["loss"])
-    assert messages[0] == messages[1]
+        messages.append(FitPass("own", loss, found.model, K.mean(axis=0), left_out).sums(own))
+    np.testing.assert_array_equal(*(found["hessian"] for found in messages))
 
 
 def test_errors_of_parts():
@@ -178,17 +254,6 @@ def test_errors_of_parts():
     assert sums["a/error"][0] == wrong[:450].sum()
     assert sums["b/error"][0] == wrong[450:].sum()
     assert sums["a/weight"] == 450
-
-
-@pytest.mark.parametrize("parameter", [-800.0, 0.0, 800.0])
-def test_thresholds_far_apart_or_close_have_finite_slopes(parameter: float) -> None:
-    loss = OrdinalMargin(0.1, 4, 0.5, 0.3)
-    extra = np.array([0.5, parameter, 0.0])
-    rows = np.arange(4.0)
-    slopes = loss.slopes(rows[np.newaxis], rows, np.ones(4), extra)
-    assert np.all(np.diff(loss.thresholds(extra)) >= 0.3)
-    assert np.isfinite(slopes.value).all()
-    assert np.isfinite(slopes.extra).all()
 
 
 @pytest.mark.parametrize("by_gradient", [False, True])
