@@ -43,13 +43,14 @@ def landmarks_job(data: Path, output: Path, /, **changes: Any) -> JobSpec:
     return spec_of(content, changes)
 
 
-def task_job(data: Path, output: Path, task: str, target: str, **section: Any) -> JobSpec:
+def task_job(
+    data: Path, output: Path, task: str, target: str, engine: Any = None, /, **section: Any
+) -> JobSpec:
     """Spec of another task on `smooth_rows`, with the target in one of three columns."""
     left = [name for name in ("y", "level", "high") if name != target]
     rows = {"target": target, "exclude": left, "folds": 2}
-    return landmarks_job(
-        data, output, data=rows, landmarks={"task": task, "landmarks": 20} | section
-    )
+    section = {"task": task, "landmarks": 20} | section
+    return landmarks_job(data, output, data=rows, landmarks=section, engine=engine or {})
 
 
 def ranked_rows() -> dict[str, Any]:

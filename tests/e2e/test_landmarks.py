@@ -296,6 +296,20 @@ def test_losses_by_passes(data, columns, tmp_path, task, target, section):
     assert metrics["test"][measure] == pytest.approx(wanted)
 
 
+@pytest.mark.parametrize(
+    ("task", "section"),
+    [("ordinal", {"spacing": 0.5, "bound": 3.0}), ("classification", {"precision": "float32"})],
+)
+def test_processes_give_the_bits_of_threads(data, tmp_path, task, section):
+    names = ("selection.json", "model.json", "weights.npz", "metrics.json")
+    found = []
+    for engine in ({"workers": 1}, {"workers": 2, "processes": True}):
+        place = tmp_path / f"{engine['workers']}"
+        folder = run_job(task_job(data, place, task, "level", engine, **section)).folder
+        found.append([(folder / name).read_bytes() for name in names])
+    assert found[0] == found[1]
+
+
 def test_classes_in_text(columns, tmp_path):
     numbers = np.unique(columns["level"], return_inverse=True)[1]
     texts = np.array([f"class {number}" for number in numbers])
