@@ -82,7 +82,7 @@ def finished(spec, name):
 
 
 def predicted(folder, data, out, budget=1e9):
-    predict_file(folder, str(data), out, budget=budget, workers=1)
+    predict_file(folder, str(data), out, budget=budget)
     return pq.read_table(out)
 
 
