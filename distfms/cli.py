@@ -123,15 +123,19 @@ def run(
 def retrain(
     spec: Spec,
     anew: Annotated[
-        bool, typer.Option("--anew", help="Replace the model in place without comparing the two.")
+        bool, typer.Option("--anew", help="Replace the current model without comparing the two.")
     ] = False,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Do not refuse this file for drift; may be repeated."),
+    ] = None,
     registry: Registry = None,
     engine: Engine = None,
     address: Address = None,
     log: Log = "text",
     set_: Sets = None,
 ) -> None:
-    """Train on data that grew; put the model in place if it is good enough, else exit with 3."""
+    """Train on data that grew; promote the model if it is good enough, else exit with 3."""
     from distfms.retrain.job import retrain
     from distfms.runs.events import open_log
     from distfms.runs.interrupts import end_at_once, orderly_end
@@ -143,6 +147,7 @@ def retrain(
             loaded,
             loaded.registry(registry),
             anew=anew,
+            accept=accept or (),
             say=tell,
             progress=progress,
             on_silence=end_at_once,

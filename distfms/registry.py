@@ -441,6 +441,10 @@ class Registry:
     def _journal(self, name: str, kind: type[R]) -> _Journal[R]:
         return _Journal(self._of(name) / f"{kind.__name__.lower()}s", kind)
 
+    def journal(self, name: str, kind: type[R]) -> _Journal[R]:
+        """Return the journal of a further kind of records of a model."""
+        return self._journal(name, kind)
+
     def files(self, name: str, version: Version) -> storage.Location:
         """Return the folder that has the files of a version."""
         return self._of(name) / "files" / version.token

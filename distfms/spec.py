@@ -322,8 +322,9 @@ class GateSection(Section):
     ones.
     """
     max_drift: Positive | None = None
-    """Most that the new partitions may differ from the others: in the mean of a column (in standard
-    deviations), its standard deviation (as a logarithm) or its correlation with the target.
+    """Most that a new or changed file (with `data.time`, a day of one) may differ from what the
+    current model has learned from: in the mean of a column (in standard deviations), its standard
+    deviation (as a logarithm) or its correlation with the target.
     """
     min_rows: Annotated[int, Field(ge=0)] = 1
     """Fewest rows of new and changed partitions."""

@@ -480,18 +480,22 @@ class Method:
     question: tuple[str, ...] = ()
 
     def headline(self, run: FinishedRun) -> str:
-        """Return a finished run's result in one sentence."""
-        found: str = import_module(self.figures).headline(run)
+        """Return a finished run's result in one sentence; of one that was refused, why."""
+        from distfms.report.retraining import refusal
+
+        found: str = refusal(run.retraining) or import_module(self.figures).headline(run)
         return found
 
     def page(self, run: FinishedRun) -> str:
         """Return the report of a finished run, one self-contained HTML page."""
         from distfms.report.provenance import build_page
-        from distfms.report.retraining import retraining_sections
+        from distfms.report.retraining import refusal, retraining_sections
 
-        figures = import_module(self.figures)
-        sections = [*figures.sections(run), *retraining_sections(run.retraining)]
-        return build_page(figures.headline(run), sections, run.manifest, figures.SUBTITLE).render()
+        figures, told = import_module(self.figures), retraining_sections(run.retraining)
+        sections = [*figures.sections(run), *told]
+        if refusal(run.retraining) is not None:
+            sections = [*told, *figures.sections(run)]
+        return build_page(self.headline(run), sections, run.manifest, figures.SUBTITLE).render()
 
     def report_stage(self) -> Stage:
         """Return the last stage of every run, which draws the report."""

@@ -18,6 +18,12 @@ _QUANTITIES = {
 }
 
 
+def refusal(content: Mapping[str, Any] | None) -> str | None:
+    """Return why a model was refused, in one sentence; None of a run that was not."""
+    failed = [c["found"] for c in (content or {}).get("conditions", ()) if not c["holds"]]
+    return f"Refused: {'; '.join(failed)}" if failed else None
+
+
 def retraining_sections(content: Mapping[str, Any] | None) -> list[Section]:
     """Return the sections of a run that was a retraining; none of another."""
     if content is None:
@@ -33,14 +39,18 @@ def retraining_sections(content: Mapping[str, Any] | None) -> list[Section]:
 def _decision(content: Mapping[str, Any]) -> Section:
     before = content["in_place"]
     if before is None:
-        text = "No model was in place: this one is the first."
+        text = "This model is the first."
     elif content["anew"]:
         text = f"Made anew, without comparison with version {before}."
+    elif content["made"] is not None:
+        text = (
+            f"The data are again those of version {content['made']}, which was promoted before: "
+            f"this model replaces version {before} without a comparison."
+        )
     elif content["promote"]:
-        text = f"All conditions hold: this model takes the place of version {before}."
+        text = f"Promoted: all conditions hold, and this model replaces version {before}."
     else:
-        failed = [c["text"] for c in content["conditions"] if not c["holds"]]
-        text = f"Refused; version {before} stays in place. Not met: {'; '.join(failed)}."
+        text = f"{refusal(content)}. Version {before} stays the current model."
     data = content["data"]
     facts = {
         "Files, new": _listed(data["new"]),
@@ -51,7 +61,7 @@ def _decision(content: Mapping[str, Any]) -> Section:
     blocks: list[Block] = [Text(text, tone="note"), KeyValues(facts)]
     if content["conditions"]:
         rows = [[c["text"], c["found"], c["holds"]] for c in content["conditions"]]
-        caption = "Conditions for taking the place of the other model."
+        caption = "Conditions for promotion."
         blocks.append(Table(["Condition", "Found", "Holds"], rows, caption))
     if content["compared"]:
         rows = [
@@ -82,7 +92,9 @@ def _drift(drift: Mapping[str, Any]) -> Section:
     table = Table(
         ["Column", *(_QUANTITIES[q] for q in known)],
         rows,
-        "How far the new partitions are from the others, with the interval within which another "
+        f"How far {drift['name']} is from what the current model has learned from (of "
+        f"{count(len(drift['sets']), 'new file or day', 'new files or days')}, the one that is "
+        "furthest), with the interval within which another "
         f"{percent(drift['level'])} of such sets would be by chance: mean in standard deviations, "
         "spread (and disagreement of raters) as the logarithm of the ratio of standard "
         "deviations, correlation with the target as a difference. The "
@@ -106,7 +118,7 @@ def _history(history: Mapping[str, Any]) -> Figure:
     )
     caption = (
         "Means of the columns that moved most, in standard deviations from the mean of the "
-        "partitions that the model in place knows. New partitions are set off."
+        "partitions that the current model knows. New partitions are set off."
     )
     return Figure(svg, caption)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,8 @@ class Summaries:
 
     Attributes
     ----------
-    keys : ndarray of str, shape (p,)
-        Fingerprints.
+    keys, files : ndarray of str, shape (p,)
+        Fingerprints, and names of the files.
     weight : ndarray of shape (p, d)
         Σ w over the rows where each column is observed.
     mean, variance, covariance : ndarray of shape (p, d)
@@ -46,6 +47,7 @@ class Summaries:
     """
 
     keys: np.ndarray
+    files: np.ndarray
     weight: np.ndarray
     mean: np.ndarray
     variance: np.ndarray
@@ -84,6 +86,7 @@ class Summaries:
         unknown = np.full_like(internal, np.nan)
         one = {
             "keys": "",
+            "files": "",
             "weight": weight,
             "mean": mean,
             "variance": (share * (self.variance + shift**2)).sum(axis=0),
@@ -92,6 +95,16 @@ class Summaries:
             "repeated": repeated,
         }
         return Summaries.of([one])
+
+    @cached_property
+    def variation(self) -> tuple[Summaries, np.ndarray, np.ndarray]:
+        """Pooled summary, and how many partitions know each quantity and differ how much in it."""
+        reference = self.pooled()
+        single = self.quantities(reference)
+        n_known = (~np.isnan(single)).sum(axis=1)
+        centre = np.nansum(single, axis=1) / np.maximum(n_known, 1)
+        squares = np.nansum((single - centre[:, None]) ** 2, axis=1)
+        return reference, n_known, np.sqrt(squares / np.maximum(n_known - 1, 1))
 
     def quantities(self, reference: Summaries) -> np.ndarray:
         """Return what is followed, shape (4, p, d): see the module. NaN where it is unknown."""
@@ -118,7 +131,8 @@ class Summaries:
 def summarise(member: str, partition: Partition, bundle: Bundle) -> dict[str, Any]:
     """Return the summary of one partition, from its statistics of all parts."""
     folded = bundle[member]
-    return {"keys": partition.fingerprint, **folded.train().merge(folded.test).by_column()}
+    own = {"keys": partition.fingerprint, "files": partition.name}
+    return {**own, **folded.train().merge(folded.test).by_column()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,13 +153,7 @@ class Drift:
     @classmethod
     def between(cls, before: Summaries, now: Summaries) -> Drift:
         """Compare two sets of partitions."""
-        reference, m, k = before.pooled(), len(before.keys), len(now.keys)
-        single = before.quantities(reference)
-        # Not every partition knows every quantity.
-        n_known = (~np.isnan(single)).sum(axis=1)
-        centre = np.nansum(single, axis=1) / np.maximum(n_known, 1)
-        squares = np.nansum((single - centre[:, None]) ** 2, axis=1)
-        between = np.sqrt(squares / np.maximum(n_known - 1, 1))
+        (reference, n_known, between), m, k = before.variation, len(before.keys), len(now.keys)
         half = student_t(LEVEL, max(m - 1, 1)) * between * np.sqrt(1 / m + 1 / k)
         shift = now.pooled().quantities(reference) - reference.quantities(reference)
         return cls(shift[:, 0], np.where(n_known > 1, half, np.nan))
@@ -173,11 +181,33 @@ class Drift:
         }
 
 
+def same_rows(before: Summaries | None, now: Summaries | None, file: str) -> bool:
+    """Whether the summaries of a file are known and the same, to the bit."""
+    if before is None or now is None or file not in now.files:
+        return False
+    pairs = (s.take(s.files == file).to_arrays() for s in (before, now))
+    old, new = ([a for name, a in one.items() if a.dtype.kind == "f"] for one in pairs)
+    return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(old, new, strict=True))
+
+
+def worst(
+    before: Summaries, sets: Mapping[str, Summaries], names: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """Judge each set of new partitions by itself; return the worst, and the shifts of all."""
+    found = {name: Drift.between(before, own).to_json(names) for name, own in sets.items()}
+    name = max(found, key=lambda one: found[one]["largest"])
+    return {**found[name], "name": name}, {one: own["largest"] for one, own in found.items()}
+
+
 def history(
-    summaries: Summaries, is_new: np.ndarray, names: Sequence[str], drawn: Sequence[str]
+    before: Summaries,
+    summaries: Summaries,
+    is_new: np.ndarray,
+    names: Sequence[str],
+    drawn: Sequence[str],
 ) -> dict[str, Any]:
-    """Return the means of columns in the last partitions, in standard deviations of the others."""
-    means = summaries.quantities(summaries.take(~is_new).pooled())[0][-_POINTS:]
+    """Return the means of columns in the last partitions, in standard deviations of before."""
+    means = summaries.quantities(before.pooled())[0][-_POINTS:]
     return {
         "is_new": is_new[-_POINTS:].tolist(),
         "lines": {name: means[:, names.index(name)].tolist() for name in drawn[:_DRAWN]},

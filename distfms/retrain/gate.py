@@ -41,7 +41,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition of the gate, what was found, and whether it holds."""
+    """A condition of the gate, what was found in words, and whether it holds."""
 
     text: str
     found: str
@@ -64,15 +64,15 @@ def conditions(
         rows = changes.n_new_rows
         require(
             f"at least {gate.min_rows:,} rows in new and changed files",
-            f"{rows:,}",
+            f"{rows:,} new rows",
             rows >= gate.min_rows,
         )
     lost = changes.n_lost_rows / max(changes.n_before, 1)
-    most = f"at most {gate.max_lost:.1%} of the rows behind the model in place lost"
-    require(most, f"{lost:.1%}", lost <= gate.max_lost)
+    most = f"at most {gate.max_lost:.1%} of the rows behind the current model lost"
+    require(most, f"{lost:.1%} of its rows lost", lost <= gate.max_lost)
     for comparison in compared:
         gain, where = comparison.gain, f"{comparison.rows.replace('_', '-')} rows"
-        said = "unknown" if math.isnan(gain) else f"{gain:+.2%}"
+        said = f"{comparison.metric} {_in_words(gain)} on {where}"
         worse = f"{comparison.metric} on {where} at most {gate.max_regression:.2%} worse"
         require(worse, said, gain >= -gate.max_regression)
         if gate.min_gain is not None and comparison.rows == gate.on:
@@ -80,9 +80,27 @@ def conditions(
             require(better, said, gain >= gate.min_gain)
     if gate.min_gain is not None and gate.on not in [comparison.rows for comparison in compared]:
         better = f"better by at least {gate.min_gain:.2%} on {gate.on.replace('_', '-')} rows"
-        require(better, "no such row is held out", False)
+        require(better, f"no {gate.on.replace('_', '-')} row", False)
     if gate.max_drift is not None and drift is not None:
-        said = f"{drift['largest']:.3g} ({drift['column']}, {drift['quantity']})"
-        bound = f"no column drifts by more than {gate.max_drift:g}"
-        require(bound, said, drift["largest"] <= gate.max_drift)
+        said = _DRIFTED[drift["quantity"]].format(drift["column"], drift["largest"])
+        bound = f"no column drifts by more than {gate.max_drift:g} in any new file"
+        require(bound, f"{said} in {drift['name']}", drift["largest"] <= gate.max_drift)
+        if again := drift["refused"]:
+            said = f"{', '.join(again)} drifted when last seen"
+            require("no file that was refused before, unless mended or accepted", said, False)
     return found
+
+
+#: What drifted how far, in words.
+_DRIFTED = {
+    "mean": "{} drifted by {:.3g} standard deviations",
+    "spread": "the spread of {} changed by {:.3g} (as a logarithm)",
+    "correlation": "the correlation of {} with the target changed by {:.3g}",
+    "disagreement": "the disagreement of raters on {} changed by {:.3g} (as a logarithm)",
+}
+
+
+def _in_words(gain: float) -> str:
+    if math.isnan(gain):
+        return "cannot be compared"
+    return f"{abs(gain):.2%} {'better' if gain > 0 else 'worse'}" if gain else "as good"

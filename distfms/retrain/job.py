@@ -5,25 +5,28 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from distfms.data.age import partition_dates
 from distfms.engine.memory import counted
 from distfms.engine.storage import Location, reading
 from distfms.errors import SpecError
 from distfms.methods.contract import RETRAINING, Content, Context, FinishedRun, Stage
 from distfms.registry import Registry
+from distfms.report.retraining import refusal
 from distfms.retrain.compare import compare, require_metric
-from distfms.retrain.drift import Drift, Summaries, history, summarise
+from distfms.retrain.drift import Summaries, history, same_rows, summarise, worst
 from distfms.retrain.gate import Condition, conditions
 from distfms.retrain.place import (
     DRIFT,
     Changes,
     InPlace,
+    Refusal,
     columns_of,
     made_before,
     require_same_question,
@@ -69,6 +72,7 @@ def retrain(
     registry: Registry,
     *,
     anew: bool = False,
+    accept: Sequence[str] = (),
     say: Say = lambda line: None,
     progress: Display = lambda event: None,
     on_silence: Say | None = None,
@@ -81,7 +85,9 @@ def retrain(
         Its name is that of the model.
     registry : Registry
     anew : bool
-        Whether to replace the model in place without comparing the two.
+        Whether to replace the current model without comparing the two.
+    accept : sequence of str
+        Names of files that the gate does not refuse for their drift, from now on.
     say, progress, on_silence
         See :func:`distfms.runs.driver.run_job`.
 
@@ -108,32 +114,42 @@ def retrain(
     owner = f"{getpass.getuser()}@{socket.gethostname()}, process {os.getpid()}"
     with registry.locked(spec.name, owner, _LOCK_S) as extend:
         in_place = InPlace.read(registry, spec.name, spec.options.functions)
+        made, train = None, prepared.opened.inputs.train
         if in_place is not None and not anew:
-            made = made_before(registry, spec.name, prepared.identity)
-            if made is not None:
-                here = "in place" if made == in_place.number else "which was replaced by another"
+            made, withdrawn = made_before(registry, spec.name, prepared.identity)
+            if made == in_place.number or withdrawn:
+                what = "which was rolled back" if withdrawn else "the current model"
                 say(
-                    f"Nothing to do: version {made} of {spec.name!r}, {here}, was made from the "
+                    f"Nothing to do: version {made} of {spec.name!r}, {what}, was made from the "
                     "same spec and data."
                 )
                 return Outcome(in_place.number, False)
             require_same_question(prepared, in_place)
             # Raises now what would stop the comparison.
-            prepared.method.predictor(in_place.run, prepared.opened.inputs.train, None)
-        retraining = Retraining(prepared, in_place, anew)
+            prepared.method.predictor(in_place.run, train, None)
+        refusal = Refusal.read(registry, spec.name)
+        known = [file.name for file in train.files if anew and file.name in refusal.refused]
+        refusal = refusal.accept(registry, spec.name, train.files, [*accept, *known])
+        retraining = Retraining(prepared, in_place, refusal, anew, made)
         staged = replace(prepared, more=(Stage("retrain", retraining.stage),))
         result = run_prepared(staged, None, say, progress, on_silence)
         extend()
-        return _promote(spec, registry, result.folder, in_place, say)
+        return _promote(retraining, registry, result.folder, say)
 
 
 @dataclass(frozen=True)
 class Retraining:
-    """What the stage `retrain` of a run needs: the job, and the model in place."""
+    """What the stage `retrain` of a run needs: the job, and the current model.
+
+    `refusal` has the files that have drifted; `made` is the version that was made from the same
+    spec and data, and replaced since.
+    """
 
     prepared: Prepared
     in_place: InPlace | None
-    anew: bool
+    refusal: Refusal
+    anew: bool = False
+    made: int | None = None
 
     def stage(self, context: Context) -> Mapping[str, Content]:
         """Compare with the model in place and decide."""
@@ -141,21 +157,28 @@ class Retraining:
         gate = (prepared.spec.retrain or RetrainSection()).gate
         before = [] if in_place is None else in_place.run.manifest["inputs"]
         inputs, forgotten = prepared.opened.inputs, prepared.opened.forgotten
-        changes = Changes.between(before, inputs, forgotten)
+        names = list(prepared.job.summary_names(context))
+        stored = None if in_place is None else in_place.summaries_of(names)
+        summaries = self._summaries(context, stored)
+        changes = Changes.between(before, inputs, forgotten, partial(same_rows, stored, summaries))
         newest = (*changes.new, *changes.changed)
-        summaries, drift = self._drift(context, newest)
+        drift = None
+        if summaries is not None and in_place is not None and not self.anew:
+            drift = self._drift(summaries, stored, newest, names)
         checked: list[Condition] = []
         compared, selection = [], []
         if in_place is not None and not self.anew:
             new = FinishedRun.of(context, prepared.spec.options.functions)
             compared = compare(prepared.job, context, (in_place.run, new), newest, gate)
-            checked = conditions(gate, changes, compared, drift)
+            if self.made is None:
+                checked = conditions(gate, changes, compared, drift)
             selection = changed_choices(prepared.method, in_place.run, new)
         counts = _counts(context)
         context.account(**counts)
         content = {
             "in_place": None if in_place is None else in_place.number,
             "anew": self.anew,
+            "made": self.made,
             "promote": all(condition.holds for condition in checked),
             "conditions": [asdict(condition) for condition in checked],
             "compared": [comparison.to_json() for comparison in compared],
@@ -164,37 +187,54 @@ class Retraining:
             "selection": selection,
             "columns": columns_of(prepared),
         }
-        files: dict[str, Content] = {RETRAINING: content}
-        if summaries is not None:
-            names = self.prepared.job.summary_names(context)
-            files[DRIFT] = {"names": np.array(names), **summaries.to_arrays()}
-        return files
+        if summaries is None:
+            return {RETRAINING: content}
+        return {RETRAINING: content, DRIFT: {"names": np.array(names), **summaries.to_arrays()}}
 
-    def _drift(
-        self, context: Context, newest: tuple[str, ...]
-    ) -> tuple[Summaries | None, dict[str, Any] | None]:
-        """Summarise all partitions, reading only those not known, and compare the newest."""
+    def _summaries(self, context: Context, stored: Summaries | None) -> Summaries | None:
+        """Summarise all partitions, reading only those not known; None where a job has none."""
         job, train = self.prepared.job, self.prepared.opened.inputs.train
         read = job.summary_reader(context, train, False)
         if read is None:
-            return None, None
-        names, known = list(job.summary_names(context)), dict[str, Mapping[str, Any]]()
-        stored = {} if self.in_place is None else self.in_place.summaries
-        if stored and stored["names"].tolist() == names:
-            known = dict(zip(stored["keys"].tolist(), Summaries.rows_of(stored), strict=True))
+            return None
+        rows = () if stored is None else Summaries.rows_of(stored.to_arrays())
+        known: dict[str, Mapping[str, Any]] = {row["keys"]: row for row in rows}
         lacking = [part for part in train.partitions if part.fingerprint not in known]
         of_one = partial(summarise, job.compared_by)
         for summary in context.each_partition(read, lacking, of_one) if lacking else ():
             known[summary["keys"]] = summary
-        summaries = Summaries.of([known[part.fingerprint] for part in train.partitions])
-        is_new = np.array([part.name in newest for part in train.partitions])
-        if self.in_place is None or self.anew or is_new.all() or not is_new.any():
-            return summaries, None
-        drift = Drift.between(summaries.take(~is_new), summaries.take(is_new))
-        content = drift.to_json(names)
+        return Summaries.of([known[part.fingerprint] for part in train.partitions])
+
+    def _drift(
+        self,
+        summaries: Summaries,
+        stored: Summaries | None,
+        newest: Sequence[str],
+        names: Sequence[str],
+    ) -> dict[str, Any] | None:
+        """Compare each new file, or day, with what the current model has learned from."""
+        inputs, refusal = self.prepared.opened.inputs, self.refusal
+        versions = {f.name: f.version for f in inputs.train.files if f.name in newest}
+        is_new = np.isin(summaries.files, newest)
+        before = stored or (summaries.take(~is_new) if not is_new.all() else None)
+        judged = [n for n, version in versions.items() if refusal.accepted.get(n) != version]
+        parts = tuple(part for part in inputs.train.partitions if part.name in judged)
+        if before is None or not parts:
+            return None
+        labels = [part.name for part in parts]
+        if (time := inputs.section.time) is not None:
+            days = partition_dates(inputs.train.restricted(parts), time)
+            labels = [f"{day:%Y-%m-%d}" for day in days]
+        numbers = np.flatnonzero(np.isin(summaries.files, judged))
+        sets = {label: numbers[np.array(labels) == label] for label in labels}
+        content, shifts = worst(before, {k: summaries.take(v) for k, v in sets.items()}, names)
         drawn = [column["name"] for column in content["columns"]]
-        content["history"] = history(summaries, is_new, names, drawn)
-        return summaries, content
+        content["history"] = history(before, summaries, is_new, names, drawn)
+        most = (self.prepared.spec.retrain or RetrainSection()).gate.max_drift or np.inf
+        far = [summaries.files[v] for k, v in sets.items() if shifts[k] > most]
+        drifted = {name: versions[name] for name in np.concatenate([[], *far]).tolist()}
+        again = [name for name in judged if refusal.refused.get(name) == versions[name]]
+        return {**content, "sets": shifts, "drifted": drifted, "refused": again}
 
 
 def _counts(context: Context) -> dict[str, int]:
@@ -205,10 +245,9 @@ def _counts(context: Context) -> dict[str, int]:
     return {"n_read": n_read, "n_cached": manifest["n_partitions"] - n_read}
 
 
-def _promote(
-    spec: JobSpec, registry: Registry, folder: Location, in_place: InPlace | None, say: Say
-) -> Outcome:
-    """Add a finished run to the registry, and put it in place if the gate let it."""
+def _promote(retraining: Retraining, registry: Registry, folder: Location, say: Say) -> Outcome:
+    """Add a finished run to the registry and promote it, if the gate let it."""
+    spec, in_place = retraining.prepared.spec, retraining.in_place
     _, run = open_run(folder)
     content = run.retraining or {}
     reasons = tuple(
@@ -218,9 +257,11 @@ def _promote(
     )
     number = None if in_place is None else in_place.number
     if reasons:
-        say(f"Refused: version {number} of {spec.name!r} stays in place. Not met:")
+        say(f"{refusal(content)}. Version {number} of {spec.name!r} stays the current model:")
         for reason in reasons:
             say(f"  {reason}")
+        if drifted := (content["drift"] or {}).get("drifted"):
+            retraining.refusal.write(registry, spec.name, drifted, {})
         return Outcome(number, False, folder, reasons)
     written = [name for stage in run.manifest["stages"] for name in stage["files"]]
     kept = [name for name in written if not name.startswith(_LEFT_OUT) or name == DRIFT]
@@ -238,7 +279,7 @@ def _promote(
     registry.promote(spec.name, version.number, expected=content["in_place"])
     data = content["data"]
     say(
-        f"Version {version.number} of {spec.name!r} is in place "
+        f"Version {version.number} of {spec.name!r} is the current model "
         f"({counted(data['n_read'], 'partition')} read, {data['n_cached']:,} from the cache)."
     )
     return Outcome(version.number, True, folder)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
-from distfms.errors import SpecError
+from pydantic import Field
+
+from distfms.data.dataset import DataFile
+from distfms.errors import SpecError, nearest
 from distfms.methods.contract import FinishedRun, Inputs
-from distfms.registry import Registry
+from distfms.registry import Record, Registry
+from distfms.retrain.drift import Summaries
 from distfms.runs.driver import Prepared, describe_inputs
 from distfms.runs.finished import read_version
 from distfms.spec import parse_yaml
@@ -33,6 +37,12 @@ class InPlace:
     spec: Mapping[str, Any]
     summaries: Mapping[str, Any]
 
+    def summaries_of(self, names: Sequence[str]) -> Summaries | None:
+        """Return those of its partitions, where they are of the columns of these names."""
+        if "files" not in self.summaries or self.summaries["names"].tolist() != names:
+            return None
+        return Summaries(**{f.name: self.summaries[f.name] for f in fields(Summaries)})
+
     @classmethod
     def read(cls, registry: Registry, name: str, allow: Iterable[str]) -> InPlace | None:
         """Read the version of a model that is in place; None if there is none."""
@@ -44,11 +54,58 @@ class InPlace:
         return cls(version.number, found.open(allow)[1], spec, summaries)
 
 
-def made_before(registry: Registry, name: str, identity: str) -> int | None:
-    """Return the version of an identity that is or was in place; what was rolled back stays so."""
-    placed = {change.version for change in registry.history(name)}
+def made_before(registry: Registry, name: str, identity: str) -> tuple[int | None, bool]:
+    """Return the last version of an identity that was ever promoted, and whether it was withdrawn.
+
+    A version is withdrawn by a rollback, or by the promotion of an older one; not by a newer one.
+    """
+    promoted, withdrawn, current = set[int | None](), set[int | None](), None
+    for change in registry.history(name):
+        if change.version != current:
+            if change.kind == "rollback" or (change.version or 0) < (current or 0):
+                withdrawn.add(current)
+            current = change.version
+            promoted.add(current)
+            withdrawn.discard(current)
     versions = [v for v in registry.versions(name) if v.facts.get("identity") == identity]
-    return next((v.number for v in reversed(versions) if v.number in placed), None)
+    made = next((v.number for v in reversed(versions) if v.number in promoted), None)
+    return made, made in withdrawn
+
+
+class Refusal(Record):
+    """Files that have drifted: those refused, and those that somebody accepted; name → version."""
+
+    refused: dict[str, str] = Field(default_factory=dict)
+    accepted: dict[str, str] = Field(default_factory=dict)
+
+    @classmethod
+    def read(cls, registry: Registry, name: str) -> Refusal:
+        """Read the last record of a model."""
+        return registry.journal(name, cls).last() or cls(number=0)
+
+    def write(
+        self, registry: Registry, name: str, drifted: dict[str, str], accepted: dict[str, str]
+    ) -> Refusal:
+        """Write the next record, unless it would say the same."""
+        refused = {n: v for n, v in (self.refused | drifted).items() if n not in accepted}
+        new = Refusal(number=self.number + 1, refused=refused, accepted=self.accepted | accepted)
+        if (new.refused, new.accepted) == (self.refused, self.accepted):
+            return self
+        registry.journal(name, Refusal).write(new)
+        return new
+
+    def accept(
+        self, registry: Registry, name: str, files: Sequence[DataFile], named: Sequence[str]
+    ) -> Refusal:
+        """Accept files by their names in the data, or the last parts of these."""
+        known = {file.name: file.version for file in files}
+        found = dict[str, str]()
+        for one in named:
+            own = {file: v for file, v in known.items() if f"/{file}".endswith(f"/{one}")}
+            if not own:
+                raise SpecError(f"The data have no file {one!r} to accept.{nearest(one, known)}")
+            found |= own
+        return self.write(registry, name, {}, found)
 
 
 @dataclass(frozen=True)
@@ -73,18 +130,27 @@ class Changes:
 
     @classmethod
     def between(
-        cls, before: Sequence[Mapping[str, Any]], inputs: Inputs, forgotten: Sequence[str]
+        cls,
+        before: Sequence[Mapping[str, Any]],
+        inputs: Inputs,
+        forgotten: Sequence[str],
+        same: Callable[[str], bool],
     ) -> Changes:
         """Compare the inputs of a manifest with the data as they are.
 
-        Files are the same where name and footer are; what the window has passed has not vanished.
+        A file is unchanged where name, footer and stamp (etag, or time of modification) are the
+        same. Where only the stamp differs, as in a copy, its rows decide: `same` compares their
+        statistics. What the window has passed has not vanished.
         """
+
+        def changed_file(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+            touched = old.get("version", new["version"]) != new["version"]
+            return old["footer"] != new["footer"] or (touched and not same(new["name"]))
+
         known = {file["name"]: file for file in before}
         now = {file["name"]: file for file in describe_inputs(inputs)["inputs"]}
         new = [name for name in now if name not in known]
-        changed = [
-            name for name in now if name in known and now[name]["footer"] != known[name]["footer"]
-        ]
+        changed = [name for name in now if name in known and changed_file(known[name], now[name])]
         vanished = [name for name in known if name not in now and name not in forgotten]
         fewer = [known[name]["n_rows"] - now[name]["n_rows"] for name in changed]
         return cls(

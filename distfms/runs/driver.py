@@ -338,6 +338,7 @@ def describe_inputs(inputs: Inputs) -> dict[str, Any]:
                 # They tell a folder that was moved or renamed from other data.
                 "name": of_file[0].name,
                 "footer": footers.get(path, ""),
+                "version": of_file[0].file_version,
                 "held_out": path in held_out,
                 "n_rows": sum(part.n_rows for part in of_file),
                 "n_bytes": sum(part.n_bytes for part in of_file),

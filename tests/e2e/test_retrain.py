@@ -62,7 +62,10 @@ def test_a_worse_model_is_refused(trained, days, tmp_path):
     assert (outcome.version, outcome.promoted) == (1, False)
     assert outcome.reasons[0].startswith("mse on held-out rows better by at least 50.00%: found")
     assert in_place(trained) == 1
-    assert "Refused; version 1 stays in place" in (outcome.folder / "report.html").read_text()
+    page = (outcome.folder / "report.html").read_text()
+    said = "Refused: mse 0.47% better on held-out rows"
+    assert page.index(said) < page.index(f"{said}. Version 1 stays the current model")
+    assert page.index(">Retraining<") < page.index(">Run<")
 
 
 def test_drift_is_found_and_refused(trained, days, tmp_path):
@@ -71,7 +74,64 @@ def test_drift_is_found_and_refused(trained, days, tmp_path):
     drift = retraining(outcome)["drift"]
     assert (drift["column"], drift["quantity"]) == ("c", "mean")
     assert drift["largest"] == pytest.approx(5.0, abs=0.4)
-    assert "(c, mean)" in outcome.reasons[-1]
+    assert "c drifted by 4.92 standard deviations in data/2026-01-04" in outcome.reasons[-1]
+
+
+def test_a_drifted_day_is_refused_by_itself_until_it_is_accepted(trained, days, tmp_path):
+    gate = {"max_drift": 1, "max_regression": 1}
+    spec = growing_job(days, tmp_path / "runs", retrain={"gate": gate})
+    write_day(days, "2026-01-04", 4)
+    assert again(spec).promoted
+    bad = write_day(days, "2026-01-05", 5, c=1.3)
+    said = "c drifted by 1."
+    assert said in again(spec).reasons[0]
+    registry_of(spec).rollback("growing")
+    for day in (5, 6, 7):  # also among ever more days that have not drifted
+        write_day(days, f"2026-01-0{day + 1}", day + 1)
+        outcome = again(spec)
+        assert said in outcome.reasons[0]
+        assert "in data/2026-01-05.parquet" in outcome.reasons[0]
+    assert len(retraining(outcome)["drift"]["sets"]) == 5
+    lax = growing_job(days, tmp_path / "runs", retrain={"gate": gate | {"max_drift": 2}})
+    assert "data/2026-01-05.parquet drifted when last seen" in again(lax).reasons[0]
+    with pytest.raises(SpecError, match="no file '2026-01-15'"):
+        again(lax, accept=["2026-01-15"])
+    assert again(spec, accept=[bad.name]).promoted
+    registry_of(spec).rollback("growing")
+    write_day(days, "2026-01-09", 9)
+    assert again(spec).promoted
+
+
+def test_a_model_that_was_only_replaced_comes_back_with_its_data(trained, days):
+    bad = write_day(days, "2026-01-04", 4, n=900)
+    assert again(trained).version == 2
+    bad.unlink()
+    said = []
+    outcome = again(trained, say=said.append)
+    assert (outcome.version, outcome.promoted) == (3, True)
+    assert "again those of version 1" in (outcome.folder / "report.html").read_text()
+    first, now = (registry_of(trained).read("growing", n)[1] for n in (1, 3))
+    assert first["weights.npz"] == now["weights.npz"]
+    registry_of(trained).promote("growing", 2)  # by hand: that stands
+    assert again(trained, say=said.append).folder is None
+    assert "version 3 of 'growing', which was rolled back" in said[-1]
+
+
+def test_a_file_rewritten_with_the_same_footer_has_changed(days, tmp_path):
+    def write(shift):
+        table = pq.read_table(write_day(days, "2026-01-03", 3, c=shift))
+        plain = {"compression": None, "use_dictionary": False, "write_statistics": False}
+        pq.write_table(table, days / "2026-01-03.parquet", row_group_size=150, **plain)
+
+    spec = growing_job(days, tmp_path / "runs", retrain={"gate": {"max_drift": 1}})
+    write(0.0)
+    first = content(again(spec).folder, "manifest.json")["inputs"]
+    write(5.0)
+    outcome = again(spec)
+    footers = [entry["footer"] for entry in content(outcome.folder, "manifest.json")["inputs"]]
+    assert footers == [entry["footer"] for entry in first]
+    assert retraining(outcome)["data"]["changed"] == ["data/2026-01-03.parquet"]
+    assert "c drifted by" in outcome.reasons[-1]
 
 
 def test_what_was_rolled_back_is_not_put_in_place_again(trained, days):
@@ -81,7 +141,7 @@ def test_what_was_rolled_back_is_not_put_in_place_again(trained, days):
     registry.rollback("growing")
     said = []
     assert again(trained, say=said.append).folder is None
-    assert "version 2 of 'growing', which was replaced by another" in said[-1]
+    assert "version 2 of 'growing', which was rolled back" in said[-1]
     assert in_place(trained) == 1
     write_day(days, "2026-01-05", 5)
     assert again(trained).version == 3
@@ -105,7 +165,7 @@ def test_a_refused_model_is_compared_again_with_more_data(trained, days, tmp_pat
     write_day(days, "2026-01-04", 4)
     gate = {"gate": {"min_rows": 500}}
     few = growing_job(days, tmp_path / "runs", retrain=gate)
-    assert again(few).reasons == ("at least 500 rows in new and changed files: found 300",)
+    assert again(few).reasons == ("at least 500 rows in new and changed files: found 300 new rows",)
     write_day(days, "2026-01-05", 5)
     outcome = again(few)
     assert outcome.promoted

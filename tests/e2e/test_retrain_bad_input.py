@@ -62,7 +62,7 @@ def test_a_partition_that_shrank_is_refused(trained, days):
     outcome = again(trained)
     assert not outcome.promoted
     assert outcome.reasons == (
-        "at most 10.0% of the rows behind the model in place lost: found 33.3%",
+        "at most 10.0% of the rows behind the current model lost: found 33.3% of its rows lost",
     )
     lax = growing_job(days, days.parent / "runs", retrain={"gate": {"max_lost": 0.5}})
     assert not any("lost" in reason for reason in again(lax).reasons)

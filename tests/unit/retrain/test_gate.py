@@ -54,13 +54,21 @@ def test_an_unknown_gain_is_refused():
     assert len(failed({}, Comparison("held_out", 9, "mse", 1.0, math.nan))) == 1
 
 
+@pytest.mark.parametrize(
+    ("new", "said"), [(0.9, "10.00% better"), (1.0, "as good"), (1.0098, "0.98% worse")]
+)
+def test_what_was_found_is_said_without_a_sign(new, said):
+    found = conditions(GateSection(), changes(), [Comparison("newest", 9, "mse", 1.0, new)], None)
+    assert found[-1].found == f"mse {said} on newest rows"
+
+
 @pytest.mark.parametrize(("largest", "n_failed"), [(0.5, 0), (0.51, 1)])
 def test_drift_beyond_the_bound_is_refused(largest, n_failed):
-    drift = {"largest": largest, "column": "x", "quantity": "mean"}
+    drift = {"largest": largest, "column": "x", "quantity": "mean", "name": "f", "refused": []}
     assert len(failed({"max_drift": 0.5}, drift=drift)) == n_failed
 
 
 def test_too_few_new_rows_and_too_many_lost_ones_are_refused():
     assert failed({"min_rows": 101}) == ["at least 101 rows in new and changed files"]
-    assert failed({}, n_lost=101) == ["at most 10.0% of the rows behind the model in place lost"]
+    assert failed({}, n_lost=101) == ["at most 10.0% of the rows behind the current model lost"]
     assert failed({}, n_lost=100) == []
