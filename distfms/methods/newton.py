@@ -213,7 +213,7 @@ def minimise(
         if (settled | stuck).all():
             status = "stalled"
             break
-        taken = (fall >= _TAKEN * predicted) | (share >= 1.0) & ~stuck
+        taken = fall >= _TAKEN * predicted
         good = taken & (fall >= _GOOD * predicted) & ~settled
         share = np.where(taken, share, np.minimum(share * _MORE, 1.0))
         share = np.where(good, np.maximum(share / _LESS, _REGULAR), share)

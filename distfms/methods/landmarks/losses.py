@@ -182,10 +182,10 @@ class OrdinalMargin(Loss):
     spacing: float | None
 
     def start(self) -> np.ndarray:
-        """Return an intercept, or parameters of thresholds 1 apart, or further if they have to."""
-        if self.spacing is None:
-            return np.zeros(1)
-        return np.array([0.5, *[max(1.0, self.spacing)] * (self.n_levels - 2)])
+        """Return an intercept, or parameters of thresholds 1 apart."""
+        return (
+            np.zeros(1) if self.spacing is None else np.array([0.5, *[1.0] * (self.n_levels - 2)])
+        )
 
     def least(self) -> np.ndarray | None:
         """Return the least gaps."""

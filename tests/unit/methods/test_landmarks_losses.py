@@ -189,6 +189,7 @@ def test_no_other_solver_finds_a_better_model(loss, bound):
 
     found = ours.minimum.parameters[:, 0]
     assert (ours.minimum.status, ours.minimum.gap <= ours.tolerance) == ("converged", True)
+    assert ours.tolerance == pytest.approx(1e-10 * unit)
     assert ours.minimum.value == pytest.approx(cost(found), rel=1e-12)
     least = loss.least() if loss.least() is not None else np.full(n, -np.inf)
     ball = {"type": "ineq", "fun": lambda at: bound**2 / 5 - np.sum(at[:-n] ** 2)}

@@ -1,0 +1,70 @@
+"""Newton steps against functions whose minimum is known."""
+
+import numpy as np
+import pytest
+
+from distfms.methods.newton import Domain, Quadratic, minimise
+
+
+def huber(at, targets, width=1e-3):
+    """Σ of |θ − t|, rounded over a width, each coordinate of each column on its own."""
+    away = at - targets
+    inside = np.abs(away) <= width
+    value = np.where(inside, away**2 / (2 * width), np.abs(away) - width / 2)
+    slope = np.clip(away / width, -1, 1)
+    hessian = np.array([np.diag(own / width) for own in inside.T.astype(float)])
+    return Quadratic(value.sum(axis=0), slope, hessian)
+
+
+@pytest.mark.parametrize("radius", [None, 1.0])
+def test_steps_do_not_run_away_where_nothing_is_curved(radius):
+    targets, values = np.array([[3.0, -40.0], [0.5, 8.0]]), []
+
+    def function(at):
+        found = huber(at, targets)
+        values.append(found.value.sum())
+        return found
+
+    found = minimise(
+        function, np.zeros((2, 2)), 1e3 * np.eye(2), Domain(1, radius), tol=1e-9, max_iter=100_000
+    )
+    assert found.status == "converged"
+    assert found.gap <= 1e-9
+    np.testing.assert_allclose(found.parameters[1], targets[1], atol=1e-5)
+    if radius is None:
+        np.testing.assert_allclose(found.parameters[0], targets[0], atol=1e-5)
+    else:
+        # Slopes of one size: the nearest point of the ball to the middle of the targets.
+        np.testing.assert_allclose(found.parameters[0], np.array([1, -1]) / np.sqrt(2), atol=1e-4)
+    assert values[-1] == min(values)
+
+
+def parabola(curvature):
+    """½Σ c θ² of each column, far flatter than its majorant."""
+    c = np.array(curvature)
+    return lambda at: Quadratic(
+        (c * at**2).sum(axis=0) / 2, c * at, np.tile(np.eye(len(at)), (at.shape[1], 1, 1)) * c[0]
+    )
+
+
+def test_a_search_has_converged_by_its_hessian_alone():
+    # The damped step promises 5e-9 at first, while the minimum is 5e-3 below.
+    flat = parabola([1e-6])
+    start = np.full((1, 2), 100.0)
+    found = minimise(flat, start, np.eye(1), Domain(1), tol=1e-6)
+    assert found.status == "converged"
+    assert found.value <= 1e-6
+    given_up = minimise(flat, start, np.eye(1), Domain(1), tol=1e-6, max_iter=0)
+    assert (given_up.status, given_up.n_iterations) == ("max_iter", 0)
+    assert given_up.gap == pytest.approx(1e-2, rel=1e-5)  # of both columns
+
+
+def test_a_start_that_is_not_allowed_is_moved_and_bounds_are_kept():
+    domain = Domain(1, None, np.array([-np.inf, 0.5]))
+    found = minimise(
+        parabola([1.0]), np.array([[2.0], [3.0], [-7.0]]), np.eye(3), domain, tol=1e-12
+    )
+    np.testing.assert_allclose(found.parameters[:, 0], [0, 0, 0.5], atol=1e-5)
+    assert found.parameters[2, 0] >= 0.5
+    still = minimise(parabola([1.0]), found.parameters - 1.0, np.eye(3), domain, tol=1e3)
+    assert still.parameters[2, 0] == 0.5
