@@ -125,18 +125,23 @@ def _manhattan(landmarks: Any, rows: Any, out: Any) -> None:
     _compiled_manhattan()(landmarks, rows, out)
 
 
-def _euclidean(landmarks: Any, rows: Any, out: Any, factor: float = 1.0) -> None:
+def _euclidean(landmarks: Any, rows: Any, out: Any) -> None:
     # −‖x − l‖² = 2⟨x, l⟩ − ‖l‖² − ‖x‖² as one product: nothing is left to be added afterwards.
     n_landmarks, n_rows = out.shape
     squares = np.einsum("ij,ij->i", landmarks, landmarks)[:, np.newaxis]
     ones = np.ones((max(n_landmarks, n_rows), 1), dtype=out.dtype)
     left = np.hstack((2 * landmarks, -squares, -ones[:n_landmarks]))
     right = np.vstack((rows, ones[:n_rows].T, np.einsum("ij,ij->j", rows, rows)))
-    np.matmul(factor * left, right, out=out)
+    np.matmul(left, right, out=out)
+    np.minimum(out, 0.0, out=out)  # rounding may leave more between rows that are the same
 
 
 def _gaussian(landmarks: Any, rows: Any, out: Any, sigma: float) -> None:
-    _euclidean(landmarks, rows, out, 0.5 / sigma**2)
+    _euclidean(landmarks, rows, out)
+    sigma = max(sigma, float(np.finfo(out.dtype).tiny))
+    with np.errstate(over="ignore"):  # divided twice, as the square of sigma may be 0
+        np.divide(out, 2.0 * sigma, out=out)
+        np.divide(out, sigma, out=out)
     np.exp(out, out=out)
 
 
@@ -331,6 +336,8 @@ class LandmarkMap:
 
 # --- maps from a sample of rows -----------------------------------------------------------------
 
+#: Similarities that stay the same when all rows are moved.
+_OF_DISTANCES = ("manhattan", "gaussian", "euclidean")
 #: Rows that the mean distance between rows is taken of.
 SIGMA_ROWS = 500
 
@@ -365,7 +372,7 @@ def landmark_arrays(
     chosen = pool.first(n_landmarks)
     if options.choice == "spread":
         plain = LandmarkMap.of(Similarity("linear"), {**arrays, "landmarks": np.zeros(0)})
-        rows = plain.scaled(pool.values[:n_features])
+        rows = _centred(plain).scaled(pool.values[:n_features])
         chosen = pool.taken(spread(rows, n_landmarks, int(pool.hashes[0] % 2**32)))
     return chosen, {**arrays, "landmarks": chosen.values[:n_features].T}
 
@@ -417,16 +424,25 @@ def landmark_maps(
         Of training rows: the mean distance between the first of them is the default of sigma.
     """
     plain = LandmarkMap.of(Similarity("linear"), arrays)
+    centred = _centred(plain)
 
     def sigma() -> float:
         rows = sample.first(SIGMA_ROWS).values[: len(plain.scale)]
-        return mean_distance(plain.scaled(rows))
+        return mean_distance(centred.scaled(rows))
 
     n_columns = int(np.count_nonzero(plain.scale))
     return {
-        similarity.label: LandmarkMap.of(similarity.resolved(n_columns, sigma), arrays)
-        for similarity in similarities
+        own.label: replace(
+            centred if own.name in _OF_DISTANCES else plain,
+            similarity=own.resolved(n_columns, sigma),
+        )
+        for own in similarities
     }
+
+
+def _centred(mapping: LandmarkMap) -> LandmarkMap:
+    """Compare features less their training means: distances then keep their digits."""
+    return replace(mapping, shift=mapping.fill)
 
 
 def mean_distance(rows: np.ndarray) -> float:

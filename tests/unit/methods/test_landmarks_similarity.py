@@ -7,7 +7,17 @@ from hypothesis import strategies as st
 
 from distfms.errors import DataError, SpecError
 from distfms.methods.landmarks import similarity
-from distfms.methods.landmarks.similarity import LandmarkMap, Similarity, mean_distance, spread
+from distfms.methods.landmarks.options import LandmarksOptions
+from distfms.methods.landmarks.similarity import (
+    LandmarkMap,
+    Similarity,
+    landmark_arrays,
+    landmark_maps,
+    mean_distance,
+    spread,
+)
+from distfms.stats.moments import Moments
+from distfms.stats.sample import RowSample
 from tests.reference import landmarks as literal
 
 NAMES = ("sigmoid", "manhattan", "gaussian", "euclidean", "linear", "polynomial", "cosine")
@@ -62,6 +72,34 @@ def test_scaling_missing_values_and_columns_that_do_not_count():
         landmarks=np.array([[1.0, 9.0, 0.0]]),
     )
     np.testing.assert_allclose(mapping(features), [[0.0, -1.5, -1.5]])
+
+
+@pytest.mark.parametrize("name", NAMES[1:4])
+@pytest.mark.parametrize(("offset", "single"), [(1e7, False), (1.6e9, False), (1e4, True)])
+def test_offsets_of_columns_cost_no_digits(name, offset, single):
+    rng = np.random.default_rng(0)
+    rows = offset + np.round(rng.normal(size=(3, 60)), 3)  # exact to 2e-7 with the largest offset
+    moments = Moments.from_block(np.ascontiguousarray(rows))
+    sample = RowSample.from_rows(60, np.arange(60, dtype=np.uint64), np.arange(60), rows, None)
+    options = LandmarksOptions(scaling="none", precision="float32" if single else "float64")
+    _, arrays = landmark_arrays(sample, moments, 3, options, 60)
+    mapping, product = landmark_maps(
+        [Similarity(name), Similarity("linear")], arrays, sample
+    ).values()
+    assert not product.shift.any()  # it would be another similarity
+    found, p = mapping(rows), dict(mapping.similarity.parameters)
+    wanted = literal.embedding(name, rows.T, rows.T, p)
+    np.testing.assert_allclose(found, wanted, atol=1e-4 if single else 1e-11)
+    assert found.max() <= (1.0 if name == "gaussian" else 0.0)
+    pairs = np.linalg.norm(rows[:, :, None] - rows[:, None], axis=0)
+    if name == "gaussian":
+        assert p["sigma"] == pytest.approx(pairs.sum() / (60 * 59), rel=1e-4 if single else 1e-9)
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_a_gaussian_may_be_as_narrow_as_a_number_can_be(single):
+    found = plain("gaussian", np.eye(4), sigma=1e-200, single=single)(np.eye(4))
+    np.testing.assert_array_equal(found, np.eye(4))
 
 
 def test_mean_distance():
