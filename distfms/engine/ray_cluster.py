@@ -94,6 +94,7 @@ class RayExecutor(Executor):
                 self._advance(reports, watch)
             return ray.get(values[graph.root])
         except BaseException as error:
+            self.session.check()
             raise explained(error) from error.__cause__
 
     def probe(self, paths: Sequence[str]) -> None:
@@ -106,6 +107,10 @@ class RayExecutor(Executor):
     def pool(self, n_actors: int | None = None, **options: Any) -> ActorPool:
         """Open a pool of Ray actors; see `Executor.pool`."""
         return RayPool(self.session, self.actors if n_actors is None else n_actors, **options)
+
+    def heed(self, tell: Callable[[str], None]) -> None:
+        """Have a function called that says why this process ended; see `Executor.heed`."""
+        self.session.heed(tell)
 
     def available_bytes(self) -> int | None:
         """Return the memory for tasks over all nodes; for a cluster here, what is free of it."""
@@ -187,6 +192,7 @@ class RayPool(ReplayPool):
             )(_RayActor)
             self._actors[actor] = remote.remote()
         except ray.exceptions.RayError as error:
+            self._session.check()
             raise explained(error) from error
 
     def _end(self, actor: int) -> None:

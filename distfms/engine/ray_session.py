@@ -17,6 +17,7 @@ from typing import Any
 
 from distfms.engine import nodes
 from distfms.engine.memory import n_processors
+from distfms.engine.witness import Witness, children
 from distfms.errors import EngineError, SpecError
 from distfms.spec import check_address
 
@@ -64,6 +65,7 @@ class RaySession:
         self._timeout_s = timeout_s
         self._closed = threading.Event()
         self._folder = ""
+        self._witness: Witness | None = None
         try:
             check_address("ray", self.address)
         except ValueError as error:  # of RAY_ADDRESS: the spec has checked its own
@@ -84,9 +86,13 @@ class RaySession:
         except BaseException:
             self.close()
             raise
-        if on_silence is not None and self._owns and self._head and self.address != "local":
-            watch = (self._head, on_silence, self._closed)
-            threading.Thread(target=watch_head, args=watch, daemon=True).start()
+        if on_silence is None or not self._owns:
+            return
+        target, watch = watch_head, (self._head, on_silence, self._closed)
+        if self._witness is not None:
+            target, watch = self._witness.end_when_lost, (self._closed,)
+        if self._head is not None:
+            threading.Thread(target=target, args=watch, daemon=True).start()
 
     @property
     def n_processors(self) -> int:
@@ -101,6 +107,7 @@ class RaySession:
 
         alive = [n for n in ray.nodes() if n["Alive"] and n["Resources"].get("CPU")]
         if not alive:
+            self.check()
             raise EngineError(
                 f"The Ray cluster at {self.address} has no node with processors. Add one with "
                 "`ray start --address ...`, then run the same command again."
@@ -142,6 +149,13 @@ class RaySession:
 
         Ray itself waits for a minute and then ends the whole process.
         """
+        if self._witness is not None:
+            if self._witness.lost():
+                raise EngineError(
+                    "The Ray cluster that this job had started lost one of its processes, most "
+                    "often for want of memory. Run the same command again; finished work is kept."
+                )
+            return
         if self._head is None or time.monotonic() - self._asked_s < _ASK_S:
             return
         self._asked_s = time.monotonic()
@@ -152,6 +166,11 @@ class RaySession:
                 f"The head of the Ray cluster at {self._head[0]}:{self._head[1]} is gone. Start "
                 "the cluster again, then run the same command again; finished work is kept."
             )
+
+    def heed(self, tell: Callable[[str], None]) -> None:
+        """See `Executor.heed`."""
+        if self._witness is not None:
+            self._witness.heed(tell)
 
     def close(self) -> None:
         """Disconnect, and stop the cluster when it was started here; safe to call twice."""
@@ -165,6 +184,8 @@ class RaySession:
         finally:
             # Not before: with a head that is cut off, Ray's end does not end either.
             self._closed.set()
+            if self._witness is not None:
+                self._witness.dismiss()
             _remove(self._folder)
 
     def _connect(self, workers: int | None) -> None:
@@ -190,6 +211,7 @@ class RaySession:
                     ":6379."
                 )
         services = _without_services() if self.address == "local" else nullcontext()
+        others = children()
         try:
             with _quiet(), _own_handler_of(signal.SIGTERM), services:
                 made = ray.init(
@@ -205,6 +227,7 @@ class RaySession:
             raise _not_connected(self.address, error) from error
         if self.address == "local":
             self._folder = made.address_info["session_dir"]
+            self._witness = Witness(others)
 
     def _require_same_cluster(self) -> None:
         import ray

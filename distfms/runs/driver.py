@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from itertools import groupby
 from pathlib import Path
@@ -30,7 +31,7 @@ from distfms.methods.contract import Inputs, Job, Method, Stage
 from distfms.methods.tuning_job import Tuning
 from distfms.runs.choose_folder import choose_folder
 from distfms.runs.context import RunContext
-from distfms.runs.events import Display, Recorder, Say
+from distfms.runs.events import Display, Recorder, Say, record_end
 from distfms.runs.folder import RunFolder, now, write_atomic
 from distfms.runs.inputs import Opened, open_inputs
 from distfms.runs.job_spec import JobSpec
@@ -207,6 +208,8 @@ def run_prepared(
         with run.locked(), Recorder(run, say, progress) as record:
             try:
                 resumed = _begin(run, prepared, record, executor)
+                as_json = bool(getattr(progress, "tells_events", False))
+                executor.heed(partial(record_end, path, as_json))
                 context = RunContext(
                     seed=spec.seed,
                     inputs=prepared.opened.inputs,

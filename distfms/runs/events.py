@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from distfms.engine.memory import format_bytes
-from distfms.engine.storage import hangs, write_whole
+from distfms.engine.storage import Location, hangs, write_whole
 from distfms.errors import SpecError
 from distfms.runs.folder import RunFolder, plain
 from distfms.runs.metrics import FILE_VARIABLE, RUN_LABELS, Metrics
@@ -157,10 +157,11 @@ class JsonLog:
         stream: TextIO,
         interval_s: float = _INTERVAL_S,
         clock: Callable[[], float] = time.monotonic,
+        run: str | None = None,
     ) -> None:
         self._stream = stream
         self._throttle = _Throttle(interval_s, clock)
-        self._run: str | None = None
+        self._run = run
         self._stage: str | None = None
         self._told_failure = False
 
@@ -336,6 +337,13 @@ class Recorder:
     def _say_unless_told(self, line: str) -> None:
         if not getattr(self._display, "tells_events", False):
             self._say(line)
+
+
+def record_end(path: Location, as_json: bool, text: str) -> None:
+    """Enter and show, as JSON where asked, that the driver of a run was ended."""
+    shown = JsonLog(sys.stdout, run=path.name) if as_json else lambda event: None
+    with Recorder(RunFolder(path), print, shown) as record:
+        record.show({"event": "failed", "error": text})
 
 
 def _failure(error: BaseException) -> Event:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
+from distfms.runs.driver import run_job
 from tests.e2e.jobs import stage
 from tests.faults.cases import CASES, contents, manifest
-from tests.faults.disturbance import nothing_half_written
+from tests.faults.disturbance import Plan, nothing_half_written
 from tests.ray_here import run_script
 
 Expected = Callable[[str], dict[str, bytes]]
+Data = Callable[[str], Path]
 
 # Nodes start and are missed slowly, the more so on a machine that has other work.
 LIMIT_S = 600.0
@@ -45,3 +54,42 @@ def test_head_gone_under_the_command_line(kind: str, undisturbed: Expected, tmp_
         assert second["pools"] == [{"n_steps": 13, "n_built": 3}]
     assert contents(run) == undisturbed(kind)
     nothing_half_written(tmp_path / "runs", run)
+
+
+@pytest.mark.parametrize("lost", ["raylet", "gcs_server", "the driver"])
+def test_own_ray_cluster_loses_a_process(
+    lost: str, job_data: Data, undisturbed: Expected, tmp_path: Path
+) -> None:
+    """Whoever is left says what happened, ends all processes, and enters it in the events."""
+    case = CASES["sequence"]
+    spec = case.spec(job_data("sequence"), tmp_path, engine={"kind": "ray", "workers": 1})
+    (tmp_path / "job.yaml").write_text(spec.to_yaml())
+    plan = Plan(str(tmp_path / "plan"), mishap="wait", partition=1)
+    command = [sys.executable, "-m", "tests.faults.disturbed_cli", plan.to_json(), "run"]
+    with (
+        tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as short,
+        subprocess.Popen(
+            [*command, str(tmp_path / "job.yaml")],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "RAY_TMPDIR": short},
+        ) as process,
+    ):
+        while not plan.happened:
+            assert process.poll() is None
+            time.sleep(0.05)
+        cluster = psutil.Process(process.pid).children(recursive=True)
+        (process if lost == "the driver" else next(p for p in cluster if p.name() == lost)).kill()
+        error = process.communicate(timeout=120)[1]
+    assert process.returncode == (-9 if lost == "the driver" else 1)
+    assert error.count("Error: ") == 1
+    said = error[error.index("Error: ") + 7 : -1]
+    assert "cluster that" in said
+    assert said.endswith("Run the same command again; finished work is kept.")
+    assert psutil.wait_procs(cluster, timeout=3)[1] == []
+    (run,) = (tmp_path / "mixed").glob("20*")
+    last = json.loads((run / "events.jsonl").read_text().splitlines()[-1])
+    assert (last["event"], last["error"]) == ("failed", said)
+    again = case.spec(job_data("sequence"), tmp_path)
+    assert run_job(again).resumed
+    assert contents(run) == undisturbed("sequence")
