@@ -11,8 +11,8 @@ from typing import Any
 
 _PUBLIC = {
     "FeatureMultiSelector": "distfms.methods.multiselect.estimator",
-    "GroupSequencer": "distfms.methods.sequence.estimator",
-    "GroupSequenceClassifier": "distfms.methods.sequence.estimator",
+    "GroupSequencer": "distfms.estimators.sequence",
+    "GroupSequenceClassifier": "distfms.estimators.sequence",
     "LandmarkRegressor": "distfms.methods.landmarks.estimator",
     "LandmarkClassifier": "distfms.methods.landmarks.estimator",
     "LandmarkOrdinalRegressor": "distfms.methods.landmarks.estimator",
@@ -20,6 +20,7 @@ _PUBLIC = {
     "AttributeEfficientRidge": "distfms.methods.attribute_efficient.estimator",
     "AttributeEfficientLasso": "distfms.methods.attribute_efficient.estimator",
     "load": "distfms.runs.serve",
+    "load_estimator": "distfms.estimators.load",
     "DistfmsError": "distfms.errors",
     "SpecError": "distfms.errors",
     "DataError": "distfms.errors",

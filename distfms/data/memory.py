@@ -16,8 +16,10 @@ from distfms.errors import DataError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: What rows in memory are called in messages, and in the hashes that divide them into folds.
+#: What rows in memory are called in messages.
 NAME = "X"
+#: Name of their file, as it were: folds are the same as those of a file of this name.
+FILE = f"memory/{NAME}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +59,7 @@ def held(rows: Any, n_rows: int, n_columns: int, index: int = 0, first: int = 0)
     return HeldPartition(
         index=index,
         path=NAME,
-        name=NAME,
+        name=FILE,
         row_groups=(0,),
         n_rows=n_rows,
         n_bytes=n_bytes,

@@ -69,11 +69,14 @@ class Model:
         Of the run's folder, or ``registry:NAME@version``.
     method : str
         That made it.
+    run : FinishedRun
+    files : RunFiles
     """
 
     def __init__(self, files: RunFiles, budget: float | None, allow: Iterable[str]) -> None:
         self.name, self.method = files.called, files.manifest.method
-        self._method, self._run = files.open(allow)
+        self.files = files
+        self._method, self.run = files.open(allow)
         self._budget = checked_budget(budget, "budget")
         self._last: tuple[pa.Schema, float | None, Any, Predictor] | None = None
 
@@ -118,12 +121,20 @@ class Model:
         frame.index = rows.index
         return frame
 
+    def headline(self) -> str:
+        """Return the result of the run in one sentence."""
+        return self._method.headline(self.run)
+
+    def page(self) -> str:
+        """Return the report of the run, one self-contained HTML page."""
+        return self._method.page(self.run)
+
     def predictor(self, dataset: Dataset, budget: float | None = None) -> Predictor:
         """Return what predicts the partitions of a dataset; kept for the next one like it."""
         last = self._last
         alike = last is not None and (last[0] is dataset.schema or last[0].equals(dataset.schema))
         if last is None or not alike or last[1:3] != (budget, dataset.reader):
-            made = self._method.predictor(self._run, dataset, budget)
+            made = self._method.predictor(self.run, dataset, budget)
             self._last = last = (dataset.schema, budget, dataset.reader, made)
         return last[3]
 

@@ -1,0 +1,1 @@
+"""Jobs as scikit-learn estimators."""

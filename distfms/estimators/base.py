@@ -1,0 +1,519 @@
+"""An estimator is its job, run in memory: what all of them share."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import check_array, check_random_state, check_X_y, get_tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from distfms.data.memory import NAME
+from distfms.data.partition import Dataset
+from distfms.engine.blas import single_threaded_blas
+from distfms.errors import DataError, SpecError
+from distfms.estimators.inputs import (
+    Given,
+    are_named,
+    array_names,
+    as_table,
+    column_names,
+    free_name,
+    in_memory,
+    kind_of,
+    named_columns,
+    of_dask,
+    of_files,
+    of_memory,
+    without,
+)
+from distfms.estimators.parameters import described, in_words_of_python, plain, signature_of
+from distfms.methods.contract import FinishedRun, Inputs
+from distfms.spec import Section
+
+if TYPE_CHECKING:
+    from distfms.runs.driver import Prepared
+    from distfms.runs.finished import RunFiles
+
+
+class JobEstimator(BaseEstimator):
+    """Base of estimators.
+
+    A subclass names the method, the model of its options, and what differs from these.
+
+    Attributes
+    ----------
+    model_ : distfms.runs.serve.Model
+        The finished run and its predictor.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        Where the data have names.
+    """
+
+    #: Name of the method, and the model of its section.
+    _method: ClassVar[str]
+    _Options: ClassVar[type[Section]]
+    #: Options given by position; defaults that differ, and parameters of the estimator alone;
+    #: what these mean; options that the class decides; options that are no parameters.
+    _first: ClassVar[Sequence[str]] = ()
+    _defaults: ClassVar[Mapping[str, Any]] = {}
+    _meanings: ClassVar[Mapping[str, str]] = {}
+    _fixed: ClassVar[Mapping[str, Any]] = {}
+    _left_out: ClassVar[Sequence[str]] = ()
+
+    missing: str
+    exclude: Any
+    random_state: Any
+    model_: Any
+    classes_: np.ndarray
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Make the constructor, and the section of its parameters in the docstring."""
+        super().__init_subclass__(**options)
+        if not hasattr(cls, "_Options"):
+            return
+        left_out = (*cls._left_out, *(n for n in cls._fixed if n not in cls._defaults))
+        signature = signature_of(cls._Options, cls._first, cls._defaults, left_out)
+
+        def __init__(self: Any, *args: Any, **given: Any) -> None:  # noqa: N807
+            try:
+                bound = signature.bind(*args, **given)
+            except TypeError as error:
+                raise TypeError(f"{type(self).__name__}: {error}") from error
+            bound.apply_defaults()
+            vars(self).update(bound.arguments)
+
+        me = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+        own = Signature([me, *signature.parameters.values()])
+        __init__.__signature__ = own  # type: ignore[attr-defined]
+        cls.__init__ = __init__  # type: ignore[method-assign]
+        doc, marker = cls.__doc__ or "", "    Attributes\n    ----------"
+        text = described(signature, cls._Options, cls._meanings)
+        text = "\n".join(f"    {line}" if line else "" for line in text.splitlines())
+        cls.__doc__ = doc.replace(marker, f"{text}\n\n{marker}", 1)
+
+    # --- fitting ---
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        roles: Mapping[str, Any] | None = None,
+        beside: Mapping[str, Any] | None = None,
+        unlabelled: Any = None,
+    ) -> Self:
+        """Run the job in memory.
+
+        Parameters
+        ----------
+        X, y : rows and targets
+        roles : mapping
+            For ``weight`` and ``query`` the values, or the name of their column.
+        beside : mapping
+            More columns, by the names the job reads them by.
+        unlabelled : rows, optional
+            Of ``data.unlabelled_path``.
+        """
+        with in_words_of_python(self._method), single_threaded_blas():
+            given, named = self._given(X, y, roles or {}, beside or {})
+            others = None if unlabelled is None else _others(self, unlabelled)
+            files, functions = self._run(given, named, others)
+        self._target = list(named["target"])
+        if get_tags(self).estimator_type == "classifier":
+            self._class_type = given.schema.field(self._target[0]).type.to_pandas_dtype()
+        self._taken = [*self._target, *(v for k, v in named.items() if k != "target")]
+        self._array = given.without_rows() if given.kind == "array" else None
+        self._take(files, functions)
+        return self
+
+    def _run(self, given: Given, named: Mapping[str, Any], unlabelled: Dataset | None) -> Any:
+        from distfms.runs.driver import prepare
+        from distfms.runs.inputs import Opened
+        from distfms.runs.job_spec import build_spec
+
+        names = [n for n in given.schema.names if n not in (*named["target"], *named.values())]
+        options = self._options(names, given, named["target"])
+        data = {name: plain(getattr(self, name)) for name in ("missing", "folds", "exclude")}
+        content: dict[str, Any] = {
+            "name": type(self).__name__,
+            "method": self._method,
+            "seed": _seed(self.random_state),
+            "data": {"path": given.path or NAME, **data, **named},
+            self._method: options,
+            "engine": {"workers": _workers(getattr(self, "n_jobs", None)), "cache": False},
+            "output": f"memory://distfms-{uuid.uuid4().hex}",
+        }
+        if (tune := plain(getattr(self, "tune", None))) is not None:
+            content["tune"] = tune if "grid" in tune else {"grid": tune}
+        spec = build_spec(content)
+        inputs = Inputs(given.dataset, None, spec.data, unlabelled)
+        if inputs.train.n_rows < 2:
+            raise DataError("At least 2 rows are needed; there are n_samples = 1.")
+        prepared = prepare(spec, opened=Opened(inputs, (inputs.train.fingerprint,)))
+        self._check_features(given, prepared.job)
+        say = print if getattr(self, "verbose", False) else _silent
+        return run_in_memory(prepared, say), spec.options.functions
+
+    def _options(self, names: Sequence[str], given: Given, target: Sequence[str]) -> dict[str, Any]:
+        """Return the section of the method, from the parameters; `names` are those of X."""
+        found: dict[str, Any] = {}
+        for name, option in self._Options.model_fields.items():
+            if name not in self._left_out and hasattr(self, name):
+                value = plain(getattr(self, name))
+                if value is not None or option.default is None:
+                    found[name] = value
+        return {**found, **self._fixed}
+
+    def _given(
+        self, X: Any, y: Any, roles: Mapping[str, Any], beside: Mapping[str, Any]
+    ) -> tuple[Given, dict[str, Any]]:
+        """Open rows to learn from; return them, and the names of target, weight and query."""
+        if y is None:
+            raise DataError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
+                "is None: give values, or the name of their column."
+            )
+        given_roles = {"target": y, **{k: v for k, v in roles.items() if v is not None}}
+        named: dict[str, Any] = {}
+        values: dict[Any, Any] = {}
+        known = set() if kind_of(X).endswith("array") else set(column_names(X))
+        for role, value in given_roles.items():
+            names = named_columns(X, value)
+            if not names:
+                if kind_of(X) == "parquet":
+                    raise DataError(
+                        "With the path of Parquet files y, weights and queries name columns of "
+                        "them."
+                    )
+                own = target_names(value) if role == "target" else [_ROLES[role]]
+                names = [free_name(name, known) for name in own]
+                values[tuple(names)] = value
+                if (
+                    role == "weight"
+                    and not kind_of(value).startswith("dask")
+                    and not np.asarray(value).any()
+                ):
+                    raise DataError("The sample weights are zero for all rows: nothing is learned.")
+            known |= set(names)
+            named[role] = names if role == "target" else names[0]
+        values |= {(name,): value for name, value in beside.items()}
+        return self._opened(X, values, tuple(named["target"]), reset=True), named
+
+    def _opened(
+        self, X: Any, beside: dict[Any, Any], target: tuple[str, ...] = (), reset: bool = False
+    ) -> Given:
+        """Open rows and what stands beside them, after scikit-learn's checks."""
+        kind, tags = kind_of(X), get_tags(self)
+        if kind == "parquet":
+            return of_files(X)
+        if kind == "frame" and not hasattr(X, "iloc"):
+            X = as_table(X)
+        names = None
+        if kind.endswith("array"):
+            if kind == "array":
+                X = validate_data(
+                    self,
+                    X,
+                    reset=reset,
+                    dtype=np.float64,
+                    allow_nd=tags.input_tags.three_d_array,
+                    ensure_all_finite="allow-nan" if tags.input_tags.allow_nan else True,
+                )
+            names = array_names(X.shape)
+        if target in beside and not kind_of(beside[target]).startswith("dask"):
+            n_rows = len(X) if not kind.startswith("dask") else len(beside[target])
+            beside[target] = _checked_target(self, beside[target], n_rows)
+        if kind == "array" and not beside and not reset and self._array is not None:
+            return self._array.like(X)
+        if kind.startswith("dask"):
+            empty = pa.list_(pa.float64()) if tags.input_tags.three_d_array else pa.string()
+            return of_dask(X, names, beside, empty)
+        types = None if reset else {name: _type(levels) for name, levels in self._levels.items()}
+        return of_memory(X, names, beside, types)
+
+    @property
+    def _levels(self) -> Mapping[str, Any]:
+        """Return the levels of the columns that a model knows, None for numbers."""
+        found: Mapping[str, Any] = self.model_.run.model.get("sources", {})
+        return found
+
+    def _check_features(self, given: Given, job: Any) -> None:
+        """Set number and names of the columns."""
+        job = getattr(job, "whole", job)
+        check_columns(self, self._feature_names(job), given.named, reset=True)
+
+    def _feature_names(self, job: Any) -> Sequence[str]:
+        """Return what scikit-learn calls features."""
+        names: Sequence[str] = job.roles.features
+        return names
+
+    # --- the finished run ---
+
+    @classmethod
+    def fits(cls, options: Mapping[str, Any]) -> bool:
+        """Return whether a job with these options is that of this estimator."""
+        return all(options.get(name) == value for name, value in cls._fixed.items())
+
+    def _take(self, files: Any, functions: Iterable[str] = ()) -> None:
+        """Take a finished run, whose model may call some functions, for what was learned."""
+        from distfms.runs.serve import Model
+
+        self.model_ = Model(files, None, functions)
+        self._read(self.model_.run)
+
+    def _known_columns(self) -> list[str]:
+        """Return the columns of X, as far as the model knows them."""
+        return list(self._levels)
+
+    def _read(self, run: FinishedRun) -> None:
+        """Set the attributes with a trailing underscore."""
+
+    def report(self) -> str:
+        """Return the report of the run, the HTML page that a job writes."""
+        check_is_fitted(self)
+        page: str = self.model_.page()
+        return page
+
+    def summary(self) -> str:
+        """Return the result in words."""
+        check_is_fitted(self)
+        text: str = self.model_.headline()
+        notes = self.model_.run.manifest.get("notes", [])
+        return "\n".join([text, *(f"- {note}" for note in notes)])
+
+    def save(self, folder: Any) -> Path:
+        """Write the run as a folder that `distfms predict`, a registry and `load` take.
+
+        Parameters
+        ----------
+        folder : path
+            New or empty.
+
+        Returns
+        -------
+        Path
+        """
+        check_is_fitted(self)
+        place = Path(folder)
+        if place.exists() and any(place.iterdir()):
+            raise SpecError(f"The folder {place} is not empty: choose another.")
+        for name, payload in self.model_.files.files.items():
+            target = place / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(payload)
+        return place
+
+    # --- prediction ---
+
+    def _predicted(
+        self, X: Any, pick: Callable[[pa.Table], np.ndarray], *,
+        budget: float | None = None, tail: tuple[int, ...] = (), dtype: Any = np.float64,
+    ) -> Any:  # fmt: skip
+        """Apply the run's predictor; `pick` takes what is wanted from a table of predictions."""
+        check_is_fitted(self)
+        with in_words_of_python(self._method), single_threaded_blas():
+            given = self._apply(X, budget)
+            predict = self.model_.predictor(given.head, budget)
+            return given.stack(partial(_picked, predict, pick), tail, dtype)
+
+    def _apply(self, X: Any, budget: float | None = None) -> Given:
+        """Open rows to predict; frames may lack columns that are not needed."""
+        kind = kind_of(X)
+        if kind == "dask-array":
+            check_columns(self, array_names(X.shape[:2]), False)
+        if "frame" in kind:
+            X = without(X, self._taken)
+            names = column_names(X)
+            known, needed = set(getattr(self, "feature_names_in_", ())), set(self._needed(budget))
+            if not needed <= set(names) or known <= set(names):
+                check_columns(self, names, known != set() or are_named(X))
+        return self._opened(X, {})
+
+    def _needed(self, budget: float | None) -> Sequence[str]:
+        """Return the columns that a prediction needs."""
+        return list(getattr(self, "feature_names_in_", ()))
+
+    def _scored(self, measure: Any, X: Any, y: Any, sample_weight: Any) -> float:
+        """Compare predictions with the target, for files by default that of `fit`."""
+        if y is None and kind_of(X) == "parquet":
+            y = self._target if len(self._target) > 1 else self._target[0]
+        truth, found = in_memory(X, y), in_memory(X, self.predict(X))
+        return float(measure(truth, found, sample_weight=in_memory(X, sample_weight)))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing in ("mean", "drop")
+        return tags
+
+
+class JobRegressor(RegressorMixin, JobEstimator):
+    """An estimator of numbers."""
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Coefficient of determination R² of the predictions.
+
+        Parameters
+        ----------
+        X : see `predict`
+        y : array-like, Dask collection, or names of columns of X
+            With a path it may be left out: the names are those of `fit`.
+        sample_weight : array-like of shape (n,), optional
+        """
+        return self._scored(r2_score, X, y, sample_weight)
+
+
+class JobClassifier(ClassifierMixin, JobEstimator):
+    """An estimator of classes."""
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Share of rows whose class is predicted.
+
+        Parameters
+        ----------
+        X : see `predict`
+        y : array-like, Dask collection, or name of a column of X
+            With a path it may be left out: the name is that of `fit`.
+        sample_weight : array-like of shape (n,), optional
+        """
+        return self._scored(accuracy_score, X, y, sample_weight)
+
+    def _read(self, run: FinishedRun) -> None:
+        super()._read(run)
+        classes = np.array(run.model["classes"])
+        if classes.dtype.kind == "f" and (classes == np.round(classes)).all():
+            classes = classes.astype(np.int64)
+        if self._class_type is not None and classes.dtype.kind != "U":
+            classes = classes.astype(self._class_type)
+        self.classes_ = classes
+
+    def _predicted_classes(self, X: Any, budget: float | None = None) -> Any:
+        """Return the classes that the run predicts."""
+        check_is_fitted(self)
+        name, dtype = f"predicted_{self._target[0]}", self.classes_.dtype
+        return self._predicted(X, Column(name, dtype=dtype), budget=budget, dtype=dtype)
+
+
+_ROLES = {"weight": "sample_weight", "query": "query"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """Picklable function that takes a column of predictions, or those with a prefix."""
+
+    name: str = ""
+    prefix: str = ""
+    dtype: Any = np.float64
+
+    def __call__(self, table: pa.Table) -> np.ndarray:
+        """Return an array (n,), or (n, P)."""
+        if self.name:
+            return np.asarray(table.column(self.name)).astype(self.dtype)
+        names = [name for name in table.column_names if name.startswith(self.prefix)]
+        found = np.stack([np.asarray(table.column(name)) for name in names], axis=1)
+        return found if len(names) > 1 else found[:, 0]
+
+
+def _picked(predict: Any, pick: Any, partition: Any) -> np.ndarray:
+    found: np.ndarray = pick(predict(partition))
+    return found
+
+
+def _silent(line: str) -> None:
+    """Take a line and say nothing."""
+
+
+def run_in_memory(prepared: Prepared, say: Callable[[str], None]) -> RunFiles:
+    """Run a prepared job in memory, but for the report; return its files but statistics."""
+    from distfms.engine.storage import files_below, remove_tree
+    from distfms.runs.driver import run_prepared
+    from distfms.runs.finished import RunFiles
+    from distfms.runs.manifest import read_manifest
+
+    try:
+        folder = run_prepared(replace(prepared, draws=False), f"{prepared.root}/run", say).folder
+        files = {
+            entry.name: entry.place.read_bytes()
+            for entry in files_below(folder)
+            if not entry.name.startswith("statistics/")
+        }
+        manifest = read_manifest(folder)
+        assert manifest is not None
+        return RunFiles(folder, prepared.spec.name, files, manifest)
+    finally:
+        remove_tree(prepared.root)
+
+
+def _others(estimator: Any, X: Any) -> Dataset:
+    """Open rows without a target."""
+    if kind_of(X) == "array":
+        X = check_array(X, dtype=np.float64, ensure_all_finite="allow-nan")
+        return of_memory(X, array_names(X.shape), {}).dataset
+    return estimator._opened(X, {}).dataset
+
+
+def target_names(y: Any) -> list[str]:
+    """Names of targets: those of a frame or series, otherwise ``y`` or ``y0``, ``y1``, …."""
+    if hasattr(y, "columns"):
+        return [str(label) for label in y.columns]
+    if isinstance(getattr(y, "name", None), str) and not hasattr(y, "chunks"):
+        return [y.name]
+    shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
+    return [f"y{i}" for i in range(shape[1])] if len(shape) == 2 and shape[1] > 1 else ["y"]
+
+
+def _type(levels: Any) -> pa.DataType:
+    return pa.float64() if levels is None else pa.string()
+
+
+def _checked_target(estimator: Any, y: Any, n_rows: int) -> np.ndarray:
+    """Check a target in memory as scikit-learn does."""
+    tags = get_tags(estimator)
+    is_class = tags.estimator_type == "classifier"
+    checks = {"multi_output": tags.target_tags.multi_output, "y_numeric": not is_class}
+    _, y = check_X_y(np.zeros((n_rows, 1)), y, estimator=estimator, **checks)
+    if is_class:
+        check_classification_targets(y)
+        if len(classes := np.unique(y)) < 2:
+            raise DataError(f"The target holds 1 class, {classes[0]!r}; at least 2 are needed.")
+    checked: np.ndarray = y
+    return checked
+
+
+def check_columns(
+    estimator: Any, names: Sequence[str], named: bool, *, reset: bool = False
+) -> None:
+    """Set or check number and names of an estimator's columns, as scikit-learn does."""
+    head: Any = np.empty((0, len(names)))
+    if named:
+        import pandas as pd
+
+        head = pd.DataFrame(columns=list(names), dtype=float)
+    validate_data(estimator, head, reset=reset, skip_check_array=True)
+
+
+def _seed(random_state: Any) -> int:
+    if random_state is None:
+        return 0
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def _workers(n_jobs: int | None) -> int | None:
+    return None if n_jobs is None or n_jobs < 1 else int(n_jobs)

@@ -1,0 +1,363 @@
+"""What estimators are given, as jobs read it: arrays, frames, Dask collections, Parquet files."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pat
+
+from distfms.data.dataset import open_dataset
+from distfms.data.memory import MemoryDataset, dask_dataset, held, memory_dataset
+from distfms.data.partition import Dataset, Rows
+from distfms.errors import DataError, nearest
+
+Kind = Literal["array", "frame", "dask-array", "dask-frame", "parquet"]
+
+
+def kind_of(X: Any) -> Kind:
+    """Return what sort of input `X` is; whatever is unknown counts as an array."""
+    if isinstance(X, str | os.PathLike):
+        return "parquet"
+    if "dask" in sys.modules and sys.modules["dask"].is_dask_collection(X):
+        return "dask-frame" if hasattr(X, "columns") else "dask-array"
+    tabular = type(X) is dict or (hasattr(X, "__arrow_c_stream__") and hasattr(X, "columns"))
+    return "frame" if tabular else "array"
+
+
+@dataclass(frozen=True)
+class AsRows:
+    """Picklable function from rows, and values beside them, to rows as partitions hold them.
+
+    Attributes
+    ----------
+    names : tuple of str or None
+        Columns of an array; None for frames.
+    types : mapping of str to pyarrow.DataType
+        Of columns of frames; a chunk without a value does not know its own.
+    beside : tuple of tuple of str
+        Columns that each value beside the rows becomes.
+    """
+
+    names: tuple[str, ...] | None
+    types: Mapping[str, pa.DataType] = field(default_factory=dict)
+    beside: tuple[tuple[str, ...], ...] = ()
+
+    @cached_property
+    def position(self) -> dict[str, int]:
+        """Columns of an array by name."""
+        return {name: i for i, name in enumerate(self.names or ())}
+
+    def __call__(self, rows: Any, *values: Any) -> Rows:
+        """Return rows; numbers of an array, or of a frame of nothing else, are not copied."""
+        columns: dict[str, Any] = {}
+        for names, value in zip(self.beside, values, strict=True):
+            columns |= dict(zip(names, _columns(value, len(names)), strict=True))
+        for name, column in columns.items():
+            if len(column) != len(rows):
+                raise DataError(
+                    f"X (or a chunk of it) has {len(rows)} rows, and {name} has {len(column)}: "
+                    "give a value for each row, and divide Dask collections alike."
+                )
+        if self.names is not None:
+            numbers = np.asarray(rows, dtype=np.float64).reshape(len(rows), len(self.names))
+            return Rows(pa.table(columns), numbers, self.position)
+        if hasattr(rows, "iloc") and rows.shape[1] and (rows.dtypes == np.float64).all():
+            position = {str(name): i for i, name in enumerate(rows.columns)}
+            return Rows(pa.table(columns), rows.to_numpy(), position)
+        table = as_table(rows, self.types)
+        for name, column in columns.items():
+            table = table.append_column(name, column)
+        return Rows(table)
+
+    def schema(self, head: Rows) -> pa.Schema:
+        """Return the columns of rows like some."""
+        fields = [pa.field(name, pa.float64()) for name in head.position]
+        return pa.schema([*fields, *head.table.schema])
+
+
+def as_table(rows: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
+    """Return a frame, a table, or a mapping of names to columns as a pyarrow table."""
+    try:
+        if hasattr(rows, "iloc"):
+            table = pa.Table.from_pandas(rows, preserve_index=False)
+        else:
+            table = pa.table(rows)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise DataError(f"X cannot be read as a table: {error}") from error
+    for position, column in enumerate(table.schema):
+        known = (types or {}).get(column.name, column.type)
+        if pat.is_null(known):
+            known = pa.float64()
+        elif pat.is_list(known) and pat.is_null(known.value_type):
+            known = pa.list_(pa.float64())
+        if known != column.type:
+            cast = table.column(position).cast(known)
+            table = table.set_column(position, column.name, cast)
+    return table.replace_schema_metadata()
+
+
+def _columns(value: Any, n_columns: int) -> list[pa.Array]:
+    """Return what stands beside rows as columns."""
+    if isinstance(value, pa.Array | pa.ChunkedArray):
+        return [value]
+    values = np.asarray(value)
+    try:
+        return [pa.array(np.ascontiguousarray(v)) for v in values.reshape(-1, n_columns).T]
+    except (pa.ArrowException, ValueError) as error:
+        raise DataError(f"y cannot be read as a column: {error}") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """Rows that an estimator was given.
+
+    Attributes
+    ----------
+    kind : str
+    schema : pyarrow.Schema
+    as_rows : AsRows
+    parts : sequence of tuple
+        What `as_rows` is called with for each chunk of a Dask collection.
+    lengths : sequence of float
+        Rows of the chunks, NaN where they are unknown.
+    path : str or None
+        Of files.
+    named : bool
+        Whether the columns have names of their own.
+    """
+
+    kind: Kind
+    schema: pa.Schema
+    as_rows: AsRows = AsRows(())
+    parts: Sequence[tuple[Any, ...]] = ()
+    lengths: Sequence[float] = ()
+    path: str | None = None
+    named: bool = True
+    _held: Dataset | None = None
+
+    @property
+    def lazy(self) -> bool:
+        """Whether the rows are those of a Dask collection."""
+        return self.kind.startswith("dask")
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The rows as a dataset; of a lazy collection with unknown chunks, counted by a pass."""
+        if self._held is not None:
+            return self._held
+        return dask_dataset(self.parts, self.lengths, self.as_rows, self.schema)
+
+    def without_rows(self) -> Given:
+        """Return the columns of an array, for other arrays like it."""
+        names = self.as_rows.names or ()
+        return Given(self.kind, pa.schema(list(self.schema)[: len(names)]), AsRows(names))
+
+    def like(self, X: np.ndarray) -> Given:
+        """Return another array with the same columns."""
+        return replace(self, _held=memory_dataset(self.as_rows(X), self.schema))
+
+    @property
+    def head(self) -> Dataset:
+        """The columns, without rows where these are lazy."""
+        return MemoryDataset(self.schema, ()) if self.lazy else self.dataset
+
+    def unique(self, column: str) -> set[Any]:
+        """Return the values of a column."""
+        if not self.lazy:
+            read = self.dataset.reader.read
+            chunks = [read(part, [column]).column(0) for part in self.dataset.partitions]
+            return {value for chunk in chunks for value in chunk.unique().to_pylist()}
+        import dask
+
+        work = dask.delayed(_unique, pure=False, traverse=False)
+        return set().union(*dask.compute(*(work(column, self.as_rows, *p) for p in self.parts)))
+
+    def stack(
+        self, function: Callable[[Any], np.ndarray], tail: tuple[int, ...] = (), dtype: Any = float
+    ) -> Any:
+        """Apply a picklable function to all partitions, lazily where they are; join the arrays."""
+        if not self.lazy:
+            found = [function(partition) for partition in self.dataset.partitions]
+            return found[0] if len(found) == 1 else np.concatenate(found)
+        import dask
+        import dask.array as da
+
+        nothing = np.empty((0, *tail), dtype=dtype)
+        work = dask.delayed(_apply, pure=False, traverse=False)
+        chunks = [
+            da.from_delayed(
+                work(function, self.as_rows, nothing, *part), shape=(length, *tail), dtype=dtype
+            )
+            for part, length in zip(self.parts, self.lengths, strict=True)
+        ]
+        return da.concatenate(chunks)
+
+
+def _unique(column: str, as_rows: AsRows, *part: Any) -> set[Any]:
+    return set(as_rows(*part).table.column(column).unique().to_pylist())
+
+
+def _apply(function: Any, as_rows: AsRows, nothing: np.ndarray, *part: Any) -> np.ndarray:
+    n_rows = len(part[0])
+    if not n_rows:
+        return nothing
+    found: np.ndarray = function(held(as_rows(*part), n_rows, 1))
+    return found
+
+
+def of_memory(
+    X: Any,
+    names: Sequence[str] | None,
+    beside: Mapping[Any, Any],
+    types: Mapping[str, pa.DataType] | None = None,
+) -> Given:
+    """Take rows in memory, and values beside them by the names of their columns."""
+    named = are_named(X)
+    if names is None and not hasattr(X, "iloc"):
+        X = as_table(X)
+    as_rows = AsRows(None if names is None else tuple(names), types or {}, tuple(beside))
+    rows = as_rows(X, *beside.values())
+    kind: Kind = "frame" if names is None else "array"
+    schema = as_rows.schema(rows)
+    return Given(kind, schema, as_rows, named=named, _held=memory_dataset(rows, schema))
+
+
+def of_dask(
+    X: Any, names: Sequence[str] | None, beside: Mapping[Any, Any], empty: pa.DataType
+) -> Given:
+    """Take a Dask collection; columns whose type it does not know are `empty`."""
+    types: Mapping[str, pa.DataType] = {}
+    if names is None:
+        fields = pa.Schema.from_pandas(X._meta, preserve_index=False)
+        types = {f.name: empty if pat.is_null(f.type) else f.type for f in fields}
+        parts, lengths, head = list(X.to_delayed()), [np.nan] * X.npartitions, X._meta
+    else:
+        X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
+        parts, lengths = list(X.to_delayed().ravel()), X.chunks[0]
+        head = np.empty((0, *X.shape[1:]))
+    as_rows = AsRows(None if names is None else tuple(names), types, tuple(beside))
+    empties = [np.empty((0, *v.shape[1:]), dtype=v.dtype) for v in beside.values()]
+    schema = as_rows.schema(as_rows(head, *empties))
+    columns = [parts, *(_divided(X, parts, value) for value in beside.values())]
+    return Given(
+        "dask-frame" if names is None else "dask-array",
+        schema,
+        as_rows,
+        list(zip(*columns, strict=True)),
+        lengths,
+        named=are_named(X),
+    )
+
+
+def _divided(X: Any, parts: Sequence[Any], values: Any) -> list[Any]:
+    """Divide values like the chunks of a Dask collection.
+
+    Where these do not know their sizes, values in memory take a pass over them.
+    """
+    import dask
+
+    known = hasattr(X, "chunks") and not np.isnan(X.chunks[0]).any()
+    if dask.is_dask_collection(values):
+        if known and hasattr(values, "rechunk") and sum(X.chunks[0]) == values.shape[0]:
+            values = values.rechunk({0: X.chunks[0], **dict.fromkeys(range(1, values.ndim), -1)})
+        divided = list(np.ravel(values.to_delayed()))
+        if len(divided) != len(parts):
+            raise DataError(
+                f"X comes in {len(parts)} chunks and y (or the weights) in {len(divided)}: divide "
+                "them alike."
+            )
+        return divided
+    lengths = X.chunks[0] if known else dask.compute(*map(dask.delayed(len), parts))
+    values = np.asarray(values)
+    if sum(lengths) != len(values):
+        raise DataError(f"X has {sum(lengths)} rows, y (or the weights) {len(values)}.")
+    bounds = np.cumsum([0, *lengths])
+    return [dask.delayed(values[lo:hi]) for lo, hi in itertools.pairwise(bounds)]
+
+
+def of_files(path: Any) -> Given:
+    """Take Parquet files."""
+    dataset = open_dataset(path, without_rows="nothing can be learned or predicted")
+    return Given("parquet", dataset.schema, path=os.fspath(path), _held=dataset)
+
+
+def array_names(shape: Sequence[int]) -> list[str]:
+    """Return names of an array's columns: ``x0``, …; in three dimensions ``x0__1``, …."""
+    names = [f"x{i}" for i in range(shape[1])]
+    if len(shape) == 3:
+        names = [f"{name}__{k + 1}" for name in names for k in range(shape[2])]
+    return names
+
+
+def free_name(name: str, taken: Any) -> str:
+    """Return a name, made longer until no column has it."""
+    return free_name(f"{name}_", taken) if name in taken else name
+
+
+def named_columns(X: Any, values: Any) -> list[str]:
+    """Return columns of X that y or weights name; none where these are the values themselves."""
+    listed = [values] if isinstance(values, str) else values
+    if not isinstance(listed, list | tuple) or not listed:
+        return []
+    if not all(isinstance(value, str) for value in listed):
+        return []
+    if kind_of(X).endswith("array") and not isinstance(values, str):
+        return []
+    known = column_names(X)
+    if isinstance(values, str) or set(known) >= set(listed):
+        for name in set(listed).difference(known):
+            raise DataError(f"X has no column {name!r}.{nearest(name, known)}")
+        return list(listed)
+    return []
+
+
+def column_names(X: Any) -> list[str]:
+    """Return the names of the columns of a frame, a mapping or Parquet files."""
+    if kind_of(X) == "parquet":
+        return list(open_dataset(X).schema.names)
+    if "frame" not in kind_of(X):
+        raise DataError("y or sample_weight names a column, but X has no named columns.")
+    columns = getattr(X, "column_names", None) or getattr(X, "columns", X)
+    return [str(name) for name in columns]
+
+
+def are_named(X: Any) -> bool:
+    """Return whether columns have names of their own; positions are none."""
+    return not kind_of(X).endswith("array") and all(
+        isinstance(label, str) for label in (X.columns if hasattr(X, "iloc") else column_names(X))
+    )
+
+
+def without(X: Any, names: Sequence[str]) -> Any:
+    """Return a frame without some columns, as far as it has them."""
+    own = [name for name in column_names(X) if name in names]
+    if not own:
+        return X
+    if hasattr(X, "drop") and hasattr(X, "dtypes"):
+        return X.drop(columns=own) if hasattr(X, "iloc") else X.drop(own)
+    return as_table(X).drop_columns(own)
+
+
+def in_memory(X: Any, values: Any) -> np.ndarray | None:
+    """Return values for the rows of X, or its columns of such names; None stays None."""
+    if values is None:
+        return None
+    if names := named_columns(X, values):
+        dataset = of_files(X).dataset if kind_of(X) == "parquet" else None
+        if dataset is not None:
+            tables = [dataset.reader.read(part, names) for part in dataset.partitions]
+            columns = pa.concat_tables(tables).columns
+        else:
+            X = X.compute() if kind_of(X) == "dask-frame" else X
+            columns = [as_table(X).column(name) for name in names]
+        arrays = [column.to_numpy() for column in columns]
+        return arrays[0] if isinstance(values, str) else np.stack(arrays, axis=1)
+    return np.asarray(values.compute() if kind_of(values).startswith("dask") else values)

@@ -1,0 +1,73 @@
+"""From the folder of a finished run back to an estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from distfms.estimators.inputs import array_names, of_memory
+from distfms.runs.finished import Run, read_run
+from distfms.spec import parse_yaml
+
+#: Modules of the estimators of a method.
+_MODULES = {"sequence": "distfms.estimators.sequence"}
+
+
+def load_estimator(
+    run: Run,
+    *,
+    allow: Iterable[str] = (),
+    registry: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Any:
+    """Load a finished run as the fitted estimator of its job.
+
+    Parameters
+    ----------
+    run : str or path
+        Folder of a finished run, of an estimator's `save` or of `distfms run`; or
+        ``registry:NAME`` or ``registry:NAME@version``.
+    allow : iterable of str, optional
+        Functions, as ``module:function``, that the model may call.
+    registry, storage_options : optional
+        See :func:`distfms.load`.
+
+    Returns
+    -------
+    An estimator, such as GroupSequencer
+
+    Raises
+    ------
+    SpecError
+        If there is no such run, or its method has no estimator.
+    """
+    files = read_run(run, storage_options, registry)
+    place = files.place / "spec.yaml"
+    payload = files.files.get("spec.yaml") or place.read_bytes()
+    spec = parse_yaml(payload.decode(), str(place))
+    module = import_module(_MODULES[spec["method"]])
+    options = spec[spec["method"]]
+    kind = next(
+        kind
+        for kind in vars(module).values()
+        if getattr(kind, "__module__", "") == module.__name__
+        and hasattr(kind, "fits")
+        and kind.fits(options)
+    )
+    known = {**spec["data"], **options, "random_state": spec["seed"], "tune": spec.get("tune")}
+    names = kind._get_param_names()
+    estimator = kind(**{name: known[name] for name in names if known.get(name) is not None})
+    target = spec["data"]["target"]
+    estimator._target, estimator._class_type = target, None
+    estimator._taken = [*target, *(spec["data"].get(k) for k in ("weight", "query"))]
+    estimator._take(files, allow)
+    columns = estimator._known_columns()
+    estimator.n_features_in_, estimator._array = len(columns), None
+    if columns == array_names((0, len(columns))):
+        estimator._array = of_memory(np.zeros((1, len(columns))), columns, {}).without_rows()
+    else:
+        estimator.feature_names_in_ = np.array(columns, dtype=object)
+    return estimator

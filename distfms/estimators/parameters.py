@@ -1,0 +1,121 @@
+"""Parameters of estimators, made from the options of their jobs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from inspect import Parameter, Signature
+from textwrap import indent
+from typing import Any
+
+import numpy as np
+
+from distfms.errors import DistfmsError
+from distfms.runs.options_table import key_meanings
+from distfms.spec import DataSection, Section
+
+#: Parameters that all estimators have beside the options of their methods.
+COMMON = {
+    "exclude": "Names or globs of columns of frames and files not to use.",
+    "missing": "What to do with missing values: ``error``, ``drop`` (the row) or ``mean``.",
+    "folds": "Cross-validation folds, 0 for none.",
+    "tune": "Options to try by cross-validation: lists of values by parameter, or the section "
+    "``tune`` of a job, which says by which measure and rule.",
+    "random_state": "Seed of every random stream.",
+    "n_jobs": "Partitions side by side; by default as many as there are cores.",
+    "verbose": "Print what a job says while it runs.",
+}
+
+
+def signature_of(
+    options: type[Section],
+    first: Sequence[str],
+    defaults: Mapping[str, Any],
+    left_out: Sequence[str],
+) -> Signature:
+    """Return the signature of an estimator's constructor.
+
+    Parameters
+    ----------
+    options : type
+        Model of the section of the method, whose defaults hold; what is no plain value is None.
+    first : sequence of str
+        Options that may be given by position.
+    defaults : mapping
+        Other defaults, and parameters that are no options of the job.
+    left_out : sequence of str
+        Options that are no parameters.
+    """
+    found: dict[str, Any] = {}
+    for name in (*first, *options.model_fields):
+        option = options.model_fields[name]
+        plain = isinstance(option.default, str | int | float) or option.default == ()
+        found[name] = option.default if plain else None
+        if option.is_required():
+            found[name] = Parameter.empty
+    found |= dict.fromkeys(COMMON)
+    for name in ("exclude", "missing", "folds"):
+        found[name] = DataSection.model_fields[name].default
+    found |= {"random_state": 0, "verbose": False, **defaults}
+    return Signature(
+        [
+            Parameter(
+                name,
+                Parameter.POSITIONAL_OR_KEYWORD if name in first else Parameter.KEYWORD_ONLY,
+                default=value,
+            )
+            for name, value in found.items()
+            if name not in left_out
+        ]
+    )
+
+
+def described(signature: Signature, options: type[Section], more: Mapping[str, str]) -> str:
+    """Return the section ``Parameters`` of a docstring."""
+    meanings = {**key_meanings(options), **COMMON, **more}
+    lines = ["Parameters", "----------"]
+    for name, parameter in signature.parameters.items():
+        default = "" if parameter.default is Parameter.empty else f", default={parameter.default!r}"
+        lines += [f"{name}{default}", indent(meanings.get(name, ""), "    ")]
+    return "\n".join(lines)
+
+
+def plain(value: Any) -> Any:
+    """Return a value of a parameter as a spec has it, without arrays and numbers of numpy."""
+    if isinstance(value, Mapping):
+        return {str(plain(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+@contextmanager
+def in_words_of_python(method: str) -> Iterator[None]:
+    """Say errors of a job by the names of parameters."""
+    try:
+        yield
+    except DistfmsError as error:
+        raise type(error)(said(str(error), method)) from error
+
+
+_WORDS = {"true": "True", "false": "False", "null": "None"}
+
+
+def said(text: str, method: str) -> str:
+    """Write a message about a job spec as one about parameters."""
+    text = re.sub(rf"`(?:data|tune|engine|{method})\.(\w)", r"`\1", text)
+    text = re.sub(r"\b[Ii]n the job spec, (?:section )?", "", text)
+    text = text.replace("The job spec is missing the key", "There is no value for")
+    text = re.sub(r" `distfms options \w+` lists the keys\.", "", text)
+    text = re.sub(r"Unknown key (`\S+`) in the job spec", r"Unknown parameter \1", text)
+    text = re.sub(r" in the data section\b", "", text)
+    return re.sub(r"`(\w+): ([^`]*)`", _assignment, text)
+
+
+def _assignment(match: re.Match[str]) -> str:
+    name, value = match.groups()
+    words = re.sub(r"[A-Za-z_][\w.]*", lambda w: _WORDS.get(w[0], repr(w[0])), value)
+    return f"`{name}={words}`"

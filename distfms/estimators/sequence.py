@@ -1,0 +1,421 @@
+"""Feature-group sequencing as scikit-learn estimators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.feature_selection import SelectorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from distfms.data.batches import ColumnPlan, read_rows
+from distfms.errors import DataError, SpecError
+from distfms.estimators.base import (
+    Column,
+    JobClassifier,
+    JobEstimator,
+    JobRegressor,
+    check_columns,
+)
+from distfms.estimators.inputs import Given, array_names, column_names, kind_of, without
+from distfms.estimators.parameters import plain
+from distfms.methods.contract import FinishedRun
+from distfms.methods.row_predictor import plan_of_model, set_missing
+from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
+from distfms.methods.sequence.options import SequenceOptions, resolve_groups
+
+
+class GroupSequenceBase(SelectorMixin, JobEstimator):
+    """What regression and classification share; see :class:`distfms.GroupSequencer`."""
+
+    _method = "sequence"
+    _Options = SequenceOptions
+    _first = ("groups", "costs", "shared_costs")
+    _defaults: ClassVar[Mapping[str, Any]] = {"baselines": ()}
+    groups: Any
+    costs: Any
+    prefix_separator: str | None
+
+    @classmethod
+    def fits(cls, options: Mapping[str, Any]) -> bool:
+        """Return False: only subclasses can be made."""
+        return False
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Put the groups in order and fit a model for every prefix.
+
+        Parameters
+        ----------
+        X : array-like, frame (pandas, polars, Arrow), Dask array or frame, or path, of n rows
+            A frame's strings and categories become indicator columns and are one group. A path
+            names Parquet files, as in a job.
+        y : array-like of shape (n,) or (n, P), Dask collection, or str or list of str
+            Target, divided like `X` where both are Dask collections; or the names of columns of a
+            frame or of files, whose other columns are the features.
+        sample_weight : array-like of shape (n,), Dask collection, or str, optional
+            Weights ≥ 0, or the name of their column.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If data, groups or costs cannot be used. The message names the column or group.
+        """
+        return self._fit(X, y, roles={"weight": sample_weight})
+
+    def _options(self, names: Sequence[str], given: Given, target: Sequence[str]) -> dict[str, Any]:
+        found = super()._options(names, given, target)
+        groups = found["groups"] = _named_groups(self.groups, names)
+        costs = plain(self.costs)
+        if isinstance(costs, list):
+            known = resolve_groups(names, groups, prefix_separator=self.prefix_separator).names
+            if len(costs) != len(known):
+                raise DataError(
+                    f"costs has {len(costs)} values; one for each of the {len(known)} groups is "
+                    "wanted."
+                )
+            found["costs"] = dict(zip(known, costs, strict=True))
+        return found
+
+    def _read(self, run: FinishedRun) -> None:
+        super()._read(run)
+        selection = run.selection
+        self.predictor_ = model = AnytimePredictor.from_arrays(run.weights, run.model)
+        self.family_, self.criterion_ = selection["family"], selection["criterion"]
+        self.sequence_ = list(model.groups)
+        self.groups_ = {
+            group: tuple(model.feature_names[c] for c in columns)
+            for group, columns in zip(model.groups, model.columns, strict=True)
+        }
+        self.costs_ = selection["costs"]
+        values = [step["explained_variance"] for step in selection["sequence"]]
+        self.explained_variance_ = np.array([0.0, *values])
+        self.timeliness_ = selection["timeliness"]
+        self.n_iter_ = 1 + selection.get("n_passes", 0)
+        coefficients, intercept = model.coefficients.transpose(0, 2, 1), model.intercept
+        if coefficients.shape[1] == 1 and not hasattr(self, "classes_"):
+            coefficients, intercept = coefficients[:, 0], intercept[:, 0]
+        self.coef_path_, self.intercept_path_ = coefficients, intercept
+        n_groups = run.model["stop"]["n_groups"]
+        self.coef_, self.intercept_ = coefficients[n_groups], intercept[n_groups]
+
+    # --- prediction ---
+
+    def _needed(self, budget: float | None) -> Sequence[str]:
+        steps = self.model_.run.selection["sequence"][: self._n_groups(budget)]
+        return [name for step in steps for name in step["columns"]]
+
+    def _n_groups(self, budget: float | None) -> int:
+        """Count the groups that a budget affords; by default those that predictions use."""
+        stop: int = self.model_.run.model["stop"]["n_groups"]
+        return stop if budget is None else self.predictor_.affordable(budget)
+
+    def anytime(self, *, n_samples: int = 1, deadline_s: float | None = None) -> AnytimeSession:
+        """Begin a prediction whose groups come one by one.
+
+        Parameters
+        ----------
+        n_samples : int
+            Rows that are predicted together.
+        deadline_s : float, optional
+            Seconds from now after which nothing is taken any more.
+
+        Returns
+        -------
+        AnytimeSession
+            ``deliver(group, values)`` takes a group, ``prediction`` is always ready. See
+            `group_values` for groups of categories.
+        """
+        check_is_fitted(self)
+        return self.predictor_.start(n_samples=n_samples, deadline_s=deadline_s)
+
+    def group_values(self, group: str, X: Any) -> np.ndarray:
+        """Values of a group as `anytime` takes them.
+
+        Parameters
+        ----------
+        group : str
+            A name of ``sequence_``.
+        X : frame of n rows, or array-like of shape (n, n_features)
+            A frame needs the columns of the group only.
+
+        Returns
+        -------
+        ndarray of shape (n, s)
+        """
+        check_is_fitted(self)
+        if group not in self.groups_:
+            raise DataError(f"{group!r} is no group of the sequence.")
+        place = self.sequence_.index(group)
+        needed = self.model_.run.selection["sequence"][place]["columns"]
+        given = self._opened(X, {})
+        plan = plan_of_model(given.dataset, needed, self.model_.run.model["sources"], None)
+        values = partial(_values, given.dataset.reader, plan, self.groups_[group])
+        return given.stack(values, (len(self.groups_[group]),))
+
+    # --- selection ---
+
+    def _get_support_mask(self, budget: float | None = None) -> np.ndarray:
+        check_is_fitted(self)
+        chosen = set(self._needed(budget))
+        return np.array([name in chosen for name in self.model_.run.model["sources"]])
+
+    def get_support(self, indices: bool = False, budget: float | None = None) -> np.ndarray:
+        """Columns of the data that a prediction reads.
+
+        Parameters
+        ----------
+        indices : bool
+            Return positions instead of a mask.
+        budget : float, optional
+            Cost of a prediction. Default: the prefix that predictions use.
+
+        Returns
+        -------
+        ndarray of bool of shape (n_features_in_,), or of int
+        """
+        mask = self._get_support_mask(budget)
+        return np.flatnonzero(mask) if indices else mask
+
+    def transform(self, X: Any, budget: float | None = None) -> Any:
+        """Keep the columns that a prediction reads.
+
+        Parameters
+        ----------
+        X : array-like, frame, Dask array or frame
+        budget : float, optional
+            As for `get_support`.
+
+        Returns
+        -------
+        The same kind of data with fewer columns.
+        """
+        mask, kind = self._get_support_mask(budget), kind_of(X)
+        if kind == "parquet":
+            raise DataError("Parquet files are not transformed; read the columns of get_support.")
+        if "frame" in kind:
+            frame = without(X, self._taken)
+            check_columns(self, column_names(frame), True)
+            return frame[[n for n, own in zip(column_names(frame), mask, strict=True) if own]]
+        if kind == "dask-array":
+            check_columns(self, array_names(X.shape[:2]), False)
+            return X[:, np.flatnonzero(mask)]
+        finite = "allow-nan" if self.missing != "error" else True
+        return validate_data(self, X, dtype=None, reset=False, ensure_all_finite=finite)[:, mask]
+
+
+class GroupSequencer(JobRegressor, GroupSequenceBase):
+    """Linear regression by groups of features that have costs, ready at any budget.
+
+    ``groups`` may also hold positions of columns, or be an array of shape (n_features,) with the id
+    of each column's group; ``costs`` may be an array in the order of the groups. A category is
+    always in a group as a whole. ``family`` is ``gaussian`` or ``poisson``.
+
+    Attributes
+    ----------
+    sequence_ : list of str
+        Groups in the order in which to compute them; those of constant columns are left out.
+    groups_ : dict of str to tuple of str
+        Columns of each of them, after categories became indicators ``column=level``.
+    costs_ : dict of str to float
+        Cost of each group when it is the first.
+    predictor_ : AnytimePredictor
+        Models of all prefixes.
+    explained_variance_ : ndarray of shape (K + 1,)
+        Of the prefixes 0..K on the training rows; share of the deviance if not gaussian.
+    coef_path_ : ndarray of shape (K + 1, D) or (K + 1, P, D)
+        In original units; the D columns of ``predictor_.feature_names``.
+    intercept_path_ : ndarray of shape (K + 1,) or (K + 1, P)
+    coef_, intercept_ : ndarray
+        Of the prefix that `predict` uses by default: that of the job, which stops where more
+        groups explain little more (by cross-validation, where there are `folds`).
+    timeliness_ : float
+        Area under explained variance against cost, as a share of the whole.
+    n_iter_ : int
+        Passes over the rows.
+    criterion_, family_ : str
+        What was used.
+    model_ : distfms.runs.serve.Model
+        The finished run.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        Where the data have names.
+
+    References
+    ----------
+    Hu, Grubb, Bagnell, Hebert, "Efficient Feature Group Sequencing for Anytime Linear
+    Prediction", Algorithms 1 to 3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from distfms import GroupSequencer
+    >>> X = np.random.default_rng(0).normal(size=(200, 4))
+    >>> model = GroupSequencer(groups=[0, 0, 1, 1], costs=[1.0, 5.0]).fit(X, X @ [1, 0, 0, 2])
+    >>> model.sequence_
+    ['0', '1']
+    >>> model.get_support(budget=1.0)
+    array([ True,  True, False, False])
+    """
+
+    family: str
+    _left_out = ("class_weights",)
+
+    @classmethod
+    def fits(cls, options: Mapping[str, Any]) -> bool:
+        """Return whether a job with these options is that of this estimator."""
+        return options["family"] in ("gaussian", "poisson")
+
+    def _options(self, names: Sequence[str], given: Given, target: Sequence[str]) -> dict[str, Any]:
+        if self.family not in ("gaussian", "poisson"):
+            raise SpecError(
+                f"family is {self.family!r}; choose 'gaussian' or 'poisson', and for classes "
+                "GroupSequenceClassifier."
+            )
+        return super()._options(names, given, target)
+
+    def predict(self, X: Any, budget: float | None = None) -> Any:
+        """Predictions of a prefix of the sequence.
+
+        Parameters
+        ----------
+        X : array-like, frame, Dask array or frame, or path of Parquet files
+            A frame or file needs the columns of the prefix only, and no others are read. A category
+            that was in no training row counts as the column's mean: it says nothing.
+        budget : float, optional
+            Cost of a prediction: the longest affordable prefix predicts. Default: the prefix that
+            `distfms predict` uses, see ``coef_``.
+
+        Returns
+        -------
+        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n,) or (n, P)
+        """
+        check_is_fitted(self)
+        n = len(self.model_.run.selection["targets"])
+        return self._predicted(
+            X, Column(prefix="predicted_"), budget=budget, tail=(n,) if n > 1 else ()
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.target_tags.positive_only = self.family == "poisson"
+        return tags
+
+
+class GroupSequenceClassifier(JobClassifier, GroupSequenceBase):
+    """Logistic regression by groups of features that have costs, ready at any budget.
+
+    The parameters are those of :class:`GroupSequencer`, but for ``family`` and ``class_weights``.
+    Each step of each refit is a pass over the data: with many groups and data that do not fit into
+    memory, set `max_refits`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    coef_path_ : ndarray of shape (K + 1, 1 or n_classes, D)
+    intercept_path_ : ndarray of shape (K + 1, 1 or n_classes)
+    explained_variance_ : ndarray of shape (K + 1,)
+        Share of the deviance of the training rows that the prefixes 0..K explain.
+    sequence_, groups_, costs_, predictor_, coef_, intercept_, timeliness_, n_iter_, model_
+    n_features_in_, feature_names_in_
+        See :class:`GroupSequencer`.
+
+    References
+    ----------
+    Hu, Grubb, Bagnell, Hebert, "Efficient Feature Group Sequencing for Anytime Linear
+    Prediction", Appendix B.
+    """
+
+    family: str
+    _defaults: ClassVar[Mapping[str, Any]] = {**GroupSequenceBase._defaults, "family": "auto"}
+    _meanings: ClassVar[Mapping[str, str]] = {
+        "family": "``logistic`` for two classes, ``softmax``, or ``auto``: by their number."
+    }
+
+    @classmethod
+    def fits(cls, options: Mapping[str, Any]) -> bool:
+        """Return whether a job with these options is that of this estimator."""
+        return options["family"] in ("logistic", "softmax")
+
+    def _options(self, names: Sequence[str], given: Given, target: Sequence[str]) -> dict[str, Any]:
+        found = super()._options(names, given, target)
+        if self.family == "auto":
+            found["family"] = "logistic" if len(given.unique(target[0])) == 2 else "softmax"
+        elif self.family not in ("logistic", "softmax"):
+            raise SpecError(f"family is {self.family!r}; choose 'auto', 'logistic' or 'softmax'.")
+        return found
+
+    def predict_proba(self, X: Any, budget: float | None = None) -> Any:
+        """Probabilities of the classes by a prefix of the sequence.
+
+        Parameters
+        ----------
+        X : array-like, frame, Dask array or frame, or path of Parquet files
+        budget : float, optional
+            As for :meth:`GroupSequencer.predict`.
+
+        Returns
+        -------
+        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n, n_classes)
+        """
+        check_is_fitted(self)
+        pick = Column(prefix="probability_")
+        return self._predicted(X, pick, budget=budget, tail=(len(self.classes_),))
+
+    def predict(self, X: Any, budget: float | None = None) -> Any:
+        """Return the most probable classes by a prefix of the sequence.
+
+        Parameters
+        ----------
+        X : see `predict_proba`
+        budget : float, optional
+
+        Returns
+        -------
+        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n,)
+        """
+        return self._predicted_classes(X, budget)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = self.family != "logistic"
+        return tags
+
+
+def _values(reader: Any, plan: ColumnPlan, names: Sequence[str], partition: Any) -> np.ndarray:
+    """Return columns of a batch, unknown categories as missing values."""
+    batch = read_rows(reader, partition, plan, missing="mean")
+    for column in plan.columns:
+        set_missing(batch.values, column)
+    return np.ascontiguousarray(batch.values[[batch.names.index(name) for name in names]].T)
+
+
+# --- groups as a parameter ----------------------------------------------------------------------
+
+
+def _named_groups(groups: Any, columns: Sequence[str]) -> dict[str, list[str]]:
+    """Names and globs by group, from the parameter `groups`; positions become names."""
+    if groups is None or isinstance(groups, Mapping):
+        return {str(name): _patterns(value, columns) for name, value in (groups or {}).items()}
+    ids = np.asarray(groups)
+    if ids.shape != (len(columns),):
+        raise DataError(
+            f"groups has shape {ids.shape}; one id for each of the {len(columns)} columns is "
+            "wanted."
+        )
+    return {str(g): [columns[c] for c in np.flatnonzero(ids == g).tolist()] for g in np.unique(ids)}
+
+
+def _patterns(value: Any, columns: Sequence[str]) -> list[str]:
+    """Names and globs of one group; positions become names."""
+    listed: Sequence[Any] = [value] if isinstance(value, str | int | np.integer) else list(value)
+    for item in listed:
+        if isinstance(item, int | np.integer) and not 0 <= item < len(columns):
+            raise DataError(f"groups names column {item}; there are {len(columns)}, from 0.")
+    return [i if isinstance(i, str) else columns[int(i)] for i in listed]

@@ -1,0 +1,172 @@
+"""What holds for all estimators: each is its job, in whatever form the rows come."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import pickle
+from importlib import import_module
+from typing import Any
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import check_estimator
+
+import distfms
+from distfms.data.memory import FILE
+from distfms.runs.driver import run_job
+from distfms.runs.job_spec import build_spec
+from distfms.runs.predict import predict_file
+
+N, NAMES = 240, ("a", "b", "c", "d", "e")
+RESULTS = ("selection.json", "metrics.json", "model.json", "weights.npz")
+
+
+def rows() -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    rng = np.random.default_rng(7)
+    X = rng.uniform(-1, 1, size=(N, len(NAMES)))
+    score = X @ [2.0, -1.0, 0.0, 0.5, 0.0] + X[:, 0] ** 2
+    y = score + 0.3 * rng.normal(size=N)
+    targets = {
+        "number": y,
+        "count": rng.poisson(np.exp(0.5 * score)),
+        "class": np.where(y > 0.2, "yes", "no"),
+        "level": np.digitize(y, [-1.0, 1.0]) + 3,
+    }
+    return X, targets
+
+
+X, TARGETS = rows()
+WEIGHT = np.random.default_rng(8).uniform(0.5, 2.0, N)
+#: Estimator, kind of target, options of the job and of the estimator, what the job has beside.
+CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
+    "sequence": ("GroupSequencer", "number", {"costs": {"default": 3.0}, "ridge": 1e-3}, {}),
+    "sequence-tuned": (
+        "GroupSequencer",
+        "number",
+        {"max_groups": 4},
+        {"folds": 3, "tune": {"ridge": [1e-3, 1.0], "cost_aware": [True, False]}},
+    ),
+    "poisson": ("GroupSequencer", "count", {"family": "poisson", "budget": 3.0}, {"folds": 2}),
+    "logistic": (
+        "GroupSequenceClassifier",
+        "class",
+        {"family": "logistic", "class_weights": "balanced", "baselines": ["oracle"]},
+        {},
+    ),
+    "softmax": ("GroupSequenceClassifier", "level", {"family": "softmax", "max_refits": 2}, {}),
+}
+EACH = pytest.mark.parametrize("case", CASES)
+
+
+def estimator_of(case: str) -> Any:
+    name, _, options, more = CASES[case]
+    return getattr(distfms, name)(**options, **more, random_state=3)
+
+
+@EACH
+def test_an_estimator_is_its_job(case: str, tmp_path: Any) -> None:
+    _, target, options, more = CASES[case]
+    columns = {f"x{i}": X[:, i] for i in range(X.shape[1])}
+    path = tmp_path / FILE
+    path.parent.mkdir()
+    pq.write_table(pa.table({**columns, "y": TARGETS[target]}), path)
+    model = estimator_of(case).fit(X, TARGETS[target])
+    method = model.model_.method
+    defaults = {"baselines": []} if "baselines" not in options else {}
+    content: dict[str, Any] = {
+        "name": "same",
+        "method": method,
+        "seed": 3,
+        "data": {"path": str(path), "target": "y", "folds": more.get("folds", 0)},
+        method: {**defaults, **options, **model._fixed},
+        "output": str(tmp_path / "runs"),
+    }
+    if "tune" in more:
+        content["tune"] = {"grid": more["tune"]}
+        for tried in more["tune"]:
+            content[method].pop(tried, None)
+    run = run_job(build_spec(content)).folder
+    for file in RESULTS:
+        assert (run / file).read_bytes() == model.model_.files.files[file], file
+    saved = model.save(tmp_path / "saved")
+    again = distfms.load_estimator(saved)
+    assert type(again) is type(model)
+    for folder in (saved, run):
+        predict_file(folder, str(path), tmp_path / "found.parquet")
+        found = pq.read_table(tmp_path / "found.parquet").column("predicted_y")
+        for one in (model, again, pickle.loads(pickle.dumps(model))):
+            np.testing.assert_array_equal(one.predict(X), np.asarray(found))
+    assert model.report() == again.report()
+    assert model.summary().startswith(model.model_.headline())
+    assert "<html" in model.report()
+    assert "finished" in json.loads((saved / "manifest.json").read_text())
+
+
+@EACH
+def test_the_form_of_the_rows_does_not_matter(case: str, tmp_path: Any) -> None:
+    y = TARGETS[CASES[case][1]]
+    frame = pd.DataFrame(X, columns=NAMES)
+    whole = frame.assign(y=y)
+    whole.to_parquet(tmp_path / "X")
+    model = estimator_of(case)
+    expected = clone(model).fit(frame, y)
+    chunks = da.from_array(X, chunks=(100, 3))
+    for data, target, new in (
+        (whole, "y", whole),
+        (pl.from_pandas(whole), "y", pl.from_pandas(frame)),
+        (pa.Table.from_pandas(frame), y, pa.Table.from_pandas(frame)),
+        ({n: X[:, i] for i, n in enumerate(NAMES)}, y, whole),
+        (str(tmp_path / "X"), "y", tmp_path / "X"),
+        (dd.from_pandas(whole, npartitions=3), "y", dd.from_pandas(frame, npartitions=2)),
+        (chunks, y, chunks),
+    ):
+        found = clone(model).fit(data, target)
+        predicted = found.predict(new)
+        assert isinstance(predicted, da.Array) == (type(new).__module__.startswith("dask"))
+        _close(np.asarray(predicted), expected.predict(frame))
+        assert hasattr(found, "feature_names_in_") == (data is not chunks)
+        assert found.score(new, y) == pytest.approx(expected.score(frame, y), abs=1e-6)
+
+
+#: Checks of scikit-learn that an estimator cannot pass, and why.
+EXCEPTIONS: dict[Any, dict[str, str]] = {
+    "poisson": {"check_regressor_multioutput": "its targets are negative, which are no counts"},
+}
+CHECKED = {
+    "sequence": distfms.GroupSequencer(),
+    "classes": distfms.GroupSequenceClassifier(ridge=1e-2),
+}
+SLOWLY = {
+    "mean": distfms.GroupSequencer(missing="mean"),
+    "poisson": distfms.GroupSequencer(family="poisson"),
+    "softmax": distfms.GroupSequenceClassifier(family="softmax", ridge=1e-2),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [*CHECKED, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOWLY)]
+)
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn_checks(name: str) -> None:
+    estimator = {**CHECKED, **SLOWLY}[name]
+    check_estimator(estimator, expected_failed_checks=EXCEPTIONS.get(name), on_skip=None)
+
+
+@pytest.mark.parametrize("module", ["sequence"])
+def test_examples_of_the_documentation(module: str) -> None:
+    assert doctest.testmod(import_module(f"distfms.estimators.{module}")).failed == 0
+
+
+def _close(found: np.ndarray, expected: np.ndarray) -> None:
+    if expected.dtype.kind == "f":
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+    else:
+        assert np.mean(found == expected) > 0.99

@@ -1,0 +1,166 @@
+"""What only the estimators of sequences do: groups, costs, prefixes."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, KFold
+
+from distfms import GroupSequenceClassifier, GroupSequencer
+from distfms.data.write import write_table
+
+GROUPS = {"blood": ["iron", "sugar"], "scan": "image_*"}
+COSTS = {"blood": 2.0, "scan": 7.0, "default": 0.5}
+MODEL = GroupSequencer(GROUPS, COSTS, ridge=1e-3)
+
+
+def patients(n=400, seed=3):
+    """Numbers, a category and a boolean; the target depends on some of them."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "iron": rng.normal(50.0, 9.0, n),
+            "sugar": rng.gamma(2.0, 3.0, n),
+            "ward": pd.Categorical(rng.choice(["north", "south", "west"], n)),
+            "image_a": rng.normal(size=n),
+            "smoker": rng.random(n) < 0.3,
+            "image_b": rng.normal(1e6, 1.0, n),
+        }
+    )
+    score = (frame["iron"] - 50) / 9 + frame["image_a"] + 0.7 * (frame["ward"] == "west")
+    return frame, score.to_numpy() + rng.normal(size=n)
+
+
+FRAME, Y = patients()
+
+
+def test_target_and_weights_may_be_columns_of_a_frame():
+    import dask.dataframe as dd
+    import pyarrow as pa
+
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(Y))
+    whole = FRAME.assign(risk=Y > 0.2, share=Y, w=weight)
+    both = ["risk", "share"]
+    classes = GroupSequenceClassifier(GROUPS, COSTS)
+    for model, y in ((MODEL, "share"), (MODEL, both), (classes, "risk")):
+        expected = clone(model).fit(FRAME, whole[y], weight)
+        given = whole.drop(columns=set(both) - set(np.atleast_1d(y).tolist()))
+        for X in (given, pa.Table.from_pandas(given), dd.from_pandas(given, npartitions=3)):
+            found = clone(model).fit(X, y, "w")
+            assert found.feature_names_in_.tolist() == FRAME.columns.tolist()
+            np.testing.assert_allclose(found.coef_path_, expected.coef_path_, rtol=1e-5, atol=1e-7)
+            predicted = np.asarray(found.predict(X), dtype=float)
+            np.testing.assert_allclose(predicted, expected.predict(FRAME), rtol=1e-5)
+            assert found.score(X, y) == pytest.approx(expected.score(FRAME, whole[y]))
+    assert found.classes_.tolist() == [False, True]
+    with pytest.raises(ValueError, match=r"no column 'risky'.*'risk'"):
+        GroupSequencer().fit(whole, "risky")
+
+
+def test_classes_and_their_shares():
+    y = np.array(["no", "yes"])[(Y > 0.3) * 1]
+    model = GroupSequenceClassifier(GROUPS, COSTS).fit(FRAME, y)
+    assert model.family_ == "logistic"
+    assert model.classes_.tolist() == ["no", "yes"]
+    assert model.score(FRAME, y) == np.mean(model.predict(FRAME) == y) > 0.7
+    assert np.all(np.diff(model.explained_variance_) > -1e-9)
+    # Nothing is affordable: the shares of the classes.
+    shares = model.predict_proba(FRAME[:3], budget=0.01)
+    np.testing.assert_allclose(shares[:, 1], (y == "yes").mean(), rtol=1e-9)
+
+
+def test_a_budget_needs_and_reads_the_columns_of_its_prefix_only(tmp_path):
+    import pyarrow as pa
+
+    model = clone(MODEL).fit(FRAME, Y)
+    first = model.predictor_.spent[0]
+    part = FRAME[model.get_feature_names_out()[model.get_support(budget=first)]]
+    assert list(part.columns) == ["iron", "sugar"]
+    expected = model.predict(FRAME, budget=first)
+    np.testing.assert_array_equal(model.predict(part, budget=first), expected)
+    write_table(tmp_path / "part.parquet", pa.Table.from_pandas(part, preserve_index=False))
+    np.testing.assert_array_equal(model.predict(tmp_path, budget=first), expected)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(part)
+    assert list(model.transform(FRAME, budget=first).columns) == ["iron", "sugar"]
+    limited = clone(model).set_params(budget=first).fit(FRAME, Y)
+    assert limited.predictor_.spent[-1] <= first
+    assert limited.get_support().sum() == len(limited.get_feature_names_out())
+    np.testing.assert_allclose(model.predict(FRAME, budget=0.0), Y.mean(), rtol=1e-12)
+
+
+def test_groups_come_one_by_one():
+    model = clone(MODEL).fit(FRAME, Y)
+    session = model.anytime(n_samples=4)
+    for group, spent in zip(model.sequence_, model.predictor_.spent, strict=True):
+        source = FRAME[["ward"]] if group == "ward" else FRAME
+        assert session.deliver(group, model.group_values(group, source[:4]))
+        np.testing.assert_allclose(session.prediction, model.predict(FRAME[:4], budget=spent))
+    assert not model.anytime(deadline_s=0.0).deliver("scan", [1.0, 1.0])
+
+
+def test_missing_values_and_unknown_categories_count_as_the_mean(tmp_path):
+    import pyarrow as pa
+
+    gaps = FRAME.copy()
+    gaps.loc[5:40, "image_a"] = np.nan
+    gaps.loc[[7, 99], "ward"] = None
+    with pytest.raises(ValueError, match=r"'ward'.*2 missing.*`missing='drop'`"):
+        clone(MODEL).fit(gaps, Y)
+    model = clone(MODEL).set_params(missing="mean").fit(gaps, Y)
+    filled = gaps.assign(image_a=gaps["image_a"].fillna(gaps["image_a"].mean()))
+    np.testing.assert_allclose(model.predict(filled), model.predict(gaps), atol=1e-9)
+    model = clone(MODEL).fit(FRAME, Y)
+    new = FRAME[:2].assign(ward=["east", "north"])
+    known = pd.concat([FRAME[:1].assign(ward=level) for level in ("north", "south", "west")])
+    shares = FRAME["ward"].value_counts(normalize=True)[["north", "south", "west"]]
+    expected = model.predict(known) @ shares.to_numpy()
+    assert model.predict(new)[0] == pytest.approx(expected, abs=1e-9)
+    assert model.predict(FRAME[:1].assign(ward=None))[0] == pytest.approx(expected, abs=1e-9)
+    write_table(tmp_path / "new.parquet", pa.Table.from_pandas(new, preserve_index=False))
+    np.testing.assert_array_equal(model.predict(tmp_path), model.predict(new))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"groups": {"a": ["irn"]}}, "Did you mean 'iron'"),
+        ({"groups": {"a": [17]}}, "names column 17"),
+        ({"groups": [0, 1]}, "one id for each of the 6"),
+        ({"costs": [1.0]}, "one for each of the"),
+        ({"costs": {"blood": -1.0}}, "^`costs.blood` is -1.0: it should be greater"),
+        ({"shared_costs": {"kit": {"groups": ["blood"]}}}, "no value for `shared_costs.kit.cost`"),
+        ({"ridge": -1.0}, "^`ridge`"),
+        ({"family": "logistic"}, "GroupSequenceClassifier"),
+        ({"criterion": "lars"}, "^`criterion`"),
+        ({"missing": "median"}, "^`missing` is 'median': it should be 'error', 'drop' or 'mean'"),
+        ({"tune": {"ridg": [1.0]}, "folds": 2}, "^`grid.ridg`"),
+    ],
+)
+def test_wrong_parameters_are_value_errors_that_say_what_to_do(options, message):
+    with pytest.raises(ValueError, match=message):
+        GroupSequencer(**{"groups": GROUPS, **options}).fit(FRAME[:30], np.abs(Y[:30]))
+
+
+def test_ids_make_groups_and_costs_follow_their_order():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 4))
+    model = GroupSequencer([7, 3, 7, 3], [1.0, 10.0], criterion="omp").fit(X, X @ [1, 0, 1, 0.0])
+    assert model.groups_ == {"3": ("x1", "x3"), "7": ("x0", "x2")}
+    assert model.costs_ == {"3": 1.0, "7": 10.0}
+
+
+def test_grid_search():
+    y = np.digitize(Y, [-0.8, 0.9])
+    model = GroupSequenceClassifier(GROUPS, COSTS, max_groups=3, max_refits=2)
+    assert len(model.fit(FRAME, y).sequence_) == 3
+    grid = {"ridge": [1e-3, 100.0], "criterion": ["omp"]}
+    found = GridSearchCV(clone(model), grid, cv=KFold(2)).fit(FRAME, y)
+    assert found.best_params_["ridge"] == 1e-3
+    # The score of a point is that of a clone fitted on the other folds.
+    scores = []
+    for train, test in KFold(2).split(FRAME):
+        own = clone(model).set_params(ridge=100.0, criterion="omp")
+        own.fit(FRAME.iloc[train], y[train])
+        scores.append(own.score(FRAME.iloc[test], y[test]))
+    assert found.cv_results_["mean_test_score"][1] == pytest.approx(np.mean(scores))
