@@ -12,14 +12,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distfms.data.batches import ColumnPlan, read_rows
 from distfms.errors import DataError, SpecError
-from distfms.estimators.base import (
-    Column,
-    JobClassifier,
-    JobEstimator,
-    JobRegressor,
-    check_columns,
-)
+from distfms.estimators.base import JobEstimator, check_columns
 from distfms.estimators.inputs import Given, array_names, column_names, kind_of, without
+from distfms.estimators.kinds import Column, JobClassifier, JobRegressor
 from distfms.estimators.parameters import plain
 from distfms.methods.contract import FinishedRun
 from distfms.methods.row_predictor import plan_of_model, set_missing
