@@ -17,7 +17,7 @@ from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from distfms.engine.storage import locked_file
-from distfms.errors import SpecError
+from distfms.errors import DistfmsError, SpecError
 from distfms.runs.events import Say
 from distfms.runs.folder import encode, write_atomic
 
@@ -120,6 +120,7 @@ class Scheduler:
     launch: Callable[[Sequence[str]], int] | None = None
     _stop: threading.Event = field(default_factory=threading.Event)
     _child: subprocess.Popen[bytes] | None = None
+    _unwritten: bool = False
     _state: dict[str, Any] = field(default_factory=dict)
 
     def run(self) -> None:
@@ -155,13 +156,24 @@ class Scheduler:
     def _last_start(self) -> datetime:
         """Return when the last start was due, by the health file; now where there is none."""
         now = self.clock()
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            content = json.loads(self.health.read_bytes()) if self.health else {}
+        if self.health is None or not self.health.exists():
+            return now
+        try:
+            content = json.loads(self.health.read_bytes())
+            self._state["jobs"] = dict(content["jobs"])
+            if content.get("last_start") is None:
+                return now
             last = datetime.fromisoformat(content["last_start"])
-            self._state["jobs"] = content["jobs"]
+            if last.tzinfo is None:
+                raise ValueError(f"`last_start` has no time zone: {last}")
             self._state["last_start"] = content["last_start"]
-            return last
-        return now
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            self.say(
+                f"Replacing {self.health}, which is damaged ({reason}): missed starts are lost."
+            )
+            return now
+        return last
 
     def _due(self, last: datetime) -> datetime:
         """Return the next start; of those missed since the last one, the latest or none."""
@@ -204,17 +216,20 @@ class Scheduler:
 
     def _launched(self, command: Sequence[str]) -> int:
         """Run a command in a process of its own, so that its memory is free afterwards."""
-        self._child = subprocess.Popen(command)
-        if self._stop.is_set():
-            self._child.terminate()
-        while True:
-            try:
-                code = self._child.wait(timeout=self.look_s)
-                break
-            except subprocess.TimeoutExpired:
-                self._tell(self._state["state"])
-        self._child = None
-        return code
+        self._child = child = subprocess.Popen(command)
+        try:
+            if self._stop.is_set():
+                child.terminate()
+            while True:
+                try:
+                    return child.wait(timeout=self.look_s)
+                except subprocess.TimeoutExpired:
+                    self._tell(self._state["state"])
+        finally:
+            self._child = None
+            if child.returncode is None:
+                child.terminate()
+                child.wait()
 
     # --- surroundings ---
 
@@ -246,7 +261,13 @@ class Scheduler:
         if job is not None or state != "running":
             self._state["job"] = job
         if self.health is not None:
-            write_atomic(self.health, encode("health.json", self._state))
+            try:
+                write_atomic(self.health, encode("health.json", self._state))
+                self._unwritten = False
+            except (OSError, DistfmsError) as error:
+                if not self._unwritten:
+                    self.say(f"The health file is not up to date, jobs go on: {error}")
+                self._unwritten = True
 
 
 _MEANING = {0: "done", 1: "failed", 2: "bad spec or data", 3: "refused by its gate"}

@@ -12,6 +12,7 @@ import pytest
 
 from distfms.engine.storage import locked_file
 from distfms.errors import EngineError, SpecError
+from distfms.retrain import schedule as schedules
 from distfms.retrain.schedule import Scheduler, parse_times
 
 
@@ -119,12 +120,49 @@ def test_a_last_start_far_ahead_was_entered_by_a_wrong_clock(tmp_path):
     assert "a clock that has gone back" in said[0]
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"last_start": 3}', '{"jobs": {}}'])
-def test_a_damaged_health_file_is_written_anew(tmp_path, content):
-    health = tmp_path / "health.json"
+@pytest.mark.parametrize(
+    ("content", "n_said"),
+    [
+        *(("", 1), ("[]", 1), ('{"last_start": 3}', 1), ('{"jobs": {}}', 0)),
+        ('{"last_start": "2026-01-01T03:00:00", "jobs": {}}', 1),
+        ('{"last_start": "2026-01-01T03:00:00+00:00", "jobs": [1]}', 1),
+    ],
+)
+def test_a_damaged_health_file_is_said_and_written_anew(tmp_path, content, n_said):
+    health, said = tmp_path / "health.json", []
     health.write_text(content)
-    schedule(Clock(at("2026-01-01 12:00"), starts=1), health=health)
+    schedule(Clock(at("2026-01-01 12:00"), starts=1), health=health, say=said.append)
+    assert sum("damaged" in line for line in said) == n_said
     assert json.loads(health.read_text())["jobs"]["job"]["exit_code"] == 0
+
+
+def test_a_health_file_that_cannot_be_written_for_a_while_stops_nothing(tmp_path, monkeypatch):
+    health, said, clock = tmp_path / "health.json", [], Clock(at("2026-01-01 12:00"), starts=2)
+
+    def write(*arguments, before=schedules.write_atomic):
+        if clock.left == 2:
+            raise OSError(28, "No space left on device")
+        before(*arguments)
+
+    monkeypatch.setattr(schedules, "write_atomic", write)
+    assert len(schedule(clock, health=health, say=said.append)) == 2
+    assert sum("No space left" in line for line in said) == 1
+    assert json.loads(health.read_text())["jobs"]["job"]["exit_code"] == 0
+
+
+def test_no_job_outlives_a_scheduler_that_fails(tmp_path, monkeypatch):
+    scheduler = Scheduler(parse_times("* * * * *", "UTC"), {}, look_s=0.05)
+    started = []
+
+    def fail(state, job=None):
+        started.append(scheduler._child)
+        raise RuntimeError
+
+    monkeypatch.setattr(scheduler, "_tell", fail)
+    scheduler._state["state"] = "running"
+    with pytest.raises(RuntimeError):
+        scheduler._launched([sys.executable, "-c", "import time; time.sleep(60)"])
+    assert started[0].returncode == -signal.SIGTERM
 
 
 def test_two_schedulers_of_one_health_file_are_refused(tmp_path):
