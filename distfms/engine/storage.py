@@ -305,17 +305,19 @@ def _modified_s(info: Mapping[str, Any]) -> float:
     return 0.0
 
 
-def read_each(folder: Location, name: str) -> Iterator[tuple[Location, bytes]]:
+def read_each(folder: Location, name: str, ending: str = "") -> Iterator[tuple[Location, bytes]]:
     """Read the file of one name in each sub-folder: (sub-folder, content), the last name first.
+
+    Only sub-folders whose names have the ending are looked at.
 
     What is removed meanwhile, or may not be read, is passed over. Raises OSError if storage does
     not answer.
     """
     if isinstance(folder, RemotePath):
-        yield from _read_each_remote(folder, name)
+        yield from _read_each_remote(folder, name, ending)
         return
     try:
-        below = sorted(folder.iterdir(), reverse=True)
+        below = sorted((p for p in folder.iterdir() if p.name.endswith(ending)), reverse=True)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return
     for path in below:
@@ -323,9 +325,11 @@ def read_each(folder: Location, name: str) -> Iterator[tuple[Location, bytes]]:
             yield path, (path / name).read_bytes()
 
 
-def _read_each_remote(folder: RemotePath, name: str) -> Iterator[tuple[Location, bytes]]:
-    inside = folder.inside
-    wanted = {f"{inside}/{below.name}/{name}": below for below in folder.iterdir()}
+def _read_each_remote(
+    folder: RemotePath, name: str, ending: str
+) -> Iterator[tuple[Location, bytes]]:
+    inside, found = folder.inside, folder.iterdir()
+    wanted = {f"{inside}/{p.name}/{name}": p for p in found if p.name.endswith(ending)}
     if not wanted:
         return
     # Side by side where the file system can.

@@ -37,6 +37,7 @@ from distfms.runs.events import Display, Say
 from distfms.runs.finished import open_run
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.manifest import MANIFEST
+from distfms.runs.retention import keep_last
 from distfms.spec import RetrainSection
 
 #: Files of a run that no version needs: they can be computed again.
@@ -134,7 +135,9 @@ def retrain(
         staged = replace(prepared, more=(Stage("retrain", retraining.stage),))
         result = run_prepared(staged, None, say, progress, on_silence)
         extend()
-        return _promote(retraining, registry, result.folder, say)
+        outcome = _promote(retraining, registry, result.folder, say)
+        keep_last(spec, result.folder, registry)
+        return outcome
 
 
 @dataclass(frozen=True)

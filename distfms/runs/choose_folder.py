@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from distfms.engine.storage import Location, read_each, reading
 from distfms.errors import SpecError
 from distfms.runs.manifest import (
-    LATEST,
     MANIFEST,
     SCHEMA_VERSION,
     parse_manifest,
@@ -34,13 +34,11 @@ def choose_folder(
 def _unfinished_or_new(base: Location, identity: str, say: Callable[[str], None]) -> Location:
     """Return the latest unfinished run of an identity below a folder, or the place of a new one.
 
-    The names of runs ascend, also of those that begin in the same second.
+    The names of runs ascend, also of those that begin in the same second, and end with the
+    beginning of their identity.
     """
-    taken = set()
-    for path, content in read_each(base, MANIFEST):
-        if path.name == LATEST:
-            continue
-        taken.add(path.name.rpartition("-")[0])
+    ending = f"-{identity[:8]}"
+    for path, content in read_each(base, MANIFEST, ending):
         try:
             found = parse_manifest(path, content)
         except SpecError as error:
@@ -50,10 +48,12 @@ def _unfinished_or_new(base: Location, identity: str, say: Callable[[str], None]
         of_now = found.schema_version == SCHEMA_VERSION
         if of_now and found.identity == identity and found.status != "done":
             return path
-    moment = datetime.now(UTC)
+    taken, moment = set[str](), datetime.now(UTC)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        taken = {path.name.rpartition("-")[0] for path in base.iterdir()}
     while True:
         stamp = moment.strftime("%Y-%m-%dT%H-%M-%SZ")
-        path = base / f"{stamp}-{identity[:8]}"
+        path = base / f"{stamp}{ending}"
         if stamp not in taken and not path.exists():
             return path
         moment += timedelta(seconds=1)

@@ -37,6 +37,7 @@ from distfms.runs.inputs import Opened, open_inputs
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.manifest import LATEST, SCHEMA_VERSION, Manifest, read_manifest
 from distfms.runs.projection import Projection, project_job
+from distfms.runs.retention import keep_last
 from distfms.runs.tracking import require_tracker, track
 
 _PACKAGES = ("numpy", "scipy", "pyarrow", "dask", "scikit-learn")
@@ -176,7 +177,9 @@ def run_job(
     EngineError
         If workers or storage fail; the run can be resumed.
     """
-    return run_prepared(prepare(spec, say), out, say, progress, on_silence)
+    result = run_prepared(prepare(spec, say), out, say, progress, on_silence)
+    keep_last(spec, result.folder)
+    return result
 
 
 def run_prepared(

@@ -55,7 +55,10 @@ class OutputSection(Section):
     """What the partial statistics kept for later runs (`engine.cache`) may take, such as `10GiB`;
     when a run ends, those that were used least recently are deleted.
     """
-
+    keep_runs: Annotated[int, Field(ge=1)] | None = None
+    """How many runs of the job are kept; by default all. When a run ends, older ones are deleted,
+    but for those of the current model and of the one before it.
+    """
     tracking: Literal["mlflow"] | None = None
     """Log each finished run to MLflow: options, metrics, and its files but for statistics."""
 

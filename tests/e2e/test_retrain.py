@@ -1,6 +1,8 @@
 """Retraining as a library call: what is read, what is decided, and that the bits are the same."""
 
 import os
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -170,6 +172,22 @@ def test_a_refused_model_is_compared_again_with_more_data(trained, days, tmp_pat
     outcome = again(few)
     assert outcome.promoted
     assert retraining(outcome)["data"]["n_read"] == 2
+
+
+def test_old_runs_and_locks_go_but_never_those_that_a_rollback_needs(trained, days, tmp_path):
+    spec = growing_job(days, tmp_path / "runs", retrain={"gate": {"min_gain": 1.0}})
+    spec = replace(spec, output=spec.output.model_copy(update={"keep_runs": 2}))
+    refused = []
+    for day in (4, 5, 6):
+        write_day(days, f"2026-01-0{day}", day)
+        refused.append(again(spec).folder)
+    kept = sorted(p for p in (tmp_path / "runs/growing").iterdir() if not p.is_symlink())
+    first = Path(registry_of(spec).current("growing").facts["run"])
+    assert kept == [first, *refused[1:]]
+    assert len(list((tmp_path / "runs/registry/growing/locks").iterdir())) == 1
+    assert run_job(spec).folder.exists()
+    assert first.exists()
+    assert len(list((tmp_path / "runs/growing").iterdir())) <= 5
 
 
 def test_half_life_weighs_and_reads_nothing_anew(trained, days, tmp_path):

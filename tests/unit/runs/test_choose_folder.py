@@ -28,6 +28,7 @@ DAMAGED = {
 @pytest.fixture
 def runs(tmp_path):
     def add(name, **content):
+        name = name if name.count("-") > 2 else f"{name}-{IDENTITY[:8]}"
         (tmp_path / "job" / name).mkdir(parents=True)
         manifest = {"schema": SCHEMA_VERSION, "identity": IDENTITY, "status": "failed", **content}
         (tmp_path / "job" / name / "manifest.json").write_text(json.dumps(manifest))
@@ -47,7 +48,8 @@ def test_the_latest_unfinished_one(runs, tmp_path):
     runs("2026-01-03", status="done")
     runs("2026-01-04", identity="other")
     runs("2026-01-05", schema=SCHEMA_VERSION - 1)
-    (tmp_path / "job" / "2026-01-06" / "manifest.json").mkdir(parents=True)
+    (tmp_path / "job" / f"2026-01-06-{IDENTITY[:8]}" / "manifest.json").mkdir(parents=True)
+    (runs("2026-01-07-fedcba98") / "manifest.json").write_text("not looked at")
     assert choose(tmp_path) == wanted
 
 
