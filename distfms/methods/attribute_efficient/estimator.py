@@ -116,13 +116,7 @@ class AttributeEfficientBase(RowRegressor):
                 f"{session.n_open} examples were asked for and not told: tell them before "
                 "`partial_fit`."
             )
-        session.chain.design.require_norm(rows)
-        beyond = np.abs(target - self.intercept_) > session.chain.design.bound
-        if beyond.any():
-            raise DataError(
-                f"The target {target[np.argmax(beyond)]:g} is beyond the bound "
-                f"{session.chain.design.bound:g}: choose a larger `bound` from the start."
-            )
+        session.chain.design.require_within(rows, target)
         session.chain.learn(rows, target)
         session.n_asked = session.chain.n_examples
         return self
@@ -334,12 +328,6 @@ class AttributeEfficientBase(RowRegressor):
             "counts": replace(RowCounts.empty(d, 1), n_rows=len(rows)),
         }
         design = design_of(options, members, self.n_examples)
-        largest = float(np.abs(target - design.offset).max())
-        if largest > design.bound:
-            raise DataError(
-                f"The target goes up to {largest:g} from {design.offset:g}, beyond `bound` "
-                f"({design.bound:g}): set it to at least {largest:g}, or divide the target."
-            )
         if not rows.any():
             raise DataError("All attributes are 0 in all rows: there is nothing to learn.")
         moments = design.moments if moments is None else moments
@@ -350,7 +338,7 @@ class AttributeEfficientBase(RowRegressor):
             moments=moments,
             fixed_step=self.step,
         )
-        design.require_norm(rows)
+        design.require_within(rows, target)
         return design
 
     def _norm(self, moments: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from distfms.errors import DataError
 from distfms.methods.attribute_efficient.learner import Design
 from distfms.methods.attribute_efficient.lessons import Learned, Lesson, learn, stream
 from distfms.methods.attribute_efficient.options import ALGORITHMS, FULL, AttributeEfficientOptions
@@ -25,11 +26,20 @@ MOST_OFFLINE = 2000
 def design_of(
     options: AttributeEfficientOptions, members: Members, n_examples: int | None = None
 ) -> Design:
-    """Return what a chain learns, from statistics of its rows; `n_examples` of all chains."""
+    """Return what a chain learns, from statistics of its rows; `n_examples` of all chains.
+
+    A DataError says that targets are beyond the bound.
+    """
     moments, n_rows = members["moments"], members["counts"].n_rows
     n_examples = n_rows if n_examples is None else n_examples
     offset, farthest = target_range(options, moments)
     bound = farthest if options.bound is None else options.bound
+    if farthest > bound:
+        where = f"{farthest:g} from its mean" if options.intercept else f"{farthest:g}"
+        raise DataError(
+            f"The target goes up to {where}, beyond `bound` ({bound:g}), as no prediction can: set "
+            f"it to at least {farthest:g}, leave it out, or divide the target."
+        )
     step = options.step
     if step is not None and n_examples:
         step *= (n_rows / n_examples) ** 0.5

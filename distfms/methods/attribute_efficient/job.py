@@ -20,7 +20,6 @@ from distfms.methods.attribute_efficient.evaluation import (
     design_of,
     lesson_of,
     norm_of,
-    target_range,
     trials,
 )
 from distfms.methods.attribute_efficient.lessons import (
@@ -160,7 +159,7 @@ class AttributeEfficientJob(RowJob):
         self._tell_assumptions(context, train)
 
     def _check_values(self, train: Members, n_test: int = 0) -> None:
-        """Refuse rows that nothing can be learned from, and targets beyond the bound."""
+        """Refuse rows that nothing can be learned from."""
         moments = train["moments"]
         self.require_rows(train["counts"].n_rows, n_test)
         require_observed(self._plan.feature_names, moments.n_observed[:-1])
@@ -170,18 +169,8 @@ class AttributeEfficientJob(RowJob):
             raise DataError(
                 f"The target {target!r} {label} in all training rows: there is nothing to learn."
             )
-        bound, (_, largest) = self.options.bound, target_range(self.options, moments)
-        if bound is not None and largest > bound:
-            raise DataError(
-                f"The target {target!r} goes up to {largest:g} {self._from_where()}, beyond "
-                f"`attribute_efficient.bound` ({bound:g}), as no prediction can. Set `bound` to at "
-                f"least {largest:g}, leave it out, or divide the target."
-            )
         if not moments.second_moment[:-1].any():
             raise DataError("All attributes are 0 in all training rows: there is nothing to learn.")
-
-    def _from_where(self) -> str:
-        return "from its mean" if self.options.intercept else "in absolute value"
 
     def _tell_assumptions(self, context: Context, train: Members) -> None:
         options, design = self.options, design_of(self.options, train)
@@ -308,21 +297,6 @@ class AttributeEfficientJob(RowJob):
         return super().evaluate_folds(
             context, replace(work, evaluate=OnRows(rows, work.evaluate)), saved
         )
-
-    def tune_answers(
-        self, context: Context, points: Sequence[Mapping[str, Any]], measure: str, saved: str
-    ) -> tuple[FoldAnswers, np.ndarray]:
-        """Evaluate the points of a grid on folds; see :class:`distfms.methods.contract.Job`."""
-        moments = TrainMembers(self.statistics(context))["moments"]
-        _, largest = target_range(self.options, moments)
-        for bound in [point["bound"] for point in points if point.get("bound")]:
-            if bound < largest:
-                raise DataError(
-                    f"A `bound` of {bound:g} is to be tried, but targets go up to "
-                    f"{largest:g} {self._from_where()}, as no prediction then can. Leave it out of "
-                    "`tune.grid.bound`."
-                )
-        return super().tune_answers(context, points, measure, saved)
 
     # --- evaluation ---
 

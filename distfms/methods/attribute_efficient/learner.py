@@ -96,22 +96,31 @@ class Design:
         """Examples of the first phase, m₁; 0 where there is one phase."""
         return max(1, self.n_examples // FIRST_PHASE) if self.sampling == "two_phase" else 0
 
-    def require_norm(
-        self, rows: np.ndarray, name: str = "row {}", attributes: Any = slice(None)
+    def require_within(
+        self,
+        rows: np.ndarray,
+        target: np.ndarray,
+        name: str = "row {}",
+        attributes: Any = slice(None),
     ) -> None:
-        """Refuse rows that are longer than the norm, by the values of all or of some attributes.
+        """Refuse rows beyond the norm, by values of all or some attributes, and targets beyond B.
 
         Ridge divides standardized attributes by a mean norm: rows may then be longer.
         """
-        if self.penalty == "ridge" and np.ndim(self.norm):
-            return
         order = 2 if self.penalty == "ridge" else np.inf
         lengths = np.linalg.norm(rows / self.units[attributes], order, axis=1)
-        longest = int(np.argmax(lengths))
-        if lengths[longest] > 1.0 + 1e-9:
+        at = int(np.argmax(lengths))
+        if lengths[at] > 1.0 + 1e-9 and not (self.penalty == "ridge" and np.ndim(self.norm)):
             raise DataError(
-                f"The attributes of {name.format(longest)} are {lengths[longest]:.3g} times as "
-                "large as `norm` allows: choose a larger `norm` from the start, or divide them."
+                f"The attributes of {name.format(at)} are {lengths[at]:.3g} times as large as "
+                "`norm` allows: choose a larger `norm` from the start, or divide them."
+            )
+        beyond = ~(np.abs(target - self.offset) <= self.bound)
+        if beyond.any():
+            at = int(np.argmax(beyond))
+            raise DataError(
+                f"The target of {name.format(at)} is {target[at]:g}, beyond the bound "
+                f"{self.bound:g}: choose a larger `bound` from the start, or divide the targets."
             )
 
     def phase(self, estimated: np.ndarray | None = None) -> Phase:
@@ -382,7 +391,6 @@ class Session:
                 f"The values have the shape {values.shape}, not {shape}: one row for each example, "
                 "with the attributes in the order of the questions."
             )
-        bound, offset = self.chain.design.bound, self.chain.design.offset
         for place, number in enumerate(numbers):
             if number in numbers[:place] or (0 <= number < self.n_asked) > (number in self._open):
                 raise DataError(f"Example {number} was told before: tell every example once.")
@@ -400,13 +408,9 @@ class Session:
                 )
             own, at = np.unique(attributes, return_index=True)
             asked = own >= 0
-            observed = values[[place]][:, at[asked]]
-            self.chain.design.require_norm(observed, f"example {number}", own[asked])
-            if not abs(target[place] - offset) <= bound:
-                raise DataError(
-                    f"The target of example {number} is {target[place]:g}, beyond the bound "
-                    f"{bound:g}: choose a larger `bound` from the start, or divide the targets."
-                )
+            self.chain.design.require_within(
+                values[[place]][:, at[asked]], target[[place]], f"example {number}", own[asked]
+            )
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the state as named arrays."""
