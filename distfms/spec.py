@@ -122,7 +122,9 @@ class DataSection(Section):
     time: str | None = None
     """Column with the time of a row."""
     features: tuple[str, ...] = ("*",)
-    """Names or globs of the columns to use, in this order; by default all without another role."""
+    """Names or globs of the columns to use, in this order; by default all without another role. A
+    glob passes over the index of a pandas frame; to use it, name it.
+    """
     exclude: tuple[str, ...] = ()
     """Names or globs of columns not to use."""
     missing: Literal["error", "drop", "mean"] = "error"

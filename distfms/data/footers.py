@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from distfms.data.row_columns import Limits, index_columns
 from distfms.data.storage import StoredFile, current_state
 from distfms.engine.remote import os_error
 from distfms.engine.storage import reading
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 _FOOTER_THREADS = 16
 # What is read of a file's end in one go, as pyarrow does.
 _TAIL_BYTES = 64 * 2**10
+# Most least and greatest values that are kept of a file: reading each takes microseconds.
+_MOST_LIMITS = 2_000
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,8 @@ class DataFile:
     `row_group_bytes` are about the bytes of a row group once decoded, `row_group_encoded` those of
     its uncompressed pages. `footer` is a digest of the footer: the size, place and (where the
     writer gave them) least and greatest value of every column of every row group. It tells a file
-    that was rewritten with the same size and given its old time stamp.
+    that was rewritten with the same size and given its old time stamp. `limits` are these values of
+    columns of numbers, unless they are very many.
     """
 
     path: str
@@ -41,6 +46,7 @@ class DataFile:
     row_group_bytes: tuple[int, ...]
     row_group_encoded: tuple[int, ...]
     footer: str
+    limits: Mapping[str, Limits]
 
     @property
     def n_rows(self) -> int:
@@ -70,7 +76,7 @@ def _read_footer(filesystem: Any, stored: StoredFile) -> tuple[DataFile, pa.Sche
             footer = _footer_bytes(source)
         with pq.ParquetFile(pa.BufferReader(footer)) as parquet:
             # Unlike the bare Parquet schema, this one knows dictionaries and fixed-size lists.
-            metadata, schema = parquet.metadata, parquet.schema_arrow.remove_metadata()
+            metadata, schema = parquet.metadata, _with_index_alone(parquet.schema_arrow)
     groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
     lists = [
         c for c in range(metadata.num_columns) if metadata.schema.column(c).max_repetition_level
@@ -84,8 +90,28 @@ def _read_footer(filesystem: Any, stored: StoredFile) -> tuple[DataFile, pa.Sche
         row_group_bytes=tuple(_decoded_bytes(group, lists) for group in groups),
         row_group_encoded=tuple(group.total_byte_size for group in groups),
         footer=_footer_digest(footer),
+        limits=_limits(groups),
     )
     return file, schema
+
+
+def _with_index_alone(schema: pa.Schema) -> pa.Schema:
+    """Return a schema whose metadata are which columns hold an index, if any do."""
+    index, plain = index_columns(schema), schema.remove_metadata()
+    return plain.with_metadata({"pandas": json.dumps({"index_columns": index})}) if index else plain
+
+
+def _limits(groups: Sequence[Any]) -> dict[str, Limits]:
+    """Return the least and greatest values of columns of numbers in row groups, if known of all."""
+    limits: dict[str, Limits] = {}
+    if not groups or len(groups) * groups[0].num_columns > _MOST_LIMITS:
+        return limits
+    for number in range(groups[0].num_columns):
+        columns = [group.column(number) for group in groups]
+        found = [column.statistics for column in columns]
+        if all(s is not None and s.has_min_max and isinstance(s.min, (int, float)) for s in found):
+            limits[columns[0].path_in_schema] = [(s.min, s.max) for s in found]
+    return limits
 
 
 def _decoded_bytes(group: Any, lists: Sequence[int]) -> int:
@@ -182,13 +208,18 @@ def refuse_duplicate_columns(schema: pa.Schema, path: str) -> None:
 def check_same_schema(
     schema: pa.Schema, first: StoredFile, other: pa.Schema, file: StoredFile
 ) -> None:
-    """Refuse a file whose columns or types differ from the first one's; their order may."""
+    """Refuse a file whose columns or types differ from the first one's; their order may.
+
+    A file without the index of another is another's equal.
+    """
     if schema.equals(other):
         return
     refuse_duplicate_columns(other, file.path)
     expected, found = _column_types(schema), _column_types(other)
+    index = {*index_columns(schema), *index_columns(other)}
     for name in (*expected, *found):
-        if expected.get(name) == found.get(name):
+        types = {expected.get(name), found.get(name)}
+        if len(types) == 1 or (name in index and None in types):
             continue
         if name not in found:
             difference = f"lacks the column {name!r}"

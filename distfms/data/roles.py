@@ -9,10 +9,15 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from distfms.data.raters import rater_columns
+from distfms.data.row_columns import index_columns
 from distfms.errors import DataError, SpecError, closest
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+#: What a column is taken for that nothing names.
+_INDEX = "the index of a frame"
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ def resolve_roles(
         Names or globs (``*``, ``?``, ``[…]``; case counts). A name wins over a glob, but ``*`` is
         always every column; one of that name alone is ``[*]``. Features keep the order of the
         patterns, and the order of the schema within a pattern. A glob passes over columns that
-        have another role.
+        have another role, and over the index of a pandas frame.
     globs : bool, default=True
         False where `features` are names alone, as those of a trained model.
     weight, query, id, time : str, optional
@@ -100,6 +105,8 @@ def resolve_roles(
     excluded = (exclude,) if isinstance(exclude, str) else tuple(exclude)
     if not globs:
         require_columns(schema, patterns, "a feature")
+    for name in index_columns(schema):
+        taken.setdefault(name, _INDEX)
     chosen = _choose_features(schema.names, patterns, excluded, taken, globs)
     for name in targets:
         if not (classes and is_categorical(schema.field(name).type)):
@@ -237,7 +244,7 @@ def _add_literal(
     chosen: dict[str, None],
 ) -> None:
     """Add a feature given by its name, which may not be named for anything else."""
-    if name in taken:
+    if taken.get(name, _INDEX) != _INDEX:
         raise SpecError(
             f"The column {name!r} is named as a feature and as {taken[name]}: give it one role."
         )

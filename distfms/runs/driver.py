@@ -9,13 +9,14 @@ import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from distfms.data.row_columns import row_remarks
 from distfms.engine.base import Executor
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.cache import prune
@@ -121,6 +122,8 @@ def prepare(spec: JobSpec, say: Say = _silent, opened: Opened | None = None) -> 
             "`retrain.forget.half_life` makes older statistics weigh less, and this job learns "
             f"from the rows themselves (`{spec.method}`). Use `forget: all`, or a `window`."
         )
+    remarks = row_remarks(opened.inputs.train, opened.inputs.section, job.columns())
+    opened = replace(opened, notes=(*opened.notes, *remarks))
     return Prepared(spec, root, opened, method, job, identity, tuning)
 
 
