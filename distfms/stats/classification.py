@@ -14,7 +14,9 @@ import numpy as np
 
 #: Log-odds of the outermost bins.
 _LIMIT = 16.0
-_N_BINS = 1024
+_N_BINS = 2048
+CLASS_SUMS = ("confusion", "events", "others")
+"""Names of `class_sums`."""
 _CALIBRATION_GROUPS = 10
 
 
@@ -52,7 +54,7 @@ def class_sums(
     -------
     dict of str to ndarray
         ``confusion`` (r, r), weights by true and then by predicted class; ``events`` and
-        ``others`` (S, 1024), weights by bin of rows with and without the event. All add up.
+        ``others`` (S, 2048), weights by bin of rows with and without the event. All add up.
     """
     cells = target.astype(np.intp) * n_classes + decoded.astype(np.intp)
     place = np.clip((scores + _LIMIT) * (_N_BINS / (2 * _LIMIT)), 0, _N_BINS - 1).astype(np.intp)
@@ -72,7 +74,7 @@ def class_sums(
 def auroc(events: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the area under the ROC curve of binned scores, and the error that binning can make.
 
-    Both of shape (…) for counts of shape (…, 1024); NaN where one side has no row.
+    Both of shape (…) for counts of shape (…, 2048); NaN where one side has no row.
     """
     pairs = events.sum(axis=-1) * others.sum(axis=-1)
     ties = (events * others).sum(axis=-1) / 2
@@ -119,7 +121,7 @@ def class_report(
     def number(value: Any) -> float | None:
         return float(value) if np.isfinite(value) else None
 
-    confusion, events, others = (sums[name] for name in ("confusion", "events", "others"))
+    confusion, events, others = (sums[name] for name in CLASS_SUMS)
     area, error = auroc(events, others)
     share = confusion.sum(axis=1) / confusion.sum()
     return {

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from sklearn.metrics import balanced_accuracy_score, confusion_matrix, roc_auc_score
 
 from distfms.data.folds import assign_parts
 from distfms.errors import DataError, SpecError
@@ -293,6 +294,12 @@ def test_losses_by_passes(data, columns, tmp_path, task, target, section):
         rank = {value: i for i, value in enumerate(sorted(set(own[target])))}
         away = np.array([rank[f] - rank[t] for f, t in zip(found, own[target], strict=True)])
         wanted = np.mean(np.abs(away)[test]) if task == "ordinal" else np.mean(away[test] != 0)
+        truth = own[target][test]
+        assert metrics["classes"]["confusion"] == confusion_matrix(truth, found[test]).tolist()
+        recall = balanced_accuracy_score(truth, found[test])
+        assert metrics["test"]["balanced_accuracy"] == pytest.approx(recall)
+        page = (one.folder / "report.html").read_text()
+        assert ("AUROC" in page, "true value" in page) == (True, False)
     assert metrics["test"][measure] == pytest.approx(wanted)
 
 
@@ -326,6 +333,14 @@ def test_classes_in_text(columns, tmp_path):
     table = pq.read_table(tmp_path / "1.parquet")
     shares = np.array([table[f"probability_{name}"] for name in np.unique(texts)])
     np.testing.assert_allclose(shares.sum(axis=0), 1.0)
+    by_id = dict(zip(table["id"].to_pylist(), shares.T, strict=True))
+    ids = np.array(columns["id"], object)
+    test = assign_parts(ids, n_folds=2, test=0.25, seed=0) == 2
+    own = np.array([by_id[name] for name in ids[test]])
+    area = roc_auc_score(numbers[test], own, multi_class="ovr")
+    classes = of_texts["classes"]
+    assert classes["auroc"] == pytest.approx(area, abs=classes["auroc_error"])
+    assert classes["names"] == np.unique(texts).tolist()
     assert np.unique(texts)[shares.argmax(axis=0)].tolist() == found[1]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distfms.methods.contract import FinishedRun
+from distfms.report.classes import class_section
 from distfms.report.curves import Curve, more
 from distfms.report.formatting import as_number, count, number, percent
 from distfms.report.measures import measure_tables, without_empty_columns
@@ -50,6 +51,7 @@ def sections(run: FinishedRun) -> list[Section]:
         Section("Error and number of landmarks", [_error_figure(run), _baseline_table(run)]),
         Section("The landmarks", [_landmark_table(run)]),
         Section("How good the similarities are", [_goodness_table(run)]),
+        class_section(run.metrics, "the model"),
         Section("The model", [*_predicted_figure(run), *measure_tables(run.metrics, _MEASURES)]),
         tuning_section(run.metrics),
     ]
@@ -238,7 +240,9 @@ def _goodness_table(run: FinishedRun) -> Table:
 
 
 def _predicted_figure(run: FinishedRun) -> Sequence[Block]:
-    found = run.metrics["predicted"]
+    found = run.metrics.get("predicted")
+    if found is None:  # of classes
+        return []
     points = [
         Point(f"row {i + 1}", true, predicted)
         for i, (true, predicted) in enumerate(zip(found["true"], found["predicted"], strict=True))

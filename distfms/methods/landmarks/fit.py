@@ -28,6 +28,7 @@ from distfms.methods.landmarks.squared import SquaredProblem
 from distfms.methods.newton import Domain, Minimum, Quadratic, minimise
 from distfms.methods.passes import Sums
 from distfms.methods.statistics_job import NamedRule
+from distfms.stats.classification import class_measures, class_sums
 
 #: Widths of corners relative to the last, each fit beginning where the one before it ended.
 _WIDTHS = (100.0, 10.0, 1.0)
@@ -124,7 +125,10 @@ class FitPass:
 
 @dataclass(frozen=True, eq=False)
 class JudgePass:
-    """Errors of models on some parts, whose names begin the names of the sums."""
+    """Errors of models on some parts, whose names begin the names of the sums.
+
+    With classes, also how the last model tells them apart.
+    """
 
     label: str
     loss: Loss
@@ -140,6 +144,7 @@ class JudgePass:
                 arrays = {
                     "weight": np.array(own.weight.sum()),
                     **dict(zip(ERRORS, errors, strict=True)),
+                    **self._told(own),
                 }
                 name = self.parts[own.part]
                 found = found.merge(Sums({f"{name}/{key}": a for key, a in arrays.items()}))
@@ -150,6 +155,15 @@ class JudgePass:
         loss = self.loss.slopes(scores, rows.target, model.extra).value.sum(axis=0)
         away = np.abs(self.loss.decoded(scores, model.extra) - rows.target)
         return [own @ rows.weight for own in (loss, away, away**2, away > 0)]
+
+    def _told(self, rows: EmbeddedRows) -> dict[str, np.ndarray]:
+        model = self.models[-1]
+        scores = model.scores(rows.similarities[self.label][model.landmarks])
+        told = self.loss.told(scores, rows.target, model.extra)
+        if told is None:
+            return {}
+        decoded = self.loss.decoded(scores, model.extra)
+        return class_sums(rows.target, decoded, rows.weight, *told)
 
 
 #: What is summed of rows that a model is judged on.
@@ -377,6 +391,9 @@ class PassProcedure(LandmarkProcedure):
         is_number = isinstance(self.loss, EpsilonInsensitive)
         names = [name for name in ERRORS if name != "error" or not is_number]
         errors = {name: sums[name] / sums["weight"] for name in names}
+        if not is_number:
+            rest = np.full(len(sizes) - 1, np.nan)
+            errors |= {name: np.append(rest, own) for name, own in class_measures(sums).items()}
         return {name: a[at] for name, a in {**errors, "largest_weight": largest}.items()}
 
     def tuned_values(self, fold: Fold, ends: Sequence[Any], measure: str) -> np.ndarray:

@@ -24,7 +24,6 @@ from distfms.methods.landmarks.procedure import (
     MEASURES,
     LandmarkProcedure,
     Linear,
-    coded,
     reference_errors,
     side_by_side,
 )
@@ -348,7 +347,8 @@ class LandmarkJob(RowJob):
             for rule in solved.procedure.rules:
                 name = f"kernel regression, {rule.name}"
                 found["baselines"][name] = reference_errors(maps[rule.name], classes, sample)
-        found["predicted"] = self._predicted(context, solved)
+        if classes is None:
+            found["predicted"] = self._predicted(context, solved)
         return found
 
     def tune_answers(
@@ -380,6 +380,6 @@ class LandmarkJob(RowJob):
         similarities = mapping(rows.values[:n])[model.landmarks].astype(np.float64)
         return {
             "rows": "test" if sample.test.n_rows else "train",
-            "true": coded(self.classes(context), rows.values[n]).tolist(),
+            "true": rows.values[n].tolist(),
             "predicted": procedure.decoded(model, model.scores(similarities)).tolist(),
         }

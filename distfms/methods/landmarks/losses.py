@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from distfms.stats.classification import log_odds
+
 Array = np.ndarray
 
 
@@ -86,6 +88,13 @@ class Loss(ABC):
         """Return predictions (n,) in the units of the target, or numbers of classes."""
         return scores[0]
 
+    def told(self, scores: Array, target: Array, extra: Array) -> tuple[int, Array, Array] | None:
+        """Return how many classes there are, scores of events and whether these hold, (S, n).
+
+        None where the target is a number.
+        """
+        return None
+
 
 @dataclass(frozen=True)
 class EpsilonInsensitive(Loss):
@@ -142,6 +151,13 @@ class Margin(Loss):
     def decoded(self, scores: np.ndarray, extra: np.ndarray) -> np.ndarray:
         """Return numbers of classes."""
         return (scores[0] > 0) * 1.0 if self.n_scores == 1 else scores.argmax(axis=0) * 1.0
+
+    def told(self, scores: Array, target: Array, extra: Array) -> tuple[int, Array, Array] | None:
+        """Return scores of each class: log-odds of probabilities, or margins."""
+        own = np.arange(self.n_scores)[:, np.newaxis] + (self.n_scores == 1)
+        if self.logistic and self.n_scores > 1:
+            scores = log_odds(probabilities(scores.T).T)
+        return self.n_classes, scores, target == own
 
 
 def probabilities(scores: np.ndarray) -> np.ndarray:
@@ -225,6 +241,12 @@ class OrdinalMargin(Loss):
     def decoded(self, scores: np.ndarray, extra: np.ndarray) -> np.ndarray:
         """Return numbers of levels."""
         return np.searchsorted(self.thresholds(extra), scores[0], side="right") * 1.0
+
+    def told(self, scores: Array, target: Array, extra: Array) -> tuple[int, Array, Array] | None:
+        """Return how far rows are above each threshold."""
+        levels = np.arange(1, self.n_levels)[:, np.newaxis]
+        above = scores[0] - self.thresholds(extra)[:, np.newaxis]
+        return self.n_levels, above, target >= levels
 
 
 def loss_of(options: Any, n_classes: int, deviation: float) -> Loss:

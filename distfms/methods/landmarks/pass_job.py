@@ -37,6 +37,7 @@ from distfms.methods.rows import RowSource
 from distfms.methods.statistics_job import STATISTICS, Solved, TunedItem
 from distfms.stats.base import Folded, below
 from distfms.stats.bundle import Bundle
+from distfms.stats.classification import CLASS_SUMS, class_report
 
 
 class PassLandmarkJob(LandmarkJob):
@@ -48,6 +49,8 @@ class PassLandmarkJob(LandmarkJob):
         super().__init__(*given)
         self.measures = ERRORS if self.has_classes else ERRORS[:-1]
         self.main_measure = "error" if self.options.task == "classification" else "mae"
+        #: How classes are told apart, by similarity; names of sums begin with the part of the rows.
+        self._told: dict[str, Sums] = {}
 
     @property
     def has_classes(self) -> bool:
@@ -140,6 +143,29 @@ class PassLandmarkJob(LandmarkJob):
 
     # --- evaluation ---
 
+    def validate(self, context: Context, solved: Solved) -> FoldAnswers | None:
+        """Evaluate all similarities on the folds."""
+        self._told.clear()
+        return super().validate(context, solved)
+
+    def _keep(self, label: str, sums: Sums) -> None:
+        own = {n: a for n, a in sums.arrays.items() if n.rpartition("/")[2] in CLASS_SUMS}
+        self._told[label] = self._told.get(label, Sums({})).merge(Sums(own))
+
+    def metrics(
+        self, context: Context, solved: Solved, validated: FoldAnswers | None
+    ) -> dict[str, Any]:
+        """Return the content of ``metrics.json``."""
+        content = super().metrics(context, solved, validated)
+        if self.has_classes:
+            parts = {"test": solved.test, "validation": validated, "train": True}
+            rows = next(part for part, there in parts.items() if there is not None)
+            sums = below(f"{rows}/", self._told[solved.path.label].arrays)
+            calibrated = self.options.chosen_loss == "logistic"
+            names = self.class_texts(context)
+            content["classes"] = class_report(sums, names, rows, calibrated=calibrated)
+        return content
+
     def scores(
         self, context: Context, solved: Solved, path: Any, grid: np.ndarray
     ) -> dict[str, Answer]:
@@ -153,6 +179,7 @@ class PassLandmarkJob(LandmarkJob):
         def judge(part: str, make: Any) -> Mapping[str, np.ndarray]:
             if not found:
                 found.append(one_pass(context, self._reader(context, True), make(names)))
+                self._keep(path.label, found[0])
             return below(f"{part}/", found[0].arrays)
 
         score = solved.procedure.score
@@ -168,8 +195,10 @@ class PassLandmarkJob(LandmarkJob):
         with self._passes(context) as make_pass:
 
             def judge(number: int, make: Any) -> Mapping[str, np.ndarray]:
-                message: JudgePass = make({number: "fold"})
-                return below("fold/", make_pass(message).arrays)
+                message: JudgePass = make({number: "validation"})
+                sums = make_pass(message)
+                self._keep(message.label, sums)
+                return below("validation/", sums.arrays)
 
             def given(fold: Fold) -> AbstractContextManager[Fold]:
                 train = {**fold.train, "make_pass": make_pass, "left_out": fold.number}
