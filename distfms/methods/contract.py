@@ -421,7 +421,7 @@ class TunableJob(Job):
         measure : str
             Of the method's `measures`.
         saved : str
-            File within the run folder for the answers so far.
+            File within the run folder for the answers so far; empty to keep none.
 
         Returns
         -------

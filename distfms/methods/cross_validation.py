@@ -187,7 +187,7 @@ def _run(context: Context, pool: ActorPool, work: FoldWork, saved: str | None) -
     place = absolute(context.folder) / work.file
     log = None
     # What is done in this process is not worth a file, and appending wants a file system.
-    if saved is not None and pool.name != "serial" and isinstance(context.folder, Path):
+    if saved and pool.name != "serial" and isinstance(context.folder, Path):
         log = AnswerLog(context.folder / saved, _key(work))
     found = {} if log is None else log.read()
     n_kept = len(found)

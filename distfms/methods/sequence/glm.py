@@ -321,14 +321,13 @@ def sequence_glm(
     criterion: str = "omp",
     cost_aware: bool = True,
     doubling: bool = False,
-    order: Sequence[int] | None = None,
     max_refits: int | None = None,
     max_groups: int | None = None,
     budget: float | None = None,
     max_iter: int = 200,
     tol: float = TOLERANCE,
 ) -> GlmPath:
-    """Put the groups of a problem in order for anytime prediction, or follow a given order.
+    """Put the groups of a problem in order for anytime prediction.
 
     `make_pass` returns `GlmDesign.sums` over all training rows. The model is fitted at `max_refits`
     prefixes at most, spread evenly, the last among them. Ties go to the lowest index. A group whose
@@ -336,7 +335,6 @@ def sequence_glm(
     """
     n_groups, columns = len(problem.groups), [list(g) for g in problem.groups.columns]
     n_wanted = n_groups if max_groups is None else min(max_groups, n_groups)
-    n_wanted = n_wanted if order is None else len(order)
     n_refits = n_wanted if max_refits is None else min(max_refits, n_wanted)
     refit_at = [-(-n_wanted * k // n_refits) for k in range(1, n_refits + 1)]
     fits = _Fits(make_pass, problem, design, max_iter, tol)
@@ -349,8 +347,7 @@ def sequence_glm(
         norms = np.array([np.linalg.norm(state.residual[own]) for own in columns])
         values = np.where(norms > fits.threshold, 2.0 * state.values(), 0.0)
         while len(trail.order) < length:
-            done = len(trail.order)
-            group = trail.choose(values.copy, 0.0) if order is None else order[done]
+            group = trail.choose(values.copy, 0.0)
             if group is None:
                 break
             trail.take(group)

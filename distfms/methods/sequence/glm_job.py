@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from distfms.errors import SpecError, nearest
 from distfms.methods.contract import (
     Answer,
@@ -238,9 +236,7 @@ class GlmSequenceJob(SequenceJob):
             rows, paths = "train", dict.fromkeys(range(n_folds), solved.path)
         for part, path in paths.items():
             prefix = path.affordable(spent)
-            coefficients, intercept = (array[prefix : prefix + 1] for array in path.models())
-            models = coefficients, intercept
-            found = self.judge_models(context, models, path, [part], **self._by_class(context))
+            found, _ = self.judged(context, path, [part], prefix, **self._by_class(context))
             judged[part] = {name: members.parts[part] for name, members in found.members.items()}
         advice = "" if self.chooses_ridge else ", or raise `sequence.ridge`"
         for text in few_rows(judged, rows):
@@ -288,19 +284,9 @@ class GlmSequenceJob(SequenceJob):
         with self._passes(context, problem, fold.number) as make_pass:
             yield Fold({**fold.train, "make_pass": make_pass}, {**fold.held_out, "judge": judge})
 
-    def _judge_fold(self, context: Context, number: int, *paths: GlmPath) -> Answer:
-        """Measure all prefixes of a path on a fold, or the null model and the ends of several."""
-        first, options = paths[0], self._by_class(context)
-        if len(paths) == 1:
-            self._of_folds.setdefault(number, first)  # of the chosen rule, which comes first
-            bundle, at = self.judged(context, first, [number], **options)
-        else:
-            models = [path.models() for path in paths]
-            ends = [
-                np.concatenate((models[0][i][:1], *(own[i][-1:] for own in models))) for i in (0, 1)
-            ]
-            bundle = self.judge_models(context, (ends[0], ends[1]), first, [number], **options)
-            at = np.arange(len(ends[0]))
+    def _judge_fold(self, context: Context, number: int, path: GlmPath) -> Answer:
+        self._of_folds.setdefault(number, path)  # of the chosen rule, which comes first
+        bundle, at = self.judged(context, path, [number], **self._by_class(context))
         judged = {name: members.folds[number] for name, members in bundle.members.items()}
         return {name: values[at] for name, values in measures_of(judged).items()}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +22,6 @@ from distfms.methods.contract import (
     Judged,
     Stage,
 )
-from distfms.methods.cross_validation import Fold
 from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import sources_of
 from distfms.methods.rows import RowCounts, RowSource
@@ -60,15 +59,6 @@ _POINT = {
     "mse": "test_mse",
     "deviance": "test_deviance",
 }
-
-
-@dataclass(frozen=True)
-class ByRidge:
-    """Picklable function from a fold and a procedure to the scores of all ridges."""
-
-    def __call__(self, fold: Fold, procedure: SequenceProcedure) -> Answer:
-        """Score the ridges."""
-        return procedure.by_ridge(fold)
 
 
 class SequenceJob(RowJob):
@@ -159,26 +149,20 @@ class SequenceJob(RowJob):
         )
 
     def _ridge(self, context: Context) -> Mapping[str, Content]:
-        """Choose the ridge by cross-validation; without a choice it is the least."""
-        procedure = replace(self.procedure(context), rules=(self.rule,))
-        work = self._fold_work(context, ByRidge(), [procedure], [procedure] * len(RIDGES))
-        found = self.evaluate_folds(context, work)
-        values = np.array([answer["values"] for answer in found.answers[0]]).reshape(
-            -1, len(RIDGES)
-        )
-        if len(values) < 2 or not np.isfinite(values).all():
-            return {RIDGE: {"ridge": RIDGES[-1], "measure": None, "tried": []}}
-        choice = choose(values.T, found.weight, "best", True)
+        """Choose the ridge by cross-validation; where that tells nothing it is the least."""
+        # One fit tells how well a ridge does at the end of the sequence.
+        points = [{"ridge": ridge, "max_refits": 1} for ridge in RIDGES]
+        found, values = self.tune_answers(context, points, "explained_variance", "")
+        if values.shape[1] < 2 or not np.isfinite(values).all():
+            return {RIDGE: {"ridge": RIDGES[-1], "tried": []}}
+        choice = choose(values, found.weight, "best", True)
         ridge = RIDGES[choice.chosen]
         context.note(
             f"Chosen by cross-validation among {len(RIDGES)} from {RIDGES[-1]:g} to "
             f"{RIDGES[0]:g}: ridge {ridge:g} (`sequence.ridge`)."
         )
-        tried = [
-            {"ridge": value, "mean": float(mean), "standard_error": float(error)}
-            for value, mean, error in zip(RIDGES, choice.mean, choice.standard_error, strict=True)
-        ]
-        return {RIDGE: {"ridge": ridge, "measure": procedure.share, "tried": tried}}
+        pairs = zip(RIDGES, choice.mean.tolist(), strict=True)
+        return {RIDGE: {"ridge": ridge, "tried": [{"ridge": r, "mean": m} for r, m in pairs]}}
 
     def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
         """Return the content of ``selection.json``."""
@@ -335,37 +319,31 @@ class SequenceJob(RowJob):
         return moments.n_samples, scores
 
     def judged(
-        self, context: Context, path: Any, parts: Collection[int], **options: Any
+        self,
+        context: Context,
+        path: Any,
+        parts: Collection[int],
+        prefix: int | None = None,
+        **options: Any,
     ) -> tuple[Bundle, np.ndarray]:
         """Make a pass that judges models of a path on parts of the rows.
 
         Returns a bundle as `ScoreReader` reads it, and the model of each prefix 0..K; where there
-        are many, of one before it.
+        are many, of one before it. Of `prefix` alone, where there is one.
         """
-        coefficients, intercept = path.models()
+        plan, (coefficients, intercept) = self.plan(context), path.models()
         kept = thinned(len(path) + 1, MAX_POINTS)
         if isinstance(path, GlmPath):
             kept = np.unique(path.model_of_prefix, return_index=True)[1]
-        models = coefficients[kept], intercept[kept]
-        bundle = self.judge_models(context, models, path, parts, **options)
-        return bundle, np.searchsorted(kept, np.arange(len(path) + 1), side="right") - 1
-
-    def judge_models(
-        self,
-        context: Context,
-        models: tuple[np.ndarray, np.ndarray],
-        path: Path,
-        parts: Collection[int],
-        **options: Any,
-    ) -> Bundle:
-        """Make a pass that judges models, coefficients and intercepts, on parts of the rows."""
-        plan, fill, family = self.plan(context), path.scaling.mean, self.options.family
-        return context.reduce(
+        kept = kept if prefix is None else np.array([prefix])
+        models = coefficients[kept], intercept[kept], path.scaling.mean, self.options.family
+        bundle = context.reduce(
             lambda dataset, held_out: ScoreReader(
-                self.source(plan, dataset, held_out), *models, fill, family, parts, **options
+                self.source(plan, dataset, held_out), *models, parts, **options
             ),
             cache=False,
         )
+        return bundle, np.searchsorted(kept, np.arange(len(path) + 1), side="right") - 1
 
 
 # --- small parts --------------------------------------------------------------------------------

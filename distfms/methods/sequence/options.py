@@ -153,8 +153,8 @@ class SequenceOptions(Section):
     doubling: bool = False
     """Choose only among groups that cost at most what was spent so far."""
     ridge: NonNegative | Literal["auto"] = "auto"
-    """λ, in units of the standardised columns. `auto`: of 1, 0.1, … 1e-5 the best in
-    cross-validation, along the sequence that 1e-5 finds; without `data.folds`, 1e-5.
+    """λ, in units of the standardised columns. `auto`: of 1, 0.1, … 1e-5 the best for the whole
+    sequence in cross-validation; without `data.folds`, 1e-5.
     """
     family: Family = "gaussian"
     """Kind of label: a number, one of two classes, one of several, or a count."""

@@ -184,15 +184,7 @@ class SequenceProcedure(Procedure):
         found = [self._search(problem, rule, cost_aware, **where) for cost_aware in tried]
         return max(found, key=lambda path: float(path.curve_value[-1]))
 
-    def _search(
-        self,
-        problem: SequenceOutline,
-        rule: Rule,
-        cost_aware: bool,
-        order: Sequence[int] | None = None,
-        **where: Any,
-    ) -> Path:
-        """Return the sequence of a rule, or the models along a given order."""
+    def _search(self, problem: SequenceOutline, rule: Rule, cost_aware: bool, **where: Any) -> Path:
         options: dict[str, Any] = {
             "cost_aware": cost_aware,
             "doubling": rule.doubling,
@@ -207,16 +199,15 @@ class SequenceProcedure(Procedure):
                 problem,
                 self.design(problem.scaling),
                 criterion=rule.criterion,
-                order=order,
-                max_refits=self.max_refits if order is None else 1,
+                max_refits=self.max_refits,
                 max_iter=self.max_iter,
                 tol=self.tol,
                 **options,
             )
-        if rule.criterion == "sparse":
+        order, criterion = None, rule.criterion
+        if criterion == "sparse":
             assert isinstance(problem, SequenceProblem)
-            order = sparse_order(problem)
-        criterion = rule.criterion if order is None else "given"
+            order, criterion = sparse_order(problem), "given"
         return sequence(problem, criterion, order=order, seed=self.seed, **options, **where)
 
     def grid(self, path: Path) -> np.ndarray:
@@ -263,24 +254,6 @@ class SequenceProcedure(Procedure):
                 ]
             )  # fmt: skip
         return curve["mse" if measure == "mse" else self.share][last]
-
-    def by_ridge(self, fold: Fold) -> Answer:
-        """Score models of the whole sequence on a fold, by each of the ridges; ``values`` (R,).
-
-        The order is that of the procedure's own ridge, so that one search answers for all.
-        """
-        problem, rule = self.problem_on(fold), self.rules[0]
-        order = self.search(problem, rule).order.tolist()
-        paths: list[Any] = [
-            self._search(replace(problem, ridge=ridge), rule, rule.cost_aware, order)
-            for ridge in RIDGES
-        ]
-        if self.family == "gaussian":
-            moments = fold.held_out["moments"]
-            ends = [path.held_out(moments)[self.share][-1] for path in paths]
-        else:
-            ends = fold.held_out["judge"](*paths)[self.share][1:]
-        return {"values": np.array(ends)}
 
     def _cut(self, fold: Fold) -> float:
         """Return the cost at which omp without a ridge has α of what it explains in training.
