@@ -20,8 +20,6 @@ from distfms.stats.batch import Batch, mean_is_small
 
 #: A column counts as constant if its standard deviation is at most this part of its mean.
 CONSTANT_RTOL = 1e-12
-#: A weight that is at most this part of what it is the remainder of counts as nothing left.
-_GONE_RTOL = 1e-9
 #: Rows of an outer product that are formed at a time.
 _OUTER_ROWS = 32
 
@@ -170,60 +168,6 @@ class CoMoments:
         a, b = self._recentred(mean), other._recentred(mean)
         matrices = {name: a[name] + b[name] for name in a}
         return CoMoments(*total, weight_sq, mean, start=self.start, **matrices)
-
-    def subtract(self, other: CoMoments) -> CoMoments:
-        """Co-moments of the rows of data of this value that are not in `other`, a part of it.
-
-        Parameters
-        ----------
-        other : CoMoments
-            Of some of the rows this value was made from.
-
-        Returns
-        -------
-        CoMoments
-
-        Raises
-        ------
-        ValueError
-            If the numbers of columns differ, or `other` holds more rows or weight than this value
-            (it is no part of it).
-
-        Notes
-        -----
-        Digits are lost in proportion: where the remainder's weight is 1 % of the total, about two
-        digits. Exact counts (`n_samples`) are exact. Diagonal entries that rounding has made
-        negative become 0. Prefer merging the other parts where they are at hand
-        (`Folded.train_without`); this is for forgetting a window's oldest part.
-        """
-        self._check_columns(other)
-        if not other.n_samples:
-            return self
-        n, weight = self.n_samples - other.n_samples, self.weight - other.weight
-        if n == 0 and abs(weight) <= _GONE_RTOL * self.weight:
-            return CoMoments.empty(self.n_columns, self.rows)
-        held, gone = self.observed_weight, other.observed_weight
-        if n <= 0 or weight <= 0 or (held < gone * (1 - _GONE_RTOL)).any():
-            raise ValueError(
-                f"{other.n_samples} rows of weight {other.weight} are no part of "
-                f"{self.n_samples} rows of weight {self.weight}"
-            )
-        totals = (n, weight, max(self.weight_sq - other.weight_sq, 0.0))
-        seen = held - gone > _GONE_RTOL * held
-        ratio = np.divide(gone, held - gone, out=np.zeros_like(held), where=seen)
-        mean = np.where(seen, self.mean + (self.mean - other.mean) * ratio, 0.0)
-        a, b = self._recentred(mean), other._recentred(mean)
-        if self.pair_weight is None and other.pair_weight is None:
-            a = {"comoment": a["comoment"]}
-        # What only `other` has observed is forgotten.
-        both = np.outer(seen[self.rows], seen)
-        matrices: dict[str, Any] = {
-            n: np.where(seen if n == "observed" else both, a[n] - b[n], 0.0) for n in a
-        }
-        own = np.arange(len(both))
-        diagonal = matrices["comoment"][own, self.start + own]
-        matrices["comoment"][own, self.start + own] = np.maximum(diagonal, 0.0)
-        return CoMoments(*totals, mean, start=self.start, **matrices)
 
     def scaled(self, factor: float) -> CoMoments:
         """Multiply the weight of every row of data by `factor` > 0 (decay).

@@ -234,35 +234,6 @@ class JudgmentStatistics:
             **added,
         )
 
-    def subtract(self, other: JudgmentStatistics) -> JudgmentStatistics:
-        """Summary of the objects that are not in `other`, a part of this value.
-
-        Counts are exact, but for `max_judgments`, which stays as it is (an upper bound). Sums and
-        co-moments lose digits as in :meth:`CoMoments.subtract`; where no object is left they are
-        exactly 0.
-
-        Raises
-        ------
-        ValueError
-            If `other` is no part of this value.
-        """
-        means = self.means.subtract(other.means)
-        counts = {name: getattr(self, name) - getattr(other, name) for name in _COUNTS}
-        if any((count < 0).any() for count in counts.values()):
-            raise ValueError("more judgments are to be taken away than there are")
-        singles = counts["n_judged"] - counts["n_repeated"]
-        sums = {
-            name: np.where(
-                (singles if name == "single_weight" else counts["n_repeated"]) > 0,
-                np.maximum(getattr(self, name) - getattr(other, name), 0.0),
-                0.0,
-            )
-            for name in _SUMS
-        }
-        label = self.label.subtract(other.label)
-        raters = self.raters and other.raters and self.raters.subtract(other.raters)
-        return replace(self, means=means, label=label, raters=raters, **counts, **sums)
-
     def scaled(self, factor: float) -> JudgmentStatistics:
         """Multiply every object's weight by `factor` > 0 (decay); counts stay."""
         sums = {name: getattr(self, name) * factor for name in _SUMS}

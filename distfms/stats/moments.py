@@ -27,10 +27,6 @@ class Moments(Fields):
         Σ w (x − mean)².
     minimum, maximum : ndarray of shape (d,)
         Of the observed values; +inf and −inf where there are none.
-
-    Notes
-    -----
-    Cannot be subtracted: a range does not tell what it was without some of its rows.
     """
 
     n_observed: np.ndarray

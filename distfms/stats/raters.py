@@ -125,14 +125,6 @@ class RaterStatistics:
             self.counts + other.counts,
         )
 
-    def subtract(self, other: RaterStatistics) -> RaterStatistics:
-        """Summary of the objects that are not in `other`; see :meth:`CoMoments.subtract`."""
-        return RaterStatistics(
-            self.different.subtract(other.different),
-            self.same.subtract(other.same),
-            self.counts - other.counts,
-        )
-
     def scaled(self, factor: float) -> RaterStatistics:
         """Multiply every object's weight by `factor` > 0; counts stay."""
         return replace(self, different=self.different.scaled(factor), same=self.same.scaled(factor))

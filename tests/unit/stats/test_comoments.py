@@ -171,27 +171,6 @@ def test_covariance_pairwise_and_imputed() -> None:
     np.testing.assert_allclose(got.variance(), [8 / 3, 8 / 3])
 
 
-def test_subtract_forgets_what_only_the_other_has_observed() -> None:
-    a = CoMoments.from_block(np.array([[1.0, 2.0, 4.0], [np.nan, np.nan, np.nan]]))
-    b = CoMoments.from_block(np.array([[3.0, 5.0], [7.0, 9.0]]))
-    rest = a.merge(b).subtract(b)
-    assert rest.mean[1] == 0.0
-    assert rest.pair_weight is not None
-    assert not rest.pair_weight[1].any()
-    np.testing.assert_allclose(rest.comoment, a.comoment, atol=1e-14)
-
-
-def test_subtract_refuses_what_is_no_part() -> None:
-    rng = np.random.default_rng(12)
-    a, b = (CoMoments.from_block(rng.random((2, n))) for n in (5, 9))
-    gap = CoMoments.from_block(np.array([[1.0] * 9, [np.nan] * 8 + [1.0]]))
-    for less, more in ((a, b), (gap, a)):
-        with pytest.raises(ValueError, match="no part of"):
-            less.subtract(more)
-    assert a.subtract(a).n_samples == 0
-    assert a.subtract(CoMoments.empty(2)) is a
-
-
 def test_scaled_is_the_block_with_scaled_weights() -> None:
     rng = np.random.default_rng(13)
     block, weight = gaps(rng, rng.random((3, 40)), 0.2), rng.random(40)
@@ -284,7 +263,7 @@ def test_some_rows_of_the_matrix(rows: slice, share: float, offset: float, weigh
             CoMoments.from_block(block[:, r], weight[r] if weighted else None, rows=own)
             for r in runs
         ]
-        return [merge_tree(parts), merge_tree(parts).subtract(parts[1]), parts[0].scaled(0.5)]
+        return [merge_tree(parts), parts[0].scaled(0.5)]
 
     for part, whole in zip(merged(rows), merged(None), strict=True):
         assert_rows_of(part, whole, rows)

@@ -102,31 +102,17 @@ def test_large_mean_survives() -> None:
         np.testing.assert_allclose(getattr(got, name), getattr(want, name), atol=2e-7)
 
 
-def test_subtract_scaled_take() -> None:
+def test_scaled_take() -> None:
     lists, label, weight = draw(4)
     weight += 0.5
     first = JudgmentStatistics.from_block(ragged([r[:25] for r in lists]), label[:25], weight[:25])
-    second = JudgmentStatistics.from_block(ragged([r[25:] for r in lists]), label[25:], weight[25:])
-    rest = first.merge(second).subtract(second)
     want = literal.judgment_estimates([r[:25] for r in lists], label[:25].tolist(), weight[:25])
-    assert_estimates(rest.estimates(), want)
-    assert rest.n_judgments.tolist() == first.n_judgments.tolist()
-    with pytest.raises(ValueError, match="no part"):
-        second.subtract(first)
     assert_estimates(first.scaled(0.3).estimates(), want)
     chosen = literal.judgment_estimates(
         [lists[2][:25], lists[0][:25]], label[:25].tolist(), weight[:25]
     )
     assert_estimates(first.take([2, 0]).estimates(), chosen)
     assert_estimates(first.take(np.array([True, False, True])).take([1, 0]).estimates(), chosen)
-
-
-def test_subtracting_all_repeats_leaves_no_internal_variance() -> None:
-    single = JudgmentStatistics.from_block(ragged([[[0.1], [0.7]]]), np.arange(2.0))
-    double = JudgmentStatistics.from_block(ragged([[[0.1, 0.4], [0.3, 0.1]]]), np.arange(2.0))
-    rest = single.merge(double).subtract(double)
-    assert rest.variance_sum.tolist() == [0.0]
-    assert np.isnan(rest.internal_variance()).all()
 
 
 def test_attribute_without_repeats_is_named() -> None:
@@ -173,7 +159,7 @@ def test_some_attributes_have_the_estimates_of_all(attributes: slice, weighted: 
             for lists, label, weight in data
         ]
         both = merge_tree(parts)
-        return [both, both.subtract(parts[2]), both.scaled(0.5)]
+        return [both, both.scaled(0.5)]
 
     known = np.where(np.arange(5) == 3, 0.25, np.nan)
     for part, whole in zip(merged(attributes), merged(None), strict=True):
