@@ -6,8 +6,15 @@ Dask.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any
+
+if sys.platform == "win32":
+    raise ImportError(
+        "distfms needs the file locks and signals of Linux or macOS. On Windows, install and run "
+        "it in WSL."
+    )
 
 _PUBLIC = {
     "FeatureMultiSelector": "distfms.methods.multiselect.estimator",

@@ -77,7 +77,10 @@ class Prepared:
 
     def describe(self) -> Mapping[str, str]:
         """Return what the run will do: label → text."""
-        return (self.tuning or self.job).describe()
+        described = dict((self.tuning or self.job).describe())
+        if self.spec.engine.kind == "dask":
+            described["actors"] = "processes of this machine; Dask workers make the passes"
+        return described
 
     def projection(self, workers: int | None = None) -> Projection:
         """Project what the run will read, hold and write."""

@@ -45,3 +45,10 @@ def test_local_jobs_and_predictions_on_parquet(tmp_path, method):
         script = SCRIPT.format(arguments=arguments, heavy=heavy)
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
         assert done.stdout.splitlines()[-1:] == ["[]"], done.stderr
+
+
+def test_windows_is_refused_at_once():
+    script = "import sys; sys.platform = 'win32'; import distfms"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "ImportError: distfms needs the file locks and signals of Linux or macOS" in done.stderr

@@ -77,6 +77,9 @@ def test_check_reads_no_rows_and_writes_nothing(place, distfms):
     result = distfms("check", "job.yaml")
     assert result.code == 0
     assert "Reads 200 rows, 4 partitions of 4 files" in result.out
+    assert "actors:" not in result.out
+    dask = ("--set", "engine={kind: dask, address: tcp://127.0.0.1:8786}")
+    assert "actors: processes of this machine" in distfms("check", "job.yaml", *dask).out
     assert not (place / "runs").exists()
 
 
