@@ -237,6 +237,12 @@ def test_the_intercept_is_the_mean_of_the_training_rows(tmp_path):
     assert (plain["intercept"], own["intercept"]) == (0.0, pytest.approx(mean + 100.0))
     assert own["coefficients"] == pytest.approx(plain["coefficients"], rel=1e-6, abs=1e-9)
     losses, theirs = (content(folders[name], "metrics.json") for name in ("intercept", "plain"))
+    # Without an intercept the model is far from the mean, and the run says so.
+    far = few_job(tmp_path / "intercept", tmp_path / "far", {"repeats": 0})
+    better = "The mean of the target predicts the training rows better"
+    for folder, is_told in ((run_job(far).folder, True), (folders["intercept"], False)):
+        notes = content(folder, "manifest.json")["notes"]
+        assert any(better in note for note in notes) == is_told
     for part in ("train", "test"):
         assert losses[part] == pytest.approx(theirs[part], rel=1e-6)
     for curve, other in zip(losses["curves"], theirs["curves"], strict=True):

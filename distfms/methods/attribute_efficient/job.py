@@ -317,6 +317,13 @@ class AttributeEfficientJob(RowJob):
         sums = self._errors(context, weights, members["moments"].mean[:-1], solved.path.intercept)
         classes = bool(members["counts"].plus_minus[0])
         found = {part: measures(of_part, classes) for part, of_part in sums.items()}
+        mse, variance = found["train"]["mse"][0], members["moments"].variance[-1]
+        if mse > variance:
+            context.note(
+                f"The mean of the target predicts the training rows better (mean squared error "
+                f"{variance:.4g}) than the model ({mse:.4g}): try `intercept: true`, "
+                "`standardize: true` or a larger `step_factor`."
+            )
         judged = "train" if solved.test is None else "test"
         found_curves = curves(tried, learned, found[judged]["relative_loss"][1:])
         own = {
