@@ -79,7 +79,8 @@ def _sets(engine: str | None, address: str | None, others: list[str] | None) -> 
 def check(spec: Spec, set_: Sets = None) -> None:
     """Check a spec against its data and show what a run would do.
 
-    Only the files' footers are read; judgments in long form are converted, once.
+    Only the files' footers and the first values of the target are read; judgments in long form are
+    converted, once.
     """
     from distfms.runs.driver import prepare
     from distfms.runs.job_spec import load_spec

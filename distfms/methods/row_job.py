@@ -29,6 +29,8 @@ from distfms.methods.rows import (
     RowCounts,
     RowSource,
     SummaryReader,
+    distinct_values,
+    few_whole,
     identifier_remarks,
     missing_by_source,
     require_levels,
@@ -67,6 +69,10 @@ class RowJob(StatisticsJob):
     def takes_text(options: Any) -> bool:
         """Return whether the target may be text, which names classes."""
         return False
+
+    def class_option(self) -> str:
+        """Return how to ask for classes; empty where the target is not taken as a number."""
+        return ""
 
     # --- what the driver asks ---
 
@@ -217,6 +223,26 @@ class RowJob(StatisticsJob):
                 f"(held out: {n_test}); at least 2 are needed. Add rows, or lower `data.test`."
             )
 
+    def first_values(self) -> dict[str, str]:
+        """Return what `check` says of targets that may be classes, by their first rows."""
+        part, names = self.inputs.train.partitions[0], list(self.roles.target)
+        if not self.class_option():
+            return {}
+        table = self.inputs.train.reader.read(part, names)
+        columns = np.array([column.to_numpy() for column in table.columns], dtype=np.float64)
+        said = self._few_values(distinct_values(columns))
+        return {f"first {part.n_rows:,} rows": " ".join(said)} if said else {}
+
+    def _few_values(self, values: np.ndarray) -> list[str]:
+        """Say which targets have a few whole values (P, 11) that are taken as numbers."""
+        option = self.class_option()
+        return [
+            f"The target {name!r} has {len(few)} whole values ({', '.join(map(str, few))}), which "
+            f"are taken as numbers. If they are classes, set {option}."
+            for name, own in zip(self.roles.target, values, strict=True)
+            if option and (few := few_whole(own))
+        ]
+
     def tell_counts(self, context: Context, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:
         """Account for rows read and left out, and for values filled in."""
         everything = counts.train().merge(counts.test)
@@ -235,3 +261,5 @@ class RowJob(StatisticsJob):
         if missing:
             listed = ", ".join(f"{name} {count:,}" for name, count in missing.items())
             context.note(f"Missing values that count as the mean of their column: {listed}.")
+        for text in self._few_values(everything.values):
+            context.note(text)

@@ -30,7 +30,9 @@ from distfms.stats.comoments import CoMoments
 S = TypeVar("S", bound=Statistic)
 
 #: Raised whenever a partial's content changes meaning, so that cached ones are not used again.
-FORMAT = 4
+FORMAT = 5
+#: Distinct values of a target that may be classes.
+_FEW_VALUES = 10
 
 
 def section_roles(
@@ -69,16 +71,15 @@ class RowCounts(Fields):
         Rows read whose weight is 0.
     n_missing : ndarray of int64, shape (d,)
         Missing values of each feature of the block among the rows read.
-    zero_one, plus_minus : ndarray of bool, shape (P,)
-        Whether all values of a target are 0 or 1, or −1 or 1. True for no rows.
+    values : ndarray of shape (P, 11)
+        Distinct values of each target, ascending, then NaN; of more than ten the least eleven.
     """
 
     n_rows: int
     n_dropped: int
     n_weightless: int
     n_missing: np.ndarray
-    zero_one: np.ndarray
-    plus_minus: np.ndarray
+    values: np.ndarray
 
     @classmethod
     def from_block(cls, block: RowBatch, part: int, *, count_missing: bool = True) -> RowCounts:
@@ -89,22 +90,23 @@ class RowCounts(Fields):
             for column, values in enumerate(block.features[:, rows]):
                 if not probably_finite(values):
                     missing[column] = np.count_nonzero(np.isnan(values))
-        target = block.target[:, rows]
-        one = target == 1.0
         return cls(
             n_rows=rows.stop - rows.start,
             n_dropped=block.dropped[part] if block.dropped else 0,
             n_weightless=0 if block.weight is None else int(np.sum(block.weight[rows] == 0)),
             n_missing=missing,
-            zero_one=(one | (target == 0.0)).all(axis=1),
-            plus_minus=(one | (target == -1.0)).all(axis=1),
+            values=distinct_values(block.target[:, rows]),
         )
 
     @classmethod
     def empty(cls, n_features: int, n_targets: int) -> RowCounts:
         """Return the counts of no rows: the identity of `merge`."""
-        yes = np.ones(n_targets, dtype=bool)
-        return cls(0, 0, 0, np.zeros(n_features, dtype=np.int64), yes, yes)
+        none = distinct_values(np.empty((n_targets, 0)))
+        return cls(0, 0, 0, np.zeros(n_features, dtype=np.int64), none)
+
+    def all_in(self, *values: float) -> np.ndarray:
+        """Return of each target whether it has no other values, shape (P,)."""
+        return (np.isnan(self.values) | np.isin(self.values, values)).all(axis=1)
 
     def merge(self, other: RowCounts) -> RowCounts:
         """Return the counts of the rows of both."""
@@ -113,9 +115,27 @@ class RowCounts(Fields):
             self.n_dropped + other.n_dropped,
             self.n_weightless + other.n_weightless,
             self.n_missing + other.n_missing,
-            self.zero_one & other.zero_one,
-            self.plus_minus & other.plus_minus,
+            distinct_values(np.concatenate((self.values, other.values), axis=1)),
         )
+
+
+def distinct_values(rows: np.ndarray) -> np.ndarray:
+    """Return the distinct values of rows (P, n), as `RowCounts` has them."""
+    found = np.full((len(rows), _FEW_VALUES + 1), np.nan)
+    for own, row in zip(found, rows, strict=True):
+        known = np.unique(row[:1000])
+        if np.isfinite(known).sum() <= _FEW_VALUES:  # else so many are clear already
+            known = np.unique(row)
+        known = known[np.isfinite(known)][: len(own)]
+        own[: len(known)] = known
+    return found
+
+
+def few_whole(values: np.ndarray) -> list[int]:
+    """Return distinct values of a target (11,) that may be classes; empty if they may not."""
+    known = values[np.isfinite(values)]
+    few = 2 <= len(known) <= _FEW_VALUES and (known == np.round(known)).all()
+    return known.astype(int).tolist() if few else []
 
 
 @dataclass(frozen=True)

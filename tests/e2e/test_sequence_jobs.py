@@ -69,6 +69,8 @@ def test_accuracy_of_binary_labels(tmp_path, low):
         sequence=PLAIN,
     )
     folder = run_job(spec).folder
+    notes = content(folder, "manifest.json")["notes"]
+    assert any(f"2 whole values ({low:g}, 1)" in note for note in notes)
     weights, model = np.load(folder / "weights.npz"), content(folder, "model.json")
     X = np.column_stack([test[name] for name in model["feature_names"]])
     points = curve(content(folder, "metrics.json"), "fr")

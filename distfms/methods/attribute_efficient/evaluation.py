@@ -141,7 +141,7 @@ class LearningProcedure(Procedure):
         weights, offset = path.weights[None], path.intercept
         found = [errors(weights, x.T, y, offset) for x, y in held_out["rows"]()]
         sums = {name: np.sum([part[name] for part in found], axis=0) for name in found[0]}
-        return measures(sums, bool(problem["counts"].plus_minus[0]))
+        return measures(sums, bool(problem["counts"].all_in(-1.0, 1.0)[0]))
 
     def store(self, problem: Members, paths: Mapping[str, Learned]) -> dict[str, np.ndarray]:
         """Return what was learned as named arrays."""

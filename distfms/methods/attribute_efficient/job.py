@@ -315,7 +315,7 @@ class AttributeEfficientJob(RowJob):
         learned = self._run(context, members, _learn_whole, lessons)
         weights = np.vstack([solved.path.weights, *(found.weights for found in learned)])
         sums = self._errors(context, weights, members["moments"].mean[:-1], solved.path.intercept)
-        classes = bool(members["counts"].plus_minus[0])
+        classes = bool(members["counts"].all_in(-1.0, 1.0)[0])
         found = {part: measures(of_part, classes) for part, of_part in sums.items()}
         mse, variance = found["train"]["mse"][0], members["moments"].variance[-1]
         if mse > variance:

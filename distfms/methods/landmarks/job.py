@@ -125,12 +125,18 @@ class LandmarkJob(RowJob):
         return {
             "method": f"landmarks, {options.task}",
             "target": self.roles.target[0],
+            **self.first_values(),
             "columns": str(len(self.roles.features)),
             "similarity": "; ".join(similarity.label for similarity in self.similarities),
             "landmarks": landmarks,
             "scaling": self.options.used_scaling,
             **workers,
         }
+
+    def class_option(self) -> str:
+        """Return how to ask for classes."""
+        is_number = self.options.task in ("regression", "sparse")
+        return "`landmarks.task: classification` (or `ordinal`)" if is_number else ""
 
     def check_tried(self, name: str, first: Job) -> None:
         """Refuse more landmarks than there are: all such are the same point."""

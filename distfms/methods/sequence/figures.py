@@ -103,7 +103,7 @@ def sections(run: FinishedRun) -> list[Section]:
         Section("", [_key_numbers(run), *notes(run.manifest, selection["notes"])]),
         Section("What a cost buys", _curve_blocks(run)),
         Section("The sequence", _sequence_blocks(run)),
-        class_section(metrics, "the model where to stop"),
+        class_section(metrics, "the model that predictions use"),
         Section("The model", measure_tables(metrics, "Measures of the model with all groups.")),
         tuning_section(metrics),
     ]

@@ -91,6 +91,11 @@ class SequenceJob(RowJob):
         if self.chooses_ridge:
             self.tuned_after = "ridge"
 
+    def class_option(self) -> str:
+        """Return how to ask for classes."""
+        is_number = self.options.family == "gaussian" and self.roles.query is None
+        return "`sequence.family: softmax` (or `logistic`, for two)" if is_number else ""
+
     @property
     def compared(self) -> tuple[Rule, ...]:
         """Rules whose sequences are compared, the chosen one first."""
@@ -108,6 +113,7 @@ class SequenceJob(RowJob):
         return {
             "method": f"feature-group sequencing, {self.rule.name}",
             "target": ", ".join(self.roles.target),
+            **self.first_values(),
             "columns": f"{len(self.roles.features)}{kinds}",
             "groups": f"{len(self.groups)} ({price} each{shared})",
             "baselines": ", ".join(rule.name for rule in self.baselines) or "none",
@@ -375,9 +381,9 @@ def _mean(validated: FoldAnswers, number: int, share: str) -> np.ndarray:
 
 def _threshold(counts: RowCounts) -> float | None:
     """Middle of the two values of binary targets; None if one target is not binary."""
-    if counts.zero_one.all():
+    if counts.all_in(0.0, 1.0).all():
         return 0.5
-    return 0.0 if counts.plus_minus.all() else None
+    return 0.0 if counts.all_in(-1.0, 1.0).all() else None
 
 
 def _sentences(notes: Sequence[str]) -> list[str]:

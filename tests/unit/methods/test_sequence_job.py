@@ -17,6 +17,8 @@ from distfms.methods.rows import (
     MomentReader,
     RowCounts,
     RowSource,
+    distinct_values,
+    few_whole,
     missing_by_source,
     require_levels,
     section_roles,
@@ -118,7 +120,7 @@ def test_moments_and_counts_by_part(tmp_path):
     assert counts.n_rows == kept.sum() == sum(part.n_samples for part in whole["moments"].parts)
     assert counts.n_dropped == (~kept).sum()
     assert counts.n_missing.tolist() == [np.isnan(columns["a"][kept]).sum(), 0]
-    assert not counts.zero_one.any()
+    assert not counts.all_in(0.0, 1.0).any()
     moments = whole["moments"].train().merge(whole["moments"].test)
     block = np.array([columns[name][kept] for name in ("a", "b", "y")])
     expected = CoMoments.from_block(block)
@@ -144,9 +146,22 @@ def test_held_out_data_fill_the_last_part_alone(tmp_path):
 def test_binary_labels_are_recognised(tmp_path, values, kinds):
     dataset, rows = source(tmp_path, {"a": [1.0, 2.0, 3.0], "y": values})
     counts = MomentReader(rows)(dataset.partitions[0])["counts"].train()
-    assert [*counts.zero_one.tolist(), *counts.plus_minus.tolist()] == kinds
+    assert [counts.all_in(0.0, 1.0)[0], counts.all_in(-1.0, 1.0)[0]] == kinds
     merged = RowCounts.empty(1, 1).merge(counts)
-    assert merged.zero_one.tolist() == kinds[:1]
+    np.testing.assert_array_equal(merged.values, counts.values)
+
+
+@pytest.mark.parametrize(
+    ("values", "few"),
+    [([3, 1, 2, 1], [1, 2, 3]), ([1, 1], []), ([0.5, 1], []), (range(11), []),
+     (np.arange(3000) // 300, list(range(10))), ([1, np.nan, 2], [1, 2])],
+)  # fmt: skip
+def test_few_whole_values_may_be_classes(values, few):
+    whole = np.array([values], dtype=float)
+    found = distinct_values(whole)
+    assert few_whole(found[0]) == few
+    parts = np.concatenate((distinct_values(whole[:, :1]), distinct_values(whole[:, 1:])), axis=1)
+    np.testing.assert_array_equal(distinct_values(parts), found)
 
 
 def test_all_that_changes_a_partial_changes_its_key(tmp_path):
@@ -260,6 +275,10 @@ def test_the_job_says_what_it_will_do(tmp_path):
     assert said["columns"] == "3, 1 of them categorical"
     assert said["groups"] == "2 (1 to 3 each)"
     assert said["baselines"] == "omp"  # each once, and not the rule itself
+    # The target is 0 in one row and 1 in the other.
+    told = "'y' has 2 whole values (0, 1), which are taken as numbers. If they are classes, set"
+    assert told in said["first 2 rows"]
+    assert "sequence.family: softmax" in said["first 2 rows"]
     assert [stage.name for stage in job.stages()] == [
         "categories", "statistics", "select", "evaluate", "model",
     ]  # fmt: skip
