@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from distfms.hidden import hidden_in_urls
+from distfms.hidden import hidden_in_urls, printable
 
 #: Known names that a message lists when none of them is near.
 _LISTED = 20
@@ -23,7 +23,7 @@ class DistfmsError(Exception):
     exit_code = 1
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(hidden_in_urls(str(message)))
+        super().__init__(printable(hidden_in_urls(str(message))))
 
 
 class SpecError(DistfmsError, ValueError):

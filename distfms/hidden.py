@@ -21,12 +21,20 @@ _HARMLESS = re.compile(
 #: Words that gcsfs takes for a token and that give nothing away.
 _WORDS = ("anon", "cache", "cloud", "browser", "google_default")
 
+#: Control characters but for line feed and tab, changes of direction, halves of characters.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
 _VARIABLE = r"\$\{\w+\}"
 _URL = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]+:/+)([^\s/'\"]*)([^\s'\"]*)")
 # A question mark may also stand in a glob.
 _QUERY = re.compile(r"[?#](?!versionId=)[^/=]+=.*")
 # Not what is hidden already.
 _WEB_QUERY = re.compile(r"[?#](?!\(not).+")
+
+
+def printable(text: str) -> str:
+    """Return a text whose control characters are written out, so that no terminal obeys them."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def hidden_in_urls(text: str) -> str:

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from distfms.hidden import printable
+
 Storage = Annotated[
     list[str] | None,
     typer.Option(
@@ -27,12 +29,12 @@ Registry = Annotated[
 
 def say(line: str) -> None:
     """Print a line at once."""
-    print(line, flush=True)
+    print(printable(line), flush=True)
 
 
 def complain(line: str) -> None:
     """Print a line on standard error."""
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 def storage_options(assignments: list[str] | None) -> dict[str, Any]:
@@ -46,8 +48,9 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(*columns, box=None, header_style="bold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(printable(cell)) for cell in row))
     Console().print(table)
