@@ -465,6 +465,10 @@ class Method:
     question : tuple of str
         Options that decide what is predicted, or what is chosen among: models that differ in one
         are not compared.
+    upgrades : tuple of callable
+        For each earlier form of ``selection.json``, ``model.json``, ``weights.npz`` and
+        ``metrics.json``, the first one first: a finished run of this form → the same in the next.
+        Whoever changes what these files hold adds one, so that all models stay readable.
     """
 
     name: str
@@ -478,6 +482,18 @@ class Method:
     not_tunable: Mapping[str, str] = field(default_factory=dict)
     measures: Mapping[str, bool] = field(default_factory=dict)
     question: tuple[str, ...] = ()
+    upgrades: tuple[Callable[[FinishedRun], FinishedRun], ...] = ()
+
+    @property
+    def form(self) -> int:
+        """Number of the form that models are written in."""
+        return 1 + len(self.upgrades)
+
+    def upgraded(self, run: FinishedRun, form: int) -> FinishedRun:
+        """Return a finished run whose model is of an earlier form in the present one."""
+        for upgrade in self.upgrades[form - 1 :]:
+            run = upgrade(run)
+        return run
 
     def headline(self, run: FinishedRun) -> str:
         """Return a finished run's result in one sentence; of one that was refused, why."""

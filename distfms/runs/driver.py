@@ -306,6 +306,7 @@ def _begin(run: RunFolder, prepared: Prepared, record: Recorder, executor: Execu
         write_atomic(run.path / "spec.yaml", prepared.spec.to_yaml().encode())
     content = run.claim(
         schema=SCHEMA_VERSION,
+        model_form=prepared.method.form,
         distfms=metadata.version("distfms"),
         status="running",
         created=manifest.created,

@@ -17,9 +17,9 @@ from distfms.methods import METHODS, load_method
 from distfms.methods.contract import RETRAINING, FinishedRun, Method
 from distfms.runs.folder import RunFolder, parse_json, write_atomic
 from distfms.runs.manifest import (
+    FIRST_READABLE,
     LATEST,
     MANIFEST,
-    SCHEMA_VERSION,
     Manifest,
     parse_manifest,
     read_manifest,
@@ -56,10 +56,16 @@ class RunFiles:
                 f"{self.called} is a run of `{self.manifest.method}`, which this distfms does not "
                 "have."
             )
-        if self.manifest.schema_version < SCHEMA_VERSION:
+        if self.manifest.schema_version < FIRST_READABLE:
             raise SpecError(
                 f"{self.called} was made by distfms {self.manifest.distfms}, and the files of runs "
                 "have changed since. Run its job again."
+            )
+        method, form = load_method(self.manifest.method), self.manifest.form
+        if form > method.form:
+            raise SpecError(
+                f"{self.called} was made by distfms {self.manifest.distfms}, which is newer than "
+                "this one. Upgrade distfms to read it."
             )
         content = {
             name: parse_json(self.place / f"{name}.json", self.files[f"{name}.json"])
@@ -68,13 +74,14 @@ class RunFiles:
         weights, retraining = dict(from_bytes(self.files["weights.npz"])), None
         if RETRAINING in self.files:
             retraining = parse_json(self.place / RETRAINING, self.files[RETRAINING])
-        return load_method(self.manifest.method), FinishedRun(
+        found = FinishedRun(
             **content,
             manifest=self.manifest.content(),
             weights=weights,
             retraining=retraining,
             allow=frozenset(allow),
         )
+        return method, method.upgraded(found, form)
 
     def digest(self) -> str:
         """Return the sha256 of all that predictions depend on."""

@@ -14,6 +14,8 @@ MANIFEST = "manifest.json"
 #: Link to the last finished run, among the runs of a job.
 LATEST = "latest"
 SCHEMA_VERSION = 2
+#: The models of earlier runs cannot be read.
+FIRST_READABLE = 2
 
 
 class StageEntry(BaseModel):
@@ -34,6 +36,8 @@ class Manifest(BaseModel):
     schema_version: Annotated[int, Field(alias="schema")] = 0
     distfms: str = ""
     method: str = ""
+    form: Annotated[int, Field(alias="model_form", ge=1)] = 1
+    """Form of the model's files; see `Method.upgrades`."""
     identity: str = ""
     status: str = ""
     created: str = ""

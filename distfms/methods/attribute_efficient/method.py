@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -61,6 +61,11 @@ def chosen(run: FinishedRun) -> dict[str, Chosen]:
     return {name: Chosen(float(w)) for name, w in run.selection["coefficients"].items() if w}
 
 
+def _from_1(run: FinishedRun) -> FinishedRun:
+    """Add what a first pass was for, which was not written down."""
+    return replace(run, selection={"scanned_for": "", **run.selection})
+
+
 METHOD = Method(
     name="attribute_efficient",
     Options=AttributeEfficientOptions,
@@ -71,5 +76,6 @@ METHOD = Method(
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,
     measures=MEASURES,
+    upgrades=(_from_1,),
     question=("positive",),
 )
