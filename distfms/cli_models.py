@@ -1,17 +1,16 @@
-"""The commands ``distfms models …``: versions of models, and which is in place."""
+"""The commands ``distfms models …``: versions of models, and which is current."""
 
 from __future__ import annotations
 
-import getpass
 import json
-import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from distfms.errors import SpecError
-from distfms.terminal import Registry, Storage, say, show, storage_options
+from distfms.terminal import Registry, Storage, complain, say, show, storage_options
 
 if TYPE_CHECKING:
     from distfms import registry as models
@@ -19,7 +18,11 @@ if TYPE_CHECKING:
 app = typer.Typer(help="List, compare and switch versions of models.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Of the model, as `distfms models list` has it.")]
+NameOrNone = Annotated[str | None, typer.Argument(help="A model; by default all of them.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Because = Annotated[
+    str, typer.Option("--because", metavar="TEXT", help="Reason, for `distfms models log`.")
+]
 
 #: Seconds that others wait for a promotion.
 _PROMOTION_S = 60.0
@@ -28,7 +31,17 @@ _PROMOTION_S = 60.0
 def _open(named: str | None, storage: list[str] | None) -> models.Registry:
     from distfms.runs.models import open_registry
 
-    return open_registry(named, storage_options(storage))
+    found = open_registry(named, storage_options(storage))
+    return replace(found, note=lambda line: complain(f"Note: {line}"))
+
+
+def _current(kept: models.Registry, name: str) -> int | None:
+    """Return the number of the current version; note that it is not known."""
+    try:
+        return kept.last(name).version
+    except SpecError as error:
+        kept.note(str(error))
+        return None
 
 
 def _print(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
@@ -64,17 +77,19 @@ def list_(
     """List the models of a registry, or the versions of one."""
     kept = _open(registry, storage)
     if name is None:
-        names = [(n, kept.versions(n), kept.current(n)) for n in kept.names()]
-        rows = [
-            {"name": n, "in_place": c and c.number, "versions": [v.number for v in versions]}
-            for n, versions, c in names
+        rows: list[dict[str, Any]] = [
+            {
+                "name": n,
+                "current": _current(kept, n),
+                "versions": [v.number for v in kept.versions(n)],
+            }
+            for n in kept.names()
         ]
         return _print(rows, as_json)
-    in_place, keys = kept.current(name), ("created", "parent", "facts")
-    versions = kept.versions(name) or [kept.version(name)]
+    current, keys = _current(kept, name), ("created", "parent", "facts")
     rows = [
-        {"version": v.number, "in_place": v == in_place} | {k: getattr(v, k) for k in keys}
-        for v in versions
+        {"version": v.number, "current": v.number == current} | {k: getattr(v, k) for k in keys}
+        for v in kept.versions(name) or [kept.version(name)]
     ]
     return _print(rows, as_json)
 
@@ -86,7 +101,7 @@ def show_(
     registry: Registry = None,
     storage: Storage = None,
 ) -> None:
-    """Show a version, or the one in place: facts, files, and when it was put in place."""
+    """Show a version, or the current one: facts, files, and when it was promoted."""
     from distfms.runs.models import flat, parse_model
 
     kept, (name, number) = _open(registry, storage), parse_model(model)
@@ -94,7 +109,7 @@ def show_(
     changes = [c for c in kept.history(name) if c.kind != "remove"]
     content = version.model_dump(mode="json") | {
         "place": str(kept.files(name, version)),
-        "put_in_place": [c.created for c in changes if c.version == version.number],
+        "promoted": [c.created for c in changes if c.version == version.number],
     }
     if as_json:
         return say(json.dumps(content, indent=1, ensure_ascii=False))
@@ -122,37 +137,104 @@ def diff(
 
 
 @app.command()
+def log(
+    name: Name, as_json: AsJson = False, registry: Registry = None, storage: Storage = None
+) -> None:
+    """Show who has changed which version is current, or removed versions, and why."""
+    changes = _open(registry, storage).history(name)
+    if as_json:
+        return say(json.dumps([change.model_dump() for change in changes], indent=1))
+    for c in changes:
+        of = ", ".join(map(str, c.removed)) if c.kind == "remove" else c.version or "none"
+        say(f"{c.number}  {c.created}  {c.kind} {of}  {c.author}  {c.because}".rstrip())
+
+
+@app.command()
 def promote(
     model: Annotated[str, typer.Argument(metavar="NAME@VERSION")],
+    because: Because = "",
     registry: Registry = None,
     storage: Storage = None,
 ) -> None:
-    """Put a version in place."""
+    """Make a version the current one."""
+    from distfms.registry import author
     from distfms.runs.models import parse_model
 
     kept, (name, number) = _open(registry, storage), parse_model(model)
     if number is None:
         raise SpecError(f"Say which version of {name!r} to promote, as {name}@3.")
     kept.version(name, number)
-    with kept.locked(name, f"{getpass.getuser()}@{socket.gethostname()}", _PROMOTION_S):
-        kept.promote(name, number)
-    say(f"{name}: version {number} is in place.")
+    with kept.locked(name, author(), _PROMOTION_S):
+        kept.promote(name, number, because=because)
+    say(f"{name}: version {number} is current.")
 
 
 @app.command()
-def rollback(name: Name, registry: Registry = None, storage: Storage = None) -> None:
-    """Put the version in place that was there before; also while a retraining is under way."""
-    found = _open(registry, storage).rollback(name)
-    say(f"{name}: version {found.version} is in place again.")
+def rollback(
+    name: Name, because: Because = "", registry: Registry = None, storage: Storage = None
+) -> None:
+    """Make the version current that was so before; also while a retraining is under way."""
+    found = _open(registry, storage).rollback(name, because)
+    say(f"{name}: version {found.version} is current again.")
 
 
 @app.command()
 def gc(
     name: Name,
     keep: Annotated[int, typer.Option(min=1, help="How many of the last versions to keep.")],
+    because: Because = "",
     registry: Registry = None,
     storage: Storage = None,
 ) -> None:
-    """Remove old versions; never the one in place nor the one before it."""
-    removed = _open(registry, storage).gc(name, keep)
+    """Remove old versions; never the current one nor the one before it."""
+    removed = _open(registry, storage).gc(name, keep, because)
     say(f"{name}: removed {', '.join(map(str, removed)) or 'nothing'}.")
+
+
+@app.command()
+def verify(name: NameOrNone = None, registry: Registry = None, storage: Storage = None) -> None:
+    """Check records, signatures and files; exit with 2 if anything is wrong."""
+    from distfms.registry.repair import verify
+
+    kept = _open(registry, storage)
+    names = kept.names() if name is None else [name]
+    problems = [f"{n}: {one.problem}" for n in names for one in verify(kept, n)]
+    for problem in problems:
+        say(problem)
+    if problems:
+        raise SpecError(
+            f"{len(problems)} of the registry's records or versions cannot be used. "
+            "`distfms models repair NAME` sets aside what is damaged."
+        )
+    say(f"Everything is in order: {', '.join(names) or 'there are no models'}.")
+
+
+@app.command()
+def repair(
+    name: Name, because: Because = "", registry: Registry = None, storage: Storage = None
+) -> None:
+    """Set aside what is damaged; if that is the current version, go back to the one before it."""
+    from distfms.registry import author
+    from distfms.registry.repair import repair
+
+    kept = _open(registry, storage)
+    with kept.locked(name, author(), _PROMOTION_S):
+        found = repair(kept, name, because)
+    for one in found:
+        say(f"Set aside: {one.problem}")
+    current = kept.last(name).version
+    state = "no version is current" if current is None else f"version {current} is current"
+    say(f"{name}: {state}; {len(found) or 'nothing'} set aside.")
+
+
+@app.command()
+def sign(
+    model: Annotated[str, typer.Argument(metavar="NAME[@VERSION]")],
+    registry: Registry = None,
+    storage: Storage = None,
+) -> None:
+    """Sign a version, or the current one, with the key in DISTFMS_SIGNING_KEY."""
+    from distfms.runs.models import parse_model
+
+    signed = _open(registry, storage).sign(*parse_model(model))
+    say(f"{model}: version {signed.number} is signed.")

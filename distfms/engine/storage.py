@@ -20,6 +20,7 @@ import re
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -95,8 +96,9 @@ def whole_file(place: Location, *, durable: bool = True) -> Iterator[Path]:
         return
     temporary = place.with_name(temporary_name(place.name))
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(place.parent)
         yield temporary
+        _close_to_others(temporary)
         if durable:
             sync(temporary)
         temporary.replace(place)
@@ -132,7 +134,7 @@ def create_whole(place: Location, payload: bytes) -> bool:
     except OSError:
         # An answer may have been lost, and the client have asked again.
         with suppress(FileNotFoundError):
-            return place.read_bytes() == payload
+            return read_regular(place) == payload
         raise
     return True
 
@@ -141,8 +143,9 @@ def _link_new(place: Path, payload: bytes) -> None:
     """Write a file whole; FileExistsError where there is one."""
     temporary = place.with_name(temporary_name(place.name))
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(place.parent)
         temporary.write_bytes(payload)
+        _close_to_others(temporary)
         sync(temporary)
         try:
             os.link(temporary, place)
@@ -151,11 +154,26 @@ def _link_new(place: Path, payload: bytes) -> None:
                 raise
             with place.open("xb") as stream:
                 stream.write(payload)
+            _close_to_others(place)
             sync(place)
         sync(place.parent)
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, which not everybody may write to whatever the umask."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(mode=0o775, exist_ok=True)
+
+
+def _close_to_others(path: Path) -> None:
+    """Let not everybody write to a new file, whatever the umask."""
+    mode = path.stat().st_mode
+    if mode & stat.S_IWOTH:
+        path.chmod(stat.S_IMODE(mode) & ~stat.S_IWOTH)
 
 
 def is_temporary(name: str) -> bool:
@@ -171,8 +189,9 @@ def locked_file(path: Path, busy: str = "") -> Iterator[None]:
     Where another process holds it, wait; or raise an EngineError that says how busy it is.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         stream = path.open("ab")
+        _close_to_others(path)
     except OSError as error:
         raise storage_error(path, error) from error
     with stream:
@@ -214,6 +233,28 @@ def remove_tree(folder: Location) -> None:
 
 
 # --- reading and listing ------------------------------------------------------------------------
+
+
+def read_regular(place: Location) -> bytes | None:
+    """Read a file; None where it is a folder, or a pipe or device that might never end."""
+    if isinstance(place, Path) and not stat.S_ISREG(place.stat().st_mode):
+        return None
+    return place.read_bytes()
+
+
+def clock(folder: Location) -> float:
+    """Return the time by which the files in a folder are stamped, in seconds since 1970.
+
+    That of this machine where the storage does not tell. Writes a file there for a moment.
+    """
+    probe = folder / temporary_name("clock")
+    try:
+        write_whole(probe, b"", durable=False)
+        entry = file_entry(probe)
+    finally:
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
+    return entry.modified_s if entry is not None and entry.modified_s else time.time()
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -17,7 +15,7 @@ from distfms.engine.memory import counted
 from distfms.engine.storage import Location, reading
 from distfms.errors import SpecError
 from distfms.methods.contract import RETRAINING, Content, Context, FinishedRun, Stage
-from distfms.registry import Registry
+from distfms.registry import Registry, author
 from distfms.report.retraining import refusal
 from distfms.retrain.compare import compare, require_metric
 from distfms.retrain.drift import Summaries, history, same_rows, summarise, worst
@@ -112,9 +110,10 @@ def retrain(
         )
     prepared = prepare(spec, say)
     require_metric(section.gate, prepared.job.judged_by)
-    owner = f"{getpass.getuser()}@{socket.gethostname()}, process {os.getpid()}"
+    owner = f"{author()}, process {os.getpid()}"
+    registry = replace(registry, note=lambda line: say(f"Note: {line}"))
     with registry.locked(spec.name, owner, _LOCK_S) as extend:
-        in_place = InPlace.read(registry, spec.name, spec.options.functions)
+        in_place = InPlace.read(registry, spec.name, spec.options.functions, anew)
         made, train = None, prepared.opened.inputs.train
         if in_place is not None and not anew:
             made, withdrawn = made_before(registry, spec.name, prepared.identity)
@@ -279,7 +278,8 @@ def _promote(retraining: Retraining, registry: Registry, folder: Location, say: 
     }
     version = registry.add(spec.name, files, facts, number)
     # A run that was resumed may have been compared with the version before.
-    registry.promote(spec.name, version.number, expected=content["in_place"])
+    because = "retrained anew" if content["anew"] else "retrained, and its gate lets it"
+    registry.promote(spec.name, version.number, expected=content["in_place"], because=because)
     data = content["data"]
     say(
         f"Version {version.number} of {spec.name!r} is the current model "

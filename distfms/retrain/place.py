@@ -44,14 +44,23 @@ class InPlace:
         return Summaries(**{f.name: self.summaries[f.name] for f in fields(Summaries)})
 
     @classmethod
-    def read(cls, registry: Registry, name: str, allow: Iterable[str]) -> InPlace | None:
-        """Read the version of a model that is in place; None if there is none."""
-        if registry.current(name) is None:
+    def read(
+        cls, registry: Registry, name: str, allow: Iterable[str], anew: bool
+    ) -> InPlace | None:
+        """Read the current version; of a damaged one, to be replaced anew, only its number."""
+        number = registry.last(name).version
+        if number is None:
             return None
-        version, found = read_version(registry, name)
-        spec = parse_yaml(found.files["spec.yaml"].decode(), f"spec.yaml of {found.called}")
-        summaries = from_bytes(found.files[DRIFT]) if DRIFT in found.files else {}
-        return cls(version.number, found.open(allow)[1], spec, summaries)
+        try:
+            version, found = read_version(registry, name)
+            spec = parse_yaml(found.files["spec.yaml"].decode(), f"spec.yaml of {found.called}")
+            summaries = from_bytes(found.files[DRIFT]) if DRIFT in found.files else {}
+            return cls(version.number, found.open(allow)[1], spec, summaries)
+        except SpecError as error:
+            if not anew:
+                raise
+            registry.note(f"Replacing version {number} unread. {error}")
+            return cls(number, FinishedRun({}, {}, {}, {"inputs": []}, {}), {}, {})
 
 
 def made_before(registry: Registry, name: str, identity: str) -> tuple[int | None, bool]:

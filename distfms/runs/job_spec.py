@@ -18,6 +18,7 @@ from distfms.errors import SpecError, nearest
 from distfms.hidden import hidden, hidden_in_urls
 from distfms.methods import METHODS, load_method
 from distfms.methods.tuning import checked_grid, options_to_tune
+from distfms.runs.manifest import LATEST
 from distfms.runs.models import open_registry
 from distfms.spec import (
     DataSection,
@@ -81,13 +82,22 @@ class TopKeys(Section):
     """The keys at the top of a spec, without the sections."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
-    """Names the folder of the runs: letters, digits, `.`, `_` and `-`."""
+    """Names the folder of the runs: letters, digits, `.`, `_` and `-`; not `latest` or `registry`,
+    which other folders have.
+    """
     method: str
     """What decides: `multiselect`, `sequence`, `landmarks` or `attribute_efficient`.
     Its section has the same name.
     """
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0
     """Every random stream of the job derives from it."""
+
+    @field_validator("name")
+    @classmethod
+    def _free(cls, value: str) -> str:
+        if value.lower() in (LATEST, "registry"):
+            raise ValueError("a folder below the runs has this name; choose another")
+        return value
 
 
 @dataclass(frozen=True)
@@ -160,6 +170,8 @@ class JobSpec:
         # A URL that is signed anew is the same place.
         content["data"] = {**_without_secrets(content["data"]), "storage_options": {}}
         content["inputs"] = list(inputs)
+        if (form := load_method(self.method).form) > 1:  # no run is resumed in another form
+            content["form"] = form
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from distfms.registry import Registry
 
 PREFIX = "registry:"
-_MODEL = re.compile(r"([^@]+)(?:@(\d+))?")
+_MODEL = re.compile(r"([^@]+)(?:@([0-9]{1,8}))?")
 
 
 def open_registry(
@@ -32,10 +32,12 @@ def open_registry(
 
 
 def parse_model(text: str) -> tuple[str, int | None]:
-    """Return name and version of ``NAME`` or ``NAME@version``; no version for the one in place."""
+    """Return name and version of ``NAME`` or ``NAME@version``; no version for the current one."""
     match = _MODEL.fullmatch(text.removeprefix(PREFIX))
     if match is None:
-        raise SpecError(f"{text!r} names no model. Write NAME, or NAME@3 for its third version.")
+        raise SpecError(
+            f"{text[:100]!r} names no model. Write NAME, or NAME@3 for its third version."
+        )
     return match[1], int(match[2]) if match[2] else None
 
 

@@ -28,14 +28,12 @@ def keep_last(spec: JobSpec, run: Location, registry: Registry | None = None) ->
     keep, base = spec.output.keep_runs, spec.place() / spec.name
     if keep is None:
         return
-    from distfms.registry import Change, Lock
+    from distfms.registry import Lock
 
     with suppress(OSError, DistfmsError):
         registry = registry or spec.registry()
         names = sorted(path.name for path in base.iterdir() if _RUN.fullmatch(path.name))
-        last = registry.journal(spec.name, Change).last()
-        numbers = [last.version, *last.before[-1:]] if last is not None else []
-        facts = [registry.version(spec.name, n).facts for n in numbers if n is not None]
+        facts = [registry.version(spec.name, n).facts for n in registry.in_use(spec.name)]
         needed = {run.name} | {
             str(own.get("run")).replace("\\", "/").rpartition("/")[2] for own in facts
         }

@@ -49,23 +49,47 @@ def place(versions, tmp_path, monkeypatch):
 def test_versions_are_listed_compared_and_switched(place, distfms):
     assert "small" in distfms("models", "list").out
     listed = json.loads(distfms("models", "list", "--json").out)
-    assert listed == [{"name": "small", "in_place": 1, "versions": [1, 2]}]
+    assert listed == [{"name": "small", "current": 1, "versions": [1, 2]}]
     of_small = json.loads(distfms("models", "list", "small", "--json").out)
-    assert [(v["version"], v["in_place"], v["parent"]) for v in of_small] == [
+    assert [(v["version"], v["current"], v["parent"]) for v in of_small] == [
         (1, True, None),
         (2, False, 1),
     ]
     assert "loss 0.5" in distfms("models", "list", "small").out
     shown = json.loads(distfms("models", "show", "small", "--json").out)
-    assert (shown["number"], len(shown["put_in_place"])) == (1, 1)
+    assert (shown["number"], len(shown["promoted"])) == (1, 1)
     assert "facts.loss" in distfms("models", "show", "small@2").out
     differ = json.loads(distfms("models", "diff", "small", 1, 2, "--json").out)
     assert {"what": "loss", "1": 1.0, "2": 0.5} in differ
     assert "weights.npz" in {row["what"] for row in differ}
     assert any(row["what"].startswith("chosen.") and row["1"] != row["2"] for row in differ)
-    assert "small: version 2 is in place." in distfms("models", "promote", "small@2").out
-    assert "version 1 is in place again" in distfms("models", "rollback", "small").out
+    assert "small: version 2 is current." in distfms("models", "promote", "small@2").out
+    assert "version 1 is current again" in distfms("models", "rollback", "small").out
     assert "removed nothing" in distfms("models", "gc", "small", "--keep", 1).out
+
+
+def test_changes_are_logged_and_damage_is_mended(place, distfms):
+    distfms("models", "promote", "small@2", "--because", "fewer \x1b[31m[bold]errors")
+    logged = json.loads(distfms("models", "log", "small", "--json").out)
+    assert [(row["kind"], row["version"]) for row in logged] == [("promote", 1), ("promote", 2)]
+    assert "@" in logged[1]["author"]
+    assert r"  fewer \u001b[31m[bold]errors" in distfms("models", "log", "small").out
+    assert distfms("models", "verify").out == "Everything is in order: small.\n"
+    registry = Registry(place / "runs/registry")
+    (place / "runs/registry/README").touch()
+    (registry.files("small", registry.version("small")) / "model.json").write_text("{}")
+    registry.add("other", {"model.json": b"{}"}, {})
+    (place / "runs/registry/other/versions/00000001.json").write_text("{")
+    listed = distfms("models", "list", "--json")
+    assert [row["name"] for row in json.loads(listed.out)] == ["other", "small"]
+    assert "Note: Skipping a record" in listed.err
+    found = distfms("models", "verify")
+    assert (found.code, found.out.count("is damaged")) == (2, 2)
+    mended = distfms("models", "repair", "small", "--because", "bad disk")
+    assert "small: version 1 is current; 1 set aside." in mended.out
+    assert distfms("models", "verify", "small").code == 0
+    refused = distfms("models", "sign", "small")
+    assert (refused.code, "set DISTFMS_SIGNING_KEY" in refused.err) == (2, True)
 
 
 def test_what_cannot_be_done_is_refused(place, distfms):
@@ -76,7 +100,8 @@ def test_what_cannot_be_done_is_refused(place, distfms):
 
     assert "no model 'smal'. Did you mean 'small'?" in refused("models", "list", "smal")
     assert "Say which version" in refused("models", "promote", "small")
-    assert "'a@b' names no model" in refused("models", "show", "a@b")
+    for wrong in ("a@b", "a@" + "9" * 5000):
+        assert f"{wrong[:100]!r} names no model" in refused("models", "show", wrong)
     with Registry(place / "runs/registry").locked("small", "night job", 60):
         kept_out = refused("models", "promote", "small@2", code=1)
     assert "night job is working on 'small'" in kept_out
@@ -226,9 +251,9 @@ def test_models_and_predictions_on_object_storage(
     for arguments in (("promote", "small@1"), ("promote", "small@2"), ("rollback", "small")):
         result = distfms("models", *arguments, "--registry", registry)
         assert result.code == 0, result.err
-    assert "version 1 is in place again" in result.out
+    assert "version 1 is current again" in result.out
     listed = json.loads(distfms("models", "list", "--registry", registry, "--json").out)
-    assert listed == [{"name": "small", "in_place": 1, "versions": [1, 2]}]
+    assert listed == [{"name": "small", "current": 1, "versions": [1, 2]}]
     predict = ("predict", "--model", "registry:small", judgments, "--registry", registry, "--out")
     for _ in range(2):
         result = distfms(*predict, f"{bucket}/predicted/")

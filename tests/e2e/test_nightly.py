@@ -24,7 +24,7 @@ def write_day(tmp_path, monkeypatch):
 
 
 def in_place(distfms):
-    return json.loads(distfms("models", "list", "--json").out)[0]["in_place"]
+    return json.loads(distfms("models", "list", "--json").out)[0]["current"]
 
 
 def test_three_days_a_refusal_and_a_rollback(distfms, write_day, tmp_path):
@@ -51,7 +51,7 @@ def test_three_days_a_refusal_and_a_rollback(distfms, write_day, tmp_path):
     assert refused.count("<svg") >= 2
 
     back = distfms("models", "rollback", "nightly")
-    assert (back.code, back.out) == (0, "nightly: version 1 is in place again.\n")
+    assert (back.code, back.out) == (0, "nightly: version 1 is current again.\n")
     assert in_place(distfms) == 1
     predicted = ["predict", "registry:nightly", "days", "--out", "predicted.parquet"]
     assert distfms(*predicted).code == 0

@@ -102,7 +102,7 @@ def test_a_clock_that_went_back_changes_no_order_of_versions(trained, days, monk
         def now(cls, tz=None):
             return cls(1999, 1, 1, tzinfo=tz)
 
-    for module in ("distfms.registry", "distfms.runs.folder", "distfms.runs.choose_folder"):
+    for module in ("distfms.registry.records", "distfms.runs.folder", "distfms.runs.choose_folder"):
         monkeypatch.setattr(f"{module}.datetime", Past)
     write_day(days, "2026-01-04", 4)
     outcome = again(trained)
@@ -191,7 +191,7 @@ def test_a_model_promoted_meanwhile_is_not_replaced(trained, days, monkeypatch):
         return found
 
     monkeypatch.setattr(job, "run_prepared", promoted_meanwhile)
-    with pytest.raises(EngineError, match="in place by now"):
+    with pytest.raises(EngineError, match="current by now"):
         again(trained)
     assert in_place(trained) == 2
 
@@ -204,3 +204,8 @@ def test_a_damaged_version_in_place_is_said(trained, days):
     write_day(days, "2026-01-04", 4)
     with pytest.raises(SpecError, match="is not what was added"):
         again(trained)
+    said = []
+    assert again(trained, anew=True, say=said.append).promoted
+    assert "Note: Replacing version 1 unread." in "\n".join(said)
+    change = registry.history("growing")[-1]
+    assert (change.version, change.because) == (2, "retrained anew")

@@ -16,7 +16,7 @@ from distfms.errors import EngineError, SpecError
 from distfms.registry import Registry
 
 #: Messages of who was too late.
-_LOST = re.compile("is not promoted|has no version|was in place before")
+_LOST = re.compile("is not promoted|has no version|was current before")
 
 #: Of each file; large enough that a torn one would be seen.
 N_BYTES = 20_000

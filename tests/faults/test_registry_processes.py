@@ -55,14 +55,17 @@ def require_sound(registry):
     """Every change follows from the one before it; what is listed can be read."""
     history = registry.history("m")
     assert [change.number for change in history] == list(range(1, len(history) + 1))
+    numbered = {change.number: change for change in history}
     for before, after in itertools.pairwise(history):
         if after.kind == "promote":
-            kept = [n for n in before.before if n in after.before]
-            assert after.before == [*kept, before.version]
+            assert after.below == before.number
         elif after.kind == "rollback":
-            assert after.version == before.before[-1]
+            below = [before]
+            while below[-1].below:
+                below.append(numbered[below[-1].below])
+            assert (after.version, after.below) in [(c.version, c.below) for c in below[1:]]
         else:
-            assert after.version == before.version
+            assert (after.version, after.below) == (before.version, before.below)
             assert before.version not in after.removed
     for version in registry.versions("m"):
         assert registry.read("m", version.number)[1] == files_of(version.facts["tag"])

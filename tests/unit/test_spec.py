@@ -157,6 +157,12 @@ def test_wrong_values_are_refused_by_name(section, key, value):
         spec(**{section: {**MINIMAL.get(section, {}), key: value}})
 
 
+@pytest.mark.parametrize("name", ["latest", "registry", "Registry", "a/b", ""])
+def test_names_of_other_folders_are_refused(name):
+    with pytest.raises(SpecError, match="`name`"):
+        spec(name=name)
+
+
 def test_resolved_spec_reads_back(tmp_path):
     original = spec(seed=3, engine={"workers": 2})
     (tmp_path / "spec.yaml").write_text(original.to_yaml())

@@ -1,0 +1,123 @@
+"""Journals: numbered records in a folder, each written once and whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic
+
+from distfms.engine import storage
+from distfms.errors import SpecError
+from distfms.registry.records import DamagedError, R, decode, encode
+
+#: Where the environment names a registry.
+VARIABLE = "DISTFMS_REGISTRY"
+
+_RECORD = re.compile(r"(\d{8})\.json")
+#: What is added to the name of a record that is set aside.
+_ASIDE = ".damaged"
+
+
+def listed(folder: storage.Location) -> list[str]:
+    """Return the names in a folder, sorted; none if it does not exist."""
+    with storage.reading(folder), suppress(FileNotFoundError):
+        return sorted(place.name for place in folder.iterdir())
+    return []
+
+
+@contextmanager
+def writing(place: storage.Location) -> Iterator[None]:
+    """Explain why a registry cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        advice = f"name another with --registry or {VARIABLE}"
+        raise storage.unwritable(place, error, "The registry's folder", advice) from error
+
+
+@dataclass(frozen=True)
+class Journal(Generic[R]):
+    """Records of one kind, in a folder of a model."""
+
+    model: storage.Location
+    name: str
+    kind: type[R]
+
+    @property
+    def folder(self) -> storage.Location:
+        """Where they are."""
+        return self.model / self.name
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all records, ascending."""
+        return [int(name[:8]) for name in listed(self.folder) if _RECORD.fullmatch(name)]
+
+    def next_number(self) -> int:
+        """Return a number that no record has, nor had before it was set aside."""
+        names = [name.removesuffix(_ASIDE) for name in listed(self.folder)]
+        return 1 + max((int(name[:8]) for name in names if _RECORD.fullmatch(name)), default=0)
+
+    def place(self, number: int) -> storage.Location:
+        """Return the place of a record."""
+        return self.folder / f"{number:08d}.json"
+
+    def read(self, number: int, *, signed: bool = True) -> R:
+        """Read a record; FileNotFoundError if there is none, SpecError if it cannot be used."""
+        place = self.place(number)
+        if not 0 < number < 10**8:
+            raise FileNotFoundError(f"there is no record {place.name[:20]}")
+        with storage.reading(place):
+            payload = storage.read_regular(place)
+        try:
+            found = decode(self.kind, payload or b"", self.model.name, place, signed=signed)
+            if found.number == number:
+                return found
+            reason = f"it has the number {found.number}"
+        except SpecError:
+            raise
+        except (ValueError, RecursionError) as error:
+            reason = "it is no regular file" if payload is None else str(error).partition("\n")[0]
+        raise DamagedError(
+            f"{place} is damaged ({reason}). Restore it from a copy of the registry, or set it "
+            f"aside with `distfms models repair {self.model.name}`."
+        )
+
+    def last(self, most: int | None = None, *, skip: bool = False) -> R | None:
+        """Read the last record, or the last up to a number; None if there is none.
+
+        With ``skip`` those that cannot be used are passed over, else they raise SpecError.
+        """
+        for number in reversed(self.numbers()):
+            if most is None or number <= most:
+                with suppress(FileNotFoundError, *([SpecError] if skip else [])):
+                    return self.read(number)
+        return None
+
+    def each(self, note: Callable[[str], None]) -> Iterator[R]:
+        """Yield the records that can be used, the first one first; note the others."""
+        for number in self.numbers():
+            try:
+                yield self.read(number)
+            except FileNotFoundError:  # it may be removed while others are read
+                continue
+            except SpecError as error:
+                note(f"Skipping a record. {error}")
+
+    def write(self, record: R, *, again: bool = False) -> bool:
+        """Write a record if there is none of its number, or again; return whether it is written."""
+        with writing(self.folder):
+            write = storage.write_whole if again else storage.create_whole
+            return write(self.place(record.number), encode(record, self.model.name)) is not False
+
+    def set_aside(self, number: int) -> None:
+        """Take a record out of the journal, without losing it."""
+        place = self.place(number)
+        with writing(self.folder), suppress(FileNotFoundError):
+            if isinstance(place, Path):
+                place.replace(f"{place}{_ASIDE}")
+            else:
+                storage.write_whole(self.folder / f"{place.name}{_ASIDE}", place.read_bytes())
+                place.unlink()

@@ -1,0 +1,383 @@
+"""The registry: what it answers, and how versions are added, promoted, rolled back and removed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import warnings
+from collections.abc import Callable, Mapping, Set
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from distfms.engine import storage
+from distfms.errors import EngineError, SpecError, nearest
+from distfms.registry.journal import Journal, listed, writing
+from distfms.registry.locks import locked
+from distfms.registry.records import SIGNING_KEY, Change, DamagedError, Lock, R, Version, author
+
+#: As the name of a job.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+#: Files that no version has are deleted at this age: somebody may still be writing or reading them.
+_ABANDONED_S = 86400.0
+#: What a change says of the current version and of those before it.
+_STATE = {"version", "below", "before"}
+_NOTHING = Change(number=0, kind="remove", version=None, removed=[])
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Versions of models below a folder or URL; see the module for what is guaranteed.
+
+    Attributes
+    ----------
+    root : Path or RemotePath
+        As `distfms.engine.storage.locate` returns it; made when first written to.
+    note : callable
+        Told what is damaged and therefore skipped; by default a warning.
+    """
+
+    root: storage.Location
+    note: Callable[[str], None] = warnings.warn
+
+    # --- reading ---
+
+    def names(self) -> list[str]:
+        """Return the names of all models that have versions."""
+        found = []
+        for name in filter(_NAME.fullmatch, listed(self.root)):
+            with suppress(SpecError):  # it is a file
+                found += [name] if self.journal(name, Version).numbers() else []
+        return found
+
+    def versions(self, name: str) -> list[Version]:
+        """Return the versions of a model, the oldest first; none if there is no such model."""
+        gone = self.last(name, skip=True).removed
+        found = self.journal(name, Version).each(self.note)
+        return [version for version in found if version.number not in gone]
+
+    def version(self, name: str, number: int | None = None) -> Version:
+        """Return a version, or the current one; signed, if there is a key.
+
+        Raises
+        ------
+        SpecError
+            If there is none; it says what there is.
+        """
+        while True:
+            last = self.last(name, skip=number is not None)
+            wanted = last.version if number is None else number
+            if wanted is not None and wanted not in last.removed:
+                with suppress(FileNotFoundError):
+                    return self.journal(name, Version).read(wanted)
+            # The current version may have been removed after another was promoted.
+            if number is not None or self.last(name).version == wanted:
+                break
+        known = self.numbers(name, last)
+        if not known:
+            there = nearest(name, self.names()) or " It has none yet."
+            raise SpecError(f"The registry {self.root} has no model {name!r}.{there}")
+        last_ones = ", ".join(map(str, known[-10:]))
+        raise SpecError(
+            f"{name!r} has no {'current version' if wanted is None else f'version {wanted}'}. The "
+            f"last ones are {last_ones}, and {name}@{known[-1]} names the last."
+        )
+
+    def current(self, name: str) -> Version | None:
+        """Return the current version, None if there is none."""
+        return self.version(name) if self.last(name).version is not None else None
+
+    def numbers(self, name: str, last: Change | None = None) -> list[int]:
+        """Return the numbers of all versions, ascending; their records may be damaged."""
+        gone = (last or self.last(name, skip=True)).removed
+        return [n for n in self.journal(name, Version).numbers() if n not in gone]
+
+    def in_use(self, name: str, last: Change | None = None) -> list[int]:
+        """Return the number of the current version, and of the one that a rollback returns to."""
+        last = last or self.last(name)
+        found = [last, self._beneath(name, last)]
+        return [one.version for one in found if one is not None and one.version is not None]
+
+    def last(self, name: str, most: int | None = None, *, skip: bool = False) -> Change:
+        """Return the last change, one without a version if there is none.
+
+        Parameters
+        ----------
+        name : str
+        most : int, optional
+            The last one up to this number.
+        skip : bool
+            Whether to pass over those that cannot be read.
+
+        Raises
+        ------
+        SpecError
+            If it is damaged.
+        """
+        return self.journal(name, Change).last(most, skip=skip) or _NOTHING
+
+    def history(self, name: str) -> list[Change]:
+        """Return all changes, the first one first."""
+        return list(self.journal(name, Change).each(self.note))
+
+    def read(self, name: str, number: int | None = None) -> tuple[Version, dict[str, bytes]]:
+        """Read the files of a version, or of the current one, and check them.
+
+        Raises
+        ------
+        SpecError
+            If there is no such version, or a file is not what was added.
+        """
+        while True:
+            found = self.version(name, number)
+            folder, payloads = self.files(name, found), dict[str, bytes]()
+            with storage.reading(folder), suppress(FileNotFoundError):
+                for file in found.files:
+                    payloads[file] = storage.read_regular(folder / file) or b""
+            # Another version may be current by now, and this one have been removed.
+            if len(payloads) < len(found.files) and self.version(name, number) != found:
+                continue
+            for file, sha256 in found.files.items():
+                if hashlib.sha256(payloads.get(file, b"")).hexdigest() != sha256:
+                    raise DamagedError(
+                        f"Version {found.number} of {name!r} is damaged: {folder / file} is not "
+                        "what was added (its sha256 differs). Use another version, as `distfms "
+                        f"models rollback {name}` does, or set this one aside with `distfms models "
+                        f"repair {name}`."
+                    )
+            return found, payloads
+
+    # --- writing ---
+
+    def add(
+        self,
+        name: str,
+        files: Mapping[str, bytes],
+        facts: Mapping[str, Any],
+        parent: int | None = None,
+    ) -> Version:
+        """Keep files as the next version, or return the version that holds the same.
+
+        Parameters
+        ----------
+        name : str
+            Of the model: letters, digits, ``.``, ``_`` and ``-``.
+        files : mapping of str to bytes
+        facts : mapping
+            What is worth knowing about it, as JSON has it.
+        parent : int, optional
+            The version that it follows.
+        """
+        hashes = {file: hashlib.sha256(files[file]).hexdigest() for file in sorted(files)}
+        made = Version(number=0, files=hashes, facts=dict(facts), parent=parent)
+        while True:
+            for version in self.versions(name):
+                if version.files == hashes:
+                    with suppress(DamagedError):
+                        return self.read(name, version.number)[0]
+            if not made.number:
+                for file, payload in files.items():
+                    with writing(self.root):
+                        storage.write_whole(self.files(name, made) / file, payload)
+            journal = self.journal(name, Version)
+            made = made.model_copy(update={"number": journal.next_number()})
+            if journal.write(made):
+                return made
+
+    def promote(
+        self, name: str, number: int, expected: int | str | None = "any", because: str = ""
+    ) -> Change:
+        """Make a version the current one.
+
+        Parameters
+        ----------
+        name : str
+        number : int
+        expected : int, None or "any"
+            The current version (None for none) that the decision was based on.
+        because : str
+            The reason, for the log.
+
+        Raises
+        ------
+        EngineError
+            If another version is current by now.
+        SpecError
+            If there is no such version, or it is damaged.
+        """
+        self.read(name, number)
+
+        def change(last: Change) -> dict[str, Any] | None:
+            if expected not in ("any", last.version):
+                raise EngineError(
+                    f"Version {number} of {name!r} is not promoted: version {last.version} is "
+                    f"current by now, and it was compared with version {expected}. Compare again."
+                )
+            self.version(name, number)
+            if last.version == number:
+                return None
+            below = None if last.version is None else last.number
+            return {"kind": "promote", "version": number, "below": below, "before": []}
+
+        return self._change(name, because, change)
+
+    def rollback(self, name: str, because: str = "") -> Change:
+        """Make the version current again that was current before the present one.
+
+        Raises
+        ------
+        SpecError
+            If there was none, or it is damaged.
+        """
+
+        def change(last: Change) -> dict[str, Any] | None:
+            if (found := self._beneath(name, last)) is None:
+                self.version(name)
+                raise SpecError(
+                    f"No version of {name!r} was current before version {last.version}. Promote "
+                    f"the one you want: distfms models promote {name}@NUMBER."
+                )
+            self.read(name, found.version)
+            return {"kind": "rollback", **found.model_dump(include=_STATE)}
+
+        return self._change(name, because, change)
+
+    def replace_lost(self, name: str, because: str = "") -> Change:
+        """Where the current version is gone, make the one before it current, or none."""
+
+        def change(last: Change) -> dict[str, Any] | None:
+            if last.version is None or last.version in self.numbers(name, last):
+                return None
+            found = self._beneath(name, last) or _NOTHING
+            return {"kind": "repair", **found.model_dump(include=_STATE)}
+
+        return self._change(name, because, change)
+
+    def sign(self, name: str, number: int | None = None) -> Version:
+        """Sign a version, or the current one, with the key in the environment, whoever made it.
+
+        Raises
+        ------
+        SpecError
+            If there is no key or no such version, or it is damaged.
+        """
+        if not os.environ.get(SIGNING_KEY):
+            raise SpecError(f"There is no key to sign with: set {SIGNING_KEY}.")
+        number = self.last(name).version if number is None else number
+        if number in self.numbers(name):
+            journal = self.journal(name, Version)
+            journal.write(journal.read(number, signed=False), again=True)
+        return self.read(name, number)[0]
+
+    def gc(self, name: str, keep: int, because: str = "") -> list[int]:
+        """Remove versions, and files a day old that none has; return the numbers removed.
+
+        Kept are the last ``keep`` of them (at least one, so that numbers are never used again),
+        the current one and the one before it.
+        """
+        journal, gone = self.journal(name, Version), list[int]()
+        if not journal.numbers():
+            self.version(name)
+
+        def change(last: Change) -> dict[str, Any] | None:
+            numbers = self.numbers(name, last)
+            kept = {*numbers[-max(keep, 1) :], *self.in_use(name, last)}
+            gone[:] = [number for number in numbers if number not in kept]
+            return {"kind": "remove", "removed": gone} if gone else None
+
+        # Announced first: from then on nobody promotes what is about to go.
+        announced, locks = self._change(name, because, change).removed, self.journal(name, Lock)
+        with writing(self.root):
+            for places, old in ((journal, announced), (locks, locks.numbers()[:-1])):
+                for number in old:
+                    places.place(number).unlink(missing_ok=True)
+            try:
+                used = {journal.read(number, signed=False).token for number in journal.numbers()}
+                self._sweep(self._of(name), used)
+            except SpecError as error:  # of which files are the version's is not known
+                self.note(f"No files were deleted. {error}")
+        return gone
+
+    def _sweep(self, folder: storage.Location, used: Set[str]) -> None:
+        """Delete files that no version has: of removed ones, and of writers that were killed."""
+        now = storage.clock(folder)
+        for entry in storage.files_below(folder):
+            if not 0 < entry.modified_s < now - _ABANDONED_S:
+                continue
+            kind, _, file = entry.name.partition("/")
+            if kind == "files" and (token := file.partition("/")[0]) not in used:
+                storage.remove_tree(folder / kind / token)
+            elif storage.is_temporary(entry.name):
+                entry.place.unlink(missing_ok=True)
+
+    def locked(
+        self, name: str, owner: str, seconds: float
+    ) -> AbstractContextManager[Callable[[], None]]:
+        """Keep others from working on the next version of a model.
+
+        The lock is renewed while the block runs, and expires if the process is killed. Yields a
+        function that renews it at once, and raises EngineError if it had expired, as where the
+        process or the storage stood still, and another has taken it.
+
+        Parameters
+        ----------
+        name : str
+        owner : str
+            Shown to whoever is refused.
+        seconds : float
+            How long the lock of a process that was killed keeps others out.
+
+        Raises
+        ------
+        EngineError
+            If another holds it.
+        """
+        return locked(self.journal(name, Lock), name, owner, seconds)
+
+    # --- places ---
+
+    def _of(self, name: str) -> storage.Location:
+        if not _NAME.fullmatch(name):
+            raise SpecError(f"{name!r} is no name of a model: use letters, digits, `.`, `_`, `-`.")
+        return self.root / name
+
+    def journal(self, name: str, kind: type[R]) -> Journal[R]:
+        """Return the records of one kind of a model, in the folder of this name."""
+        return Journal(self._of(name), f"{kind.__name__.lower()}s", kind)
+
+    def files(self, name: str, version: Version) -> storage.Location:
+        """Return the folder that has the files of a version."""
+        return self._of(name) / "files" / version.token
+
+    # --- changes ---
+
+    def _beneath(self, name: str, top: Change) -> Change | None:
+        """Return what a rollback returns to; versions that are gone are passed over."""
+        alive = self.numbers(name, top)
+        while top.below is not None or top.before:
+            if top.below is not None:
+                top = self.last(name, top.below, skip=True)
+            else:
+                *before, version = top.before
+                top = top.model_copy(update={"version": version, "before": before})
+            if top.version in alive:
+                return top
+        return None
+
+    def _change(
+        self, name: str, because: str, change: Callable[[Change], dict[str, Any] | None]
+    ) -> Change:
+        """Write the change that follows from the last one, which others may write meanwhile."""
+        while True:
+            last = self.last(name)
+            wanted = change(last)
+            if wanted is None:
+                return last
+            there = self.journal(name, Version).numbers()
+            gone = {*last.removed, *wanted.get("removed", ())}.intersection(there)
+            own = {"number": last.number + 1, "author": author(), "because": because}
+            state = last.model_dump(include=_STATE)
+            new = Change.model_validate({**state, **wanted, **own, "removed": sorted(gone)})
+            if self.journal(name, Change).write(new):
+                return new

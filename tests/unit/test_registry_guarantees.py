@@ -1,0 +1,249 @@
+"""What a registry keeps when records are damaged, clocks are wrong, or somebody writes to it."""
+
+import json
+import os
+import stat
+import time
+
+import pytest
+
+from distfms.engine import storage
+from distfms.engine.storage import locate
+from distfms.errors import EngineError, SpecError
+from distfms.registry import Registry
+from distfms.registry.journal import Journal
+from distfms.registry.records import SIGNING_KEY, Change, Lock, Version
+from distfms.registry.repair import repair, verify
+from tests.unit.test_registry import files, filled
+
+DAMAGES = [b"{", b"[]", b"", b"{}", b"\xff", b'{"until": Infinity}', "a pipe"]
+
+
+def spoil(place, damage):
+    place.unlink()
+    if damage == "a pipe":
+        os.mkfifo(place)
+    else:
+        place.write_bytes(damage)
+        os.utime(place, (0, 0))  # a lock of which nothing else is known holds for a minute
+
+
+@pytest.fixture
+def noted():
+    return []
+
+
+@pytest.fixture
+def registry(tmp_path, noted):
+    return filled(Registry(tmp_path / "registry", noted.append))
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("kind", [Version, Change, Lock])
+def test_a_damaged_record_is_skipped_found_and_set_aside(registry, noted, kind, damage):
+    filled(Registry(registry.root.parent / "other"))
+    (registry.root.parent / "other/a").rename(registry.root / "other")
+    with registry.locked("a", "night", 60):
+        pass
+    place = registry.journal("a", kind).place(3 if kind is not Lock else 1)
+    spoil(place, damage)
+    assert registry.names() == ["a", "other"]
+    good = [1, 2] if kind is Version else [1, 2, 3]
+    assert [v.number for v in registry.versions("a")] == good
+    assert (str(place) in "".join(noted)) == (kind is Version)
+    assert registry.read("a", 2)[1] == files(2)
+    if kind is not Lock:
+        with pytest.raises(SpecError, match=r"00000003.json is damaged .*models repair a"):
+            registry.read("a")
+    (found,) = verify(registry, "a")
+    assert str(place) in found.problem
+    with registry.locked("a", "day", 60):
+        assert repair(registry, "a", "a bad disk") == [found]
+    assert verify(registry, "a") == []
+    assert registry.current("a").number == (3 if kind is Lock else 2)
+    assert registry.rollback("a").version == (2 if kind is Lock else 1)
+    # Numbers are not used again.
+    assert registry.add("a", files(7), {}).number == 4
+
+
+@pytest.mark.parametrize("damaged", ["version", "file", "gone"])
+def test_the_only_version_is_damaged(tmp_path, damaged):
+    registry = filled(Registry(tmp_path), 1)
+    place = registry.files("a", registry.version("a")) / "weights.npz"
+    if damaged != "file":
+        place = registry.journal("a", Version).place(1)
+    payload = bytearray(place.read_bytes())
+    payload[20] ^= 1
+    place.write_bytes(payload)
+    if damaged == "gone":
+        place.unlink()
+    else:
+        with pytest.raises(SpecError, match="is damaged"):
+            registry.promote("a", 1)
+    assert len(verify(registry, "a")) == 1
+    repair(registry, "a", "a bad disk")
+    assert registry.current("a") is None
+    last = registry.history("a")[-1]
+    assert (last.kind, last.version, last.because) == ("repair", None, "a bad disk")
+    version = registry.add("a", files(1), {})
+    registry.promote("a", version.number, expected=None)
+    assert registry.read("a")[1] == files(1)
+
+
+def test_a_damaged_version_is_not_promoted(registry):
+    place = registry.files("a", registry.version("a", 1)) / "model.json"
+    place.write_bytes(b"other")
+    with pytest.raises(SpecError, match="Version 1 of 'a' is damaged"):
+        registry.promote("a", 1)
+    assert registry.current("a").number == 3
+    # The same files are a version of their own then.
+    assert registry.add("a", files(1), {}).number == 4
+
+
+def test_the_lock_outlasts_a_hiccup_of_the_storage(registry, monkeypatch):
+    write, failed = Journal.write, []
+
+    def fails(journal, record, **options):
+        if journal.kind is Lock and options and len(failed) < 2:
+            failed.append(SpecError("Read-only file system"))
+            raise failed[-1]
+        return write(journal, record, **options)
+
+    monkeypatch.setattr(Journal, "write", fails)
+    with registry.locked("a", "night", 0.8) as renew:
+        time.sleep(1.2)
+        assert len(failed) == 2
+        with pytest.raises(EngineError, match="night is working"):
+            registry.locked("a", "day", 60).__enter__()
+        failed.clear()
+        renew()
+
+
+def test_clocks_that_are_wrong(registry, monkeypatch):
+    token = registry.root / "a/files/being-added"
+    token.mkdir()
+    (token / "model.json").touch()
+    now = time.time
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "time", lambda: now() + 2 * 86_400)
+        registry.gc("a", keep=3)
+        assert token.exists()
+        held = registry.locked("a", "night", 60)
+        held.__enter__()
+    with pytest.raises(
+        EngineError, match=rf"expires at {time.strftime('%Y-%m-%d', time.gmtime())} "
+    ):
+        registry.locked("a", "day", 60).__enter__()
+    # The owner is killed; then its clock is set back, and so are the times of files.
+    place = registry.journal("a", Lock).place(1)
+    for ahead in (30 * 86_400, -61):
+        held.gen.close()
+        record = Lock(number=1, owner="night", until=now() + ahead, seconds=60)
+        registry.journal("a", Lock).write(record, again=True)
+        os.utime(place, (now() + ahead,) * 2)
+        with registry.locked("a", "day", 60):
+            pass
+        registry.journal("a", Lock).place(2).unlink()
+    with pytest.raises(SpecError, match="lasts up to 3600 s"):
+        registry.locked("a", "for ever", 1e9).__enter__()
+
+
+def test_each_change_is_written_once_and_says_who_and_why(tmp_path):
+    registry = filled(Registry(tmp_path), 2)
+    for number in range(120):
+        registry.promote("a", 1 + number % 2, because="a trial")
+    history = registry.history("a")
+    assert len(history) == 122
+    assert {change.because for change in history[2:]} == {"a trial"}
+    assert all("@" in change.author for change in history)
+    sizes = {entry.n_bytes for entry in storage.files_below(tmp_path / "a/changes")}
+    assert max(sizes) < min(sizes) + 20
+
+
+def test_versions_are_signed(tmp_path, monkeypatch, noted):
+    registry = filled(Registry(tmp_path, noted.append), 1)
+    monkeypatch.setenv(SIGNING_KEY, "secret")
+    with pytest.raises(SpecError, match=rf"is not signed, and {SIGNING_KEY} is set.*models sign a"):
+        registry.read("a")
+    assert registry.versions("a") == []
+    assert len(noted) == 1
+    assert [one.repairable for one in verify(registry, "a")] == [False]
+    repair(registry, "a")
+    for entry in storage.files_below(tmp_path / "a/files"):
+        os.utime(entry.place, (0, 0))
+    registry.gc("a", keep=1)
+    registry.sign("a")
+    assert registry.read("a")[1] == files(1)
+    registry.add("a", files(2), {"loss": 1.5})
+    registry.promote("a", 2)
+    place = registry.journal("a", Version).place(2)
+    signed = place.read_bytes()
+    assert b"secret" not in signed
+    changes = (
+        (signed.replace(b"1.5", b"0.1"), "secret"),
+        (signed.replace(b'"number":2', b'"number":3'), "secret"),
+        (signed, "another"),
+    )
+    for record, key in changes:
+        monkeypatch.setenv(SIGNING_KEY, key)
+        place.write_bytes(record)
+        with pytest.raises(SpecError, match="is not signed with the key"):
+            registry.read("a")
+    monkeypatch.setenv(SIGNING_KEY, "secret")
+    place.write_bytes(signed)
+    assert registry.read("a")[1] == files(2)
+    # Nor is it a version of another model.
+    (tmp_path / "a").rename(tmp_path / "b")
+    with pytest.raises(SpecError, match="is not signed with the key"):
+        registry.read("b")
+    monkeypatch.delenv(SIGNING_KEY)
+    assert registry.read("b")[1] == files(2)
+    with pytest.raises(SpecError, match="no key"):
+        registry.sign("b")
+
+
+def test_a_record_of_a_newer_form_is_left_alone(registry):
+    place = registry.journal("a", Version).place(3)
+    place.write_text(json.dumps({**json.loads(place.read_text()), "form": 99}))
+    with pytest.raises(SpecError, match="written by a newer distfms"):
+        registry.read("a")
+    assert repair(registry, "a") == []
+    assert registry.last("a").version == 3
+
+
+@pytest.mark.parametrize("number", [0, -1, 10**8, int("9" * 300)])
+def test_no_such_number(registry, number):
+    with pytest.raises(SpecError, match="has no version"):
+        registry.version("a", number)
+
+
+def test_an_owner_commands_no_terminal(registry):
+    with (
+        registry.locked("a", "night\x1b]0;title\x07\u202e", 60),
+        pytest.raises(EngineError, match=r"night\\u001b\]0;title\\u0007\\u202e is working"),
+    ):
+        registry.locked("a", "day", 60).__enter__()
+
+
+def test_not_everybody_may_write_whatever_the_umask(tmp_path):
+    umask = os.umask(0)
+    try:
+        registry = filled(Registry(tmp_path / "some/where"))
+        with registry.locked("a", "night", 60):
+            pass
+        with storage.locked_file(tmp_path / "another/lock"):
+            pass
+    finally:
+        os.umask(umask)
+    modes = {p: p.stat().st_mode for p in tmp_path.rglob("*")}
+    assert len(modes) > 15
+    assert not [p for p, mode in modes.items() if mode & stat.S_IWOTH]
+
+
+def test_the_same_on_object_storage(noted):
+    registry = filled(Registry(locate("memory://guarantees"), noted.append))
+    registry.journal("a", Version).place(3).put(b"{")
+    assert len(repair(registry, "a")) == 1
+    assert registry.current("a").number == 2
+    assert [v.number for v in registry.versions("a")] == [1, 2]
+    assert noted == []
