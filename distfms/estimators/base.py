@@ -264,7 +264,7 @@ class JobEstimator(BaseEstimator):
     @classmethod
     def fits(cls, options: Mapping[str, Any]) -> bool:
         """Return whether a job with these options is that of this estimator."""
-        return all(options.get(name) == value for name, value in cls._fixed.items())
+        return bool(cls._fixed) and cls._fixed.items() <= options.items()
 
     def _take(self, files: Any, functions: Iterable[str] = ()) -> None:
         """Take a finished run, whose model may call some functions, for what was learned."""

@@ -13,7 +13,7 @@ from distfms.runs.finished import Run, read_run
 from distfms.spec import parse_yaml
 
 #: Modules of the estimators of a method.
-_MODULES = {"sequence": "distfms.estimators.sequence"}
+_MODULES = {"sequence": "distfms.estimators.sequence", "landmarks": "distfms.estimators.landmarks"}
 
 
 def load_estimator(

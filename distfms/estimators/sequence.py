@@ -33,11 +33,6 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
     costs: Any
     prefix_separator: str | None
 
-    @classmethod
-    def fits(cls, options: Mapping[str, Any]) -> bool:
-        """Return False: only subclasses can be made."""
-        return False
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Put the groups in order and fit a model for every prefix.
 

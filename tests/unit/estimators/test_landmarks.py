@@ -1,53 +1,14 @@
-"""The estimators: scikit-learn's checks, kinds of input, and what they learn."""
+"""What only the estimators with landmarks do: similarities, classes, levels."""
 
 import dask.array as da
 import numpy as np
-import pandas as pd
 import pytest
-from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from distfms import LandmarkClassifier, LandmarkOrdinalRegressor, LandmarkRegressor
-from distfms.errors import SpecError
 from distfms.methods.landmarks.losses import probabilities
 from tests.reference import landmarks as literal
 
 SIMILARITIES = ("sigmoid", "manhattan", "gaussian", "euclidean", "linear", "polynomial", "cosine")
-
-
-def _expected_failures(estimator):
-    reason = "rows of weight 2 are not the same landmarks as rows that are there twice"
-    found = {
-        "check_sample_weight_equivalence_on_dense_data": reason,
-        "check_sample_weight_equivalence_on_sparse_data": reason,
-    }
-    if isinstance(estimator, LandmarkOrdinalRegressor):
-        names = ("check_classifiers_classes", "check_classifiers_train")
-        found |= dict.fromkeys(names, "classes of the check are in no order")
-    return found
-
-
-@parametrize_with_checks(
-    [LandmarkRegressor(), LandmarkClassifier(ridge=1e-3)],
-    expected_failed_checks=_expected_failures,
-)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.slow
-@parametrize_with_checks(
-    [
-        LandmarkRegressor(task="sparse", missing="mean"),
-        LandmarkRegressor(loss="epsilon_insensitive", ridge=1e-3),
-        LandmarkOrdinalRegressor(ridge=1e-3),
-    ],
-    expected_failed_checks=_expected_failures,
-)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-def test_scikit_learn_checks_of_other_forms(estimator, check):
-    check(estimator)
 
 
 def rows(n=300, seed=0):
@@ -69,27 +30,6 @@ def test_predictions_are_weighted_similarities(name):
     assert len(set(model.landmarks_.tolist())) == len(model.landmarks_) <= 15
 
 
-def test_kinds_of_input_learn_the_same(tmp_path):
-    X, y = rows()
-    names = ["a", "b", "c"]
-    frame = pd.DataFrame(X, columns=names)
-    model = LandmarkRegressor(landmarks=30)
-    wanted = clone(model).fit(X, y).predict(X)
-    found = clone(model).fit(frame, y).predict(frame)
-    np.testing.assert_allclose(found, wanted, rtol=1e-9)
-    path = tmp_path / "rows.parquet"
-    frame.assign(y=y).to_parquet(path)
-    of_file = clone(model).fit(str(path), "y")
-    np.testing.assert_allclose(of_file.predict(frame), of_file.predict(str(path)), rtol=1e-12)
-    assert of_file.score(str(path)) > 0.9
-    chunks = da.from_array(X, chunks=(70, 3))
-    lazily = clone(model).fit(chunks, da.from_array(y, chunks=70))
-    predicted = lazily.predict(chunks)
-    assert predicted.shape == (300,)
-    assert lazily.score(X, y) > 0.9
-    np.testing.assert_allclose(predicted.compute(), lazily.predict(X), rtol=1e-9)
-
-
 @pytest.mark.parametrize("name", ["linear", "polynomial", "gaussian", "sigmoid", "manhattan"])
 def test_similarities_of_dask_arrays(name):
     X, y = rows()
@@ -107,6 +47,15 @@ def test_the_bound_on_the_weights():
     assert np.sqrt(30) * np.linalg.norm(tight) == pytest.approx(2.0)
 
 
+def test_landmarks_from_a_table():
+    X, y = rows()
+    others = rows(n=80, seed=5)[0]
+    model = LandmarkRegressor(landmarks=20).fit(X, y, unlabelled=others)
+    Z = (others - X.mean(axis=0)) / X.std(axis=0)
+    np.testing.assert_allclose(model.map_.scaled(model.map_.landmarks.T).T, Z[model.landmarks_])
+    assert model.score(X, y) > 0.8
+
+
 def test_precomputed_similarities():
     X, y = rows()
     K = np.exp(-((X[:, None] - X[None, :40]) ** 2).sum(axis=2))
@@ -120,14 +69,13 @@ def test_precomputed_similarities():
     ("parameters", "message"),
     [
         ({"similarity": "rbf"}, "no similarity `rbf`"),
-        ({"similarity": ["linear", "cosine"]}, "`similarity` is a list"),
-        ({"landmarks": 0}, "landmarks"),
-        ({"landmarks": 1000}, "n_samples = 300 rows .* at least 1000"),
-        ({"missing": "drop"}, "choose 'error' or 'mean'"),
+        ({"similarity": ["linear", "cosine"]}, "`similarity` is a list, .* set `folds` to"),
+        ({"landmarks": 0}, "^`landmarks` is 0"),
+        ({"landmarks": 1000}, "300 rows .* `landmarks` is 1000: choose at most 300"),
     ],
 )
 def test_bad_parameters(parameters, message):
-    with pytest.raises((SpecError, ValueError), match=message):
+    with pytest.raises(ValueError, match=message):
         LandmarkRegressor(**parameters).fit(*rows())
 
 
@@ -209,7 +157,7 @@ def test_how_landmarks_are_chosen_and_compared():
         """Mean squared distance to the nearest landmark."""
         found = []
         for seed in range(5):
-            model = LandmarkRegressor(landmarks=20, choice=choice, seed=seed).fit(X, y)
+            model = LandmarkRegressor(landmarks=20, choice=choice, random_state=seed).fit(X, y)
             own = Z[model.landmarks_]
             found.append(((Z[:, None] - own[None]) ** 2).sum(axis=2).min(axis=1).mean())
         return np.mean(found)

@@ -1,0 +1,369 @@
+"""Learning with similarities to landmarks as scikit-learn estimators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from distfms.data.batches import ColumnPlan, read_rows
+from distfms.data.folds import hash_keys
+from distfms.errors import DataError
+from distfms.estimators.base import JobEstimator
+from distfms.estimators.inputs import as_table, in_memory, kind_of
+from distfms.estimators.kinds import Column, JobClassifier, JobRegressor
+from distfms.methods.contract import FinishedRun
+from distfms.methods.landmarks.method import LandmarkModel
+from distfms.methods.landmarks.options import LandmarksOptions
+from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap
+from distfms.methods.ranking import RankingScores
+from distfms.methods.row_predictor import plan_of_model, set_missing
+
+_REGRESSION = ("epsilon", "criterion", "refit", "tolerance")
+_LEVELS = ("gamma", "spacing")
+
+
+class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, JobEstimator):
+    """What the estimators share; see :class:`distfms.LandmarkRegressor`."""
+
+    _method = "landmarks"
+    _Options = LandmarksOptions
+    _first = ("similarity",)
+    _defaults: ClassVar[Mapping[str, Any]] = {"baselines": ()}
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, unlabelled: Any = None) -> Any:
+        """Take landmarks from the rows and fit a model on the similarities to them.
+
+        Parameters
+        ----------
+        X : array-like, frame (pandas, polars, Arrow), Dask array or frame, or path, of n rows
+            A path names Parquet files, as in a job.
+        y : array-like of shape (n,), Dask collection, or str
+            Target, or the name of its column.
+        sample_weight : array-like of shape (n,), Dask collection, or str, optional
+        unlabelled : rows as `X`, optional
+            Rows that landmarks are taken from in place of those of `X`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If data or parameters cannot be used.
+        """
+        return self._fit(X, y, roles={"weight": sample_weight}, unlabelled=unlabelled)
+
+    def _read(self, run: FinishedRun) -> None:
+        super()._read(run)
+        self._model = LandmarkModel.of(run.model, run.weights, None)
+        self.map_: LandmarkMap = self._model.mapping
+        weights, offset = self._model.weights, self._model.intercept
+        flat = weights.shape[1] == 1
+        self.coef_ = weights[:, 0] if flat else weights.T
+        self.intercept_ = float(offset[0]) if flat else offset
+        is_precomputed = self.map_.similarity.name == PRECOMPUTED
+        self.landmarks_ = np.array(run.selection["order" if is_precomputed else "landmarks"])
+        self.thresholds_ = self._model.thresholds
+
+    @property
+    def _n_features_out(self) -> int:
+        return self._model.n_landmarks
+
+    def _known_columns(self) -> list[str]:
+        return list(self.model_.run.model.get("columns", self._levels))
+
+    def _similar(self, X: Any, function: Any, tail: tuple[int, ...]) -> Any:
+        """Apply a function to the features of rows, as the model reads them."""
+        given = self._apply(X)
+        plan = plan_of_model(given.head, list(self._levels), self._levels, None)
+        names = self._model.names
+        return given.stack(partial(_of_features, given.head.reader, plan, names, function), tail)
+
+    def _scores(self, X: Any) -> Any:
+        """Linear scores (n, P)."""
+        check_is_fitted(self)
+        weights, offset = self._model.weights, self._model.intercept
+        return self._similar(X, partial(_scores, self.map_, weights, offset), (weights.shape[1],))
+
+    def transform(self, X: Any) -> Any:
+        """Similarities of rows to the landmarks of the model.
+
+        Parameters
+        ----------
+        X : see `fit`
+            On Dask arrays, kernels that dask-ml has are computed by its ``metrics.pairwise``.
+
+        Returns
+        -------
+        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n, k)
+        """
+        check_is_fitted(self)
+        if kind_of(X) == "dask-array" and self.missing == "error":
+            found = _by_dask_ml(self.map_, X)
+            if found is not None:
+                return found
+        return self._similar(X, partial(_similarities, self.map_), (self._model.n_landmarks,))
+
+
+def _of_features(
+    reader: Any, plan: ColumnPlan, names: tuple[str, ...], function: Any, partition: Any
+) -> np.ndarray:
+    batch = read_rows(reader, partition, plan, missing="mean")
+    for column in plan.columns:
+        set_missing(batch.values, column)
+    place = {name: i for i, name in enumerate(batch.names)}
+    found: np.ndarray = function(batch.values[[place[name] for name in names]])
+    return found
+
+
+def _scores(mapping: LandmarkMap, weights: Any, intercept: Any, features: Any) -> np.ndarray:
+    return mapping.scores(features, weights, intercept)
+
+
+def _similarities(mapping: LandmarkMap, features: np.ndarray) -> np.ndarray:
+    return mapping(features).T
+
+
+def _by_dask_ml(mapping: LandmarkMap, X: Any) -> Any:
+    """Return similarities of a Dask array by dask-ml, None where it does not have the kernel."""
+    name, p = mapping.similarity.name, dict(mapping.similarity.parameters)
+    if name not in ("linear", "polynomial", "gaussian", "sigmoid"):
+        return None
+    from dask_ml.metrics import pairwise
+
+    used = np.flatnonzero(mapping.scale > 0)
+    rows = ((X[:, used] - mapping.shift[used]) / mapping.scale[used]).rechunk({1: -1})
+    landmarks = np.ascontiguousarray(mapping.scaled(mapping.landmarks.T).T)
+    if name == "gaussian":
+        return pairwise.rbf_kernel(rows, landmarks, gamma=0.5 / p["sigma"] ** 2)
+    names = {"a": "gamma", "r": "coef0", "degree": "degree"}
+    return getattr(pairwise, f"{name}_kernel")(
+        rows, landmarks, **{names[key]: value for key, value in p.items()}
+    )
+
+
+class LandmarkRegressor(JobRegressor, LandmarkBase):
+    """Linear regression on similarities to landmarks, by default ``gaussian`` ones.
+
+    ``task`` is ``regression`` or ``sparse``. A similarity need not be a kernel.
+
+    Attributes
+    ----------
+    landmarks_ : ndarray of int, shape (k,)
+        Rows of the training data that are landmarks of the model, in order of choice; of
+        similarities that are ``precomputed``, columns.
+    coef_ : ndarray of shape (k,)
+        Weights of the similarities to them.
+    intercept_ : float
+    map_ : LandmarkMap
+        From features to similarities.
+    model_ : distfms.runs.serve.Model
+        The finished run.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        Where the data have names.
+
+    References
+    ----------
+    Kar, Jain, "Supervised Learning with Similarity Functions", NIPS 2012, Algorithms 1 and 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from distfms import LandmarkRegressor
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> model = LandmarkRegressor(task="sparse", keep=20).fit(X, np.sin(X).sum(axis=1))
+    >>> len(model.landmarks_)
+    20
+    """
+
+    _left_out = (*_LEVELS, "levels")
+
+    @classmethod
+    def fits(cls, options: Mapping[str, Any]) -> bool:
+        """Return whether a job with these options is that of this estimator."""
+        return options["task"] in ("regression", "sparse")
+
+    def predict(self, X: Any) -> Any:
+        """Predict the target.
+
+        Parameters
+        ----------
+        X : see `fit`
+
+        Returns
+        -------
+        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n,)
+        """
+        return self._predicted(X, Column(prefix="predicted_"))
+
+
+class LandmarkClasses(JobClassifier, LandmarkBase):
+    """What estimators of classes and of levels share."""
+
+    def predict(self, X: Any) -> Any:
+        """Predict classes or levels.
+
+        Parameters
+        ----------
+        X : see `fit`
+
+        Returns
+        -------
+        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n,)
+        """
+        return self._predicted_classes(X)
+
+    def decision_function(self, X: Any) -> Any:
+        """Return scores (n,) of levels or of the second of two classes, or (n, n_classes)."""
+        scores = self._scores(X)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+
+class LandmarkClassifier(LandmarkClasses):
+    """Classification by a linear model on similarities to landmarks, one class against the others.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    coef_ : ndarray of shape (k,) or (n_classes, k)
+    intercept_ : float or ndarray of shape (n_classes,)
+    landmarks_, map_, model_, n_features_in_, feature_names_in_
+        See :class:`LandmarkRegressor`.
+
+    References
+    ----------
+    Balcan, Blum, Srebro, "A theory of learning with similarity functions", Machine Learning 72
+    (2008), which the model of Kar and Jain contains.
+    """
+
+    _fixed: ClassVar[Mapping[str, Any]] = {"task": "classification"}
+    _left_out = (*_REGRESSION, *_LEVELS)
+
+    @available_if(lambda self: self.loss in (None, "logistic"))
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities of the classes, with logistic loss.
+
+        Parameters
+        ----------
+        X : see `fit`
+
+        Returns
+        -------
+        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n, n_classes)
+            Of more than two classes, each against the others, divided by their sum.
+        """
+        check_is_fitted(self)
+        return self._predicted(X, Column(prefix="probability_"), tail=(len(self.classes_),))
+
+
+class LandmarkOrdinalRegressor(LandmarkClasses):
+    """Prediction of levels in order by a linear score of similarities to landmarks.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_levels,)
+        Levels of the target, ascending.
+    thresholds_ : ndarray of shape (n_levels - 1,)
+        Between the scores of neighbouring levels.
+    landmarks_, coef_, intercept_, map_, model_, n_features_in_, feature_names_in_
+        See :class:`LandmarkRegressor`.
+
+    References
+    ----------
+    Kar, Jain, "Supervised Learning with Similarity Functions", NIPS 2012, section 3.3.
+    """
+
+    _fixed: ClassVar[Mapping[str, Any]] = {"task": "ordinal"}
+    _left_out = _REGRESSION
+
+
+class LandmarkRanker(LandmarkBase):
+    """Ranking of the rows of queries by a linear score of similarities to landmarks.
+
+    Attributes
+    ----------
+    landmarks_, coef_, intercept_, map_, model_, n_features_in_, feature_names_in_
+        See :class:`LandmarkRegressor`.
+
+    Notes
+    -----
+    The squared loss is to gains 2^relevance − 1 that are normalised within each query, by what its
+    best order adds up to.
+
+    References
+    ----------
+    Kar, Jain, "Supervised Learning with Similarity Functions", NIPS 2012, appendix F.
+    """
+
+    _fixed: ClassVar[Mapping[str, Any]] = {"task": "ranking"}
+    _left_out = (*_REGRESSION, *_LEVELS, "levels")
+
+    def fit(  # type: ignore[override]
+        self, X: Any, y: Any, query: Any, sample_weight: Any = None, unlabelled: Any = None
+    ) -> Any:
+        """Take landmarks from the rows and fit a score on the similarities to them.
+
+        Parameters
+        ----------
+        X, sample_weight, unlabelled : see :class:`LandmarkRegressor`
+        y : array-like of shape (n,), Dask collection, or str
+            Relevance, a whole number from 0 to 30, or the name of its column.
+        query : array-like of shape (n,), Dask collection, or str
+            Query that each row belongs to, or the name of its column; rows in any order.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If data or parameters cannot be used.
+        """
+        order = None
+        if kind_of(X) in ("array", "frame"):
+            # The job wants the rows of a query to follow one another.
+            keys = np.unique(in_memory(X, query), return_inverse=True)[1]
+            order = np.argsort(keys, kind="stable")
+            if len(order) != len(in_memory(X, y)):
+                raise DataError(f"There are {len(order)} queries of rows, and y has other rows.")
+            X = as_table(X).take(order) if kind_of(X) == "frame" else np.asarray(X)[order]
+            y, query, sample_weight = (
+                v if v is None or isinstance(v, str) else np.asarray(v)[order]
+                for v in (y, query, sample_weight)
+            )
+        roles = {"weight": sample_weight, "query": query}
+        self._fit(X, y, roles=roles, unlabelled=unlabelled)
+        if order is not None and unlabelled is None and self.landmarks_.dtype.kind == "i":
+            self.landmarks_ = order[self.landmarks_]
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """Score rows: those of a query are ranked from the highest score down.
+
+        Parameters
+        ----------
+        X : see `fit`
+
+        Returns
+        -------
+        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n,)
+        """
+        return self._predicted(X, Column(prefix="predicted_"))
+
+    def score(self, X: Any, y: Any, query: Any, cutoff: int = 5) -> float:
+        """Mean NDCG of so many positions, over the queries that have a relevant row."""
+        keys, relevance = hash_keys(in_memory(X, query)), np.asarray(in_memory(X, y), dtype=float)
+        if keys.shape != relevance.shape:
+            raise DataError(f"There are {len(relevance)} relevances and {len(keys)} queries.")
+        found, order = np.asarray(self.predict(X)), np.argsort(keys, kind="stable")
+        rows = (keys[order], relevance[order], found[order, np.newaxis])
+        return float(RankingScores.from_rows(*rows, (cutoff,)).mean[0, 0])
