@@ -346,7 +346,7 @@ def without(X: Any, names: Sequence[str]) -> Any:
     return as_table(X).drop_columns(own)
 
 
-def in_memory(X: Any, values: Any) -> np.ndarray | None:
+def in_memory(X: Any, values: Any) -> Any:
     """Return values for the rows of X, or its columns of such names; None stays None."""
     if values is None:
         return None
