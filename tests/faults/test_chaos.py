@@ -1,0 +1,63 @@
+"""Commands killed at random file events, on a disk and on object storage: nothing is lost.
+
+``DISTFMS_CHAOS`` sets the number of kills on each; of 1,000 each takes about a second.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.faults.chaos import Life
+from tests.s3_here import S3
+
+N_KILLS = int(os.environ.get("DISTFMS_CHAOS", "20"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120 + 20 * N_KILLS)
+@pytest.mark.parametrize("storage", ["disk", "s3"])
+def test_killed_at_random_file_events(
+    storage: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    def begin(name: str) -> Life:
+        (tmp_path / name).mkdir()
+        if storage == "disk":
+            return Life(tmp_path / name, str(tmp_path / name / "runs"), {})
+        service: S3 = request.getfixturevalue("s3_variables")
+        place = service.bucket(f"chaos-{uuid.uuid4().hex[:8]}")
+        return Life(tmp_path / name, f"{place}/runs", service.variables)
+
+    undisturbed = begin("undisturbed")
+    expected, n_events = [undisturbed.seen()], []
+    for command in undisturbed.commands():
+        assert undisturbed.obey(command) == 0, undisturbed.said
+        expected.append(undisturbed.seen())
+        n_events.append(undisturbed.n_events)
+    chance, n_kills, n_lives = random.Random(storage), 0, 0
+    while n_kills < N_KILLS:
+        n_lives += 1
+        life = begin(f"life-{n_lives}")
+        for step, command in enumerate(life.commands()):
+            before, after = expected[step : step + 2]
+            done = False
+            for _ in range(2):
+                at = chance.randint(1, n_events[step])
+                code = life.obey(command, at)
+                assert code in (0, -signal.SIGKILL), life.said
+                n_kills += code != 0
+                seen = life.seen()
+                seen.require_between(before, after)
+                # A change of the current model is one step, and must not be made twice.
+                done = code == 0 or (command[0] == "models" and seen == after)
+                if done:
+                    break
+            if not done:
+                assert life.obey(command) == 0, life.said
+            assert life.seen() == after, command
+    print(f"{n_kills} kills in {n_lives} lives, {sum(n_events)} events each")
