@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from distfms.data.pivot import (
 )
 from distfms.data.raters import OF_ONE
 from distfms.data.sorted_runs import SortedRuns
+from distfms.data.storage import StoredFile
 from distfms.data.write import ROWS_PER_SHARD, ShardWriter, check_free, working_folder
 from distfms.errors import DataError, nearest
 
@@ -42,7 +43,7 @@ ROW_BYTES, WORKER_BYTES = 120, 120
 _MAX_RUN_ROWS = 2**20
 
 #: Raised with every change of what the same judgments are converted to.
-CONVERTER_VERSION = 2
+CONVERTER_VERSION = 3
 
 #: File with the counts of a conversion, next to the shards.
 CONVERSION = "_conversion.json"
@@ -95,24 +96,127 @@ class ConversionReport:
         return content
 
 
+@dataclass(frozen=True)
+class Part:
+    """Some objects to convert: the files that name them, all attributes, a digest of the result."""
+
+    files: tuple[StoredFile, ...]
+    objects: pa.Array
+    attributes: tuple[str, ...]
+    state: str
+
+
+@dataclass(frozen=True)
+class Converter:
+    """A conversion whose options are checked; see `convert_long_judgments`."""
+
+    long: LongSource
+    id: str
+    rule: _LabelRule
+    table: Labels | None
+    duplicates: Duplicates
+    draw: tuple[int, int] | None
+    memory_bytes: int
+
+    @classmethod
+    def of(
+        cls,
+        source: Source,
+        *,
+        object: str,
+        attribute: str,
+        value: str,
+        worker: str | None = None,
+        labels: str | os.PathLike[str] | None = None,
+        label: str | None = None,
+        label_from: str = "mean",
+        max_judgments: int | None = None,
+        seed: int = 0,
+        duplicates: Duplicates = "error",
+        memory_bytes: int = MEMORY_BYTES,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Converter:
+        """Check the options, find the files, and read the labels."""
+        bounds = {"memory_bytes": (memory_bytes, 1), "seed": (seed, 0)}
+        for name, (number, least) in {**bounds, "max_judgments": (max_judgments, 1)}.items():
+            if number is not None and number < least:
+                raise DataError(f"{name} is {number}; it has to be at least {least}.")
+        if duplicates not in ("error", "keep", "first"):
+            raise DataError(f"duplicates is {duplicates!r}; choose error, keep or first.")
+        rule = _LabelRule.of(label, label_from, labels is not None)
+        roles = {"object": object, "attribute": attribute, "value": value}
+        long = LongSource.open(
+            source, {**roles, "worker": worker, "label": rule.column}, storage_options
+        )
+        table = None
+        if labels is not None and label is not None:
+            table = Labels.read(labels, object, label, long.object_type, storage_options)
+        draw = None if max_judgments is None else (max_judgments, seed)
+        return cls(long, object, rule, table, duplicates, draw, memory_bytes)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that a long row takes."""
+        return ROW_BYTES + (WORKER_BYTES if "worker" in self.long.roles else 0)
+
+    @property
+    def run_rows(self) -> int:
+        """Rows that are sorted together: that takes them twice beside what is being read."""
+        return int(np.clip(self.memory_bytes // (4 * self.row_bytes), 1, _MAX_RUN_ROWS))
+
+    def write(
+        self,
+        out: Path,
+        *,
+        rows_per_shard: int = ROWS_PER_SHARD,
+        overwrite: bool = False,
+        part: Part | None = None,
+    ) -> ConversionReport:
+        """Convert all rows, or those of some objects."""
+        import pyarrow.compute as pc
+
+        report = ConversionReport(out, self.id, self.rule.name)
+        check_free(out, overwrite=overwrite)
+        working, codes, long = working_folder(out, "runs"), dict[str, int](), self.long
+        if part is not None:
+            long = replace(long, files=part.files)
+            codes = {name: code for code, name in enumerate(part.attributes)}
+        try:
+            runs = SortedRuns(working, "object", self.run_rows)
+            for rows in long.batches(self.run_rows):
+                if part is not None:
+                    rows = rows.filter(pc.is_in(rows.column("object"), part.objects))
+                report.n_rows += rows.num_rows
+                runs.add(_coded(rows, codes).filter(pc.is_valid(rows.column("value"))))
+            if runs.n_rows == 0 and part is None:
+                raise DataError("the source holds no judgments.")
+            report.n_without_value = report.n_rows - runs.n_rows
+            report.attributes = self.rule.attributes_besides(codes)
+            schema = _schema(report, long.object_type, "worker" in long.roles)
+            pivot = _Pivot(report, schema, codes, self.rule, self.table, self.duplicates, self.draw)
+            # Ranges differ in size.
+            most = max(1, 2 * self.memory_bytes // (3 * self.row_bytes))
+            with ShardWriter(out, schema, rows_per_shard, overwrite=overwrite) as writer:
+                for rows in runs.ranges(most) if runs.n_rows else ():
+                    writer.write(pivot(rows))
+                if report.n_objects == 0 and part is None:
+                    raise DataError(f"none of the {report.n_unlabelled} objects has a label.")
+                if self.table is not None:
+                    report.n_unjudged_labels = int(np.count_nonzero(~self.table.used))
+                content = report.to_dict() | ({} if part is None else {"state": part.state})
+                writer.add_file(CONVERSION, (json.dumps(content, indent=1) + "\n").encode())
+        finally:
+            shutil.rmtree(working, ignore_errors=True)
+        return report
+
+
 def convert_long_judgments(
     source: Source,
     out: str | os.PathLike[str],
     *,
-    object: str,
-    attribute: str,
-    value: str,
-    worker: str | None = None,
-    labels: str | os.PathLike[str] | None = None,
-    label: str | None = None,
-    label_from: str = "mean",
-    max_judgments: int | None = None,
-    seed: int = 0,
-    duplicates: Duplicates = "error",
     rows_per_shard: int = ROWS_PER_SHARD,
-    memory_bytes: int = MEMORY_BYTES,
     overwrite: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> ConversionReport:
     """Convert judgments in long form to the wide form that jobs read.
 
@@ -133,10 +237,11 @@ def convert_long_judgments(
         of a column, the label column is named ``<label>_<label_from>``.
     rows_per_shard : int
         Objects in a file.
-    memory_bytes : int
-        About what the conversion may hold, apart from ``labels``. Does not change the result.
     overwrite : bool
         Replace a dataset at ``out``.
+    **options
+        Also ``seed``, ``storage_options`` and ``memory_bytes``, about what the conversion may hold
+        apart from ``labels``, which does not change the result.
 
     Returns
     -------
@@ -149,52 +254,8 @@ def convert_long_judgments(
         a finite number, an object has two labels, a worker judged twice, no object has a label,
         or the folder cannot be written.
     """
-    import pyarrow.compute as pc
-
-    bounds = {"memory_bytes": (memory_bytes, 1), "seed": (seed, 0)}
-    for name, (number, least) in {**bounds, "max_judgments": (max_judgments, 1)}.items():
-        if number is not None and number < least:
-            raise DataError(f"{name} is {number}; it has to be at least {least}.")
-    if duplicates not in ("error", "keep", "first"):
-        raise DataError(f"duplicates is {duplicates!r}; choose error, keep or first.")
-    rule = _LabelRule.of(label, label_from, labels is not None)
-    roles = {"object": object, "attribute": attribute, "value": value}
-    long = LongSource.open(
-        source, {**roles, "worker": worker, "label": rule.column}, storage_options
-    )
-    table = None
-    if labels is not None and label is not None:
-        table = Labels.read(labels, object, label, long.object_type, storage_options)
-    report = ConversionReport(Path(out), object, rule.name)
-    check_free(report.out, overwrite=overwrite)
-    row_bytes = ROW_BYTES + (WORKER_BYTES if worker else 0)
-    working = working_folder(report.out, "runs")
-    try:
-        # Sorting a run takes it twice beside what is being read; ranges differ in size.
-        run_rows = int(np.clip(memory_bytes // (4 * row_bytes), 1, _MAX_RUN_ROWS))
-        runs, codes = SortedRuns(working, "object", run_rows), dict[str, int]()
-        for rows in long.batches(run_rows):
-            report.n_rows += rows.num_rows
-            runs.add(_coded(rows, codes).filter(pc.is_valid(rows.column("value"))))
-        if runs.n_rows == 0:
-            raise DataError("the source holds no judgments.")
-        report.n_without_value = report.n_rows - runs.n_rows
-        report.attributes = rule.attributes_besides(codes)
-        draw = None if max_judgments is None else (max_judgments, seed)
-        schema = _schema(report, long.object_type, worker is not None)
-        pivot = _Pivot(report, schema, codes, rule, table, duplicates, draw)
-        with ShardWriter(report.out, schema, rows_per_shard, overwrite=overwrite) as writer:
-            for rows in runs.ranges(max(1, 2 * memory_bytes // (3 * row_bytes))):
-                writer.write(pivot(rows))
-            if report.n_objects == 0:
-                raise DataError(f"none of the {report.n_unlabelled} objects has a label.")
-            if table is not None:
-                report.n_unjudged_labels = int(np.count_nonzero(~table.used))
-            content = json.dumps(report.to_dict(), indent=1) + "\n"
-            writer.add_file(CONVERSION, content.encode())
-    finally:
-        shutil.rmtree(working, ignore_errors=True)
-    return report
+    converter = Converter.of(source, **options)
+    return converter.write(Path(out), rows_per_shard=rows_per_shard, overwrite=overwrite)
 
 
 @dataclass(frozen=True)

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from distfms.data.age import remember
 from distfms.data.builtin import BUILTIN, builtin_dataset
-from distfms.data.convert import CONVERSION, CONVERTER_VERSION, convert_long_judgments
+from distfms.data.convert import (
+    CONVERSION,
+    CONVERTER_VERSION,
+    Converter,
+    convert_long_judgments,
+)
+from distfms.data.convert_files import convert_files, delete_unused, is_converted, read_counts
 from distfms.data.dataset import ParquetDataset, open_dataset
 from distfms.data.long_source import is_csv, list_tables
 from distfms.engine.memory import counted
-from distfms.engine.remote import RemotePath
-from distfms.engine.storage import Location, files_below, locked_file, writing
+from distfms.engine.storage import Location, locked_file, writing
 from distfms.errors import SpecError, nearest
 from distfms.methods.contract import Inputs
-from distfms.runs.folder import read_json
 from distfms.runs.job_spec import JobSpec
 from distfms.spec import DataSection, expanded
 
@@ -141,50 +145,24 @@ def _open_long(
     fingerprints = [_source_fingerprint(table, data) for table in tables]
     # The seed only draws judgments.
     seed = 0 if long.max_judgments is None else spec.seed
-    parts = [CONVERTER_VERSION, fingerprints, spec.data.model_dump()["long"], seed]
-    key = json.dumps(parts, sort_keys=True)
-    name = "judgments-" + hashlib.sha256(key.encode()).hexdigest()[:16]
-    out = root / ".data" / name
-    given = {**long.model_dump(), "seed": seed, "storage_options": data.storage_options}
-    given["overwrite"] = True  # what a damaged conversion has left
-    convert = partial(convert_long_judgments, source, **given)
-    if isinstance(out, Path):
-        _convert_here(out, convert, say)
-    else:
-        _convert_there(out, convert, say)
-    report = read_json(out / CONVERSION)
+    named = spec.data.model_dump()
+    name = f"judgments-{_digest([CONVERTER_VERSION, named['path'], named['long'], seed])}"
+    out, state = root / ".data" / name, _digest(fingerprints)
+    lock = locked_file(out.with_name(f".{name}.lock")) if isinstance(out, Path) else nullcontext()
+    with lock, writing(out):
+        if not is_converted(out, state):
+            given = {**long.model_dump(), "seed": seed, "storage_options": data.storage_options}
+            convert_files(Converter.of(source, **given), out, state, say)
+        if isinstance(out, Path):
+            os.utime(out / CONVERSION)  # for `delete_unused`
+        delete_unused(out.parent, out, spec.output.cache_bytes)
+    report = read_counts(out)
     # Where the converted files are, the way to the storage is that of the output.
     options = {} if isinstance(out, Path) else expanded(spec.output.storage_options)
     converted = {"path": str(out), "storage_options": options, "long": None}
     section = data.model_copy(update={**converted, "target": (report["label"],), "id": long.object})
     opened = Inputs(_open(section, str(out)), None, section)
     return Opened(opened, tuple(fingerprints), tuple(_left_out(report)))
-
-
-def _convert_here(out: Path, convert: Callable[[Path], object], say: Callable[[str], None]) -> None:
-    """Convert judgments to a folder that appears whole."""
-    with locked_file(out.with_name(f".{out.name}.lock")):
-        if not (out / CONVERSION).exists():
-            say(f"Converting long judgments to {out} (once)")
-            convert(out)
-
-
-def _convert_there(
-    out: RemotePath, convert: Callable[[Path], object], say: Callable[[str], None]
-) -> None:
-    """Convert judgments on this machine's disk, then copy them; the report last vouches for all.
-
-    Two jobs that do so at once write the same bytes.
-    """
-    with writing(out):
-        if (out / CONVERSION).exists():
-            return
-        say(f"Converting long judgments to {out} (once)")
-        with TemporaryDirectory(prefix="distfms-data-") as scratch:
-            made = Path(scratch) / "judgments"
-            convert(made)
-            for entry in sorted(files_below(made), key=lambda entry: entry.name == CONVERSION):
-                (out / entry.name).put(made / entry.name)
 
 
 def convert_judgments(source: str, out: Path, **options: Any) -> list[str]:
@@ -211,7 +189,15 @@ def _left_out(report: Mapping[str, Any]) -> list[str]:
         "n_duplicates": "second judgments by one worker",
     }
     found = [f"{report[key]:,} {text}" for key, text in kinds.items() if report.get(key)]
-    return [f"Left out when converting the judgments: {', '.join(found)}."] if found else []
+    notes = [f"Left out when converting the judgments: {', '.join(found)}."] if found else []
+    if spread := report.get("n_spread"):
+        named = counted(spread, "object")
+        notes.append(f"An object belongs to the first file that names it; several name {named}.")
+    return notes
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _source_fingerprint(path: str | Sequence[str], section: DataSection) -> str:
