@@ -223,7 +223,7 @@ def predict(
     model: Annotated[
         str | None,
         typer.Option(
-            help="In place of RUN: registry:NAME for the version in place, or registry:NAME@3."
+            help="In place of RUN: registry:NAME for the current version, or registry:NAME@3."
         ),
     ] = None,
     registry: Registry = None,

@@ -221,7 +221,7 @@ def repair(
     with kept.locked(name, author(), _PROMOTION_S):
         found = repair(kept, name, because)
     for one in found:
-        say(f"Set aside: {one.problem}")
+        say(f"Set aside: {one.place}")
     current = kept.last(name).version
     state = "no version is current" if current is None else f"version {current} is current"
     say(f"{name}: {state}; {len(found) or 'nothing'} set aside.")

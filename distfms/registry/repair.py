@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from distfms.engine import storage
 from distfms.errors import SpecError
 from distfms.registry.journal import Journal, listed
 from distfms.registry.records import Change, DamagedError, Lock, Record, Version
@@ -34,6 +35,11 @@ class Finding:
     journal: Journal[Any]
     number: int
     repairable: bool = True
+
+    @property
+    def place(self) -> storage.Location:
+        """Place of the record."""
+        return self.journal.place(self.number)
 
 
 def verify(registry: Registry, name: str) -> list[Finding]:

@@ -115,15 +115,17 @@ def retrain(
     with registry.locked(spec.name, owner, _LOCK_S) as extend:
         in_place = InPlace.read(registry, spec.name, spec.options.functions, anew)
         made, train = None, prepared.opened.inputs.train
-        if in_place is not None and not anew:
+        number = None if in_place is None else in_place.number
+        if not anew:
             made, withdrawn = made_before(registry, spec.name, prepared.identity)
-            if made == in_place.number or withdrawn:
+            if made is not None and (made == number or withdrawn):
                 what = "which was rolled back" if withdrawn else "the current model"
                 say(
                     f"Nothing to do: version {made} of {spec.name!r}, {what}, was made from the "
                     "same spec and data."
                 )
-                return Outcome(in_place.number, False)
+                return Outcome(number, False)
+        if in_place is not None and not anew:
             require_same_question(prepared, in_place)
             # Raises now what would stop the comparison.
             prepared.method.predictor(in_place.run, train, None)
@@ -278,7 +280,7 @@ def _promote(retraining: Retraining, registry: Registry, folder: Location, say: 
     }
     version = registry.add(spec.name, files, facts, number)
     # A run that was resumed may have been compared with the version before.
-    because = "retrained anew" if content["anew"] else "retrained, and its gate lets it"
+    because = "retrained anew" if content["anew"] else "retrained"
     registry.promote(spec.name, version.number, expected=content["in_place"], because=because)
     data = content["data"]
     say(

@@ -119,7 +119,7 @@ def read_run(
 def read_version(
     registry: Registry, name: str, number: int | None = None
 ) -> tuple[Version, RunFiles]:
-    """Read a version of a model, or the one in place."""
+    """Read a version of a model, or the current one."""
     version, found = registry.read(name, number)
     place, called = registry.files(name, version), f"{PREFIX}{name}@{version.number}"
     for file in (MANIFEST, *_MODEL):

@@ -27,7 +27,7 @@ def load(
     Parameters
     ----------
     model : str or path
-        ``registry:NAME`` for the version in place, ``registry:NAME@3`` for the third, or the
+        ``registry:NAME`` for the current version, ``registry:NAME@3`` for the third, or the
         folder or URL of a finished run.
     budget : float, optional
         Cost a row, for models with prefixes: the longest one that it pays for predicts.

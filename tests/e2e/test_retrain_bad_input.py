@@ -10,6 +10,7 @@ import pytest
 from distfms.engine.storage import locate
 from distfms.errors import DataError, EngineError, SpecError
 from distfms.registry import Registry
+from distfms.registry.repair import repair
 from distfms.retrain.job import retrain
 from tests.e2e.retrain_jobs import (
     again,
@@ -194,6 +195,18 @@ def test_a_model_promoted_meanwhile_is_not_replaced(trained, days, monkeypatch):
     with pytest.raises(EngineError, match="current by now"):
         again(trained)
     assert in_place(trained) == 2
+
+
+def test_what_was_rolled_back_stays_so_where_no_model_is_left(trained, days):
+    write_day(days, "2026-01-04", 4)
+    registry = registry_of(trained)
+    again(trained)
+    registry.rollback("growing")
+    (registry.files("growing", registry.version("growing")) / "model.json").write_text("{}")
+    repair(registry, "growing")
+    assert again(trained).version is None
+    (days / "2026-01-04.parquet").unlink()
+    assert again(trained).version == 3
 
 
 def test_a_damaged_version_in_place_is_said(trained, days):
