@@ -280,27 +280,27 @@ def test_losses_by_passes(data, columns, tmp_path, task, target, section):
     for name, entry in metrics["baselines"].items():
         if name.startswith("kernel"):
             assert metrics["test"][measure] < entry["test"][measure]
-    # The predictions of the whole model are those that were judged.
-    predict_file(one.folder, str(data), tmp_path / "out.parquet")
-    table = pq.read_table(tmp_path / "out.parquet").to_pydict()
-    by_id = dict(zip(table["id"], table[f"predicted_{target}"], strict=True))
-    found = np.array([by_id[name] for name in own["id"]])
+    # The predictions of each model are those that were judged.
     parts = assign_parts(np.array(own["id"], object), n_folds=2, test=0.25, seed=0)
-    test = parts == 2
-    if target == "y":
-        wanted = np.mean(np.abs(found - own[target])[test])
-    else:
-        assert set(found) <= set(own[target])
-        rank = {value: i for i, value in enumerate(sorted(set(own[target])))}
-        away = np.array([rank[f] - rank[t] for f, t in zip(found, own[target], strict=True)])
-        wanted = np.mean(np.abs(away)[test]) if task == "ordinal" else np.mean(away[test] != 0)
-        truth = own[target][test]
-        assert metrics["classes"]["confusion"] == confusion_matrix(truth, found[test]).tolist()
-        recall = balanced_accuracy_score(truth, found[test])
+    truth = own[target][parts == 2]
+    rank = {value: i for i, value in enumerate(sorted(set(own[target])))}
+    for point in metrics["curves"][0]["points"]:
+        predict_file(one.folder, str(data), tmp_path / "out.parquet", budget=point["budget"])
+        table = pq.read_table(tmp_path / "out.parquet").to_pydict()
+        by_id = dict(zip(table["id"], table[f"predicted_{target}"], strict=True))
+        found = np.array([by_id[name] for name in own["id"]])[parts == 2]
+        away = found - truth
+        if target != "y":
+            away = np.array([rank[f] - rank[t] for f, t in zip(found, truth, strict=True)])
+        wanted = np.mean(away != 0) if task == "classification" else np.mean(np.abs(away))
+        assert point["test"][measure] == pytest.approx(wanted)
+    assert metrics["test"][measure] == point["test"][measure]
+    if target != "y":
+        assert metrics["classes"]["confusion"] == confusion_matrix(truth, found).tolist()
+        recall = balanced_accuracy_score(truth, found)
         assert metrics["test"]["balanced_accuracy"] == pytest.approx(recall)
         page = (one.folder / "report.html").read_text()
         assert ("AUROC" in page, "true value" in page) == (True, False)
-    assert metrics["test"][measure] == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize(

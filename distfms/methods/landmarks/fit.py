@@ -384,7 +384,7 @@ class PassProcedure(LandmarkProcedure):
     def score(self, problem: Any, path: Any, held_out: Members, budgets: np.ndarray) -> Answer:
         """Score models; ``judge`` is among the members, from a message of models to sums."""
         sizes = path.arrays["sizes"]
-        at = np.maximum(np.searchsorted(sizes, budgets, "right") - 1, 0)
+        at = np.searchsorted(sizes, budgets, "right") - 1
         models = self.models(problem, path, sizes)
         sums = held_out["judge"](partial(JudgePass, path.label, self.loss, models))
         largest = np.abs(path.arrays["weights"]).max(axis=(1, 2)) * sizes
