@@ -167,7 +167,11 @@ class JobEstimator(BaseEstimator):
         return run_in_memory(prepared, say), spec.options.functions
 
     def _options(self, names: Sequence[str], given: Given, target: Sequence[str]) -> dict[str, Any]:
-        """Return the section of the method, from the parameters; `names` are those of X."""
+        """Return the section of the method for data whose columns have these `names`."""
+        return self._section()
+
+    def _section(self) -> dict[str, Any]:
+        """Return the section of the method as the parameters have it."""
         found: dict[str, Any] = {}
         for name, option in self._Options.model_fields.items():
             if name not in self._left_out and hasattr(self, name):
@@ -177,7 +181,12 @@ class JobEstimator(BaseEstimator):
         return {**found, **self._fixed}
 
     def _given(
-        self, X: Any, y: Any, roles: Mapping[str, Any], beside: Mapping[str, Any]
+        self,
+        X: Any,
+        y: Any,
+        roles: Mapping[str, Any],
+        beside: Mapping[str, Any],
+        reset: bool = True,
     ) -> tuple[Given, dict[str, Any]]:
         """Open rows to learn from; return them, and the names of target, weight and query."""
         if y is None:
@@ -209,7 +218,7 @@ class JobEstimator(BaseEstimator):
             known |= set(names)
             named[role] = names if role == "target" else names[0]
         values |= {(name,): value for name, value in beside.items()}
-        return self._opened(X, values, tuple(named["target"]), reset=True), named
+        return self._opened(X, values, tuple(named["target"]), reset=reset), named
 
     def _opened(
         self, X: Any, beside: dict[Any, Any], target: tuple[str, ...] = (), reset: bool = False

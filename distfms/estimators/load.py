@@ -12,9 +12,6 @@ from distfms.estimators.inputs import array_names, of_memory
 from distfms.runs.finished import Run, read_run
 from distfms.spec import parse_yaml
 
-#: Modules of the estimators of a method.
-_MODULES = {"sequence": "distfms.estimators.sequence", "landmarks": "distfms.estimators.landmarks"}
-
 
 def load_estimator(
     run: Run,
@@ -48,7 +45,7 @@ def load_estimator(
     place = files.place / "spec.yaml"
     payload = files.files.get("spec.yaml") or place.read_bytes()
     spec = parse_yaml(payload.decode(), str(place))
-    module = import_module(_MODULES[spec["method"]])
+    module = import_module(f"distfms.estimators.{spec['method']}")
     options = spec[spec["method"]]
     kind = next(
         kind
