@@ -7,6 +7,7 @@ import pytest
 
 import distfms as package
 from distfms.errors import SpecError
+from distfms.estimators.load import load_estimator
 from distfms.methods.landmarks.similarity import user_function
 from distfms.registry import Registry
 from distfms.runs.driver import run_job
@@ -68,6 +69,8 @@ def test_a_model_runs_only_code_that_its_user_names(imported, job, days, distfms
         assert "add --allow mine:near" in result.err
         with pytest.raises(SpecError, match=r"allow=\['mine:near'\]"):
             package.load(name).predict(rows)
+        with pytest.raises(SpecError, match=r"allow=\['mine:near'\]"):
+            load_estimator(name).predict(rows.drop_columns(["id"]))
     assert distfms("report", run).code == 0
     assert distfms("models", "show", "small").code == 0
     assert not imported()
