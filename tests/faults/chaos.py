@@ -78,17 +78,21 @@ def _obey(arguments: list[str], cwd: str, environment: Mapping[str, str], at: in
 
 @dataclass(frozen=True)
 class Seen:
-    """What readers see: the current model, hashes of versions, predictions and finished runs."""
+    """What readers see: the current model, versions, predictions and finished runs, as hashes.
 
-    current: int | None
-    versions: Mapping[int, str]
+    There may be several versions and runs of the same content: one that was trained, and not
+    promoted before the kill, is made again.
+    """
+
+    current: str | None
+    versions: frozenset[str]
     predictions: Mapping[str, str]
     runs: frozenset[str]
 
     def require_between(self, before: Seen, after: Seen) -> None:
         """Check that nothing was lost of before, and that nothing is there but of after."""
         assert self.current in (before.current, after.current)
-        assert before.versions.items() <= self.versions.items() <= after.versions.items()
+        assert before.versions <= self.versions <= after.versions
         assert before.predictions.items() <= self.predictions.items() <= after.predictions.items()
         assert before.runs <= self.runs <= after.runs
 
@@ -159,17 +163,18 @@ class Life:
         place = locate(self.output)
         registry, current, versions = Registry(place / "registry"), None, {}
         if "growing" in registry.names():
-            found = registry.current("growing")
-            current = found and found.number
             for version in registry.versions("growing"):
                 files = registry.read("growing", version.number)[1]
                 versions[version.number] = _hash(files["weights.npz"])
+            found = registry.current("growing")
+            current = found and versions[found.number]
         predictions = {
             entry.name: _hash(entry.place.read_bytes())
             for entry in files_below(place / "predicted")
             if not is_temporary(entry.name) and entry.name != "_predictions.json"
         }
-        return Seen(current, versions, predictions, frozenset(self._finished(place / "growing")))
+        runs = frozenset(self._finished(place / "growing"))
+        return Seen(current, frozenset(versions.values()), predictions, runs)
 
     @staticmethod
     def _finished(place: Any) -> Iterator[str]:

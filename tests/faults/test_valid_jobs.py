@@ -1,0 +1,124 @@
+"""Jobs made at random run to an end: finite, the same on threads and processes and in memory.
+
+``DISTFMS_VALID_JOBS`` sets how many the slow test makes; of 1,000 each takes about a second.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import nullcontext
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import distfms
+from distfms.engine import LocalExecutor
+from distfms.errors import DistfmsError
+from distfms.runs import driver
+from distfms.runs.driver import run_job
+from distfms.runs.job_spec import build_spec
+from distfms.runs.predict import predict_file
+from tests.faults.cases import contents
+from tests.faults.valid_jobs import MadeJob, made_job
+
+N_JOBS = int(os.environ.get("DISTFMS_VALID_JOBS", "24"))
+
+#: By the method, and by the family or task.
+_ESTIMATORS = {
+    ("sequence", "gaussian"): "GroupSequencer",
+    ("sequence", "poisson"): "GroupSequencer",
+    ("sequence", "logistic"): "GroupSequenceClassifier",
+    ("sequence", "softmax"): "GroupSequenceClassifier",
+    ("landmarks", "regression"): "LandmarkRegressor",
+    ("landmarks", "sparse"): "LandmarkRegressor",
+    ("landmarks", "ordinal"): "LandmarkOrdinalRegressor",
+    ("landmarks", "classification"): "LandmarkClassifier",
+    ("landmarks", "ranking"): "LandmarkRanker",
+}
+
+_RENAMED = {"class_weights": "class_weight"}
+
+
+def test_one_job_of_each_method(tmp_path: Path) -> None:
+    require_jobs(range(4), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120 + 10 * N_JOBS)
+def test_valid_jobs(tmp_path: Path) -> None:
+    with LocalExecutor(2, processes=True) as processes:
+        n_estimators = require_jobs(range(4, 4 + N_JOBS), tmp_path, processes)
+    print(f"{N_JOBS} jobs, {n_estimators} estimators")
+    assert n_estimators > N_JOBS // 8
+
+
+def require_jobs(seeds: Iterable[int], folder: Path, processes: LocalExecutor | None = None) -> int:
+    """Run jobs, nearly all of which are accepted; return how many estimators agreed."""
+    refused, n_estimators = dict[int, str](), 0
+    for n_made, seed in enumerate(seeds, 1):
+        made, data = made_job(seed), folder / f"data-{seed}"
+        try:
+            run = run_job(build_spec(made.spec(data, folder / f"runs-{seed}", workers=2))).folder
+        except DistfmsError as error:
+            refused[seed] = str(error)
+            assert len(refused) <= 1 + n_made // 10, refused
+            continue
+        predicted = require_finite(run, data)
+        n_estimators += require_estimator(made, data, predicted)
+        if processes is not None:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(driver, "make_executor", lambda *_: nullcontext(processes))
+                again = build_spec(made.spec(data, folder / f"again-{seed}"))
+                assert contents(run_job(again).folder) == contents(run), made.seed
+    return n_estimators
+
+
+def require_finite(run: Path, data: Path) -> pa.Table:
+    """Check the numbers of a model and of its predictions; return these."""
+    with np.load(run / "weights.npz") as arrays:
+        for name, array in arrays.items():
+            assert array.dtype.kind != "f" or np.isfinite(array).all(), name
+    out = run.parent / "predicted.parquet"
+    predict_file(run, str(data), out)
+    predicted = pq.read_table(out)
+    for column in numbers(predicted).values():
+        assert np.isfinite(column).all(), predicted.schema
+    return predicted
+
+
+def numbers(table: pa.Table) -> dict[str, np.ndarray]:
+    """Columns of numbers, by name."""
+    kinds = (pa.types.is_floating, pa.types.is_integer)
+    names = [f.name for f in table.schema if any(is_kind(f.type) for is_kind in kinds)]
+    return {name: table[name].to_numpy() for name in names}
+
+
+def require_estimator(made: MadeJob, data: Path, predicted: pa.Table) -> bool:
+    """Check that an estimator with the same options predicts as the job, where there is one."""
+    kind = made.options.get("family", made.options.get("task"))
+    name = _ESTIMATORS.get((made.method, kind))
+    if name is None or made.data["test"]:
+        return False
+    Estimator: Any = getattr(distfms, name)
+    given = {_RENAMED.get(key, key): value for key, value in made.options.items()}
+    given |= {"folds": made.data["folds"], "missing": made.data.get("missing", "error")}
+    taken = signature(Estimator).parameters.keys()
+    model = Estimator(
+        **{key: value for key, value in given.items() if key in taken}, random_state=made.seed
+    )
+    others = {"query": made.data["query"]} if "query" in made.data else {}
+    rows = pq.read_table(data).drop_columns([*others.values()])
+    found = model.fit(str(data), "y", **others).predict(rows.drop_columns(["y"]).to_pandas())
+    expected = predicted.column("predicted_y").to_pylist()
+    if isinstance(expected[0], str):
+        assert list(found) == expected, made.seed
+    else:
+        close = 1e-5 if made.options.get("precision") == "float32" else 1e-9
+        np.testing.assert_allclose(found, expected, close, close, err_msg=f"job {made.seed}")
+    return True
