@@ -363,7 +363,8 @@ def read_each(folder: Location, name: str, ending: str = "") -> Iterator[tuple[L
         return
     for path in below:
         with suppress(OSError):
-            yield path, (path / name).read_bytes()
+            if (payload := read_regular(path / name)) is not None:
+                yield path, payload
 
 
 def _read_each_remote(

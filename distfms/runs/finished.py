@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from distfms.engine.remote import RemotePath
-from distfms.engine.storage import Location, locate, read_each, reading
+from distfms.engine.storage import Location, locate, read_each, read_regular, reading
 from distfms.errors import SpecError
 from distfms.methods import METHODS, load_method
 from distfms.methods.contract import RETRAINING, FinishedRun, Method
@@ -167,7 +167,7 @@ def _whole_files(path: Location, manifest: Manifest) -> dict[str, bytes]:
                 "resume it."
             )
         with reading(path / name), suppress(FileNotFoundError):
-            payloads[name] = (path / name).read_bytes()
+            payloads[name] = read_regular(path / name) or b""
         if hashlib.sha256(payloads.get(name, b"")).hexdigest() != written[name]:
             raise SpecError(
                 f"{path / name} is not what the run wrote (its sha256 differs). Run the job's "

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from distfms.engine.storage import Location, reading
+from distfms.engine.storage import Location, read_regular, reading
 from distfms.errors import SpecError
 
 MANIFEST = "manifest.json"
@@ -61,7 +61,7 @@ def read_manifest(folder: Location) -> Manifest | None:
     """Read the manifest of a run folder, None if it has none."""
     with reading(folder / MANIFEST):
         try:
-            payload = (folder / MANIFEST).read_bytes()
+            payload = read_regular(folder / MANIFEST) or b""
         except (FileNotFoundError, NotADirectoryError):
             return None
     return parse_manifest(folder, payload)

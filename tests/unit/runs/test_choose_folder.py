@@ -1,6 +1,7 @@
 """Which run folder a job takes."""
 
 import json
+import os
 
 import pytest
 
@@ -49,6 +50,9 @@ def test_the_latest_unfinished_one(runs, tmp_path):
     runs("2026-01-04", identity="other")
     runs("2026-01-05", schema=SCHEMA_VERSION - 1)
     (tmp_path / "job" / f"2026-01-06-{IDENTITY[:8]}" / "manifest.json").mkdir(parents=True)
+    pipe = runs("2026-01-08") / "manifest.json"
+    pipe.unlink()
+    os.mkfifo(pipe)
     (runs("2026-01-07-fedcba98") / "manifest.json").write_text("not looked at")
     assert choose(tmp_path) == wanted
 

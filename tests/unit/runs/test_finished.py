@@ -1,5 +1,6 @@
 """Opening a finished run: what it asks of the storage, and what it refuses."""
 
+import os
 import uuid
 from collections import Counter
 
@@ -52,6 +53,9 @@ def test_not_what_the_run_wrote(tmp_path, name):
     with pytest.raises(SpecError, match=r"is not what the run wrote \(its sha256 differs\)"):
         open_run(place)
     (place / name).unlink()
+    with pytest.raises(SpecError, match="is not what the run wrote"):
+        open_run(place)
+    os.mkfifo(place / name)
     with pytest.raises(SpecError, match="is not what the run wrote"):
         open_run(place)
 
