@@ -12,7 +12,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVR
 
 from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, JudgePass, PassProcedure
-from distfms.methods.landmarks.losses import EpsilonInsensitive, Margin, OrdinalMargin, rounded
+from distfms.methods.landmarks.losses import (
+    EpsilonInsensitive,
+    Margin,
+    OrdinalMargin,
+    probabilities,
+    rounded,
+)
 from distfms.methods.landmarks.squared import SquaredProblem
 from distfms.methods.statistics_job import NamedRule
 from distfms.stats.comoments import CoMoments
@@ -79,6 +85,10 @@ def test_rounding_costs_at_most_half_its_width():
 def test_scores_decide():
     learned, levels = OrdinalMargin(0.1, 5, 0.5, 0.3), np.array([0.2, 0.3, 1.0, 0.5])
     assert learned.decoded(np.array([[0.1, 0.3, 1.0, 2.1]]), levels).tolist() == [0, 1, 2, 4]
+    assert OrdinalMargin(0.1, 3, 1.0, None).decoded(np.array([[0.5]]), np.zeros(1)) == 1
+    scores = np.random.default_rng(0).normal(size=(5, 3))
+    alone = expit(scores)
+    np.testing.assert_allclose(probabilities(scores), alone / alone.sum(axis=1, keepdims=True))
     assert Margin(0.1, 3, True).decoded(np.eye(3), np.zeros(3)).tolist() == [0, 1, 2]
     assert Margin(0.1, 2, True).decoded(np.array([[-1.0, 2.0]]), np.zeros(1)).tolist() == [0, 1]
 

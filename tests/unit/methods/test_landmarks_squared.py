@@ -62,6 +62,8 @@ def test_weights_are_refitted_after_each_step():
         np.testing.assert_allclose(own[order[:k]], wanted[1:], rtol=1e-8)
         assert problem.intercept(own) == pytest.approx(wanted[0])
         assert np.count_nonzero(own) == k
+    within = refitted(problem, order, [1, 3, 4], 0.0, bound=0.5)
+    np.testing.assert_allclose(np.linalg.norm(within, axis=1), 0.5 / np.sqrt([1, 3, 4]))
 
 
 def test_the_steps_of_algorithm_2_are_those_of_the_paper():
@@ -114,7 +116,7 @@ def test_the_bound_is_kept_and_costs_as_little_as_can_be(bound, seed, rank):
 
 def test_copies_of_a_landmark_are_not_chosen_twice():
     K, y = rows()
-    twice = np.column_stack([K, K, np.full(len(y), 3.0)])
+    twice = np.column_stack([K, K * 3.7 + 0.3, np.full(len(y), 3.0)])
     order = greedy(problem_of(twice, y), 19, 0.0)
     assert len(order) == 9
     assert set(order.tolist()) == set(range(9))

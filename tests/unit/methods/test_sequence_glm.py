@@ -247,6 +247,7 @@ def test_shared_costs_and_a_cap_on_groups():
     costs = GroupCosts(COSTS, (SharedCost("visit", (2, 3), 5.0),))
     path = Case("poisson", X, y, costs=costs).sequence(max_groups=3)
     assert len(path) == 3
+    assert path.n_candidates == 5 + 4 + 3
     paid = [COSTS[g] + (5.0 if g in (2, 3) else 0.0) for g in path.order]
     both = [k for k, g in enumerate(path.order) if g in (2, 3)]
     if len(both) == 2:

@@ -108,13 +108,16 @@ def test_no_whiten_overrates_copies_and_omp_does_not():
     assert sequence(problem, "omp-no-whiten").order.tolist() == [0, 1]
 
 
-def test_rules_break_ties_by_the_lowest_index():
-    rng = np.random.default_rng(2)
+@pytest.mark.parametrize("seed", range(6))
+def test_rules_break_ties_by_the_lowest_index(seed):
+    """Rounding decides neither among copies in other units, nor among what copies leave."""
+    rng = np.random.default_rng(seed)
     x = rng.standard_normal((50, 2))
-    X = np.column_stack((x[:, 1], x[:, 0], x[:, 0]))
-    problem = make_problem(X, 5 * x[:, :1] + x[:, 1:], [[0], [1], [2]], ridge=1e-5)
+    copies = x[:, :1] * rng.uniform(0.1, 9.0, 5) + rng.uniform(0.1, 9.0, 5)
+    X = np.column_stack((x[:, 1], copies))
+    problem = make_problem(X, 5 * x[:, :1] + x[:, 1:], [[c] for c in range(6)])
     for rule in CRITERIA:
-        assert sequence(problem, rule).order[0] == 1
+        assert sequence(problem, rule).order.tolist() == [1, 0, 2, 3, 4, 5]
 
 
 def test_given_random_and_unknown_orders():
@@ -254,6 +257,11 @@ def test_groups_that_no_longer_fit_are_passed_over(budget):
         full = sequence(problem)
         if budget == 1e9:
             assert path.order.tolist() == full.order.tolist()
+
+
+def test_a_budget_pays_for_costs_that_add_up_to_it_but_for_rounding():
+    problem, *_ = problem_and_rows(0, costs=GroupCosts(np.array([0.1, 0.1, 0.1, 9, 9, 9])))
+    assert len(sequence(problem, budget=0.3)) == 3
 
 
 def test_for_a_budget_the_better_of_two_rules_is_taken():

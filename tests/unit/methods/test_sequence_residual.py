@@ -3,7 +3,7 @@ import pytest
 
 from distfms.errors import SpecError
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.residual import CRITERIA, ResidualGram
+from distfms.methods.sequence.residual import CRITERIA, ResidualGram, _whiteners
 from tests.reference.sequence import correlated, make_problem, standardised, value
 
 SIZES = [2, 1, 3, 2, 3, 1, 2]
@@ -44,6 +44,20 @@ def test_gains_and_selection_agree_on_what_is_dependent():
     assert pivot.columns.tolist() == [0]
     assert gains[0] == pytest.approx(pivot.gain, rel=1e-9)
     assert gains[0] == pytest.approx(0.5 * p.target[0, 0] ** 2)
+
+
+def test_a_share_of_what_a_column_has_with_the_ridge_is_left_to_dependent_ones():
+    X, Y, _ = correlated(np.random.default_rng(2), 100, [1])
+    p = make_problem(np.column_stack((X, 2 * X)), Y, [[0], [1]], ridge=1.0)
+    for rtol, n_columns in ((0.7, 1), (0.8, 0)):  # 3/4 of 2 is left
+        state = state_of(p, rtol=rtol)
+        assert len(select(state, 0).columns) == 1
+        assert len(state.pivot(1).columns) == n_columns
+
+
+def test_directions_that_are_rounding_are_not_whitened():
+    block = np.array([[[1.0, 1.0], [1.0, 1.0 + 4e-16]]])
+    assert np.abs(_whiteners(block)).max() < 1.0
 
 
 def test_an_unknown_criterion_is_refused():
