@@ -62,6 +62,7 @@ def alias_table(probabilities: np.ndarray) -> np.ndarray:
     n = len(probabilities)
     table = np.column_stack((np.ones(n), np.arange(n, dtype=np.float64)))
     rest = probabilities * n
+    # What is left at the end, 1 but for rounding, has its cell for itself.
     small = [i for i in range(n) if rest[i] < 1.0]
     large = [i for i in range(n) if rest[i] >= 1.0]
     while small and large:
@@ -70,9 +71,6 @@ def alias_table(probabilities: np.ndarray) -> np.ndarray:
         rest[other] -= 1.0 - rest[own]
         if rest[other] < 1.0:
             small.append(large.pop())
-    for i in small:  # 1 but for rounding, unless they cannot be drawn at all
-        if probabilities[i] == 0.0:
-            table[i] = 0.0, float(np.argmax(probabilities))
     return table
 
 

@@ -221,6 +221,7 @@ def test_shapes_are_checked() -> None:
         CoMoments.empty(2).merge(CoMoments.empty(3))
     with pytest.raises(NumericalError, match="no rows"):
         CoMoments.empty(2).covariance(pairwise=False)
+    assert (CoMoments.empty(2).weight, CoMoments.empty(2).weight_sq) == (0.0, 0.0)
 
 
 ROWS = [slice(0, 2), slice(2, 3), slice(3, 7)]
