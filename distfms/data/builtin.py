@@ -97,16 +97,27 @@ def _digits(*, patch: str = "2x2", judgments: int = 2, seed: int = 0) -> pa.Tabl
 
 def _digits_3v5() -> pa.Table:
     """8×8 images of threes (−1) and fives (1), one column a pixel."""
+    from sklearn.datasets import load_digits
+
+    target = load_digits().target
+    rows = np.flatnonzero((target == 3) | (target == 5))
+    return _pixels(rows, "five", np.where(target[rows] == 5, 1.0, -1.0))
+
+
+def _digits_pixels() -> pa.Table:
+    """8×8 images of digits, one column a pixel."""
+    from sklearn.datasets import load_digits
+
+    target = load_digits().target
+    return _pixels(np.arange(len(target)), "digit", target.astype(np.int64))
+
+
+def _pixels(rows: np.ndarray, name: str, target: np.ndarray) -> pa.Table:
     import pyarrow as pa
     from sklearn.datasets import load_digits
 
-    bundled = load_digits()
-    rows = np.flatnonzero((bundled.target == 3) | (bundled.target == 5))
-    columns = {
-        "image": pa.array(np.arange(len(rows))),
-        "five": pa.array(np.where(bundled.target[rows] == 5, 1.0, -1.0)),
-    }
-    for pixel, values in enumerate(bundled.data[rows].T):
+    columns = {"image": pa.array(np.arange(len(rows))), name: pa.array(target)}
+    for pixel, values in enumerate(load_digits().data[rows].T):
         columns[f"pixel_{pixel // 8}_{pixel % 8}"] = pa.array(np.ascontiguousarray(values))
     return pa.table(columns)
 
@@ -195,6 +206,13 @@ BUILTIN: dict[str, CatalogEntry] = by_name(
         target="five",
         id="image",
         make=_digits_3v5,
+    ),
+    CatalogEntry(
+        "digits-pixels",
+        "1797 images of digits: the 64 pixels of each",
+        target="digit",
+        id="image",
+        make=_digits_pixels,
     ),
     CatalogEntry(
         "breast-cancer",

@@ -170,7 +170,7 @@ def minimise(
     domain: Domain,
     *,
     tol: float,
-    max_iter: int = 500,
+    max_iter: int = 1000,
 ) -> Minimum:
     """Minimise a convex function.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from distfms.methods.contract import FinishedRun
 from distfms.report.classes import class_section
-from distfms.report.curves import Curve, more
+from distfms.report.curves import Curve, more, value_range
 from distfms.report.formatting import as_number, count, number, percent
 from distfms.report.measures import measure_tables, without_empty_columns
 from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Section, Table
@@ -25,6 +25,8 @@ _TITLES = {
     "ndcg@5": "NDCG@5",
 }
 _LANDMARKS_SHOWN = 500
+#: References are drawn up to this multiple of the highest point of a curve.
+_MOST_ABOVE = 1.2
 _MEASURES = (
     "Measures of the model with all its landmarks. Folds share landmarks, scales and σ, which were "
     "found without a look at the target."
@@ -35,13 +37,26 @@ def headline(run: FinishedRun) -> str:
     """Return in one sentence how well the model predicts."""
     reading = _reading(run)
     measures = _measures(run, reading)
-    r2 = _explained(run, measures)
+    r2, linear = _explained(run, measures), _beside_linear(run)
     what = f"{count(len(run.selection['landmarks']), 'landmark')} of {run.selection['similarity']}"
     if r2 is None:
         value = number(measures[run.metrics["measure"]], 3)
-        return f"{what}: {_title(run)} {value} ({_READINGS[reading]})"
+        return f"{what}: {_title(run)} {value} ({_READINGS[reading]}){linear}"
     verb = "explains" if len(run.selection["landmarks"]) == 1 else "explain"
-    return f"{what} {verb} {percent(r2)} of the variance ({_READINGS[reading]})"
+    return f"{what} {verb} {percent(r2)} of the variance ({_READINGS[reading]}){linear}"
+
+
+def _beside_linear(run: FinishedRun) -> str:
+    """Say where a linear model on the columns is as good, or better."""
+    found = run.metrics.get("linear")
+    if found is None or found["behind"] is None:
+        return ""
+    error = found["standard_error"]
+    if found["behind"] > (error or 0.0):
+        return "; a linear model on the columns is better"
+    if error is not None and found["behind"] >= -error:
+        return "; a linear model on the columns is within one standard error"
+    return ""
 
 
 def sections(run: FinishedRun) -> list[Section]:
@@ -112,21 +127,21 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
     r2 = _explained(run, measures)
     if r2 is not None:
         numbers.append(KeyNumber(percent(r2), "of the variance explained", _READINGS[reading]))
-    reference = _references(run, reading).get(selection["similarity"])
-    if reference is not None:
-        numbers.append(KeyNumber(number(reference), "is that of kernel regression", "the baseline"))
+    for name, value in _references(run, reading).items():
+        if not name.startswith("kernel regression"):
+            numbers.append(KeyNumber(number(value), f"is that of: {name}", "a reference"))
     return KeyNumbers(numbers)
 
 
 def _references(run: FinishedRun, reading: str) -> dict[str, float]:
-    """Return the errors of kernel regression by similarity."""
-    prefix = "kernel regression, "
-    found = {}
-    for name, entry in run.metrics["baselines"].items():
-        value = as_number((entry.get(reading) or {}).get(run.metrics["measure"]))
-        if name.startswith(prefix) and value is not None:
-            found[name.removeprefix(prefix)] = value
-    return found
+    """Return the errors of what is no model on landmarks."""
+    curves = {curve["name"] for curve in run.metrics["curves"]}
+    values = {
+        name: as_number((entry.get(reading) or {}).get(run.metrics["measure"]))
+        for name, entry in run.metrics["baselines"].items()
+        if name not in curves
+    }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _error_figure(run: FinishedRun) -> Figure:
@@ -137,11 +152,15 @@ def _error_figure(run: FinishedRun) -> Figure:
         curve.line(measure, curve.name, style=i, bold=curve.name == chosen)
         for i, curve in enumerate(curves)
     ]
-    for i, curve in enumerate(curves):
-        if curve.name in references:
-            ends, level = [curve.x[0], curve.x[-1]], [references[curve.name]] * 2
-            title = f"{curve.name}, kernel regression"
-            lines.append(Line(title, ends, level, style=i, dashed=True))
+    # A reference far above the curves would flatten them.
+    highest = _MOST_ABOVE * value_range(lines)[1]
+    ends = [min(curve.x[0] for curve in curves), max(curve.x[-1] for curve in curves)]
+    drawn = {name: value for name, value in references.items() if value <= highest}
+    lines += [
+        Line(name, ends, [value] * 2, style=len(curves) + i, dashed=True)
+        for i, (name, value) in enumerate(drawn.items())
+    ]
+    above = [f"{name} ({number(references[name], 3)})" for name in references.keys() - drawn.keys()]
     chart = line_chart(
         lines,
         title="Error against the number of landmarks",
@@ -155,10 +174,8 @@ def _error_figure(run: FinishedRun) -> Figure:
         chart,
         f"{_sentence(run)} against the number of landmarks: {_READINGS[reading]}"
         + (", which also chose the similarity." if chose else ".")
-        + (
-            " Dashed: kernel regression, which compares with every row of a sample."
-            * bool(references)
-        ),
+        + " Dashed: references." * bool(drawn)
+        + (f" Above the chart: {', '.join(sorted(above))}." if above else ""),
     )
 
 
@@ -180,9 +197,9 @@ def _baseline_table(run: FinishedRun) -> Table:
     return without_empty_columns(
         columns,
         rows,
-        f"{_sentence(run)} of the model and what it is compared with. Where the "
-        "similarities of a row add up to nothing, kernel regression has no answer and the mean "
-        "stands in for it: these rows are counted as guarded.",
+        f"{_sentence(run)} of the model and what it is compared with. Kernel regression compares "
+        "with every row of a sample. Where the similarities of a row add up to nothing, it has no "
+        "answer and the mean stands in for it: these rows are counted as guarded.",
         emphasis=[0],
     )
 

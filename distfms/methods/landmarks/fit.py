@@ -17,6 +17,7 @@ from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import Fold, Members
 from distfms.methods.landmarks.losses import EpsilonInsensitive, Loss, Margin
 from distfms.methods.landmarks.procedure import (
+    COLUMNS,
     LandmarkPath,
     LandmarkProcedure,
     Linear,
@@ -36,7 +37,7 @@ _WIDTHS = (100.0, 10.0, 1.0)
 #: the target is a number, in units of its standard deviation.
 TOLERANCE = 1e-10
 #: The same for a fit that another one begins at.
-_ROUGH = 1e-4
+_ROUGH = 1e-7
 #: Numbers of a block of similarities that is worked on at a time.
 _BLOCK_VALUES = 2**20
 
@@ -93,7 +94,7 @@ class FitPass:
         for own in rows:
             if own.part == self.left_out:
                 continue
-            size = max(256, _BLOCK_VALUES // len(self.centre))
+            size = max(256, _BLOCK_VALUES // max(len(self.centre), 1))
             for start in range(0, len(own.target), size):
                 found = found.merge(Sums(self._sums(own, slice(start, start + size))))
         return found
@@ -328,8 +329,18 @@ class PassProcedure(LandmarkProcedure):
     def search(self, problem: Any, rule: NamedRule) -> Any:
         """Fit models on more and more landmarks, each beginning where the one before it ended."""
         own = problem.squared[rule.name]
+        if rule.name == COLUMNS:
+            ridge, n = own.cross_validated_ridge(), own.n_landmarks
+            plain = replace(self, sparse=False, keep=n, ridge=ridge, bound=None)
+            return plain._search(problem, rule, own, [0, n])
         keep = min(self.keep, own.n_landmarks)
         sizes = [k for k in ladder(keep) if (k == keep if self.only_last else 10 * k >= keep)]
+        return self._search(problem, rule, own, sizes)
+
+    def _search(
+        self, problem: Any, rule: NamedRule, own: SquaredProblem, sizes: Sequence[int]
+    ) -> LandmarkPath:
+        keep = sizes[-1]
         order, fits = np.arange(keep), dict[int, Fitted]()
 
         def make_pass(loss: Loss, model: Linear, wanted: Any = "model") -> Sums:
@@ -387,7 +398,7 @@ class PassProcedure(LandmarkProcedure):
         at = np.searchsorted(sizes, budgets, "right") - 1
         models = self.models(problem, path, sizes)
         sums = held_out["judge"](partial(JudgePass, path.label, self.loss, models))
-        largest = np.abs(path.arrays["weights"]).max(axis=(1, 2)) * sizes
+        largest = np.abs(path.arrays["weights"]).max(axis=(1, 2), initial=0.0) * sizes
         is_number = isinstance(self.loss, EpsilonInsensitive)
         names = [name for name in ERRORS if name != "error" or not is_number]
         errors = {name: sums[name] / sums["weight"] for name in names}

@@ -21,6 +21,7 @@ from distfms.methods.contract import (
 )
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
 from distfms.methods.landmarks.procedure import (
+    COLUMNS,
     MEASURES,
     LandmarkProcedure,
     Linear,
@@ -29,9 +30,11 @@ from distfms.methods.landmarks.procedure import (
 )
 from distfms.methods.landmarks.read import SampleReader, SimilarityReader
 from distfms.methods.landmarks.similarity import (
+    MOST_COLUMNS,
     PRECOMPUTED,
     SIGMA_ROWS,
     LandmarkMap,
+    column_map,
     landmark_arrays,
     landmark_maps,
     user_function,
@@ -39,10 +42,10 @@ from distfms.methods.landmarks.similarity import (
 from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import plan_of_model, sources_of
 from distfms.methods.rows import RowSource
-from distfms.methods.statistics_job import ScoredOn, Solved
+from distfms.methods.statistics_job import ScoredOn, Solved, number_or_none
 from distfms.stats.base import Folded, below, merge_tree
 from distfms.stats.bundle import Bundle
-from distfms.stats.fold_means import over_folds
+from distfms.stats.fold_means import FoldMeans, over_folds
 from distfms.stats.sample import RowSample
 
 LANDMARKS = "statistics/landmarks.npz"
@@ -59,6 +62,8 @@ class LandmarkJob(RowJob):
     #: What models are measured by, and by which of these similarities are compared.
     measures: tuple[str, ...] = ("mse", "r2")
     main_measure: str = "mse"
+    #: What the models on no and on all columns are called.
+    reference_names: tuple[str, str] = ("mean", "ridge on the columns")
     options: LandmarksOptions
 
     def __init__(self, options: LandmarksOptions, inputs: Inputs, seed: int) -> None:
@@ -107,8 +112,22 @@ class LandmarkJob(RowJob):
         """Return the size of one partial statistic in memory."""
         n_parts = max(self.inputs.section.folds, 1) + 1
         moments = len(self.similarities) * (self.most_landmarks() + 1) ** 2
+        moments += (self.n_columns() + 1) ** 2
         sample = self.sample_size() * (self.guessed_columns() + 4)
         return 8 * n_parts * max(moments, sample)
+
+    def n_columns(self) -> int:
+        """Return about how many columns the linear reference has."""
+        n = self.guessed_columns() if self._has_columns else 0
+        return n if n <= self._most_columns else 0
+
+    @property
+    def _has_columns(self) -> bool:
+        return "columns" in self.options.baselines
+
+    @property
+    def _most_columns(self) -> int:
+        return 0 if self.options.is_precomputed else MOST_COLUMNS
 
     def sample_size(self) -> int:
         """Return how many rows of each part are sampled."""
@@ -237,7 +256,10 @@ class LandmarkJob(RowJob):
         """Return the maps from features to similarities, by label."""
         arrays = context.read_arrays(LANDMARKS)
         train = Folded.from_arrays(below("sample/", arrays), RowSample).train()
-        return landmark_maps(self.similarities, arrays, train)
+        found = landmark_maps(self.similarities, arrays, train)
+        if self._has_columns:
+            found[COLUMNS] = column_map(arrays, self._most_columns)
+        return found
 
     # --- statistics and selection ---
 
@@ -250,7 +272,7 @@ class LandmarkJob(RowJob):
         """Say where a similarity tells nothing."""
         for label, moments in statistics.members.items():
             constant = moments.train().constant_columns()
-            if constant[:-1].all():
+            if label != COLUMNS and constant[:-1].all():
                 raise DataError(
                     f"The similarity `{label}` is the same for all rows and landmarks: nothing can "
                     "be learned from it."
@@ -270,22 +292,38 @@ class LandmarkJob(RowJob):
         n_landmarks = len(context.read_arrays(LANDMARKS)["landmarks"])
         if options.landmarks and not options.is_precomputed:  # `tune` may have chosen fewer
             n_landmarks = min(n_landmarks, options.landmarks)
-        return LandmarkProcedure.of(options, labels, n_landmarks)
+        return LandmarkProcedure.of(options, labels + [COLUMNS] * self._has_columns, n_landmarks)
 
     def _compare(self, context: Context) -> Mapping[str, Content]:
         """Compare the similarities by cross-validation."""
         procedure = self.procedure(context)
         ends = np.array([float(procedure.keep)])
-        items = [(rule, ends) for rule in procedure.rules]
+        items = [(rule, ends) for rule in procedure.rules if rule.name != COLUMNS]
         work = self._fold_work(context, ScoredOn(procedure), items, [procedure] * len(items))
         found, measure = self.evaluate_folds(context, work), self.main_measure
         errors = {
             rule.name: float(over_folds(np.array([a[measure][0] for a in own]), found.weight).mean)
-            for rule, own in zip(procedure.rules, found.answers, strict=True)
+            for (rule, _), own in zip(items, found.answers, strict=True)
         }
-        best = (max if MEASURES[measure] else min)(errors, key=errors.__getitem__)
-        context.note(f"Of {len(errors)} similarities, {best} is the best in cross-validation.")
+        names = list(errors)
+        best = (max if MEASURES[measure] else min)(names, key=errors.__getitem__)
+        behind = [self._behind(found, i, names.index(best)) for i in range(len(names))]
+        tied = [n for n, b in zip(names, behind, strict=True) if b.mean <= b.standard_error]
+        others = ", ".join(name for name in tied if name != best)
+        context.note(
+            f"Of {len(errors)} similarities, {best} is the best in cross-validation"
+            + (f"; within one standard error of it: {others}." if others else ".")
+        )
         return {COMPARED: {"best": best, "measure": measure, "errors": errors}}
+
+    def _behind(self, validated: FoldAnswers, one: int, other: int) -> FoldMeans:
+        """Return how much worse the last model of one item is than that of another, by folds."""
+        of_one, of_other = (
+            np.array([answer[self.main_measure][-1] for answer in validated.answers[i]])
+            for i in (one, other)
+        )
+        worse = of_other - of_one if MEASURES[self.main_measure] else of_one - of_other
+        return over_folds(worse, validated.weight)
 
     def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
         """Return the content of ``selection.json``."""
@@ -349,13 +387,34 @@ class LandmarkJob(RowJob):
         found = super().metrics(context, solved, validated)
         found["measure"] = self.main_measure
         maps, sample, classes = self.maps(context), self.sample(context), self.classes(context)
+        if self._has_columns:
+            points = found["curves"].pop()["points"]
+            del found["baselines"][COLUMNS]
+            found["baselines"] |= {self.reference_names[0]: points[0]}
+            if points[-1]["budget"]:
+                found["baselines"] |= {self.reference_names[1]: points[-1]}
+                found["linear"] = self._linear(found, points[-1], validated)
         if self.has_reference(classes):
-            for rule in solved.procedure.rules:
-                name = f"kernel regression, {rule.name}"
-                found["baselines"][name] = reference_errors(maps[rule.name], classes, sample)
+            for label in (similarity.label for similarity in self.similarities):
+                name = f"kernel regression, {label}"
+                found["baselines"][name] = reference_errors(maps[label], classes, sample)
         if classes is None:
             found["predicted"] = self._predicted(context, solved)
         return found
+
+    def _linear(
+        self, found: Mapping[str, Any], linear: Any, validated: FoldAnswers | None
+    ) -> dict[str, Any] | None:
+        """Return how much worse the model is than a linear one on the columns, on other rows."""
+        measure = self.main_measure
+        if validated is not None:
+            behind = self._behind(validated, 0, len(validated.answers) - 1)
+            mean, error = number_or_none(behind.mean), number_or_none(behind.standard_error)
+            return {"behind": mean, "standard_error": error}
+        if not found["test"]:
+            return None
+        worse = found["test"][measure] - linear["test"][measure]
+        return {"behind": -worse if MEASURES[measure] else worse, "standard_error": None}
 
     def tune_answers(
         self, context: Context, points: Any, measure: str, saved: str
@@ -373,7 +432,8 @@ class LandmarkJob(RowJob):
         options = self.options
         many = options.task == "classification" and len(classes or ()) > 2
         ranks = options.task == "ranking"
-        return bool(options.baselines) and not (options.is_precomputed or many or ranks)
+        asked = "kernel_regression" in options.baselines
+        return asked and not (options.is_precomputed or many or ranks)
 
     def _predicted(self, context: Context, solved: Solved) -> dict[str, Any]:
         """Predict some sampled rows: held-out ones where there are any."""

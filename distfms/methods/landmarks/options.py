@@ -147,8 +147,14 @@ class LandmarksOptions(Section):
     """Rows of each fold, and of the held-out rows, that kernel regression is fitted to and judged
     on, that `spread` chooses from, and that decide the default of `sigma` (500 of them at most).
     """
-    baselines: tuple[Literal["kernel_regression"], ...] = ("kernel_regression",)
-    """What the model is compared with."""
+    baselines: tuple[Literal["columns", "kernel_regression"], ...] = (
+        "columns",
+        "kernel_regression",
+    )
+    """What the model is compared with: a linear model of the same loss on the `columns` themselves
+    (of 2,000 at most, its ridge chosen by generalised cross-validation), and the best constant,
+    which is the mean for squared loss; `kernel_regression` on a sample.
+    """
 
     @field_validator("similarity", mode="before")
     @classmethod

@@ -44,6 +44,7 @@ class PassLandmarkJob(LandmarkJob):
     """Learning with similarity functions by other losses than the squared one."""
 
     nested: ClassVar[str | None] = None
+    reference_names = ("constant", "linear model on the columns")
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -60,7 +61,8 @@ class PassLandmarkJob(LandmarkJob):
     def row_values(self) -> int:
         """Return how many numbers a row takes while models are fitted."""
         share = 2 if self.options.precision == "float32" else 1
-        return -(-len(self.similarities) * self.most_landmarks() // share) + 2
+        n = len(self.similarities) * self.most_landmarks()
+        return -(-n // share) + self.n_columns() + 2
 
     def describe(self) -> Mapping[str, str]:
         """Return what the job will do: label → text."""
@@ -262,10 +264,11 @@ class RankReader(PartialReader):
     def _ranked(self, batch: RowBatch, rows: slice, models: Models) -> RankingScores:
         own = weighed(batch, rows)
         features = batch.features[:, own]
-        scores = [
-            self.maps[label].restricted(range(w.shape[1])).scores(features, w.T, np.zeros(1))
-            for label, w in models
-        ]
+        scores = []
+        for label, w in models:
+            mapping, k = self.maps[label], w.shape[1]
+            mapping = mapping.restricted(range(k)) if k < mapping.n_landmarks else mapping
+            scores.append(mapping.scores(features, w.T, np.zeros(1)))
         joined = np.concatenate((np.empty((features.shape[1], 0)), *scores), axis=1)
         keys, relevance = query_keys(batch, own), batch.target[0, own]
         return RankingScores.from_rows(keys, relevance, joined, CUTOFFS)

@@ -28,6 +28,9 @@ MEASURES = {"mse": False, "r2": True, "mae": False, "error": False, "loss": Fals
 )
 """What `tune` compares models by, and whether more is better."""
 
+#: Label of the columns themselves, which a reference has in place of similarities.
+COLUMNS = "columns"
+
 #: A sum of similarities counts as none where it is at most this part of the sum of their sizes.
 _NO_WEIGHT = 1e-6
 #: Rows that similarities to all rows of a sample are computed for at a time.
@@ -167,12 +170,16 @@ class LandmarkProcedure(Procedure):
         if n_rows < 2:
             raise DataError(f"There are {n_rows} rows of positive weight; at least 2 are needed.")
         return {
-            rule.name: SquaredProblem.of(train[rule.name], self.candidates) for rule in self.rules
+            name: SquaredProblem.of(train[name], None if name == COLUMNS else self.candidates)
+            for name in (rule.name for rule in self.rules)
         }
 
     def search(self, problem: Mapping[str, SquaredProblem], rule: NamedRule) -> LandmarkPath:
         """Return the landmarks in the order of choice, or the first ones."""
         own = problem[rule.name]
+        if rule.name == COLUMNS:
+            order, ridge = np.arange(own.n_landmarks), own.cross_validated_ridge()
+            return LandmarkPath(rule.name, {"order": order, "ridge": np.array(ridge)})
         if self.sparse and not self.refit and self.bound is not None:
             steps = stepwise(own, self.keep, self.ridge, self.bound, self.tolerance)
             return LandmarkPath(rule.name, {n: np.asarray(a) for n, a in vars(steps).items()})
@@ -185,6 +192,8 @@ class LandmarkProcedure(Procedure):
         self, problem: Mapping[str, SquaredProblem], path: LandmarkPath, sizes: Sequence[int]
     ) -> np.ndarray:
         """Return the models of the path's first landmarks, (n_sizes, L)."""
+        if path.label == COLUMNS:
+            return refitted(problem[path.label], path.order, sizes, float(path.arrays["ridge"]))
         if "weights" not in path.arrays:
             return refitted(problem[path.label], path.order, sizes, self.ridge, self.bound)
         weights = np.zeros((len(sizes), problem[path.label].n_landmarks))
@@ -209,7 +218,8 @@ class LandmarkProcedure(Procedure):
 
     def grid(self, path: LandmarkPath) -> np.ndarray:
         """Return the numbers of landmarks at which the curve has its points."""
-        return np.array(ladder(len(path.order)), dtype=np.float64)
+        n = len(path.order)
+        return np.array([0, n] if path.label == COLUMNS else ladder(n), dtype=np.float64)
 
     def score(
         self,
@@ -228,7 +238,8 @@ class LandmarkProcedure(Procedure):
         mse = errors(problem[path.label], weights, moments)
         variance = float(moments.comoment[-1, -1] / moments.weight)
         r2 = 1.0 - mse / variance if variance > 0 else np.full(len(mse), np.nan)
-        return {"mse": mse, "r2": r2, "largest_weight": sizes * np.abs(weights).max(axis=1)}
+        largest = sizes * np.abs(weights).max(axis=1, initial=0.0)
+        return {"mse": mse, "r2": r2, "largest_weight": largest}
 
     def tuned_values(self, fold: Fold, ends: Sequence[int | None], measure: str) -> np.ndarray:
         """Measure models of several numbers of landmarks on a fold."""

@@ -298,7 +298,7 @@ class LandmarkMap:
         The memory is used again.
         """
         n_rows = features.shape[1]
-        most = int(np.clip(_BLOCK_VALUES // self.n_landmarks, *_BLOCK_ROWS))
+        most = int(np.clip(_BLOCK_VALUES // max(self.n_landmarks, 1), *_BLOCK_ROWS))
         landmarks = np.ascontiguousarray(self.scaled(self.landmarks.T).T)
         memory = np.empty((self.n_landmarks + 1) * min(most, n_rows), dtype=self.dtype)
         for start in range(0, n_rows, most):
@@ -336,6 +336,8 @@ class LandmarkMap:
 
 # --- maps from a sample of rows -----------------------------------------------------------------
 
+#: Columns of the linear model that is a reference: its statistics take the square of their number.
+MOST_COLUMNS = 2000
 #: Similarities that stay the same when all rows are moved.
 _OF_DISTANCES = ("manhattan", "gaussian", "euclidean")
 #: Rows that the mean distance between rows is taken of.
@@ -366,6 +368,7 @@ def landmark_arrays(
     if not scale.any():
         raise DataError("All features are constant: no row differs from another.")
     arrays = {"shift": shift, "scale": scale, "fill": moments.mean[:n_features]}
+    arrays["deviation"] = scales(moments, n_features, "standard")[1]
     arrays["single"] = np.array(options.precision == "float32")
     if options.is_precomputed:
         return pool, {**arrays, "landmarks": np.eye(n_features)}
@@ -438,6 +441,15 @@ def landmark_maps(
         )
         for own in similarities
     }
+
+
+def column_map(arrays: Mapping[str, np.ndarray], most: int) -> LandmarkMap:
+    """Return the map from features to these themselves, standardised; to none if too many."""
+    mean, deviation = arrays["fill"], arrays["deviation"]
+    if np.count_nonzero(deviation) > most:
+        deviation = np.zeros(len(mean))
+    places = np.zeros((np.count_nonzero(deviation), len(mean)), dtype=np.int8)  # not looked at
+    return LandmarkMap(Similarity(PRECOMPUTED), mean, deviation, mean, places)
 
 
 def _centred(mapping: LandmarkMap) -> LandmarkMap:

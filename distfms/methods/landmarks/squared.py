@@ -37,15 +37,17 @@ class SquaredProblem:
     mean : ndarray of shape (L + 1,)
         Of the similarities, then of the target.
     covariance : ndarray of shape (L + 1, L + 1)
+    n_rows : int
     """
 
     mean: np.ndarray
     covariance: np.ndarray
+    n_rows: int = 0
 
     @classmethod
     def of(cls, moments: CoMoments, n_landmarks: int | None = None) -> SquaredProblem:
         """Read similarities and target from their co-moments; by default to all landmarks."""
-        return cls(*_first(moments, n_landmarks))
+        return cls(*_first(moments, n_landmarks), int(moments.n_samples))
 
     @property
     def n_landmarks(self) -> int:
@@ -60,13 +62,35 @@ class SquaredProblem:
     @property
     def mean_variance(self) -> float:
         """Mean variance of a similarity, the unit of a ridge."""
-        return float(np.mean(np.diagonal(self.covariance)[:-1]))
+        return float(np.mean(np.diagonal(self.covariance)[:-1])) if self.n_landmarks else 0.0
 
     def penalised(self, ridge: float) -> np.ndarray:
         """Return the Gram (L, L) with a ridge on its diagonal."""
         gram = self.covariance[:-1, :-1].copy()
         gram[np.diag_indices_from(gram)] += ridge * self.mean_variance
         return gram
+
+    def cross_validated_ridge(self) -> float:
+        """Return the ridge of least generalised cross-validation of squared loss on all columns.
+
+        References
+        ----------
+        Golub, Heath, Wahba, "Generalized cross-validation as a method for choosing a good ridge
+        parameter", Technometrics 21 (1979).
+        """
+        from scipy.linalg import eigh
+
+        if not self.n_landmarks:
+            return 0.0
+        values, vectors = eigh(self.covariance[:-1, :-1])
+        fitted = (vectors.T @ self.covariance[:-1, -1]) ** 2
+        ridges = np.logspace(-6.0, 2.0, 17)
+        added = ridges[:, np.newaxis] * self.mean_variance
+        kept = np.maximum(values, 0.0) + added
+        mse = self.target_variance - np.sum(fitted * (kept + added) / kept**2, axis=1)
+        degrees = 1.0 + np.sum((kept - added) / kept, axis=1)
+        left = np.maximum(1.0 - degrees / self.n_rows, 1e-9)
+        return float(ridges[np.argmin(mse / left**2)])
 
     def intercept(self, weights: np.ndarray) -> np.ndarray:
         """Return b of models with weights (..., L)."""
@@ -252,7 +276,7 @@ def refitted(
     factor = None if bound is not None else _factor(gram)
     for row, k in zip(weights, sizes, strict=True):
         chosen = order[:k]
-        if factor is None:
+        if factor is None or not k:
             own = None if bound is None else bound / np.sqrt(max(k, 1))
             row[chosen], _ = solve(gram[:k, :k], target[:k], own)
         else:
