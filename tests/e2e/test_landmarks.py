@@ -1,10 +1,12 @@
 """Jobs of learning with similarities, from spec to report and prediction."""
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from sklearn.linear_model import RidgeCV
 from sklearn.metrics import balanced_accuracy_score, confusion_matrix, roc_auc_score
 
 from distfms.data.folds import assign_parts
@@ -87,7 +89,36 @@ def test_a_model_on_all_landmarks(run, data, columns, tmp_path):
     entry = metrics["baselines"]["kernel regression, gaussian"]
     assert entry["test"]["mse"] == pytest.approx(reference, rel=1e-9)
     assert entry["test"]["n_train"] == train.sum()
+    # The columns themselves, and none of them.
+    references = [metrics["baselines"][name]["test"] for name in ("mean", "ridge on the columns")]
+    assert references[0]["mse"] == pytest.approx(np.mean((y[~train] - mean) ** 2))
+    model = RidgeCV(np.logspace(-6, 2, 17) * train.sum()).fit(Z[train], y[train])
+    wanted = np.mean((model.predict(Z[~train]) - y[~train]) ** 2)
+    assert references[1]["mse"] == pytest.approx(wanted, rel=1e-2)  # leaves rows out
+    assert metrics["linear"]["behind"] < -metrics["linear"]["standard_error"] < 0
+    assert "linear model" not in (folder / "report.html").read_text().partition("</h1>")[0]
     assert "still" in " ".join(content(folder, "manifest.json")["notes"])
+
+
+def test_what_is_linear_is_said_to_be_so(tmp_path):
+    rows = smooth_rows()
+    rows["y"] = 1000.0 + rows["x0"] - rows["x1"] + 0.5 * np.random.default_rng(1).normal(size=N)
+    data = write_rows(tmp_path / "rows", rows)
+    wide = {"name": "gaussian", "sigma": 100.0}
+    own = {"similarity": ["linear", wide], "landmarks": 15}
+    job = landmarks_job(data, tmp_path / "runs", data={"test": 0.0}, landmarks=own)
+    folder = run_job(job).folder
+    report = (folder / "report.html").read_text()
+    assert "; a linear model on the columns is within one standard error" in report
+    notes = " ".join(content(folder, "manifest.json")["notes"])
+    assert re.search(r"best in cross-validation; within one standard error of it: [a-z]+", notes)
+    # Products with rows add up to next to nothing, and to less than nothing.
+    assert re.search(r"Above the chart: .*kernel regression, linear \(", report)
+    few = landmarks_job(data, tmp_path / "runs", landmarks={"landmarks": 3})
+    report = (run_job(few).folder / "report.html").read_text()
+    assert "; a linear model on the columns is better" in report
+    alone = landmarks_job(data, tmp_path / "runs", landmarks={"landmarks": 5, "baselines": []})
+    assert content(run_job(alone).folder, "metrics.json")["baselines"] == {}
 
 
 def test_rows_are_taken_by_ids_and_features_alone(tmp_path):
@@ -377,11 +408,14 @@ def test_classes_of_rows_with_categories_gaps_and_weights(tmp_path):
 
 
 def test_the_embedded_jobs(tmp_path):
-    settings = [f"output={tmp_path}", "data.folds=2"]
-    folder = run_job(load_spec(JOBS / "landmarks-diabetes.yaml", settings)).folder
+    settings = [f"output={tmp_path}", "data.folds=2", "landmarks.landmarks=40"]
+    settings.append("landmarks.similarity={name: gaussian, sigma: 20}")
+    folder = run_job(load_spec(JOBS / "landmarks-digits.yaml", settings)).folder
     metrics = content(folder, "metrics.json")
-    kernel = [e for name, e in metrics["baselines"].items() if name.startswith("kernel")]
-    assert metrics["test"]["mse"] < min(entry["test"]["mse"] for entry in kernel)
+    linear = metrics["baselines"]["linear model on the columns"]
+    for rows in ("validation", "test"):
+        error = metrics["curves"][0]["points"][-1][rows]["error"]
+        assert error < linear[rows]["error"] < metrics["baselines"]["constant"][rows]["error"]
     settings = [f"output={tmp_path}", "data.folds=2", "landmarks.landmarks=20"]
     folder = run_job(load_spec(JOBS / "landmarks-wine.yaml", settings)).folder
     assert content(folder, "metrics.json")["test"]["mae"] < 0.15

@@ -49,14 +49,11 @@ def headline(run: FinishedRun) -> str:
 def _beside_linear(run: FinishedRun) -> str:
     """Say where a linear model on the columns is as good, or better."""
     found = run.metrics.get("linear")
-    if found is None or found["behind"] is None:
+    if not found or None in found.values() or found["behind"] < -found["standard_error"]:
         return ""
-    error = found["standard_error"]
-    if found["behind"] > (error or 0.0):
-        return "; a linear model on the columns is better"
-    if error is not None and found["behind"] >= -error:
-        return "; a linear model on the columns is within one standard error"
-    return ""
+    is_better = found["behind"] > found["standard_error"]
+    how = "better" if is_better else "within one standard error"
+    return f"; a linear model on the columns is {how}"
 
 
 def sections(run: FinishedRun) -> list[Section]:

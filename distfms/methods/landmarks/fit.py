@@ -185,61 +185,6 @@ MakePass = Callable[..., Sums]
 """From a loss, a model and what is wanted to sums over the rows."""
 
 
-class _Run:
-    """The passes of one fit."""
-
-    def __init__(
-        self,
-        procedure: PassProcedure,
-        make_pass: MakePass,
-        problem: SquaredProblem,
-        order: np.ndarray,
-    ) -> None:
-        self.loss, self.make_pass, self.k = procedure.loss, make_pass, len(order)
-        self.landmarks, self.mean = taken(order), problem.mean[order]
-        # The loss grows with the unit of the target, the squared weights with its square.
-        is_number = isinstance(self.loss, EpsilonInsensitive)
-        unit = float(np.sqrt(problem.target_variance)) or 1.0 if is_number else 1.0
-        self.penalty = procedure.ridge * problem.mean_variance / unit
-        radius = None if procedure.bound is None else procedure.bound / np.sqrt(self.k)
-        self.domain = Domain(self.k, radius, self.loss.least())
-        self.tolerance, self.rough, self.n_passes = TOLERANCE * unit, _ROUGH * unit, 0
-        self.majorant: np.ndarray | None = None
-
-    def split(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return weights and the parameters beside them."""
-        return parameters[: self.k], parameters[self.k :].ravel()
-
-    def model(self, parameters: np.ndarray) -> Linear:
-        """Return the model on similarities as they are."""
-        weights, extra = self.split(parameters)
-        offset = self.loss.offset(extra) - self.mean @ weights
-        return Linear(self.landmarks, weights, offset, extra)
-
-    def minimum(self, start: np.ndarray, width: float) -> Minimum:
-        """Minimise the mean loss with corners of some width, and a penalty on the weights."""
-        loss, k = replace(self.loss, width=width * self.loss.width), self.k
-        tolerance = self.tolerance if width == _WIDTHS[-1] else self.rough
-        penalty = np.repeat((self.penalty, 0.0), (k, len(start) - k))
-
-        def function(parameters: np.ndarray) -> Quadratic:
-            sums, self.n_passes = self.make_pass(loss, self.model(parameters)), self.n_passes + 1
-            weighed = penalty[:, np.newaxis] * parameters
-            return Quadratic(
-                sums["loss"] / sums["weight"] + np.sum(weighed * parameters, axis=0) / 2,
-                sums["gradient"] / sums["weight"] + weighed,
-                sums["hessian"] / sums["weight"] + np.diag(penalty),
-            )
-
-        if self.majorant is None:
-            sums, self.n_passes = self.make_pass(loss, self.model(start), "majorant"), 1
-            self.majorant = sums["hessian"][0] / sums["weight"] / loss.steepest
-        majorant = self.majorant * loss.steepest + np.diag(penalty)
-        # Regular also without a ridge, and where landmarks are the same.
-        majorant.flat[:: len(start) + 1] += 1e-10 * np.trace(majorant) / len(start)
-        return minimise(function, start, majorant, self.domain, tol=tolerance)
-
-
 def _path(label: str, order: np.ndarray, fits: Sequence[Fitted]) -> LandmarkPath:
     """Return models of several sizes as a path."""
     models = [fitted.model for fitted in fits]
@@ -311,20 +256,46 @@ class PassProcedure(LandmarkProcedure):
         start: Fitted | None = None,
     ) -> Fitted:
         """Fit a model on landmarks in an order, beginning at that of the first of them."""
-        run, widths = _Run(self, make_pass, problem, order), list(_WIDTHS)
-        beside = self.start(problem).reshape(-1, self.loss.n_scores)
-        at = np.vstack((np.zeros((len(order), self.loss.n_scores)), beside))
+        is_number = isinstance(self.loss, EpsilonInsensitive)
+        k, n_passes, first = len(order), 0, self.start(problem).reshape(-1, self.loss.n_scores)
+        # The loss grows with the unit of the target, the squared weights with its square.
+        unit = float(np.sqrt(problem.target_variance)) or 1.0 if is_number else 1.0
+        penalty = np.repeat((self.ridge * problem.mean_variance / unit, 0.0), (k, len(first)))
+        radius = None if self.bound is None else self.bound / np.sqrt(k)
+        domain = Domain(k, radius, self.loss.least())
+
+        def model(at: np.ndarray) -> Linear:
+            weights, extra = at[:k], at[k:].ravel()
+            offset = self.loss.offset(extra) - problem.mean[order] @ weights
+            return Linear(taken(order), weights, offset, extra)
+
+        def mean_of(loss: Loss, at: np.ndarray, wanted: str = "model") -> Quadratic:
+            nonlocal n_passes
+            n_passes += 1
+            sums, weighed = make_pass(loss, model(at), wanted), penalty[:, np.newaxis] * at
+            return Quadratic(
+                sums["loss"] / sums["weight"] + np.sum(weighed * at, axis=0) / 2,
+                sums["gradient"] / sums["weight"] + weighed,
+                sums["hessian"] / sums["weight"] + np.diag(penalty),
+            )
+
+        at = np.vstack((np.zeros((k, self.loss.n_scores)), first))
         if start is not None:
             at[: len(start.model.weights)] = start.model.weights
-            at[len(order) :] = start.model.extra.reshape(beside.shape)
-            widths = widths[1:]
+            at[k:] = start.model.extra.reshape(first.shape)
+        widths: Sequence[float] = _WIDTHS if start is None else _WIDTHS[1:]
         if isinstance(self.loss, Margin) and self.loss.logistic:
-            widths = widths[-1:]  # without a corner
-        found: Any = None
+            widths = _WIDTHS[-1:]  # without a corner
+        steepest = mean_of(self.loss, at, "majorant").hessian[0] - np.diag(penalty)
+        # Regular also without a ridge, and where landmarks are the same.
+        steepest.flat[:: len(at) + 1] += 1e-10 * np.trace(steepest) / len(at)
         for width in widths:
-            found = run.minimum(at, width)
+            loss = replace(self.loss, width=width * self.loss.width)
+            tolerance = unit * (TOLERANCE if width == _WIDTHS[-1] else _ROUGH)
+            majorant = steepest / width + np.diag(penalty)
+            found = minimise(partial(mean_of, loss), at, majorant, domain, tol=tolerance)
             at = found.parameters
-        return Fitted(run.model(at), found, run.tolerance, run.n_passes)
+        return Fitted(model(at), found, tolerance, n_passes)
 
     def search(self, problem: Any, rule: NamedRule) -> Any:
         """Fit models on more and more landmarks, each beginning where the one before it ended."""

@@ -25,10 +25,10 @@ from distfms.methods.landmarks.procedure import (
     MEASURES,
     LandmarkProcedure,
     Linear,
-    reference_errors,
     side_by_side,
 )
 from distfms.methods.landmarks.read import SampleReader, SimilarityReader
+from distfms.methods.landmarks.references import behind, name_columns, reference_errors
 from distfms.methods.landmarks.similarity import (
     MOST_COLUMNS,
     PRECOMPUTED,
@@ -42,10 +42,10 @@ from distfms.methods.landmarks.similarity import (
 from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import plan_of_model, sources_of
 from distfms.methods.rows import RowSource
-from distfms.methods.statistics_job import ScoredOn, Solved, number_or_none
+from distfms.methods.statistics_job import ScoredOn, Solved
 from distfms.stats.base import Folded, below, merge_tree
 from distfms.stats.bundle import Bundle
-from distfms.stats.fold_means import FoldMeans, over_folds
+from distfms.stats.fold_means import over_folds
 from distfms.stats.sample import RowSample
 
 LANDMARKS = "statistics/landmarks.npz"
@@ -307,23 +307,14 @@ class LandmarkJob(RowJob):
         }
         names = list(errors)
         best = (max if MEASURES[measure] else min)(names, key=errors.__getitem__)
-        behind = [self._behind(found, i, names.index(best)) for i in range(len(names))]
-        tied = [n for n, b in zip(names, behind, strict=True) if b.mean <= b.standard_error]
+        away = [behind(found, measure, i, names.index(best)) for i in range(len(names))]
+        tied = [n for n, by in zip(names, away, strict=True) if by.mean <= by.standard_error]
         others = ", ".join(name for name in tied if name != best)
         context.note(
             f"Of {len(errors)} similarities, {best} is the best in cross-validation"
             + (f"; within one standard error of it: {others}." if others else ".")
         )
         return {COMPARED: {"best": best, "measure": measure, "errors": errors}}
-
-    def _behind(self, validated: FoldAnswers, one: int, other: int) -> FoldMeans:
-        """Return how much worse the last model of one item is than that of another, by folds."""
-        of_one, of_other = (
-            np.array([answer[self.main_measure][-1] for answer in validated.answers[i]])
-            for i in (one, other)
-        )
-        worse = of_other - of_one if MEASURES[self.main_measure] else of_one - of_other
-        return over_folds(worse, validated.weight)
 
     def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
         """Return the content of ``selection.json``."""
@@ -388,12 +379,7 @@ class LandmarkJob(RowJob):
         found["measure"] = self.main_measure
         maps, sample, classes = self.maps(context), self.sample(context), self.classes(context)
         if self._has_columns:
-            points = found["curves"].pop()["points"]
-            del found["baselines"][COLUMNS]
-            found["baselines"] |= {self.reference_names[0]: points[0]}
-            if points[-1]["budget"]:
-                found["baselines"] |= {self.reference_names[1]: points[-1]}
-                found["linear"] = self._linear(found, points[-1], validated)
+            name_columns(found, self.reference_names, self.main_measure, validated)
         if self.has_reference(classes):
             for label in (similarity.label for similarity in self.similarities):
                 name = f"kernel regression, {label}"
@@ -401,20 +387,6 @@ class LandmarkJob(RowJob):
         if classes is None:
             found["predicted"] = self._predicted(context, solved)
         return found
-
-    def _linear(
-        self, found: Mapping[str, Any], linear: Any, validated: FoldAnswers | None
-    ) -> dict[str, Any] | None:
-        """Return how much worse the model is than a linear one on the columns, on other rows."""
-        measure = self.main_measure
-        if validated is not None:
-            behind = self._behind(validated, 0, len(validated.answers) - 1)
-            mean, error = number_or_none(behind.mean), number_or_none(behind.standard_error)
-            return {"behind": mean, "standard_error": error}
-        if not found["test"]:
-            return None
-        worse = found["test"][measure] - linear["test"][measure]
-        return {"behind": -worse if MEASURES[measure] else worse, "standard_error": None}
 
     def tune_answers(
         self, context: Context, points: Any, measure: str, saved: str

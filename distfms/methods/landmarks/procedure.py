@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from distfms.errors import DataError
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import CALLS, Fold, Members
-from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap
 from distfms.methods.landmarks.squared import (
     SquaredProblem,
     errors,
@@ -20,8 +19,7 @@ from distfms.methods.landmarks.squared import (
     stepwise,
 )
 from distfms.methods.statistics_job import NamedRule, Procedure
-from distfms.stats.base import Folded, below
-from distfms.stats.sample import RowSample
+from distfms.stats.base import below
 
 MEASURES = {"mse": False, "r2": True, "mae": False, "error": False, "loss": False} | dict.fromkeys(
     ("ndcg@1", "ndcg@3", "ndcg@5", "ndcg@10"), True
@@ -30,11 +28,6 @@ MEASURES = {"mse": False, "r2": True, "mae": False, "error": False, "loss": Fals
 
 #: Label of the columns themselves, which a reference has in place of similarities.
 COLUMNS = "columns"
-
-#: A sum of similarities counts as none where it is at most this part of the sum of their sizes.
-_NO_WEIGHT = 1e-6
-#: Rows that similarities to all rows of a sample are computed for at a time.
-_JUDGED_ROWS = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,91 +253,6 @@ class LandmarkProcedure(Procedure):
     def n_operations(self) -> float:
         """Return about how many multiplications a search takes, calls counted as such."""
         return float(self.keep) ** 3 + CALLS * (self.keep if self.sparse else 10)
-
-
-# --- kernel regression --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Smoothed:
-    """Predictions of kernel regression.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n,)
-    n_guarded : int
-        Rows whose similarities add up to about nothing, so that they were predicted by the mean.
-    """
-
-    values: np.ndarray
-    n_guarded: int
-
-
-def kernel_regression(
-    mapping: LandmarkMap, train: np.ndarray, target: np.ndarray, rows: np.ndarray
-) -> Smoothed:
-    """Predict Σ y_i K(x, x_i) / Σ K(x, x_i) over sampled rows, the paper's baseline.
-
-    Parameters
-    ----------
-    mapping : LandmarkMap
-        Its landmarks are not used.
-    train : ndarray of shape (d, m)
-        Features of the sample.
-    target : ndarray of shape (m,)
-    rows : ndarray of shape (d, n)
-        Features of the rows to predict.
-    """
-    if mapping.similarity.name == PRECOMPUTED:
-        raise ValueError("no similarities between rows are known")
-    everyone = replace(mapping, landmarks=np.ascontiguousarray(train.T))
-    values, n_guarded = np.empty(rows.shape[1]), 0
-    for start in range(0, rows.shape[1], _JUDGED_ROWS):
-        own = slice(start, start + _JUDGED_ROWS)
-        similarities = everyone(rows[:, own])
-        total, size = similarities.sum(axis=0), np.abs(similarities).sum(axis=0)
-        guarded = np.abs(total) <= _NO_WEIGHT * size
-        total[guarded] = 1.0
-        values[own] = np.where(guarded, target.mean(), target @ similarities / total)
-        n_guarded += int(np.count_nonzero(guarded))
-    return Smoothed(values, n_guarded)
-
-
-def reference_errors(
-    mapping: LandmarkMap, classes: Sequence[float] | None, sample: Folded[RowSample]
-) -> dict[str, Any]:
-    """Judge kernel regression on samples of the held-out rows, and of each fold."""
-    found: dict[str, Any] = {}
-    if sample.n_folds > 1:
-        parts = [f for f in range(sample.n_folds) if sample.folds[f].n_rows > 1]
-        own = [_errors(mapping, classes, sample.train_without(f), sample.folds[f]) for f in parts]
-        found["validation"] = {
-            **{name: float(np.mean([e[name] for e in own])) for name in ("mse", "mae", "error")},
-            **{name: sum(e[name] for e in own) for name in ("n_guarded", "n_rows")},
-            "n_train": max(e["n_train"] for e in own),
-        }
-    if sample.test.n_rows > 1:
-        found["test"] = _errors(mapping, classes, sample.train(), sample.test)
-    return found
-
-
-def _errors(
-    mapping: LandmarkMap, classes: Sequence[float] | None, train: RowSample, held_out: RowSample
-) -> dict[str, Any]:
-    n = len(mapping.scale)
-    target, truth = (coded(classes, sample.values[n]) for sample in (train, held_out))
-    smoothed = kernel_regression(mapping, train.values[:n], target, held_out.values[:n])
-    values = smoothed.values
-    if classes is not None:
-        values = np.clip(np.round(values), 0, len(classes) - 1)
-    return {
-        "mse": float(np.mean((values - truth) ** 2)),
-        "mae": float(np.mean(np.abs(values - truth))),
-        "error": float(np.mean(values != truth)),
-        "n_guarded": smoothed.n_guarded,
-        "n_train": train.n_rows,
-        "n_rows": held_out.n_rows,
-    }
 
 
 def coded(classes: Sequence[float] | None, target: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from distfms.linalg import symmetric_pinv
+from distfms.methods.newton import Domain
 from distfms.stats.comoments import CoMoments
 
 #: Share of a landmark's variance that others must leave unexplained for it to be chosen.
@@ -115,34 +116,11 @@ def errors(problem: SquaredProblem, weights: np.ndarray, held_out: CoMoments) ->
     return np.maximum(spread, 0.0) + bias**2
 
 
-def solve(
-    gram: np.ndarray, target: np.ndarray, bound: float | None = None
-) -> tuple[np.ndarray, float]:
-    """Minimise uᵀGu − 2uᵀc, with ‖u‖₂ ≤ `bound`; return u and the multiplier of the bound."""
-    from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
-    from scipy.optimize import brentq
-
-    if not len(target):
-        return np.zeros(0), 0.0
-    try:
-        weights = cho_solve(cho_factor(gram, check_finite=False), target, check_finite=False)
-    except LinAlgError:
-        weights = symmetric_pinv(gram) @ target
-    if bound is None or np.linalg.norm(weights) <= bound:
-        return weights, 0.0
-    values, vectors = eigh(gram)
-    turned = vectors.T @ target
-
-    def excess(multiplier: float) -> float:
-        return float(np.linalg.norm(turned / (values + multiplier)) - bound)
-
-    # ‖u‖ ≤ ‖c‖ / (least eigenvalue + λ), so a multiplier of ‖c‖/B is large enough.
-    high = np.linalg.norm(target) / bound - min(values[0], 0.0)
-    low = max(-values[0], 0.0) + 1e-14 * high
-    if excess(low) <= 0:  # a singular Gram, of which the factorisation had made large weights
-        return vectors @ (turned / (values + low)), 0.0
-    multiplier = float(brentq(excess, low, high, xtol=1e-300, rtol=1e-12))
-    return vectors @ (turned / (values + multiplier)), multiplier
+def bounded(gram: np.ndarray, target: np.ndarray, bound: float) -> np.ndarray:
+    """Minimise uᵀGu − 2uᵀc with ‖u‖₂ ≤ `bound`."""
+    regular = gram + 1e-12 * np.mean(np.diagonal(gram)) * np.eye(len(gram))
+    best = Domain(len(gram), bound).best(regular[np.newaxis], target[:, np.newaxis])
+    return np.asarray(best[:, 0])
 
 
 def greedy(
@@ -273,12 +251,15 @@ def refitted(
     gram = problem.penalised(ridge)[np.ix_(order, order)]
     target = problem.covariance[order, -1]
     weights = np.zeros((len(sizes), problem.n_landmarks))
-    factor = None if bound is not None else _factor(gram)
+    factor = _factor(gram)
     for row, k in zip(weights, sizes, strict=True):
         chosen = order[:k]
-        if factor is None or not k:
-            own = None if bound is None else bound / np.sqrt(max(k, 1))
-            row[chosen], _ = solve(gram[:k, :k], target[:k], own)
+        if not k:
+            continue
+        if bound is not None:
+            row[chosen] = bounded(gram[:k, :k], target[:k], bound / np.sqrt(k))
+        elif factor is None:
+            row[chosen] = symmetric_pinv(gram[:k, :k]) @ target[:k]
         else:
             white = solve_triangular(factor[:k, :k], target[:k], trans=1)
             row[chosen] = solve_triangular(factor[:k, :k], white)

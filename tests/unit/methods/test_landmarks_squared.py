@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from distfms.methods.landmarks.procedure import (
     LandmarkProcedure,
     NamedRule,
-    kernel_regression,
     ladder,
 )
+from distfms.methods.landmarks.references import kernel_regression
 from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
 from distfms.methods.landmarks.squared import (
     SquaredProblem,
+    bounded,
     errors,
     greedy,
     refitted,
-    solve,
     stepwise,
 )
 from distfms.stats.comoments import CoMoments
@@ -105,13 +105,15 @@ def test_the_bound_is_kept_and_costs_as_little_as_can_be(bound, seed, rank):
     rng = np.random.default_rng(seed)
     A, c = rng.normal(size=(rank, 6)), rng.normal(size=6)
     gram, target = A.T @ A, A.T @ rng.normal(size=rank) if rank < 6 else c
-    found, multiplier = solve(gram, target, bound)
-    assert np.linalg.norm(found) <= bound * (1 + 1e-6)
+    found = bounded(gram, target, bound)
+    norm = np.linalg.norm(found)
+    assert norm <= bound * (1 + 1e-12)
     # Optimality: the gradient is −λ times the weights, λ ≥ 0, and λ > 0 only on the sphere.
     gradient = gram @ found - target
+    multiplier = max(-(gradient @ found) / norm**2, 0.0)
     scale = np.linalg.norm(target) + 1e-12
     assert np.linalg.norm(gradient + multiplier * found) <= 1e-6 * scale
-    assert multiplier == 0.0 or np.linalg.norm(found) == pytest.approx(bound, rel=1e-5)
+    assert multiplier * bound <= 1e-6 * scale or norm == pytest.approx(bound, rel=1e-5)
 
 
 def test_copies_of_a_landmark_are_not_chosen_twice():
@@ -171,3 +173,19 @@ def test_kernel_regression_is_guarded_where_similarities_add_up_to_nothing():
     found = kernel_regression(mapping, X, y, np.array([[5.0, 0.0]]))
     assert found.values.tolist() == [6.0, 6.0]
     assert found.n_guarded == 2
+
+
+@pytest.mark.parametrize("noise", [0.3, 3.0])
+def test_the_ridge_of_generalised_cross_validation(noise):
+    rng = np.random.default_rng(0)
+    K = rng.normal(size=(30, 12)) * np.linspace(0.5, 2, 12) + 4.0
+    y = K @ rng.normal(size=12) + noise * rng.normal(size=30)
+    A, left = K - K.mean(axis=0), y - y.mean()
+    scores = []
+    for ridge in (ridges := np.logspace(-6, 2, 17)):
+        gram = A.T @ A + 30 * ridge * np.mean(np.var(K, axis=0)) * np.eye(12)
+        hat = A @ np.linalg.solve(gram, A.T) + 1 / 30
+        residual = left - hat @ left
+        scores.append(residual @ residual / np.trace(np.eye(30) - hat) ** 2)
+    assert problem_of(K, y).cross_validated_ridge() == ridges[np.argmin(scores)]
+    assert 0 < np.argmin(scores) < 16
