@@ -347,5 +347,11 @@ def test_formulas_of_the_paper():
     assert Phase("ridge", **known, **second).step() == pytest.approx(eta)
     eta = math.sqrt(k * log / (20 * B**2 * m * (8 * 0.3 + 60 * eps + k)))
     assert Phase("lasso", **known, **second).step() == pytest.approx(eta)
+    # The doubt about the moments is none without ε, and ε counts up to 1.
+    exact, vague = ({**second, "smoothing": own} for own in (0.0, 3.0))
+    eta = math.sqrt(k / m / (2 * np.sqrt(2 * s).sum() ** 2 + k))
+    assert Phase("ridge", **known, **exact).step() == pytest.approx(eta)
+    eta = math.sqrt(k * log / (20 * B**2 * m * (8 * 0.3 + 60 + k)))
+    assert Phase("lasso", **known, **vague).step() == pytest.approx(eta)
     q = np.sqrt(s + 13 / 6 * eps)
     np.testing.assert_allclose(Phase("ridge", **known, **second).probabilities(), q / q.sum())
