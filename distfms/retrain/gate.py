@@ -87,7 +87,11 @@ def conditions(
         require(bound, f"{said} in {drift['name']}", drift["largest"] <= gate.max_drift)
         if again := drift["refused"]:
             said = f"{', '.join(again)} drifted when last seen"
-            require("no file that was refused before, unless mended or accepted", said, False)
+            require(
+                "no file that was refused before, unless mended or accepted (--accept FILE)",
+                said,
+                False,
+            )
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 from distfms.data.age import partition_dates
 from distfms.engine.memory import counted
 from distfms.engine.storage import Location, reading
-from distfms.errors import SpecError
+from distfms.errors import DataError, SpecError
 from distfms.methods.contract import RETRAINING, Content, Context, FinishedRun, Stage
 from distfms.registry import Registry, author
 from distfms.report.retraining import refusal
@@ -130,7 +131,7 @@ def retrain(
             # Raises now what would stop the comparison.
             prepared.method.predictor(in_place.run, train, None)
         refusal = Refusal.read(registry, spec.name)
-        known = [file.name for file in train.files if anew and file.name in refusal.refused]
+        known = [file.name for file in train.files if anew and file.name in refusal.files]
         refusal = refusal.accept(registry, spec.name, train.files, [*accept, *known])
         retraining = Retraining(prepared, in_place, refusal, anew, made)
         staged = replace(prepared, more=(Stage("retrain", retraining.stage),))
@@ -221,24 +222,27 @@ class Retraining:
         versions = {f.name: f.version for f in inputs.train.files if f.name in newest}
         is_new = np.isin(summaries.files, newest)
         before = stored or (summaries.take(~is_new) if not is_new.all() else None)
-        judged = [n for n, version in versions.items() if refusal.accepted.get(n) != version]
+        judged = {n: v for n, v in versions.items() if refusal.files.get(n) != (v, True)}
         parts = tuple(part for part in inputs.train.partitions if part.name in judged)
         if before is None or not parts:
             return None
-        labels = [part.name for part in parts]
+        labels, sets = [part.name for part in parts], dict[str, list[int]]()
         if (time := inputs.section.time) is not None:
-            days = partition_dates(inputs.train.restricted(parts), time)
-            labels = [f"{day:%Y-%m-%d}" for day in days]
-        numbers = np.flatnonzero(np.isin(summaries.files, judged))
-        sets = {label: numbers[np.array(labels) == label] for label in labels}
-        content, shifts = worst(before, {k: summaries.take(v) for k, v in sets.items()}, names)
+            with suppress(DataError):  # where footers have no times
+                days = partition_dates(inputs.train.restricted(parts), time)
+                labels = [f"{day:%Y-%m-%d}" for day in days]
+        numbers = np.flatnonzero(np.isin(summaries.files, [*judged])).tolist()
+        for label, number in zip(labels, numbers, strict=True):
+            sets.setdefault(label, []).append(number)
+        taken = {label: summaries.take(np.array(own)) for label, own in sets.items()}
+        content, shifts = worst(before, taken, names)
         drawn = [column["name"] for column in content["columns"]]
         content["history"] = history(before, summaries, is_new, names, drawn)
         most = (self.prepared.spec.retrain or RetrainSection()).gate.max_drift or np.inf
-        far = [summaries.files[v] for k, v in sets.items() if shifts[k] > most]
-        drifted = {name: versions[name] for name in np.concatenate([[], *far]).tolist()}
-        again = [name for name in judged if refusal.refused.get(name) == versions[name]]
-        return {**content, "sets": shifts, "drifted": drifted, "refused": again}
+        far = {str(n) for label, own in taken.items() if shifts[label] > most for n in own.files}
+        drifted = {name: version for name, version in judged.items() if name in far}
+        again = [n for n in judged.keys() - far if refusal.files.get(n) == (judged[n], False)]
+        return {**content, "sets": shifts, "drifted": drifted, "refused": sorted(again)}
 
 
 def _counts(context: Context) -> dict[str, int]:
@@ -265,7 +269,9 @@ def _promote(retraining: Retraining, registry: Registry, folder: Location, say: 
         for reason in reasons:
             say(f"  {reason}")
         if drifted := (content["drift"] or {}).get("drifted"):
-            retraining.refusal.write(registry, spec.name, drifted, {})
+            refused = {name: (version, False) for name, version in drifted.items()}
+            retraining.refusal.write(registry, spec.name, refused)
+            say("Accept a file that is as it should be with --accept FILE.")
         return Outcome(number, False, folder, reasons)
     written = [name for stage in run.manifest["stages"] for name in stage["files"]]
     kept = [name for name in written if not name.startswith(_LEFT_OUT) or name == DRIFT]

@@ -82,39 +82,34 @@ def made_before(registry: Registry, name: str, identity: str) -> tuple[int | Non
 
 
 class Refusal(Record):
-    """Files that have drifted: those refused, and those that somebody accepted; name → version."""
+    """Files that have drifted: name → version, and whether somebody has accepted it."""
 
-    refused: dict[str, str] = Field(default_factory=dict)
-    accepted: dict[str, str] = Field(default_factory=dict)
+    files: dict[str, tuple[str, bool]] = Field(default_factory=dict)
 
     @classmethod
     def read(cls, registry: Registry, name: str) -> Refusal:
         """Read the last record of a model."""
         return registry.journal(name, cls).last() or cls(number=0)
 
-    def write(
-        self, registry: Registry, name: str, drifted: dict[str, str], accepted: dict[str, str]
-    ) -> Refusal:
+    def write(self, registry: Registry, name: str, files: dict[str, tuple[str, bool]]) -> Refusal:
         """Write the next record, unless it would say the same."""
-        refused = {n: v for n, v in (self.refused | drifted).items() if n not in accepted}
-        new = Refusal(number=self.number + 1, refused=refused, accepted=self.accepted | accepted)
-        if (new.refused, new.accepted) == (self.refused, self.accepted):
-            return self
-        registry.journal(name, Refusal).write(new)
+        new = Refusal(number=self.number + 1, files=self.files | files)
+        if new.files != self.files:
+            registry.journal(name, Refusal).write(new)
         return new
 
     def accept(
         self, registry: Registry, name: str, files: Sequence[DataFile], named: Sequence[str]
     ) -> Refusal:
         """Accept files by their names in the data, or the last parts of these."""
-        known = {file.name: file.version for file in files}
-        found = dict[str, str]()
+        known = {file.name: (file.version, True) for file in files}
+        found = dict[str, tuple[str, bool]]()
         for one in named:
             own = {file: v for file, v in known.items() if f"/{file}".endswith(f"/{one}")}
             if not own:
                 raise SpecError(f"The data have no file {one!r} to accept.{nearest(one, known)}")
             found |= own
-        return self.write(registry, name, {}, found)
+        return self.write(registry, name, found)
 
 
 @dataclass(frozen=True)
