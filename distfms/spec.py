@@ -127,8 +127,10 @@ class DataSection(Section):
     """
     exclude: tuple[str, ...] = ()
     """Names or globs of columns not to use."""
-    missing: Literal["error", "drop", "mean"] = "error"
-    """What to do with missing values."""
+    missing: Literal["error", "drop", "mean", "pairs"] = "error"
+    """What to do with missing values: refuse them, leave out their rows, take the column's mean, or
+    learn from the pairs of values that are there (`attribute_efficient` with `solver: pairs`).
+    """
     folds: Annotated[int, Strict(), Field(ge=0, le=200)] = 0
     """Cross-validation folds, 0 for none."""
     test: Annotated[float, Strict(), Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
@@ -154,6 +156,11 @@ class DataSection(Section):
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
         return _as_tuple(value)
+
+    @property
+    def policy(self) -> Literal["error", "drop", "mean"]:
+        """What to do with missing values while rows are read; `mean` leaves gaps."""
+        return "mean" if self.missing == "pairs" else self.missing
 
     @model_validator(mode="after")
     def _one_source(self) -> DataSection:

@@ -460,6 +460,8 @@ class Method:
         Why others cannot be tried, for the message.
     takes_unlabelled : bool
         Whether jobs use rows without a target, of ``data.unlabelled_path``.
+    takes_gaps : bool
+        Whether jobs learn from rows with missing values as they are, with ``data.missing: pairs``.
     measures : mapping of str to bool
         What `tune` may compare by, the default first: name → whether more is better.
     question : tuple of str
@@ -478,6 +480,7 @@ class Method:
     chosen: Callable[[FinishedRun], Mapping[str, Chosen]]
     figures: str
     takes_unlabelled: bool = False
+    takes_gaps: bool = False
     tunable: tuple[str, ...] = ()
     not_tunable: Mapping[str, str] = field(default_factory=dict)
     measures: Mapping[str, bool] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -55,6 +55,9 @@ class RowJob(StatisticsJob):
 
     Levels of `categorical` features and `text_targets` are read before the statistics.
     """
+
+    #: What missing values count as.
+    missing_said: ClassVar[str] = "Missing values that count as the mean of their column"
 
     def __init__(self, options: Section, inputs: Inputs, seed: int) -> None:
         self.options, self.inputs, self.seed = options, inputs, seed
@@ -253,13 +256,13 @@ class RowJob(StatisticsJob):
             imputed=missing,
         )
         if everything.n_dropped:
-            what = "the target" if self.inputs.section.missing == "mean" else "a value"
+            what = "the target" if self.inputs.section.policy == "mean" else "a value"
             left = "row was" if everything.n_dropped == 1 else "rows were"
             context.note(f"{everything.n_dropped:,} {left} left out because {what} is missing.")
         if everything.n_weightless:
             context.note(f"{counted(everything.n_weightless, 'row')} of weight 0 play no part.")
         if missing:
             listed = ", ".join(f"{name} {count:,}" for name, count in missing.items())
-            context.note(f"Missing values that count as the mean of their column: {listed}.")
+            context.note(f"{self.missing_said}: {listed}.")
         for text in self._few_values(everything.values):
             context.note(text)

@@ -204,7 +204,7 @@ class RowSource(FoldedSource):
             partition,
             self.plan,
             folds=self.folds,
-            missing=self.section.missing,
+            missing=self.section.policy,
         )
 
     @property

@@ -112,6 +112,11 @@ def prepare(spec: JobSpec, say: Say = _silent, opened: Opened | None = None) -> 
             f"`data.unlabelled_path` has rows for landmarks, and the method is `{spec.method}`: "
             "leave it out."
         )
+    if spec.data.missing == "pairs" and not method.takes_gaps:
+        raise SpecError(
+            f"`data.missing: pairs` is not for the method `{spec.method}`: choose from error, drop "
+            "and mean."
+        )
     opened = opened or open_inputs(spec, root, say)
     identity = spec.identity(opened.fingerprints)
     tuning = None

@@ -206,7 +206,18 @@ class CoMoments:
             comoment=self.comoment[both],
             pair_weight=None if self.pair_weight is None else self.pair_weight[both],
             cross=None if self.cross is None else self.cross[both],
+            observed=None if self.observed is None else self.observed[index],
         )
+
+    def about(self, mean: np.ndarray) -> CoMoments:
+        """Return the same about other means than those of the columns, shape (d,)."""
+        return replace(self, mean=mean, **self._recentred(mean))
+
+    def pair_counts(self) -> np.ndarray:
+        """Σ w over the rows of data where both columns are observed, shape (r, d)."""
+        if self.pair_weight is None:
+            return np.full(self.comoment.shape, self.weight)
+        return self.pair_weight
 
     def covariance(self, pairwise: bool) -> np.ndarray:
         """Covariance matrix (population form: divided by weights, not by n − 1).

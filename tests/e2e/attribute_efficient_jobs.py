@@ -40,6 +40,7 @@ def few_job(
         "data": {"path": str(data), "target": "y", "id": "id", "folds": 3, "test": 0.25},
         "attribute_efficient": {
             "attributes_per_example": 5,
+            "solver": "online",
             "repeats": 3,
             "sizes": 3,
             **(own or {}),

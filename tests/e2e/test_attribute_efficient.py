@@ -342,8 +342,8 @@ def test_models_are_judged_some_in_each_pass(data, run, tmp_path, monkeypatch):
 
 
 def test_the_job_on_embedded_images(tmp_path):
-    sets = [f"output={tmp_path}", "attribute_efficient.repeats=2", "tune.grid.bound=[10.0]"]
+    sets = [f"output={tmp_path}", "attribute_efficient.repeats=2"]
     folder = run_job(load_spec(JOBS / "attribute-efficient-digits.yaml", sets)).folder
     metrics = content(folder, "metrics.json")
-    assert metrics["test"]["accuracy"] > 0.8
+    assert metrics["test"]["accuracy"] > 0.9
     assert content(folder, "selection.json")["attributes_seen"] <= 12 * metrics["train"]["n_rows"]

@@ -137,3 +137,59 @@ def compiled(function):
     from numba import njit
 
     return njit(function)
+
+
+def pair_moments(rows, y, mean=None):
+    """A, b̂, v and V from sums over rows (n, d), NaN where not observed; about `mean` (d + 1,)."""
+    M = (~np.isnan(rows)).astype(float)
+    Z = np.where(M > 0, rows, 0.0)
+    n, c, s, q = len(y), M.sum(axis=0), Z.sum(axis=0), (Z**2).sum(axis=0)
+    h, b, C, S, T = M.T @ y, Z.T @ y, M.T @ M, Z.T @ Z, Z.T @ M
+    mu, level = (s / c, y.mean()) if mean is None else (mean[:-1], mean[-1])
+    P = S - T * mu - (T * mu).T + C * np.outer(mu, mu)
+    cross = (b - mu * h - level * s + mu * level * c) / c
+    v = (q - 2 * mu * s + mu**2 * c) / c
+    pi = c / n
+    rest = 1.0 - pi
+    spread = (pi * rest).sum()
+    E = n * np.outer(pi, pi) * (1.0 - np.outer(rest, rest) / spread)
+    A = P * (1.0 + 1.0 / E) / (C + 1.0)
+    A[np.diag_indices_from(A)] = v
+    return A, cross, v, np.outer(v, v) / E
+
+
+def pair_candidates(A, cross, v, V, unit):
+    """Weights at all constants, for attributes as they come or divided by their deviations."""
+    scale = np.sqrt(v) if unit else np.ones_like(v)
+    eta = (V / np.outer(scale, scale) ** 2).sum(axis=1) / (v / scale**2)
+    eta0 = (v / scale**2 * eta).sum() / (v / scale**2).sum()
+    scale = scale * np.sqrt(np.maximum(1.0, eta / eta0))
+    values, U = np.linalg.eigh(A / np.outer(scale, scale))
+    nu = max(-values[0], 2.0 * np.sqrt((V / np.outer(scale, scale) ** 2).sum() / len(v)))
+    semicircle = np.sqrt(np.maximum(values**2 - nu**2, 0.0))
+    spectra = [np.maximum(values, 0.0) + c * nu for c in (0.25, 0.5, 1, 2, 4, 8, 16, 32)]
+    spectra += [semicircle + c * nu for c in (0.5, 1, 2, 4, 8, 16, 32)]
+    return [U @ ((U.T @ (cross / scale)) / spectrum) / scale for spectrum in spectra]
+
+
+def solve_pairs(rows, y, fold):
+    """Weights and intercept from rows with NaN, constants averaged by their losses on folds."""
+
+    def candidates(own):
+        moments = pair_moments(rows[own], y[own])
+        of_both = [w for unit in (False, True) for w in pair_candidates(*moments, unit)]
+        return [*of_both, np.zeros(rows.shape[1])]
+
+    def means(own):
+        return np.append(np.nanmean(rows[own], axis=0), y[own].mean())
+
+    losses = []
+    for f in np.unique(fold):
+        A, cross, *_ = pair_moments(rows[fold == f], y[fold == f], means(fold != f))
+        losses.append([w @ A @ w - 2 * w @ cross for w in candidates(fold != f)])
+    error = np.std(losses, axis=0, ddof=1) / np.sqrt(len(losses))
+    doubted = np.mean(losses, axis=0) + 1.5 * error
+    shares = np.exp(-(doubted - doubted.min()) / (0.25 * error[doubted.argmin()]))
+    weights = shares / shares.sum() @ np.array(candidates(fold > -1))
+    mean = means(fold > -1)
+    return weights, mean[-1] - mean[:-1] @ weights

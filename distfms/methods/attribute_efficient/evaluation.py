@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError
+from distfms.methods.attribute_efficient.from_pairs import INNER_FOLDS
 from distfms.methods.attribute_efficient.learner import Design
 from distfms.methods.attribute_efficient.lessons import Learned, Lesson, learn, stream
-from distfms.methods.attribute_efficient.options import ALGORITHMS, FULL, AttributeEfficientOptions
+from distfms.methods.attribute_efficient.options import FULL, ON_FOLDS, AttributeEfficientOptions
 from distfms.methods.attribute_efficient.read import TrainingRows, errors, measures
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import Fold, Members
@@ -75,9 +76,14 @@ def root_mean_squares(moments: np.ndarray) -> np.ndarray:
     return np.sqrt(np.where(moments > 0, moments, 1.0))
 
 
+def constant_of(options: AttributeEfficientOptions, moments: Moments) -> float:
+    """Return the prediction that losses are relative to: the mean of the target, or 0."""
+    return float(moments.mean[-1]) if options.centred else 0.0
+
+
 def target_range(options: AttributeEfficientOptions, moments: Moments) -> tuple[float, float]:
     """Return what is taken off all targets, and how large what is left is at most."""
-    offset = float(moments.mean[-1]) if options.intercept else 0.0
+    offset = constant_of(options, moments)
     farthest = max(moments.maximum[-1] - offset, offset - moments.minimum[-1])
     return offset, float(farthest)
 
@@ -86,8 +92,8 @@ def design_with(options: AttributeEfficientOptions, n_examples: int, **known: An
     """Return what each chain learns from its share of the examples."""
     return Design(
         penalty=options.penalty,
-        sampling=ALGORITHMS[options.penalty][options.chosen],
-        n_draws=options.attributes_per_example,
+        sampling=options.sampling,
+        n_draws=options.attributes_per_example or known["n_attributes"],
         n_examples=max(1, -(-n_examples // options.chains)),
         even_split=options.split == "even",
         improved=options.inner_product == "improved",
@@ -138,8 +144,9 @@ class LearningProcedure(Procedure):
         self, problem: Members, path: Learned, held_out: Members, budgets: np.ndarray
     ) -> Answer:
         """Measure the model on the rows of a fold."""
-        weights, offset = path.weights[None], path.intercept
-        found = [errors(weights, x.T, y, offset) for x, y in held_out["rows"]()]
+        model = np.append(path.weights, path.intercept)[None]
+        constant = constant_of(self.options, problem["moments"])
+        found = [errors(model, x.T, y, constant) for x, y in held_out["rows"]()]
         sums = {name: np.sum([part[name] for part in found], axis=0) for name in found[0]}
         return measures(sums, bool(problem["counts"].all_in(-1.0, 1.0)[0]))
 
@@ -187,15 +194,16 @@ def trials(options: AttributeEfficientOptions, n_rows: int, n_attributes: int) -
 
     Algorithms that observe all attributes have as many attributes in fewer examples, and all rows.
     """
-    drawn = options.attributes_per_example
+    drawn = options.attributes_per_example or n_attributes
     sizes = [n_rows >> i for i in reversed(range(options.sizes))]
     sizes = [size for size in sizes if size >= 2 * options.chains]
-    full = {size * drawn // n_attributes for size in sizes} | {n_rows}
+    full = sorted({size * drawn // n_attributes for size in sizes} | {n_rows})
     return [
         Trial(name, size, repeat)
         for name in options.compared
         if name != "offline" or n_attributes <= MOST_OFFLINE
-        for size in (sorted(s for s in full if s >= 2) if name in FULL else sizes)
+        for size in (full if name in FULL else sizes)
+        if size >= (2 * INNER_FOLDS if name in ON_FOLDS else 2)
         for repeat in range(options.repeats)
     ]
 
@@ -205,11 +213,19 @@ def lesson_of(
 ) -> Lesson:
     """Return the lesson of a trial; those of one repeat have the same order of examples."""
     key = stream(seed, trial.repeat)
-    if trial.name in FULL:
+    if trial.name in FULL or trial.name in ON_FOLDS:
         design = design_of(options, members, options.chains * trial.size)
         return Lesson(design, key, trial.size, full=trial.name)
     fixed = {} if trial.name == options.chosen else {"step": None}
-    changed = options.model_copy(update={"algorithm": trial.name, **fixed})
+    # Beside a solver that centres the target, the online learner centres it too.
+    changed = options.model_copy(
+        update={
+            "solver": "online",
+            "algorithm": trial.name,
+            "intercept": options.centred,
+            **fixed,
+        }
+    )
     return Lesson(design_of(changed, members, trial.size), key, trial.size, options.chains)
 
 

@@ -20,6 +20,7 @@ SUBTITLE = "Attribute-efficient regression"
 Json = Mapping[str, Any]
 
 _TITLES = {
+    "pairs": "Pairs of attributes",
     "ddaerr": "DDAERR",
     "two_phase_ddaerr": "Two-phase DDAERR",
     "aerr": "AERR",
@@ -28,10 +29,15 @@ _TITLES = {
     "aelr": "AELR",
     "online": "online, all attributes",
     "offline": "offline, all attributes",
+    "rows": "ridge, rows observed in full",
+    "imputed": "ridge, means for missing values",
 }
-_STYLES = {name: place % 3 for place, name in enumerate(list(_TITLES)[:6])} | {
+_STYLES = {name: place % 3 for place, name in enumerate(list(_TITLES)[1:7])} | {
+    "pairs": 0,
     "online": 3,
     "offline": 4,
+    "rows": 3,
+    "imputed": 3,
 }
 _BARS_SHOWN = 30
 _ROWS_SHOWN = 1000
@@ -45,7 +51,23 @@ def headline(run: FinishedRun) -> str:
     seen = f"{percent(share)} of the attributes of {number(selection['examples'])} examples"
     what = "variance" if selection["intercept"] else "squared target"
     kept = "" if loss is None else f": {percent(1 - loss)} of the {what} explained"
-    return f"{_TITLES[selection['algorithm']]} observed {seen}{kept}"
+    return f"{_TITLES[selection['algorithm']]} observed {seen}{kept}{_in_full(run)}"
+
+
+def _in_full(run: FinishedRun) -> str:
+    """Say how many rows, observed in full, do as well; nothing where all of them do not."""
+    curves = {curve["name"]: curve["points"] for curve in run.metrics["curves"]}
+    own, full = curves.get("pairs", []), curves.get("rows", [])
+    if not own or not full:
+        return ""
+    reached, total = own[-1]["relative_loss"], own[-1]["attributes_seen"]
+    for point in full:
+        as_good = (
+            None not in (reached, point["relative_loss"]) and point["relative_loss"] <= reached
+        )
+        if as_good and point["attributes_seen"] <= total:
+            return f". Observing {count(point['examples'], 'row')} in full does as well"
+    return ""
 
 
 def sections(run: FinishedRun) -> list[Section]:
@@ -120,7 +142,7 @@ def _curve_blocks(run: FinishedRun) -> list[Block]:
     caption = (
         f"Mean relative loss on {_ROWS[run.metrics['judged']]}, against the attributes observed "
         f"while learning; bands are one standard deviation over {count(n_repeats, 'repeat')} with "
-        "other orders and draws. Steps are those of the theory for each size"
+        "other orders and draws. Online algorithms take the steps of the theory for each size"
         f"{_factor(run)}. Values beyond the scale are in the table."
     )
     return [Figure(chart, caption), _comparison_table(curves, chosen)]

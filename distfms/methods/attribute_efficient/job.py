@@ -16,6 +16,7 @@ from distfms.methods.attribute_efficient.evaluation import (
     MOST_OFFLINE,
     LearningProcedure,
     OnRows,
+    constant_of,
     curves,
     design_of,
     lesson_of,
@@ -30,7 +31,7 @@ from distfms.methods.attribute_efficient.lessons import (
     learn_chain,
     stream,
 )
-from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
+from distfms.methods.attribute_efficient.options import ONLINE_ONLY, AttributeEfficientOptions
 from distfms.methods.attribute_efficient.read import (
     LabelledSource,
     LossReader,
@@ -66,7 +67,9 @@ class AttributeEfficientJob(RowJob):
         self._check_roles()
         self._plan = ColumnPlan.from_schema(inputs.train.schema, self.roles)
         d, drawn = len(self.roles.features), options.attributes_per_example
-        if drawn > d:
+        if drawn is None:
+            self._check_all_that_there_is()
+        elif drawn > d:
             raise SpecError(
                 f"`attribute_efficient.attributes_per_example` is {drawn}, but the data have only "
                 f"{d} attributes. Choose at most {d}."
@@ -76,6 +79,14 @@ class AttributeEfficientJob(RowJob):
             raise SpecError(
                 f"`attribute_efficient.image` is {height} × {width} = {height * width} pixels, but "
                 f"the data have {d} attributes."
+            )
+
+    def _check_all_that_there_is(self) -> None:
+        if self.options.solver == "online" or self.inputs.section.missing != "pairs":
+            raise SpecError(
+                "`attribute_efficient.attributes_per_example` is missing: say how many attributes "
+                "to draw of each example. Leave it out to learn from rows with missing values as "
+                "they are, with `solver: pairs` and `data.missing: pairs`."
             )
 
     def _check_roles(self) -> None:
@@ -98,6 +109,14 @@ class AttributeEfficientJob(RowJob):
 
     # --- what the driver asks ---
 
+    def check_tried(self, name: str, first: Any) -> None:
+        """Refuse options of the online learner where the job solves from pairs."""
+        if name in ONLINE_ONLY and first.options.solver == "pairs":
+            raise SpecError(
+                f"`attribute_efficient.{name}` is an option of the online learner, and this job "
+                "solves from pairs, which chooses its constants itself. Set `solver: online`."
+            )
+
     def plan(self, context: Context) -> ColumnPlan:
         """Return which columns are read; they are known before data are read."""
         return self._plan
@@ -114,11 +133,12 @@ class AttributeEfficientJob(RowJob):
         found = TrainMembers(MomentsReader(source)(first))
         self._check_values(found)
         moments = found["moments"].second_moment[:-1]
+        drawn = options.attributes_per_example or len(moments)
         split = f"{options.attributes_per_example} of {len(moments)} attributes of each example"
         scanned = f", after a pass over all for {options.scanned_for}" * bool(options.scanned_for)
         return {
             "method": f"{options.chosen}: {options.penalty} from {split}",
-            "attributes": f"at most {options.attributes_per_example * n_rows:,} of "
+            "attributes": f"at most {drawn * n_rows:,} of "
             f"{len(moments) * n_rows:,} that the rows have{scanned}",
             "improvement ratio": said_ratio(design_of(options, found).improvement_ratio)
             + f" (from the first {found['counts'].n_rows:,} rows)",
@@ -207,7 +227,7 @@ class AttributeEfficientJob(RowJob):
         dataset = self.inputs.train
         fill = np.zeros(self._plan.n_features)
         if members is not None:
-            fill = members["moments"].mean[:-1]
+            fill = self.row_fill(members)
         source = self.source(self._plan, dataset, False)
         rows = TrainingRows(source, tuple(dataset.partitions), fill, self.seed, keep=False)
         # Several actors of one machine keep rows of their own.
@@ -230,8 +250,17 @@ class AttributeEfficientJob(RowJob):
 
     def _operations(self) -> float:
         """Return about how many multiplications it takes to read all rows and learn from them."""
-        drawn = self.options.attributes_per_example * self.inputs.train.n_rows
+        drawn = (self.options.attributes_per_example or 0) * self.inputs.train.n_rows
         return _DRAW * drawn + self._rows().n_bytes
+
+    def fill(self, members: Members) -> np.ndarray:
+        """Return what missing values are taken for when models predict, shape (d,)."""
+        mean: np.ndarray = members["moments"].mean[:-1]
+        return mean
+
+    def row_fill(self, members: Members) -> np.ndarray:
+        """Return what missing values of rows that are learned from are taken for."""
+        return self.fill(members)
 
     def procedure(self, context: Context) -> LearningProcedure:
         """Return what is learned, of some rows."""
@@ -284,7 +313,7 @@ class AttributeEfficientJob(RowJob):
             "positive": self.options.positive,
             "intercept": solved.path.intercept,
         }
-        fill = solved.train["moments"].mean[:-1]
+        fill = self.fill(solved.train)
         return {"model.json": model, "weights.npz": {"weights": solved.path.weights, "fill": fill}}
 
     # --- folds ---
@@ -313,8 +342,9 @@ class AttributeEfficientJob(RowJob):
             )
         lessons = [lesson_of(trial, self.options, members, self.seed) for trial in tried]
         learned = self._run(context, members, _learn_whole, lessons)
-        weights = np.vstack([solved.path.weights, *(found.weights for found in learned)])
-        sums = self._errors(context, weights, members["moments"].mean[:-1], solved.path.intercept)
+        models = [np.append(one.weights, one.intercept) for one in (solved.path, *learned)]
+        constant = constant_of(self.options, members["moments"])
+        sums = self._errors(context, np.vstack(models), self.fill(members), constant)
         classes = bool(members["counts"].all_in(-1.0, 1.0)[0])
         found = {part: measures(of_part, classes) for part, of_part in sums.items()}
         mse, variance = found["train"]["mse"][0], members["moments"].variance[-1]
@@ -339,17 +369,17 @@ class AttributeEfficientJob(RowJob):
         }
 
     def _errors(
-        self, context: Context, weights: np.ndarray, fill: np.ndarray, offset: float
+        self, context: Context, models: np.ndarray, fill: np.ndarray, constant: float
     ) -> dict[str, dict[str, np.ndarray]]:
         """Sum the errors of models over training and held-out rows, some models in each pass."""
-        step = max(1, _MODEL_VALUES // weights.shape[1])
+        step = max(1, _MODEL_VALUES // models.shape[1])
         passes = [
             one_pass(
                 context,
-                lambda *of: LossReader(self.source(self._plan, *of), fill, offset),
-                weights[start : start + step],
+                lambda *of: LossReader(self.source(self._plan, *of), fill, constant),
+                models[start : start + step],
             )
-            for start in range(0, len(weights), step)
+            for start in range(0, len(models), step)
         ]
         arrays = [sums.arrays for sums in passes]
         joined = {name: np.concatenate([own[name] for own in arrays]) for name in arrays[0]}

@@ -8,9 +8,22 @@ from typing import Protocol
 
 import numpy as np
 
+from distfms.errors import DataError
+from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
+from distfms.methods.attribute_efficient.from_pairs import (
+    INNER_FOLDS,
+    Pairs,
+    full_candidates,
+    lasso_candidates,
+    ridge_candidates,
+    solve,
+)
 from distfms.methods.attribute_efficient.learner import Chain, Design
 from distfms.methods.attribute_efficient.offline_estimator import offline_lasso, offline_ridge
-from distfms.methods.attribute_efficient.sampling import online_step
+from distfms.methods.attribute_efficient.options import ON_FOLDS
+from distfms.methods.attribute_efficient.sampling import Penalty, online_step
+from distfms.stats.base import merge_tree
+from distfms.stats.moments import Moments
 
 #: Rows, targets, and which of them in which order.
 Ordered = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -27,8 +40,9 @@ class Examples(Protocol):
 class Lesson:
     """An algorithm on at most `n_examples`, all but those of a `fold` (−1 for none).
 
-    `design` is that of one chain; an algorithm that observes all attributes (`full`: ``online`` or
-    ``offline``) has its bound and norm. `key` decides the order of the examples and the draws.
+    `design` is that of one chain. What is no chain has a name, `full`: ``online`` and ``offline``
+    observe all attributes within its bound; ``pairs``, ``rows`` and ``imputed`` solve on folds.
+    `key` decides the order of the examples and the draws.
     """
 
     design: Design
@@ -52,6 +66,7 @@ class Learned:
     sampling: np.ndarray | None = None
     step: float = 0.0
     intercept: float = 0.0
+    noise_level: float = 0.0
 
 
 def learn_chain(lesson: Lesson, number: int, examples: Examples) -> Learned:
@@ -85,6 +100,8 @@ def learn(lesson: Lesson, examples: Examples) -> Learned:
         numbers = range(lesson.n_chains)
         return average([learn_chain(lesson, number, examples) for number in numbers])
     found = list(_first(lesson.n_examples, _of_chain(lesson, 0, examples, n_chains=1)))
+    if lesson.full in ON_FOLDS:
+        return _on_folds(lesson, found)
     return (_online if lesson.full == "online" else _offline)(lesson.design, found)
 
 
@@ -120,6 +137,69 @@ def _online(design: Design, found: list[Ordered]) -> Learned:
         online_rows(rows, own, order, factors, weights, total, is_lasso, step, design.bound)
     mean = total / max(n_examples, 1) / design.norm
     return Learned(mean, n_examples, d * n_examples, step=step, intercept=design.offset)
+
+
+def learned_from(pairs: Pairs, penalty: Penalty, full: bool = False) -> Learned:
+    """Solve from pairs of attributes, or of rows that were observed in full."""
+    folds = [own for own in pairs.folds.values() if own.n_samples > 1]
+    if len(folds) < 2:
+        raise DataError("Too few rows to choose constants on folds: at least 2 in each of 2 folds.")
+    candidates = lasso_candidates if penalty == "lasso" else ridge_candidates
+    found = solve(folds, full_candidates if full else candidates)
+    counts = np.sum([own.observed_weight[:-1] for own in folds], axis=0)
+    n_rows, n_seen = sum(own.n_samples for own in folds), int(counts.sum())
+    return Learned(
+        found.weights,
+        n_rows,
+        n_seen,
+        counts / n_rows,
+        intercept=found.intercept,
+        noise_level=found.noise_level,
+    )
+
+
+def _on_folds(lesson: Lesson, found: list[Ordered]) -> Learned:
+    """Solve from the pairs that are drawn of the examples, by their number in the order."""
+    design, pairs, start = lesson.design, Pairs({}), 0
+    weights = None
+    if design.sampling == "moments" and design.moments is not None:
+        weights = drawing_weights(design.moments)
+    if lesson.full == "imputed":
+        found = _imputed(found)
+    n_drawn = design.n_draws if lesson.full == "pairs" else None
+    draws = Draws(n_drawn, lesson.key, weights, phases=design.sampling == "two_phase")
+    if draws.phases and n_drawn is not None:
+        draws = replace(draws, weights=_of_first_phase(draws, found))
+    for rows, target, order in found:
+        keys = np.arange(start, start + len(order), dtype=np.uint64)
+        observed = np.vstack([draws.observe(rows[order].T, keys), target[order]])
+        pairs = pairs.merge(Pairs.of(observed, (keys % np.uint64(INNER_FOLDS)).astype(int)))
+        start += len(order)
+    return learned_from(pairs, design.penalty, lesson.full != "pairs")
+
+
+def _imputed(found: list[Ordered]) -> list[Ordered]:
+    """Replace missing values with the means of the examples' observed ones."""
+    moments = merge_tree([Moments.from_block(rows[order].T) for rows, _, order in found])
+    return [
+        (np.where(np.isnan(rows), moments.mean, rows), target, order)
+        for rows, target, order in found
+    ]
+
+
+def _of_first_phase(draws: Draws, found: list[Ordered]) -> np.ndarray:
+    start, first = 0, Moments.empty(found[0][0].shape[1])
+    for rows, _, order in found:
+        keys = np.arange(start, start + len(order), dtype=np.uint64)
+        own = draws.first_phase(keys)
+        first = first.merge(Moments.from_block(draws.observe(rows[order[own]].T, keys[own])))
+        start += len(order)
+    return weights_after(first)
+
+
+def weights_after(first: Moments) -> np.ndarray:
+    """Return the weights of draws after a first phase."""
+    return drawing_weights(smoothed(first.weight * first.second_moment, first.weight))
 
 
 def _offline(design: Design, found: list[Ordered]) -> Learned:

@@ -9,13 +9,13 @@ import numpy as np
 
 from distfms.data.partition import Dataset
 from distfms.errors import SpecError
-from distfms.methods.attribute_efficient.job import AttributeEfficientJob
 from distfms.methods.attribute_efficient.options import (
     MEASURES,
     NOT_TUNABLE,
     TUNABLE,
     AttributeEfficientOptions,
 )
+from distfms.methods.attribute_efficient.pairs_job import make_job
 from distfms.methods.contract import Chosen, FinishedRun, Method
 from distfms.methods.row_predictor import RowPredictor, plan_of_model
 
@@ -69,7 +69,7 @@ def _from_1(run: FinishedRun) -> FinishedRun:
 METHOD = Method(
     name="attribute_efficient",
     Options=AttributeEfficientOptions,
-    make_job=AttributeEfficientJob,
+    make_job=make_job,
     predictor=make_predictor,
     chosen=chosen,
     figures="distfms.methods.attribute_efficient.figures",
@@ -78,4 +78,5 @@ METHOD = Method(
     measures=MEASURES,
     upgrades=(_from_1,),
     question=("positive",),
+    takes_gaps=True,
 )

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Strict, field_validator, model_validator
 
+from distfms.methods.attribute_efficient.draws import Drawing
 from distfms.methods.attribute_efficient.sampling import Sampling
 from distfms.spec import Positive, Section
 
@@ -15,7 +16,25 @@ ALGORITHMS: dict[str, dict[str, Sampling]] = {
     "lasso": {"ddaelr": "moments", "two_phase_ddaelr": "two_phase", "aelr": "uniform"},
 }
 #: Algorithms that observe all attributes.
-FULL = ("online", "offline")
+FULL = ("online", "offline", "rows")
+#: What is solved at once, with constants chosen on folds.
+ON_FOLDS = ("pairs", "rows", "imputed")
+#: Attributes up to which `solver: auto` keeps the moments of all pairs, and the most it can.
+MOST_PAIRS, LARGEST_PAIRS = 2000, 5000
+#: Options of the online learner alone.
+ONLINE_ONLY = (
+    "algorithm",
+    "bound",
+    "step",
+    "step_factor",
+    "first_step_factor",
+    "split",
+    "inner_product",
+    "confidence",
+    "scale",
+    "standardize",
+    "chains",
+)
 
 Algorithm = Literal["ddaerr", "two_phase_ddaerr", "aerr", "ddaelr", "two_phase_ddaelr", "aelr"]
 Count = Annotated[int, Strict(), Field(ge=1, le=1000)]
@@ -24,8 +43,20 @@ Count = Annotated[int, Strict(), Field(ge=1, le=1000)]
 class AttributeEfficientOptions(Section):
     """How many attributes of each example to observe, and what to learn from them."""
 
-    attributes_per_example: Annotated[int, Strict(), Field(ge=2)]
-    """Attributes drawn of each training example: k + 1 of the paper."""
+    attributes_per_example: Annotated[int, Strict(), Field(ge=2)] | None = None
+    """Attributes drawn of each training example: k + 1 of the paper. Leave it out to take all that
+    each row has, with `solver: pairs` and `data.missing: pairs`.
+    """
+    solver: Literal["auto", "pairs", "online"] = "auto"
+    """`pairs` solves once, from the moments of pairs of attributes that were observed together;
+    `online` takes a step for each example, as the paper does. `auto` takes `pairs` up to 2,000
+    attributes, unless an option of the online learner is set.
+    """
+    draws: Drawing = "uniform"
+    """With `solver: pairs`, which attributes are drawn: all alike; by their second `moments`, which
+    a pass over all rows finds; or in `two_phase`, by the moments that the first tenth of the rows
+    shows. Second moments help where all attributes have one unit.
+    """
     penalty: Literal["ridge", "lasso"] = "ridge"
     """Bound on the sum of squares of the weights (ridge) or of their absolute values (lasso)."""
     algorithm: Algorithm | None = None
@@ -95,7 +126,7 @@ class AttributeEfficientOptions(Section):
 
     @model_validator(mode="after")
     def _algorithm_of_penalty(self) -> AttributeEfficientOptions:
-        known = [*ALGORITHMS[self.penalty], *FULL]
+        known = [*ALGORITHMS[self.penalty], *FULL, "imputed"]
         if self.algorithm is not None and self.algorithm not in ALGORITHMS[self.penalty]:
             listed = ", ".join(ALGORITHMS[self.penalty])
             raise ValueError(f"`{self.algorithm}` is no {self.penalty}; choose among {listed}")
@@ -104,20 +135,42 @@ class AttributeEfficientOptions(Section):
                 raise ValueError(f"no baseline `{name}`; known are {', '.join(known)}")
         if self.step is not None and self.step_factor != 1.0:
             raise ValueError("`step` and `step_factor` exclude each other")
+        if self.solver == "pairs" and self.online_options:
+            raise ValueError(f"`{self.online_options[0]}` is an option of `solver: online`")
         return self
+
+    @property
+    def online_options(self) -> list[str]:
+        """Options of the online learner that are not at their defaults."""
+        fields = type(self).model_fields
+        return [name for name in ONLINE_ONLY if getattr(self, name) != fields[name].default]
+
+    @property
+    def centred(self) -> bool:
+        """Whether the target is learned less its mean."""
+        return self.intercept or self.solver == "pairs"
+
+    @property
+    def sampling(self) -> Sampling:
+        """How attributes are drawn."""
+        if self.solver == "pairs":
+            return self.draws
+        return ALGORITHMS[self.penalty][self.chosen]
 
     @property
     def chosen(self) -> str:
         """Name of the algorithm."""
+        if self.solver == "pairs":
+            return "pairs"
         return self.algorithm or next(iter(ALGORITHMS[self.penalty]))
 
     @property
     def scanned_for(self) -> str:
         """What a pass over all attributes of all rows finds before anything is learned, as text."""
-        found = ["the scale"] if self.scale else []
+        found = ["the scale"] if self.scale and self.solver != "pairs" else []
         if self.standardize:
             found.append("the root mean squares")
-        elif ALGORITHMS[self.penalty][self.chosen] == "moments":
+        elif self.sampling == "moments":
             found.append("the second moments")
         return " and ".join(found)
 
@@ -125,7 +178,11 @@ class AttributeEfficientOptions(Section):
     def compared(self) -> tuple[str, ...]:
         """Names of the algorithms of the curves, the chosen one first."""
         wanted = self.baselines
-        if wanted is None:
+        if wanted is None and self.solver == "pairs":
+            drawn_so = {how: name for name, how in ALGORITHMS[self.penalty].items()}
+            wanted = ("imputed",) if self.attributes_per_example is None else ("rows",)
+            wanted += () if self.attributes_per_example is None else (drawn_so[self.draws],)
+        elif wanted is None:
             wanted = (*ALGORITHMS[self.penalty], *FULL)
         return tuple(dict.fromkeys((self.chosen, *wanted)))
 
@@ -146,6 +203,8 @@ _AFTERWARDS = "it concerns what is reported, not what is learned"
 #: Why other options cannot be tuned.
 NOT_TUNABLE = {
     "attributes_per_example": _STATES,
+    "solver": "run one job for each",
+    "draws": _STATES,
     "chains": _STATES,
     "penalty": "the algorithms and the scale depend on it; run one job for each",
     "scale": "the bound and the steps mean something else without it",

@@ -12,11 +12,13 @@ import numpy as np
 from distfms.data.batches import RowBatch
 from distfms.data.folds import hash_keys, mix
 from distfms.data.partition import Partition
+from distfms.methods.attribute_efficient.draws import Draws
+from distfms.methods.attribute_efficient.from_pairs import INNER_FOLDS, LEAST_FOLDS, Pairs
 from distfms.methods.attribute_efficient.lessons import Ordered
 from distfms.methods.contract import PartialReader
 from distfms.methods.passes import Sums
 from distfms.methods.rows import RowCounts, RowSource
-from distfms.stats.base import Fields
+from distfms.stats.base import Fields, Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.moments import Moments
 
@@ -75,7 +77,11 @@ class MomentsReader(PartialReader):
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and summarise each of its parts."""
-        source, batch = self.source, self.source.read(partition)
+        return Bundle(self.members(self.source.read(partition)))
+
+    def members(self, batch: RowBatch) -> dict[str, Folded[Any]]:
+        """Summarise each part of a batch."""
+        source = self.source
 
         def moments(part: int) -> Moments:
             return Moments.from_block(batch.values[:, batch.part_slices[part]])
@@ -85,16 +91,94 @@ class MomentsReader(PartialReader):
             return Norms(float(np.nansum(values**2, axis=0).max(initial=0.0)))
 
         counts = partial(RowCounts.from_block, batch)
-        members: dict[str, Any] = {
+        return {
             "moments": source.folded(moments),
             "norms": source.folded(norms),
             "counts": source.folded(counts),
         }
-        return Bundle(members)
 
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
         return {**self.source.key(), "kind": "second moments"}
+
+
+@dataclass(frozen=True)
+class PairsReader(MomentsReader):
+    """Reads what is observed of the rows, too.
+
+    ``pairs`` are co-moments by inner fold, ``observed`` moments of attributes and target; inner
+    folds are the folds where there are some, else rows are divided by their keys.
+    """
+
+    draws: Draws
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        return {**super().part_types, "pairs": Pairs, "observed": Moments}
+
+    def members(self, batch: RowBatch) -> dict[str, Folded[Any]]:
+        """Summarise each part of a batch."""
+        keys = row_keys(batch)
+        observed = np.vstack([self.draws.observe(batch.features, keys), batch.target[:1]])
+        n_folds = self.source.section.folds
+
+        def pairs(part: int) -> Pairs:
+            own = batch.part_slices[part]
+            if part == self.source.n_parts - 1:
+                return Pairs({})
+            inner = keys[own] % np.uint64(INNER_FOLDS)
+            fold = np.full(len(inner), part) if n_folds >= LEAST_FOLDS else inner.astype(int)
+            return Pairs.of(observed[:, own], fold)
+
+        def moments(part: int) -> Moments:
+            return Moments.from_block(observed[:, batch.part_slices[part]])
+
+        return {
+            **super().members(batch),
+            "pairs": self.source.folded(pairs),
+            "observed": self.source.folded(moments),
+        }
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        return {**super().key(), "kind": "pairs", "draws": self.draws.key()}
+
+
+@dataclass(frozen=True)
+class FirstPhaseReader(MomentsReader):
+    """Reads ``observed``: moments of what is observed of the training rows of the first phase."""
+
+    draws: Draws
+
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        return {"observed": Moments}
+
+    def members(self, batch: RowBatch) -> dict[str, Folded[Any]]:
+        """Summarise each part of a batch."""
+        keys = row_keys(batch)
+
+        def moments(part: int) -> Moments:
+            own = batch.part_slices[part]
+            first = np.flatnonzero(self.draws.first_phase(keys[own]))
+            return Moments.from_block(
+                self.draws.observe(batch.features[:, own][:, first], keys[own][first])
+            )
+
+        return {"observed": self.source.folded(moments)}
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        return {**super().key(), "kind": "first phase", "draws": self.draws.key()}
+
+
+def row_keys(batch: RowBatch) -> np.ndarray:
+    """Return what decides a row's place and draws: the hash of its id, or of its number."""
+    ids = batch.rows.id
+    keys: np.ndarray = batch.row_ids.astype(np.uint64) if ids is None else hash_keys(ids)
+    return keys
 
 
 # --- rows to learn from -------------------------------------------------------------------------
@@ -199,9 +283,7 @@ class TrainingRows:
         missing = np.isnan(values)
         if missing.any():
             values = np.where(missing, self.fill, values)
-        ids = batch.rows.id
-        keys = batch.row_ids.astype(np.uint64) if ids is None else hash_keys(ids)
-        return values, batch.target[0, own].copy(), batch.rows.part[own], keys[own]
+        return values, batch.target[0, own].copy(), batch.rows.part[own], row_keys(batch)[own]
 
 
 # --- losses -------------------------------------------------------------------------------------
@@ -213,7 +295,7 @@ class LossReader:
 
     source: LabelledSource
     fill: np.ndarray
-    offset: float = 0.0
+    constant: float = 0.0
 
     def read(self, partition: Partition) -> RowBatch:
         """Return the rows of a partition."""
@@ -223,7 +305,7 @@ class LossReader:
         return replace(batch, part_sums=None)
 
     def sums(self, rows: RowBatch, weights: np.ndarray) -> Sums:
-        """Add up over the training and the held-out rows, for weights (n_models, d)."""
+        """Add up over the training and the held-out rows, for the models of `errors`."""
         train = self.source.train_rows(rows)
         parts = {"train": train, "test": slice(train.stop, rows.n_rows)}
         return Sums(
@@ -231,22 +313,25 @@ class LossReader:
                 f"{part}/{name}": value
                 for part, own in parts.items()
                 for name, value in errors(
-                    weights, rows.features[:, own], rows.target[0, own], self.offset
+                    weights, rows.features[:, own], rows.target[0, own], self.constant
                 ).items()
             }
         )
 
 
 def errors(
-    weights: np.ndarray, features: np.ndarray, target: np.ndarray, offset: float
+    models: np.ndarray, features: np.ndarray, target: np.ndarray, constant: float
 ) -> dict[str, np.ndarray]:
-    """Return sums over rows by model, for weights (n_models, d), features (d, n), an intercept."""
-    scores, wanted = weights @ features, target - offset
+    """Return sums over rows by model: weights and, last, intercepts, (n_models, d + 1).
+
+    Features are of shape (d, n); losses are relative to that of predicting a constant.
+    """
+    scores = models[:, :-1] @ features + models[:, -1:]
     return {
-        "squares": ((scores - wanted) ** 2).sum(axis=1),
-        "correct": ((scores > -offset) == (target > 0)).sum(axis=1).astype(float),
-        "zero": np.full(len(weights), (wanted**2).sum()),
-        "n_rows": np.full(len(weights), float(len(target))),
+        "squares": ((scores - target) ** 2).sum(axis=1),
+        "correct": ((scores > 0) == (target > 0)).sum(axis=1).astype(float),
+        "zero": np.full(len(models), ((target - constant) ** 2).sum()),
+        "n_rows": np.full(len(models), float(len(target))),
     }
 
 

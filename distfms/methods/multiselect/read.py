@@ -61,7 +61,7 @@ class JudgmentSource(FoldedSource):
             self.layout,
             self.roles,
             folds=self.folds,
-            missing=self.section.missing,
+            missing=self.section.policy,
         )
 
     def by_part(

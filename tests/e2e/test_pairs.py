@@ -1,0 +1,168 @@
+"""Jobs that solve from pairs of attributes, from a spec to predictions, against the rows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from distfms.data.folds import hash_keys
+from distfms.errors import SpecError
+from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
+from distfms.methods.attribute_efficient.lessons import stream
+from distfms.runs.driver import prepare, run_job
+from distfms.runs.predict import predict_file
+from tests.e2e.attribute_efficient_jobs import IDS, Y, few_columns, few_job
+from tests.e2e.attribute_efficient_jobs import NAMES as ALL_NAMES
+from tests.e2e.attribute_efficient_jobs import X as ALL
+from tests.e2e.jobs import content, results
+from tests.e2e.sequence_jobs import write_rows
+from tests.e2e.test_attribute_efficient import PARTS, TRAIN
+from tests.reference.attribute_efficient import solve_pairs
+
+# The eighth attribute is always 0.
+VARIES = np.arange(len(ALL_NAMES)) != 7
+NAMES, X = [name for name in ALL_NAMES if name != "x7"], ALL[:, VARIES]
+KEYS = hash_keys(np.array(IDS))
+INNER = (KEYS % np.uint64(5)).astype(int)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_rows(tmp_path_factory.mktemp("pairs") / "data", few_columns())
+
+
+def few(features):
+    """Columns with the one that is always 0."""
+    return few_columns(np.insert(features, 7, 0.0, axis=1))
+
+
+def pairs_job(data, output, own=None, /, **changes):
+    section = {"exclude": ["x7"], **changes.pop("data", {})}
+    own = {"solver": "auto", "repeats": 0, **(own or {})}
+    return few_job(data, output, own, data=section, **changes)
+
+
+def literal_draws(draws):
+    """What is observed of all rows, NaN elsewhere, shape (n, d)."""
+    key, weights = stream(0, 0), None
+    if draws == "moments":
+        weights = drawing_weights((X[TRAIN] ** 2).mean(axis=0))
+    if draws == "two_phase":
+        alike = Draws(5, key, phases=True)
+        own = TRAIN & alike.first_phase(KEYS)
+        first = alike.observe(X[own].T, KEYS[own])
+        seen = (~np.isnan(first)).sum(axis=1)
+        weights = drawing_weights(smoothed(np.nansum(first**2, axis=1), seen))
+    return Draws(5, key, weights, draws == "two_phase").observe(X.T, KEYS).T
+
+
+def solved(observed, own):
+    """The literal solution from some training rows."""
+    return solve_pairs(observed[own], Y[own], INNER[own])
+
+
+@pytest.mark.parametrize("draws", ["uniform", "moments", "two_phase"])
+def test_the_model_is_that_of_the_pairs(data, tmp_path, draws):
+    folder = run_job(pairs_job(data, tmp_path, {"draws": draws})).folder
+    selection, metrics = content(folder, "selection.json"), content(folder, "metrics.json")
+    observed = literal_draws(draws)
+    weights, intercept = solved(observed, TRAIN)
+    found = np.array([selection["coefficients"][name] for name in NAMES])
+    np.testing.assert_allclose(found, weights, rtol=1e-6, atol=1e-8)
+    assert selection["intercept"] == pytest.approx(intercept)
+    n_seen = int((~np.isnan(observed[TRAIN])).sum())
+    scanned = TRAIN.sum() * len(NAMES) if draws == "moments" else 0
+    assert content(folder, "manifest.json")["attributes"] == {
+        "observed": n_seen,
+        "scanned": scanned,
+    }
+    squares = (X[~TRAIN] @ found + selection["intercept"] - Y[~TRAIN]) ** 2
+    null = ((Y[~TRAIN] - Y[TRAIN].mean()) ** 2).sum()
+    assert metrics["test"]["relative_loss"] == pytest.approx(squares.sum() / null)
+    # Folds are solved without, and judged on all that their rows have.
+    for entry in metrics["folds"]:
+        weights, intercept = solved(observed, TRAIN & (entry["fold"] != PARTS))
+        out = entry["fold"] == PARTS
+        assert entry["mse"] == pytest.approx(np.mean((X[out] @ weights + intercept - Y[out]) ** 2))
+
+
+@pytest.mark.parametrize("draws", ["uniform", "two_phase"])
+def test_what_was_not_drawn_has_no_influence(data, tmp_path, draws):
+    noise = np.where(np.isnan(literal_draws(draws)), 9.0, X)
+    noise[~TRAIN] = X[~TRAIN]
+    other = write_rows(tmp_path / "noise", few(noise))
+    found = [
+        run_job(pairs_job(own, tmp_path / name, {"draws": draws})).folder
+        for name, own in (("a", data), ("b", other))
+    ]
+    ours, theirs = (content(folder, "selection.json") for folder in found)
+    assert ours == theirs
+    scores = [content(folder, "metrics.json")["train"] for folder in found]
+    assert scores[0] != scores[1]
+
+
+def test_the_report_compares_with_rows_in_full_and_the_online_learner(data, tmp_path):
+    run = run_job(pairs_job(data, tmp_path, {"repeats": 2})).folder
+    curves = {c["name"]: c["points"] for c in content(run, "metrics.json")["curves"]}
+    assert list(curves) == ["pairs", "rows", "aerr"]
+    last = {name: points[-1] for name, points in curves.items()}
+    assert last["pairs"]["relative_loss"] < 0.5 < last["aerr"]["relative_loss"]
+    assert all(p["attributes_seen"] == len(NAMES) * p["examples"] for p in curves["rows"])
+    page = (run / "report.html").read_text()
+    assert "ridge, rows observed in full" in page
+    assert "in full does as well" in page
+    predict_file(run, str(data), tmp_path / "out.parquet")
+    selection = content(run, "selection.json")
+    weights = np.array(list(selection["coefficients"].values()))
+    found = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
+    np.testing.assert_allclose(found, X @ weights + selection["intercept"])
+
+
+def test_rows_that_come_with_gaps(tmp_path):
+    gaps = X.copy()
+    gaps[np.random.default_rng(0).random(X.shape) < 0.5] = np.nan
+    folder = write_rows(tmp_path / "data", few(gaps))
+    own = {"attributes_per_example": None, "repeats": 1}
+    section = {"missing": "pairs"}
+    run = run_job(pairs_job(folder, tmp_path / "runs", own, data=section)).folder
+    weights, _ = solved(gaps, TRAIN)
+    selection, manifest = content(run, "selection.json"), content(run, "manifest.json")
+    np.testing.assert_allclose(
+        list(selection["coefficients"].values()), weights, rtol=1e-6, atol=1e-8
+    )
+    assert any("as if they were missing at random: x0" in note for note in manifest["notes"])
+    names = [curve["name"] for curve in content(run, "metrics.json")["curves"]]
+    assert names == ["pairs", "imputed"]
+    with pytest.raises(SpecError, match="attributes_per_example` is missing"):
+        prepare(pairs_job(folder, tmp_path, {"attributes_per_example": None}))
+    with pytest.raises(SpecError, match=r"needs `attribute_efficient.solver: pairs`"):
+        prepare(pairs_job(folder, tmp_path, {"step_factor": 2.0}, data=section))
+    spec = replace(pairs_job(folder, tmp_path, data=section), method="multiselect")
+    with pytest.raises(SpecError, match=r"`data.missing: pairs` is not for the method `mult"):
+        prepare(spec)
+
+
+def test_auto_takes_the_online_learner_where_its_options_are_set(data, tmp_path):
+    for own, solver in (({}, "pairs"), ({"algorithm": "aerr"}, "auto"), ({"bound": 9.0}, "auto")):
+        assert prepare(pairs_job(data, tmp_path, own)).job.options.solver == solver
+    with pytest.raises(SpecError, match="`step_factor` is an option of `solver: online`"):
+        prepare(pairs_job(data, tmp_path, {"solver": "pairs", "step_factor": 2.0}))
+    tune = {"grid": {"step_factor": [1.0, 3.0]}}
+    with pytest.raises(SpecError, match=r"tune.grid.step_factor.*Set `solver: online`"):
+        prepare(pairs_job(data, tmp_path, tune=tune))
+
+
+def test_the_same_bits_in_processes_and_after_more_rows(data, tmp_path):
+    threads = run_job(pairs_job(data, tmp_path / "a")).folder
+    engine = {"workers": 2, "processes": True}
+    processes = run_job(pairs_job(data, tmp_path / "b", engine=engine)).folder
+    assert results(threads) == results(processes)
+    # Partials are kept: the same job reads nothing again.
+    again = run_job(pairs_job(data, tmp_path / "a"), out=tmp_path / "a" / "again").folder
+    stages = {s["name"]: s for s in json.loads((again / "manifest.json").read_text())["stages"]}
+    assert stages["statistics"]["n_read"] == 0
+    assert results(again) == results(threads)

@@ -1,0 +1,158 @@
+"""Regression from pairs of attributes: draws, moments and the solve, against literal formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distfms.errors import DataError
+from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
+from distfms.methods.attribute_efficient.from_pairs import (
+    PairMoments,
+    Pairs,
+    full_candidates,
+    lasso_candidates,
+    solve,
+)
+from distfms.methods.attribute_efficient.lessons import learned_from
+from tests.reference import attribute_efficient as literal
+
+N, D, K = 400, 9, 4
+KEYS = np.arange(N, dtype=np.uint64)
+
+
+def rows_of(seed=0, n=N, d=D):
+    """Correlated attributes of unlike scale and offset, and a noisy linear target."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) @ (np.eye(d) + 0.3) * np.geomspace(0.1, 10.0, d) + 50.0
+    return X, X @ (rng.normal(size=d) / X.std(axis=0)) + rng.normal(size=n)
+
+
+X, Y = rows_of()
+FOLD = (KEYS % np.uint64(5)).astype(int)
+
+
+ALIKE = Draws(K, 3)
+
+
+def observed_of(draws=ALIKE, X=X):
+    return draws.observe(X.T.copy(), KEYS[: len(X)])
+
+
+def pairs_of(observed, y=Y, fold=FOLD):
+    return Pairs.of(np.vstack([observed, y]), fold)
+
+
+def test_the_solution_is_that_of_the_literal_formulas() -> None:
+    observed = observed_of()
+    found = solve(list(pairs_of(observed).folds.values()))
+    weights, intercept = literal.solve_pairs(observed.T, Y, FOLD)
+    np.testing.assert_allclose(found.weights, weights, rtol=1e-8, atol=1e-10)
+    assert found.intercept == pytest.approx(intercept, rel=1e-8)
+    whole = pairs_of(observed).folds[0]
+    A, cross, v, V = literal.pair_moments(observed.T[FOLD == 0], Y[FOLD == 0])
+    moments = PairMoments.of(whole, np.arange(D))
+    for ours, theirs in ((moments.gram, A), (moments.cross, cross), (moments.noise, V)):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-8 * np.abs(theirs).max())
+    np.testing.assert_allclose(moments.variance, v, rtol=1e-9)
+
+
+def test_pairs_of_parts_merge_and_are_stored() -> None:
+    observed = observed_of()
+    whole = pairs_of(observed)
+    cut = [slice(0, 130), slice(130, 131), slice(131, N)]
+    parts = [pairs_of(observed[:, own], Y[own], FOLD[own]) for own in cut]
+    merged = parts[2].merge(parts[0]).merge(Pairs({})).merge(parts[1])
+    again = Pairs.from_arrays(merged.to_arrays())
+    assert list(again.folds) == [0, 1, 2, 3, 4]
+    for number, own in again.folds.items():
+        np.testing.assert_allclose(own.comoment, whole.folds[number].comoment, rtol=1e-9, atol=1e-7)
+        np.testing.assert_array_equal(own.pair_weight, whole.folds[number].pair_weight)
+
+
+@pytest.mark.parametrize("phases", [False, True])
+def test_draws_are_distinct_and_depend_on_key_and_seed_alone(phases: bool) -> None:
+    weights = np.arange(1.0, D + 1)
+    draws = Draws(K, 3, weights, phases)
+    drawn = draws.attributes(KEYS, D)
+    assert drawn.shape == (N, K)
+    assert (np.diff(drawn, axis=1) > 0).all()
+    np.testing.assert_array_equal(draws.attributes(KEYS[::-1], D)[::-1], drawn)
+    np.testing.assert_array_equal(draws.attributes(KEYS[7:8], D), drawn[7:8])
+    assert (Draws(K, 4, weights, phases).attributes(KEYS, D) != drawn).any()
+    noise = np.where(np.isnan(observed_of(draws)), 1e6, X.T)
+    np.testing.assert_array_equal(observed_of(draws, noise.T), observed_of(draws))
+
+
+def test_draws_follow_the_weights() -> None:
+    keys, weights = np.arange(40_000, dtype=np.uint64), np.array([4.0, 2.0, 1.0, 1.0])
+    shares = np.bincount(Draws(1, 0, weights).attributes(keys, 4).ravel()) / len(keys)
+    np.testing.assert_allclose(shares, weights / 8, atol=0.01)
+    alike = np.bincount(Draws(2, 0).attributes(keys, 4).ravel()) / len(keys)
+    np.testing.assert_allclose(alike, 0.5, atol=0.01)
+    draws = Draws(1, 0, np.array([1.0, 1e-9, 1e-9, 1e-9]), phases=True)
+    first = draws.first_phase(keys)
+    assert first.mean() == pytest.approx(0.1, abs=0.01)
+    drawn = draws.attributes(keys, 4).ravel()
+    assert (drawn[~first] == 0).all()
+    np.testing.assert_allclose(np.bincount(drawn[first]) / first.sum(), 0.25, atol=0.03)
+
+
+def test_weights_of_draws() -> None:
+    np.testing.assert_allclose(
+        drawing_weights(np.array([4.0, 1.0])), [0.8 * 2 / 3 + 0.1, 0.8 / 3 + 0.1]
+    )
+    np.testing.assert_allclose(drawing_weights(np.zeros(2)), 0.5)
+    np.testing.assert_allclose(smoothed(np.array([8.0, 0.0]), np.array([2.0, 2.0])), [3.0, 1.0])
+
+
+def test_rows_in_full_are_ridge_regression() -> None:
+    pairs = pairs_of(X.T)
+    found = solve(list(pairs.folds.values()), full_candidates)
+    assert sorted(found.shares) == [0.0] * (len(found.shares) - 1) + [1.0]
+    centred, cross = X - X.mean(axis=0), (X - X.mean(axis=0)).T @ (Y - Y.mean()) / N
+    ridges = []
+    for units in (np.ones(D), X.std(axis=0)):
+        gram = (centred / units).T @ (centred / units) / N
+        for c in 10.0 ** np.arange(-6.0, 3.0):
+            level = c * np.mean(np.diag(gram))
+            ridges.append(np.linalg.solve(gram + level * np.eye(D), cross / units) / units)
+    distance = np.abs(np.array(ridges) - found.weights).max(axis=1)
+    assert distance.min() < 0.02 * np.abs(found.weights).max()
+
+
+def test_little_is_shrunk_towards_the_mean() -> None:
+    rng = np.random.default_rng(2)
+    losses = []
+    for _ in range(10):
+        X = rng.normal(size=(60, 30))
+        y = rng.normal(size=60)
+        found = solve(list(pairs_of(observed_of(Draws(3, 1), X), y, FOLD[:60]).folds.values()))
+        losses.append(np.sum(found.weights**2))  # beyond the noise, on new rows
+    assert np.mean(losses) < 0.05
+
+
+def test_lasso_leaves_out_what_plays_no_part() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, 20))
+    y = 2.0 * X[:, 3] - X[:, 11] + 0.1 * rng.normal(size=N)
+    folds = list(pairs_of(observed_of(Draws(8, 0), X), y).folds.values())
+    found = solve(folds, lasso_candidates).weights
+    others = np.delete(found, [3, 11])
+    assert found[3] > 1.2
+    assert found[11] < -0.4
+    assert np.median(np.abs(others)) < 0.02
+    assert np.abs(others).max() < 0.5
+
+
+def test_an_attribute_that_was_never_seen_weighs_nothing() -> None:
+    observed = observed_of()
+    observed[4] = np.nan
+    found = solve(list(pairs_of(observed).folds.values()))
+    assert found.weights[4] == 0.0
+    assert np.isfinite(found.weights).all()
+
+
+def test_too_few_rows() -> None:
+    with pytest.raises(DataError, match="Too few rows"):
+        learned_from(pairs_of(observed_of()[:, :3], Y[:3], FOLD[:3]), "ridge")
