@@ -42,7 +42,7 @@ def _decision(content: Mapping[str, Any]) -> Section:
         text = "This model is the first."
     elif content["anew"]:
         text = f"Made anew, without comparison with version {before}."
-    elif content["made"] is not None:
+    elif content.get("made") is not None:
         text = (
             f"The data are again those of version {content['made']}, which was promoted before: "
             f"this model replaces version {before} without a comparison."
@@ -89,13 +89,15 @@ def _listed(names: Sequence[str]) -> str:
 def _drift(drift: Mapping[str, Any]) -> Section:
     known = [q for q in _QUANTITIES if any(c[q]["shift"] is not None for c in drift["columns"])]
     rows = [[c["name"], *(_shift(c[q]) for q in known)] for c in drift["columns"]]
+    which = "the new partitions are"  # of a run by a distfms that pooled them
+    if "sets" in drift:
+        many = count(len(drift["sets"]), "new file or day", "new files or days")
+        which = f"{drift['name']} is (of {many}, the furthest)"
     table = Table(
         ["Column", *(_QUANTITIES[q] for q in known)],
         rows,
-        f"How far {drift['name']} is from what the current model has learned from (of "
-        f"{count(len(drift['sets']), 'new file or day', 'new files or days')}, the one that is "
-        "furthest), with the interval within which another "
-        f"{percent(drift['level'])} of such sets would be by chance: mean in standard deviations, "
+        f"How far {which} from what the current model has learned from, with the interval within "
+        f"which another {percent(drift['level'])} of such sets would be by chance: mean in standard deviations, "
         "spread (and disagreement of raters) as the logarithm of the ratio of standard "
         "deviations, correlation with the target as a difference. The "
         f"{count(len(rows), 'column')} of {integer(drift['n_columns'])} that moved most.",

@@ -89,23 +89,24 @@ class Refusal(Record):
     @classmethod
     def read(cls, registry: Registry, name: str) -> Refusal:
         """Read the last record of a model."""
-        return registry.journal(name, cls).last() or cls(number=0)
+        return registry.journal(name, cls).last(skip=True) or cls(number=0)
 
     def write(self, registry: Registry, name: str, files: dict[str, tuple[str, bool]]) -> Refusal:
         """Write the next record, unless it would say the same."""
-        new = Refusal(number=self.number + 1, files=self.files | files)
+        journal = registry.journal(name, Refusal)
+        new = Refusal(number=journal.next_number(), files=self.files | files)
         if new.files != self.files:
-            registry.journal(name, Refusal).write(new)
+            journal.write(new)
         return new
 
     def accept(
         self, registry: Registry, name: str, files: Sequence[DataFile], named: Sequence[str]
     ) -> Refusal:
-        """Accept files by their names in the data, or the last parts of these."""
+        """Accept files by their names in the data, or parts of their paths."""
         known = {file.name: (file.version, True) for file in files}
         found = dict[str, tuple[str, bool]]()
         for one in named:
-            own = {file: v for file, v in known.items() if f"/{file}".endswith(f"/{one}")}
+            own = {file: v for file, v in known.items() if f"/{one}/" in f"/{file}/"}
             if not own:
                 raise SpecError(f"The data have no file {one!r} to accept.{nearest(one, known)}")
             found |= own

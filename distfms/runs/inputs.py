@@ -170,11 +170,6 @@ def convert_judgments(source: str, out: Path, **options: Any) -> list[str]:
 
     The options are those of :func:`distfms.data.convert.convert_long_judgments`.
     """
-    known = ("error", "keep", "first")
-    if options.get("duplicates", "error") not in known:
-        raise SpecError(
-            f"--duplicates is {options['duplicates']!r}; use one of {', '.join(known)}."
-        )
     report = convert_long_judgments(source, out, **options)
     done = f"{report.n_judgments:,} judgments of {report.n_objects:,} objects in {report.out}"
     return [done, *_left_out(report.to_dict())]
