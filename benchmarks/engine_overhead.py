@@ -31,10 +31,10 @@ from typing import Any
 import numpy as np
 from generators import GRAM
 
+from benchmarks.synthetic import generate
 from distfms.data.batches import ColumnPlan, read_rows
 from distfms.data.dataset import ParquetDataset, PartitionReader, open_dataset
 from distfms.data.roles import resolve_roles
-from distfms.data.synthetic import generate
 from distfms.engine import Executor, LocalExecutor, Unit, map_reduce
 from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.graph import UnitRunner, build_graph

@@ -1,12 +1,12 @@
-"""Synthetic data for benchmarks; rows as those of ``distfms data make``."""
+"""Synthetic data for benchmarks; see `benchmarks.synthetic`."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.synthetic import Recipe, column_names, judged_schema, list_column
 from distfms.data.catalog import CatalogEntry, require
-from distfms.data.synthetic import Recipe, column_names, judged_schema, list_column
 
 
 def gram(rng: np.random.Generator, *, n_features: int = 100, noise: float = 1.0) -> Recipe:

@@ -23,7 +23,7 @@ from pathlib import Path
 from generators import GRAM
 from statistics_pass import TALL, WORKERS, data_folder, gram, plan_of
 
-from distfms.data.synthetic import generate
+from benchmarks.synthetic import generate
 
 ROWS_PER_SHARD = 250_000
 TARGET_MIB = 700

@@ -36,10 +36,10 @@ import numpy as np
 from engine_overhead import COLUMNS, WORKERS, Single, add, moments, nothing, opened
 from generators import GRAM
 
+from benchmarks.synthetic import generate
 from distfms.data.batches import ColumnPlan
 from distfms.data.dataset import ParquetDataset, open_dataset
 from distfms.data.roles import resolve_roles
-from distfms.data.synthetic import generate
 from distfms.engine import Executor, LocalExecutor, Unit, map_reduce
 from distfms.engine.graph import UnitRunner, batch_size, build_graph
 from distfms.engine.retry import RetryPolicy

@@ -33,11 +33,11 @@ from typing import Any
 import numpy as np
 from generators import GRAM
 
+from benchmarks.synthetic import generate
 from distfms.data.batches import ColumnPlan, RowBatch, read_rows
 from distfms.data.dataset import ParquetDataset, Partition, open_dataset
 from distfms.data.folds import FoldPlan
 from distfms.data.roles import resolve_roles
-from distfms.data.synthetic import generate
 from distfms.engine import LocalExecutor, Unit, map_reduce
 from distfms.stats.base import Folded
 from distfms.stats.comoments import CoMoments

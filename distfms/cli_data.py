@@ -9,7 +9,7 @@ import typer
 
 from distfms.terminal import say, show
 
-app = typer.Typer(help="Prepare data: convert, generate, inspect.", no_args_is_help=True)
+app = typer.Typer(help="Prepare data: convert, inspect.", no_args_is_help=True)
 
 
 @app.command("judgments")
@@ -57,35 +57,12 @@ def judgments(
         say(line)
 
 
-@app.command("make")
-def make_(
-    name: Annotated[str, typer.Argument(help="Generator; `distfms data list` names them.")],
-    out: Annotated[Path, typer.Option(help="Folder to write.")],
-    rows: Annotated[int, typer.Option(min=1, help="Rows.")] = 100_000,
-    seed: Annotated[int, typer.Option(help="Seed.")] = 0,
-    parameter: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter.")
-    ] = None,
-) -> None:
-    """Write synthetic data as several Parquet files."""
-    from distfms.data.synthetic import make
-    from distfms.spec import set_dotted
-
-    say(str(make(name, out, rows=rows, seed=seed, **set_dotted({}, parameter or []))))
-
-
 @app.command("list")
 def list_() -> None:
-    """List embedded datasets and generators."""
+    """List embedded datasets."""
     from distfms.data.builtin import BUILTIN
-    from distfms.data.synthetic import GENERATORS
 
-    rows = [
-        (kind, name, entry.description)
-        for kind, registry in (("builtin", BUILTIN), ("generator", GENERATORS))
-        for name, entry in registry.items()
-    ]
-    show(("kind", "name", "what"), rows)
+    show(("name", "what"), [(name, entry.description) for name, entry in BUILTIN.items()])
 
 
 @app.command("show")

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.synthetic import make
+from benchmarks.synthetic import make
 from distfms.runs.driver import prepare, run_job
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
