@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import queue
 import time
 import warnings
@@ -236,18 +235,10 @@ async def _kind_of_server(address: str, timeout_s: float) -> str:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep back what distributed warns of and this module has dealt with itself."""
-    loggers = [logging.getLogger(f"distributed.{name}") for name in ("batched", "client")]
-    levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="(?s).*Mismatched versions found")
         warnings.filterwarnings("ignore", message="Sending large graph of size")
         warnings.filterwarnings(
             "ignore", category=DeprecationWarning, module="(distributed|tornado)"
         )
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+        yield

@@ -12,7 +12,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
@@ -24,27 +24,23 @@ _ENDED = (
 # Without these Ray ends every process that is connected.
 _VITAL = ("gcs_server", "raylet")
 
-#: Name, number and start.
-Process = tuple[str, int, float]
-
 # How long the driver itself may try to end in an orderly way.
 _PATIENCE_S = 10.0
 
 
 class Witness:
-    """Watches the processes of a cluster that this process has started, and this process.
+    """Watches this process and those it has started, but for some others.
 
-    When this process ends and has not dismissed it, the witness says so, calls the functions of
-    `heed` with the words, and ends what is left of the cluster.
+    When this process ends and has not dismissed it, the witness says so, and calls the functions
+    of `heed` with the words.
     """
 
-    def __init__(self, others: Sequence[Process]) -> None:
-        """Watch the processes that this one has started, but for some others."""
-        self._watched = [process for process in children() if process not in others]
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", __file__], stdin=subprocess.PIPE, start_new_session=True
-        )
-        self._send(sys.path, self._watched)
+    def __init__(self, others: Collection[Any]) -> None:
+        self._cluster = [process for process in children() if process not in others]
+        self._vital = [process for process in self._cluster if process.name() in _VITAL]
+        command = [sys.executable, "-P", __file__]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        self._send(sys.path)
         atexit.register(self.dismiss)
 
     def heed(self, tell: Callable[[str], None]) -> None:
@@ -53,8 +49,7 @@ class Witness:
 
     def lost(self) -> bool:
         """Whether the cluster has lost a process that it cannot do without."""
-        living = {process.pid for process in _living(self._watched)}
-        return any(name in _VITAL and pid not in living for name, pid, _ in self._watched)
+        return not all(p.is_running() and p.status() != "zombie" for p in self._vital)
 
     def end_when_lost(self, closed: threading.Event) -> None:
         """End this process when it hangs in a call of the lost cluster, in a thread."""
@@ -64,59 +59,36 @@ class Witness:
 
     def dismiss(self) -> None:
         """End the witness and what is left of the cluster."""
-        _end(self._watched)
+        for process in self._cluster:
+            with suppress(Exception):  # most have ended
+                process.kill()
         atexit.unregister(self.dismiss)
         self._send(None)
         self._process.wait()
 
-    def _send(self, *messages: Any) -> None:
+    def _send(self, message: Any) -> None:
         assert self._process.stdin is not None
-        # Without a witness the work goes on.
-        with suppress(OSError):
-            for message in messages:
-                pickle.dump(message, self._process.stdin)
+        with suppress(OSError):  # without a witness the work goes on
+            pickle.dump(message, self._process.stdin)
             self._process.stdin.flush()
 
 
-def children() -> list[Process]:
+def children() -> list[Any]:
     """Return the processes that this one, and they, have started."""
     import psutil
 
-    found = []
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            found.append((child.name(), child.pid, child.create_time()))
-    return found
-
-
-def _end(watched: Sequence[Process]) -> None:
-    for process in _living(watched):
-        with suppress(Exception):
-            process.kill()
-
-
-def _living(watched: Sequence[Process]) -> list[Any]:
-    import psutil
-
-    found = []
-    for _, pid, start in watched:
-        with suppress(psutil.Error):
-            process = psutil.Process(pid)
-            if process.create_time() == start and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+    return psutil.Process().children(recursive=True)
 
 
 def _attend() -> None:
     """Wait for the end of the driver, and say what it could not."""
-    received = []
+    received: list[Any] = []
     with suppress(EOFError):
         while (message := pickle.load(sys.stdin.buffer)) is not None:
             received.append(message)
         return
-    sys.path[:], watched, *heeding = received
-    _end(watched)
     print(f"Error: {_ENDED}", file=sys.stderr, flush=True)
+    sys.path[:], *heeding = received
     for tell in heeding:
         pickle.loads(tell)(_ENDED)
 

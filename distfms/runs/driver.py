@@ -222,8 +222,7 @@ def run_prepared(
         with run.locked(), Recorder(run, say, progress) as record:
             try:
                 resumed = _begin(run, prepared, record, executor)
-                as_json = bool(getattr(progress, "tells_events", False))
-                executor.heed(partial(record_end, path, as_json))
+                executor.heed(partial(record_end, path))
                 context = RunContext(
                     seed=spec.seed,
                     inputs=prepared.opened.inputs,

@@ -157,11 +157,10 @@ class JsonLog:
         stream: TextIO,
         interval_s: float = _INTERVAL_S,
         clock: Callable[[], float] = time.monotonic,
-        run: str | None = None,
     ) -> None:
         self._stream = stream
         self._throttle = _Throttle(interval_s, clock)
-        self._run = run
+        self._run: str | None = None
         self._stage: str | None = None
         self._told_failure = False
 
@@ -339,10 +338,9 @@ class Recorder:
             self._say(line)
 
 
-def record_end(path: Location, as_json: bool, text: str) -> None:
-    """Enter and show, as JSON where asked, that the driver of a run was ended."""
-    shown = JsonLog(sys.stdout, run=path.name) if as_json else lambda event: None
-    with Recorder(RunFolder(path), print, shown) as record:
+def record_end(path: Location, text: str) -> None:
+    """Enter in the events of a run that its driver was ended."""
+    with Recorder(RunFolder(path), print, lambda event: None) as record:
         record.show({"event": "failed", "error": text})
 
 

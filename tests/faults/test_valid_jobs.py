@@ -40,8 +40,11 @@ _ESTIMATORS = {
     ("landmarks", "ordinal"): "LandmarkOrdinalRegressor",
     ("landmarks", "classification"): "LandmarkClassifier",
     ("landmarks", "ranking"): "LandmarkRanker",
+    ("attribute_efficient", "ridge"): "AttributeEfficientRidge",
+    ("attribute_efficient", "lasso"): "AttributeEfficientLasso",
 }
 
+_KINDS = ("family", "task", "penalty")
 _RENAMED = {"class_weights": "class_weight"}
 
 
@@ -101,7 +104,7 @@ def numbers(table: pa.Table) -> dict[str, np.ndarray]:
 
 def require_estimator(made: MadeJob, data: Path, predicted: pa.Table) -> bool:
     """Check that an estimator with the same options predicts as the job, where there is one."""
-    kind = made.options.get("family", made.options.get("task"))
+    kind = next((made.options[key] for key in _KINDS if key in made.options), None)
     name = _ESTIMATORS.get((made.method, kind))
     if name is None or made.data["test"]:
         return False
