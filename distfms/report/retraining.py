@@ -97,9 +97,9 @@ def _drift(drift: Mapping[str, Any]) -> Section:
         ["Column", *(_QUANTITIES[q] for q in known)],
         rows,
         f"How far {which} from what the current model has learned from, with the interval within "
-        f"which another {percent(drift['level'])} of such sets would be by chance: mean in standard deviations, "
-        "spread (and disagreement of raters) as the logarithm of the ratio of standard "
-        "deviations, correlation with the target as a difference. The "
+        f"which another {percent(drift['level'])} of such sets would be by chance: mean in "
+        "standard deviations, spread (and disagreement of raters) as the logarithm of the ratio of "
+        "standard deviations, correlation with the target as a difference. The "
         f"{count(len(rows), 'column')} of {integer(drift['n_columns'])} that moved most.",
     )
     return Section("What drifted", [table, _history(drift["history"])])

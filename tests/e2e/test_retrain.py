@@ -78,9 +78,11 @@ def test_drift_is_found_and_refused(trained, days, tmp_path):
     assert (drift["column"], drift["quantity"]) == ("c", "mean")
     assert drift["largest"] == pytest.approx(5.0, abs=0.4)
     assert "c drifted by 4.92 standard deviations in data/2026-01-04" in outcome.reasons[-1]
-    old = retraining(outcome)  # as it was written before files were judged one by one
+    old = {
+        k: v for k, v in retraining(outcome).items() if k != "made"
+    }  # as it was written before files were judged one by one
     old["drift"] = {k: v for k, v in drift.items() if k not in ("name", "sets", "drifted")}
-    titles = [section.title for section in retraining_sections({**old, "made": None})]
+    titles = [section.title for section in retraining_sections(old)]
     assert titles[:2] == ["Retraining", "What drifted"]
 
 
