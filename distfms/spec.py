@@ -316,7 +316,7 @@ class Forgetting(Section):
 
 
 class GateSection(Section):
-    """What a new model has to be to be put in place of another."""
+    """What a new model has to be to be promoted."""
 
     metric: str | None = None
     """What the two are compared by, on rows that neither learned from; by default `mse`, or the
@@ -338,7 +338,7 @@ class GateSection(Section):
     min_rows: Annotated[int, Field(ge=0)] = 1
     """Fewest rows of new and changed partitions."""
     max_lost: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """Largest share of the rows behind the model in place that may have vanished."""
+    """Largest share of the rows behind the current model that may have vanished."""
 
 
 class RetrainSection(Section):

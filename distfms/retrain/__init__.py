@@ -1,1 +1,1 @@
-"""Training again on data that grow, and putting the better model in place."""
+"""Training again on data that grow, and promoting the better model."""

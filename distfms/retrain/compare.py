@@ -19,14 +19,14 @@ def compare(
     newest: Sequence[str],
     gate: GateSection,
 ) -> list[Comparison]:
-    """Compare the model in place with a new one, on all held-out rows and on the newest.
+    """Compare the current model with a new one, on all held-out rows and on the newest.
 
     Parameters
     ----------
     job : Job
     context : Context
     models : sequence of FinishedRun
-        That in place, then the new one.
+        The current one, then the new one.
     newest : sequence of str
         Names of new and changed files.
     gate : GateSection

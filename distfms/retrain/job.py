@@ -1,4 +1,4 @@
-"""Train on data that grew, compare with the model in place, and promote or refuse."""
+"""Train on data that grew, compare with the current model, and promote or refuse."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Outcome:
     Attributes
     ----------
     version : int or None
-        The version that is in place now.
+        The version that is current now.
     promoted : bool
     folder : Path or RemotePath, or None
         The run; None where there was nothing to do.
@@ -77,7 +77,7 @@ def retrain(
     progress: Display = lambda event: None,
     on_silence: Say | None = None,
 ) -> Outcome:
-    """Train on the data as they are, and put the model in place if the gate of the spec lets it.
+    """Train on the data as they are, and promote the model if the gate of the spec lets it.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def retrain(
     Raises
     ------
     SpecError, DataError
-        If spec or data are not as they should be, or the model in place answers another question.
+        If spec or data are not as they should be, or the current model answers another question.
     EngineError
         If workers or storage fail, or another is working on the model; the same command goes on.
     """
@@ -157,7 +157,7 @@ class Retraining:
     made: int | None = None
 
     def stage(self, context: Context) -> Mapping[str, Content]:
-        """Compare with the model in place and decide."""
+        """Compare with the current model and decide."""
         prepared, in_place = self.prepared, self.in_place
         gate = (prepared.spec.retrain or RetrainSection()).gate
         before = [] if in_place is None else in_place.run.manifest["inputs"]

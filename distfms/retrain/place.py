@@ -1,4 +1,4 @@
-"""The model in place, and what has changed in the data since."""
+"""The current model, and what has changed in the data since."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ANEW = (
 
 @dataclass(frozen=True, eq=False)
 class InPlace:
-    """The version that is in place: its number, its run, and its spec."""
+    """The current version: its number, its run, and its spec."""
 
     number: int
     run: FinishedRun
@@ -115,7 +115,7 @@ class Refusal(Record):
 
 @dataclass(frozen=True)
 class Changes:
-    """How the files of the data differ from those behind the model in place.
+    """How the files of the data differ from those behind the current model.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class Changes:
         Names of files.
     n_new_rows, n_lost_rows, n_before : int
         Rows of new and changed files; rows fewer in changed and vanished ones; rows behind the
-        model in place.
+        current model.
     """
 
     new: tuple[str, ...]
@@ -179,7 +179,7 @@ def require_same_question(prepared: Prepared, in_place: InPlace) -> None:
     spec, before = prepared.spec.to_mapping(), in_place.spec
     if before["method"] != spec["method"]:
         raise SpecError(
-            f"Version {in_place.number} of {spec['name']!r} in place is of the method "
+            f"Version {in_place.number} of {spec['name']!r}, the current model, is of the method "
             f"`{before['method']}`, and the spec's is `{spec['method']}`. {_ANEW}"
         )
     data = ("target", "id", "query", "weight", "test", "long")
@@ -194,7 +194,7 @@ def require_same_question(prepared: Prepared, in_place: InPlace) -> None:
         if was != now:
             raise SpecError(
                 f"`{'.'.join(keys)}` is {_said(now)} in the spec and was {_said(was)} for version "
-                f"{in_place.number} of {spec['name']!r} in place: {why}. {_ANEW}"
+                f"{in_place.number} of {spec['name']!r}, the current model: {why}. {_ANEW}"
             )
     _require_same_columns(prepared, in_place)
 
@@ -211,8 +211,8 @@ def _require_same_columns(prepared: Prepared, in_place: InPlace) -> None:
     listed = "; ".join(f"{what}: {names}" for what, names in found if names)
     raise SpecError(
         f"The columns of the data are not those of version {in_place.number} of "
-        f"{prepared.spec.name!r} in place ({listed}). Restore them, or name the columns to learn "
-        f"from in `data.features`. {_ANEW}"
+        f"{prepared.spec.name!r}, the current model ({listed}). Restore them, or name the columns "
+        f"to learn from in `data.features`. {_ANEW}"
     )
 
 
