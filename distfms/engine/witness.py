@@ -31,8 +31,8 @@ _PATIENCE_S = 10.0
 class Witness:
     """Watches this process and those it has started, but for some others.
 
-    When this process ends and has not dismissed it, the witness says so, and calls the functions
-    of `heed` with the words.
+    When this process ends and has not dismissed it, the witness says so, ends the others, some of
+    which would stay for a minute, and calls the functions of `heed` with the words.
     """
 
     def __init__(self, others: Collection[Any]) -> None:
@@ -41,6 +41,7 @@ class Witness:
         command = [sys.executable, "-P", __file__]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         self._send(sys.path)
+        self._send([(process.pid, process.create_time()) for process in self._cluster])
         atexit.register(self.dismiss)
 
     def heed(self, tell: Callable[[str], None]) -> None:
@@ -88,7 +89,14 @@ def _attend() -> None:
             received.append(message)
         return
     print(f"Error: {_ENDED}", file=sys.stderr, flush=True)
-    sys.path[:], *heeding = received
+    sys.path[:], cluster, *heeding = received
+    import psutil
+
+    for pid, start_s in cluster:
+        with suppress(psutil.Error):
+            process = psutil.Process(pid)
+            if process.create_time() == start_s:  # else another that has its number
+                process.kill()
     for tell in heeding:
         pickle.loads(tell)(_ENDED)
 

@@ -44,10 +44,7 @@ def test_what_no_driver_can_say(tmp_path, end):
         assert ended.stderr == f"Error: {told.read_text()}\n"
         assert "was ended at once" in ended.stderr
     with contextlib.suppress(psutil.NoSuchProcess):
-        started = psutil.Process(int(ended.stdout))
-        if end == "at once":
-            started.kill()
-        assert started.wait(10) is None
+        psutil.Process(int(ended.stdout)).wait(10)
 
 
 if __name__ == "__main__":
