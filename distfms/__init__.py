@@ -17,7 +17,7 @@ if sys.platform == "win32":
     )
 
 _PUBLIC = {
-    "FeatureMultiSelector": "distfms.methods.multiselect.estimator",
+    "FeatureMultiSelector": "distfms.estimators.multiselect",
     "GroupSequencer": "distfms.estimators.sequence",
     "GroupSequenceClassifier": "distfms.estimators.sequence",
     "LandmarkRegressor": "distfms.estimators.landmarks",

@@ -244,8 +244,9 @@ class JobEstimator(BaseEstimator):
         if target in beside and not kind_of(beside[target]).startswith("dask"):
             n_rows = len(X) if not kind.startswith("dask") else len(beside[target])
             beside[target] = _checked_target(self, beside[target], n_rows)
-        if kind == "array" and not beside and not reset and self._array is not None:
-            return self._array.like(X)
+        known = None if reset or beside else self._array
+        if kind == "array" and known is not None and tuple(names or ()) == known.as_rows.names:
+            return known.like(X)
         if kind.startswith("dask"):
             empty = pa.list_(pa.float64()) if tags.input_tags.three_d_array else pa.string()
             return of_dask(X, names, beside, empty)
@@ -337,18 +338,24 @@ class JobEstimator(BaseEstimator):
             predict = self.model_.predictor(given.head, budget)
             return given.stack(partial(_picked, predict, pick), tail, dtype)
 
-    def _apply(self, X: Any, budget: float | None = None) -> Given:
+    def _apply(
+        self, X: Any, budget: float | None = None, beside: Mapping[str, Any] | None = None
+    ) -> Given:
         """Open rows to predict; frames may lack columns that are not needed."""
         kind = kind_of(X)
         if kind == "dask-array":
             check_columns(self, array_names(X.shape[:2]), False)
         if "frame" in kind:
             X = without(X, self._taken)
-            names = column_names(X)
+            names = self._names_of(X)
             known, needed = set(getattr(self, "feature_names_in_", ())), set(self._needed(budget))
             if not needed <= set(names) or known <= set(names):
                 check_columns(self, names, known != set() or are_named(X))
-        return self._opened(X, {})
+        return self._opened(X, {(name,): value for name, value in (beside or {}).items()})
+
+    def _names_of(self, X: Any) -> Sequence[str]:
+        """Return the features that a frame has."""
+        return column_names(X)
 
     def _needed(self, budget: float | None) -> Sequence[str]:
         """Return the columns that a prediction needs."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,17 +13,14 @@ from distfms.data.columns import as_arrow
 from distfms.data.judgments import (
     JudgmentBatch,
     JudgmentLayout,
-    Raters,
-    detect_layout,
     read_judgments,
 )
 from distfms.data.partition import Partition
-from distfms.data.roles import Roles, resolve_roles
+from distfms.data.roles import Roles
 from distfms.data.write import write_table
 from distfms.engine.storage import Location, absolute, files_below, writing
-from distfms.errors import DataError
 from distfms.methods.contract import Context, PartialReader
-from distfms.methods.multiselect.model import LinearModel, predict, refit_statistics
+from distfms.methods.multiselect.model import refit_statistics
 from distfms.methods.multiselect.objective import BuyFrom
 from distfms.methods.multiselect.same_raters import assigned
 from distfms.methods.rows import FoldedSource
@@ -33,9 +30,6 @@ from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
 from distfms.stats.raters import by_rater
-
-if TYPE_CHECKING:
-    from distfms.methods.estimator_input import Source
 
 
 @dataclass(frozen=True)
@@ -246,100 +240,6 @@ def plan_of(
         "more": np.ones(at.size, dtype=np.int64),
         "cost": np.asarray(costs, dtype=float)[attributes],
     }
-
-
-@dataclass(frozen=True)
-class ObjectReader:
-    """What an estimator computes of the judgments of a piece of objects, wherever they are."""
-
-    layout: JudgmentLayout
-    roles: Roles
-    buy_from: BuyFrom = "independent"
-
-    @classmethod
-    def of(
-        cls,
-        source: Source,
-        columns: Sequence[str] = ("*",),
-        *,
-        exclude: Sequence[str] = (),
-        id: str | None = None,
-        raters: Raters = "auto",
-        buy_from: BuyFrom = "independent",
-    ) -> ObjectReader:
-        """Read the attributes that some columns hold."""
-        own: dict[str, Any] = {
-            "target": source.target,
-            "weight": source.weight,
-            "id": id,
-            "judgments": True,
-        }
-        try:
-            roles = resolve_roles(source.schema, features=columns, exclude=tuple(exclude), **own)
-        except DataError as error:
-            hint = (
-                " (Dask turns lists into text unless a frame is made with its option "
-                "dataframe.convert-string off.)"
-            )
-            raise DataError(f"{error}{hint if source.lazy else ''}") from error
-        return cls(detect_layout(source.schema, roles, raters), roles, buy_from)
-
-    def named(self, names: Sequence[str]) -> ObjectReader:
-        """Read some of the attributes, by name."""
-        return replace(self, layout=self.layout.restricted(names))
-
-    def taken(self, attributes: np.ndarray) -> ObjectReader:
-        """Read some of the attributes, by position."""
-        chosen = tuple(self.layout.attributes[a] for a in attributes)
-        return replace(self, layout=JudgmentLayout(chosen))
-
-    def statistics(self, reader: Any, partition: Partition) -> JudgmentStatistics:
-        """Summarise judgments and labels."""
-        batch, label = self._labelled(reader, partition)
-        return JudgmentStatistics.from_block(
-            batch.attributes, label, batch.weight, raters=batch.raters
-        )
-
-    def averages(self, repeats: np.ndarray, reader: Any, partition: Partition) -> CoMoments:
-        """Summarise averages of the first judgments, and labels."""
-        batch, label = self._labelled(reader, partition)
-        return refit_statistics(
-            batch.attributes, label, repeats, batch.weight, batch.raters, self.buy_from
-        )
-
-    def means(self, model: LinearModel, reader: Any, partition: Partition) -> np.ndarray:
-        """Average the first judgments, shape (n, d); the training mean where there is none."""
-        batch = self._read(reader, partition)
-        out = np.empty((batch.n_rows, len(model.names)))
-        for a, ragged in enumerate(batch.attributes):
-            column = ragged.first(int(model.repeats[a])).means()
-            out[:, a] = np.where(np.isnan(column), model.means[a], column)
-        return out
-
-    def predictions(self, model: LinearModel, reader: Any, partition: Partition) -> np.ndarray:
-        """Predict labels."""
-        batch = self._read(reader, partition)
-        if not batch.attributes:
-            return np.full(batch.n_rows, model.intercept)
-        return predict(model, batch.attributes)
-
-    def plan(
-        self, model: LinearModel, costs: np.ndarray, reader: Any, partition: Partition
-    ) -> tuple[int, dict[str, np.ndarray], np.ndarray | None]:
-        """Count the objects, list what they lack by their positions, and return their ids."""
-        batch = self._read(reader, partition)
-        rows = np.arange(batch.n_rows)
-        plan = plan_of(batch, rows, model.repeats, costs, rows, self.buy_from)
-        return batch.n_rows, plan, batch.rows.id
-
-    def _labelled(self, reader: Any, partition: Partition) -> tuple[JudgmentBatch, np.ndarray]:
-        batch = self._read(reader, partition)
-        if batch.label is None:
-            raise DataError("The objects have no labels: give y.")
-        return batch, batch.label
-
-    def _read(self, reader: Any, partition: Partition) -> JudgmentBatch:
-        return read_judgments(reader, partition, self.layout, self.roles)
 
 
 @dataclass(frozen=True)

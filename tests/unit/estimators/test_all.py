@@ -21,6 +21,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import distfms
 from distfms.data.memory import FILE
+from distfms.estimators.inputs import array_names
 from distfms.estimators.parameters import plain
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
@@ -30,7 +31,7 @@ N, NAMES = 240, ("a", "b", "c", "d", "e")
 RESULTS = ("selection.json", "metrics.json", "model.json", "weights.npz")
 
 
-def rows() -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def made() -> tuple[np.ndarray, dict[str, np.ndarray]]:
     rng = np.random.default_rng(7)
     X = rng.uniform(-1, 1, size=(N, len(NAMES)))
     score = X @ [2.0, -1.0, 0.0, 0.5, 0.0] + X[:, 0] ** 2
@@ -45,7 +46,9 @@ def rows() -> tuple[np.ndarray, dict[str, np.ndarray]]:
     return X, targets
 
 
-X, TARGETS = rows()
+X, TARGETS = made()
+#: Two judgments of each attribute.
+JUDGED = X[:, :, None] + np.random.default_rng(6).normal(size=(N, len(NAMES), 2))
 QUERY = np.sort(np.random.default_rng(9).integers(0, 40, N))
 WEIGHT = np.random.default_rng(8).uniform(0.5, 2.0, N)
 #: Estimator, kind of target, options of the job and of the estimator, what the job has beside.
@@ -81,9 +84,18 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         {"attributes_per_example": 3, "intercept": True, "algorithm": "two_phase_ddaelr"},
         {},
     ),
+    "multiselect": ("FeatureMultiSelector", "number", {"budget": 9.0, "refine": True}, {}),
+    "refit": (
+        "FeatureMultiSelector",
+        "number",
+        {"budget": 4.0, "model": "refit", "costs": {"default": 1.5}},
+        {"folds": 3, "tune": {"ridge": [0.0, 1.0]}},
+    ),
     "ranking": ("LandmarkRanker", "grade", {"landmarks": 30}, {}),
     "ordinal": ("LandmarkOrdinalRegressor", "level", {"spacing": 0.3, "ridge": 1e-3}, {}),
 }
+#: Estimators whose forms of rows have tests of their own.
+OTHERS = ("LandmarkRanker", "FeatureMultiSelector")
 EACH = pytest.mark.parametrize("case", CASES)
 
 
@@ -95,12 +107,13 @@ def estimator_of(case: str) -> Any:
 @EACH
 def test_an_estimator_is_its_job(case: str, tmp_path: Any) -> None:
     _, target, options, more = CASES[case]
-    columns = {f"x{i}": X[:, i] for i in range(X.shape[1])}
+    rows = JUDGED if "Select" in CASES[case][0] else X
+    columns = dict(zip(array_names(rows.shape), rows.reshape(N, -1).T, strict=True))
     path = tmp_path / FILE
     path.parent.mkdir()
     pq.write_table(pa.table({**columns, "y": TARGETS[target], "query": QUERY}), path)
     ranks = {"query": QUERY} if target == "grade" else {}
-    model = estimator_of(case).fit(X, TARGETS[target], **ranks)
+    model = estimator_of(case).fit(rows, TARGETS[target], **ranks)
     method = model.model_.method
     # What is only compared with the result is left out by estimators, unless it is asked for.
     unasked = model._defaults.keys() & {"baselines", "repeats"}
@@ -132,14 +145,14 @@ def test_an_estimator_is_its_job(case: str, tmp_path: Any) -> None:
         predict_file(folder, str(path), tmp_path / "found.parquet")
         found = pq.read_table(tmp_path / "found.parquet").column("predicted_y")
         for one in (model, again, pickle.loads(pickle.dumps(model))):
-            np.testing.assert_array_equal(one.predict(X), np.asarray(found))
+            np.testing.assert_array_equal(one.predict(rows), np.asarray(found))
     assert model.report() == again.report()
     assert model.summary().startswith(model.model_.headline())
     assert "<html" in model.report()
     assert "finished" in json.loads((saved / "manifest.json").read_text())
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if CASES[case][1] != "grade"])
+@pytest.mark.parametrize("case", [case for case, (name, *_) in CASES.items() if name not in OTHERS])
 def test_the_form_of_the_rows_does_not_matter(case: str, tmp_path: Any) -> None:
     y = TARGETS[CASES[case][1]]
     frame = pd.DataFrame(X, columns=NAMES)
@@ -187,6 +200,8 @@ CHECKED = {
     "sequence": distfms.GroupSequencer(),
     "classes": distfms.GroupSequenceClassifier(ridge=1e-2),
     "landmarks": distfms.LandmarkRegressor(),
+    # Budget 5, as one check has 9 distinct objects: more attributes than that fit them exactly.
+    "multiselect": distfms.FeatureMultiSelector(budget=5, internal_variance=0.0),
     "ridge": distfms.AttributeEfficientRidge(2),
     "lasso": distfms.AttributeEfficientLasso(2),
     "landmarks-classes": distfms.LandmarkClassifier(ridge=1e-3),
@@ -214,7 +229,7 @@ def test_scikit_learn_checks(name: str) -> None:
     check_estimator(estimator, expected_failed_checks=failing, on_skip=None)
 
 
-@pytest.mark.parametrize("module", ["sequence", "landmarks", "attribute_efficient"])
+@pytest.mark.parametrize("module", ["sequence", "landmarks", "attribute_efficient", "multiselect"])
 def test_examples_of_the_documentation(module: str) -> None:
     assert doctest.testmod(import_module(f"distfms.estimators.{module}")).failed == 0
 

@@ -1,8 +1,4 @@
-"""The estimator: scikit-learn's contract, and the same numbers whatever the data come as."""
-
-import doctest
-import json
-import pickle
+"""What only the estimator of multi-selection does: forms of judgments, plans, held-out losses."""
 
 import dask
 import dask.array as da
@@ -17,17 +13,11 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import distfms.methods.multiselect.estimator as module
-from distfms import DataError, DistfmsError, FeatureMultiSelector, SpecError
+from distfms import DataError, DistfmsError, FeatureMultiSelector
 from distfms.methods.multiselect.objective import holdout_loss
-from distfms.runs.driver import run_job
-from distfms.runs.job_spec import build_spec
-from distfms.stats.base import merge_tree
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
-from tests.e2e.jobs import write_judgments
 
 NAMES = ("warm", "tall", "loud", "soft")
 BUDGET = 9
@@ -103,25 +93,9 @@ def fitted(X, y, **options):
 # --- scikit-learn's contract --------------------------------------------------------------------
 
 
-@parametrize_with_checks([FeatureMultiSelector(budget=5, internal_variance=0.0)])
-def test_scikit_learn_contract(estimator, check):
-    # Budget 5, as one check has 9 distinct objects: more attributes than that fit them exactly,
-    # so that rounding decides between equally perfect selections.
-    check(estimator)
-
-
-def test_example_of_the_docstring():
-    result = doctest.testmod(module)
-    assert result.attempted > 5
-    assert result.failed == 0
-
-
-def test_clone_and_pickle_keep_everything(array, cells):
+def test_clones_keep_parameters(array, cells):
     selector = fitted(array, cells[1], costs=(1, 2, 1, 1), model="refit", refine=True)
     assert clone(selector).get_params() == selector.get_params()
-    again = pickle.loads(pickle.dumps(selector))
-    np.testing.assert_array_equal(again.predict(array), selector.predict(array))
-    assert again.projected_loss([1, 1, 0, 0]) == selector.projected_loss([1, 1, 0, 0])
 
 
 def test_pipelines_and_grid_search(array, cells):
@@ -147,48 +121,6 @@ def test_names_in_and_out(frame, array, cells):
 
 
 # --- the same numbers ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"model": "refit", "refine": True, "costs": {"w*": 2.0, "default": 1.5}, "ridge": 0.1},
-        {"algorithm": "scoring", "internal_variance": {"loud": 0.3}, "criterion": "gain"},
-        {"psd": "none", "ridge": 0.05},
-    ],
-    ids=["default", "refit", "scoring", "indefinite"],
-)
-def test_numbers_of_a_job(options, tmp_path):
-    data = write_judgments(tmp_path / "data")
-    job = {
-        "name": "same",
-        "method": "multiselect",
-        "data": {"path": str(data), "target": "y", "id": "id", "folds": 0, "test": 0.0},
-        "multiselect": {"budget": 12.0, "baselines": [], **options},
-        "engine": {"workers": 1},
-        "output": str(tmp_path / "runs"),
-    }
-    run = run_job(build_spec(job)).folder
-    selection = json.loads((run / "selection.json").read_text())
-    model = json.loads((run / "model.json").read_text())
-    weights = np.load(run / "weights.npz")
-
-    selector = FeatureMultiSelector(12.0, exclude=("id",), **options).fit(data, "y")
-    names = selector.feature_names_in_
-    support = selector.get_support(indices=True)
-    assert (
-        dict(zip(names[support], selector.repeats_[support], strict=True)) == (selection["repeats"])
-    )
-    for name in ("spent", "objective", "projected_loss", "label_variance", "status"):
-        assert getattr(selector, f"{name}_") == selection[name], name
-    ends = np.cumsum([entry["count"] for entry in selection["path"]]) - 1
-    objectives = [entry["objective"] for entry in selection["path"]]
-    assert selector.path_.objective[ends].tolist() == objectives
-    assert model["attributes"] == names[support].tolist()
-    np.testing.assert_array_equal(selector.coef_[support], weights["weights"])
-    np.testing.assert_array_equal(selector.estimates_.means[support], weights["means"])
-    assert selector.intercept_ == model["intercept"]
 
 
 @pytest.fixture
@@ -261,20 +193,6 @@ def test_weights_are_repetitions(array, cells, frame, parquet, tmp_path):
         assert len(found.get_feature_names_out()) == np.count_nonzero(expected.repeats_)
 
 
-def test_statistics_from_elsewhere(cells, frame):
-    X, y = cells
-    parts = [JudgmentStatistics.from_block(ragged(X[s]), y[s]) for s in (np.s_[:25], np.s_[25:])]
-    found = FeatureMultiSelector(BUDGET).fit_statistics(merge_tree(parts), NAMES)
-    expected = fitted(frame, "y")
-    np.testing.assert_array_equal(found.repeats_, expected.repeats_)
-    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-10)
-    np.testing.assert_allclose(
-        found.predict(frame.drop(columns="y")), expected.predict(frame), rtol=1e-10
-    )
-    with pytest.raises(SpecError, match="refit"):
-        FeatureMultiSelector(BUDGET, model="refit").fit_statistics(parts[0])
-
-
 # --- what the methods say -----------------------------------------------------------------------
 
 
@@ -335,8 +253,9 @@ def test_holdout_loss_is_the_formula_and_borrows_variances(cells):
     np.testing.assert_allclose(selector.holdout_loss(X[40:], y[40:]), expected, rtol=1e-12)
     single = [[cell[:1] for cell in row] for row in X[40:]]
     known = JudgmentStatistics.from_block(ragged(single), y[40:])
+    entries = selector.model_.run.selection["attributes"]
     expected = holdout_loss(
-        known.estimates(selector.estimates_.v, NAMES),
+        known.estimates(np.array([entry["v"] for entry in entries]), NAMES),
         selector.coef_,
         selector.intercept_,
         selector.repeats_,
@@ -362,15 +281,9 @@ def test_score_is_of_the_repeats_asked_not_of_the_judgments_at_hand():
     assert at_hand.fit(X, y).best_params_["budget"] < 60
 
 
-def test_nothing_worth_buying(array):
-    y = np.full(60, 3.0)
-    for model in ("projected", "refit"):
-        selector = fitted(array, y, model=model)
-        assert selector.status_ == "no_positive_gain"
-        np.testing.assert_array_equal(selector.predict(array), y)
-        assert selector.transform(array).shape == (60, 0)
-        assert selector.holdout_loss(array, y) == 0.0
-        assert selector.acquisition_plan(array).empty
+def test_labels_without_variance_are_refused(array):
+    with pytest.raises(DataError, match=r"label 'y' is 3 .* Check `target`"):
+        fitted(array, np.full(60, 3.0))
 
 
 # --- errors -------------------------------------------------------------------------------------
@@ -386,7 +299,7 @@ def refused(match, X, y, weight=None, **options):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"budget": -1}, "positive finite"),
+        ({"budget": -1}, "^`budget` is -1: it should be greater than 0"),
         ({"budget": 0.5}, "buys nothing"),
         ({"algorithm": "fool"}, "fool"),
         ({"criterion": "fool"}, "fool"),
@@ -397,7 +310,7 @@ def refused(match, X, y, weight=None, **options):
         ({"costs": [1.0, 2.0]}, "4 attributes but 2"),
         ({"internal_variance": {"nothing": 1.0}}, "nothing"),
         ({"internal_variance": [1.0, 2.0]}, "4 attributes but 2"),
-        ({"internal_variance": -1.0}, "at least 0"),
+        ({"internal_variance": -1.0}, "greater than or equal to 0"),
         ({"exclude": ("nothing",)}, "nothing"),
         ({"exclude": ("*",)}, "No feature column is left"),
     ],
@@ -419,8 +332,8 @@ def test_data_that_cannot_be_used(cells, frame, array, dask_frame, parquet):
         ("'nothing'", frame, "nothing"),
         ("name columns", parquet, y),
         ("Object 1 has 3 attributes", [X[0], X[1][:3]], y[:2]),
-        ("holds list<", [X[0], [["high"], *X[1][1:]]], y[:2]),
-        ("infinite", [X[0], [[np.inf], *X[1][1:]]], y[:2]),
+        ("judgments are numbers", [X[0], [["high"], *X[1][1:]]], y[:2]),
+        ("infinity", [X[0], [[np.inf], *X[1][1:]]], y[:2]),
         ("'tall' of X has 1 infinite", frame.assign(tall=tall), "y"),
         ("'id'", frame.assign(id="a"), "y"),
         ("too few objects", [X[0]], y[:1]),

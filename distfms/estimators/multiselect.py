@@ -1,0 +1,499 @@
+"""Feature multi-selection as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
+
+import numpy as np
+import pyarrow as pa
+from sklearn.feature_selection import SelectorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from distfms.data.judgments import Raters, detect_layout, read_judgments
+from distfms.data.raters import OF_ALL, OF_ONE
+from distfms.data.roles import resolve_roles
+from distfms.engine.blas import single_threaded_blas
+from distfms.errors import DataError, SpecError
+from distfms.estimators.base import JobEstimator
+from distfms.estimators.inputs import Given, column_names, in_memory, kind_of, without
+from distfms.estimators.kinds import Column, JobRegressor
+from distfms.estimators.parameters import in_words_of_python, plain
+from distfms.methods.contract import FinishedRun
+from distfms.methods.multiselect.model import LinearModel
+from distfms.methods.multiselect.objective import BUDGET_TOLERANCE, holdout_loss
+from distfms.methods.multiselect.options import MultiselectOptions
+from distfms.methods.multiselect.predictor import JudgmentPredictor, trained_model
+from distfms.methods.multiselect.read import JudgmentReader, JudgmentSource, plan_of
+from distfms.methods.multiselect.same_raters import held_out_estimates
+from distfms.spec import DataSection
+from distfms.stats.base import merge_tree
+from distfms.stats.bundle import Bundle
+from distfms.stats.judgments import JudgmentEstimates
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
+    """Decide how many noisy judgments of each attribute to buy, and predict from their averages.
+
+    Every attribute of an object is judged by raters who disagree. At prediction time judgments
+    may be bought for a fixed budget per object. From a few judgments of labelled objects this
+    finds how many to buy of each attribute, and the linear model on their averages.
+
+    ``costs`` and ``internal_variance`` may also be one number for all attributes, or one for each.
+
+    Attributes
+    ----------
+    repeats_ : ndarray of int, shape (d,)
+        Judgments to buy of each attribute.
+    coef_ : ndarray of shape (d,)
+        Weights of the averages, 0 where `repeats_` is.
+    intercept_ : float
+    spent_ : float
+        Cost of `repeats_`, at most the budget.
+    objective_ : float
+        What the algorithm maximises: the part of the label's variance it deems explained.
+    projected_loss_ : float
+        Squared loss to be expected of `repeats_` with the best weights, by the training data.
+    label_variance_ : float
+        Loss of predicting the mean.
+    status_ : {"budget_spent", "no_positive_gain", "unaffordable"}
+        Why the search ended.
+    model_ : distfms.runs.serve.Model
+        The finished run.
+    n_features_in_ : int
+        Number of attributes d.
+    feature_names_in_ : ndarray of str, shape (d,)
+        Names of the attributes, where the data name them.
+
+    Notes
+    -----
+    ``X`` may be, wherever it is asked for:
+
+    - an array of shape (n, d, k), NaN where there is no judgment; or (n, d), one judgment each,
+      which can be fitted to only if `internal_variance` is given;
+    - nested lists, objects × attributes × judgments, of any lengths, None for no judgment;
+    - a frame (pandas, polars, Arrow) with columns of lists, numbered columns ``name__1``,
+      ``name__2``, …, or columns of numbers (one judgment each);
+    - a Dask array or frame of these forms, which is never computed as a whole; frames with lists
+      must be made with Dask's option ``dataframe.convert-string`` off, as Dask otherwise turns
+      lists into text;
+    - the path of Parquet files with such columns, read partition by partition.
+
+    Labels are an array, or the name of a column of `X`; for a path always the latter. The same
+    holds for weights. To apply a model, files and frames need judgments of the selected attributes
+    only. What is wrong with data is a `DataError`, with a parameter a `SpecError`; both are
+    ``ValueError``.
+
+    References
+    ----------
+    .. [1] S. Sabato and A. Kalai, "Feature Multi-Selection among Subjective Features", ICML 2013.
+
+    Examples
+    --------
+    Two raters judge three attributes of 200 objects. The first two attributes matter alike, but
+    raters disagree far more on the second, so most of the budget goes there.
+
+    >>> import numpy as np
+    >>> from distfms import FeatureMultiSelector
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.normal(size=(200, 3))
+    >>> noise = rng.normal(size=(200, 3, 2)) * np.array([0.3, 2.0, 1.0])[:, None]
+    >>> X, y = truth[:, :, None] + noise, truth @ [1.0, 1.0, 0.0]
+    >>> selector = FeatureMultiSelector(budget=8).fit(X, y)
+    >>> selector.repeats_
+    array([2, 6, 0])
+    >>> selector.repeats_at(4)
+    array([1, 3, 0])
+    >>> selector.get_feature_names_out()
+    array(['x0', 'x1'], dtype=object)
+
+    What is still to be collected for a refit:
+
+    >>> plan = selector.acquisition_plan(X[:2])
+    >>> plan[["object", "attribute", "have", "want", "more"]]
+       object attribute  have  want  more
+    0       0        x1     2     6     4
+    1       1        x1     2     6     4
+    """
+
+    _method = "multiselect"
+    _Options = MultiselectOptions
+    _first = ("budget",)
+    _defaults: ClassVar[Mapping[str, Any]] = {"baselines": ()}
+    _left_out = ("raters", "plan")
+    _how: str = "auto"
+    costs: Any
+    internal_variance: Any
+    buy_from: Any
+
+    @classmethod
+    def fits(cls, options: Mapping[str, Any]) -> bool:
+        """Return whether a job with these options is that of this estimator."""
+        return True
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, raters: Any = None) -> Self:
+        """Select and fit in one pass over the data (two with ``model="refit"``).
+
+        Parameters
+        ----------
+        X : array, lists, frame, Dask collection or path
+            Judgments of n objects and d attributes; see the notes of the class.
+        y : array-like of shape (n,), or str
+            Labels, or the name of their column.
+        sample_weight : array-like of shape (n,), or str, optional
+            Weights of the objects, at least 0, or the name of their column.
+        raters : {"auto", "columns", "positions", "ignore"}, or array-like of ids, optional
+            Who judged, so that what one rater's judgments of several attributes share is told from
+            the attributes. Text as in the spec of a job; by default columns of ids ``raters`` or
+            ``name__raters``, where X has them. For X in memory the ids themselves, of shape (n, k)
+            for all attributes or (n, d, k), None where one is not known.
+
+        Raises
+        ------
+        DataError, SpecError, ValueError
+            Data or parameters cannot be used; among them: an attribute has no object with two
+            judgments and no given internal variance.
+        """
+        X, self._how = _as_array(X), how_known(raters)
+        beside = self._rater_columns(X, raters)
+        try:
+            return self._fit(X, y, roles={"weight": sample_weight}, beside=beside)
+        except DataError as error:
+            if kind_of(X) != "dask-frame" or "holds" not in str(error):
+                raise
+            raise DataError(
+                f"{error} (Dask turns lists into text unless a frame is made with its option "
+                "dataframe.convert-string off.)"
+            ) from error
+
+    def _options(self, names: Sequence[str], given: Given, target: Sequence[str]) -> dict[str, Any]:
+        others = set(given.schema.names).difference(names, target)
+        excluded = (*plain(list(self.exclude)), *others)
+        roles = resolve_roles(given.schema, target=target, exclude=excluded, judgments=True)
+        attributes = detect_layout(given.schema, roles).names
+        found = {**super()._options(names, given, target), "raters": self._how}
+        for name in ("costs", "internal_variance"):
+            found[name] = _by_name(getattr(self, name), attributes, name)
+        return found
+
+    def _rater_columns(self, X: Any, raters: Any) -> dict[str, Any]:
+        """Return ids of raters as columns beside the judgments."""
+        if raters is None or isinstance(raters, str):
+            return {}
+        kind = kind_of(X)
+        if kind not in ("array", "frame"):
+            raise DataError("raters of files and Dask collections are columns of X, or positions.")
+        rows = [list(row) for row in raters]
+        if not any(isinstance(ids, list | tuple | np.ndarray) for row in rows for ids in row):
+            return {OF_ALL: _lists(rows)}
+        names = [f"x{i}" for i in range(X.shape[1])] if kind == "array" else column_names(X)
+        if {len(row) for row in rows} != {len(names)}:
+            raise DataError(f"raters has ids of another number of attributes than {len(names)}.")
+        columns = zip(*rows, strict=True)
+        return {n + OF_ONE: _lists(own) for n, own in zip(names, columns, strict=True)}
+
+    def _feature_names(self, job: Any) -> Sequence[str]:
+        names: Sequence[str] = job.layout.names
+        return names
+
+    def _names_of(self, X: Any) -> Sequence[str]:
+        """Return the attributes of a frame that judges them."""
+        names = column_names(X)
+        known = set(self._known_columns())
+        bases = {name: name.rpartition("__")[0] if name not in known else name for name in names}
+        own = {name: base for name, base in bases.items() if base in known}
+        return list(dict.fromkeys(own.values())) if own else names
+
+    # --- the finished run ---
+
+    def _read(self, run: FinishedRun) -> None:
+        super()._read(run)
+        selection, names = run.selection, self._known_columns()
+        self.repeats_ = np.array([selection["repeats"].get(name, 0) for name in names])
+        self._model: LinearModel = trained_model(run)
+        self.coef_ = np.zeros(len(names))
+        self.coef_[self.repeats_ > 0] = self._model.weights
+        self.intercept_, self.spent_ = self._model.intercept, selection["spent"]
+        self.objective_, self.status_ = selection["objective"], selection["status"]
+        self.projected_loss_ = selection["projected_loss"]
+        self.label_variance_ = selection["label_variance"]
+
+    def _known_columns(self) -> list[str]:
+        return [attribute["name"] for attribute in self.model_.run.selection["attributes"]]
+
+    def _needed(self, budget: float | None) -> Sequence[str]:
+        return self._model.names
+
+    def repeats_at(self, budget: float) -> np.ndarray:
+        """Judgments that a smaller budget buys: the greedy steps that it pays for.
+
+        Parameters
+        ----------
+        budget : float
+            At most the estimator's own; more gives the end of the path.
+
+        Returns
+        -------
+        ndarray of int, shape (d,)
+            Before any refinement.
+        """
+        check_is_fitted(self)
+        selection, left = self.model_.run.selection, budget * (1.0 + BUDGET_TOLERANCE)
+        bought = dict.fromkeys(self._known_columns(), 0)
+        costs = {attribute["name"]: attribute["cost"] for attribute in selection["attributes"]}
+        for step in selection["path"]:
+            name = step["attribute"]
+            paid = min(step["count"], int(left // costs[name]))
+            bought[name] += paid
+            left -= paid * costs[name]
+            if paid < step["count"]:
+                break
+        return np.array(list(bought.values()))
+
+    # --- applying ---
+
+    def predict(self, X: Any) -> Any:
+        """Predict labels from the averages of the first ``repeats_[a]`` judgments.
+
+        Parameters
+        ----------
+        X : array, lists, frame, Dask collection or path
+            Judgments of n objects. Where an object has fewer judgments than `repeats_` they are
+            averaged; where it has none, the training mean is taken.
+
+        Returns
+        -------
+        ndarray of shape (n,)
+            A lazy Dask array for Dask collections.
+        """
+        return self._predicted(_as_array(X), Column(prefix="predicted_"))
+
+    def transform(self, X: Any) -> Any:
+        """Average the first ``repeats_[a]`` judgments of each selected attribute.
+
+        Parameters
+        ----------
+        X : array, lists, frame, Dask collection or path
+
+        Returns
+        -------
+        ndarray of shape (n, n_selected)
+            The training mean where an object has no judgment; a lazy Dask array for Dask
+            collections. ``transform(X) @ coef_[get_support()] + intercept_`` is ``predict(X)``.
+        """
+        given, predictor = self._reads(X)
+        return given.stack(partial(_means, predictor, self._model), (len(self._model.names),))
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, raters: Any = None) -> float:
+        """Share of the label's variance that `repeats_` judgments explain of these objects.
+
+        They need not hold as many: it is ``1 - holdout_loss(X, y) / variance``, unbiased. How well
+        the judgments at hand predict, whatever their number, is what scikit-learn's
+        ``scoring="neg_mean_squared_error"`` or ``"r2"`` measures.
+
+        Parameters
+        ----------
+        X : array, lists, frame, Dask collection or path
+        y : array-like of shape (n,), or str
+        sample_weight : array-like of shape (n,), or str, optional
+        raters : optional
+            As for :meth:`fit`.
+
+        Returns
+        -------
+        float
+            At most 1 but for chance; negative where the mean predicts better.
+        """
+        estimates, loss = self._held_out(X, y, sample_weight, raters)
+        variance = estimates.label_variance
+        return 1.0 - loss / variance if variance > 0 else float(loss <= 0)
+
+    def holdout_loss(self, X: Any, y: Any, sample_weight: Any = None, raters: Any = None) -> float:
+        """Estimate the squared loss at `repeats_` judgments from held-out objects.
+
+        Parameters
+        ----------
+        X : array, lists, frame, Dask collection or path
+            Held-out objects; they need not have `repeats_` judgments. Where none of them has two
+            judgments of an attribute, the internal variance of the training data is taken.
+        y : array-like of shape (n,), or str
+        sample_weight : array-like of shape (n,), or str, optional
+        raters : optional
+            As for :meth:`fit`; where they are not known, judgments are taken as independent.
+
+        Returns
+        -------
+        float
+            Unbiased for objects that the model has not seen, so that it may be negative on few.
+        """
+        return self._held_out(X, y, sample_weight, raters)[1]
+
+    def _held_out(
+        self, X: Any, y: Any, sample_weight: Any, raters: Any
+    ) -> tuple[JudgmentEstimates, float]:
+        check_is_fitted(self)
+        X, model = _as_array(X), self._model
+        y = self._target[0] if y is None and kind_of(X) == "parquet" else y
+        beside = self._rater_columns(X, raters)
+        with in_words_of_python(self._method), single_threaded_blas():
+            given, named = self._given(X, y, {"weight": sample_weight}, beside, reset=False)
+            predictor = self._reader_of(given, how_known(raters))
+            roles = replace(predictor.roles, target=(*named["target"],), weight=named.get("weight"))
+            section = DataSection.model_construct()
+            source = JudgmentSource(predictor.reader, section, 0, False, predictor.layout, roles)
+            statistics = _summed(JudgmentReader(source), given.dataset.partitions)
+            variance = _by_name(self.internal_variance, self._known_columns(), "internal_variance")
+            known = np.array([variance.get(name, np.nan) for name in model.names])
+            trained = {a["name"]: a["v"] for a in self.model_.run.selection["attributes"]}
+            v = [trained[name] for name in model.names]
+            estimates = held_out_estimates(statistics, known, v, None, model.names)
+            bought = (model.weights, model.intercept, model.repeats)
+            return estimates, float(holdout_loss(estimates, *bought, self.buy_from))
+
+    def acquisition_plan(self, X: Any, ids: Any = None, raters: Any = None) -> pd.DataFrame:
+        """List the judgments that objects lack of `repeats_`.
+
+        Parameters
+        ----------
+        X : array, lists, frame, Dask collection or path
+        ids : array-like of shape (n,), or str, optional
+            Identifiers of the objects, or the name of their column. By default the index of a
+            pandas frame, else the position.
+        raters : optional
+            As for :meth:`fit`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``object, attribute, have, want, more, cost``; one row for each object and
+            attribute that lacks some, by object, then by attribute. From the same known raters
+            ``object, rater, id, attribute, more, cost``; one row for each judgment that lacks, by
+            object, then by rater, with the id of a rater who has judged the object already.
+        """
+        import pandas as pd
+
+        X = _as_array(X)
+        if ids is None and hasattr(X, "index") and kind_of(X) == "frame":
+            ids = X.index
+        named = (ids,) if isinstance(ids, str) else ()
+        rows = without(X, named) if named and "frame" in kind_of(X) else X
+        given, predictor = self._reads(rows, how_known(raters), self._rater_columns(X, raters))
+        chosen = {a["name"]: a["cost"] for a in self.model_.run.selection["attributes"]}
+        costs = np.array([chosen[name] for name in self._model.names])
+        plans = []
+        for partition in given.dataset.partitions:
+            batch = read_judgments(predictor.reader, partition, predictor.layout, predictor.roles)
+            own = np.arange(batch.n_rows)
+            plan = plan_of(batch, own, self._model.repeats, costs, batch.row_ids, self.buy_from)
+            plans.append(pd.DataFrame(plan))
+        found = pd.concat(plans, ignore_index=True)
+        if named:
+            ids = in_memory(X, ids)
+        if ids is not None:
+            if len(ids) != given.dataset.n_rows:
+                raise DataError(f"There are {given.dataset.n_rows} objects but {len(ids)} ids.")
+            found["object"] = np.asarray(ids)[found["object"]]
+        return found
+
+    def _reads(
+        self, X: Any, how: Any = "ignore", beside: Mapping[str, Any] | None = None
+    ) -> tuple[Given, JudgmentPredictor]:
+        """Open objects to apply the model to, and find the columns of its attributes."""
+        check_is_fitted(self)
+        given = self._apply(_as_array(X), beside=beside)
+        return given, self._reader_of(given, how)
+
+    def _reader_of(self, given: Given, how: Any) -> JudgmentPredictor:
+        predictor: JudgmentPredictor = self.model_.predictor(given.head)
+        layout = (
+            detect_layout(given.schema, predictor.roles, how) if predictor.layout.names else None
+        )
+        if layout is None:
+            return predictor
+        return replace(predictor, layout=layout.restricted(predictor.layout.names))
+
+    # --- scikit-learn's contract ---
+
+    def _get_support_mask(self) -> np.ndarray:
+        check_is_fitted(self)
+        return self.repeats_ > 0
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def _means(predictor: JudgmentPredictor, model: LinearModel, partition: Any) -> np.ndarray:
+    """Average the first judgments, shape (n, d); the training mean where there is none."""
+    batch = read_judgments(predictor.reader, partition, predictor.layout, predictor.roles)
+    out = np.empty((batch.n_rows, len(model.names)))
+    for a, ragged in enumerate(batch.attributes):
+        column = ragged.first(int(model.repeats[a])).means()
+        out[:, a] = np.where(np.isnan(column), model.means[a], column)
+    return out
+
+
+def _summed(reader: JudgmentReader, partitions: Sequence[Any]) -> Any:
+    if partitions[0].is_lazy:
+        from distfms.runs.context import reduce_lazily
+
+        return reduce_lazily(reader, partitions, Bundle.merge, None)["judgments"].train()
+    parts: Any = [reader.in_batches(partition)["judgments"] for partition in partitions]
+    return merge_tree(parts).train()
+
+
+def how_known(raters: Any) -> str:
+    """Return how it is known who judged: text as options have it, ids as columns."""
+    if raters is not None and not isinstance(raters, str):
+        return "columns"
+    how = raters or "auto"
+    if how not in get_args(Raters):
+        raise SpecError(f"raters is {how!r}; choose from {', '.join(get_args(Raters))}, or ids.")
+    return how
+
+
+def _lists(rows: Sequence[Any]) -> pa.Array:
+    texts = [[None if one is None else str(one) for one in row] for row in rows]
+    return pa.array(texts, pa.list_(pa.string()))
+
+
+def _as_array(X: Any) -> Any:
+    """Return nested lists of judgments as an array (n, d, k); anything else as it is."""
+    lists = (list, tuple, np.ndarray)
+    of_objects = isinstance(X, lists) and getattr(X, "dtype", np.dtype(object)).kind == "O"
+    cells = [list(row) for row in X if isinstance(row, lists)] if of_objects else []
+    if not any(isinstance(cell, lists) for row in cells for cell in row):
+        return X
+    for i, row in enumerate(cells):
+        if len(row) != len(cells[0]):
+            raise DataError(
+                f"Object {i} has {len(row)} attributes, but object 0 has {len(cells[0])}."
+            )
+    most = max(len(cell or ()) for row in cells for cell in row)
+    array = np.full((len(cells), len(cells[0]), max(most, 1)), np.nan)
+    for i, row in enumerate(cells):
+        for a, cell in enumerate(row):
+            try:
+                array[i, a, : len(cell or ())] = np.array(cell or (), dtype=float)
+            except (TypeError, ValueError) as error:
+                raise DataError(f"Object {i} holds {cell!r}: judgments are numbers.") from error
+    return array
+
+
+def _by_name(given: Any, names: Sequence[str], what: str) -> dict[str, float]:
+    """Return values by attribute; of one number for all of them, or one for each."""
+    value = plain(given)
+    if value is None or isinstance(value, dict):
+        return dict(value or {})
+    if not isinstance(value, list):
+        value = [value] * len(names)
+    if len(value) != len(names):
+        raise SpecError(f"There are {len(names)} attributes but {len(value)} values of {what}.")
+    return {name: v for name, v in zip(names, value, strict=True) if v is None or v == v}
