@@ -142,7 +142,7 @@ def _by_dask_ml(mapping: LandmarkMap, X: Any) -> Any:
     rows = ((X[:, used] - mapping.shift[used]) / mapping.scale[used]).rechunk({1: -1})
     landmarks = np.ascontiguousarray(mapping.scaled(mapping.landmarks.T).T)
     if name == "gaussian":
-        return pairwise.rbf_kernel(rows, landmarks, gamma=0.5 / p["sigma"] ** 2)
+        return pairwise.rbf_kernel(rows, landmarks, gamma=0.5 / max(p["sigma"] ** 2, 1e-300))
     names = {"a": "gamma", "r": "coef0", "degree": "degree"}
     return getattr(pairwise, f"{name}_kernel")(
         rows, landmarks, **{names[key]: value for key, value in p.items()}

@@ -231,12 +231,9 @@ class PassProcedure(LandmarkProcedure):
     Attributes
     ----------
     loss : Loss
-    only_last : bool
-        Fit the model on all landmarks alone, not smaller ones before it.
     """
 
     loss: Any = None
-    only_last: bool = False
 
     def problem(self, train: Members) -> Any:
         """Return the problem; ``make_pass`` and ``left_out`` are among the members of a fold."""
@@ -305,7 +302,7 @@ class PassProcedure(LandmarkProcedure):
             plain = replace(self, sparse=False, keep=n, ridge=ridge, bound=None)
             return plain._search(problem, rule, own, [0, n])
         keep = min(self.keep, own.n_landmarks)
-        sizes = [k for k in ladder(keep) if (k == keep if self.only_last else 10 * k >= keep)]
+        sizes = [k for k in ladder(keep) if 10 * k >= keep]
         return self._search(problem, rule, own, sizes)
 
     def _search(

@@ -130,7 +130,10 @@ class LandmarksOptions(Section):
     more than this part of the target's variance, or where another landmark would be one too many.
     """
     ridge: NonNegative = 1e-6
-    """Penalty on the squared weights, in units of the mean variance of a similarity."""
+    """Ridge, relative to the mean variance v of the similarities: ½·`ridge`·v·Σw² is added to the
+    mean loss of every task. A squared error counts half, and other losses of a number are measured
+    in standard deviations of the target.
+    """
     bound: Positive | None = None
     """Largest Euclidean norm B of the weights, where similarities are divided by √landmarks;
     without `refit` the largest sum C_W of their sizes, on similarities as they are.

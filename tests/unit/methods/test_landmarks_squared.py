@@ -62,6 +62,8 @@ def test_weights_are_refitted_after_each_step():
         np.testing.assert_allclose(own[order[:k]], wanted[1:], rtol=1e-8)
         assert problem.intercept(own) == pytest.approx(wanted[0])
         assert np.count_nonzero(own) == k
+    tight = refitted(problem, order, [4], 0.0, 1.5)  # of similarities over √4
+    assert 2 * np.linalg.norm(tight) == pytest.approx(1.5)
     within = refitted(problem, order, [1, 3, 4], 0.0, bound=0.5)
     np.testing.assert_allclose(np.linalg.norm(within, axis=1), 0.5 / np.sqrt([1, 3, 4]))
 
