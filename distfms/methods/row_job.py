@@ -9,6 +9,7 @@ import numpy as np
 
 from distfms.data.batches import ColumnPlan, require_observed
 from distfms.data.categories import categorical_columns, text_targets
+from distfms.data.columns import as_floats
 from distfms.data.partition import Dataset
 from distfms.engine.memory import counted
 from distfms.errors import DataError, SpecError
@@ -232,7 +233,7 @@ class RowJob(StatisticsJob):
         if not self.class_option():
             return {}
         table = self.inputs.train.reader.read(part, names)
-        columns = np.array([column.to_numpy() for column in table.columns], dtype=np.float64)
+        columns = np.array([as_floats(column.combine_chunks()) for column in table.columns])
         said = self._few_values(distinct_values(columns))
         return {f"first {part.n_rows:,} rows": " ".join(said)} if said else {}
 

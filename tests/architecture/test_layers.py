@@ -12,8 +12,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "distfms").rglob("*.py"))
-# A module of a method is impure when a word of its name says that it reads, composes or shows.
-IMPURE = {"job", "method", "read", "estimator", "options", "predictor", "figures"}
+# A module of a method is impure when a word of its name says that it reads (or hashes), composes
+# or shows.
+IMPURE = {"job", "method", "read", "draws", "estimator", "options", "predictor", "figures"}
 METHOD_FOLDERS = {p.name for p in (ROOT / "distfms" / "methods").iterdir() if p.is_dir()}
 PURE_PACKAGES = {"numpy", "scipy", "numba", "distfms"}
 
