@@ -83,29 +83,21 @@ def auroc(events: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarra
         return (lower + ties) / pairs, ties / pairs
 
 
-def class_measures(sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return balanced accuracy, macro F1 and AUROC of the sums of one or many models.
+def class_measures(sums: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Return balanced accuracy, macro F1 and AUROC of a model; NaN where there is no row.
 
-    Each of the shape before (r, r). The first is the mean recall of the classes that occur, the
-    second the mean over classes that occur or are predicted; AUROC is the mean over the scores.
+    The first is the mean recall of the classes that occur, the second the mean over classes that
+    occur or are predicted; AUROC is the mean over the scores.
     """
-    confusion = sums["confusion"]
-    right = np.diagonal(confusion, axis1=-2, axis2=-1)
-    true, predicted = confusion.sum(axis=-1), confusion.sum(axis=-2)
-    area, _ = auroc(sums["events"], sums["others"])
-    return {
-        "balanced_accuracy": _mean_known(right, true),
-        "macro_f1": _mean_known(2 * right, true + predicted),
-        "auroc": _mean_known(np.nan_to_num(area), np.isfinite(area) * 1.0),
+    confusion, (area, _) = sums["confusion"], auroc(sums["events"], sums["others"])
+    right, true = np.diagonal(confusion), confusion.sum(axis=1)
+    both = true + confusion.sum(axis=0)
+    shares = {
+        "balanced_accuracy": right[true > 0] / true[true > 0],
+        "macro_f1": 2 * right[both > 0] / both[both > 0],
+        "auroc": area[np.isfinite(area)],
     }
-
-
-def _mean_known(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Mean of part / whole over the last axis where whole is not 0; NaN where it always is."""
-    share = np.divide(part, whole, out=np.zeros(np.shape(part)), where=whole > 0)
-    with np.errstate(invalid="ignore"):
-        mean: np.ndarray = share.sum(axis=-1) / (whole > 0).sum(axis=-1)
-    return mean
+    return {name: float(own.mean()) if own.size else np.nan for name, own in shares.items()}
 
 
 def class_report(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 from distfms.errors import SpecError, nearest
@@ -29,14 +29,14 @@ from distfms.methods.sequence.procedure import OTHERS, SequenceProcedure, parse_
 from distfms.methods.sequence.read import FEW_ROWS, N_LARGEST, GlmReader, measures_of
 from distfms.methods.statistics_job import Solved
 from distfms.report.formatting import percent
-from distfms.stats.base import merge_tree
+from distfms.stats.bundle import Bundle
 from distfms.stats.classification import class_report
 
 #: Explained deviance from which classes without a ridge count as separated.
 _SEPARATED = 1 - 1e-6
 #: Share of the deviance that a few rows are told to decide about.
 _FEW_ROWS_DECIDE = 0.25
-_ROWS = {"test": "held-out rows", "train": "training rows"}
+_ROWS = {"test": "held-out rows", "validation": "rows of the folds", "train": "training rows"}
 
 
 class GlmSequenceJob(SequenceJob):
@@ -226,24 +226,22 @@ class GlmSequenceJob(SequenceJob):
     ) -> dict[str, Any]:
         """Return the content of ``metrics.json``, with the classes by the model where to stop."""
         content = super().metrics(context, solved, validated)
-        spent, judged = content["stop"]["spent"], {}
+        spent = content["stop"]["spent"]
         if solved.test is not None:
-            rows, paths = "test", {-1: solved.path}
+            rows, models = "test", [(solved.path, [-1])]
         elif validated is not None:
-            rows, paths = "validation", self._of_folds
+            rows, models = "validation", [(path, [fold]) for fold, path in self._of_folds.items()]
         else:
-            n_folds = max(self.inputs.section.folds, 1)
-            rows, paths = "train", dict.fromkeys(range(n_folds), solved.path)
-        for part, path in paths.items():
-            prefix = path.affordable(spent)
-            found, _ = self.judged(context, path, [part], prefix, **self._by_class(context))
-            judged[part] = {name: members.parts[part] for name, members in found.members.items()}
-        advice = "" if self.chooses_ridge else ", or raise `sequence.ridge`"
-        for text in few_rows(judged, rows):
+            rows, models = "train", [(solved.path, [*range(max(self.inputs.section.folds, 1))])]
+        options = self._by_class(context)
+        found = [self.judged(context, p, at, p.affordable(spent), **options)[0] for p, at in models]
+        merged = reduce(Bundle.merge, found).members
+        judged = {n: own.test if rows == "test" else own.train() for n, own in merged.items()}
+        if text := few_rows(judged, _ROWS[rows]):
+            advice = "" if self.chooses_ridge else ", or raise `sequence.ridge`"
             context.note(f"{text} Look at these rows{advice}.")
         if self.has_classes:
-            names = self.class_texts(context)
-            sums = merge_tree([members["scores"] for members in judged.values()]).arrays
+            names, sums = self.class_texts(context), judged["scores"].arrays
             content["classes"] = class_report(sums, names, rows, calibrated=True)
         return content
 
@@ -291,20 +289,16 @@ class GlmSequenceJob(SequenceJob):
         return {name: values[at] for name, values in measures_of(judged).items()}
 
 
-def few_rows(judged: Mapping[int, Mapping[str, Any]], rows: str) -> list[str]:
-    """Say where a few rows decide about a deviance, which has no bound; by part of the rows."""
-    notes = []
-    for part, members in judged.items():
-        n_rows = int(members["scores"].arrays.get("n_rows", 0))
-        share = float(measures_of(members).get(FEW_ROWS, [0.0])[0])
-        if share < max(_FEW_ROWS_DECIDE, 10 * N_LARGEST / max(n_rows, 1)):
-            continue
-        where = _ROWS.get(rows, f"rows of fold {part}")
-        notes.append(
-            f"{N_LARGEST} of {n_rows:,} {where} carry {percent(share)} of the deviance: the "
-            "model is sure of another outcome there."
-        )
-    return notes
+def few_rows(judged: Mapping[str, Any], rows: str) -> str:
+    """Say where a few rows decide about a deviance, which has no bound; empty where none do."""
+    n_rows = int(judged["scores"].arrays.get("n_rows", 0))
+    share = float(measures_of(judged).get(FEW_ROWS, [0.0])[0])
+    if share < max(_FEW_ROWS_DECIDE, 10 * N_LARGEST / max(n_rows, 1)):
+        return ""
+    return (
+        f"{N_LARGEST} of {n_rows:,} {rows} carry {percent(share)} of the deviance: the model is "
+        "sure of another outcome there."
+    )
 
 
 def _on_gradient(criterion: str | None) -> str:

@@ -17,7 +17,9 @@ from distfms.methods.sequence.glm import (
     mean_response,
     sequence_glm,
 )
+from distfms.methods.sequence.glm_job import few_rows
 from distfms.methods.sequence.problem import GroupCosts, SharedCost
+from distfms.methods.sequence.read import LargestLosses
 from distfms.stats.base import Folded
 from tests.reference import glm as literal
 from tests.reference.sequence import make_problem
@@ -289,6 +291,17 @@ def test_other_rules_go_by_the_gradient_too(options):
         assert path.order[0] == 1  # the cheapest
         capable = (path.cost[1:] <= path.spent[:-1] * (1 + 1e-12)).all()
         assert capable == (not path.notes)
+
+
+@pytest.mark.parametrize(("loss", "share"), [(1.0, None), (100.0, "33")])
+def test_a_few_rows_that_decide_about_the_deviance_are_told(loss, share):
+    losses = np.r_[np.ones(1000), np.full(10, loss), np.ones(990)][None]
+    sums = {"n_rows": 2000, "weight": 2000.0, "loss_weight": 2000.0, "loss": losses.sum(axis=1)}
+    sums |= {"squared": np.zeros(1), "correct": np.zeros(1)}
+    parts = [LargestLosses.of(part) for part in np.split(losses, [3, 1005], axis=1)]
+    judged = {"scores": Sums(sums), "largest": parts[0].merge(parts[1]).merge(parts[2])}
+    told = few_rows(judged, "held-out rows")
+    assert (f"10 of 2,000 held-out rows carry {share}" in told) == bool(told) == bool(share)
 
 
 # --- classes ------------------------------------------------------------------------------------
