@@ -20,7 +20,11 @@ from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.model import path_models, projected_model
 from distfms.methods.multiselect.objective import Problem, full_objective, holdout_loss
 from distfms.methods.multiselect.read import plan_of
-from distfms.methods.multiselect.same_raters import SameState, check_told_apart
+from distfms.methods.multiselect.same_raters import (
+    SameState,
+    check_told_apart,
+    held_out_estimates,
+)
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged, offsets_of
 from tests.reference import multiselect as literal
@@ -147,6 +151,15 @@ def test_one_rater_for_all_of_an_object_is_refused() -> None:
         check_told_apart(summary(judgments, label))
     check_told_apart(summary(judgments, label, raters=False))
     check_told_apart(summary(*crowd(0, 30, 2)))
+
+
+def test_noise_that_held_out_objects_do_not_tell_is_that_of_the_training() -> None:
+    alone, apart = np.full(3, np.nan), ~np.eye(3, dtype=bool)
+    given = (alone, np.ones(3), np.full((3, 3), 7.0), list("abc"))
+    for k, untold in ((1, True), (2, False)):
+        found = held_out_estimates(summary(*crowd(0, 30, k)), *given).noise_covariance
+        assert found is not None
+        assert (found[apart] == 7.0).all() == untold
 
 
 # --- the estimator ------------------------------------------------------------------------------
