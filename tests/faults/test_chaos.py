@@ -60,4 +60,6 @@ def test_killed_at_random_file_events(
             if not done:
                 assert life.obey(command) == 0, life.said
             assert life.seen() == after, command
+    for said in tmp_path.glob("*.said"):
+        assert S3("").variables["AWS_SECRET_ACCESS_KEY"] not in said.read_text()
     print(f"{n_kills} kills in {n_lives} lives, {sum(n_events)} events each")
