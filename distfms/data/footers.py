@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from distfms.data.row_columns import Limits, index_columns
+from distfms.data.row_columns import Limits, index_columns, index_metadata
 from distfms.data.storage import StoredFile, current_state
 from distfms.engine.remote import os_error
 from distfms.engine.storage import reading
@@ -76,7 +75,7 @@ def _read_footer(filesystem: Any, stored: StoredFile) -> tuple[DataFile, pa.Sche
             footer = _footer_bytes(source)
         with pq.ParquetFile(pa.BufferReader(footer)) as parquet:
             # Unlike the bare Parquet schema, this one knows dictionaries and fixed-size lists.
-            metadata, schema = parquet.metadata, _with_index_alone(parquet.schema_arrow)
+            metadata, schema = parquet.metadata, parquet.schema_arrow
     groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
     lists = [
         c for c in range(metadata.num_columns) if metadata.schema.column(c).max_repetition_level
@@ -92,13 +91,7 @@ def _read_footer(filesystem: Any, stored: StoredFile) -> tuple[DataFile, pa.Sche
         footer=_footer_digest(footer),
         limits=_limits(groups),
     )
-    return file, schema
-
-
-def _with_index_alone(schema: pa.Schema) -> pa.Schema:
-    """Return a schema whose metadata are which columns hold an index, if any do."""
-    index, plain = index_columns(schema), schema.remove_metadata()
-    return plain.with_metadata({"pandas": json.dumps({"index_columns": index})}) if index else plain
+    return file, schema.with_metadata(index_metadata(schema))
 
 
 def _limits(groups: Sequence[Any]) -> dict[str, Limits]:

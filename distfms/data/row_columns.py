@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -30,6 +31,12 @@ def index_columns(schema: pa.Schema) -> tuple[str, ...]:
     except ValueError:  # no JSON
         named = ()
     return tuple(name for name in schema.names if name in named or _INDEX.fullmatch(name))
+
+
+def index_metadata(schema: pa.Schema) -> dict[str, str] | None:
+    """Return metadata that say which columns hold an index, and nothing else."""
+    index = index_columns(schema)
+    return {"pandas": json.dumps({"index_columns": index})} if index else None
 
 
 def row_remarks(dataset: Dataset, section: DataSection, columns: Sequence[str]) -> list[str]:

@@ -123,8 +123,8 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     def _rows(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray, Any]:
         """Read all rows and their targets into memory; return also the names of the columns."""
         given, named = self._given(X, y, {}, {}, reset=reset)
-        names = [name for name in given.schema.names if name not in named["target"]]
-        roles = resolve_roles(given.schema, target=named["target"], features=names, globs=False)
+        roles = resolve_roles(given.schema, target=named["target"])
+        names = roles.features
         plan = ColumnPlan.from_schema(given.schema, roles, {})
         reader, partitions = given.dataset.reader, given.dataset.partitions
         blocks = [read_rows(reader, partition, plan).values.copy() for partition in partitions]

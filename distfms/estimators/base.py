@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distfms.data.memory import NAME
 from distfms.data.partition import Dataset
+from distfms.data.row_columns import index_columns
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
 from distfms.estimators.inputs import (
@@ -133,7 +134,8 @@ class JobEstimator(BaseEstimator):
         self._target = list(named["target"])
         if get_tags(self).estimator_type == "classifier":
             self._class_type = given.schema.field(self._target[0]).type.to_pandas_dtype()
-        self._taken = [*self._target, *(v for k, v in named.items() if k != "target")]
+        roles_of = (v for k, v in named.items() if k != "target")
+        self._taken = [*self._target, *roles_of, *index_columns(given.schema)]
         self._array = given.without_rows() if given.kind == "array" else None
         self._take(files, functions)
         return self

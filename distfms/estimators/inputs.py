@@ -17,6 +17,7 @@ import pyarrow.types as pat
 from distfms.data.dataset import open_dataset
 from distfms.data.memory import MemoryDataset, dask_dataset, held, memory_dataset
 from distfms.data.partition import Dataset, Rows
+from distfms.data.row_columns import index_metadata
 from distfms.errors import DataError, nearest
 
 Kind = Literal["array", "frame", "dask-array", "dask-frame", "parquet"]
@@ -80,7 +81,7 @@ class AsRows:
     def schema(self, head: Rows) -> pa.Schema:
         """Return the columns of rows like some."""
         fields = [pa.field(name, pa.float64()) for name in head.position]
-        return pa.schema([*fields, *head.table.schema])
+        return pa.schema([*fields, *head.table.schema], metadata=head.table.schema.metadata)
 
 
 def as_table(rows: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
@@ -101,7 +102,7 @@ def as_table(rows: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Ta
         if known != column.type:
             cast = table.column(position).cast(known)
             table = table.set_column(position, column.name, cast)
-    return table.replace_schema_metadata()
+    return table.replace_schema_metadata(index_metadata(table.schema))
 
 
 def _columns(value: Any, n_columns: int) -> list[pa.Array]:
