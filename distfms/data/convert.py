@@ -106,21 +106,11 @@ class Part:
     state: str
 
 
-@dataclass(frozen=True)
 class Converter:
     """A conversion whose options are checked; see `convert_long_judgments`."""
 
-    long: LongSource
-    id: str
-    rule: _LabelRule
-    table: Labels | None
-    duplicates: Duplicates
-    draw: tuple[int, int] | None
-    memory_bytes: int
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         source: Source,
         *,
         object: str,
@@ -135,7 +125,7 @@ class Converter:
         duplicates: Duplicates = "error",
         memory_bytes: int = MEMORY_BYTES,
         storage_options: Mapping[str, Any] | None = None,
-    ) -> Converter:
+    ) -> None:
         """Check the options, find the files, and read the labels."""
         bounds = {"memory_bytes": (memory_bytes, 1), "seed": (seed, 0)}
         for name, (number, least) in {**bounds, "max_judgments": (max_judgments, 1)}.items():
@@ -143,26 +133,19 @@ class Converter:
                 raise DataError(f"{name} is {number}; it has to be at least {least}.")
         if duplicates not in ("error", "keep", "first"):
             raise DataError(f"duplicates is {duplicates!r}; choose error, keep or first.")
-        rule = _LabelRule.of(label, label_from, labels is not None)
-        roles = {"object": object, "attribute": attribute, "value": value}
-        long = LongSource.open(
-            source, {**roles, "worker": worker, "label": rule.column}, storage_options
-        )
-        table = None
+        self.id, self.duplicates = object, duplicates
+        self.draw = None if max_judgments is None else (max_judgments, seed)
+        self.rule = _LabelRule.of(label, label_from, labels is not None)
+        roles: dict[str, str | None] = {"object": object, "attribute": attribute, "value": value}
+        roles |= {"worker": worker, "label": self.rule.column}
+        self.long, self.table = LongSource.open(source, roles, storage_options), None
         if labels is not None and label is not None:
-            table = Labels.read(labels, object, label, long.object_type, storage_options)
-        draw = None if max_judgments is None else (max_judgments, seed)
-        return cls(long, object, rule, table, duplicates, draw, memory_bytes)
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes that a long row takes."""
-        return ROW_BYTES + (WORKER_BYTES if "worker" in self.long.roles else 0)
-
-    @property
-    def run_rows(self) -> int:
-        """Rows that are sorted together: that takes them twice beside what is being read."""
-        return int(np.clip(self.memory_bytes // (4 * self.row_bytes), 1, _MAX_RUN_ROWS))
+            kind = self.long.object_type
+            self.table = Labels.read(labels, object, label, kind, storage_options)
+        #: Rows of which so many fit in memory.
+        self.rows = memory_bytes // (ROW_BYTES + (WORKER_BYTES if worker else 0))
+        #: Rows that are sorted together: that takes them twice beside what is being read.
+        self.run_rows = int(np.clip(self.rows // 4, 1, _MAX_RUN_ROWS))
 
     def write(
         self,
@@ -195,7 +178,7 @@ class Converter:
             schema = _schema(report, long.object_type, "worker" in long.roles)
             pivot = _Pivot(report, schema, codes, self.rule, self.table, self.duplicates, self.draw)
             # Ranges differ in size.
-            most = max(1, 2 * self.memory_bytes // (3 * self.row_bytes))
+            most = max(1, 2 * self.rows // 3)
             with ShardWriter(out, schema, rows_per_shard, overwrite=overwrite) as writer:
                 for rows in runs.ranges(most) if runs.n_rows else ():
                     writer.write(pivot(rows))
@@ -254,7 +237,7 @@ def convert_long_judgments(
         a finite number, an object has two labels, a worker judged twice, no object has a label,
         or the folder cannot be written.
     """
-    converter = Converter.of(source, **options)
+    converter = Converter(source, **options)
     return converter.write(Path(out), rows_per_shard=rows_per_shard, overwrite=overwrite)
 
 

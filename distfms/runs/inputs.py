@@ -152,7 +152,7 @@ def _open_long(
     with lock, writing(out):
         if not is_converted(out, state):
             given = {**long.model_dump(), "seed": seed, "storage_options": data.storage_options}
-            convert_files(Converter.of(source, **given), out, state, say)
+            convert_files(Converter(source, **given), out, state, say)
         if isinstance(out, Path):
             os.utime(out / CONVERSION)  # for `delete_unused`
         delete_unused(out.parent, out, spec.output.cache_bytes)
