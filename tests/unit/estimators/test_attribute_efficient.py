@@ -96,6 +96,8 @@ def test_fit_learns_from_some_attributes(estimator):
     assert model.n_examples_seen_ == N
     assert model.attributes_seen_ <= 4 * N
     assert 0 < model.improvement_ratio_ < 1
+    small = clone(model).fit(X / 1024, Y)  # in any unit, also where all rows are short
+    np.testing.assert_allclose(small.predict(X / 1024), model.predict(X), rtol=1e-9, atol=1e-12)
     assert not two_phase(estimator).fit(X, Y).start(D).coef_.any()  # a session begins anew
 
 
