@@ -17,12 +17,9 @@ import pyarrow.parquet as pq
 from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, PassProcedure
 from distfms.methods.landmarks.losses import OrdinalMargin
 from distfms.methods.landmarks.options import LandmarksOptions
-from distfms.methods.landmarks.procedure import (
-    LandmarkProcedure,
-    NamedRule,
-    kernel_regression,
-)
+from distfms.methods.landmarks.procedure import LandmarkProcedure, NamedRule
 from distfms.methods.landmarks.read import embedded_moments
+from distfms.methods.landmarks.references import kernel_regression
 from distfms.methods.landmarks.similarity import Similarity, landmark_arrays, landmark_maps
 from distfms.methods.landmarks.squared import SquaredProblem
 from distfms.stats.moments import Moments
@@ -100,13 +97,14 @@ def one_split(X, y, similarity, seed, args, ordinal):
     levels = np.unique(y)
     code = np.searchsorted(levels, y).astype(float)
     rows = [EmbeddedRows(0, {"own": mapping(X[:, train])}, code[train], np.ones(n))]
-    fit = PassProcedure(
-        (), False, n_landmarks, ridge=args.ridge, loss=OrdinalMargin(0.01, len(levels), 0.5, None)
-    )
+    loss = OrdinalMargin(0.01, len(levels), 0.5, args.spacing)
+    fit = PassProcedure((), False, n_landmarks, ridge=args.ridge, loss=loss)
     problem = SquaredProblem.of(embedded_moments(mapping, X[:, train], code[train], None))
-    model = fit.fitted(
-        lambda loss, model: FitPass("own", loss, model).sums(rows), problem, np.arange(n_landmarks)
-    ).model
+
+    def make_pass(loss, model, wanted="model"):
+        return FitPass("own", loss, model, problem.mean[:-1], None, wanted).sums(rows)
+
+    model = fit.fitted(make_pass, problem, np.arange(n_landmarks)).model
     found = fit.loss.decoded(model.scores(mapping(X[:, test])), model.extra)
     rounded = np.clip(np.round(np.interp(smoothed, levels, np.arange(len(levels)))), 0, None)
     return np.mean(np.abs(rounded - code[test])), np.mean(np.abs(found - code[test]))
@@ -119,6 +117,7 @@ def main() -> None:
     parser.add_argument("--landmarks", type=int, default=50)
     parser.add_argument("--candidates", type=int, default=1000)
     parser.add_argument("--ridge", type=float, default=1e-6)
+    parser.add_argument("--spacing", type=float, help="learn thresholds, so far apart at least")
     parser.add_argument("--scaling", help="of all inputs; see SCALING")
     parser.add_argument("--only", nargs="*", help="names of data sets")
     args = parser.parse_args()
