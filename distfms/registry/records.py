@@ -128,25 +128,27 @@ def decode(kind: type[R], payload: bytes, model: str, place: object, *, signed: 
         If it is damaged.
     """
     content = json.loads(payload)
-    if not isinstance(content, dict) or not isinstance(form := content.get("form", 1), int):
+    form = content.get("form", 1) if isinstance(content, dict) else 0
+    if not isinstance(form, int) or form < 1 or "token" not in content:
         raise ValueError("it is no record")
     if form > _FORM:
         raise SpecError(f"{place} was written by a newer distfms. Upgrade distfms to read it.")
-    found = content.pop("signature", None)
+    found, upgraded = content.pop("signature", None), content
+    for step in range(form, _FORM):
+        upgraded = _UPGRADES[step](upgraded)
+    record = kind.model_validate({**upgraded, "form": _FORM})
     if signed and kind is Version and (signature := _signature(content, model)):
         if found is None:
             raise SpecError(
                 f"{place} is not signed, and {SIGNING_KEY} is set. If you trust this version, sign "
                 f"it with `distfms models sign {model}@NUMBER`; else retrain with --anew."
             )
-        if not hmac.compare_digest(signature, str(found)):
+        if not hmac.compare_digest(signature.encode(), json.dumps(found).strip('"').encode()):
             raise SpecError(
                 f"{place} is not signed with the key in {SIGNING_KEY}: it was changed, or signed "
                 "with another key. Use another version, or the right key."
             )
-    for step in range(form, _FORM):
-        content = _UPGRADES[step](content)
-    return kind.model_validate({**content, "form": _FORM})
+    return record
 
 
 def _signature(content: Mapping[str, Any], model: str) -> str:

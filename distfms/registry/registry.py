@@ -136,7 +136,8 @@ class Registry:
                 for file in found.files:
                     payloads[file] = storage.read_regular(folder / file) or b""
             # Another version may be current by now, and this one have been removed.
-            if len(payloads) < len(found.files) and self.version(name, number) != found:
+            lacks = len(payloads) < len(found.files)
+            if lacks and self.version(name, number).token != found.token:
                 continue
             for file, sha256 in found.files.items():
                 if hashlib.sha256(payloads.get(file, b"")).hexdigest() != sha256:

@@ -17,10 +17,15 @@ from distfms.registry.records import SIGNING_KEY, Change, Lock, Version
 from distfms.registry.repair import repair, verify
 from tests.unit.test_registry import files, filled
 
-DAMAGES = [b"{", b"[]", b"", b"{}", b"\xff", b'{"until": Infinity}', "a pipe"]
+FORM_0 = b'{"form": 0, "token": "0123456789abcdef"}'
+DAMAGES = [b"{", b"[]", b"", b"\xff", b'{"until": Infinity}', FORM_0, "no token", "a pipe"]
 
 
 def spoil(place, damage):
+    if damage == "no token":
+        content = json.loads(place.read_bytes())
+        del content["token"]
+        damage = json.dumps(content).encode()
     place.unlink()
     if damage == "a pipe":
         os.mkfifo(place)
@@ -190,6 +195,7 @@ def test_versions_are_signed(tmp_path, monkeypatch, noted):
     changes = (
         (signed.replace(b"1.5", b"0.1"), "secret"),
         (signed.replace(b'"number":2', b'"number":3'), "secret"),
+        (signed.replace(b'"signature":"', '"signature":"é'.encode()), "secret"),
         (signed, "another"),
     )
     for record, key in changes:
