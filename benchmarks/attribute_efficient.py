@@ -34,11 +34,12 @@ from threadpoolctl import threadpool_limits
 from distfms.methods.attribute_efficient.kernels import online_rows, uniforms
 from distfms.methods.attribute_efficient.learner import Chain, Design
 from distfms.methods.attribute_efficient.lessons import Lesson, Ordered, learn, stream
-from distfms.methods.attribute_efficient.options import ALGORITHMS, FULL
+from distfms.methods.attribute_efficient.options import ALGORITHMS
 from distfms.methods.attribute_efficient.sampling import improvement_ratio
 from tests.reference.attribute_efficient import compiled, gaelr, gaerr
 
 N_FOLDS = 10
+FULL = ("online", "offline")
 FACTORS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 BOUNDS = (1.0, 3.0, 10.0)  # times the largest target
 
@@ -254,7 +255,7 @@ def decoding(d: int) -> None:
         pq.write_table(pa.table(columns), f"{folder}/rows.parquet")
         content = {"name": "speed", "method": "attribute_efficient", "output": folder}
         content["data"] = {"path": f"{folder}/rows.parquet", "target": "y"}
-        content["attribute_efficient"] = {"attributes_per_example": 5}
+        content["attribute_efficient"] = {"attributes_per_example": 5, "solver": "online"}
         job = prepare(build_spec(content)).job
         assert isinstance(job, AttributeEfficientJob)
         rows = replace(job._rows(), keep=True)

@@ -328,6 +328,11 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         """Return the design by the parameters alone."""
         options = parse_section(AttributeEfficientOptions, self._section(), self._method)
         self._require_attributes(n_attributes)
+        if options.solver == "pairs":
+            raise SpecError(
+                "A session learns from one example after the other: leave `solver` out, or set it "
+                "to 'online'."
+            )
         if options.intercept:
             raise SpecError(
                 "Before any example is seen, the mean of the target is not known: leave "
