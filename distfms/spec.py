@@ -333,7 +333,8 @@ class GateSection(Section):
     max_drift: Positive | None = None
     """Most that a new or changed file (with `data.time`, a day of one) may differ from what the
     current model has learned from: in the mean of a column (in standard deviations), its standard
-    deviation (as a logarithm) or its correlation with the target.
+    deviation (as a logarithm) or its correlation with the target. By chance, the mean of n rows is
+    about 1/√n off: small files want a larger bound, or `data.time`.
     """
     min_rows: Annotated[int, Field(ge=0)] = 1
     """Fewest rows of new and changed partitions."""

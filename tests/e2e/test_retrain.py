@@ -105,6 +105,7 @@ def test_a_drifted_day_is_refused_by_itself_until_it_is_accepted(trained, days, 
     assert "data/2026-01-05.parquet drifted when last seen" in again(lax).reasons[0]
     with pytest.raises(SpecError, match="no file '2026-01-15'"):
         again(lax, accept=["2026-01-15"])
+    max((tmp_path / "runs/registry/growing/refusals").iterdir()).write_text("{")
     assert again(spec, accept=[bad.name]).promoted
     registry_of(spec).rollback("growing")
     write_day(days, "2026-01-09", 9)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from distfms.data.convert import ConversionReport, convert_long_judgments
+from distfms.data.convert_files import delete_unused
 from distfms.data.sorted_runs import SortedRuns
 from distfms.errors import DataError
 from tests.reference.long_form import pivot
@@ -366,3 +369,15 @@ def test_workers_stand_beside_their_judgments(tmp_path: Path, memory_bytes: int)
     for row in found:
         for name in "ab":
             assert row[f"{name}__raters"] == [told[value] for value in row[name]]
+
+
+def test_conversions_that_nobody_has_used_for_a_day_are_deleted(tmp_path: Path) -> None:
+    for days, name in enumerate(("new", "old", "older", "used")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part.parquet").write_bytes(bytes(100))
+        then = time.time() - (days + 0.5) * 86_400
+        os.utime(tmp_path / name / "part.parquet", (then, then))
+    delete_unused(tmp_path, tmp_path / "used", 350)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old", "used"]
+    delete_unused(tmp_path, tmp_path / "used", 0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "used"]
