@@ -78,6 +78,7 @@ def convert_files(
         _write(converter, part, place)
     for name in _converted(out) - files.keys():
         remove_tree(out / name)
+        (out / _OBJECTS / name).unlink(missing_ok=True)
     reports = [read_counts(out / name) for name in files]
     totals = {key: sum(report[key] for report in reports) for key in _COUNTS}
     if not totals["n_objects"]:

@@ -124,6 +124,9 @@ def test_retraining_reads_what_is_new_and_keeps_one_copy(tmp_path):
     found, wanted = (pq.read_table(p).sort_by(by_id) for p in (copy, tmp_path / "wide"))
     assert found.column("object").equals(wanted.column("object"))
     assert sorted(map(len, found["a"].to_pylist())) == sorted(map(len, wanted["a"].to_pylist()))
+    (days / "day-2.csv").unlink()
+    prepare(long_job(days, tmp_path / "runs", data={"folds": 0}))
+    assert not list(copy.rglob("day-2.csv"))
 
 
 @pytest.mark.parametrize(
