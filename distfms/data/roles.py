@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from distfms.data.raters import rater_columns
@@ -125,8 +127,9 @@ def _did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def require_columns(schema: pa.Schema, names: Iterable[str], role: str = "column") -> None:
     """Check that columns exist; `role` says what for in the message."""
+    known = set(schema.names)
     for name in names:
-        if name not in schema.names:
+        if name not in known:
             raise DataError(
                 f"The data have no column {name!r}, named as {role}"
                 f"{_did_you_mean(name, schema.names)}. Columns: {_abridged(schema.names)}."
@@ -137,8 +140,9 @@ def require_same_kinds(
     schema: pa.Schema, other: pa.Schema, columns: Iterable[str], path: str
 ) -> None:
     """Check that held-out data at `path` hold columns of the same kind as the training data."""
+    known = set(other.names)
     for name in columns:
-        if name not in other.names:
+        if name not in known:
             raise DataError(
                 f"The held-out data {path} have no column {name!r}, which the training data have"
                 f"{_did_you_mean(name, other.names)}. Give them the same columns."
@@ -192,13 +196,14 @@ def _check_named(schema: pa.Schema, named: Sequence[tuple[str, str]]) -> None:
 
 
 def _choose_features(
-    names: Sequence[str],
+    names: Iterable[str],
     patterns: Sequence[str],
     excluded: Sequence[str],
     taken: dict[str, str],
     globs: bool,
 ) -> tuple[str, ...]:
     """Resolve the feature patterns, in their order."""
+    names, times = dict.fromkeys(names), Counter(patterns)  # tables may have many columns
     out = set[str]()
     for pattern in excluded:
         matched = _matching(names, pattern)
@@ -211,7 +216,7 @@ def _choose_features(
     chosen: dict[str, None] = {}
     for pattern in patterns:
         if not globs or _is_literal(names, pattern):
-            _add_literal(pattern, patterns, out, taken, chosen)
+            _add_literal(pattern, times, out, taken, chosen)
             continue
         matched = _matching(names, pattern)
         if not matched:
@@ -225,12 +230,12 @@ def _choose_features(
     return tuple(chosen)
 
 
-def _is_literal(names: Sequence[str], pattern: str) -> bool:
+def _is_literal(names: Collection[str], pattern: str) -> bool:
     """Return whether a pattern is a column's name, which may hold brackets; ``*`` is always all."""
     return pattern in names and pattern != "*"
 
 
-def _matching(names: Sequence[str], pattern: str) -> list[str]:
+def _matching(names: Collection[str], pattern: str) -> list[str]:
     if _is_literal(names, pattern):
         return [pattern]
     return [name for name in names if fnmatchcase(name, pattern)]
@@ -238,7 +243,7 @@ def _matching(names: Sequence[str], pattern: str) -> list[str]:
 
 def _add_literal(
     name: str,
-    patterns: Sequence[str],
+    times: Counter[str],
     out: set[str],
     taken: dict[str, str],
     chosen: dict[str, None],
@@ -250,12 +255,12 @@ def _add_literal(
         )
     if name in out:
         raise SpecError(f"The column {name!r} is named in `features` and excluded: decide.")
-    if list(patterns).count(name) > 1:
+    if times[name] > 1:
         raise SpecError(f"The column {name!r} is named twice in `features`: name it once.")
     chosen[name] = None
 
 
-def _refuse_pattern(pattern: str, names: Sequence[str]) -> DataError:
+def _refuse_pattern(pattern: str, names: Collection[str]) -> DataError:
     """Return the error for a feature pattern that gives nothing."""
     what = f"The data have no column {pattern!r}, named as a feature"
     advice = _did_you_mean(pattern, names)
@@ -305,7 +310,7 @@ def _require_feature(schema: pa.Schema, name: str, judgments: bool) -> None:
         )
 
 
-def _abridged(names: Sequence[str], limit: int = 12) -> str:
+def _abridged(names: Collection[str], limit: int = 12) -> str:
     """List names, cut off when there are many."""
     more = f", … ({len(names)} in all)" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
+    return ", ".join(islice(names, limit)) + more

@@ -11,15 +11,15 @@ from zipfile import BadZipFile
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distfms.data.batches import ColumnPlan, read_rows
 from distfms.data.roles import resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.storage import locate, open_binary, write_whole
 from distfms.errors import DataError, SpecError
-from distfms.estimators.base import JobEstimator
-from distfms.estimators.inputs import Given, array_names, of_memory
+from distfms.estimators.base import JobEstimator, checked_target
+from distfms.estimators.inputs import Given, array_names, kind_of, of_memory
 from distfms.estimators.kinds import Column, JobRegressor
 from distfms.estimators.parameters import in_words_of_python
 from distfms.methods.attribute_efficient.evaluation import design_with, root_mean_squares
@@ -122,6 +122,9 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
 
     def _rows(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray, Any]:
         """Read all rows and their targets into memory; return also the names of the columns."""
+        if kind_of(X) == kind_of(y) == "array":
+            X = validate_data(self, X, reset=reset, dtype=np.float64)
+            return X, np.asarray(checked_target(self, y, len(X)), dtype=np.float64), None
         given, named = self._given(X, y, {}, {}, reset=reset)
         roles = resolve_roles(given.schema, target=named["target"])
         names = roles.features

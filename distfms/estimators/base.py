@@ -245,7 +245,7 @@ class JobEstimator(BaseEstimator):
             names = array_names(X.shape)
         if target in beside and not kind_of(beside[target]).startswith("dask"):
             n_rows = len(X) if not kind.startswith("dask") else len(beside[target])
-            beside[target] = _checked_target(self, beside[target], n_rows)
+            beside[target] = checked_target(self, beside[target], n_rows)
         known = None if reset or beside else self._array
         if kind == "array" and known is not None and tuple(names or ()) == known.as_rows.names:
             return known.like(X)
@@ -434,7 +434,7 @@ def _type(levels: Any) -> pa.DataType:
     return pa.float64() if levels is None else pa.string()
 
 
-def _checked_target(estimator: Any, y: Any, n_rows: int) -> np.ndarray:
+def checked_target(estimator: Any, y: Any, n_rows: int) -> np.ndarray:
     """Check a target in memory as scikit-learn does."""
     tags = get_tags(estimator)
     is_class = tags.estimator_type == "classifier"
