@@ -15,6 +15,7 @@ from distfms.registry import Registry
 from distfms.registry.journal import Journal
 from distfms.registry.records import SIGNING_KEY, Change, Lock, Version
 from distfms.registry.repair import repair, verify
+from distfms.runs.events import record_end
 from tests.unit.test_registry import files, filled
 
 FORM_0 = b'{"form": 0, "token": "0123456789abcdef"}'
@@ -247,6 +248,7 @@ def test_not_everybody_may_write_whatever_the_umask(tmp_path):
             pass
         with storage.locked_file(tmp_path / "another/lock"):
             pass
+        record_end(tmp_path / "run", "stopped")
     finally:
         os.umask(umask)
     modes = {p: p.stat().st_mode for p in tmp_path.rglob("*")}
