@@ -126,6 +126,8 @@ def retrain(
                     "same spec and data."
                 )
                 return Outcome(number, False)
+            if made is not None:
+                say(f"The data are again those of version {made}: its model becomes current again.")
         if in_place is not None and not anew:
             require_same_question(prepared, in_place)
             # Raises now what would stop the comparison.

@@ -119,6 +119,7 @@ def test_a_model_that_was_only_replaced_comes_back_with_its_data(trained, days):
     said = []
     outcome = again(trained, say=said.append)
     assert (outcome.version, outcome.promoted) == (3, True)
+    assert "again those of version 1" in "".join(said)
     assert "again those of version 1" in (outcome.folder / "report.html").read_text()
     first, now = (registry_of(trained).read("growing", n)[1] for n in (1, 3))
     assert first["weights.npz"] == now["weights.npz"]
