@@ -70,6 +70,7 @@ class LandmarkJob(RowJob):
         super().__init__(options, inputs, seed)
         self.similarities = [section.similarity for section in options.similarity]
         names = {similarity.name for similarity in self.similarities}
+        self.most_columns = 0 if options.is_precomputed else MOST_COLUMNS  # of the linear reference
         if len(self.roles.target) > 1:
             raise SpecError(
                 f"`data.target` names {len(self.roles.target)} columns; landmarks predict one."
@@ -118,16 +119,8 @@ class LandmarkJob(RowJob):
 
     def n_columns(self) -> int:
         """Return about how many columns the linear reference has."""
-        n = self.guessed_columns() if self._has_columns else 0
-        return n if n <= self._most_columns else 0
-
-    @property
-    def _has_columns(self) -> bool:
-        return "columns" in self.options.baselines
-
-    @property
-    def _most_columns(self) -> int:
-        return 0 if self.options.is_precomputed else MOST_COLUMNS
+        n = self.guessed_columns() if COLUMNS in self.options.baselines else 0
+        return n if n <= self.most_columns else 0
 
     def sample_size(self) -> int:
         """Return how many rows of each part are sampled."""
@@ -257,8 +250,8 @@ class LandmarkJob(RowJob):
         arrays = context.read_arrays(LANDMARKS)
         train = Folded.from_arrays(below("sample/", arrays), RowSample).train()
         found = landmark_maps(self.similarities, arrays, train)
-        if self._has_columns:
-            found[COLUMNS] = column_map(arrays, self._most_columns)
+        if COLUMNS in self.options.baselines:
+            found[COLUMNS] = column_map(arrays, self.most_columns)
         return found
 
     # --- statistics and selection ---
@@ -292,7 +285,8 @@ class LandmarkJob(RowJob):
         n_landmarks = len(context.read_arrays(LANDMARKS)["landmarks"])
         if options.landmarks and not options.is_precomputed:  # `tune` may have chosen fewer
             n_landmarks = min(n_landmarks, options.landmarks)
-        return LandmarkProcedure.of(options, labels + [COLUMNS] * self._has_columns, n_landmarks)
+        labels += [COLUMNS] * (COLUMNS in options.baselines)
+        return LandmarkProcedure.of(options, labels, n_landmarks)
 
     def _compare(self, context: Context) -> Mapping[str, Content]:
         """Compare the similarities by cross-validation."""
@@ -378,7 +372,7 @@ class LandmarkJob(RowJob):
         found = super().metrics(context, solved, validated)
         found["measure"] = self.main_measure
         maps, sample, classes = self.maps(context), self.sample(context), self.classes(context)
-        if self._has_columns:
+        if COLUMNS in self.options.baselines:
             name_columns(found, self.reference_names, self.main_measure, validated)
         if self.has_reference(classes):
             for label in (similarity.label for similarity in self.similarities):

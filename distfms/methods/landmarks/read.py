@@ -219,31 +219,20 @@ class EmbeddedReader:
             return []
         batch = self.source.read(partition)
         parts = list(enumerate(batch.part_slices))[: None if self.judges else -1]
+        found = []
         with naming(partition):
-            return [
-                embedded_rows(part, batch, rows, self.maps, self.classes)
-                for part, rows in parts
-                if rows.stop > rows.start
-            ]
+            for part, rows in parts:
+                if rows.stop > rows.start:
+                    target = coded(self.classes, batch.target[0, rows]).copy()
+                    weight = np.ones(len(target)) if batch.weight is None else batch.weight[rows]
+                    own = {label: f(batch.features[:, rows]) for label, f in self.maps.items()}
+                    found.append(EmbeddedRows(part, own, target, weight.copy()))
+        return found
 
     def sums(self, rows: list[EmbeddedRows], message: Any) -> Sums:
         """Add up over rows what the message says."""
         found: Sums = message.sums(rows)
         return found
-
-
-def embedded_rows(
-    part: int,
-    batch: RowBatch,
-    rows: slice,
-    maps: Mapping[str, LandmarkMap],
-    classes: Any,
-) -> EmbeddedRows:
-    """Return the similarities of some rows of a batch, in memory of their own."""
-    target = coded(classes, batch.target[0, rows]).copy()
-    weight = np.ones(len(target)) if batch.weight is None else batch.weight[rows].copy()
-    own = {label: mapping(batch.features[:, rows]) for label, mapping in maps.items()}
-    return EmbeddedRows(part, own, target, weight)
 
 
 def digest(maps: Mapping[str, LandmarkMap]) -> str:
