@@ -38,8 +38,8 @@ def class_section(metrics: Mapping[str, Any], model: str) -> Section:
         f"always {largest} would be right for {percent(found['largest_share'])}. Mean recall of "
         f"the classes {percent(found['balanced_accuracy'])}, macro F1 "
         f"{number(found['macro_f1'], 3)}, AUROC {number(found['auroc'], 3)} (to within "
-        f"{number(found['auroc_error'], 1)}, as scores are counted in bins of "
-        f"{number(found['bin_width'])} on the scale of log-odds)."
+        f"{number(found['auroc_error'], 1)}, as scores are counted in bins of width "
+        f"{number(found['bin_width'])})."
     )
     blocks: list[Block] = [Text(text), _class_table(found, confusion, where)]
     if len(names) <= _IN_MATRIX:

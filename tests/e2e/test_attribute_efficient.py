@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from distfms.data.folds import assign_parts, hash_keys, mix
 from distfms.errors import SpecError
@@ -276,9 +277,21 @@ def test_prediction_report_and_labels(tmp_path):
     signs = np.where(labels == 5, 1.0, -1.0)[~TRAIN]
     accuracy = np.mean((X[~TRAIN] @ weights > 0) == (signs > 0))
     assert metrics["test"]["accuracy"] == pytest.approx(accuracy)
+    told = metrics["classes"]
+    assert told["names"] == ["others", "5"]
+    area = roc_auc_score(signs > 0, X[~TRAIN] @ weights)
+    assert told["auroc"] == pytest.approx(area, abs=told["auroc_error"])
     page = (Path(run) / "report.html").read_text()
     scanned = "a pass over all of them found the scale and the second moments"
-    for text in ("improvement ratio", "DDAERR", scanned, "AERR", "Relative loss", "<image"):
+    for text in (
+        "improvement ratio",
+        "DDAERR",
+        scanned,
+        "AERR",
+        "Relative loss",
+        "<image",
+        "Recall",
+    ):
         assert text in page
     predict_file(run, str(folder), tmp_path / "out.parquet")
     found = pq.read_table(tmp_path / "out.parquet").to_pydict()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distfms.methods.contract import FinishedRun
+from distfms.report.classes import class_section
 from distfms.report.curves import more
 from distfms.report.formatting import as_number, count, number, percent
 from distfms.report.measures import measure_tables
@@ -81,6 +82,7 @@ def sections(run: FinishedRun) -> list[Section]:
         Section("", [_key_numbers(run), *notes(run.manifest)]),
         Section("What attributes buy", _curve_blocks(run)),
         Section("Which attributes are drawn", _sampling_blocks(run.selection)),
+        class_section(run.metrics, "the model"),
         Section("The model", [*measures, _coefficient_table(run.selection)]),
         tuning_section(run.metrics),
     ]

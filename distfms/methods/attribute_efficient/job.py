@@ -49,6 +49,7 @@ from distfms.methods.statistics_job import Solved, TrainMembers, number_or_none
 from distfms.report.formatting import count, number, percent
 from distfms.stats.base import below
 from distfms.stats.bundle import Bundle
+from distfms.stats.classification import CLASS_SUMS, class_report
 
 #: Weights that travel with a task of the pass over the rows that judges models.
 _MODEL_VALUES = 4_000_000
@@ -361,8 +362,14 @@ class AttributeEfficientJob(RowJob):
             for part, of_part in found.items()
             if part == "train" or solved.test is not None
         }
+        report = {}
+        if classes:
+            positive, told = self.options.positive, {n: sums[judged][n][0] for n in CLASS_SUMS}
+            names = ["-1", "1"] if positive is None else ["others", f"{positive:g}"]
+            report["classes"] = class_report(told, names, judged, calibrated=False)
         return {
             **self.head(solved, validated, own),
+            **report,
             "judged": judged,
             "curves": found_curves,
             "baselines": {c["name"]: c["points"][-1] for c in found_curves[1:]},

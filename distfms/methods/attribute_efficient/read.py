@@ -20,6 +20,7 @@ from distfms.methods.passes import Sums
 from distfms.methods.rows import RowCounts, RowSource
 from distfms.stats.base import Fields, Folded
 from distfms.stats.bundle import Bundle
+from distfms.stats.classification import CLASS_SUMS, class_measures, class_sums
 from distfms.stats.moments import Moments
 
 #: Most bytes of the rows that are put in order together; part of the result.
@@ -324,10 +325,14 @@ def errors(
 ) -> dict[str, np.ndarray]:
     """Return sums over rows by model: weights and, last, intercepts, (n_models, d + 1).
 
-    Features are of shape (d, n); losses are relative to that of predicting a constant.
+    Features are of shape (d, n); losses are relative to that of predicting a constant. Of the first
+    model also how it tells the signs of the target apart, (1, …).
     """
     scores = models[:, :-1] @ features + models[:, -1:]
+    above, alike = target > 0, np.ones(len(target))
+    told = class_sums(above, scores[0] > 0, alike, 2, scores[:1], above[np.newaxis])
     return {
+        **{name: own[np.newaxis] for name, own in told.items()},
         "squares": ((scores - target) ** 2).sum(axis=1),
         "correct": ((scores > 0) == (target > 0)).sum(axis=1).astype(float),
         "zero": np.full(len(models), ((target - constant) ** 2).sum()),
@@ -336,10 +341,17 @@ def errors(
 
 
 def measures(sums: Mapping[str, np.ndarray], classes: bool) -> dict[str, np.ndarray]:
-    """Return measures of models from their sums; `classes` if targets are −1 and 1."""
+    """Return measures of models from their sums; `classes` if targets are −1 and 1.
+
+    Those of `class_measures` are NaN but for the first model.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):  # NaN for no rows, and targets all 0
         found = {
             "relative_loss": sums["squares"] / sums["zero"],
             "mse": sums["squares"] / sums["n_rows"],
         }
-        return found | ({"accuracy": sums["correct"] / sums["n_rows"]} if classes else {})
+    if classes:
+        found["accuracy"] = sums["correct"] / sums["n_rows"]
+        for name, value in class_measures({n: sums[n][0] for n in CLASS_SUMS}).items():
+            found[name] = np.append(value, np.full(len(found["mse"]) - 1, np.nan))
+    return found
