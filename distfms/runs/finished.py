@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 from distfms.engine.remote import RemotePath
 from distfms.engine.storage import Location, locate, read_each, read_regular, reading
@@ -71,7 +72,14 @@ class RunFiles:
             name: parse_json(self.place / f"{name}.json", self.files[f"{name}.json"])
             for name in ("selection", "metrics", "model")
         }
-        weights, retraining = dict(from_bytes(self.files["weights.npz"])), None
+        retraining = None
+        try:
+            weights = from_bytes(self.files["weights.npz"])
+        except (ValueError, AttributeError, EOFError, MemoryError, BadZipFile) as error:
+            raise SpecError(
+                f"{self.place / 'weights.npz'} is not what a run writes ({error}). Run the job "
+                "again, or use another version."
+            ) from error
         if RETRAINING in self.files:
             retraining = parse_json(self.place / RETRAINING, self.files[RETRAINING])
         found = FinishedRun(

@@ -173,8 +173,11 @@ def save_npz(file: str | PathLike[str] | BinaryIO, arrays: Mapping[str, np.ndarr
 
 
 def load_npz(file: str | PathLike[str] | BinaryIO) -> dict[str, np.ndarray]:
-    """Read what `save_npz` wrote; pickled content is refused."""
+    """Read what `save_npz` wrote; pickled or compressed content is refused with ValueError."""
     with np.load(file, allow_pickle=False) as archive:
+        # A few bytes could stand for more than the memory holds.
+        if any(member.compress_type != zipfile.ZIP_STORED for member in archive.zip.infolist()):
+            raise ValueError("its arrays are compressed")
         return {name: archive[name] for name in archive.files}
 
 

@@ -1,7 +1,10 @@
 """Opening a finished run: what it asks of the storage, and what it refuses."""
 
+import hashlib
+import io
 import os
 import uuid
+import zipfile
 from collections import Counter
 
 import numpy as np
@@ -14,6 +17,7 @@ from distfms.runs import finished
 from distfms.runs.finished import open_run, redraw
 from distfms.runs.folder import RunFolder
 from distfms.runs.manifest import SCHEMA_VERSION
+from distfms.stats.base import to_bytes
 
 FILES = {
     "selection.json": {"budget": 3},
@@ -44,6 +48,37 @@ def test_every_file_is_fetched_once(monkeypatch):
     assert run.weights["weights"].tolist() == [1.0, 1.0]
     assert fetched == Counter([*FILES, "manifest.json"])
     remove_tree(place)
+
+
+def bomb():
+    """A few kilobytes that stand for 8 MB."""
+    content = io.BytesIO()
+    np.savez_compressed(content, weights=np.zeros(10**6))
+    return content.getvalue()
+
+
+def lie():
+    """A file that says that it has an array of 73 TiB."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive, archive.open("weights.npy", "w") as member:
+        head = {"descr": "<f8", "fortran_order": False, "shape": (10**13,)}
+        np.lib.format.write_array_header_1_0(member, head)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("weights", "reason"),
+    [(bomb(), "compressed"), (lie(), "allocate"), (b"PK", ""), (b"", ""), (b"\x93NUMPY\x01", "")],
+)
+def test_weights_that_no_run_writes(tmp_path, weights, reason):
+    """Whoever can write a run folder can write its manifest, too."""
+    place = write(tmp_path)
+    (place / "weights.npz").write_bytes(weights)
+    text, old, new = (place / "manifest.json").read_text(), FILES["weights.npz"], weights
+    text = text.replace(*(hashlib.sha256(c).hexdigest() for c in (to_bytes(old), new)))
+    (place / "manifest.json").write_text(text)
+    with pytest.raises(SpecError, match=rf"weights.npz is not what a run writes \(.*{reason}"):
+        open_run(place)
 
 
 @pytest.mark.parametrize("name", FILES)
