@@ -86,13 +86,9 @@ class RaySession:
         except BaseException:
             self.close()
             raise
-        if on_silence is None or not self._owns:
-            return
-        target, watch = watch_head, (self._head, on_silence, self._closed)
-        if self._witness is not None:
-            target, watch = self._witness.end_when_lost, (self._closed,)
-        if self._head is not None:
-            threading.Thread(target=target, args=watch, daemon=True).start()
+        if on_silence is not None and self._owns and self._head and self.address != "local":
+            watch = (self._head, on_silence, self._closed)
+            threading.Thread(target=watch_head, args=watch, daemon=True).start()
 
     @property
     def n_processors(self) -> int:

@@ -7,11 +7,9 @@ are gone. The witness waits for the driver's end; run as a program, it imports n
 from __future__ import annotations
 
 import atexit
-import os
 import pickle
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
@@ -23,9 +21,6 @@ _ENDED = (
 
 # Without these Ray ends every process that is connected.
 _VITAL = ("gcs_server", "raylet")
-
-# How long the driver itself may try to end in an orderly way.
-_PATIENCE_S = 10.0
 
 
 class Witness:
@@ -51,12 +46,6 @@ class Witness:
     def lost(self) -> bool:
         """Whether the cluster has lost a process that it cannot do without."""
         return not all(p.is_running() and p.status() != "zombie" for p in self._vital)
-
-    def end_when_lost(self, closed: threading.Event) -> None:
-        """End this process when it hangs in a call of the lost cluster, in a thread."""
-        while not closed.wait(1.0):
-            if self.lost() and not closed.wait(_PATIENCE_S):
-                os._exit(1)
 
     def dismiss(self) -> None:
         """End the witness and what is left of the cluster."""
