@@ -143,7 +143,7 @@ def test_form_depends_on_the_spec_and_the_number_of_attributes(judgments, tmp_pa
     monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", one_process_bytes(made, 5, 0))
     assert form(**few) is MultiselectJob
     assert form(**few | {"data": {"folds": 2}}) is MultiselectSlabsJob
-    assert form(**few | {"multiselect": {"baselines": ["copies"]}}) is MultiselectSlabsJob
+    assert form(**few | {"multiselect": {"baselines": ["copies"]}}) is MultiselectJob
 
 
 def write_wide(folder: Path, n_attributes: int, n_objects: int = 30) -> Path:

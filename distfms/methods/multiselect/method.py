@@ -54,13 +54,12 @@ def choose_form(job: MultiselectJob) -> MultiselectJob | MultiselectSlabsJob:
 def one_process_bytes(job: MultiselectJob, n_attributes: int, n_folds: int) -> int:
     """Project what a job in one process would hold at least, where no judgment is missing.
 
-    That is the statistics of every fold and of the held-out objects, with those of the Copies
-    baseline, as a file and as arrays, and what is derived from them.
+    That is the statistics of every fold and of the held-out objects, as a file and as arrays, and
+    what is derived from them.
     """
-    copies = job.options.baseline_judgments if Rule("copies") in job.settings.rules else 0
     n_parts = max(n_folds, 1) + 1
     of_raters = 4 if job.layout.knows_raters else 0  # pairs of different ones, and of the same
-    n_matrices = 2 * n_parts * (1 + of_raters + copies**2) + 6
+    n_matrices = 2 * n_parts * (1 + of_raters) + 6
     return 8 * n_matrices * n_attributes**2
 
 
