@@ -58,7 +58,10 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
     objective_ : float
         What the algorithm maximises: the part of the label's variance it deems explained.
     projected_loss_ : float
-        Squared loss to be expected of `repeats_` with the best weights, by the training data.
+        Squared loss that the training data project for `repeats_` with the best weights. The
+        search made it small, so expect more of other objects, and much more where there were few.
+    validation_loss_ : float or None
+        Cross-validated squared loss, what to expect of other objects; None without `folds`.
     label_variance_ : float
         Loss of predicting the mean.
     status_ : {"budget_spent", "no_positive_gain", "unaffordable"}
@@ -221,6 +224,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         self.intercept_, self.spent_ = self._model.intercept, selection["spent"]
         self.objective_, self.status_ = selection["objective"], selection["status"]
         self.projected_loss_ = selection["projected_loss"]
+        self.validation_loss_ = run.metrics["chosen"]["validation_loss"]
         self.label_variance_ = selection["label_variance"]
 
     def _known_columns(self) -> list[str]:

@@ -18,6 +18,7 @@ from distfms.errors import DataError, SpecError
 from distfms.methods.contract import (
     Content,
     Context,
+    FoldAnswers,
     Inputs,
     Job,
     Method,
@@ -117,34 +118,8 @@ class Tuning:
         context.note(
             f"Chosen by cross-validation among {len(self.points):,} points: {options_text(chosen)}."
         )
-        folds = [
-            {"fold": fold, "n_rows": n_rows}
-            for fold, n_rows in zip(found.folds, found.n_rows, strict=True)
-        ]
-        return {TUNING: self._content(choice, values, folds)}
-
-    def _content(
-        self, choice: Choice, values: np.ndarray, folds: list[dict[str, int]]
-    ) -> dict[str, Any]:
-        measure = str(self.tune.measure)
-        return {
-            "measure": measure,
-            "higher_is_better": self.method.measures[measure],
-            "rule": self.tune.rule,
-            "chosen": self.points[choice.chosen],
-            "folds": folds,
-            "points": [
-                {
-                    "options": point,
-                    "folds": [number_or_none(v) for v in values[i]],
-                    "mean": number_or_none(choice.mean[i]),
-                    "standard_error": number_or_none(choice.standard_error[i]),
-                    "best": i == choice.best,
-                    "chosen": i == choice.chosen,
-                }
-                for i, point in enumerate(self.points)
-            ],
-        }
+        said = {"measure": measure, "higher_is_better": better, "rule": self.tune.rule}
+        return {TUNING: said | compared(self.points, found, values, choice)}
 
     def _on_chosen(self, name: str, context: Context) -> Mapping[str, Content]:
         """Run a stage of the job with the chosen options, and enter the choice in its results."""
@@ -159,6 +134,28 @@ class Tuning:
             if isinstance(content, Mapping):
                 files[file] = {**content, "tuning": entry}
         return files
+
+
+def compared(
+    points: Sequence[Point], found: FoldAnswers, values: np.ndarray, choice: Choice
+) -> dict[str, Any]:
+    """Return entries of ``tuning.json``: the points, what the folds say of them, and the choice."""
+    folds = zip(found.folds, found.n_rows, strict=True)
+    return {
+        "chosen": points[choice.chosen],
+        "folds": [{"fold": fold, "n_rows": n_rows} for fold, n_rows in folds],
+        "points": [
+            {
+                "options": point,
+                "folds": [number_or_none(v) for v in values[i]],
+                "mean": number_or_none(choice.mean[i]),
+                "standard_error": number_or_none(choice.standard_error[i]),
+                "best": i == choice.best,
+                "chosen": i == choice.chosen,
+            }
+            for i, point in enumerate(points)
+        ],
+    }
 
 
 def _tunable(job: Job) -> TunableJob:

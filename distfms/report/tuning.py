@@ -25,6 +25,11 @@ _RULES = {
         "The rule takes the first point in the order of the grid, its simplest, whose mean is "
         "within one standard error of the best."
     ),
+    "by_difference": (
+        "The rule takes the first point in the order of the grid, the preferred one, whose "
+        "difference from the best has a mean within one standard error of 0; with two ways to "
+        "select, first for each of them, then between them."
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""Means over the folds of a cross-validation, their standard errors, and the jackknife."""
+"""Means over the folds of a cross-validation, and their standard errors."""
 
 from __future__ import annotations
 
@@ -73,40 +73,3 @@ def over_folds(values: np.ndarray, weights: Sequence[float] | np.ndarray) -> Fol
         squares = ((share * deviation) ** 2).sum(axis=-1)
         error = np.sqrt(n_known / np.maximum(n_known - 1, 1) * squares)
     return FoldMeans(mean, np.where(n_known > 1, error, np.nan), n_known)
-
-
-def delete_m_jackknife(everything: ArrayLike, without: ArrayLike, weights: ArrayLike) -> np.ndarray:
-    """Return the standard error of any function of the statistics, leaving out a fold at a time.
-
-    Parameters
-    ----------
-    everything : array_like of any shape
-        Statistic θ̂ of all folds together.
-    without : array_like of shape (n_folds, …)
-        θ̂_(−j): the statistic of all but fold j.
-    weights : array_like of shape (n_folds,)
-        Sum of the weights m_j of each fold's rows, positive; folds may differ in size.
-
-    Returns
-    -------
-    ndarray of the shape of the statistic
-
-    Notes
-    -----
-    With fold weights m_j of n in all, h_j = n/m_j and pseudo-values
-    θ̃_j = h_j θ̂ − (h_j − 1) θ̂_(−j), the variance is (1/g) Σ_j (θ̃_j − θ_J)² / (h_j − 1),
-    θ_J = g θ̂ − Σ_j (1 − m_j/n) θ̂_(−j) (equation 8 of [1]_).
-
-    References
-    ----------
-    .. [1] F. Busing, E. Meijer and R. van der Leeden, "Delete-m Jackknife for Unequal m",
-       Statistics and Computing 9, 1999.
-    """
-    estimate, parts = np.asarray(everything, dtype=float), np.asarray(without, dtype=float)
-    m = np.asarray(weights, dtype=float)
-    share = (m / m.sum()).reshape(-1, *([1] * estimate.ndim))
-    h = 1.0 / share
-    centre = m.size * estimate - np.sum((1.0 - share) * parts, axis=0)
-    pseudo = h * estimate - (h - 1.0) * parts
-    error: np.ndarray = np.sqrt(np.mean((pseudo - centre) ** 2 / (h - 1.0), axis=0))
-    return error

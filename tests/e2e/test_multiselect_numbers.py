@@ -12,7 +12,7 @@ from distfms.methods.multiselect import objective
 from distfms.methods.multiselect.baselines import refine
 from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.objective import Problem
-from distfms.stats.fold_means import delete_m_jackknife, student_t
+from distfms.runs.finished import headline
 from tests.e2e.multiselect_jobs import lists, notes, objects, run, write
 from tests.reference.multiselect_rows import Independent
 
@@ -106,11 +106,11 @@ def test_one_decomposition_for_each_set_of_objects(tmp_path, monkeypatch):
     sizes = []
     make_psd = objective.nearest_psd
     monkeypatch.setattr(objective, "nearest_psd", lambda m: sizes.append(len(m)) or make_psd(m))
-    baselines = ["scoring", "averages", "copies", "single:a"]
+    baselines = ["scoring", "averages", "copies", "lasso", "single:a"]
     options = {"baselines": baselines, "refine": True}
     run(write(tmp_path, objects()), tmp_path, multiselect=options)
-    # To select, and without each of the three folds.
-    assert sizes == [3] * (1 + 3)
+    # Without each of the three folds to choose the ridge, to select, and the folds again.
+    assert sizes == [3] * (3 + 1 + 3)
 
 
 def test_baselines_spend_what_the_chosen_one_leaves(tmp_path):
@@ -148,6 +148,7 @@ def test_refined_selection_is_the_one_that_is_evaluated(trap, tmp_path, algorith
     path, by_hand = trap
     costs, budget = np.array([1.0, 1.0, 1.0, 2.0]), 4.0
     options = {"budget": budget, "algorithm": algorithm, "costs": {"q3": 2.0}, "baselines": []}
+    options["ridge"] = 0.0
     results = [
         run(path, tmp_path / str(refine), multiselect={**options, "refine": refine})
         for refine in (False, True)
@@ -171,12 +172,11 @@ def test_refined_selection_is_the_one_that_is_evaluated(trap, tmp_path, algorith
     scores = [by_hand.loss(mask, r, *by_hand.model(train, r)) for mask in (train, test)]
     assert [metrics[s]["projected_loss"] for s in ("train", "test")] == pytest.approx(scores)
 
-    losses, without = [], []
+    losses = []
     for fold in range(3):
         rest = train & (parts != fold)
         r_ = refined(rest)
         losses.append(by_hand.loss(parts == fold, r_, *by_hand.model(rest, r_)))
-        without.append(by_hand.projected_loss(rest, r))
     assert [f["projected_loss"] for f in metrics["folds"]] == pytest.approx(losses)
     chosen = metrics["chosen"]
     sizes = [np.sum(parts == fold) for fold in range(3)]
@@ -184,9 +184,6 @@ def test_refined_selection_is_the_one_that_is_evaluated(trap, tmp_path, algorith
     assert chosen["test_loss"] == pytest.approx(scores[1])
     assert chosen["projected_loss"] == pytest.approx(selection["projected_loss"])
     assert (chosen["budget"], chosen["spent"]) == (budget, selection["spent"])
-    loss = selection["projected_loss"]
-    half = student_t(0.95, 2) * delete_m_jackknife(loss, without, sizes)
-    assert metrics["train"]["projected_loss_interval"]["lower"] == pytest.approx(loss - half)
     assert rough["chosen"] == pytest.approx(rough["curves"][0]["points"][-1])
     if algorithm == "full":
         assert selection["refined"]
@@ -200,3 +197,102 @@ def test_scoring_with_unequal_costs_is_measured_against_the_optimum(tmp_path):
     _, selection, *_ = run(write(tmp_path, objects()), tmp_path, multiselect=options)
     assert selection["optimum"]["objective"] >= selection["objective"]
     assert selection["optimum"]["spent"] <= 10
+
+
+# --- what is left to cross-validation -----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory):
+    """One attribute tells nearly all of the label; eleven others are noise."""
+    rng = np.random.default_rng(4)
+    truth = rng.normal(size=(90, 12))
+    judgments = truth[:, :, None] + 1.5 * rng.normal(size=(90, 12, 2))
+    label = truth[:, 0] + 0.3 * rng.normal(size=90)
+    columns = {f"q{a:02d}": lists(judgments[:, a].tolist()) for a in range(12)}
+    folder = tmp_path_factory.mktemp("noisy")
+    return write(folder, {"id": np.arange(90), "y": label, **columns})
+
+
+def preferred(values, weight):
+    """The first that is at most one standard error of the difference behind the least mean."""
+    share = np.array(weight) / np.sum(weight)
+    behind = np.array(values) - values[int(np.argmin(values @ share))]
+    mean = behind @ share
+    k = share.size
+    error = np.sqrt(k / (k - 1) * ((share * (behind - mean[:, None])) ** 2).sum(axis=1))
+    return int(np.flatnonzero(mean <= error)[0])
+
+
+def test_job_is_that_of_the_ridge_and_the_way_that_cross_validation_chooses(noisy, tmp_path):
+    def found(**options):
+        options = {"budget": 12, "baselines": ["lasso"], **options}
+        return run(noisy, tmp_path, multiselect=options)
+
+    folder, selection, metrics, manifest = found(selection="auto", ridge=[0.5, 0.02, 0.0])
+    points = selection["tuning"]["points"]
+    assert [p["options"]["ridge"] for p in points] == [0.5, 0.02, 0.0] * 2
+    weight = [fold["weight"] for fold in metrics["folds"]]
+    values = np.array([p["folds"] for p in points])
+    ends = [preferred(values[:3], weight), 3 + preferred(values[3:], weight)]
+    best = ends[preferred(values[ends], weight)]
+    assert best == 4
+    assert [p["chosen"] for p in points] == [i == best for i in range(6)]
+    assert "Chosen by cross-validation: selection lasso, ridge" in notes(manifest)
+
+    alone, own, settled, _ = found(**points[best]["options"])
+    assert (alone / "model.json").read_bytes() == (folder / "model.json").read_bytes()
+    assert selection == {**own, "tuning": selection["tuning"]}
+    assert metrics == {**settled, "tuning": selection["tuning"]}
+    assert own["algorithm"] == "lasso"
+    assert [f["projected_loss"] for f in settled["folds"]] == pytest.approx(values[best])
+    assert settled["better"] is None
+
+    folder, own, greedy, _ = found(ridge=points[best]["options"]["ridge"])
+    losses = [f["projected_loss"] for f in greedy["folds"]]
+    behind = np.average(np.array(losses) - values[best], weights=weight)
+    assert (greedy["better"]["name"], own["algorithm"]) == ("lasso", "full")
+    assert greedy["better"]["gain"] == pytest.approx(behind)
+    said = headline(folder)
+    assert "but Lasso explains" in said
+    assert "`selection: auto`" in said
+
+
+@pytest.mark.parametrize(("folds", "ridges"), [(3, [0.01, 0.001, 0.1, 0.0]), (0, None)])
+def test_ridge_of_itself_is_small_with_folds_and_none_without(noisy, tmp_path, folds, ridges):
+    _, selection, metrics, _ = run(noisy, tmp_path, data={"folds": folds})
+    tried = selection["tuning"]["points"] if folds else None
+    assert tried == ridges or [p["options"]["ridge"] for p in tried] == ridges
+    assert selection["ridge"] in (ridges or [0.0])
+    assert set(metrics["baselines"]) == {"scoring", "averages", "copies", "lasso"}
+
+
+def test_tuned_budgets_have_the_ridge_that_each_prefers(noisy, tmp_path):
+    options = {"ridge": [0.0, 0.5], "baselines": []}
+    changes = {"tune": {"grid": {"budget": [2, 12]}}}
+    _, selection, metrics, _ = run(noisy, tmp_path, multiselect=options, **changes)
+    for point in metrics["tuning"]["points"]:
+        _, own, alone, _ = run(noisy, tmp_path, multiselect=options | point["options"])
+        assert [f["projected_loss"] for f in alone["folds"]] == pytest.approx(point["folds"])
+        if point["chosen"]:
+            assert (own["ridge"], own["repeats"]) == (selection["ridge"], selection["repeats"])
+
+
+@pytest.mark.parametrize("selection", ["greedy", "lasso"])
+@pytest.mark.parametrize("model", ["projected", "refit"])
+def test_ridge_does_not_depend_on_the_unit_of_judgments(noisy, tmp_path, selection, model):
+    table = pq.read_table(noisy)
+    options = {"budget": 2, "ridge": 0.3, "selection": selection, "model": model}
+    found = []
+    for unit in (1.0, 1000.0):
+        own = {
+            name: lists([[unit * v for v in row] for row in table[name].to_pylist()])
+            for name in table.column_names[2:]
+        }
+        path = write(tmp_path / str(unit), {"id": table["id"], "y": table["y"], **own})
+        folder, chosen, metrics, _ = run(path, tmp_path / str(unit), multiselect=options)
+        weights = np.load(folder / "weights.npz")["weights"] * unit
+        found.append((chosen["repeats"], weights, metrics["chosen"]["validation_loss"]))
+    assert found[0][0] == found[1][0]
+    np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-9)
+    assert found[1][2] == pytest.approx(found[0][2])

@@ -20,7 +20,7 @@ from tests.e2e.jobs import content, stage, write_judgments
 from tests.e2e.memory import Peaks
 from tests.e2e.multiselect_jobs import job as small_job
 
-OPTIONS = {"budget": 12, "psd": "none", "plan": True, "costs": {"warm": 2.0}}
+OPTIONS = {"budget": 12, "ridge": 0.2, "psd": "none", "plan": True, "costs": {"warm": 2.0}}
 ENOUGH = slab_job.ONE_PROCESS_BYTES
 
 
@@ -96,7 +96,7 @@ def test_says_what_it_did_and_left_out(judgments, tmp_path, in_slabs):
     folder, said = in_slabs
     manifest = content(folder, "manifest.json")
     note = next(n for n in manifest["notes"] if "5 attributes were searched in 3 slabs on" in n)
-    assert "no cross-validation; baselines left out: averages, copies" in note
+    assert "no cross-validation; baselines left out: averages, copies, lasso" in note
     assert f"Note: {note}" in said
     # Each slab is a pass over the four files; then one for the chosen, and one of averages.
     for number in (1, 2, 3):
@@ -144,6 +144,8 @@ def test_form_depends_on_the_spec_and_the_number_of_attributes(judgments, tmp_pa
     assert form(**few) is MultiselectJob
     assert form(**few | {"data": {"folds": 2}}) is MultiselectSlabsJob
     assert form(**few | {"multiselect": {"baselines": ["copies"]}}) is MultiselectJob
+    with pytest.raises(SpecError, match=r"`multiselect\.ridge` leaves a choice to cross"):
+        form(multiselect={"ridge": [0.1, 0.2]})
 
 
 def write_wide(folder: Path, n_attributes: int, n_objects: int = 30) -> Path:

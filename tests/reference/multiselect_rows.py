@@ -17,12 +17,17 @@ class Independent:
         judged = [[column[i] for i in rows] for column in self.judgments]
         return judgment_estimates(judged, self.label[rows], self.weight[rows])
 
+    def penalty(self, mask):
+        """The ridge, as a multiple of the mean variance of a single judgment."""
+        e = self.estimates(mask)
+        return self.ridge * np.mean(np.maximum(np.diag(e.external), 0) + e.v)
+
     def fit(self, mask, algorithm, budget):
         e, psd = self.problem(mask)
-        variance = np.maximum(np.diag(e.external), 0)
+        variance, ridge = np.maximum(np.diag(e.external), 0), self.penalty(mask)
         objectives = {
-            "full": lambda r: literal.full_objective(e.b, e.v, psd, r, self.ridge),
-            "scoring": lambda r: literal.scoring_objective(e.b, e.v, variance, r, self.ridge),
+            "full": lambda r: literal.full_objective(e.b, e.v, psd, r, ridge),
+            "scoring": lambda r: literal.scoring_objective(e.b, e.v, variance, r, ridge),
         }
         d = len(e.b)
         r = np.bincount(literal.greedy(objectives[algorithm], d, budget), minlength=d)
@@ -36,13 +41,13 @@ class Independent:
         """Weights and intercept of the projected model."""
         e, psd = self.problem(mask)
         s, w = np.flatnonzero(r), np.zeros(len(r))
-        matrix = psd[np.ix_(s, s)] + np.diag(e.v[s] / r[s] + self.ridge)
+        matrix = psd[np.ix_(s, s)] + np.diag(e.v[s] / r[s] + self.penalty(mask))
         w[s] = np.linalg.solve(matrix, e.b[s])
         return w, self.label_mean(mask) - w @ e.means
 
     def projected_loss(self, mask, r):
         e, psd = self.problem(mask)
-        return e.label_variance - literal.full_objective(e.b, e.v, psd, r, self.ridge)
+        return e.label_variance - literal.full_objective(e.b, e.v, psd, r, self.penalty(mask))
 
     def label_mean(self, mask):
         return np.average(self.label[mask], weights=self.weight[mask])
@@ -69,7 +74,7 @@ class Independent:
         w, s = self.weight[rows], np.flatnonzero(r)
         mean, y = np.average(X, axis=0, weights=w), self.label[rows]
         centred = X - mean
-        gram = (centred.T * w) @ centred / w.sum() + self.ridge * np.eye(len(s))
+        gram = (centred.T * w) @ centred / w.sum() + self.penalty(mask) * np.eye(len(s))
         label = np.average(y, weights=w)
         found = np.zeros(len(r))
         found[s] = np.linalg.solve(gram, (centred.T * w) @ (y - label) / w.sum())

@@ -22,6 +22,7 @@ READINGS = {
 #: Objects from which a share of the label's variance can be stated at all.
 FEW_OBJECTS = 20
 _NAMES_SAID = 3
+_UNSEEN = "hold objects out, or set `data.folds`, to see what they explain"
 #: A loss of 0 may come out this far below it, in units of the label's variance.
 _ROUNDING = 1e-9
 
@@ -43,10 +44,34 @@ def headline(run: FinishedRun) -> str:
     if loss.explained is None:
         return f"Buy {bought}; {loss.why_not}"
     if loss.key == "projected_loss":
-        return f"Buy {bought}; hold objects out to see what they explain"
+        return f"Buy {bought}; {_UNSEEN}"
     share = percent(max(loss.explained, 0.0))
     where = READINGS[loss.key]
-    return f"Buy {bought}: they explain {share} of the label's variance {where}"
+    if loss.half_width:
+        share += f" (± {percent(loss.half_width / loss.variance)})"
+    better = _better(run, loss.key)
+    return f"Buy {bought}: they explain {share} of the label's variance {where}{better}"
+
+
+def _better(run: FinishedRun, key: str) -> str:
+    """Name what cross-validation finds better than the selection, and how to buy that."""
+    better = run.metrics.get("better")
+    if better is None:
+        return ""
+    gain, error = (
+        percent(better[key] / run.selection["label_variance"]) for key in ("gain", "standard_error")
+    )
+    how = "; `selection: auto` buys what it chooses" if better["name"] == "lasso" else ""
+    name = title_of(better["name"])
+    where = "" if key == "validation_loss" else f" {READINGS['validation_loss']}"
+    return f", but {name} explains {gain} more (± {error}){where}{how}"
+
+
+def title_of(name: str) -> str:
+    """Return what a way to spend the budget is called in a report."""
+    if name.startswith("single:"):
+        return f"only {name.removeprefix('single:').strip()}"
+    return name.capitalize()
 
 
 def repeats_of(selection: Mapping[str, Any]) -> dict[str, int]:
@@ -58,12 +83,16 @@ def repeats_of(selection: Mapping[str, Any]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss, the variance of the label among the same objects, and their number."""
+    """A loss, the variance of the label among the same objects, and their number.
+
+    Of a cross-validated loss the half width of its confidence interval is known.
+    """
 
     value: float
     variance: float
     n_objects: int
     key: str = "projected_loss"
+    half_width: float = 0.0
 
     @classmethod
     def of(cls, run: FinishedRun) -> Loss:
@@ -77,7 +106,9 @@ class Loss:
                     return cls(value, test["label_variance"], test["n_objects"], "test_loss")
         variance, n = run.selection["label_variance"], train["n_objects"]
         if found is not None:
-            return cls(found, variance, n, "validation_loss")
+            upper = as_number(chosen.get("upper"))
+            half_width = 0.0 if upper is None else upper - found
+            return cls(found, variance, n, "validation_loss", half_width)
         return cls(run.selection["projected_loss"], variance, n)
 
     @property
@@ -158,14 +189,16 @@ def _noise_figures(correlations: Mapping[str, Mapping[str, float | None]]) -> li
 def key_numbers(run: FinishedRun) -> KeyNumbers:
     """Return what a reader of the report should see first."""
     selection, repeats, loss = run.selection, repeats_of(run.selection), Loss.of(run)
-    share, where = loss.explained, READINGS[loss.key]
-    optimistic = ", which is optimistic" if loss.key == "projected_loss" else ""
+    where, projected = READINGS[loss.key], loss.key == "projected_loss"
+    share = None if projected else loss.explained
+    caution = "expect more on other objects" if projected else where
+    unknown = _UNSEEN if projected and loss.explained is not None else loss.why_not
     return KeyNumbers(
         [
             KeyNumber(
                 percent(share),
                 "of the label's variance explained",
-                loss.why_not if share is None else where + optimistic,
+                unknown if share is None else where,
             ),
             KeyNumber(
                 number(selection["spent"]),
@@ -179,8 +212,8 @@ def key_numbers(run: FinishedRun) -> KeyNumbers:
             ),
             KeyNumber(
                 number(loss.value),
-                "mean squared error, estimated",
-                f"{where}; {number(loss.variance)} without judgments",
+                "loss that the search projects" if projected else "mean squared error, estimated",
+                f"{caution}; {number(loss.variance)} without judgments",
             ),
         ]
     )

@@ -1,7 +1,7 @@
 """What the greedy search is compared with: baselines, exchanges of judgments, an exact optimum.
 
-The baselines are those of section 4 of [1]_. The objective of their paths is what the baseline
-itself maximises; to compare, evaluate the models of `path_models`.
+The baselines are those of section 4 of [1]_ and the attributes of a lasso path. The objective of a
+path is what the baseline itself maximises; to compare, evaluate the models of `path_models`.
 
 References
 ----------
@@ -23,16 +23,20 @@ from distfms.methods.multiselect.greedy import (
     Algorithm,
     FullState,
     GreedyState,
+    ScoringState,
     full_state,
     greedy_path,
     make_state,
     spend,
 )
+from distfms.methods.multiselect.lasso import lasso_supports
+from distfms.methods.multiselect.model import path_objective
 from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,
     Problem,
     Purse,
     SelectionPath,
+    full_objective,
     objective_of,
 )
 from distfms.methods.multiselect.same_raters import SameState
@@ -44,6 +48,9 @@ if TYPE_CHECKING:
 MIN_IMPROVEMENT = 1e-9
 
 MOST_EXCHANGES = 100
+
+#: Attributes that `lasso` selects at most: k of them take O(k⁴) operations.
+MOST_OF_LASSO = 200
 
 #: Largest table of the dynamic programme, in cells (attributes × units of the budget).
 MAX_CELLS = 50_000_000
@@ -62,6 +69,52 @@ def averages(
 
     Each attribute is chosen at most once and then costs `n_judgments` judgments.
     """
+    whole = _of_averages(problem, estimates, n_judgments)
+    path = greedy_path(whole, FullState(whole), budget, "averages")
+    return replace(path, costs=problem.costs, counts=np.full(path.n_steps, n_judgments))
+
+
+def lasso(
+    problem: Problem, estimates: JudgmentEstimates, budget: float, n_judgments: int
+) -> SelectionPath:
+    """Attributes of a lasso path on the averages that were collected, judged equally often.
+
+    Each support along the path that the budget pays for is judged in turns, in the order in which
+    its attributes entered. The one with the smallest projected loss is taken, so weights and
+    choice allow for the disagreement of raters, and the path does not.
+    """
+    whole = _of_averages(problem, estimates, n_judgments)
+    own = np.flatnonzero(problem.candidates & whole.candidates)
+    unit = whole.deviation[own]
+    gram = whole.external[np.ix_(own, own)] / np.outer(unit, unit)
+    limit = budget * (1.0 + BUDGET_TOLERANCE)
+    bought, best = np.zeros(0, dtype=np.int64), 0.0
+    for support in lasso_supports(gram, whole.b[own] / unit, MOST_OF_LASSO):
+        chosen = own[support]
+        costs = np.cumsum(problem.costs[chosen])
+        n_turns, left = divmod(limit, costs[-1])
+        turns = np.concatenate([np.tile(chosen, int(n_turns)), chosen[costs <= left]])
+        explained = full_objective(problem, np.bincount(turns, minlength=problem.n_attributes))
+        if n_turns and explained > best:
+            bought, best = turns, explained
+    return _path_of(problem, "lasso", budget, bought)
+
+
+def _path_of(problem: Problem, name: str, budget: float, attributes: np.ndarray) -> SelectionPath:
+    """Path that buys single judgments of some attributes in their order, for Full's objective."""
+    left = budget - float(problem.costs[attributes].sum())
+    path = replace(
+        greedy_path(problem, ScoringState(problem), 0.0, name, "gain"),
+        status="unaffordable" if left > BUDGET_TOLERANCE * budget else "budget_spent",
+        budget=float(budget),
+        attributes=attributes,
+        counts=np.ones_like(attributes),
+    )
+    return replace(path, objective=path_objective(problem, path, np.arange(attributes.size) + 1))
+
+
+def _of_averages(problem: Problem, estimates: JudgmentEstimates, n_judgments: int) -> Problem:
+    """Return the problem of the averages as they were collected, as if free of noise."""
     moment, own = estimates.second_moment, np.diag_indices(problem.n_attributes)
     if estimates.noise_covariance is not None:
         # Of two attributes, as of the raters that will judge.
@@ -69,7 +122,7 @@ def averages(
         if problem.noise_covariance is not None:
             moment += estimates.noise_covariance / n_judgments
         moment[own] = estimates.second_moment[own]
-    whole = Problem.build(
+    return Problem.build(
         estimates.b,
         np.zeros(problem.n_attributes),
         moment,
@@ -80,8 +133,6 @@ def averages(
         names=problem.names,
         semidefinite=estimates.noise_covariance is None and not estimates.n_missing.any(),
     )
-    path = greedy_path(whole, FullState(whole), budget, "averages")
-    return replace(path, costs=problem.costs, counts=np.full(path.n_steps, n_judgments))
 
 
 def copies(
@@ -124,20 +175,7 @@ def single_attribute(problem: Problem, name: str, budget: float) -> SelectionPat
     """Spend the whole budget on judgments of one attribute, say people's estimate of the label."""
     a = problem.names.index(name)
     most = int(budget * (1.0 + BUDGET_TOLERANCE) / problem.costs[a])
-    variance = problem.external[a, a] + problem.ridge + problem.v[a] / np.arange(1, most + 1)
-    left = budget - most * problem.costs[a] > BUDGET_TOLERANCE * budget
-    return SelectionPath(
-        algorithm="single_attribute",
-        criterion="gain",
-        status="unaffordable" if left else "budget_spent",
-        budget=float(budget),
-        names=problem.names,
-        costs=problem.costs,
-        attributes=np.full(most, a, dtype=np.int64),
-        counts=np.ones(most, dtype=np.int64),
-        objective=problem.b[a] ** 2 / variance if problem.candidates[a] else np.zeros(most),
-        label_variance=problem.label_variance,
-    )
+    return _path_of(problem, "single_attribute", budget, np.full(most, a, dtype=np.int64))
 
 
 # --- exchanges ----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from distfms.errors import SpecError
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.cross_validation import Members
 from distfms.methods.multiselect.baselines import scoring_optimum
+from distfms.methods.multiselect.choice_job import first_within_error
 from distfms.methods.multiselect.model import (
     LinearModel,
     PathModels,
@@ -19,17 +20,12 @@ from distfms.methods.multiselect.model import (
     path_objective,
     plain_loss,
 )
-from distfms.methods.multiselect.objective import (
-    Problem,
-    SelectionPath,
-    projected_loss,
-    scoring_objective,
-)
+from distfms.methods.multiselect.objective import Problem, SelectionPath, scoring_objective
 from distfms.methods.multiselect.procedure import SelectionProcedure
 from distfms.methods.statistics_job import Solved
 from distfms.stats.base import Folded
 from distfms.stats.comoments import CoMoments
-from distfms.stats.fold_means import FoldMeans, delete_m_jackknife, over_folds, student_t
+from distfms.stats.fold_means import FoldMeans, over_folds
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 
@@ -63,13 +59,11 @@ class Evaluation:
         alone = solved.procedure.final(solved.problem, solved.path)
         whole = [solved.procedure.budget]
         return {
-            "train": {
-                **self._scores(solved.train, train),
-                "projected_loss_interval": self._interval(),
-            },
+            "train": self._scores(solved.train, train),
             "test": solved.test and self._scores(solved.test, test),
             "folds": self._fold_entries(),
             "chosen": self._points(whole, alone, self._on_folds(0, "selected"))[0],
+            "better": self._better(),
             "baselines": {
                 name: {
                     "repeats": named_repeats(path.names, path.final_repeats),
@@ -79,6 +73,22 @@ class Evaluation:
             },
             "curves": [{"name": name, "points": points} for name, points in curves.items()],
         }
+
+    def _better(self) -> dict[str, Any] | None:
+        """Name the baseline of the least cross-validated loss, where that beats the selection's.
+
+        It does by more than one standard error of the difference over the folds, ``gain``.
+        """
+        if self.validated is None:
+            return None
+        weight = self.validated.weight
+        losses = np.array([[a["selected"][0] for a in rule] for rule in self.validated.answers])
+        if not first_within_error(losses, weight):
+            return None
+        best = int(np.nanargmin(over_folds(losses, weight).mean))
+        behind = over_folds(losses[0] - losses[best], weight)
+        gain, error = float(behind.mean), float(behind.standard_error)
+        return {"name": list(self.solved.paths)[best], "gain": gain, "standard_error": error}
 
     def _on_folds(self, rule: int, measure: str) -> FoldMeans | None:
         """Average a measure over the folds."""
@@ -163,24 +173,6 @@ class Evaluation:
             }
             for f, (fold, answer) in enumerate(zip(found.folds, found.answers[0], strict=True))
         ]
-
-    def _interval(self) -> dict[str, float] | None:
-        """Jackknife of the projected loss of ``selection.json``, of the best weights.
-
-        An interval of the loss of repeats that were chosen to make this very loss small reflects
-        the sampling of objects and judgments, not the choice.
-        """
-        found = self.validated
-        if found is None or len(found.folds) < self.solved.statistics["judgments"].n_folds:
-            return None
-        without = np.array([float(answer["without"][0]) for answer in found.answers[0]])
-        if np.isnan(without).any():
-            return None
-        loss = projected_loss(self.solved.problem.problem, self.model.repeats)
-        error = float(delete_m_jackknife(loss, without, found.weight))
-        half = float(student_t(self.confidence, without.size - 1)) * error
-        ends = {"estimate": loss, "lower": loss - half, "upper": loss + half}
-        return {"level": self.confidence, **ends}
 
 
 def noise_correlations(
@@ -318,8 +310,7 @@ def evaluation_remarks(
     if lost.any():
         found.append(
             f"Without one of the folds, {_named(procedure.names, lost)} cannot be estimated; the "
-            "cross-validation then selects among the others, and the projected loss has no "
-            "interval."
+            "cross-validation then selects among the others."
         )
     if unjudged.any():
         found.append(

@@ -17,11 +17,12 @@ from distfms.methods.multiselect.answer_figures import (
     key_numbers,
     rater_blocks,
     repeats_of,
+    title_of,
 )
 from distfms.methods.multiselect.answer_figures import headline as headline
 from distfms.report.axes import SecondScale
 from distfms.report.curves import Curve, comparison_chart, more, of_name, value_range
-from distfms.report.formatting import as_number, count, number, percent
+from distfms.report.formatting import as_number, count, number
 from distfms.report.measures import measure_rows, tables_of, without_empty_columns
 from distfms.report.page import Block, Column, Figure, Section, Table, Text
 from distfms.report.plots import (
@@ -40,8 +41,7 @@ SUBTITLE = "Feature multi-selection"
 
 Json = Mapping[str, Any]
 
-_TITLES = {"full": "Full", "scoring": "Scoring", "averages": "Averages", "copies": "Copies"}
-_STYLES = {"full": 0, "scoring": 1, "averages": 2, "copies": 3}
+_STYLES = {"full": 0, "scoring": 1, "averages": 2, "copies": 3, "lasso": 4}
 _LOOKS: dict[str, dict[str, Any]] = {
     "projected_loss": {"style": 0, "dashed": True},
     "validation_loss": {"style": 1, "bold": True},
@@ -102,7 +102,7 @@ def _loss_blocks(run: FinishedRun) -> list[Block]:
 
 def _own_figure(run: FinishedRun, curve: Curve) -> Figure:
     refined = run.metrics["chosen"] if run.selection["refined"] else {}
-    name = _title(curve.name)
+    name = title_of(curve.name)
     lines = [
         curve.line(key, READINGS[key], marked=refined.get(key), **look)
         for key, look in _LOOKS.items()
@@ -124,7 +124,7 @@ def _own_figure(run: FinishedRun, curve: Curve) -> Figure:
 
 def _comparison_figure(run: FinishedRun, curves: Sequence[Curve]) -> Figure:
     key = next(key for key in READINGS if all(curve.has(key) for curve in curves))
-    lines = comparison_chart(curves, key, _title, _STYLES, run.selection["algorithm"])
+    lines = comparison_chart(curves, key, title_of, _STYLES, run.selection["algorithm"])
     caption = (
         f"Mean squared error of all ways to spend the same budget, {READINGS[key]}. The thicker "
         "line is the chosen one."
@@ -171,7 +171,7 @@ def _baseline_tables(run: FinishedRun) -> list[Table]:
     for name, entry in {selection["algorithm"]: own, **metrics["baselines"]}.items():
         n_judged = sum(1 for r in entry["repeats"].values() if r)
         losses = [as_number(entry.get(key)) for key in reversed(READINGS)]
-        rows.append([_title(name), entry["spent"], n_judged, *losses])
+        rows.append([title_of(name), entry["spent"], n_judged, *losses])
     titles = ("Spent", "Attributes", "Projected loss", "Cross-validated loss", "Held-out loss")
     columns = [Column("Way to spend", "text"), *(Column(title, "number") for title in titles)]
     variances = f"{number(selection['label_variance'])} among the training objects"
@@ -182,12 +182,6 @@ def _baseline_tables(run: FinishedRun) -> list[Table]:
         f"is the variance of the label: {variances}."
     )
     return [without_empty_columns(columns, rows, caption, emphasis=(0,))]
-
-
-def _title(name: str) -> str:
-    if name.startswith("single:"):
-        return f"only {name.removeprefix('single:').strip()}"
-    return _TITLES.get(name, name)
 
 
 # --- what to buy --------------------------------------------------------------------------------
@@ -236,7 +230,10 @@ def _path_tables(run: FinishedRun) -> list[Table]:
         *(Column(title, "number") for title in titles),
         Column("Projected share explained", "percent"),
     ]
-    caption = "The order of purchase. Stopping anywhere gives the selection for that budget."
+    caption = (
+        "The order of purchase. Stopping anywhere gives the selection for that budget. The search "
+        "chose what makes the projected loss small, so expect more on other objects."
+    )
     if run.selection["refined"]:
         caption += " Exchanging judgments after the last step has improved the selection further."
     caption += more(len(path), _PATH_SHOWN, "in selection.json")
@@ -321,7 +318,7 @@ def _model_blocks(run: FinishedRun) -> list[Block]:
         "objects hold as many."
     )
     measures = tables_of(rows, _MEASURES, caption)
-    return [*_coefficient_tables(run), *measures, *_interval(run.metrics["train"])]
+    return [*_coefficient_tables(run), *measures]
 
 
 def _coefficient_tables(run: FinishedRun) -> list[Table]:
@@ -343,16 +340,3 @@ def _coefficient_tables(run: FinishedRun) -> list[Table]:
     columns = [Column("Attribute", "text"), *(Column(title, "measure") for title in titles)]
     rest = more(len(rows), _ATTRIBUTES_SHOWN, "in weights.npz")
     return [Table(columns, rows[:_ATTRIBUTES_SHOWN], caption + rest)] if rows else []
-
-
-def _interval(train: Json) -> list[Text]:
-    interval = train["projected_loss_interval"]
-    if interval is None or as_number(interval["lower"]) is None:
-        return []
-    return [
-        Text(
-            f"With {percent(interval['level'])} confidence the loss that the search projected, "
-            f"{number(interval['estimate'])}, lies between {number(interval['lower'])} and "
-            f"{number(interval['upper'])} (jackknife over the folds)."
-        )
-    ]

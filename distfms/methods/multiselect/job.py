@@ -23,6 +23,7 @@ from distfms.methods.contract import (
     Judged,
     Stage,
 )
+from distfms.methods.multiselect.choice_job import ChoosingJob, choices
 from distfms.methods.multiselect.evaluate import (
     Evaluation,
     attribute_entries,
@@ -32,11 +33,7 @@ from distfms.methods.multiselect.evaluate import (
     scoring_yardstick,
     selection_remarks,
 )
-from distfms.methods.multiselect.model import (
-    LinearModel,
-    projected_model,
-    refit,
-)
+from distfms.methods.multiselect.model import LinearModel, projected_model, refit
 from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,
     Problem,
@@ -64,7 +61,7 @@ from distfms.methods.multiselect.same_raters import (
     raters_in_words,
 )
 from distfms.methods.rows import section_roles
-from distfms.methods.statistics_job import STATISTICS, Solved, StatisticsJob
+from distfms.methods.statistics_job import STATISTICS, Solved
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments
@@ -77,7 +74,7 @@ AVERAGES = "statistics/averages.npz"
 MOST_STEPS = 200_000
 
 
-class MultiselectJob(StatisticsJob):
+class MultiselectJob(ChoosingJob):
     """Feature multi-selection (Sabato & Kalai 2013) as a job."""
 
     name: ClassVar[str] = "multiselect"
@@ -108,16 +105,20 @@ class MultiselectJob(StatisticsJob):
                 inputs.test.place,
             )
         known = options.internal_variance
+        self.choices = choices(options, inputs.section.folds)
+        preferred = self.choices[0]
+        bought = "lasso" if preferred["selection"] == "lasso" else options.algorithm
+        rules = dict.fromkeys((bought, options.algorithm, *options.baselines))
         self.settings = SelectionProcedure(
             names=names,
             budget=options.budget,
             costs=resolve_costs(options.costs, names),
-            ridge=options.ridge,
+            ridge=preferred["ridge"],
             psd=options.psd,
             criterion=options.criterion,
             internal_variance=np.array([known.get(n, np.nan) for n in names]) if known else None,
             n_judgments=options.baseline_judgments,
-            rules=tuple(map(Rule, dict.fromkeys((options.algorithm, *options.baselines)))),
+            rules=tuple(map(Rule, rules)),
             refine=options.refine,
             buy_from=options.buy_from,
         )
@@ -180,8 +181,7 @@ class MultiselectJob(StatisticsJob):
         check_told_apart(train)
         # Without "MakePSD", which tells nothing and takes long.
         estimates = train.estimates(self.settings.internal_variance, names)
-        costs, ridge = self.settings.costs, self.options.ridge
-        problem = Problem.from_estimates(estimates, costs, ridge, names=names, psd="none")
+        problem = Problem.from_estimates(estimates, self.settings.costs, names=names, psd="none")
         check_budget(self.options.budget, problem)
         n_rows = self.inputs.train.n_rows
         n_rows += 0 if self.inputs.test is None else self.inputs.test.n_rows
@@ -223,10 +223,12 @@ class MultiselectJob(StatisticsJob):
 
     def path_content(self, problem: Problem, path: SelectionPath) -> dict[str, Any]:
         """Return ``selection.json`` but for its entries of single attributes."""
-        names, repeats, algorithm = self.layout.names, path.selected, self.options.algorithm
+        names, repeats, rule = self.layout.names, path.selected, self.settings.rules[0]
+        algorithm = rule.objective
         return {
             "method": self.name,
-            "algorithm": algorithm,
+            "algorithm": rule.name,
+            **self.choices[0],
             "criterion": path.criterion,
             "budget": self.options.budget,
             "spent": float(repeats @ self.settings.costs),
@@ -299,7 +301,8 @@ class MultiselectJob(StatisticsJob):
     def _fit(self, solved: Solved, averages: CoMoments | None) -> LinearModel:
         repeats = solved.path.selected
         if self.options.model == "refit" and averages is not None:
-            return refit(averages, self.layout.names, repeats, ridge=self.options.ridge)
+            ridge = solved.problem.problem.ridge
+            return refit(averages, self.layout.names, repeats, ridge=ridge)
         return projected_model(solved.problem.problem, repeats)
 
     # --- evaluation ---
@@ -307,7 +310,7 @@ class MultiselectJob(StatisticsJob):
     def on_folds(self, context: Context, solved: Solved) -> SelectionProcedure:
         """Return the procedure that looks at every path at the same budgets."""
         grid = solved.procedure.grid(solved.path)
-        return replace(solved.procedure, budgets=grid, bought=solved.path.selected)
+        return replace(solved.procedure, budgets=grid)
 
     def metrics(
         self, context: Context, solved: Solved, validated: FoldAnswers | None

@@ -22,12 +22,7 @@ from distfms.methods.multiselect.evaluate import attribute_entries
 from distfms.methods.multiselect.greedy import AttributeSlab, Question, answer, select
 from distfms.methods.multiselect.job import MultiselectJob
 from distfms.methods.multiselect.objective import Problem, SelectionPath, check_budget
-from distfms.methods.multiselect.options import (
-    MEASURES,
-    NOT_TUNABLE,
-    TUNABLE,
-    MultiselectOptions,
-)
+from distfms.methods.multiselect.options import MEASURES, NOT_TUNABLE, TUNABLE, MultiselectOptions
 from distfms.methods.multiselect.predictor import make_predictor
 from distfms.methods.multiselect.procedure import Rule
 from distfms.methods.multiselect.read import JudgmentSlabReader
@@ -46,7 +41,7 @@ def choose_form(job: MultiselectJob) -> MultiselectJob | MultiselectSlabsJob:
     """Return the job itself, or in slabs where it can be and one process would need too much."""
     options = job.options
     able = options.algorithm == "full" and options.psd == "none" and not options.refine
-    able = able and options.buy_from == "independent"
+    able = able and options.buy_from == "independent" and options.selection != "lasso"
     needed = one_process_bytes(job, len(job.layout.names), job.inputs.section.folds)
     return MultiselectSlabsJob(job) if able and needed > slab_job.ONE_PROCESS_BYTES else job
 
@@ -72,9 +67,9 @@ class MultiselectSlabsJob(slab_job.SlabsJob):
     def __init__(self, job: MultiselectJob) -> None:
         rules, n = job.settings.rules, len(job.layout.names)
         left_out = [rule.name for rule in rules if rule.name not in IN_SLABS]
-        whole = copy(job)
+        whole = MultiselectJob(job.options, slab_job.without_folds(job).inputs, job.seed)
         kept = tuple(rule for rule in rules if rule.name in IN_SLABS)
-        whole.settings = replace(job.settings, rules=kept)
+        whole.settings = replace(whole.settings, rules=kept)
         needed = one_process_bytes(job, n, job.inputs.section.folds)
         super().__init__(whole, needed, left_out, [1] * n)
 
@@ -141,14 +136,14 @@ class MultiselectSlabsJob(slab_job.SlabsJob):
             estimates.external,
             estimates.external_variance,
             settings.costs,
-            settings.ridge,
+            0.0,
             estimates.label_variance,
             estimates.label_mean,
             estimates.means,
             "none",
         )
         check_budget(settings.budget, problem)
-        return problem
+        return settings.with_ridge(problem)
 
     def shards(self, outline: Problem, locations: Sequence[Location]) -> list[Any]:
         """Return the slabs of attributes."""
@@ -197,7 +192,8 @@ class MultiselectSlabsJob(slab_job.SlabsJob):
     def restricted(self, context: Context, chosen: np.ndarray) -> MultiselectJob:
         """Return the ordinary job on the chosen attributes."""
         job: MultiselectJob = copy(self.whole)
-        job.settings = self.whole.settings.restricted(chosen)
+        variance = self.outline(context).mean_variance
+        job.settings = replace(self.whole.settings.restricted(chosen), variance=variance)
         job.layout = self.whole.layout.restricted(job.settings.names)
         return job
 

@@ -183,6 +183,12 @@ class Problem:
         return np.sqrt(self.external_variance + self.v)
 
     @property
+    def mean_variance(self) -> float:
+        """Mean variance of a single judgment, over the attributes that may be chosen."""
+        variance = self.deviation[self.candidates] ** 2
+        return float(variance.mean()) if variance.size else 0.0
+
+    @property
     def candidates(self) -> np.ndarray:
         """Which attributes may be chosen, bool of shape (d,): those that are not constant.
 

@@ -15,7 +15,7 @@ from distfms.spec import NonNegative, Positive, Section
 Costs = float | Sequence[float] | np.ndarray | Mapping[str, float]
 
 ALGORITHMS = ("full", "scoring")
-BASELINES = (*ALGORITHMS, "averages", "copies")
+BASELINES = (*ALGORITHMS, "averages", "copies", "lasso")
 
 
 class MultiselectOptions(Section):
@@ -26,6 +26,12 @@ class MultiselectOptions(Section):
     algorithm: Literal["full", "scoring"] = "full"
     """`full` takes the correlations of attributes into account; `scoring` treats them as
     uncorrelated, which is faster and may do better with few objects.
+    """
+    selection: Literal["greedy", "lasso", "auto"] = "greedy"
+    """What to buy: what the greedy search of the algorithm finds; or the attributes of a lasso path
+    on the averages, judged equally often, with weights that allow for the disagreement of raters,
+    which may do better with few objects. `auto`: the lasso's where that lowers the cross-validated
+    loss by more than one standard error of the difference.
     """
     criterion: Literal["best", "gain_per_cost", "gain"] = "best"
     """What a greedy step maximises. Where costs differ, `best` runs both and keeps the selection
@@ -47,8 +53,14 @@ class MultiselectOptions(Section):
     object, or the `same` for all attributes (rater j judges those bought j times or more), which
     needs known raters.
     """
-    ridge: NonNegative = 0.0
-    """Added to the diagonal of the covariance."""
+    ridge: (
+        NonNegative | Annotated[tuple[NonNegative, ...], Field(min_length=1)] | Literal["auto"]
+    ) = "auto"
+    """Multiple of the mean variance of a single judgment (of all attributes) that is added to the
+    variance of each average. Of a list, cross-validation takes the first value whose loss is within
+    one standard error of the least (of their difference). `auto`: 0.01, 0.001, 0.1 or 0 in this
+    way with `data.folds`, 0 without.
+    """
     psd: Literal["nearest", "none"] = "nearest"
     """Whether Full works with the positive semi-definite matrix nearest to the estimated
     covariance, or with the estimate as it is. Nearest is meant in units of the standard deviation
@@ -68,10 +80,10 @@ class MultiselectOptions(Section):
     those of the greedy search; the report marks the refined selection. Each exchange takes about as
     long as one greedy search for every selected attribute.
     """
-    baselines: tuple[str, ...] = ("scoring", "averages", "copies")
-    """Among `full`, `scoring`, `averages`, `copies` and `single:ATTRIBUTE`. Averages buys the same
-    number of judgments of every attribute it chooses; to Copies each judgment is an attribute of
-    its own, with covariances from all pairs of judgments, as raters are exchangeable.
+    baselines: tuple[str, ...] = ("scoring", "averages", "copies", "lasso")
+    """Among `full`, `scoring`, `averages`, `copies`, `lasso` and `single:ATTRIBUTE`. Averages buys
+    the same number of judgments of every attribute it chooses; to Copies each judgment is an
+    attribute of its own, with covariances from all pairs of judgments, as raters are exchangeable.
     """
     baseline_judgments: Annotated[int, Strict(), Field(ge=1, le=1000)] = 2
     """Judgments of an attribute that Averages buys at once, and Copies at most (k of the paper)."""
@@ -96,7 +108,7 @@ class MultiselectOptions(Section):
 
 
 #: Options that `tune` may vary.
-TUNABLE = ("budget", "ridge", "algorithm", "criterion", "psd")
+TUNABLE = ("budget", "ridge", "selection", "algorithm", "criterion", "psd")
 _STATES = "it says what a judgment costs or how much raters differ, not how to choose"
 _AFTERWARDS = "it concerns what is made of the selection, not the selection"
 #: Why other options cannot be tuned.

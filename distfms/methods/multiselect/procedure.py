@@ -11,7 +11,7 @@ import numpy as np
 from distfms.errors import DataError
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import CALLS, Fold, Members
-from distfms.methods.multiselect.baselines import averages, copies, refine, single_attribute
+from distfms.methods.multiselect.baselines import averages, copies, lasso, refine, single_attribute
 from distfms.methods.multiselect.greedy import (
     Algorithm,
     Criterion,
@@ -27,7 +27,6 @@ from distfms.methods.multiselect.objective import (
     Psd,
     SelectionPath,
     holdout_loss,
-    projected_loss,
 )
 from distfms.methods.multiselect.same_raters import held_out_estimates
 from distfms.methods.statistics_job import Procedure
@@ -74,18 +73,21 @@ class SelectionProcedure(Procedure):
     ----------
     internal_variance : ndarray of shape (d,), or None
         Known internal variances, NaN where they are estimated.
+    ridge : float
+        Relative to `variance`.
+    variance : float or None
+        Mean variance of a single judgment; None for that of the problem at hand.
     n_judgments : int
         Judgments per attribute of the baselines Averages and Copies.
     budgets : ndarray of shape (n_budgets,), or None
         Where curves have their points; None: where the path's own steps end.
-    bought : ndarray of int, shape (d,), or None
-        Repeats that all training objects led to, for the interval of their projected loss.
     """
 
     names: tuple[str, ...]
     budget: float
     costs: np.ndarray
     ridge: float = 0.0
+    variance: float | None = None
     psd: Psd = "nearest"
     criterion: Criterion = "best"
     internal_variance: np.ndarray | None = None
@@ -94,7 +96,6 @@ class SelectionProcedure(Procedure):
     refine: bool = False
     buy_from: BuyFrom = "independent"
     budgets: np.ndarray | None = None
-    bought: np.ndarray | None = None
 
     # --- statistics ---
 
@@ -148,14 +149,14 @@ class SelectionProcedure(Procedure):
             settings, judgments = self.restricted(own), judgments.take(own)
         estimates = judgments.estimates(settings.internal_variance, settings.names)
         problem = Problem.from_estimates(
-            estimates,
-            settings.costs,
-            self.ridge,
-            names=settings.names,
-            psd=psd,
-            buy_from=self.buy_from,
+            estimates, settings.costs, names=settings.names, psd=psd, buy_from=self.buy_from
         )
-        return Training(own, estimates, problem)
+        return Training(own, estimates, self.with_ridge(problem))
+
+    def with_ridge(self, problem: Problem) -> Problem:
+        """Return a problem with the ridge, in units of its judgments."""
+        variance = problem.mean_variance if self.variance is None else self.variance
+        return replace(problem, ridge=float(self.ridge) * variance)
 
     def problem_on(self, fold: Fold) -> Training | None:
         """Return what all objects but a fold's teach; None if nothing can be estimated."""
@@ -167,7 +168,7 @@ class SelectionProcedure(Procedure):
         training = fold.once(self.psd, make)
         if training is None:
             return None
-        return replace(training, problem=replace(training.problem, ridge=float(self.ridge)))
+        return replace(training, problem=self.with_ridge(training.problem))
 
     def search(self, training: Training, rule: Rule) -> SelectionPath:
         """Run the chosen algorithm, with its exchanges, or a baseline."""
@@ -187,6 +188,8 @@ class SelectionProcedure(Procedure):
         problem = training.problem
         if rule.name == "averages":
             return averages(problem, training.estimates, self.budget, self.n_judgments)
+        if rule.name == "lasso":
+            return lasso(problem, training.estimates, self.budget, self.n_judgments)
         if rule.name == "copies":
             return copies(problem, training.estimates, self.budget, self.n_judgments)
         if rule.name.startswith("single:"):
@@ -262,31 +265,25 @@ class SelectionProcedure(Procedure):
         return PathModels.single(training.problem, model)
 
     def evaluate(self, fold: Fold, rule: Rule, budgets: np.ndarray) -> Answer:
-        """Select without a fold; score on it. `without` is the projected loss of `bought`."""
+        """Select without a fold; score on it."""
         training, named = self.problem_on(fold), rule.name.removeprefix("single:")
-        without = np.array([np.nan])
-        nothing = {
-            "projected_loss": np.full(len(budgets), np.nan),
-            "selected": without,
-            "without": without,
-        }
         lost = rule.name.startswith("single:") and training and named not in training.problem.names
         if training is None or lost:
-            return nothing
-        if self.bought is not None and training.attributes.size == len(self.names):
-            without = np.array([projected_loss(training.problem, self.bought)])
-        path = self.search(training, rule)
-        return {**self.score(training, path, fold.held_out, budgets), "without": without}
+            sizes = {"projected_loss": len(budgets), "selected": 1}
+            return {name: np.full(size, np.nan) for name, size in sizes.items()}
+        return self.score(training, self.search(training, rule), fold.held_out, budgets)
 
     def tuned_values(self, fold: Fold, ends: Sequence[Any], measure: str) -> np.ndarray:
         """Return the losses of what several budgets select without a fold.
 
         With equal costs a smaller budget buys the beginning of what a larger one buys. With
         unequal ones it spends its rest on something cheaper, and exchanges depend on the whole
-        budget, so every budget then has a search of its own, on the same problem.
+        budget, so every budget then has a search of its own, on the same problem; and with the
+        lasso, whose support depends on the budget.
         """
         budgets = np.array(ends, dtype=float)
-        if (self.costs == self.costs[0]).all() and not self.refine:
+        nested = (self.costs == self.costs[0]).all() and not self.refine
+        if nested and self.rules[0].name != "lasso":
             order = np.argsort(budgets)  # a path is followed from the smallest on
             found = np.empty(budgets.size)
             found[order] = self.evaluate(fold, self.rules[0], budgets[order])["projected_loss"]

@@ -363,3 +363,13 @@ def test_partition_without_objects_or_judgments(frame, dask_frame):
     assert 0 in empty.map_partitions(len).compute().tolist()
     expected = fitted(frame.iloc[25:], "y")
     np.testing.assert_allclose(fitted(empty, "y").coef_, expected.coef_, rtol=1e-10)
+
+
+def test_what_to_expect_is_cross_validated_not_projected():
+    """Judgments of noise explain nothing, though the search finds some that seem to."""
+    rng = np.random.default_rng(0)
+    judgments, label = rng.normal(size=(80, 30, 2)), rng.normal(size=80)
+    selector = FeatureMultiSelector(budget=30, folds=4).fit(judgments, label)
+    variance = selector.label_variance_
+    assert selector.projected_loss_ < 0.8 * variance < variance < selector.validation_loss_
+    assert FeatureMultiSelector(budget=30).fit(judgments, label).validation_loss_ is None

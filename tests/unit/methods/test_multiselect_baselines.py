@@ -1,17 +1,22 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
+from sklearn.linear_model import lars_path_gram
 
 from distfms.errors import SpecError
 from distfms.methods.multiselect.baselines import (
     averages,
     copies,
+    lasso,
     refine,
     scoring_optimum,
     single_attribute,
 )
 from distfms.methods.multiselect.greedy import select
+from distfms.methods.multiselect.lasso import lasso_supports
 from distfms.methods.multiselect.objective import Problem, full_objective, scoring_objective
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_judgments, random_problem, statistics
@@ -87,6 +92,52 @@ def test_single_attribute_spends_everything_on_one():
     for step in (1, 2):
         expected = full_objective(problem, path.repeats_after(step))
         assert path.objective[step - 1] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("n_rows", [60, 9])  # fewer rows than columns: a singular matrix
+@pytest.mark.parametrize("seed", range(4))
+def test_supports_of_the_lasso_are_those_of_scikit_learn(seed, n_rows):
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n_rows, 12)) @ (np.eye(12) + 0.5 * rng.normal(size=(12, 12)))
+    rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
+    gram, target = rows.T @ rows / n_rows, rows.T @ rng.normal(size=n_rows) / n_rows
+    _, _, weights = lars_path_gram(target, gram, n_samples=1, method="lasso", alpha_min=1e-3)
+    used = (np.abs(weights) > 1e-12).T
+    expected = [set(np.flatnonzero(a | b)) for a, b in pairwise(used)]
+    found = map(set, lasso_supports(gram, target, 12))
+    assert len(expected) >= 8
+    assert all(support in found for support in expected[:8])  # in this order
+    # Columns that are equal but for their sign share one place.
+    twice = np.block([[gram, -gram], [-gram, gram]])
+    found = ({a % 12 for a in s} for s in lasso_supports(twice, np.append(target, -target), 24))
+    assert all(support in found for support in expected[:8])
+    assert max(map(len, lasso_supports(gram, target, 3))) == 3
+    assert list(lasso_supports(gram, np.zeros(12), 3)) == []
+
+
+@pytest.mark.parametrize("costs", [1.0, [1.0, 2.0, 0.5, 1.0, 3.0]])
+@pytest.mark.parametrize("seed", range(3))
+def test_attributes_of_the_lasso_are_judged_equally_often(seed, costs):
+    judgments, label, _ = random_judgments(seed, k=2)
+    problem, estimates = learned(judgments, label, costs)
+    unit = np.sqrt(np.diag(estimates.second_moment))
+    gram = estimates.second_moment / np.outer(unit, unit)
+    turns = []
+    for support in lasso_supports(gram, estimates.b / unit, 5):
+        cost = problem.costs[support]
+        n, left = divmod(11.0, cost.sum())
+        last = [a for a, spent in zip(support, np.cumsum(cost), strict=True) if spent <= left]
+        turns.append(support * int(n) + last)
+    explained = [full_objective(problem, np.bincount(turn, minlength=5)) for turn in turns]
+    path = lasso(problem, estimates, 11.0, 2)
+    assert path.attributes.tolist() == turns[int(np.argmax(explained))]
+    for step, value in enumerate(path.objective, start=1):
+        assert value == pytest.approx(full_objective(problem, path.repeats_after(step)))
+
+
+def test_the_lasso_buys_nothing_where_no_support_can_be_paid():
+    judgments, label, _ = random_judgments(0)
+    assert lasso(*learned(judgments, label, 2.0), 1.0, 2).n_steps == 0
 
 
 # --- exchanges and the exact optimum -----------------------------------------------------------

@@ -12,8 +12,7 @@ from distfms.methods.multiselect.objective import (
     Problem,
     holdout_loss,
 )
-from distfms.stats.base import merge_tree
-from distfms.stats.fold_means import delete_m_jackknife, over_folds, student_t
+from distfms.stats.fold_means import over_folds
 from distfms.stats.judgments import JudgmentStatistics
 from tests.reference.multiselect_cases import random_judgments, statistics
 
@@ -21,13 +20,6 @@ from tests.reference.multiselect_cases import random_judgments, statistics
 def folds_of(judgments, label, sizes) -> list[JudgmentStatistics]:
     edges = np.concatenate([[0], np.cumsum(sizes)])
     return [statistics(judgments[a:b], label[a:b]) for a, b in pairwise(edges)]
-
-
-def jackknife(folds, statistic):
-    """Statistic of all folds and its standard error, from leaving out one fold at a time."""
-    everything = statistic(merge_tree(folds))
-    without = [statistic(merge_tree([*folds[:j], *folds[j + 1 :]])) for j in range(len(folds))]
-    return everything, delete_m_jackknife(everything, without, [f.means.weight for f in folds])
 
 
 def test_integer_sample_weights_equal_repetition_throughout():
@@ -44,19 +36,7 @@ def test_integer_sample_weights_equal_repetition_throughout():
         np.testing.assert_allclose(paths[0].projected_loss, paths[1].projected_loss, rtol=1e-9)
 
 
-@pytest.mark.parametrize("sizes", [[10, 10, 10, 10], [5, 20, 8, 7]])
-def test_jackknife_of_a_mean_is_the_textbook_formula(sizes):
-    judgments, label, _ = random_judgments(2, m=40)
-    folds = folds_of(judgments, label, sizes)
-    estimate, error = jackknife(folds, lambda s: s.means.mean[-1])
-    groups = np.split(label, np.cumsum(sizes)[:-1])
-    h = 40 / np.array(sizes)
-    squares = (np.array([g.mean() for g in groups]) - label.mean()) ** 2
-    assert estimate == pytest.approx(label.mean())
-    assert error == pytest.approx(np.sqrt(np.mean(squares / (h - 1))))
-
-
-def test_interval_of_the_held_out_loss_covers_the_loss():
+def test_interval_of_the_cross_validated_loss_covers_the_loss():
     """Nominal 90 %; the count of 150 draws is within 4 binomial standard deviations."""
     rng = np.random.default_rng(0)
     weights, repeats, internal = np.array([1.0, -1.0]), np.array([1, 5]), np.array([1.0, 2.0])
@@ -68,11 +48,12 @@ def test_interval_of_the_held_out_loss_covers_the_loss():
         label = truth @ [1.3, -1.0] + 0.5 * rng.standard_normal(80)
         noise = np.sqrt(internal)[:, None] * rng.standard_normal((80, 2, 2))
         folds = folds_of(truth[:, :, None] + noise, label, [8] * 10)
-        estimate, error = jackknife(
-            folds,
-            lambda s: holdout_loss(s.estimates(), model.weights, model.intercept, model.repeats),
-        )
-        covered += bool(abs(estimate - expected) <= student_t(0.9, 9) * error)
+        found = [
+            holdout_loss(s.estimates(), model.weights, model.intercept, model.repeats)
+            for s in folds
+        ]
+        means = over_folds(np.array(found), [8] * 10)
+        covered += bool(abs(means.mean - expected) <= means.half_width(0.9))
     assert abs(covered - 135) <= 4 * np.sqrt(150 * 0.9 * 0.1)
 
 

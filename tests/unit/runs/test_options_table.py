@@ -35,7 +35,10 @@ def test_every_key_is_described(name):
         ("multiselect", "  budget: number > 0; required"),
         ("multiselect", "  algorithm: full | scoring; default full"),
         ("multiselect", "  refine: true | false; default false"),
-        ("multiselect", '  baselines: list of text; default ["scoring", "averages", "copies"]'),
+        (
+            "multiselect",
+            '  baselines: list of text; default ["scoring", "averages", "copies", "lasso"]',
+        ),
         ("sequence", "  alpha: number > 0, ≤ 1; optional"),
         ("sequence", "  costs: mapping of names to number ≥ 0; default {}"),
         ("data", "  long: keys of `data.long`; optional"),
