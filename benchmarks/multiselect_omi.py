@@ -7,6 +7,10 @@ added up to the repeats, least squares is run on the averages, and the predictor
 other faces with as many judgments as the repeats say. Prints mean squared test errors (rating
 points squared) over the splits, and the standard error of Full's advantage.
 
+With ``--claims``, what is claimed instead: from two judgments of 400 faces, budgets 20 and 40, the
+projected and the 4-fold cross-validated loss of a selection and the real error of its model on the
+other faces; by Full without ridge, Full and the lasso with `ridge: auto`, and `selection: auto`.
+
 Run with ``OMP_NUM_THREADS=1 python benchmarks/multiselect_omi.py [FILE] [--splits N]``. FILE is
 omi.parquet with columns face, attribute, rating; default: judgments/omi.parquet in the folder
 that DISTFMS_REALDATA names.
@@ -22,15 +26,22 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
+from distfms.methods.cross_validation import Fold
 from distfms.methods.multiselect.baselines import averages, copies
+from distfms.methods.multiselect.choice_job import best_choice, choices
 from distfms.methods.multiselect.greedy import select
-from distfms.methods.multiselect.objective import Problem, SelectionPath
+from distfms.methods.multiselect.objective import Problem, SelectionPath, projected_loss
+from distfms.methods.multiselect.options import MultiselectOptions
+from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
+from distfms.stats.base import merge_tree
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
 
 BUDGETS = (5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60)
 METHODS = ("full", "scoring", "averages", "copies")
 N_TRAIN, K = 700, 2
+#: Of the table of claims.
+N_FEW, N_FOLDS, CLAIMS = 400, 4, ("full, ridge 0", "full", "lasso", "auto")
 
 
 def load(path: Path) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -57,10 +68,15 @@ def shuffled(ratings: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.take_along_axis(ratings, np.argsort(keys, axis=-1), axis=-1)
 
 
+def statistics_of(judgments: np.ndarray, label: np.ndarray) -> JudgmentStatistics:
+    """Statistics of (m, d, K) judgments."""
+    columns = [Ragged.from_matrix(judgments[:, a]) for a in range(judgments.shape[1])]
+    return JudgmentStatistics.from_block(columns, label)
+
+
 def paths_of(judgments: np.ndarray, label: np.ndarray) -> dict[str, SelectionPath]:
     """Paths of all methods from (m, d, K) judgments."""
-    columns = [Ragged.from_matrix(judgments[:, a]) for a in range(judgments.shape[1])]
-    estimates = JudgmentStatistics.from_block(columns, label).estimates()
+    estimates = statistics_of(judgments, label).estimates()
     problem = Problem.from_estimates(estimates)
     budget = max(BUDGETS)
     return {
@@ -81,6 +97,72 @@ def test_error(
     design = np.column_stack([np.ones(label.size), total / held])
     weights = np.linalg.lstsq(design[train], label[train], rcond=None)[0]
     return float(np.mean((label[~train] - design[~train] @ weights) ** 2))
+
+
+def claims(
+    order: np.ndarray, counts: np.ndarray, label: np.ndarray, train: np.ndarray, budget: int
+) -> np.ndarray:
+    """Projected, cross-validated and real losses (claims, 3) of what one split selects."""
+    chosen, sums = order[train][:, :, :K], np.cumsum(order, axis=-1)
+    parts = [
+        {"judgments": statistics_of(chosen[f::N_FOLDS], label[train][f::N_FOLDS])}
+        for f in range(N_FOLDS)
+    ]
+    merged = [
+        {"judgments": merge_tree([p["judgments"] for p in parts if p is not without])}
+        for without in (None, *parts)
+    ]
+    folds = [Fold(rest, part) for rest, part in zip(merged[1:], parts, strict=True)]
+    names = tuple(map(str, range(order.shape[1])))
+    tried = choices(MultiselectOptions(budget=budget, selection="auto"), N_FOLDS)
+    procedures = [
+        SelectionProcedure(
+            names,
+            budget,
+            np.ones(len(names)),
+            ridge=choice["ridge"],
+            rules=(Rule("lasso" if choice["selection"] == "lasso" else "full"),),
+        )
+        for choice in tried
+    ]
+    losses = np.array(
+        [[p.evaluate(f, p.rules[0], np.zeros(0))["selected"][0] for f in folds] for p in procedures]
+    )
+    weight, n = [N_FEW / N_FOLDS] * N_FOLDS, len(tried) // 2
+    best = [best_choice(tried[s], losses[s], weight) for s in (slice(n), slice(n, None))]
+    found = [n - 1, best[0], n + best[1], best_choice(tried, losses, weight)]
+    assert (tried[n - 1]["ridge"], tried[n]["selection"]) == (0.0, "lasso")
+    rows = []
+    for number in found:
+        procedure = procedures[number]
+        training = procedure.problem(merged[0])
+        model = procedure.final(training, procedure.search(training, procedure.rules[0]))
+        held = np.clip(model.repeats[0], 1, counts)
+        means = np.take_along_axis(sums, held[:, :, None] - 1, axis=2)[:, :, 0] / held
+        real = label - model.intercepts[0] - means @ model.weights[0]
+        projected = projected_loss(training.problem, model.repeats[0])
+        rows.append((projected, losses[number].mean(), np.mean(real[~train] ** 2)))
+    return np.array(rows)
+
+
+def report_claims(
+    ratings: np.ndarray, counts: np.ndarray, names: list[str], labels: list[str], n_splits: int
+) -> None:
+    for name in labels:
+        target = names.index(name)
+        rest = np.delete(np.arange(len(names)), target)
+        label, found = np.nanmean(ratings[:, target], axis=-1), []
+        for split in range(n_splits):
+            rng = np.random.default_rng([1, split])
+            train = np.zeros(len(ratings), dtype=bool)
+            train[rng.permutation(train.size)[:N_FEW]] = True
+            order = shuffled(ratings[:, rest], rng)
+            found.append([claims(order, counts[:, rest], label, train, b) for b in (20, 40)])
+        mean = np.mean(found, axis=0)
+        for budget, rows in zip((20, 40), mean, strict=True):
+            pairs = zip(CLAIMS, rows.tolist(), strict=True)
+            said = "; ".join(f"{claim} {p:.1f} {v:.1f} {r:.1f}" for claim, (p, v, r) in pairs)
+            print(f"{name:>12} {budget}: {said}", flush=True)
 
 
 def run(
@@ -128,9 +210,13 @@ def main() -> None:
     parser.add_argument("file", nargs="?", type=Path, default=folder / "judgments/omi.parquet")
     parser.add_argument("--splits", type=int, default=50)
     parser.add_argument("--labels", nargs="+", default=["trustworthy", "attractive"])
+    parser.add_argument("--claims", action="store_true", help="what is claimed, and what is real")
     args = parser.parse_args()
     start = time.perf_counter()
     ratings, counts, names = load(args.file)
+    if args.claims:
+        report_claims(ratings, counts, names, args.labels, args.splits)
+        return
     errors = run(ratings, counts, [names.index(label) for label in args.labels], args.splits)
     for label in args.labels:
         report(label, errors[names.index(label)])
