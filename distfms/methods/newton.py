@@ -19,8 +19,8 @@ import numpy as np
 
 from distfms.methods.passes import Status
 
-#: Share of the majorant that keeps a Hessian regular.
-_REGULAR = 1e-12
+#: Share of the majorant that keeps a Hessian regular, and of its own trace, where that is singular.
+_REGULAR, _SINGULAR = 1e-12, 1e-14
 #: What μ is multiplied by after a step that fell short, and divided by after a good one.
 _MORE, _LESS = 4.0, 4.0
 #: Parts of the fall that was predicted of a step at which it is taken, and at which it is good.
@@ -115,7 +115,7 @@ class Domain:
         k = self.n_weights
         found = np.empty_like(slope)
         for own, c, out in zip(hessian, slope.T, found.T, strict=True):
-            within = own[:k, :k] + multiplier * np.eye(k)
+            within = own[:k, :k] + (multiplier + _SINGULAR * np.trace(own[:k, :k])) * np.eye(k)
             solved = np.linalg.solve(within, np.column_stack((c[:k], own[:k, k:])))
             rest = own[k:, k:] - own[k:, :k] @ solved[:, 1:]
             least = _REGULAR * float(np.trace(own[k:, k:]))
@@ -200,9 +200,9 @@ def minimise(
 
     while True:
         trial, predicted = step(share)
-        settled = predicted <= most
+        settled = np.abs(predicted) <= most
         if settled.any():
-            settled &= step(np.full_like(share, _REGULAR))[1] <= most
+            settled &= np.abs(step(np.full_like(share, _REGULAR))[1]) <= most
         if settled.all():
             status = "converged"
         if settled.all() or n_iterations == max_iter:

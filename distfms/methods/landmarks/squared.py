@@ -116,13 +116,6 @@ def errors(problem: SquaredProblem, weights: np.ndarray, held_out: CoMoments) ->
     return np.maximum(spread, 0.0) + bias**2
 
 
-def bounded(gram: np.ndarray, target: np.ndarray, bound: float) -> np.ndarray:
-    """Minimise uᵀGu − 2uᵀc with ‖u‖₂ ≤ `bound`."""
-    regular = gram + 1e-12 * np.mean(np.diagonal(gram)) * np.eye(len(gram))
-    best = Domain(len(gram), bound).best(regular[np.newaxis], target[:, np.newaxis])
-    return np.asarray(best[:, 0])
-
-
 def greedy(
     problem: SquaredProblem, n_steps: int, ridge: float, by_gradient: bool = False
 ) -> np.ndarray:
@@ -257,7 +250,8 @@ def refitted(
         if not k:
             continue
         if bound is not None:
-            row[chosen] = bounded(gram[:k, :k], target[:k], bound / np.sqrt(k))
+            domain = Domain(k, bound / np.sqrt(k))
+            row[chosen] = domain.best(gram[np.newaxis, :k, :k], target[:k, np.newaxis])[:, 0]
         elif factor is None:
             row[chosen] = symmetric_pinv(gram[:k, :k]) @ target[:k]
         else:

@@ -16,12 +16,12 @@ from distfms.methods.landmarks.references import kernel_regression
 from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
 from distfms.methods.landmarks.squared import (
     SquaredProblem,
-    bounded,
     errors,
     greedy,
     refitted,
     stepwise,
 )
+from distfms.methods.newton import Domain
 from distfms.stats.comoments import CoMoments
 from tests.reference import landmarks as literal
 
@@ -107,7 +107,7 @@ def test_the_bound_is_kept_and_costs_as_little_as_can_be(bound, seed, rank):
     rng = np.random.default_rng(seed)
     A, c = rng.normal(size=(rank, 6)), rng.normal(size=6)
     gram, target = A.T @ A, A.T @ rng.normal(size=rank) if rank < 6 else c
-    found = bounded(gram, target, bound)
+    found = Domain(6, bound).best(gram[np.newaxis], target[:, np.newaxis])[:, 0]
     norm = np.linalg.norm(found)
     assert norm <= bound * (1 + 1e-12)
     # Optimality: the gradient is −λ times the weights, λ ≥ 0, and λ > 0 only on the sphere.
