@@ -56,7 +56,7 @@ WHY = {
     "cross-validation",
     "training_plateau": "where the curve on the training rows levels off",
     "budget": "what the budget pays for",
-    "tuned": "the number of groups that `tune` chose",
+    "tuned": "the number of groups that tuning chose",
 }
 #: Measures of held-out rows beside the explained variance, as a figure names them.
 _SCORES = {"accuracy": "Accuracy", "ndcg@5": "NDCG@5"}

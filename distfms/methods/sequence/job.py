@@ -164,8 +164,8 @@ class SequenceJob(RowJob):
         choice = choose(values, found.weight, "best", True)
         ridge = RIDGES[choice.chosen]
         context.note(
-            f"Chosen by cross-validation among {len(RIDGES)} from {RIDGES[-1]:g} to "
-            f"{RIDGES[0]:g}: ridge {ridge:g} (`sequence.ridge`)."
+            f"Chosen by cross-validation among {len(RIDGES)} ridges from {RIDGES[-1]:g} to "
+            f"{RIDGES[0]:g}: {ridge:g} (`sequence.ridge`)."
         )
         pairs = zip(RIDGES, choice.mean.tolist(), strict=True)
         return {RIDGE: {"ridge": ridge, "tried": [{"ridge": r, "mean": m} for r, m in pairs]}}
