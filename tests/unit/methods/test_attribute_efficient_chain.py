@@ -338,6 +338,9 @@ def test_formulas_of_the_paper():
     assert Phase("lasso", **known).step() == pytest.approx(uniform)
     by_moments = math.sqrt(log / (5 * m * (0.3 / k + 1))) / (2 * B)
     assert Phase("lasso", **known, moments=s).step() == pytest.approx(by_moments)
+    for penalty in ("ridge", "lasso"):  # all attributes are the limit of many
+        many = Phase(penalty, **{**known, "n_point": 10**12}, moments=s)
+        assert online_step(penalty, 3, m, B) == pytest.approx(many.step())
     eps, draws, delta = 0.02, 50.0, 0.05
     second = {"moments": s, "smoothing": eps, "first_draws": draws, "confidence": 1 - delta}
     half = np.sqrt(2 * s + 10 / 3 * eps).sum() ** 2
