@@ -20,7 +20,7 @@ from distfms.engine.storage import locate, open_binary, write_whole
 from distfms.errors import DataError, SpecError
 from distfms.estimators.base import JobEstimator, checked_target
 from distfms.estimators.inputs import Given, array_names, kind_of, of_memory
-from distfms.estimators.kinds import Column, JobRegressor
+from distfms.estimators.kinds import JobRegressor
 from distfms.estimators.parameters import in_words_of_python
 from distfms.methods.attribute_efficient.evaluation import design_with, root_mean_squares
 from distfms.methods.attribute_efficient.learner import Chain, Design, Questions, Session
@@ -66,7 +66,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
 
     # --- learning from rows ---
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
         """Learn from rows at hand, of which only the attributes that are drawn are looked at.
 
         Parameters
@@ -283,21 +283,11 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         """ρ: drawing by second moments can save a factor of up to 1/ρ; NaN while none are known."""
         return float(self._of("ratio", _ratio))
 
-    def predict(self, X: Any) -> Any:
-        """Predict targets from all attributes.
-
-        Parameters
-        ----------
-        X : array-like, frame, Dask collection or path
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            A lazy Dask array for Dask collections.
-        """
+    def predict(self, X: Any, budget: float | None = None) -> Any:
+        """Predict targets from all attributes; there is no `budget` for that."""
         check_is_fitted(self)
         if not hasattr(self, "session_"):
-            return self._predicted(X, Column(prefix="predicted_"))
+            return super().predict(X, budget)
         given = self._apply(X)
         plan = plan_of_model(given.head, list(self._levels), self._levels, None)
         return given.stack(partial(_products, given.head.reader, plan, self.coef_, self.intercept_))

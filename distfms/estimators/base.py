@@ -60,6 +60,8 @@ class JobEstimator(BaseEstimator):
         Where the data have names.
     """
 
+    #: All estimators that are loaded.
+    known: ClassVar[list[type[JobEstimator]]] = []
     #: Name of the method, and the model of its section.
     _method: ClassVar[str]
     _Options: ClassVar[type[Section]]
@@ -84,6 +86,7 @@ class JobEstimator(BaseEstimator):
         super().__init_subclass__(**options)
         if not hasattr(cls, "_Options"):
             return
+        JobEstimator.known.append(cls)
         left_out = (*cls._left_out, *(n for n in cls._fixed if n not in cls._defaults))
         signature = signature_of(cls._Options, cls._first, cls._defaults, left_out)
 
@@ -105,6 +108,31 @@ class JobEstimator(BaseEstimator):
         cls.__doc__ = doc.replace(marker, f"{text}\n\n{marker}", 1)
 
     # --- fitting ---
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Run the job on rows.
+
+        Parameters
+        ----------
+        X : array-like, frame (pandas, polars, Arrow), Dask array or frame, or path, of n rows
+            A frame's strings and categories are categories. A path names Parquet files, as in a
+            job.
+        y : array-like of shape (n,) or (n, P), Dask collection, or str or list of str
+            Target, divided like `X` where both are Dask collections; or the names of columns of a
+            frame or of files, whose other columns are the features.
+        sample_weight : array-like of shape (n,), Dask collection, or str, optional
+            Weights ≥ 0, or the name of their column.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError
+            If data or parameters cannot be used. The message names the column or parameter.
+        """
+        return self._fit(X, y, roles={"weight": sample_weight})
 
     def _fit(
         self,
@@ -276,7 +304,7 @@ class JobEstimator(BaseEstimator):
     @classmethod
     def fits(cls, options: Mapping[str, Any]) -> bool:
         """Return whether a job with these options is that of this estimator."""
-        return bool(cls._fixed) and cls._fixed.items() <= options.items()
+        return cls._fixed.items() <= options.items()
 
     def _take(self, files: Any, functions: Iterable[str] = ()) -> None:
         """Take a finished run, whose model may call some functions, for what was learned."""

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from distfms.estimators.base import JobEstimator
@@ -32,8 +33,32 @@ class Column:
         return found if len(names) > 1 else found[:, 0]
 
 
-class JobRegressor(RegressorMixin, JobEstimator):
-    """An estimator of numbers."""
+class NumberEstimator(JobEstimator):
+    """An estimator whose predictions are numbers."""
+
+    def predict(self, X: Any, budget: float | None = None) -> Any:
+        """Predict the target.
+
+        Parameters
+        ----------
+        X : array-like, frame, Dask array or frame, or path of Parquet files
+            A frame or file needs the columns that the model reads only. A category that was in no
+            training row counts as the column's mean.
+        budget : float, optional
+            What a prediction may cost, for models with prefixes. Default: that of
+            `distfms predict`.
+
+        Returns
+        -------
+        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n,) or (n, P)
+        """
+        check_is_fitted(self)
+        tail = (len(self._target),) if len(self._target) > 1 else ()
+        return self._predicted(X, Column(prefix="predicted_"), budget=budget, tail=tail)
+
+
+class JobRegressor(RegressorMixin, NumberEstimator):
+    """An estimator of numbers, with their score."""
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Coefficient of determination R² of the predictions.
@@ -72,8 +97,37 @@ class JobClassifier(ClassifierMixin, JobEstimator):
             classes = classes.astype(self._class_type)
         self.classes_ = classes
 
-    def _predicted_classes(self, X: Any, budget: float | None = None) -> Any:
-        """Return the classes that the run predicts."""
+    def predict(self, X: Any, budget: float | None = None) -> Any:
+        """Predict classes.
+
+        Parameters
+        ----------
+        X, budget : see :meth:`NumberEstimator.predict`
+
+        Returns
+        -------
+        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n,)
+        """
         check_is_fitted(self)
         name, dtype = f"predicted_{self._target[0]}", self.classes_.dtype
         return self._predicted(X, Column(name, dtype=dtype), budget=budget, dtype=dtype)
+
+    @available_if(lambda self: self._has_shares())
+    def predict_proba(self, X: Any, budget: float | None = None) -> Any:
+        """Probabilities of the classes.
+
+        Parameters
+        ----------
+        X, budget : see :meth:`NumberEstimator.predict`
+
+        Returns
+        -------
+        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n, n_classes)
+        """
+        check_is_fitted(self)
+        pick = Column(prefix="probability_")
+        return self._predicted(X, pick, budget=budget, tail=(len(self.classes_),))
+
+    def _has_shares(self) -> bool:
+        """Return whether the model gives probabilities."""
+        return True

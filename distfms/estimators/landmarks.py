@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from distfms.data.batches import ColumnPlan, read_rows
@@ -16,7 +15,7 @@ from distfms.data.folds import hash_keys
 from distfms.errors import DataError
 from distfms.estimators.base import JobEstimator
 from distfms.estimators.inputs import as_table, in_memory, kind_of
-from distfms.estimators.kinds import Column, JobClassifier, JobRegressor
+from distfms.estimators.kinds import JobClassifier, JobRegressor, NumberEstimator
 from distfms.methods.contract import FinishedRun
 from distfms.methods.landmarks.method import LandmarkModel
 from distfms.methods.landmarks.options import LandmarksOptions
@@ -191,35 +190,9 @@ class LandmarkRegressor(JobRegressor, LandmarkBase):
         """Return whether a job with these options is that of this estimator."""
         return options["task"] in ("regression", "sparse")
 
-    def predict(self, X: Any) -> Any:
-        """Predict the target.
-
-        Parameters
-        ----------
-        X : see `fit`
-
-        Returns
-        -------
-        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n,)
-        """
-        return self._predicted(X, Column(prefix="predicted_"))
-
 
 class LandmarkClasses(JobClassifier, LandmarkBase):
     """What estimators of classes and of levels share."""
-
-    def predict(self, X: Any) -> Any:
-        """Predict classes or levels.
-
-        Parameters
-        ----------
-        X : see `fit`
-
-        Returns
-        -------
-        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n,)
-        """
-        return self._predicted_classes(X)
 
     def decision_function(self, X: Any) -> Any:
         """Return scores (n,) of levels or of the second of two classes, or (n, n_classes)."""
@@ -244,24 +217,12 @@ class LandmarkClassifier(LandmarkClasses):
     (2008), which the model of Kar and Jain contains.
     """
 
+    loss: str | None
     _fixed: ClassVar[Mapping[str, Any]] = {"task": "classification"}
     _left_out = (*_REGRESSION, *_LEVELS)
 
-    @available_if(lambda self: self.loss in (None, "logistic"))
-    def predict_proba(self, X: Any) -> Any:
-        """Probabilities of the classes, with logistic loss.
-
-        Parameters
-        ----------
-        X : see `fit`
-
-        Returns
-        -------
-        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n, n_classes)
-            Of more than two classes, each against the others, divided by their sum.
-        """
-        check_is_fitted(self)
-        return self._predicted(X, Column(prefix="probability_"), tail=(len(self.classes_),))
+    def _has_shares(self) -> bool:
+        return self.loss in (None, "logistic")
 
 
 class LandmarkOrdinalRegressor(LandmarkClasses):
@@ -284,9 +245,14 @@ class LandmarkOrdinalRegressor(LandmarkClasses):
     _fixed: ClassVar[Mapping[str, Any]] = {"task": "ordinal"}
     _left_out = _REGRESSION
 
+    def _has_shares(self) -> bool:
+        return False
 
-class LandmarkRanker(LandmarkBase):
+
+class LandmarkRanker(NumberEstimator, LandmarkBase):
     """Ranking of the rows of queries by a linear score of similarities to landmarks.
+
+    `predict` scores rows: those of a query are ranked from the highest score down.
 
     Attributes
     ----------
@@ -345,19 +311,6 @@ class LandmarkRanker(LandmarkBase):
         if order is not None and unlabelled is None and self.landmarks_.dtype.kind == "i":
             self.landmarks_ = order[self.landmarks_]
         return self
-
-    def predict(self, X: Any) -> Any:
-        """Score rows: those of a query are ranked from the highest score down.
-
-        Parameters
-        ----------
-        X : see `fit`
-
-        Returns
-        -------
-        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n,)
-        """
-        return self._predicted(X, Column(prefix="predicted_"))
 
     def score(self, X: Any, y: Any, query: Any, cutoff: int = 5) -> float:
         """Mean NDCG of so many positions, over the queries that have a relevant row."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from distfms.errors import SpecError
+from distfms.estimators.base import JobEstimator
 from distfms.estimators.inputs import array_names, of_memory
+from distfms.methods import METHODS
 from distfms.runs.finished import Run, read_run
 from distfms.spec import parse_yaml
 
@@ -45,15 +49,15 @@ def load_estimator(
     place = files.place / "spec.yaml"
     payload = files.files.get("spec.yaml") or place.read_bytes()
     spec = parse_yaml(payload.decode(), str(place))
-    module = import_module(f"distfms.estimators.{spec['method']}")
-    options = spec[spec["method"]]
-    kind = next(
-        kind
-        for kind in vars(module).values()
-        if getattr(kind, "__module__", "") == module.__name__
-        and hasattr(kind, "fits")
-        and kind.fits(options)
-    )
+    method, options = spec["method"], spec[spec["method"]]
+    if method in METHODS:
+        with suppress(ModuleNotFoundError):
+            import_module(f"distfms.estimators.{method}")
+    # Classes that have subclasses are their bases.
+    kinds = [k for k in JobEstimator.known if k._method == method and not k.__subclasses__()]
+    kind = next((kind for kind in kinds if kind.fits(options)), None)
+    if kind is None:
+        raise SpecError(f"{run} is a run of `{method}`, which has no estimator of these options.")
     known = {**spec["data"], **options, "random_state": spec["seed"], "tune": spec.get("tune")}
     names = kind._get_param_names()
     estimator = kind(**{name: known[name] for name in names if known.get(name) is not None})

@@ -19,7 +19,7 @@ from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
 from distfms.estimators.base import JobEstimator
 from distfms.estimators.inputs import Given, column_names, in_memory, kind_of, without
-from distfms.estimators.kinds import Column, JobRegressor
+from distfms.estimators.kinds import JobRegressor
 from distfms.estimators.parameters import in_words_of_python, plain
 from distfms.methods.contract import FinishedRun
 from distfms.methods.multiselect.model import LinearModel
@@ -133,11 +133,6 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
     costs: Any
     internal_variance: Any
     buy_from: Any
-
-    @classmethod
-    def fits(cls, options: Mapping[str, Any]) -> bool:
-        """Return whether a job with these options is that of this estimator."""
-        return True
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, raters: Any = None) -> Self:
         """Select and fit in one pass over the data (two with ``model="refit"``).
@@ -261,21 +256,10 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
 
     # --- applying ---
 
-    def predict(self, X: Any) -> Any:
-        """Predict labels from the averages of the first ``repeats_[a]`` judgments.
-
-        Parameters
-        ----------
-        X : array, lists, frame, Dask collection or path
-            Judgments of n objects. Where an object has fewer judgments than `repeats_` they are
-            averaged; where it has none, the training mean is taken.
-
-        Returns
-        -------
-        ndarray of shape (n,)
-            A lazy Dask array for Dask collections.
-        """
-        return self._predicted(_as_array(X), Column(prefix="predicted_"))
+    def _apply(
+        self, X: Any, budget: float | None = None, beside: Mapping[str, Any] | None = None
+    ) -> Given:
+        return super()._apply(_as_array(X), budget, beside)
 
     def transform(self, X: Any) -> Any:
         """Average the first ``repeats_[a]`` judgments of each selected attribute.
@@ -409,7 +393,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
     ) -> tuple[Given, JudgmentPredictor]:
         """Open objects to apply the model to, and find the columns of its attributes."""
         check_is_fitted(self)
-        given = self._apply(_as_array(X), beside=beside)
+        given = self._apply(X, beside=beside)
         return given, self._reader_of(given, how)
 
     def _reader_of(self, given: Given, how: Any) -> JudgmentPredictor:

@@ -14,7 +14,7 @@ from distfms.data.batches import ColumnPlan, read_rows
 from distfms.errors import DataError, SpecError
 from distfms.estimators.base import JobEstimator, check_columns
 from distfms.estimators.inputs import Given, array_names, column_names, kind_of, without
-from distfms.estimators.kinds import Column, JobClassifier, JobRegressor
+from distfms.estimators.kinds import JobClassifier, JobRegressor
 from distfms.estimators.parameters import plain
 from distfms.methods.contract import FinishedRun
 from distfms.methods.row_predictor import plan_of_model, set_missing
@@ -32,31 +32,6 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
     groups: Any
     costs: Any
     prefix_separator: str | None
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """Put the groups in order and fit a model for every prefix.
-
-        Parameters
-        ----------
-        X : array-like, frame (pandas, polars, Arrow), Dask array or frame, or path, of n rows
-            A frame's strings and categories become indicator columns and are one group. A path
-            names Parquet files, as in a job.
-        y : array-like of shape (n,) or (n, P), Dask collection, or str or list of str
-            Target, divided like `X` where both are Dask collections; or the names of columns of a
-            frame or of files, whose other columns are the features.
-        sample_weight : array-like of shape (n,), Dask collection, or str, optional
-            Weights ≥ 0, or the name of their column.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError
-            If data, groups or costs cannot be used. The message names the column or group.
-        """
-        return self._fit(X, y, roles={"weight": sample_weight})
 
     def _options(self, names: Sequence[str], given: Given, target: Sequence[str]) -> dict[str, Any]:
         found = super()._options(names, given, target)
@@ -269,28 +244,6 @@ class GroupSequencer(JobRegressor, GroupSequenceBase):
             )
         return super()._options(names, given, target)
 
-    def predict(self, X: Any, budget: float | None = None) -> Any:
-        """Predictions of a prefix of the sequence.
-
-        Parameters
-        ----------
-        X : array-like, frame, Dask array or frame, or path of Parquet files
-            A frame or file needs the columns of the prefix only, and no others are read. A category
-            that was in no training row counts as the column's mean: it says nothing.
-        budget : float, optional
-            Cost of a prediction: the longest affordable prefix predicts. Default: the prefix that
-            `distfms predict` uses, see ``coef_``.
-
-        Returns
-        -------
-        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n,) or (n, P)
-        """
-        check_is_fitted(self)
-        n = len(self.model_.run.selection["targets"])
-        return self._predicted(
-            X, Column(prefix="predicted_"), budget=budget, tail=(n,) if n > 1 else ()
-        )
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
@@ -340,37 +293,6 @@ class GroupSequenceClassifier(JobClassifier, GroupSequenceBase):
         elif self.family not in ("logistic", "softmax"):
             raise SpecError(f"family is {self.family!r}; choose 'auto', 'logistic' or 'softmax'.")
         return found
-
-    def predict_proba(self, X: Any, budget: float | None = None) -> Any:
-        """Probabilities of the classes by a prefix of the sequence.
-
-        Parameters
-        ----------
-        X : array-like, frame, Dask array or frame, or path of Parquet files
-        budget : float, optional
-            As for :meth:`GroupSequencer.predict`.
-
-        Returns
-        -------
-        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n, n_classes)
-        """
-        check_is_fitted(self)
-        pick = Column(prefix="probability_")
-        return self._predicted(X, pick, budget=budget, tail=(len(self.classes_),))
-
-    def predict(self, X: Any, budget: float | None = None) -> Any:
-        """Return the most probable classes by a prefix of the sequence.
-
-        Parameters
-        ----------
-        X : see `predict_proba`
-        budget : float, optional
-
-        Returns
-        -------
-        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n,)
-        """
-        return self._predicted_classes(X, budget)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from distfms.data.partition import Dataset
+from distfms.estimators.kinds import JobRegressor
 from distfms.linalg import symmetric_pinv
 from distfms.methods.contract import Chosen, Content, Context, FinishedRun, Method
 from distfms.methods.row_job import RowJob
@@ -166,3 +167,9 @@ METHOD = Method(
     measures={"mse": False},
     question=("ridge",),
 )
+
+
+class CorrelationRegressor(JobRegressor):
+    """The method as a scikit-learn estimator."""
+
+    _method, _Options, _first = "correlation", CorrelationOptions, ("budget",)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms import methods
+from distfms import load_estimator, methods
 from distfms.errors import SpecError
 from distfms.retrain.job import retrain
 from distfms.runs import context as run_context
@@ -20,6 +20,7 @@ from distfms.runs.driver import run_job
 from distfms.runs.finished import headline
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
+from tests.contract.correlation import CorrelationRegressor
 
 N_ROWS, N_COLUMNS = 600, 6
 
@@ -112,6 +113,16 @@ def test_options_are_tuned_on_the_same_statistics(
     monkeypatch.setattr(run_context, "ACTORS_PAY_OPERATIONS", -1.0)
     actors = run_job(spec(data, tmp_path / "c", None, tune=tune)).folder
     assert contents(actors) == contents(folder)
+
+
+def test_as_an_estimator(data: Path, rows: Any, tmp_path: Path) -> None:
+    X = np.column_stack([rows[f"x{j}"] for j in range(N_COLUMNS)])
+    tune = {"budget": [1, 3], "ridge": [0.0, 10.0]}
+    model = CorrelationRegressor(3, folds=4, tune=tune).fit(X, rows["y"])
+    assert model.model_.run.selection["columns"] == ["x0", "x2", "x4"]
+    assert model.score(X, rows["y"]) > 0.98
+    again = load_estimator(model.save(tmp_path / "saved"))
+    np.testing.assert_array_equal(again.predict(X, budget=1), model.predict(X, budget=1))
 
 
 def test_resumed_after_a_fault_in_every_stage(
