@@ -124,7 +124,9 @@ class LargestLosses(Fields):
     @classmethod
     def of(cls, losses: np.ndarray) -> LargestLosses:
         """Keep the largest of losses (M, n), in descending order; 0 where there are fewer."""
-        most = -np.sort(-losses, axis=1)[:, :N_LARGEST]
+        if losses.shape[1] > N_LARGEST:
+            losses = np.partition(losses, -N_LARGEST, axis=1)[:, -N_LARGEST:]
+        most = -np.sort(-losses, axis=1)
         return cls(np.pad(most, ((0, 0), (0, N_LARGEST - most.shape[1]))))
 
 
