@@ -29,7 +29,10 @@ from tests.faults.valid_jobs import MadeJob, made_job
 
 N_JOBS = int(os.environ.get("DISTFMS_VALID_JOBS", "24"))
 
-#: By the method, and by the family or task.
+#: Options that say which estimator it is.
+_KINDS = ("family", "task", "penalty")
+
+#: By the method, and by one of these.
 _ESTIMATORS = {
     ("sequence", "gaussian"): "GroupSequencer",
     ("sequence", "poisson"): "GroupSequencer",
@@ -43,9 +46,6 @@ _ESTIMATORS = {
     ("attribute_efficient", "ridge"): "AttributeEfficientRidge",
     ("attribute_efficient", "lasso"): "AttributeEfficientLasso",
 }
-
-_KINDS = ("family", "task", "penalty")
-_RENAMED = {"class_weights": "class_weight"}
 
 
 def test_one_job_of_each_method(tmp_path: Path) -> None:
@@ -109,12 +109,10 @@ def require_estimator(made: MadeJob, data: Path, predicted: pa.Table) -> bool:
     if name is None or made.data["test"]:
         return False
     Estimator: Any = getattr(distfms, name)
-    given = {_RENAMED.get(key, key): value for key, value in made.options.items()}
-    given |= {"folds": made.data["folds"], "missing": made.data.get("missing", "error")}
     taken = signature(Estimator).parameters.keys()
-    model = Estimator(
-        **{key: value for key, value in given.items() if key in taken}, random_state=made.seed
-    )
+    given = {k: v for k, v in made.options.items() if k in taken or k not in _KINDS}
+    given |= {"folds": made.data["folds"], "missing": made.data.get("missing", "error")}
+    model = Estimator(**given, random_state=made.seed)
     others = {"query": made.data["query"]} if "query" in made.data else {}
     rows = pq.read_table(data).drop_columns([*others.values()])
     found = model.fit(str(data), "y", **others).predict(rows.drop_columns(["y"]).to_pandas())
