@@ -53,7 +53,7 @@ def _beside_linear(run: FinishedRun) -> str:
         return ""
     is_better = found["behind"] > found["standard_error"]
     how = "better" if is_better else "within one standard error"
-    return f"; a linear model on the columns is {how}"
+    return f"; a linear model on the columns is {how} in cross-validation"
 
 
 def sections(run: FinishedRun) -> list[Section]:
@@ -126,7 +126,7 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
         numbers.append(KeyNumber(percent(r2), "of the variance explained", _READINGS[reading]))
     for name, value in _references(run, reading).items():
         if not name.startswith("kernel regression"):
-            numbers.append(KeyNumber(number(value), f"is that of: {name}", "a reference"))
+            numbers.append(KeyNumber(number(value), _title(run), name))
     return KeyNumbers(numbers)
 
 
