@@ -58,13 +58,13 @@ def _better(run: FinishedRun, key: str) -> str:
     better = run.metrics.get("better")
     if better is None:
         return ""
-    gain, error = (
-        percent(better[key] / run.selection["label_variance"]) for key in ("gain", "standard_error")
+    gain, half_width = (
+        percent(better[key] / run.selection["label_variance"]) for key in ("gain", "half_width")
     )
     how = "; `selection: auto` buys what it chooses" if better["name"] == "lasso" else ""
     name = title_of(better["name"])
     where = "" if key == "validation_loss" else f" {READINGS['validation_loss']}"
-    return f", but {name} explains {gain} more (± {error}){where}{how}"
+    return f", but {name} explains {gain} more (± {half_width}){where}{how}"
 
 
 def title_of(name: str) -> str:

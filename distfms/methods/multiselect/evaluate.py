@@ -77,7 +77,8 @@ class Evaluation:
     def _better(self) -> dict[str, Any] | None:
         """Name the baseline of the least cross-validated loss, where that beats the selection's.
 
-        It does by more than one standard error of the difference over the folds, ``gain``.
+        It does by more than one standard error of the difference over the folds. Of that, ``gain``,
+        the half width of a confidence interval is given too.
         """
         if self.validated is None:
             return None
@@ -87,8 +88,8 @@ class Evaluation:
             return None
         best = int(np.nanargmin(over_folds(losses, weight).mean))
         behind = over_folds(losses[0] - losses[best], weight)
-        gain, error = float(behind.mean), float(behind.standard_error)
-        return {"name": list(self.solved.paths)[best], "gain": gain, "standard_error": error}
+        gain, half = float(behind.mean), float(behind.half_width(self.confidence))
+        return {"name": list(self.solved.paths)[best], "gain": gain, "half_width": half}
 
     def _on_folds(self, rule: int, measure: str) -> FoldMeans | None:
         """Average a measure over the folds."""

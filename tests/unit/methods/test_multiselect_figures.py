@@ -169,7 +169,7 @@ def changed(content: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 BUY = "Buy 2 judgments of calm and 1 of age"
-BETTER = {"name": "lasso", "gain": 7.0, "standard_error": 2.0}
+BETTER = {"name": "lasso", "gain": 7.0, "half_width": 2.0}
 TOO_FEW = " objects are too few to say what they explain"
 
 
