@@ -282,6 +282,7 @@ def test_precomputed_similarities(columns, tmp_path):
     narrow = {name: own[name] for name in ("id", *selection["landmarks"])}
     found = predicted(folder, write_rows(tmp_path / "narrow", narrow), tmp_path / "out.parquet")
     assert np.mean((found - columns["y"]) ** 2) < 0.4 * columns["y"].var()
+    assert content(folder, "metrics.json")["baselines"].keys() == {"mean"}
 
 
 # --- other losses -------------------------------------------------------------------------------
