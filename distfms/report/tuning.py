@@ -26,9 +26,8 @@ _RULES = {
         "within one standard error of the best."
     ),
     "by_difference": (
-        "The rule takes the first point in the order of the grid, the preferred one, whose "
-        "difference from the best has a mean within one standard error of 0; with two ways to "
-        "select, first for each of them, then between them."
+        "The rule takes the first point whose mean difference from the best is within one standard "
+        "error; with two ways to select, first for each of them, then between them."
     ),
 }
 

@@ -58,13 +58,11 @@ def _better(run: FinishedRun, key: str) -> str:
     better = run.metrics.get("better")
     if better is None:
         return ""
-    gain, half_width = (
-        percent(better[key] / run.selection["label_variance"]) for key in ("gain", "half_width")
-    )
+    variance = run.selection["label_variance"]
+    gain, half_width = (percent(better[part] / variance) for part in ("gain", "half_width"))
     how = "; `selection: auto` buys what it chooses" if better["name"] == "lasso" else ""
-    name = title_of(better["name"])
     where = "" if key == "validation_loss" else f" {READINGS['validation_loss']}"
-    return f", but {name} explains {gain} more (± {half_width}){where}{how}"
+    return f", but {title_of(better['name'])} explains {gain} more (± {half_width}){where}{how}"
 
 
 def title_of(name: str) -> str:
@@ -106,9 +104,8 @@ class Loss:
                     return cls(value, test["label_variance"], test["n_objects"], "test_loss")
         variance, n = run.selection["label_variance"], train["n_objects"]
         if found is not None:
-            upper = as_number(chosen.get("upper"))
-            half_width = 0.0 if upper is None else upper - found
-            return cls(found, variance, n, "validation_loss", half_width)
+            upper = as_number(chosen.get("upper")) or found
+            return cls(found, variance, n, "validation_loss", upper - found)
         return cls(run.selection["projected_loss"], variance, n)
 
     @property
