@@ -1,5 +1,6 @@
 """Predictions of a sequencing run: what a budget pays for, and what they refuse."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,11 @@ def test_prediction_reads_what_the_budget_pays_for(
     model, found = distfms.load(mixed_run, budget=0), pq.read_table(folder)
     assert model.predict(found, budget=spent + 0.05).equals(table)
     assert model.predict(found).column("predicted_y").null_count == 0
+    with ThreadPoolExecutor(16) as threads:
+        budgets = [0.0, spent + 0.05] * 40
+        tables = list(threads.map(lambda most: model.predict(found, budget=most), budgets))
+    assert all(one.equals(table) for one in tables[1::2])
+    assert all(one.equals(tables[0]) for one in tables[::2])
     literal = LiteralRows(mixed_columns)
     X, Y, X_out, _ = literal.split(literal.test)
     names = [s["group"] for s in content(mixed_run, "selection.json")["sequence"][:n_groups]]
