@@ -65,6 +65,7 @@ def test_more_folds_than_objects(tmp_path):
     )
     assert metrics["folds"] == []
     assert "Choose fewer folds" in notes(manifest)
+    assert "without two folds to choose by: selection greedy, ridge 0.01" in notes(manifest)
 
 
 def test_headline_of_few_objects_promises_nothing(tmp_path):

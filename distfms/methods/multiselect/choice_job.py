@@ -101,7 +101,8 @@ class ChoosingJob(StatisticsJob):
         """Compare what there is to choose from, and say what is chosen."""
         found, values = super().tune_answers(context, self.choices, "projected_loss", "")
         best = best_choice(self.choices, values, found.weight)
-        context.note(f"Chosen by cross-validation: {options_text(self.choices[best])}.")
+        how = "by cross-validation" if len(found.folds) > 1 else "without two folds to choose by"
+        context.note(f"Chosen {how}: {options_text(self.choices[best])}.")
         means = over_folds(values, found.weight)
         least = int(np.argmin(np.where(np.isnan(means.mean), np.inf, means.mean)))
         choice = Tuned(means.mean, means.standard_error, least, best)
