@@ -74,6 +74,9 @@ class RowJob(StatisticsJob):
         """Return whether the target may be text, which names classes."""
         return False
 
+    #: Values of a target that stand for classes where it is taken as a number.
+    coded_classes: ClassVar[list[int]] = []
+
     def class_option(self) -> str:
         """Return how to ask for classes; empty where the target is not taken as a number."""
         return ""
@@ -244,7 +247,7 @@ class RowJob(StatisticsJob):
             f"The target {name!r} has {len(few)} whole values ({', '.join(map(str, few))}), which "
             f"are taken as numbers. If they are classes, set {option}."
             for name, own in zip(self.roles.target, values, strict=True)
-            if option and (few := few_whole(own))
+            if option and (few := few_whole(own)) and few != self.coded_classes
         ]
 
     def tell_counts(self, context: Context, plan: ColumnPlan, counts: Folded[RowCounts]) -> None:

@@ -277,6 +277,10 @@ def test_prediction_report_and_labels(tmp_path):
     signs = np.where(labels == 5, 1.0, -1.0)[~TRAIN]
     accuracy = np.mean((X[~TRAIN] @ weights > 0) == (signs > 0))
     assert metrics["test"]["accuracy"] == pytest.approx(accuracy)
+    for values, n_told in ((labels, 1), ((labels - 4), 0)):  # −1 and 1 are classes
+        data = write_rows(tmp_path / f"told-{n_told}", few_columns(target=values))
+        said = prepare(few_job(data, tmp_path / "runs", {"step_factor": 3.0})).describe()
+        assert str(said).count("`attribute_efficient.positive` to one of them") == n_told
     told = metrics["classes"]
     assert told["names"] == ["others", "5"]
     area = roc_auc_score(signs > 0, X[~TRAIN] @ weights)

@@ -61,6 +61,7 @@ class AttributeEfficientJob(RowJob):
     """Attribute-efficient ridge or lasso regression, applied to one spec."""
 
     name: ClassVar[str] = "attribute_efficient"
+    coded_classes: ClassVar[list[int]] = [-1, 1]
     options: AttributeEfficientOptions
 
     def __init__(self, options: AttributeEfficientOptions, inputs: Inputs, seed: int) -> None:
@@ -144,7 +145,13 @@ class AttributeEfficientJob(RowJob):
             "improvement ratio": said_ratio(design_of(options, found).improvement_ratio)
             + f" (from the first {found['counts'].n_rows:,} rows)",
             "chains": str(options.chains),
+            **self.first_values(),
         }
+
+    def class_option(self) -> str:
+        """Return how to ask for classes."""
+        asked = self.options.positive is not None
+        return "" if asked else "`attribute_efficient.positive` to one of them"
 
     def fold_bytes(self) -> int:
         """Return what an actor of the cross-validation holds: statistics, and rows."""
