@@ -13,12 +13,13 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distfms.data.batches import ColumnPlan, read_rows
+from distfms.data.batches import ColumnPlan, RowBatch, read_rows
 from distfms.data.roles import resolve_roles
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.storage import locate, open_binary, write_whole
 from distfms.errors import DataError, SpecError
-from distfms.estimators.base import JobEstimator, checked_target
+from distfms.estimators.base import JobEstimator
+from distfms.estimators.checks import checked_target
 from distfms.estimators.inputs import Given, array_names, kind_of, of_memory
 from distfms.estimators.kinds import JobRegressor
 from distfms.estimators.parameters import in_words_of_python
@@ -27,7 +28,6 @@ from distfms.methods.attribute_efficient.learner import Chain, Design, Questions
 from distfms.methods.attribute_efficient.lessons import stream
 from distfms.methods.attribute_efficient.options import ALGORITHMS, AttributeEfficientOptions
 from distfms.methods.contract import FinishedRun
-from distfms.methods.row_predictor import plan_of_model
 from distfms.spec import parse_section
 from distfms.stats.base import from_bytes, to_bytes
 
@@ -288,9 +288,8 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         check_is_fitted(self)
         if not hasattr(self, "session_"):
             return super().predict(X, budget)
-        given = self._apply(X)
-        plan = plan_of_model(given.head, list(self._levels), self._levels, None)
-        return given.stack(partial(_products, given.head.reader, plan, self.coef_, self.intercept_))
+        products = partial(_products, self.coef_, self.intercept_)
+        return self._from_batches(X, list(self._levels), products)
 
     @property
     def _levels(self) -> Mapping[str, Any]:
@@ -384,9 +383,8 @@ def _ratio(chain: Chain) -> float:
     return design.improvement_ratio
 
 
-def _products(reader: Any, plan: Any, weights: Any, intercept: float, partition: Any) -> np.ndarray:
-    found: np.ndarray = weights @ read_rows(reader, partition, plan).values + intercept
-    return found
+def _products(weights: np.ndarray, intercept: float, batch: RowBatch) -> np.ndarray:
+    return weights @ batch.values + intercept
 
 
 class AttributeEfficientRidge(AttributeEfficientBase):

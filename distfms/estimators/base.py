@@ -13,15 +13,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_array, check_random_state, check_X_y, get_tags
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils import check_array, get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from distfms.data.batches import ColumnPlan, RowBatch, read_rows
 from distfms.data.memory import NAME
 from distfms.data.partition import Dataset
 from distfms.data.row_columns import index_columns
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
+from distfms.estimators.checks import (
+    check_columns,
+    checked_target,
+    seed_of,
+    target_names,
+    type_of,
+    workers_of,
+)
 from distfms.estimators.inputs import (
     Given,
     are_named,
@@ -37,8 +45,9 @@ from distfms.estimators.inputs import (
     of_memory,
     without,
 )
-from distfms.estimators.parameters import described, in_words_of_python, plain, signature_of
+from distfms.estimators.parameters import described, in_words_of_python, plain, said, signature_of
 from distfms.methods.contract import FinishedRun, Inputs
+from distfms.methods.row_predictor import plan_of_model, set_missing
 from distfms.spec import Section
 
 if TYPE_CHECKING:
@@ -179,10 +188,10 @@ class JobEstimator(BaseEstimator):
         content: dict[str, Any] = {
             "name": type(self).__name__,
             "method": self._method,
-            "seed": _seed(self.random_state),
+            "seed": seed_of(self.random_state),
             "data": {"path": given.path or NAME, **data, **named},
             self._method: options,
-            "engine": {"workers": _workers(getattr(self, "n_jobs", None)), "cache": False},
+            "engine": {"workers": workers_of(getattr(self, "n_jobs", None)), "cache": False},
             "output": f"memory://distfms-{uuid.uuid4().hex}",
         }
         if (tune := plain(getattr(self, "tune", None))) is not None:
@@ -192,7 +201,8 @@ class JobEstimator(BaseEstimator):
         if inputs.train.n_rows < 2:
             raise DataError("At least 2 rows are needed; there are n_samples = 1.")
         prepared = prepare(spec, opened=Opened(inputs, (inputs.train.fingerprint,)))
-        self._check_features(given, prepared.job)
+        features = self._feature_names(getattr(prepared.job, "whole", prepared.job))
+        check_columns(self, features, given.named, reset=True)
         say = print if getattr(self, "verbose", False) else _silent
         return run_in_memory(prepared, say), spec.options.functions
 
@@ -280,7 +290,7 @@ class JobEstimator(BaseEstimator):
         if kind.startswith("dask"):
             empty = pa.list_(pa.float64()) if tags.input_tags.three_d_array else pa.string()
             return of_dask(X, names, beside, empty)
-        types = None if reset else {name: _type(levels) for name, levels in self._levels.items()}
+        types = None if reset else {name: type_of(levels) for name, levels in self._levels.items()}
         return of_memory(X, names, beside, types)
 
     @property
@@ -288,11 +298,6 @@ class JobEstimator(BaseEstimator):
         """Return the levels of the columns that a model knows, None for numbers."""
         found: Mapping[str, Any] = self.model_.run.model.get("sources", {})
         return found
-
-    def _check_features(self, given: Given, job: Any) -> None:
-        """Set number and names of the columns."""
-        job = getattr(job, "whole", job)
-        check_columns(self, self._feature_names(job), given.named, reset=True)
 
     def _feature_names(self, job: Any) -> Sequence[str]:
         """Return what scikit-learn calls features."""
@@ -331,7 +336,7 @@ class JobEstimator(BaseEstimator):
         check_is_fitted(self)
         text: str = self.model_.headline()
         notes = self.model_.run.manifest.get("notes", [])
-        return "\n".join([text, *(f"- {note}" for note in notes)])
+        return said("\n".join([text, *(f"- {note}" for note in notes)]), self._method)
 
     def save(self, folder: Any) -> Path:
         """Write the run as a folder that `distfms predict`, a registry and `load` take.
@@ -364,12 +369,21 @@ class JobEstimator(BaseEstimator):
         """Apply the run's predictor; `pick` takes what is wanted from a table of predictions."""
         check_is_fitted(self)
         with in_words_of_python(self._method), single_threaded_blas():
-            given = self._apply(X, budget)
+            given = self._apply(X, self._needed(budget))
             predict = self.model_.predictor(given.head, budget)
             return given.stack(partial(_picked, predict, pick), tail, dtype)
 
+    def _from_batches(
+        self, X: Any, needed: Sequence[str], function: Callable[[RowBatch], Any],
+        tail: tuple[int, ...] = (),
+    ) -> Any:  # fmt: skip
+        """Apply a picklable function to batches of rows, of columns as the model reads them."""
+        given = self._apply(X, needed=needed)
+        plan = plan_of_model(given.head, needed, self._levels, None)
+        return given.stack(partial(_of_batch, given.head.reader, plan, function), tail)
+
     def _apply(
-        self, X: Any, budget: float | None = None, beside: Mapping[str, Any] | None = None
+        self, X: Any, needed: Sequence[str], beside: Mapping[str, Any] | None = None
     ) -> Given:
         """Open rows to predict; frames may lack columns that are not needed."""
         kind = kind_of(X)
@@ -378,8 +392,8 @@ class JobEstimator(BaseEstimator):
         if "frame" in kind:
             X = without(X, self._taken)
             names = self._names_of(X)
-            known, needed = set(getattr(self, "feature_names_in_", ())), set(self._needed(budget))
-            if not needed <= set(names) or known <= set(names):
+            known = set(getattr(self, "feature_names_in_", ()))
+            if not set(needed) <= set(names) or known <= set(names):
                 check_columns(self, names, known != set() or are_named(X))
         return self._opened(X, {(name,): value for name, value in (beside or {}).items()})
 
@@ -403,7 +417,7 @@ class JobEstimator(BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self.missing in ("mean", "drop")
+        tags.input_tags.allow_nan = self.missing != "error"
         return tags
 
 
@@ -412,6 +426,16 @@ _ROLES = {"weight": "sample_weight", "query": "query"}
 
 def _picked(predict: Any, pick: Any, partition: Any) -> np.ndarray:
     found: np.ndarray = pick(predict(partition))
+    return found
+
+
+def _of_batch(reader: Any, plan: ColumnPlan, function: Any, partition: Any) -> np.ndarray:
+    """Apply a function to a batch, in which unknown categories are missing values."""
+    batch = read_rows(reader, partition, plan, missing="mean")
+    for column in plan.columns:
+        if column.levels is not None:
+            set_missing(batch.values, column)
+    found: np.ndarray = function(batch)
     return found
 
 
@@ -445,56 +469,4 @@ def _others(estimator: Any, X: Any) -> Dataset:
     if kind_of(X) == "array":
         X = check_array(X, dtype=np.float64, ensure_all_finite="allow-nan")
         return of_memory(X, array_names(X.shape), {}).dataset
-    return estimator._opened(X, {}).dataset
-
-
-def target_names(y: Any) -> list[str]:
-    """Names of targets: those of a frame or series, otherwise ``y`` or ``y0``, ``y1``, …."""
-    if hasattr(y, "columns"):
-        return [str(label) for label in y.columns]
-    if isinstance(getattr(y, "name", None), str) and not hasattr(y, "chunks"):
-        return [y.name]
-    shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
-    return [f"y{i}" for i in range(shape[1])] if len(shape) == 2 and shape[1] > 1 else ["y"]
-
-
-def _type(levels: Any) -> pa.DataType:
-    return pa.float64() if levels is None else pa.string()
-
-
-def checked_target(estimator: Any, y: Any, n_rows: int) -> np.ndarray:
-    """Check a target in memory as scikit-learn does."""
-    tags = get_tags(estimator)
-    is_class = tags.estimator_type == "classifier"
-    checks = {"multi_output": tags.target_tags.multi_output, "y_numeric": not is_class}
-    _, y = check_X_y(np.zeros((n_rows, 1)), y, estimator=estimator, **checks)
-    if is_class:
-        check_classification_targets(y)
-        if len(classes := np.unique(y)) < 2:
-            raise DataError(f"The target holds 1 class, {classes[0]!r}; at least 2 are needed.")
-    checked: np.ndarray = y
-    return checked
-
-
-def check_columns(
-    estimator: Any, names: Sequence[str], named: bool, *, reset: bool = False
-) -> None:
-    """Set or check number and names of an estimator's columns, as scikit-learn does."""
-    head: Any = np.empty((0, len(names)))
-    if named:
-        import pandas as pd
-
-        head = pd.DataFrame(columns=list(names), dtype=float)
-    validate_data(estimator, head, reset=reset, skip_check_array=True)
-
-
-def _seed(random_state: Any) -> int:
-    if random_state is None:
-        return 0
-    if isinstance(random_state, int | np.integer):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def _workers(n_jobs: int | None) -> int | None:
-    return None if n_jobs is None or n_jobs < 1 else int(n_jobs)
+    return estimator._opened(X, {}, reset=True).dataset

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from distfms.data.batches import ColumnPlan, read_rows
+from distfms.data.batches import RowBatch
 from distfms.data.folds import hash_keys
 from distfms.errors import DataError
 from distfms.estimators.base import JobEstimator
@@ -21,7 +21,6 @@ from distfms.methods.landmarks.method import LandmarkModel
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap
 from distfms.methods.ranking import RankingScores
-from distfms.methods.row_predictor import plan_of_model, set_missing
 
 _REGRESSION = ("epsilon", "criterion", "refit", "tolerance")
 _LEVELS = ("gamma", "spacing")
@@ -79,11 +78,9 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, JobEstimat
         return list(self.model_.run.model.get("columns", self._levels))
 
     def _similar(self, X: Any, function: Any, tail: tuple[int, ...]) -> Any:
-        """Apply a function to the features of rows, as the model reads them."""
-        given = self._apply(X)
-        plan = plan_of_model(given.head, list(self._levels), self._levels, None)
-        names = self._model.names
-        return given.stack(partial(_of_features, given.head.reader, plan, names, function), tail)
+        """Apply a function to the features of rows, in the order of the model."""
+        features = partial(_of_features, self._model.names, function)
+        return self._from_batches(X, list(self._levels), features, tail)
 
     def _scores(self, X: Any) -> Any:
         """Linear scores (n, P)."""
@@ -111,12 +108,7 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, JobEstimat
         return self._similar(X, partial(_similarities, self.map_), (self._model.n_landmarks,))
 
 
-def _of_features(
-    reader: Any, plan: ColumnPlan, names: tuple[str, ...], function: Any, partition: Any
-) -> np.ndarray:
-    batch = read_rows(reader, partition, plan, missing="mean")
-    for column in plan.columns:
-        set_missing(batch.values, column)
+def _of_features(names: tuple[str, ...], function: Any, batch: RowBatch) -> np.ndarray:
     place = {name: i for i, name in enumerate(batch.names)}
     found: np.ndarray = function(batch.values[[place[name] for name in names]])
     return found

@@ -257,9 +257,9 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
     # --- applying ---
 
     def _apply(
-        self, X: Any, budget: float | None = None, beside: Mapping[str, Any] | None = None
+        self, X: Any, needed: Sequence[str], beside: Mapping[str, Any] | None = None
     ) -> Given:
-        return super()._apply(_as_array(X), budget, beside)
+        return super()._apply(_as_array(X), needed, beside)
 
     def transform(self, X: Any) -> Any:
         """Average the first ``repeats_[a]`` judgments of each selected attribute.
@@ -393,7 +393,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
     ) -> tuple[Given, JudgmentPredictor]:
         """Open objects to apply the model to, and find the columns of its attributes."""
         check_is_fitted(self)
-        given = self._apply(X, beside=beside)
+        given = self._apply(X, self._model.names, beside)
         return given, self._reader_of(given, how)
 
     def _reader_of(self, given: Given, how: Any) -> JudgmentPredictor:

@@ -107,6 +107,7 @@ _WORDS = {"true": "True", "false": "False", "null": "None"}
 def said(text: str, method: str) -> str:
     """Write a message about a job spec as one about parameters."""
     text = re.sub(rf"`(?:data|tune|engine|{method})\.(\w)", r"`\1", text)
+    text = re.sub(rf"(?:section )?`(?:data|tune|engine|{method})`: ", "", text)
     text = re.sub(r"\b[Ii]n the job spec, (?:section )?", "", text)
     text = text.replace("The job spec is missing the key", "There is no value for")
     text = re.sub(r" `distfms options \w+` lists the keys\.", "", text)

@@ -10,14 +10,14 @@ import numpy as np
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distfms.data.batches import ColumnPlan, read_rows
+from distfms.data.batches import RowBatch
 from distfms.errors import DataError, SpecError
-from distfms.estimators.base import JobEstimator, check_columns
+from distfms.estimators.base import JobEstimator
+from distfms.estimators.checks import check_columns
 from distfms.estimators.inputs import Given, array_names, column_names, kind_of, without
 from distfms.estimators.kinds import JobClassifier, JobRegressor
 from distfms.estimators.parameters import plain
 from distfms.methods.contract import FinishedRun
-from distfms.methods.row_predictor import plan_of_model, set_missing
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
 from distfms.methods.sequence.options import SequenceOptions, resolve_groups
 
@@ -118,10 +118,8 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
             raise DataError(f"{group!r} is no group of the sequence.")
         place = self.sequence_.index(group)
         needed = self.model_.run.selection["sequence"][place]["columns"]
-        given = self._opened(X, {})
-        plan = plan_of_model(given.dataset, needed, self.model_.run.model["sources"], None)
-        values = partial(_values, given.dataset.reader, plan, self.groups_[group])
-        return given.stack(values, (len(self.groups_[group]),))
+        names = self.groups_[group]
+        return self._from_batches(X, needed, partial(_values, names), (len(names),))
 
     # --- selection ---
 
@@ -300,11 +298,7 @@ class GroupSequenceClassifier(JobClassifier, GroupSequenceBase):
         return tags
 
 
-def _values(reader: Any, plan: ColumnPlan, names: Sequence[str], partition: Any) -> np.ndarray:
-    """Return columns of a batch, unknown categories as missing values."""
-    batch = read_rows(reader, partition, plan, missing="mean")
-    for column in plan.columns:
-        set_missing(batch.values, column)
+def _values(names: Sequence[str], batch: RowBatch) -> np.ndarray:
     return np.ascontiguousarray(batch.values[[batch.names.index(name) for name in names]].T)
 
 

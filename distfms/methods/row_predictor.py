@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from distfms.data.batches import ColumnPlan, RowBatch, SourceColumn, read_rows
 from distfms.data.columns import as_arrow, n_positive
 from distfms.data.dataset import PartitionReader
-from distfms.data.partition import Partition
+from distfms.data.partition import Dataset, Partition
 from distfms.data.roles import Roles, is_categorical, resolve_roles
 from distfms.errors import DataError
 
@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MISSING = "values_missing"
-
-
-class WithSchema(Protocol):
-    """Data of which the columns are known."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns and types."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +122,7 @@ def sources_of(plan: ColumnPlan) -> dict[str, list[str] | None]:
 
 
 def plan_of_model(
-    dataset: WithSchema,
+    dataset: Dataset,
     needed: Sequence[str],
     sources: Mapping[str, Sequence[str] | None],
     id: str | None,

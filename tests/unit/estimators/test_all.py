@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import distfms
 from distfms.data.memory import FILE
 from distfms.estimators.inputs import array_names
-from distfms.estimators.parameters import plain
+from distfms.estimators.parameters import plain, said
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
@@ -147,7 +147,7 @@ def test_an_estimator_is_its_job(case: str, tmp_path: Any) -> None:
         for one in (model, again, pickle.loads(pickle.dumps(model))):
             np.testing.assert_array_equal(one.predict(rows), np.asarray(found))
     assert model.report() == again.report()
-    assert model.summary().startswith(model.model_.headline())
+    assert model.summary().startswith(said(model.model_.headline(), method))
     assert "<html" in model.report()
     assert "finished" in json.loads((saved / "manifest.json").read_text())
 
