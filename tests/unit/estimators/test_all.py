@@ -21,7 +21,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import distfms
 from distfms.data.memory import FILE
-from distfms.estimators.inputs import array_names
+from distfms.estimators.inputs import array_names, of_memory
 from distfms.estimators.parameters import plain, said
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
@@ -239,3 +239,10 @@ def _close(found: np.ndarray, expected: np.ndarray) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
     else:
         assert np.mean(found == expected) > 0.99
+
+
+def test_rows_in_memory_are_not_copied() -> None:
+    for data in (X, pd.DataFrame(X, columns=NAMES)):
+        names = None if hasattr(data, "iloc") else NAMES
+        (partition,) = of_memory(data, names, {("y",): TARGETS["number"]}).dataset.partitions
+        assert np.shares_memory(partition.rows.matrix(NAMES), np.asarray(data))
