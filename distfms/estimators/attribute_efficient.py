@@ -353,7 +353,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         )
 
     def _require_attributes(self, n_attributes: int) -> None:
-        if self.attributes_per_example > n_attributes:
+        if (self.attributes_per_example or 0) > n_attributes:
             raise SpecError(
                 f"attributes_per_example is {self.attributes_per_example}, but the data have only "
                 f"n_features = {n_attributes}."
