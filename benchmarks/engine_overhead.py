@@ -33,7 +33,8 @@ from generators import GRAM
 
 from benchmarks.synthetic import generate
 from distfms.data.batches import ColumnPlan, read_rows
-from distfms.data.dataset import ParquetDataset, PartitionReader, open_dataset
+from distfms.data.dataset import PartitionReader, open_dataset
+from distfms.data.partition import Dataset
 from distfms.data.roles import resolve_roles
 from distfms.engine import Executor, LocalExecutor, Unit, map_reduce
 from distfms.engine.dask_cluster import DaskExecutor
@@ -150,7 +151,7 @@ def report_units(executors: dict[str, Executor], n_units: int) -> None:
 
 
 def measure_pass(
-    executors: dict[str, Executor], dataset: ParquetDataset, repeats: int
+    executors: dict[str, Executor], dataset: Dataset, repeats: int
 ) -> list[dict[str, tuple[float, float]]]:
     """Seconds and processor seconds of each engine, round by round."""
     plan = ColumnPlan.from_schema(

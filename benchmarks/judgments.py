@@ -21,9 +21,10 @@ from statistics import median
 from statistics_pass import FOLDS, data_folder, in_one_blas_thread, timed
 
 from benchmarks.synthetic import make
-from distfms.data.dataset import ParquetDataset, Partition, open_dataset
+from distfms.data.dataset import open_dataset
 from distfms.data.folds import FoldPlan
 from distfms.data.judgments import JudgmentLayout, detect_layout, read_judgments
+from distfms.data.partition import Dataset, Partition
 from distfms.data.roles import Roles, resolve_roles
 from distfms.stats.base import Folded
 from distfms.stats.judgments import JudgmentStatistics
@@ -34,7 +35,7 @@ FORMS = {"k = 2": {"judgments": 2}, "k = 0…4": {"judgments": 4, "min_judgments
 
 
 def summarise(
-    dataset: ParquetDataset, layout: JudgmentLayout, roles: Roles, folds: FoldPlan
+    dataset: Dataset, layout: JudgmentLayout, roles: Roles, folds: FoldPlan
 ) -> Folded[JudgmentStatistics]:
     """Statistics of all partitions."""
 
@@ -46,7 +47,7 @@ def summarise(
     return reduce(Folded.merge, map(read, dataset.partitions))
 
 
-def decode(dataset: ParquetDataset, layout: JudgmentLayout) -> None:
+def decode(dataset: Dataset, layout: JudgmentLayout) -> None:
     for partition in dataset.partitions:
         for _ in dataset.reader.column_tables(partition, layout.columns):
             pass

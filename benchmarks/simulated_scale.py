@@ -38,7 +38,8 @@ from generators import GRAM
 
 from benchmarks.synthetic import generate
 from distfms.data.batches import ColumnPlan
-from distfms.data.dataset import ParquetDataset, open_dataset
+from distfms.data.dataset import open_dataset
+from distfms.data.partition import Dataset
 from distfms.data.roles import resolve_roles
 from distfms.engine import Executor, LocalExecutor, Unit, map_reduce
 from distfms.engine.graph import UnitRunner, batch_size, build_graph
@@ -221,7 +222,7 @@ def best_of(
     return min(times)
 
 
-def measure_units(dataset: ParquetDataset, read: Any, units: list[Unit], workers: int) -> Costs:
+def measure_units(dataset: Dataset, read: Any, units: list[Unit], workers: int) -> Costs:
     """Costs of the work itself, with so many processors busy."""
     clocked = Clocked(read)
     with LocalExecutor(workers) as executor:

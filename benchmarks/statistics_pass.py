@@ -35,8 +35,9 @@ from generators import GRAM
 
 from benchmarks.synthetic import generate
 from distfms.data.batches import ColumnPlan, RowBatch, read_rows
-from distfms.data.dataset import ParquetDataset, Partition, open_dataset
+from distfms.data.dataset import open_dataset
 from distfms.data.folds import FoldPlan
+from distfms.data.partition import Dataset, Partition
 from distfms.data.roles import resolve_roles
 from distfms.engine import LocalExecutor, Unit, map_reduce
 from distfms.stats.base import Folded
@@ -55,7 +56,7 @@ Measurement = tuple[float, float]
 """Seconds of wall time and of processor time."""
 
 
-def plan_of(dataset: ParquetDataset) -> ColumnPlan:
+def plan_of(dataset: Dataset) -> ColumnPlan:
     """All columns, the target last."""
     return ColumnPlan.from_schema(dataset.schema, resolve_roles(dataset.schema, target="target"))
 
@@ -67,23 +68,21 @@ def summarise(block: RowBatch, part: int) -> CoMoments:
     return CoMoments.from_block(block.values[:, rows], overwrite=True, sums=sums)
 
 
-def gram(dataset: ParquetDataset, plan: ColumnPlan, partition: Partition) -> CoMoments:
+def gram(dataset: Dataset, plan: ColumnPlan, partition: Partition) -> CoMoments:
     return summarise(read_rows(dataset.reader, partition, plan), 0)
 
 
-def folded_gram(
-    dataset: ParquetDataset, plan: ColumnPlan, partition: Partition
-) -> Folded[CoMoments]:
+def folded_gram(dataset: Dataset, plan: ColumnPlan, partition: Partition) -> Folded[CoMoments]:
     block = read_rows(dataset.reader, partition, plan, folds=FOLDS)
     return Folded(tuple(summarise(block, part) for part in range(FOLDS.n_parts)))
 
 
-def decode(dataset: ParquetDataset, partition: Partition) -> None:
+def decode(dataset: Dataset, partition: Partition) -> None:
     with dataset.reader.open(partition) as file:
         file.read_row_groups(list(partition.row_groups), use_threads=False)
 
 
-def decode_batches(dataset: ParquetDataset, partition: Partition) -> None:
+def decode_batches(dataset: Dataset, partition: Partition) -> None:
     for _ in dataset.reader.column_tables(partition, dataset.schema.names):
         pass
 
@@ -127,7 +126,7 @@ def timed(work: Callable[[], Any]) -> Measurement:
 
 
 def contenders(
-    dataset: ParquetDataset, folder: Path, executor: LocalExecutor
+    dataset: Dataset, folder: Path, executor: LocalExecutor
 ) -> dict[str, Callable[[], Any]]:
     """Name everything that is measured."""
     plan = plan_of(dataset)

@@ -7,12 +7,10 @@ same bits everywhere.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from distfms.data.footers import (
@@ -24,7 +22,15 @@ from distfms.data.footers import (
     refuse_duplicate_columns,
     stored_version,
 )
-from distfms.data.partition import HeldPartition, Partition, Rows, RowsReader, column_runs
+from distfms.data.partition import (
+    Dataset,
+    HeldPartition,
+    Partition,
+    Rows,
+    RowsReader,
+    column_runs,
+    digest,
+)
 from distfms.data.storage import list_parquet_files
 from distfms.errors import DataError, SpecError
 
@@ -171,46 +177,6 @@ def _changed(partition: Partition) -> DataError:
     )
 
 
-@dataclass(frozen=True)
-class ParquetDataset:
-    """Parquet files read as one table; made by :func:`open_dataset`, picklable.
-
-    `reader` opens partitions (give tasks this rather than the dataset, it is smaller); `schema` is
-    that of the first file, and all files have its columns and types.
-    """
-
-    reader: PartitionReader
-    files: tuple[DataFile, ...]
-    schema: pa.Schema
-    partitions: tuple[Partition, ...]
-
-    def restricted(self, partitions: Sequence[Partition]) -> ParquetDataset:
-        """Return the dataset of some partitions, and their files."""
-        paths = {partition.path for partition in partitions}
-        files = tuple(file for file in self.files if file.path in paths)
-        return replace(self, files=files, partitions=tuple(partitions))
-
-    @property
-    def place(self) -> str:
-        """Path of the first file, for messages."""
-        return self.files[0].path
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return sum(partition.n_rows for partition in self.partitions)
-
-    @property
-    def n_bytes(self) -> int:
-        """Uncompressed bytes of all columns."""
-        return sum(partition.n_bytes for partition in self.partitions)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Hexadecimal digest of the fingerprints of all partitions, in order."""
-        return _digest(*(partition.fingerprint for partition in self.partitions))
-
-
 def open_dataset(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
@@ -218,7 +184,7 @@ def open_dataset(
     max_bytes: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
     without_rows: str = "nothing can be learned from it",
-) -> ParquetDataset:
+) -> Dataset:
     """Open Parquet data by reading the footers of its files.
 
     Parameters
@@ -261,7 +227,7 @@ def open_dataset(
         where = stored[0].path if len(stored) == 1 else f"the {len(stored)} files of {path}"
         raise DataError(f"There are no rows in {where}: {without_rows}.")
     partitions = _layout(files, schema, max_rows, max_bytes or default_bytes(len(schema)))
-    return ParquetDataset(PartitionReader(filesystem), files, schema, partitions)
+    return Dataset(schema, partitions, PartitionReader(filesystem), files)
 
 
 def default_bytes(n_columns: int) -> int:
@@ -330,7 +296,7 @@ def _layout(
                         n_bytes=n_bytes,
                         row_offset=row_offset + file_row_offset,
                         file_row_offset=file_row_offset,
-                        fingerprint=_digest(*content, *([str(batch_rows)] if batch_rows else [])),
+                        fingerprint=digest(*content, *([str(batch_rows)] if batch_rows else [])),
                         file_version=file.version,
                         batch_rows=batch_rows,
                         held_bytes=held_bytes,
@@ -355,15 +321,9 @@ def _pack(file: DataFile, max_rows: int, max_bytes: int) -> Iterator[tuple[int, 
         yield tuple(groups)
 
 
-def _digest(*texts: str) -> str:
-    """Return a hexadecimal digest of texts; the separator keeps ('ab','c') from ('a','bc')."""
-    return hashlib.sha256("\x1f".join(texts).encode()).hexdigest()[:32]
-
-
 __all__ = [
     "MAX_ROWS",
     "DataFile",
-    "ParquetDataset",
     "Partition",
     "PartitionReader",
     "default_bytes",

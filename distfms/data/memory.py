@@ -2,55 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from distfms.data.dataset import MAX_ROWS, default_bytes
-from distfms.data.partition import HeldPartition, Rows, RowsReader
+from distfms.data.partition import NAME, Dataset, HeldPartition, Rows, RowsReader
 from distfms.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: What rows in memory are called in messages.
-NAME = "X"
 #: Name of their file, as it were: folds are the same as those of a file of this name.
 FILE = f"memory/{NAME}"
-
-
-@dataclass(frozen=True, eq=False)
-class MemoryDataset:
-    """Rows in memory, or chunks of a Dask collection; see `distfms.data.partition.Dataset`."""
-
-    schema: pa.Schema
-    partitions: tuple[HeldPartition, ...]
-    reader: RowsReader = field(default_factory=RowsReader)
-    files: tuple[Any, ...] = ()
-    place: str = NAME
-
-    def restricted(self, partitions: Sequence[Any]) -> MemoryDataset:
-        """Return the dataset of some partitions."""
-        return replace(self, partitions=tuple(partitions))
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return sum(partition.n_rows for partition in self.partitions)
-
-    @property
-    def n_bytes(self) -> int:
-        """About the bytes of all columns."""
-        return sum(partition.n_bytes for partition in self.partitions)
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the columns and the number of rows: what is in memory is used once."""
-        content = f"{self.n_rows}\x1f{self.schema}".encode()
-        return f"memory:{hashlib.sha256(content).hexdigest()}"
 
 
 def held(rows: Any, n_rows: int, n_columns: int, index: int = 0, first: int = 0) -> HeldPartition:
@@ -72,7 +38,7 @@ def held(rows: Any, n_rows: int, n_columns: int, index: int = 0, first: int = 0)
     )
 
 
-def memory_dataset(rows: Rows, schema: pa.Schema) -> MemoryDataset:
+def memory_dataset(rows: Rows, schema: pa.Schema) -> Dataset:
     """Divide rows in memory into partitions of the size that those of files have.
 
     Nothing is copied. A DataError says that there are no rows.
@@ -89,12 +55,12 @@ def memory_dataset(rows: Rows, schema: pa.Schema) -> MemoryDataset:
         numbers = None if rows.numbers is None else rows.numbers[start : start + step]
         own = replace(rows, table=rows.table.slice(start, step), numbers=numbers)
         partitions.append(held(own, min(step, n_rows - start), n_columns, index, start))
-    return MemoryDataset(schema, tuple(partitions))
+    return Dataset(schema, tuple(partitions), RowsReader())
 
 
 def dask_dataset(
     parts: Sequence[Any], lengths: Sequence[float], as_rows: Callable[..., Rows], schema: pa.Schema
-) -> MemoryDataset:
+) -> Dataset:
     """Make a dataset of the chunks of Dask collections, which stay where they are.
 
     Parameters
@@ -122,4 +88,4 @@ def dask_dataset(
         first += n_rows
     if not partitions:
         raise DataError("X has 0 rows, n_samples = 0: a minimum of 1 is required.")
-    return MemoryDataset(schema, tuple(partitions))
+    return Dataset(schema, tuple(partitions), RowsReader())

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from distfms.data.footers import DataFile
+
+#: What rows in memory are called in messages.
+NAME = "X"
 
 # Columns are decoded in tables of about this size: small enough to be copied out of the cache of
 # one core, large enough that the cost of a call does not show.
@@ -69,47 +76,60 @@ class Partition:
         return self
 
 
-class Dataset(Protocol):
-    """Rows with named columns in partitions, wherever they are.
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Rows with named columns in partitions, wherever they are; picklable.
 
     :func:`distfms.data.dataset.open_dataset` makes one of Parquet files, and
     :mod:`distfms.data.memory` of tables in memory and of Dask collections.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Columns and types of every partition.
+    partitions : tuple of Partition
+        In the order of the rows, each with one row or more.
+    reader : PartitionReader or RowsReader
+        What reads partitions; give tasks this rather than the dataset, it is smaller.
+    files : tuple of DataFile
+        None where rows are in memory.
     """
 
-    @property
-    def schema(self) -> pa.Schema:
-        """Columns and types of every partition."""
-
-    @property
-    def partitions(self) -> tuple[Partition, ...]:
-        """Partitions in the order of the rows, each with one row or more."""
-
-    @property
-    def reader(self) -> Any:
-        """What reads partitions; see :class:`distfms.data.dataset.PartitionReader`."""
+    schema: pa.Schema
+    partitions: tuple[Partition, ...]
+    reader: Any
+    files: tuple[DataFile, ...] = ()
 
     def restricted(self, partitions: Sequence[Partition]) -> Dataset:
-        """Return the dataset of some partitions."""
-
-    @property
-    def files(self) -> Sequence[Any]:
-        """Files (:class:`distfms.data.footers.DataFile`); none where rows are in memory."""
+        """Return the dataset of some partitions, and their files."""
+        paths = {partition.path for partition in partitions}
+        files = tuple(file for file in self.files if file.path in paths)
+        return replace(self, files=files, partitions=tuple(partitions))
 
     @property
     def place(self) -> str:
-        """Where the rows are, for messages."""
+        """Path of the first file, for messages."""
+        return self.files[0].path if self.files else NAME
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
+        return sum(partition.n_rows for partition in self.partitions)
 
     @property
     def n_bytes(self) -> int:
         """About the bytes of all columns in memory."""
+        return sum(partition.n_bytes for partition in self.partitions)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        """Digest that tells these rows from others."""
+        """Hexadecimal digest of the fingerprints of all partitions, in order."""
+        return digest(*(partition.fingerprint for partition in self.partitions))
+
+
+def digest(*texts: str) -> str:
+    """Return a hexadecimal digest of texts; the separator keeps ('ab','c') from ('a','bc')."""
+    return hashlib.sha256("\x1f".join(texts).encode()).hexdigest()[:32]
 
 
 def column_runs(columns: Sequence[str], partition: Partition) -> Iterator[Sequence[str]]:

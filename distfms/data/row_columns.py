@@ -54,7 +54,7 @@ def row_remarks(dataset: Dataset, section: DataSection, columns: Sequence[str]) 
     files = dataset.files
     known = (*section.target, section.id, section.weight, section.query, section.time)
     for name in columns:
-        of_files = [file.limits.get(name) for file in files if file.n_rows]
+        of_files = [file.limits.get(name, ()) for file in files if file.n_rows]
         if name in known or not of_files or not all(of_files):
             continue
         if why := _why(name, of_files, dataset.n_rows):

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from distfms.data.dataset import open_dataset
-from distfms.data.memory import MemoryDataset, dask_dataset, held, memory_dataset
-from distfms.data.partition import Dataset, Rows
+from distfms.data.memory import dask_dataset, held, memory_dataset
+from distfms.data.partition import Dataset, Rows, RowsReader
 from distfms.data.row_columns import index_metadata
 from distfms.errors import DataError, nearest
 
@@ -168,7 +168,7 @@ class Given:
     @property
     def head(self) -> Dataset:
         """The columns, without rows where these are lazy."""
-        return MemoryDataset(self.schema, ()) if self.lazy else self.dataset
+        return Dataset(self.schema, (), RowsReader()) if self.lazy else self.dataset
 
     def unique(self, column: str) -> set[Any]:
         """Return the values of a column."""

@@ -20,8 +20,9 @@ from distfms.data.convert import (
     convert_long_judgments,
 )
 from distfms.data.convert_files import convert_files, delete_unused, is_converted, read_counts
-from distfms.data.dataset import ParquetDataset, open_dataset
+from distfms.data.dataset import open_dataset
 from distfms.data.long_source import is_csv, list_tables
+from distfms.data.partition import Dataset
 from distfms.engine.memory import counted
 from distfms.engine.storage import Location, locked_file, writing
 from distfms.errors import SpecError, nearest
@@ -89,8 +90,8 @@ def _resolved(section: DataSection) -> DataSection:
 
 def _opened(
     section: DataSection,
-    train: ParquetDataset,
-    test: ParquetDataset | None,
+    train: Dataset,
+    test: Dataset | None,
     fingerprint: str,
 ) -> Opened:
     """Open the rows that need no target, and join all."""
@@ -100,7 +101,7 @@ def _opened(
     return Opened(Inputs(train, test, section, unlabelled), (fingerprint, *others))
 
 
-def _refuse_overlap(train: ParquetDataset, test: ParquetDataset) -> None:
+def _refuse_overlap(train: Dataset, test: Dataset) -> None:
     both = {file.path for file in train.files} & {file.path for file in test.files}
     if both:
         raise SpecError(
@@ -109,7 +110,7 @@ def _refuse_overlap(train: ParquetDataset, test: ParquetDataset) -> None:
         )
 
 
-def _open(section: DataSection, path: Any) -> ParquetDataset:
+def _open(section: DataSection, path: Any) -> Dataset:
     return open_dataset(
         path,
         max_rows=section.max_partition_rows,

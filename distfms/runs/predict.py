@@ -12,8 +12,9 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, Protocol, runtime_checkable
 
-from distfms.data.dataset import ParquetDataset, Partition, PartitionReader, open_dataset
+from distfms.data.dataset import PartitionReader, open_dataset
 from distfms.data.folds import FoldPlan, assign_parts
+from distfms.data.partition import Dataset, Partition
 from distfms.data.roles import require_columns
 from distfms.data.write import CsvFile, GroupedFile
 from distfms.engine.base import Executor
@@ -171,7 +172,7 @@ class _Parts:
     held_out: frozenset[str]
 
     @classmethod
-    def of(cls, run: RunFiles, dataset: ParquetDataset) -> _Parts:
+    def of(cls, run: RunFiles, dataset: Dataset) -> _Parts:
         """Read how a run divided its rows; without a key they have to be those of its files."""
         place = run.place / "spec.yaml"
         spec = parse_yaml((run.files.get(place.name) or place.read_bytes()).decode(), str(place))
@@ -208,7 +209,7 @@ class _Parts:
         return table.append_column("fold", pa.array(found, pa.int16(), mask=none))
 
 
-def _refuse_place(out: Location, data: str, dataset: ParquetDataset, into_folder: bool) -> None:
+def _refuse_place(out: Location, data: str, dataset: Dataset, into_folder: bool) -> None:
     """Refuse to write where the predictions would hurt the data."""
     with reading(out):
         if not into_folder and out.is_dir():

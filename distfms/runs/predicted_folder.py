@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from distfms.data.dataset import ParquetDataset, Partition
+from distfms.data.partition import Dataset, Partition
 from distfms.data.write import write_table
 from distfms.engine.base import Executor
 from distfms.engine.remote import RemotePath
@@ -42,7 +42,7 @@ Predict = Callable[[Partition], tuple[Any, Counter[str]]]
 
 def predict_folder(
     predict: Predict,
-    dataset: ParquetDataset,
+    dataset: Dataset,
     out: Location,
     made_with: Mapping[str, Any],
     executor: Executor,
