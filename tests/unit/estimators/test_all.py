@@ -246,3 +246,10 @@ def test_rows_in_memory_are_not_copied() -> None:
         names = None if hasattr(data, "iloc") else NAMES
         (partition,) = of_memory(data, names, {("y",): TARGETS["number"]}).dataset.partitions
         assert np.shares_memory(partition.rows.matrix(NAMES), np.asarray(data))
+
+
+def test_columns_of_one_name_are_refused() -> None:
+    for dtype in (float, int):
+        frame = pd.DataFrame(X, columns=["a", "b", "a", "d", "e"]).astype(dtype)
+        with pytest.raises(ValueError, match="two columns named 'a'"):
+            distfms.GroupSequencer().fit(frame, TARGETS["number"])
