@@ -65,8 +65,7 @@ class DaskExecutor(Executor):
 
     def probe(self, paths: Sequence[str]) -> None:
         """Check that every worker sees these paths as this machine does; see `Executor.probe`."""
-        local = nodes.local_paths(paths)
-        nodes.require_paths(nodes.examine((), local), self._examine((), local))
+        nodes.require_paths(paths, self._examine)
 
     def pool(self, n_actors: int | None = None, **options: Any) -> ActorPool:
         """Open a pool of processes of the driver's machine; see `Executor.pool`."""

@@ -23,7 +23,7 @@ from multiprocessing.synchronize import SemLock
 from types import TracebackType
 from typing import Any
 
-from distfms.engine.base import ActorPool, EventHandler, Executor, ignore
+from distfms.engine.base import ActorPool, Executor
 from distfms.engine.blas import limit_blas_threads, single_threaded_blas
 from distfms.engine.graph import Graph, Partial, Watch, WorkerLoss
 from distfms.engine.memory import available_bytes, n_processors, require_room
@@ -185,19 +185,16 @@ class _WatchedPool:
 
 
 class SerialPool(ReplayPool):
-    """All states in this process, one shard after the other; the reference for other pools."""
+    """All states in this process, one shard after the other; the reference for other pools.
+
+    Takes the options of `Executor.pool`; nothing can end a request that takes too long.
+    """
 
     name = "serial"
 
-    def __init__(
-        self,
-        *,
-        retry: RetryPolicy | None = None,
-        on_event: EventHandler = ignore,
-        actor_bytes: int = 0,
-    ) -> None:
+    def __init__(self, *, actor_bytes: int = 0, **options: Any) -> None:
         require_room(actor_bytes, available_bytes(), "this machine")
-        super().__init__(1, retry=retry, on_event=on_event)
+        super().__init__(1, **options)
         self._reply = b""
 
     def _spawn(self, actor: int) -> None:
@@ -223,18 +220,10 @@ class LocalPool(ReplayPool):
 
     name = "local"
 
-    def __init__(
-        self,
-        n_actors: int,
-        *,
-        timeout_s: float | None = None,
-        retry: RetryPolicy | None = None,
-        on_event: EventHandler = ignore,
-        actor_bytes: int = 0,
-    ) -> None:
+    def __init__(self, n_actors: int, *, actor_bytes: int = 0, **options: Any) -> None:
         room = actor_bytes * n_actors
         require_room(room, available_bytes(), "this machine", f"{n_actors} actors")
-        super().__init__(n_actors, timeout_s=timeout_s, retry=retry, on_event=on_event)
+        super().__init__(n_actors, **options)
         self._seats: dict[int, ProcessPoolExecutor] = {}
         self._asked: dict[int, Future[bytes]] = {}
 

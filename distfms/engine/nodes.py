@@ -10,7 +10,7 @@ import os
 import platform
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from typing import Any
@@ -68,9 +68,14 @@ def require_software(
         )
 
 
-def require_paths(here: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise EngineError unless all nodes, by name, see the paths as this machine does."""
-    for name, node in nodes.items():
+def require_paths(
+    paths: Sequence[str],
+    examine_nodes: Callable[[Sequence[str], Sequence[str]], Mapping[str, Mapping[str, Any]]],
+) -> None:
+    """Raise EngineError unless all nodes, by name, see the local paths as this machine does."""
+    local = [os.path.abspath(path) for path in paths if "://" not in path]
+    here = examine((), local)
+    for name, node in examine_nodes((), local).items():
         problems = []
         for path, size in here["sizes"].items():
             found = node["sizes"][path]
@@ -87,11 +92,6 @@ def require_paths(here: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]
                 "Embedded data and converted judgments are in a cache: set DISTFMS_CACHE, where "
                 "the job runs, to a folder that all nodes share."
             )
-
-
-def local_paths(paths: Sequence[str]) -> list[str]:
-    """Return those that are no URLs, absolute."""
-    return [os.path.abspath(path) for path in paths if "://" not in path]
 
 
 def knock(host: str, port: int, timeout_s: float) -> bool:

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 from distfms.engine import nodes
-from distfms.engine.base import ActorPool, EventHandler, Executor, ignore
+from distfms.engine.base import ActorPool, Executor
 from distfms.engine.blas import limit_blas_threads
 from distfms.engine.graph import Graph, Partial, UnitReport, UnitRunner, Watch
 from distfms.engine.memory import available_bytes, require_room
@@ -101,8 +101,7 @@ class RayExecutor(Executor):
         """Check that every node sees these local paths as this machine does."""
         if self.session.started_here:
             return
-        local = nodes.local_paths(paths)
-        nodes.require_paths(nodes.examine((), local), self.session.examine((), local))
+        nodes.require_paths(paths, self.session.examine)
 
     def pool(self, n_actors: int | None = None, **options: Any) -> ActorPool:
         """Open a pool of Ray actors; see `Executor.pool`."""
@@ -159,18 +158,11 @@ class RayPool(ReplayPool):
     name = "ray"
 
     def __init__(
-        self,
-        session: RaySession,
-        n_actors: int,
-        *,
-        timeout_s: float | None = None,
-        retry: RetryPolicy | None = None,
-        on_event: EventHandler = ignore,
-        actor_bytes: int = 0,
+        self, session: RaySession, n_actors: int, *, actor_bytes: int = 0, **options: Any
     ) -> None:
         largest = max(session.memory_bytes().values())
         require_room(actor_bytes, largest, "the largest node of the Ray cluster")
-        super().__init__(n_actors, timeout_s=timeout_s, retry=retry, on_event=on_event)
+        super().__init__(n_actors, **options)
         self._session = session
         self._actor_bytes = actor_bytes
         self._actors: dict[int, Any] = {}

@@ -55,9 +55,9 @@ class RetryPolicy:
     timeout_s: float | None = None
 
     def __post_init__(self) -> None:
-        if self.attempts < 1 or self.first_delay_s < 0 or self.factor < 1 or self.max_delay_s < 0:
-            raise ValueError(f"not a retry policy: {self!r}")
-        if self.timeout_s is not None and self.timeout_s <= 0:
+        wrong = self.attempts < 1 or self.first_delay_s < 0 or self.factor < 1
+        wrong |= self.max_delay_s < 0 or (self.timeout_s is not None and self.timeout_s <= 0)
+        if wrong:
             raise ValueError(f"not a retry policy: {self!r}")
 
     def delay_s(self, failures: int) -> float:
@@ -68,9 +68,6 @@ class RetryPolicy:
     def another(self, error: BaseException, failures: int) -> bool:
         """Return whether to try again after ``failures`` failures, the last of them ``error``."""
         return failures < self.attempts and is_transient(error)
-
-
-NO_RETRY = RetryPolicy(attempts=1)
 
 
 def call_with_retry(

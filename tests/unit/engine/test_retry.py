@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from distfms.engine.retry import NO_RETRY, RetryPolicy, call_with_retry, is_transient
+from distfms.engine.retry import RetryPolicy, call_with_retry, is_transient
 from distfms.errors import DataError, EngineError, SpecError
 
 
@@ -70,7 +70,7 @@ def test_succeeds_after_transient_failures_with_the_delays_of_the_policy() -> No
     ("policy", "message"),
     [
         (RetryPolicy(attempts=2), r"it failed 2 times.*OSError: b"),
-        (NO_RETRY, "it failed once.*OSError: a"),
+        (RetryPolicy(attempts=1), "it failed once.*OSError: a"),
     ],
 )
 def test_gives_up_with_the_last_error(policy: RetryPolicy, message: str) -> None:
