@@ -7,7 +7,7 @@ in light and dark, on narrow screens and on paper, and is the same bytes for the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -136,24 +136,19 @@ class Table:
 
     def heads(self) -> list[tuple[str, bool]]:
         """Return (title, whether numeric) of each column."""
-        kinds = self._kinds()
-        return [
-            (_as_column(c).title, k != "text") for c, k in zip(self.columns, kinds, strict=True)
-        ]
+        return [(title, kind != "text") for title, kind, _ in self._columns()]
 
     def cells(self) -> list[list[Cell]]:
         """Return the formatted cells, row by row."""
-        by_column = [
-            _column_cells([row[i] for row in self.rows], kind)
-            for i, kind in enumerate(self._kinds())
-        ]
+        by_column = [_column_cells(values, kind) for _, kind, values in self._columns()]
         return [[column[i] for column in by_column] for i in range(len(self.rows))]
 
-    def _kinds(self) -> list[Kind]:
-        return [
-            _resolve_kind(_as_column(column).kind, [row[i] for row in self.rows])
-            for i, column in enumerate(self.columns)
-        ]
+    def _columns(self) -> Iterator[tuple[str, Kind, list[Any]]]:
+        """Yield title, kind and values of each column."""
+        for i, given in enumerate(self.columns):
+            column = Column(given) if isinstance(given, str) else given
+            values = [row[i] for row in self.rows]
+            yield column.title, _resolve_kind(column.kind, values), values
 
 
 Block = Text | Code | Figure | KeyValues | KeyNumbers | Table
@@ -245,10 +240,6 @@ def _anchor(title: str, taken: set[str]) -> str:
         anchor, counter = f"{stem}-{counter}", counter + 1
     taken.add(anchor)
     return anchor
-
-
-def _as_column(column: str | Column) -> Column:
-    return Column(column) if isinstance(column, str) else column
 
 
 def _resolve_kind(kind: Kind, values: Sequence[Any]) -> Kind:
