@@ -30,7 +30,7 @@ from distfms.methods.cross_validation import Fold
 from distfms.methods.multiselect.baselines import averages, copies
 from distfms.methods.multiselect.choice_job import best_choice, choices
 from distfms.methods.multiselect.greedy import select
-from distfms.methods.multiselect.objective import Problem, SelectionPath, projected_loss
+from distfms.methods.multiselect.objective import Problem, SelectionPath, full_objective
 from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
 from distfms.stats.base import merge_tree
@@ -140,7 +140,8 @@ def claims(
         held = np.clip(model.repeats[0], 1, counts)
         means = np.take_along_axis(sums, held[:, :, None] - 1, axis=2)[:, :, 0] / held
         real = label - model.intercepts[0] - means @ model.weights[0]
-        projected = projected_loss(training.problem, model.repeats[0])
+        problem = training.problem
+        projected = problem.label_variance - full_objective(problem, model.repeats[0])
         rows.append((projected, losses[number].mean(), np.mean(real[~train] ** 2)))
     return np.array(rows)
 

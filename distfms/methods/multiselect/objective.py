@@ -330,15 +330,6 @@ def objective_of(problem: Problem, algorithm: str, repeats: np.ndarray) -> float
     return compute(problem, repeats)
 
 
-def projected_loss(problem: Problem, repeats: ArrayLike) -> float:
-    """Projected squared loss of the best linear predictor on `repeats` judgments.
-
-    E[y²] − full_objective, in squared units of the label. With a ridge ρ it includes the penalty
-    ρ‖w‖² of the weights.
-    """
-    return problem.label_variance - full_objective(problem, repeats)
-
-
 def holdout_loss(
     estimates: JudgmentEstimates,
     weights: ArrayLike,
@@ -483,11 +474,6 @@ class SelectionPath:
     def spent(self) -> np.ndarray:
         """Total cost after each step, shape (n_steps,)."""
         return np.cumsum(self.cost)
-
-    @property
-    def projected_loss(self) -> np.ndarray:
-        """Label variance minus objective after each step, shape (n_steps,)."""
-        return self.label_variance - self.objective
 
     @property
     def repeats(self) -> np.ndarray:

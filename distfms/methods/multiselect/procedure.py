@@ -44,6 +44,9 @@ _EIGEN = 1.5
 #: Matrices of a problem that were dear to make.
 _DEAR = ("external", "noise_covariance")
 
+#: Baselines that heed how many judgments were collected.
+_OF_COLLECTED = {"averages": averages, "copies": copies, "lasso": lasso}
+
 
 class Rule(NamedTuple):
     """``full``, ``scoring``, or the name of a baseline."""
@@ -186,12 +189,9 @@ class SelectionProcedure(Procedure):
 
     def _searched(self, training: Training, rule: Rule) -> SelectionPath:
         problem = training.problem
-        if rule.name == "averages":
-            return averages(problem, training.estimates, self.budget, self.n_judgments)
-        if rule.name == "lasso":
-            return lasso(problem, training.estimates, self.budget, self.n_judgments)
-        if rule.name == "copies":
-            return copies(problem, training.estimates, self.budget, self.n_judgments)
+        if rule.name in _OF_COLLECTED:
+            baseline = _OF_COLLECTED[rule.name]
+            return baseline(problem, training.estimates, self.budget, self.n_judgments)
         if rule.name.startswith("single:"):
             return single_attribute(problem, rule.name.removeprefix("single:"), self.budget)
         return select(problem, self.budget, rule.objective, self.criterion)

@@ -38,7 +38,7 @@ def test_averages_is_forward_selection_on_the_averages(seed):
     assert path.counts.tolist() == [3, 3, 3]
     assert path.spent.tolist() == [3, 6, 9]
     losses = [literal.residual_variance(means[:, chosen[: i + 1]], label) for i in range(3)]
-    np.testing.assert_allclose(path.projected_loss, losses, rtol=1e-10)
+    np.testing.assert_allclose(path.label_variance - path.objective, losses, rtol=1e-10)
     assert path.status == "budget_spent"
 
 
@@ -78,7 +78,7 @@ def test_copies_is_forward_selection_on_single_judgments_in_fixed_order(seed):
     assert whole.status == "no_positive_gain"
     # All copies of all objects are what was averaged.
     residual = literal.residual_variance(judgments.mean(axis=2), label)
-    assert whole.projected_loss[-1] == pytest.approx(residual, rel=1e-9)
+    assert whole.label_variance - whole.objective[-1] == pytest.approx(residual, rel=1e-9)
 
 
 def test_single_attribute_spends_everything_on_one():
