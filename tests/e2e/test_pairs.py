@@ -134,6 +134,11 @@ def test_rows_that_come_with_gaps(tmp_path):
     np.testing.assert_allclose(
         list(selection["coefficients"].values()), weights, rtol=1e-6, atol=1e-8
     )
+    for entry in content(run, "metrics.json")["folds"]:
+        own, out = TRAIN & (entry["fold"] != PARTS), entry["fold"] == PARTS
+        weights, intercept = solved(gaps, own)
+        filled = np.where(np.isnan(gaps[out]), np.nanmean(gaps[own], axis=0), gaps[out])
+        assert entry["mse"] == pytest.approx(np.mean((filled @ weights + intercept - Y[out]) ** 2))
     assert any("as if they were missing at random: x0" in note for note in manifest["notes"])
     names = [curve["name"] for curve in content(run, "metrics.json")["curves"]]
     assert names == ["pairs", "imputed"]
