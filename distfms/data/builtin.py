@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,27 +99,10 @@ def _digits_3v5() -> pa.Table:
     """8×8 images of threes (−1) and fives (1), one column a pixel."""
     from sklearn.datasets import load_digits
 
-    target = load_digits().target
-    rows = np.flatnonzero((target == 3) | (target == 5))
-    return _pixels(rows, "five", np.where(target[rows] == 5, 1.0, -1.0))
-
-
-def _digits_pixels() -> pa.Table:
-    """8×8 images of digits, one column a pixel."""
-    from sklearn.datasets import load_digits
-
-    target = load_digits().target
-    return _pixels(np.arange(len(target)), "digit", target.astype(np.int64))
-
-
-def _pixels(rows: np.ndarray, name: str, target: np.ndarray) -> pa.Table:
-    import pyarrow as pa
-    from sklearn.datasets import load_digits
-
-    columns = {"image": pa.array(np.arange(len(rows))), name: pa.array(target)}
-    for pixel, values in enumerate(load_digits().data[rows].T):
-        columns[f"pixel_{pixel // 8}_{pixel % 8}"] = pa.array(np.ascontiguousarray(values))
-    return pa.table(columns)
+    bundled = load_digits()
+    rows = np.flatnonzero(np.isin(bundled.target, (3, 5)))
+    target = np.where(bundled.target[rows] == 5, 1.0, -1.0)
+    return _plain(bundled.feature_names, bundled.data[rows], "five", target, id="image")
 
 
 def _patch_shape(patch: str) -> tuple[int, int]:
@@ -154,37 +137,22 @@ def _measure(name: str) -> str:
     return "_".join(words)
 
 
-def _diabetes() -> pa.Table:
-    """Ten baseline measurements in their own units and disease progression after a year."""
-    from sklearn.datasets import load_diabetes
+def _bundled(name: str, target: str, id: str = "sample", **options: Any) -> pa.Table:
+    """Return a table as it is bundled, its columns named without units, spaces and slashes."""
+    from sklearn import datasets
 
-    bundled = load_diabetes(scaled=False)
-    return _plain(bundled.feature_names, bundled.data, "progression", bundled.target)
-
-
-def _wine() -> pa.Table:
-    """Thirteen chemical measurements of wines from three cultivars."""
-    from sklearn.datasets import load_wine
-
-    bundled = load_wine()
-    names = [name.replace("/", "_") for name in bundled.feature_names]
-    return _plain(names, bundled.data, "cultivar", bundled.target)
+    bundled = getattr(datasets, f"load_{name}")(**options)
+    names = [re.sub(r"[ /]", "_", name.removesuffix(" (cm)")) for name in bundled.feature_names]
+    return _plain(names, bundled.data, target, bundled.target, id)
 
 
-def _iris() -> pa.Table:
-    """Four measurements in cm of flowers from three species."""
-    from sklearn.datasets import load_iris
-
-    bundled = load_iris()
-    names = [name.removesuffix(" (cm)").replace(" ", "_") for name in bundled.feature_names]
-    return _plain(names, bundled.data, "species", bundled.target)
-
-
-def _plain(names: list[str], data: np.ndarray, target: str, labels: np.ndarray) -> pa.Table:
+def _plain(
+    names: Sequence[str], data: np.ndarray, target: str, labels: np.ndarray, id: str = "sample"
+) -> pa.Table:
     import pyarrow as pa
 
     kind = np.int64 if labels.dtype.kind == "i" else np.float64
-    columns = {"sample": pa.array(np.arange(len(data))), target: pa.array(labels.astype(kind))}
+    columns = {id: pa.array(np.arange(len(data))), target: pa.array(labels.astype(kind))}
     for name, column in zip(names, data.T, strict=True):
         columns[name] = pa.array(np.ascontiguousarray(column, dtype=np.float64))
     return pa.table(columns)
@@ -212,7 +180,7 @@ BUILTIN: dict[str, CatalogEntry] = by_name(
         "1797 images of digits: the 64 pixels of each",
         target="digit",
         id="image",
-        make=_digits_pixels,
+        make=lambda: _bundled("digits", "digit", "image"),
     ),
     CatalogEntry(
         "breast-cancer",
@@ -226,20 +194,20 @@ BUILTIN: dict[str, CatalogEntry] = by_name(
         "442 patients: ten baseline measurements; disease progression after a year",
         target="progression",
         id="sample",
-        make=_diabetes,
+        make=lambda: _bundled("diabetes", "progression", scaled=False),
     ),
     CatalogEntry(
         "wine",
         "178 wines: thirteen chemical measurements; cultivar 0, 1 or 2",
         target="cultivar",
         id="sample",
-        make=_wine,
+        make=lambda: _bundled("wine", "cultivar"),
     ),
     CatalogEntry(
         "iris",
         "150 flowers: four measurements in cm; species 0, 1 or 2",
         target="species",
         id="sample",
-        make=_iris,
+        make=lambda: _bundled("iris", "species"),
     ),
 )
