@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from distfms.engine.storage import locked_file
 from distfms.errors import DistfmsError, SpecError
 from distfms.runs.events import Say
 from distfms.runs.folder import encode, write_atomic
+from distfms.runs.interrupts import handled
 
 #: A last start that lies further ahead than this was entered by a clock that went wrong.
 _AHEAD = timedelta(days=1)
@@ -131,7 +132,8 @@ class Scheduler:
         EngineError
             If another scheduler uses the same health file.
         """
-        with self._alone(), self._told_to_stop():
+        # What is under way ends in good order.
+        with self._alone(), handled((signal.SIGTERM, signal.SIGINT), lambda *_: self.stop()):
             self._state = {"cron": self.times.cron, "zone": str(self.times.zone), "jobs": {}}
             last = self._last_start()
             while not self._stop.is_set():
@@ -240,20 +242,6 @@ class Scheduler:
             f"Another scheduler writes {self.health}. Stop it, or name another file with --health."
         )
         return locked_file(self.health.with_name(f".{self.health.name}.lock"), busy)
-
-    @contextmanager
-    def _told_to_stop(self) -> Iterator[None]:
-        """Let SIGTERM and SIGINT stop the scheduler in good order."""
-        signals = (signal.SIGTERM, signal.SIGINT)
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = [signal.signal(number, lambda *_: self.stop()) for number in signals]
-        try:
-            yield
-        finally:
-            for number, handler in zip(signals, before, strict=True):
-                signal.signal(number, handler)
 
     def _tell(self, state: str, job: str | None = None) -> None:
         """Write the health file."""
