@@ -90,15 +90,6 @@ def test_entry_prints_events_where_the_variable_says_so(spec, tmp_path, capsys, 
     assert err == f"Error: {last['fields']['error']}\n"
 
 
-def test_unknown_kind_of_log(spec, tmp_path, distfms, capsys, monkeypatch):
-    refused = distfms("run", spec, "--out", tmp_path / "r", "--log", "xml")
-    assert (refused.code, "'xml'" in refused.err) == (2, True)
-    monkeypatch.setenv("DISTFMS_LOG", "yaml")
-    assert enter(spec, "--engine", "local") == 2
-    assert "Error: `--log` (or the variable DISTFMS_LOG) is 'yaml'" in capsys.readouterr().err
-    assert not (tmp_path / "r").exists()
-
-
 def test_a_submitted_job_keeps_nothing_in_its_own_memory(spec, capsys):
     given = [spec, "--engine", "local", "--set", "output=memory://lab"]
     assert enter(*given) == 2

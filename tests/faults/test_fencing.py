@@ -15,7 +15,7 @@ from distfms.runs import driver
 from distfms.runs.driver import run_job
 from distfms.runs.folder import RunFolder
 from distfms.runs.job_spec import build_spec
-from tests.e2e.jobs import STAGES, judgments_job, results, stage
+from tests.e2e.jobs import STAGES, judgments_job, results
 
 SLOW = pytest.mark.slow
 
@@ -69,35 +69,6 @@ def test_same_attempt_number_is_not_enough(tmp_path):
     assert RunFolder(tmp_path).claim().attempt == 1
     with pytest.raises(EngineError, match="taken over"):
         first.update(status="done")
-
-
-@pytest.mark.parametrize(
-    "at", ["statistics", "plan", *(pytest.param(s, marks=SLOW) for s in ("model", "report"))]
-)
-def test_driver_overtaken_at_a_stage(judgments, judgments_run, tmp_path, monkeypatch, no_locks, at):
-    """The first driver hangs before it writes a stage; a second one ends the run meanwhile."""
-    spec = judgments_job(judgments, tmp_path)
-    write, second = RunFolder.write_stage, []
-
-    def hang(self, name, *rest):
-        if name == at and not second:
-            second.append(None)
-            second[0] = run_job(spec)
-            second.append(snapshot(self.path))
-        return write(self, name, *rest)
-
-    monkeypatch.setattr(RunFolder, "write_stage", hang)
-    with pytest.raises(EngineError, match="taken over"):
-        run_job(spec)
-    folder = second[0].folder
-    assert second[0].resumed
-    assert list(second[0].skipped) == STAGES[: STAGES.index(at)]
-    assert snapshot(folder) == second[1]
-    assert results(folder) == results(judgments_run)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    assert (manifest["attempt"], manifest["status"]) == (2, "done")
-    # Between the two of them, every partition was read once.
-    assert stage(manifest, "statistics")["n_read"] == (0 if at == "statistics" else 4)
 
 
 def test_overtaken_driver_does_not_remove_the_folder(judgments, tmp_path, monkeypatch, no_locks):

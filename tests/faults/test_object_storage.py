@@ -4,13 +4,14 @@ import json
 import math
 import socket
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.engine.storage import files_below, locate
+from distfms.engine.storage import files_below, locate, write_whole
 from distfms.errors import DataError, DistfmsError, EngineError, SpecError
 from distfms.runs.context import RunContext
 from distfms.runs.driver import run_job
@@ -92,13 +93,17 @@ def test_killed_again_and_again(judgments, judgments_run, bucket, tmp_path):
     assert not [e.name for e in files_below(result.folder) if e.name.startswith(".")]
 
 
-def test_damaged_objects_are_found_and_made_again(judgments, judgments_run, memory, tmp_path):
-    spec = job(judgments, memory)
+@pytest.mark.parametrize("storage", ["tmp_path", "memory"])
+def test_damaged_files_are_found_and_made_again(
+    judgments, judgments_run, tmp_path, request, storage
+):
+    place = locate(request.getfixturevalue(storage))
+    spec = job(judgments, str(place))
     folder = run_job(spec).folder
-    (folder / "selection.json").put(b"{}")
+    write_whole(folder / "selection.json", b"{}")
     (folder / "plan" / "part-00001.parquet").unlink()
-    partial = next(e.place for e in files_below(locate(memory) / ".partials"))
-    partial.put(partial.read_bytes()[:-1])
+    partial = next(e.place for e in files_below(place / ".partials"))
+    write_whole(partial, partial.read_bytes()[:-1])
     result = run_job(spec, out=str(folder))
     assert [s for s in STAGES if s not in result.skipped] == ["select", "plan"]
     assert fetched(folder, tmp_path) == results(judgments_run)
@@ -128,11 +133,25 @@ def overtaken(spec, monkeypatch, at):
     return second[0]
 
 
-@pytest.mark.parametrize(("storage", "at"), [("memory", "statistics"), ("bucket", "plan")])
+@pytest.mark.parametrize(
+    ("storage", "at"),
+    [
+        ("memory", "statistics"),
+        ("bucket", "plan"),
+        *(("tmp_path", at) for at in ("statistics", "plan")),
+        *(slow("tmp_path", at) for at in ("model", "report")),
+    ],
+)
 def test_overtaken_driver_harms_nothing(
     judgments, judgments_run, tmp_path, monkeypatch, request, storage, at
 ):
-    result = overtaken(job(judgments, request.getfixturevalue(storage)), monkeypatch, at)
+    """Wherever two machines do not see each other's locks."""
+    monkeypatch.setattr(RunFolder, "locked", lambda self: nullcontext())
+    place = str(request.getfixturevalue(storage))
+    result = overtaken(job(judgments, place), monkeypatch, at)
+    # Between the two of them, every partition was read once.
+    n_read = stage(manifest(result.folder), "statistics")["n_read"]
+    assert (result.resumed, n_read) == (True, 0 if at == "statistics" else 4)
     assert list(result.skipped) == STAGES[: STAGES.index(at)]
     assert fetched(result.folder, tmp_path) == results(judgments_run)
     assert (manifest(result.folder)["attempt"], manifest(result.folder)["status"]) == (2, "done")

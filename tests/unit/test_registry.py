@@ -142,17 +142,6 @@ def test_a_file_in_the_way_is_named(tmp_path):
         registry.add("a", files(1), {})
 
 
-def test_a_damaged_file_is_named(tmp_path):
-    registry = filled(Registry(tmp_path))
-    token = registry.version("a", 3).token
-    (tmp_path / "a/files" / token / "weights.npz").write_bytes(b"torn")
-    with pytest.raises(SpecError, match=r"Version 3 of 'a' is damaged: .*weights.npz.*rollback a"):
-        registry.read("a")
-    (tmp_path / "a/files" / token / "weights.npz").unlink()
-    with pytest.raises(SpecError, match="Version 3 of 'a' is damaged"):
-        registry.read("a")
-
-
 def test_what_killed_writers_left_is_removed_after_a_day(tmp_path):
     registry = filled(Registry(tmp_path))
     for name, age in (("young", 60), ("old", 90_000)):

@@ -271,15 +271,3 @@ def test_what_the_cluster_lacks(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().err.splitlines()
     expected = ["lacks absent.one, absent-two.", "needs 99.0 or later", "There is no spec file"]
     assert [text for text, line in zip(expected, said, strict=True) if text in line] == expected
-
-
-def test_run_by_the_entry_point(tmp_path, capsys):
-    from tests.e2e.jobs import judgments_job, write_judgments
-
-    job = judgments_job(write_judgments(tmp_path / "data"), tmp_path / "runs")
-    (tmp_path / "spec.yaml").write_text(job.to_yaml())
-    given = [tmp_path / "spec.yaml", "--engine", "local", "--set", "multiselect.budget=9"]
-    assert code_of(*given) == 0
-    folder = next((tmp_path / "runs" / "small").glob("20*"))
-    assert json.loads((folder / "selection.json").read_text())["budget"] == 9
-    assert f"Report: {folder}/report.html" in capsys.readouterr().out
