@@ -33,7 +33,8 @@ def design_of(
     """
     moments, n_rows = members["moments"], members["counts"].n_rows
     n_examples = n_rows if n_examples is None else n_examples
-    offset, farthest = target_range(options, moments)
+    offset = constant_of(options, moments)
+    farthest = float(max(moments.maximum[-1] - offset, offset - moments.minimum[-1]))
     bound = farthest if options.bound is None else options.bound
     if farthest > bound:
         where = f"{farthest:g} from its mean" if options.intercept else f"{farthest:g}"
@@ -79,13 +80,6 @@ def root_mean_squares(moments: np.ndarray) -> np.ndarray:
 def constant_of(options: AttributeEfficientOptions, moments: Moments) -> float:
     """Return the prediction that losses are relative to: the mean of the target, or 0."""
     return float(moments.mean[-1]) if options.centred else 0.0
-
-
-def target_range(options: AttributeEfficientOptions, moments: Moments) -> tuple[float, float]:
-    """Return what is taken off all targets, and how large what is left is at most."""
-    offset = constant_of(options, moments)
-    farthest = max(moments.maximum[-1] - offset, offset - moments.minimum[-1])
-    return offset, float(farthest)
 
 
 def design_with(options: AttributeEfficientOptions, n_examples: int, **known: Any) -> Design:
@@ -146,7 +140,9 @@ class LearningProcedure(Procedure):
         """Measure the model on the rows of a fold."""
         model = np.append(path.weights, path.intercept)[None]
         constant = constant_of(self.options, problem["moments"])
-        found = [errors(model, x.T, y, constant) for x, y in held_out["rows"]()]
+        fill = problem.get("observed", problem["moments"]).mean[:-1]  # as models predict
+        rows = ((np.where(np.isnan(x), fill, x), y) for x, y in held_out["rows"]())
+        found = [errors(model, x.T, y, constant) for x, y in rows]
         sums = {name: np.sum([part[name] for part in found], axis=0) for name in found[0]}
         return measures(sums, bool(problem["counts"].all_in(-1.0, 1.0)[0]))
 
