@@ -118,6 +118,8 @@ def hash_keys(keys: Any) -> np.ndarray:
     floats: splitmix64 of the bits of the float64. Strings and bytes: polynomial of the UTF-8 bytes
     modulo 2⁶⁴, mixed with the length.
     """
+    if not len(keys):  # of no type
+        return np.zeros(0, dtype=np.uint64)
     if isinstance(keys, np.ndarray) and keys.dtype.kind in "iub":
         return _hash_integers(keys)
     if isinstance(keys, np.ndarray) and keys.dtype.kind == "f":
@@ -125,8 +127,7 @@ def hash_keys(keys: Any) -> np.ndarray:
     import pyarrow as pa
 
     if isinstance(keys, pa.ChunkedArray):
-        chunks = [_hash_arrow(chunk) for chunk in keys.chunks]
-        return np.concatenate(chunks) if chunks else np.zeros(0, dtype=np.uint64)
+        return np.concatenate([_hash_arrow(chunk) for chunk in keys.chunks])
     return _hash_arrow(keys if isinstance(keys, pa.Array) else pa.array(keys))
 
 

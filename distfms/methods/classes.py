@@ -81,7 +81,8 @@ def class_name(value: float, levels: Sequence[str] | None = None) -> str:
     return f"{value:g}" if levels is None else levels[int(value)]
 
 
-def class_counts(batch: RowBatch, rows: slice) -> ClassCounts:
-    """Count the values of the only target of some rows."""
+def class_counts(batch: RowBatch, part: int) -> dict[str, ClassCounts]:
+    """Count the values of the only target in a part of a batch."""
+    rows = batch.part_slices[part]
     weight = None if batch.weight is None else batch.weight[rows]
-    return ClassCounts.from_rows(batch.target[0, rows], weight)
+    return {"classes": ClassCounts.from_rows(batch.target[0, rows], weight)}

@@ -172,7 +172,7 @@ class RowJob(StatisticsJob):
         """Summarise the target of all rows by a pass."""
         plan = self.target_plan(context)
         found: Folded[T] = context.reduce(
-            lambda *of: SummaryReader(self.source(plan, *of), kind, statistic, summarise)
+            lambda *of: SummaryReader(self.source(plan, *of), kind, {kind: statistic}, summarise)
         )[kind]
         return found
 

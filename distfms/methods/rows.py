@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -227,31 +227,32 @@ class RowSource(FoldedSource):
 
 @dataclass(frozen=True)
 class SummaryReader(PartialReader):
-    """Reads one `statistic` of the rows of each part, under the name `kind`.
+    """Reads `statistics` of the rows of each part, whose classes are given by name.
 
-    A picklable function makes it of a batch and some of its rows.
+    A picklable function makes them of a batch and the number of the part; `known` is what they
+    depend on beside the rows, as plain values.
     """
 
     source: RowSource
     kind: str
-    statistic: type[Any]
-    summarise: Callable[[RowBatch, slice], Any]
+    statistics: Mapping[str, type[Any]]
+    summarise: Callable[[RowBatch, int], Mapping[str, Any]]
+    known: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def part_types(self) -> Mapping[str, type[Any]]:
         """Class of each member's parts."""
-        return {self.kind: self.statistic}
+        return self.statistics
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and summarise each of its parts."""
         batch = self.source.read(partition)
-        slices = batch.part_slices
-        found = self.source.folded(lambda part: self.summarise(batch, slices[part]))
-        return Bundle({self.kind: found})
+        found = [self.summarise(batch, part) for part in range(self.source.n_parts)]
+        return Bundle({name: Folded(tuple(own[name] for own in found)) for name in self.statistics})
 
     def key(self) -> dict[str, Any]:
         """Everything but the partition that a partial depends on."""
-        return {**self.source.key(), "kind": self.kind}
+        return {**self.source.key(), "kind": self.kind, **self.known}
 
 
 @dataclass(frozen=True)

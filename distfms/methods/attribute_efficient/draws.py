@@ -9,12 +9,13 @@ from typing import Any, Literal
 import numpy as np
 
 from distfms.data.folds import mix
+from distfms.stats.moments import Moments
 
 #: How attributes are drawn: alike, by second moments that a pass over all rows finds, or by those
 #: that the first tenth of the rows, drawn alike, shows.
 Drawing = Literal["uniform", "moments", "two_phase"]
 
-#: One row in so many is of the first of two phases.
+#: One row or example in so many is of the first of two phases.
 FIRST_PHASE = 10
 #: Share of the weight that all attributes have alike.
 _ALIKE = 0.2
@@ -87,6 +88,11 @@ class Draws:
             return np.zeros(len(keys), dtype=bool)
         hashes = mix(mix(np.asarray(keys, dtype=np.uint64)) ^ np.uint64(self.seed))
         return hashes % np.uint64(FIRST_PHASE) == 0
+
+    def first_moments(self, values: np.ndarray, keys: np.ndarray) -> Moments:
+        """Return the moments of what is observed of those rows (d, n) of the first phase."""
+        own = np.flatnonzero(self.first_phase(keys))
+        return Moments.from_block(self.observe(values[:, own], keys[own]))
 
     def key(self) -> dict[str, Any]:
         """Return plain values that stand for the draws."""

@@ -35,9 +35,9 @@ from distfms.methods.attribute_efficient.options import ONLINE_ONLY, AttributeEf
 from distfms.methods.attribute_efficient.read import (
     LabelledSource,
     LossReader,
-    MomentsReader,
     TrainingRows,
     measures,
+    moments_reader,
     plus_minus,
 )
 from distfms.methods.contract import Content, Context, FoldAnswers, Inputs
@@ -45,6 +45,7 @@ from distfms.methods.cross_validation import FoldWork, Members
 from distfms.methods.passes import keeps_rows, one_pass
 from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import sources_of
+from distfms.methods.rows import SummaryReader
 from distfms.methods.statistics_job import Solved, TrainMembers, number_or_none
 from distfms.report.formatting import count, number, percent
 from distfms.stats.base import below
@@ -132,7 +133,7 @@ class AttributeEfficientJob(RowJob):
         options, n_rows = self.options, self.inputs.train.n_rows
         first = self.inputs.train.partitions[0]
         source = self.source(self._plan, self.inputs.train, False)
-        found = TrainMembers(MomentsReader(source)(first))
+        found = TrainMembers(moments_reader(source)(first))
         self._check_values(found)
         moments = found["moments"].second_moment[:-1]
         drawn = options.attributes_per_example or len(moments)
@@ -172,9 +173,9 @@ class AttributeEfficientJob(RowJob):
         positive = self.options.positive
         return super().coded_target if positive is None else partial(plus_minus, positive)
 
-    def reader(self, context: Context, dataset: Dataset, held_out: bool) -> MomentsReader:
+    def reader(self, context: Context, dataset: Dataset, held_out: bool) -> SummaryReader:
         """Return the reader of moments, norms and counts."""
-        return MomentsReader(self.source(self._plan, dataset, held_out))
+        return moments_reader(self.source(self._plan, dataset, held_out))
 
     def summary_reader(self, context: Context, dataset: Dataset, held_out: bool) -> None:
         """Return nothing: the products of all attributes may be too many."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from distfms.errors import DataError
+from distfms.methods.attribute_efficient.draws import FIRST_PHASE
 from distfms.methods.attribute_efficient.sampling import (
     Penalty,
     Phase,
@@ -19,9 +20,6 @@ from distfms.methods.attribute_efficient.sampling import (
     improvement_ratio,
     smoothing,
 )
-
-#: Share of the examples that the first of two phases learns from, one in so many.
-FIRST_PHASE = 10
 
 
 @dataclass(frozen=True, eq=False)

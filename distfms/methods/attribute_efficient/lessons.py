@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Protocol
 
 import numpy as np
@@ -160,22 +161,31 @@ def learned_from(pairs: Pairs, penalty: Penalty, full: bool = False) -> Learned:
 
 def _on_folds(lesson: Lesson, found: list[Ordered]) -> Learned:
     """Solve from the pairs that are drawn of the examples, by their number in the order."""
-    design, pairs, start = lesson.design, Pairs({}), 0
-    weights = None
-    if design.sampling == "moments" and design.moments is not None:
-        weights = drawing_weights(design.moments)
+    design, draws = lesson.design, Draws(None, lesson.key)
     if lesson.full == "imputed":
         found = _imputed(found)
-    n_drawn = design.n_draws if lesson.full == "pairs" else None
-    draws = Draws(n_drawn, lesson.key, weights, phases=design.sampling == "two_phase")
-    if draws.phases and n_drawn is not None:
-        draws = replace(draws, weights=_of_first_phase(draws, found))
-    for rows, target, order in found:
-        keys = np.arange(start, start + len(order), dtype=np.uint64)
-        observed = np.vstack([draws.observe(rows[order].T, keys), target[order]])
+    if lesson.full == "pairs":
+        phases = design.sampling == "two_phase"
+        draws = Draws(design.n_draws, lesson.key, phases=phases)
+        if phases:
+            firsts = [draws.first_moments(x, keys) for x, _, keys in _numbered(found)]
+            draws = replace(draws, weights=weights_after(reduce(Moments.merge, firsts)))
+        elif design.sampling == "moments" and design.moments is not None:
+            draws = replace(draws, weights=drawing_weights(design.moments))
+    pairs = Pairs({})
+    for values, target, keys in _numbered(found):
+        observed = np.vstack([draws.observe(values, keys), target])
         pairs = pairs.merge(Pairs.of(observed, (keys % np.uint64(INNER_FOLDS)).astype(int)))
-        start += len(order)
     return learned_from(pairs, design.penalty, lesson.full != "pairs")
+
+
+def _numbered(found: list[Ordered]) -> Iterator[Ordered]:
+    """Iterate over values (d, n), targets and numbers of examples in their order."""
+    start = 0
+    for rows, target, order in found:
+        numbers = np.arange(start, start + len(order), dtype=np.uint64)
+        yield rows[order].T, target[order], numbers
+        start += len(order)
 
 
 def _imputed(found: list[Ordered]) -> list[Ordered]:
@@ -185,16 +195,6 @@ def _imputed(found: list[Ordered]) -> list[Ordered]:
         (np.where(np.isnan(rows), moments.mean, rows), target, order)
         for rows, target, order in found
     ]
-
-
-def _of_first_phase(draws: Draws, found: list[Ordered]) -> np.ndarray:
-    start, first = 0, Moments.empty(found[0][0].shape[1])
-    for rows, _, order in found:
-        keys = np.arange(start, start + len(order), dtype=np.uint64)
-        own = draws.first_phase(keys)
-        first = first.merge(Moments.from_block(draws.observe(rows[order[own]].T, keys[own])))
-        start += len(order)
-    return weights_after(first)
 
 
 def weights_after(first: Moments) -> np.ndarray:

@@ -26,10 +26,11 @@ from distfms.methods.attribute_efficient.options import (
     MOST_PAIRS,
     AttributeEfficientOptions,
 )
-from distfms.methods.attribute_efficient.read import FirstPhaseReader, MomentsReader, PairsReader
+from distfms.methods.attribute_efficient.read import first_phase_reader, pairs_reader
 from distfms.methods.attribute_efficient.sampling import improvement_ratio
 from distfms.methods.contract import Answer, Content, Context, Inputs, Stage
 from distfms.methods.cross_validation import Members
+from distfms.methods.rows import SummaryReader
 from distfms.methods.statistics_job import NamedRule, Solved, TrainMembers
 from distfms.report.formatting import count
 from distfms.stats.bundle import Bundle
@@ -98,22 +99,17 @@ class PairsJob(AttributeEfficientJob):
             moments = bundle["moments"].train().second_moment[:-1]
             return {DRAWS: {"weights": drawing_weights(moments)}}
         alike = Draws(self.options.attributes_per_example, stream(self.seed, 0), phases=True)
-        bundle = context.reduce(lambda *of: FirstPhaseReader(self.source(self._plan, *of), alike))
+        bundle = context.reduce(lambda *of: first_phase_reader(self.source(self._plan, *of), alike))
         return {DRAWS: {"weights": weights_after(bundle["observed"].train())}}
 
-    def reader(self, context: Context, dataset: Dataset, held_out: bool) -> MomentsReader:
+    def reader(self, context: Context, dataset: Dataset, held_out: bool) -> SummaryReader:
         """Return the reader of moments, norms, counts and pairs."""
         weights = None
         if self.options.draws != "uniform":
             weights = context.read_arrays(DRAWS)["weights"]
         phases, drawn = self.options.draws == "two_phase", self.options.attributes_per_example
         draws = Draws(drawn, stream(self.seed, 0), weights, phases)
-        return PairsReader(self.source(self._plan, dataset, held_out), draws)
-
-    def part_types(self, context: Context) -> Mapping[str, Any]:
-        """Return the class of each statistic that the readers make."""
-        nowhere: Any = None
-        return PairsReader(nowhere, nowhere).part_types
+        return pairs_reader(self.source(self._plan, dataset, held_out), draws)
 
     def check(self, context: Context, statistics: Bundle) -> None:
         """Refuse what nothing can be learned from; say what was not observed."""

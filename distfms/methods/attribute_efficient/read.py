@@ -15,11 +15,9 @@ from distfms.data.partition import Partition
 from distfms.methods.attribute_efficient.draws import Draws
 from distfms.methods.attribute_efficient.from_pairs import INNER_FOLDS, LEAST_FOLDS, Pairs
 from distfms.methods.attribute_efficient.lessons import Ordered
-from distfms.methods.contract import PartialReader
 from distfms.methods.passes import Sums
-from distfms.methods.rows import RowCounts, RowSource
-from distfms.stats.base import Fields, Folded
-from distfms.stats.bundle import Bundle
+from distfms.methods.rows import RowCounts, RowSource, SummaryReader
+from distfms.stats.base import Fields
 from distfms.stats.classification import CLASS_SUMS, class_measures, class_sums
 from distfms.stats.moments import Moments
 
@@ -65,121 +63,65 @@ class LabelledSource(RowSource):
         return {**super().key(), "positive": self.positive}
 
 
-@dataclass(frozen=True)
-class MomentsReader(PartialReader):
-    """Reads ``moments`` (`Moments` of features and the target), ``norms`` and ``counts``."""
-
-    source: LabelledSource
-
-    @property
-    def part_types(self) -> Mapping[str, type[Any]]:
-        """Class of each member's parts."""
-        return {"moments": Moments, "norms": Norms, "counts": RowCounts}
-
-    def __call__(self, partition: Partition) -> Bundle:
-        """Read the partition and summarise each of its parts."""
-        return Bundle(self.members(self.source.read(partition)))
-
-    def members(self, batch: RowBatch) -> dict[str, Folded[Any]]:
-        """Summarise each part of a batch."""
-        source = self.source
-
-        def moments(part: int) -> Moments:
-            return Moments.from_block(batch.values[:, batch.part_slices[part]])
-
-        def norms(part: int) -> Norms:
-            values = batch.features[:, batch.part_slices[part]]
-            return Norms(float(np.nansum(values**2, axis=0).max(initial=0.0)))
-
-        counts = partial(RowCounts.from_block, batch)
-        return {
-            "moments": source.folded(moments),
-            "norms": source.folded(norms),
-            "counts": source.folded(counts),
-        }
-
-    def key(self) -> dict[str, Any]:
-        """Everything but the partition that a partial depends on."""
-        return {**self.source.key(), "kind": "second moments"}
+#: What every reader of rows reads of each part.
+SUMMARY = {"moments": Moments, "norms": Norms, "counts": RowCounts}
 
 
-@dataclass(frozen=True)
-class PairsReader(MomentsReader):
-    """Reads what is observed of the rows, too.
+def summary(batch: RowBatch, part: int) -> dict[str, Any]:
+    """Return moments of features and the target, norms of rows, and counts."""
+    own = batch.part_slices[part]
+    squares = np.nansum(batch.features[:, own] ** 2, axis=0)
+    return {
+        "moments": Moments.from_block(batch.values[:, own]),
+        "norms": Norms(float(squares.max(initial=0.0))),
+        "counts": RowCounts.from_block(batch, part),
+    }
+
+
+def moments_reader(source: LabelledSource) -> SummaryReader:
+    """Return the reader of a `summary`."""
+    return SummaryReader(source, "second moments", SUMMARY, summary)
+
+
+def pairs_reader(source: LabelledSource, draws: Draws) -> SummaryReader:
+    """Return the reader of a `summary`, and of what is observed of the rows.
 
     ``pairs`` are co-moments by inner fold, ``observed`` moments of attributes and target; inner
     folds are the folds where there are some, else rows are divided by their keys.
     """
-
-    draws: Draws
-
-    @property
-    def part_types(self) -> Mapping[str, type[Any]]:
-        """Class of each member's parts."""
-        return {**super().part_types, "pairs": Pairs, "observed": Moments}
-
-    def members(self, batch: RowBatch) -> dict[str, Folded[Any]]:
-        """Summarise each part of a batch."""
-        keys = row_keys(batch)
-        observed = np.vstack([self.draws.observe(batch.features, keys), batch.target[:1]])
-        n_folds = self.source.section.folds
-
-        def pairs(part: int) -> Pairs:
-            own = batch.part_slices[part]
-            if part == self.source.n_parts - 1:
-                return Pairs({})
-            inner = keys[own] % np.uint64(INNER_FOLDS)
-            fold = np.full(len(inner), part) if n_folds >= LEAST_FOLDS else inner.astype(int)
-            return Pairs.of(observed[:, own], fold)
-
-        def moments(part: int) -> Moments:
-            return Moments.from_block(observed[:, batch.part_slices[part]])
-
-        return {
-            **super().members(batch),
-            "pairs": self.source.folded(pairs),
-            "observed": self.source.folded(moments),
-        }
-
-    def key(self) -> dict[str, Any]:
-        """Everything but the partition that a partial depends on."""
-        return {**super().key(), "kind": "pairs", "draws": self.draws.key()}
+    members = {**SUMMARY, "pairs": Pairs, "observed": Moments}
+    summarise = partial(_with_pairs, draws, source.section.folds >= LEAST_FOLDS)
+    return SummaryReader(source, "pairs", members, summarise, {"draws": draws.key()})
 
 
-@dataclass(frozen=True)
-class FirstPhaseReader(MomentsReader):
-    """Reads ``observed``: moments of what is observed of the training rows of the first phase."""
-
-    draws: Draws
-
-    @property
-    def part_types(self) -> Mapping[str, type[Any]]:
-        """Class of each member's parts."""
-        return {"observed": Moments}
-
-    def members(self, batch: RowBatch) -> dict[str, Folded[Any]]:
-        """Summarise each part of a batch."""
-        keys = row_keys(batch)
-
-        def moments(part: int) -> Moments:
-            own = batch.part_slices[part]
-            first = np.flatnonzero(self.draws.first_phase(keys[own]))
-            return Moments.from_block(
-                self.draws.observe(batch.features[:, own][:, first], keys[own][first])
-            )
-
-        return {"observed": self.source.folded(moments)}
-
-    def key(self) -> dict[str, Any]:
-        """Everything but the partition that a partial depends on."""
-        return {**super().key(), "kind": "first phase", "draws": self.draws.key()}
+def _with_pairs(draws: Draws, on_folds: bool, batch: RowBatch, part: int) -> dict[str, Any]:
+    own = batch.part_slices[part]
+    keys = row_keys(batch, own)
+    observed = np.vstack([draws.observe(batch.features[:, own], keys), batch.target[:1, own]])
+    inner = np.full(len(keys), part) if on_folds else (keys % np.uint64(INNER_FOLDS)).astype(int)
+    is_held_out = part == len(batch.part_slices) - 1
+    return {
+        **summary(batch, part),
+        "pairs": Pairs({}) if is_held_out else Pairs.of(observed, inner),
+        "observed": Moments.from_block(observed),
+    }
 
 
-def row_keys(batch: RowBatch) -> np.ndarray:
-    """Return what decides a row's place and draws: the hash of its id, or of its number."""
+def first_phase_reader(source: LabelledSource, draws: Draws) -> SummaryReader:
+    """Return the reader of moments of what is observed of the rows of the first phase."""
+    summarise, known = partial(_of_first_phase, draws), {"draws": draws.key()}
+    return SummaryReader(source, "first phase", {"observed": Moments}, summarise, known)
+
+
+def _of_first_phase(draws: Draws, batch: RowBatch, part: int) -> dict[str, Any]:
+    own = batch.part_slices[part]
+    return {"observed": draws.first_moments(batch.features[:, own], row_keys(batch, own))}
+
+
+def row_keys(batch: RowBatch, own: slice) -> np.ndarray:
+    """Return what decides the place and draws of some rows: hashes of ids, or their numbers."""
     ids = batch.rows.id
-    keys: np.ndarray = batch.row_ids.astype(np.uint64) if ids is None else hash_keys(ids)
-    return keys
+    return batch.row_ids[own].astype(np.uint64) if ids is None else hash_keys(ids[own])
 
 
 # --- rows to learn from -------------------------------------------------------------------------
@@ -284,7 +226,7 @@ class TrainingRows:
         missing = np.isnan(values)
         if missing.any():
             values = np.where(missing, self.fill, values)
-        return values, batch.target[0, own].copy(), batch.rows.part[own], row_keys(batch)[own]
+        return values, batch.target[0, own].copy(), batch.rows.part[own], row_keys(batch, own)
 
 
 # --- losses -------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distfms.data.batches import RowBatch
-from distfms.data.partition import Dataset, Partition
+from distfms.data.partition import Dataset
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Answer, Content, Context, FoldAnswers, PartialReader, Stage
 from distfms.methods.cross_validation import Fold, FoldWork, Members, evaluate_here
@@ -33,10 +33,9 @@ from distfms.methods.landmarks.similarity import LandmarkMap
 from distfms.methods.passes import Passes, Sums, one_pass, said_rows
 from distfms.methods.ranking import NormalisedGains, QueryCounts, RankingScores
 from distfms.methods.row_job import CLASSES
-from distfms.methods.rows import RowSource
+from distfms.methods.rows import SummaryReader
 from distfms.methods.statistics_job import STATISTICS, Solved, TunedItem
 from distfms.stats.base import Folded, below
-from distfms.stats.bundle import Bundle
 from distfms.stats.classification import CLASS_SUMS, class_report
 
 
@@ -227,55 +226,25 @@ def weighed(batch: RowBatch, rows: slice) -> np.ndarray:
     return numbers if batch.weight is None else numbers[batch.weight[rows] > 0]
 
 
-def query_counts(batch: RowBatch, rows: slice) -> QueryCounts:
-    """Count the relevances of some rows by query."""
-    own = weighed(batch, rows)
-    return QueryCounts.from_rows(query_keys(batch, own), batch.target[0, own])
+def query_counts(batch: RowBatch, part: int) -> dict[str, QueryCounts]:
+    """Count the relevances of a part by query."""
+    own = weighed(batch, batch.part_slices[part])
+    return {"queries": QueryCounts.from_rows(query_keys(batch, own), batch.target[0, own])}
 
 
-@dataclass(frozen=True, eq=False)
-class RankReader(PartialReader):
-    """Reads ``ranking`` (`RankingScores`) of models by part.
-
-    Attributes
-    ----------
-    source : RowSource
-    maps : mapping of str to LandmarkMap
-        By the label of the similarity.
-    models : sequence of sequence of (str, ndarray)
-        Of each part: see `Models`.
-    """
-
-    source: RowSource
-    maps: Mapping[str, LandmarkMap]
-    models: Sequence[Models]
-
-    @property
-    def part_types(self) -> Mapping[str, type[Any]]:
-        """Class of each member's parts."""
-        return {"ranking": RankingScores}
-
-    def __call__(self, partition: Partition) -> Bundle:
-        """Read the partition and rank the rows of each part by its models."""
-        batch = self.source.read(partition)
-        parts = zip(batch.part_slices, self.models, strict=True)
-        return Bundle({"ranking": Folded(tuple(self._ranked(batch, *part) for part in parts))})
-
-    def _ranked(self, batch: RowBatch, rows: slice, models: Models) -> RankingScores:
-        own = weighed(batch, rows)
-        features = batch.features[:, own]
-        scores = []
-        for label, w in models:
-            mapping, k = self.maps[label], w.shape[1]
-            mapping = mapping.restricted(range(k)) if k < mapping.n_landmarks else mapping
-            scores.append(mapping.scores(features, w.T, np.zeros(1)))
-        joined = np.concatenate((np.empty((features.shape[1], 0)), *scores), axis=1)
-        keys, relevance = query_keys(batch, own), batch.target[0, own]
-        return RankingScores.from_rows(keys, relevance, joined, CUTOFFS)
-
-    def key(self) -> dict[str, Any]:
-        """Return nothing: rankings are not cached."""
-        return {"kind": "ranking"}
+def ranked(
+    maps: Mapping[str, LandmarkMap], models: Sequence[Models], batch: RowBatch, part: int
+) -> dict[str, RankingScores]:
+    """Rank the rows of a part by its models."""
+    own = weighed(batch, batch.part_slices[part])
+    features = batch.features[:, own]
+    scores = [np.empty((features.shape[1], 0))]
+    for label, w in models[part]:
+        mapping, k = maps[label], w.shape[1]
+        mapping = mapping.restricted(range(k)) if k < mapping.n_landmarks else mapping
+        scores.append(mapping.scores(features, w.T, np.zeros(1)))
+    joined, keys = np.concatenate(scores, axis=1), query_keys(batch, own)
+    return {"ranking": RankingScores.from_rows(keys, batch.target[0, own], joined, CUTOFFS)}
 
 
 # --- rankings: the job ----------------------------------------------------------------------------
@@ -350,15 +319,14 @@ class RankingJob(LandmarkJob):
 
     def _ranked(self, context: Context, models: Sequence[Models]) -> Folded[RankingScores]:
         """Rank all rows by the models of their part, in one pass."""
-        plan, maps = self.plan(context), self.maps(context)
-        found = context.reduce(
-            lambda dataset, held_out: RankReader(
-                self.source(plan, dataset, held_out), maps, models
+        plan, rank = self.plan(context), partial(ranked, self.maps(context), models)
+        found: Folded[RankingScores] = context.reduce(
+            lambda *of: SummaryReader(
+                self.source(plan, *of), "ranking", {"ranking": RankingScores}, rank
             ),
             cache=False,
-        )
-        ranked: Folded[RankingScores] = found["ranking"]
-        return ranked
+        )["ranking"]
+        return found
 
     def scores(
         self, context: Context, solved: Solved, path: Any, grid: np.ndarray

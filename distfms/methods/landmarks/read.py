@@ -121,8 +121,7 @@ def naming(partition: Partition) -> Iterator[None]:
 def query_keys(batch: RowBatch, rows: slice | np.ndarray) -> np.ndarray:
     """Return hashes of the queries of some rows."""
     assert batch.rows.query is not None
-    values = batch.rows.query[rows]
-    return hash_keys(values) if len(values) else np.zeros(0, dtype=np.uint64)
+    return hash_keys(batch.rows.query[rows])
 
 
 def embedded_moments(
