@@ -20,7 +20,7 @@ from distfms.runs.driver import prepare, run_job
 from distfms.runs.job_spec import load_spec
 from distfms.runs.predict import predict_file
 from tests.e2e.attribute_efficient_jobs import IDS, NAMES, D, N, X, Y, few_columns, few_job
-from tests.e2e.jobs import content, results
+from tests.e2e.jobs import content
 from tests.e2e.sequence_jobs import write_rows
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
@@ -144,9 +144,6 @@ def test_full_information_and_the_best_weights(data, tmp_path):
         assert curves["offline"][-1]["deviation"] < 1e-12  # whatever the order
 
 
-#: Chains, repeats and folds that are enough to share out.
-
-
 @pytest.mark.parametrize("window_bytes", [1, 2 * 300 * 8 * 15, 2**28])
 def test_chains_share_out_the_rows(data, monkeypatch, window_bytes):
     monkeypatch.setattr(read_module, "WINDOW_BYTES", window_bytes)
@@ -255,17 +252,6 @@ def test_the_intercept_is_the_mean_of_the_training_rows(tmp_path):
     np.testing.assert_allclose(found, X @ weights + own["intercept"])
 
 
-def test_resumed(data, run, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(job_module.AttributeEfficientJob, "metrics", lambda self, *args: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            run_job(few_job(data, tmp_path))
-    result = run_job(few_job(data, tmp_path))
-    assert result.resumed
-    assert "select" in result.skipped
-    assert results(result.folder) == results(run)
-
-
 def test_prediction_report_and_labels(tmp_path):
     labels = np.where(np.median(Y) < Y, 5.0, 3.0)
     folder = write_rows(tmp_path / "data", few_columns(target=labels))
@@ -326,19 +312,6 @@ def test_check_tells_what_can_be_gained_before_anything_is_paid(data, tmp_path, 
     assert f"improvement ratio: {ratio:.2f}" in said
     assert f"factor of up to {1 / ratio:.1f}" in said
     assert not (tmp_path / "runs").exists()
-
-
-def test_large_row_groups_are_summed_in_batches(data, tmp_path):
-    job = prepare(few_job(data, tmp_path)).job
-    reader = job.reader(None, job.inputs.train, False)
-    partition = job.inputs.train.partitions[0]
-    whole, found = reader(partition), reader.in_batches(replace(partition, batch_rows=100))
-    for name in ("norms", "counts"):
-        for ours, theirs in zip(found[name].parts, whole[name].parts, strict=True):
-            for key, array in theirs.to_arrays().items():
-                np.testing.assert_array_equal(ours.to_arrays()[key], array)
-    for ours, theirs in zip(found["moments"].parts, whole["moments"].parts, strict=True):
-        np.testing.assert_allclose(ours.second_moment, theirs.second_moment, rtol=1e-12)
 
 
 def test_large_row_groups_are_learned_from_in_batches(data, tmp_path):

@@ -186,34 +186,11 @@ def test_landmarks_of_a_table_and_of_rows_without_a_target(columns, tmp_path):
         run_job(landmarks_job(data, tmp_path, data=known, landmarks={"landmarks": 30}))
 
 
-def test_landmarks_far_from_one_another(data, tmp_path):
-    found = {}
-    for choice in ("random", "spread"):
-        section = {"choice": choice, "landmarks": 60}
-        folder = run_job(landmarks_job(data, tmp_path, landmarks=section)).folder
-        with np.load(folder / "weights.npz") as arrays:
-            points = arrays["landmarks"][:, :3]
-        pairs = np.linalg.norm(points[:, None] - points[None], axis=2) + np.eye(60) * 1e9
-        found[choice] = pairs.min(axis=1).mean()
-    assert found["spread"] > 1.15 * found["random"]
-
-
 @pytest.fixture(scope="module")
 def sparse(data, tmp_path_factory):
     """A finished run that chooses 20 of 60 candidates."""
     own = {"task": "sparse", "keep": 20, "ridge": 1e-3}
     return run_job(landmarks_job(data, tmp_path_factory.mktemp("runs"), landmarks=own)).folder
-
-
-def test_float32(sparse, data, tmp_path):
-    own = {"task": "sparse", "keep": 20, "ridge": 1e-3, "precision": "float32"}
-    folder = run_job(landmarks_job(data, tmp_path, landmarks=own)).folder
-    for run, single in ((folder, True), (sparse, False)):
-        with np.load(run / "weights.npz") as arrays:
-            assert arrays["single"] == single
-    errors = [content(run, "metrics.json")["test"]["mse"] for run in (folder, sparse)]
-    assert errors[0] == pytest.approx(errors[1], rel=1e-2)
-    assert errors[0] != errors[1]
 
 
 def test_tuning_of_the_number_of_candidates(data, tmp_path):
@@ -246,27 +223,6 @@ def test_steps_of_algorithm_2(sparse, data, tmp_path):
         assert np.abs(arrays["weights"][-1]).sum() <= 60.0 * (1 + 1e-9)
     assert content(sparse, "metrics.json")["train"]["mse"] < metrics["train"]["mse"]
     assert metrics["test"]["r2"] > 0.5
-
-
-def test_landmarks_do_not_depend_on_how_rows_are_divided(run, columns, tmp_path):
-    order = np.random.default_rng(1).permutation(N)
-    other = {name: np.array(values)[order] for name, values in columns.items()}
-    shuffled = write_rows(tmp_path / "shuffled", other, n_files=2)
-    folders = run, run_job(landmarks_job(shuffled, tmp_path)).folder
-    one, two = (content(folder, "selection.json") for folder in folders)
-    assert one["landmarks"] == two["landmarks"]
-    errors = [content(folder, "metrics.json")["test"]["mse"] for folder in folders]
-    assert errors[0] == pytest.approx(errors[1], rel=1e-9)
-
-
-def test_tuning_of_the_number_of_landmarks_and_of_the_bound(data, tmp_path):
-    tune = {"grid": {"keep": [2, 10, 60], "bound": [1.0, 1000.0], "ridge": [1e-6, 1.0]}}
-    folder = run_job(landmarks_job(data, tmp_path, tune=tune)).folder
-    tuning = content(folder, "tuning.json")
-    assert tuning["chosen"] == {"keep": 60, "bound": 1000.0, "ridge": 1e-6}
-    assert len(content(folder, "selection.json")["landmarks"]) == 60
-    stages = content(folder, "manifest.json")["stages"]
-    assert sum(s.get("n_read", 0) for s in stages) == 2 * 3  # a sample, then similarities
 
 
 def test_precomputed_similarities(columns, tmp_path):

@@ -9,15 +9,13 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
-from sklearn.svm import LinearSVR
 
-from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, JudgePass, PassProcedure
+from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, PassProcedure
 from distfms.methods.landmarks.losses import (
     EpsilonInsensitive,
     Margin,
     OrdinalMargin,
     probabilities,
-    rounded,
 )
 from distfms.methods.landmarks.squared import SquaredProblem
 from distfms.methods.statistics_job import NamedRule
@@ -74,14 +72,6 @@ def test_slopes_are_derivatives(loss, target):
     assert found.curvature.max() <= loss.steepest * (1 + 1e-12)
 
 
-def test_rounding_costs_at_most_half_its_width():
-    t = np.linspace(-1, 3, 401)
-    value, slope, _ = rounded(t, 0.5)
-    assert np.all(np.maximum(t, 0) - value >= -1e-15)
-    assert np.max(np.maximum(t, 0) - value) == pytest.approx(0.25)
-    assert (slope.min(), slope.max()) == (0, 1)
-
-
 def test_scores_decide():
     learned, levels = OrdinalMargin(0.1, 5, 0.5, 0.3), np.array([0.2, 0.3, 1.0, 0.5])
     assert learned.decoded(np.array([[0.1, 0.3, 1.0, 2.1]]), levels).tolist() == [0, 1, 2, 4]
@@ -117,23 +107,6 @@ def fitted(loss, K, y, k=None, ridge=0.0, bound=None, left_out=None):
     order = np.arange(k or K.shape[1])
     procedure = PassProcedure((), False, len(order), ridge=ridge, bound=bound, loss=loss)
     return procedure.fitted(make_pass, problem, order), parts
-
-
-def test_the_insensitive_fit_costs_no_more_than_that_of_liblinear():
-    K, y = rows()
-    theirs = LinearSVR(epsilon=0.2, C=1.0, tol=1e-5, max_iter=100_000, intercept_scaling=3.0)
-    theirs.fit(K, y)
-    # The same objective: ½‖w‖² + Σ loss, so a penalty of 1/n on the mean loss.
-    variance = np.mean(np.var(K, axis=0))
-    ridge = np.std(y) / (len(y) * variance)
-    ours, _ = fitted(EpsilonInsensitive(1e-4, 0.2), K, y, ridge=ridge)
-    assert ours.minimum.status == "converged"
-
-    def cost(w, b):
-        return 0.5 * w @ w + np.maximum(np.abs(K @ w + b - y) - 0.2, 0).sum()
-
-    w = ours.model.weights[:, 0]
-    assert cost(w, ours.model.offset[0]) <= cost(theirs.coef_, theirs.intercept_[0]) * (1 + 1e-3)
 
 
 @pytest.mark.parametrize("rare", [None, 0.004])
@@ -264,19 +237,6 @@ def test_a_fold_that_is_left_out_plays_no_part(left_out):
         ]
         messages.append(FitPass("own", loss, found.model, K.mean(axis=0), left_out).sums(own))
     np.testing.assert_array_equal(*(found["hessian"] for found in messages))
-
-
-def test_errors_of_parts():
-    K, y = rows(n_landmarks=3)
-    y = (y > 0).astype(float)
-    found, parts = fitted(Margin(0.05, 2, True), K, y, ridge=1e-3)
-    sums = JudgePass("own", Margin(0.05, 2, True), [found.model], {0: "a", 1: "a", 2: "b"}).sums(
-        parts
-    )
-    wrong = ((K @ found.model.weights[:, 0] + found.model.offset[0]) > 0) != y
-    assert sums["a/error"][0] == wrong[:450].sum()
-    assert sums["b/error"][0] == wrong[450:].sum()
-    assert sums["a/weight"] == 450
 
 
 @pytest.mark.parametrize("by_gradient", [False, True])

@@ -16,7 +16,6 @@ from distfms.methods.landmarks.references import kernel_regression
 from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
 from distfms.methods.landmarks.squared import (
     SquaredProblem,
-    errors,
     greedy,
     refitted,
     stepwise,
@@ -87,18 +86,6 @@ def test_the_steps_of_algorithm_2_are_those_of_the_paper():
     few = stepwise(problem, 2, 0.0, 6.0, tolerance)
     assert few.order.tolist() == found.order[:2].tolist()
     assert few.gap > tolerance * y.var()
-
-
-def test_errors_on_other_rows():
-    K, y = rows()
-    other, truth = rows(seed=1)
-    problem = problem_of(K, y)
-    weights = refitted(problem, np.arange(9), [2, 9], 1e-3)
-    predicted = other @ weights.T + problem.intercept(weights)
-    wanted = np.mean((truth[:, None] - predicted) ** 2, axis=0)
-    np.testing.assert_allclose(
-        errors(problem, weights, moments_of(other, truth)), wanted, rtol=1e-9
-    )
 
 
 @settings(max_examples=40, deadline=None)
