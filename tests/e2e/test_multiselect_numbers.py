@@ -156,6 +156,9 @@ def test_refined_selection_is_the_one_that_is_evaluated(trap, tmp_path, algorith
     (_, greedy, rough, _), (_, selection, metrics, _) = results
     assert selection["objective"] >= greedy["objective"]
     assert selection["path"] == greedy["path"]
+    if algorithm == "scoring":  # costs differ, so that it may miss the optimum
+        assert selection["optimum"]["objective"] >= selection["objective"]
+        assert selection["optimum"]["spent"] <= budget
     assert metrics["curves"] == rough["curves"]
 
     def refined(mask):
@@ -190,13 +193,6 @@ def test_refined_selection_is_the_one_that_is_evaluated(trap, tmp_path, algorith
         assert selection["projected_loss"] < 0.95 * greedy["projected_loss"]
         assert "q2" not in selection["repeats"]
         assert chosen["validation_loss"] < metrics["curves"][0]["points"][-1]["validation_loss"]
-
-
-def test_scoring_with_unequal_costs_is_measured_against_the_optimum(tmp_path):
-    options = {"algorithm": "scoring", "costs": {"a": 3, "b": 2}, "budget": 10, "baselines": []}
-    _, selection, *_ = run(write(tmp_path, objects()), tmp_path, multiselect=options)
-    assert selection["optimum"]["objective"] >= selection["objective"]
-    assert selection["optimum"]["spent"] <= 10
 
 
 # --- what is left to cross-validation -----------------------------------------------------------

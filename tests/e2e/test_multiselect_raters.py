@@ -125,7 +125,7 @@ def _parts(folder, table):
     return train, [i for i, own in enumerate(ids) if own in held_out]
 
 
-def test_plan_names_raters(bought_from_the_same):
+def test_plan_names_raters_and_the_report_says_what_they_share(bought_from_the_same):
     _, folder = bought_from_the_same
     plan = pq.read_table(folder / "plan").to_pylist()
     assert {row["object"] for row in plan} <= set(range(N))
@@ -135,10 +135,6 @@ def test_plan_names_raters(bought_from_the_same):
         assert row["more"] == 1
     asked_again = [row for row in plan if row["object"] == 0 and row["id"] == "eve"]
     assert all(row["attribute"] == "kind" for row in asked_again)
-
-
-def test_report_says_what_raters_share(bought_from_the_same):
-    _, folder = bought_from_the_same
     page = (folder / "report.html").read_text()
     assert "Who judges" in page
     assert "claimed if nothing were known of raters" in page

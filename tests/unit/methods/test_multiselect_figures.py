@@ -20,30 +20,12 @@ def selection() -> dict[str, Any]:
     steps, spent = [], 0
     for attribute, repeats, cost in path:
         spent += cost
-        steps.append(
-            {
-                "attribute": attribute,
-                "count": 1,
-                "repeats": repeats,
-                "cost": cost,
-                "spent": spent,
-                "objective": 5.0 * spent,
-                "projected_loss": 100 - 5.0 * spent,
-            }
-        )
+        own = {"attribute": attribute, "count": 1, "repeats": repeats, "cost": cost, "spent": spent}
+        steps.append(own | {"objective": 5.0 * spent, "projected_loss": 100 - 5.0 * spent})
+    alike = {"mean": 5.0, "n_judgments": 100, "n_missing": 0, "mean_judgments": 2.0}
     attributes = [
-        {
-            "name": name,
-            "b": b,
-            "v": v,
-            "sigma": sigma,
-            "cost": cost,
-            "mean": 5.0,
-            "n_judgments": 100,
-            "n_missing": 0,
-            "mean_judgments": 2.0,
-        }
-        for name, b, v, sigma, cost in (
+        dict(zip(("name", "b", "v", "sigma", "cost"), own, strict=True)) | alike
+        for own in (
             ("age", 4.0, 1.0, 2.0, 4),
             ("calm", 3.0, 2.0, 1.0, 1),
             ("kind", 0.5, 3.0, 0.0, 1),
@@ -68,14 +50,23 @@ def selection() -> dict[str, Any]:
     }
 
 
-UNKNOWN_RATERS = {
-    "known": False,
-    "buy_from": "independent",
-    "loss_independent": 70.0,
-    "loss_same": None,
-    "loss_ignored": None,
-    "noise_correlation": None,
-}
+def scores(loss: float, mse: float, n: int, n_complete: int) -> dict[str, Any]:
+    """What is measured on some objects whose raters are unknown."""
+    raters = {"known": False, "buy_from": "independent", "loss_independent": 70.0}
+    return {
+        "projected_loss": loss,
+        "mse": mse,
+        "label_variance": 100.0,
+        "n_objects": n,
+        "n_objects_with_all_judgments": n_complete,
+        "raters": raters | dict.fromkeys(("loss_same", "loss_ignored", "noise_correlation")),
+    }
+
+
+def whole(projected: float, validation: float | None, test: float | None) -> dict[str, Any]:
+    """Losses at the whole budget."""
+    losses = {"projected_loss": projected, "validation_loss": validation, "test_loss": test}
+    return {"budget": 6, "spent": 6, "lower": None, "upper": None} | losses
 
 
 def metrics() -> dict[str, Any]:
@@ -94,42 +85,14 @@ def metrics() -> dict[str, Any]:
         ]
         return {"name": name, "points": points}
 
-    last = {"budget": 6, "spent": 6, "lower": None, "upper": None}
     return {
-        "train": {
-            "projected_loss": 70.0,
-            "mse": 71.0,
-            "r2": 0.29,
-            "label_variance": 100.0,
-            "n_objects": 90,
-            "n_objects_with_all_judgments": 40,
-            "raters": dict(UNKNOWN_RATERS),
-        },
-        "test": {
-            "projected_loss": 82.0,
-            "mse": 83.0,
-            "label_variance": 100.0,
-            "n_objects": 30,
-            "n_objects_with_all_judgments": 20,
-            "raters": dict(UNKNOWN_RATERS),
-        },
+        "train": {**scores(70.0, 71.0, 90, 40), "r2": 0.29},
+        "test": scores(82.0, 83.0, 30, 20),
         "folds": [{"mse": 75.0, "weight": 1.0}, {"mse": 77.0, "weight": 1.0}],
-        "chosen": {**last, "projected_loss": 70.0, "validation_loss": 76.0, "test_loss": 82.0},
+        "chosen": whole(70.0, 76.0, 82.0),
         "baselines": {
-            "scoring": {
-                **last,
-                "projected_loss": 74.0,
-                "validation_loss": None,
-                "test_loss": 84.0,
-                "repeats": {"age": 1},
-            },
-            "copies": {
-                **last,
-                "projected_loss": 75.0,
-                "validation_loss": 78.0,
-                "test_loss": None,
-                "repeats": {"calm": 2},
-            },
+            "scoring": {**whole(74.0, None, 84.0), "repeats": {"age": 1}},
+            "copies": {**whole(75.0, 78.0, None), "repeats": {"calm": 2}},
         },
         "curves": [curve("full", 1), curve("scoring", 0.8), curve("single: age", 0.3)],
     }
@@ -151,6 +114,10 @@ def headline(selection: Any, metrics: Any) -> str:
 
 def sections(selection: Any, metrics: Any) -> list[Section]:
     return figures.sections(finished(selection, metrics))
+
+
+def figures_of(found: list[Section]) -> list[Figure]:
+    return [block for s in found for block in s.blocks if isinstance(block, Figure)]
 
 
 def render(selection: Any, metrics: Any) -> str:
@@ -314,16 +281,20 @@ def test_page_says_all_that_was_asked(
     assert [words for words in absent if words in text] == []
 
 
-def test_a_thousand_attributes_stay_readable() -> None:
+def test_a_thousand_attributes_and_many_steps_stay_readable() -> None:
     many = selection()
     many["attributes"] += [
         {**many["attributes"][i % 4], "name": f"a_{i}_{'x' * 80}"} for i in range(1500)
     ]
     many["repeats"] = {a["name"]: 1 + i % 3 for i, a in enumerate(many["attributes"])}
+    many["path"] *= 50
     found = sections(many, metrics())
-    captions = " ".join(b.caption for s in found for b in s.blocks if isinstance(b, Figure))
+    captions = " ".join(figure.caption for figure in figures_of(found))
     assert "The first 30 with most judgments; 1\u202f474 more are in the table." in captions
     assert len(tables(found)["All attrib"].rows) == 1000
+    path = tables(found)["The order "]
+    assert len(path.rows) == 60
+    assert "90 more are in selection.json" in path.caption
 
 
 @pytest.mark.parametrize(("drop", "cut"), [(4.0, True), (14.0, False)])
@@ -331,16 +302,8 @@ def test_a_scale_that_does_not_begin_at_zero_says_so(drop: float, cut: bool) -> 
     points = [{"budget": s, "spent": s, "projected_loss": 100 - drop * s} for s in range(7)]
     curves = [{"name": name, "points": points} for name in ("full", "scoring")]
     content = {**metrics(), "curves": curves}
-    found = sections(selection(), content)
-    captions = [b.caption for s in found for b in s.blocks if isinstance(b, Figure)]
-    assert ["begin at zero" in caption for caption in captions[:2]] == [cut, cut]
-
-
-def test_path_of_many_steps_is_cut_and_says_so() -> None:
-    long = {**selection(), "path": selection()["path"] * 50}
-    table = tables(sections(long, metrics()))["The order "]
-    assert len(table.rows) == 60
-    assert "90 more are in selection.json" in table.caption
+    found = figures_of(sections(selection(), content))
+    assert ["begin at zero" in figure.caption for figure in found[:2]] == [cut, cut]
 
 
 def test_a_refined_selection_is_a_point_of_its_own() -> None:
@@ -362,12 +325,7 @@ def test_a_refined_selection_is_a_point_of_its_own() -> None:
 
 def n_circles(chosen: Any, content: Any) -> int:
     """Count strokes of the circles that set off points of the curve."""
-    figure = next(
-        block
-        for section in sections(chosen, content)
-        for block in section.blocks
-        if isinstance(block, Figure)
-    )
+    figure, *_ = figures_of(sections(chosen, content))
     return len(re.findall(r"stroke-width: 2[;\"]", figure.svg))
 
 

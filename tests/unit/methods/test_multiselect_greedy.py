@@ -101,11 +101,12 @@ def test_dependent_attributes_gain_nothing_whatever_b_says(seed):
         assert state.objective == pytest.approx(literal_full(problem)(state.repeats), rel=1e-6)
 
 
-def test_ties_go_to_the_lowest_index():
-    problem = Problem.build([1.0] * 4, [1.0] * 4, np.eye(4), label_variance=5.0)
-    for algorithm in ("full", "scoring"):
-        path = select(problem, 6, algorithm)
-        assert path.attributes.tolist() == [0, 1, 2, 3, 0, 1]
+@pytest.mark.parametrize("algorithm", ["full", "scoring"])
+def test_ties_go_to_the_lowest_index_also_between_slabs(algorithm, monkeypatch):
+    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 8)
+    d = 30
+    problem = Problem.build(np.ones(d), np.ones(d), np.eye(d), label_variance=40.0)
+    assert select(problem, d + 2, algorithm).attributes.tolist() == [*range(d), 0, 1]
 
 
 def test_a_path_answers_every_smaller_budget():

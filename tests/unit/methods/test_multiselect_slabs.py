@@ -56,12 +56,6 @@ def test_refreshing_and_growth_happen_everywhere_at_once(small_slabs, monkeypatc
     assert path.objective[-1] == pytest.approx(final, rel=1e-10)
 
 
-def test_ties_between_slabs_go_to_the_lowest_index(small_slabs):
-    d = 30
-    problem = Problem.build(np.ones(d), np.ones(d), np.eye(d), label_variance=40.0, psd="none")
-    assert select(problem, d + 2).attributes.tolist() == [*range(d), 0, 1]
-
-
 def indefinite_problem(seed, d=30, m=25, **options):
     """Fewer objects than attributes, and noise taken off the diagonal."""
     rng = np.random.default_rng(seed)
