@@ -13,8 +13,6 @@ import numpy as np
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from distfms.data.footers import DataFile
-
 #: What rows in memory are called in messages.
 NAME = "X"
 
@@ -91,14 +89,14 @@ class Dataset:
         In the order of the rows, each with one row or more.
     reader : PartitionReader or RowsReader
         What reads partitions; give tasks this rather than the dataset, it is smaller.
-    files : tuple of DataFile
+    files : tuple of distfms.data.footers.DataFile
         None where rows are in memory.
     """
 
     schema: pa.Schema
     partitions: tuple[Partition, ...]
     reader: Any
-    files: tuple[DataFile, ...] = ()
+    files: tuple[Any, ...] = ()
 
     def restricted(self, partitions: Sequence[Partition]) -> Dataset:
         """Return the dataset of some partitions, and their files."""
