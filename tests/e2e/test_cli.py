@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tests.e2e.jobs import content, judgments_job, results
+from tests.e2e.jobs import content, judgments_job
 
 
 @pytest.fixture
@@ -128,13 +128,6 @@ def test_bad_places(place, judgments, refusal, arguments, message):
     pq.write_table(table, place / "mixed" / "part-0.parquet")
     pq.write_table(table.drop_columns(["loud"]), place / "mixed" / "part-1.parquet")
     assert re.search(message, refusal(*arguments))
-
-
-def test_out_is_taken(place, refusal, distfms):
-    assert distfms("run", "job.yaml", "--out", "out").code == 0
-    before = results(place / "out")
-    assert "another spec" in refusal("run", "job.yaml", "--out", "out", "--set", "seed=5")
-    assert results(place / "out") == before
 
 
 def test_more_memory_than_the_spec_allows(place, refusal):

@@ -2,14 +2,12 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
 from distfms import entry
 from tests.e2e.jobs import content, judgments_job, stage
-
-KEYS = ["time", "level", "event", "run", "stage", "fields"]
+from tests.unit.runs.test_events import KEYS, table
 
 
 @pytest.fixture
@@ -18,13 +16,7 @@ def spec(judgments, tmp_path):
     return tmp_path / "job.yaml"
 
 
-def _table():
-    text = (Path(__file__).parents[2] / "cluster" / "README.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| .* \|(.*)\|$", text, re.MULTILINE)
-    return {kind: (level, fields.replace("`", "")) for kind, level, fields in rows}
-
-
-EVENTS = _table()
+EVENTS = table()
 
 
 def parsed(text):

@@ -12,7 +12,6 @@ from distfms.data.folds import assign_parts
 from distfms.errors import DataError, SpecError
 from distfms.runs.driver import prepare, run_job
 from distfms.runs.finished import headline
-from distfms.runs.job_spec import load_spec
 from distfms.runs.predict import predict_file
 from tests.e2e.multiselect_jobs import NAMES, N, job, lists, notes, objects, run, write
 from tests.reference.multiselect_rows import Independent
@@ -260,13 +259,6 @@ def test_equal_steps_in_a_row_are_one_entry_of_the_path(tmp_path):
     assert entry["projected_loss"] == pytest.approx(selection["projected_loss"])
 
 
-def test_resolved_spec_runs_again(tmp_path):
-    path = write(tmp_path, objects())
-    folder, *_ = run(path, tmp_path / "runs")
-    again = run_job(load_spec(folder / "spec.yaml", ["name=again"])).folder
-    assert (again / "metrics.json").read_bytes() == (folder / "metrics.json").read_bytes()
-
-
 # --- kept partials ------------------------------------------------------------------------------
 
 RESULTS = ("selection.json", "metrics.json", "model.json", "weights.npz")
@@ -305,14 +297,3 @@ def kept(tmp_path_factory):
     path = write(folder, columns, row_group_size=10)
     run_job(job(path, folder / "runs", data={"exclude": ["w"]}))
     return path, folder / "runs"
-
-
-def test_file_changed_in_place_is_read_again(tmp_path):
-    path = write(tmp_path / "data", objects(), "1.parquet", compression="none")
-    size = path.stat().st_size
-    before, *_ = run(tmp_path / "data", tmp_path / "runs")
-    write(tmp_path / "data", objects(seed=1), "1.parquet", compression="none")
-    assert path.stat().st_size == size
-    after, _, _, manifest = run(tmp_path / "data", tmp_path / "runs")
-    assert manifest["stages"][0]["n_cached"] == 0
-    assert (after / "model.json").read_bytes() != (before / "model.json").read_bytes()

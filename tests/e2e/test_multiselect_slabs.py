@@ -123,13 +123,6 @@ def test_missing_judgments_and_weights(tmp_path):
     assert found["label_variance"] == pytest.approx(expected["label_variance"], rel=1e-12)
 
 
-def test_pool_is_refused_where_a_slab_does_not_fit(judgments, tmp_path, monkeypatch):
-    monkeypatch.setattr(MultiselectSlabsJob, "slab_bytes", lambda self: 2**45)
-    monkeypatch.setattr(MultiselectSlabsJob, "statistics_bytes", lambda self: 8)
-    with pytest.raises(SpecError, match="fewer actors on one machine"):
-        run(judgments, tmp_path)
-
-
 def test_form_depends_on_the_spec_and_the_number_of_attributes(judgments, tmp_path, monkeypatch):
     def form(**changes):
         return type(prepare(job(judgments, tmp_path, **changes)).job)

@@ -135,7 +135,7 @@ def disturbed(plan: Plan) -> Iterator[Plan]:
         # Actors also where the work is too small to pay for them.
         patch.setattr(context, "ACTORS_PAY_OPERATIONS", 0.0, raising=False)
         if plan.die is not None:
-            _doom(patch, *plan.die)
+            doom(patch, *plan.die)
         yield plan
 
 
@@ -205,26 +205,23 @@ def _troubled_step(fn: Any, plan: Plan, driver: int, state: Any, message: Any) -
     return result
 
 
-def _doom(patch: pytest.MonkeyPatch, where: str, what: str) -> None:
+def doom(patch: pytest.MonkeyPatch, where: str, what: str) -> None:
     """Have the driver kill itself at a stage."""
-    if where == "before":
-        write = folder.RunFolder.write_stage
+    write, update = folder.RunFolder.write_stage, folder.RunFolder.update
 
-        def killed(self: Any, stage: str, *rest: Any) -> None:
-            if stage == what:
-                os.kill(os.getpid(), 9)
-            write(self, stage, *rest)
+    def before(self: Any, stage: str, *rest: Any) -> None:
+        if (where, stage) == ("before", what):
+            os.kill(os.getpid(), 9)
+        write(self, stage, *rest)
 
-        patch.setattr(folder.RunFolder, "write_stage", killed)
-    elif where == "between":
-        update = folder.RunFolder.update
+    def between(self: Any, **entries: Any) -> Any:
+        stages = entries.get("stages")
+        if where == "between" and stages and stages[-1]["name"] == what:
+            os.kill(os.getpid(), 9)
+        return update(self, **entries)
 
-        def doomed(self: Any, **entries: Any) -> dict[str, Any]:
-            if entries.get("stages") and entries["stages"][-1]["name"] == what:
-                os.kill(os.getpid(), 9)
-            return update(self, **entries)
-
-        patch.setattr(folder.RunFolder, "update", doomed)
+    patch.setattr(folder.RunFolder, "write_stage", before)
+    patch.setattr(folder.RunFolder, "update", between)
 
 
 def nothing_half_written(output: Path, run: Path) -> None:

@@ -13,9 +13,10 @@ import pytest
 
 from distfms.engine.cache import PartialCache
 from distfms.methods.cross_validation import AnswerLog
-from distfms.runs import context, driver, folder
+from distfms.runs import context, driver
 from distfms.runs.job_spec import build_spec
 from tests.e2e.jobs import judgments_job
+from tests.faults.disturbance import doom
 
 #: What such a driver has loaded when it starts, so that it starts in no time.
 _PRELOAD = [
@@ -57,12 +58,8 @@ def _die(environment: dict[str, str], spec: Mapping[str, Any], where: str, what:
             patch.setattr(context, "ACTORS_PAY_OPERATIONS", -1.0)
             _die_after(patch, AnswerLog, "append", int(what))
         else:
-            _die_at(patch, where, what)
+            doom(patch, where, what)
         driver.run_job(build_spec(spec))
-
-
-def _kill_itself() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _die_after(patch: pytest.MonkeyPatch, kind: type, method: str, n_kept: int) -> None:
@@ -72,25 +69,7 @@ def _die_after(patch: pytest.MonkeyPatch, kind: type, method: str, n_kept: int) 
         kept = keep(self, key, value)
         left[0] -= 1
         if left[0] == 0:
-            _kill_itself()
+            os.kill(os.getpid(), signal.SIGKILL)
         return kept
 
     patch.setattr(kind, method, counted)
-
-
-def _die_at(patch: pytest.MonkeyPatch, where: str, what: str) -> None:
-    write, update = folder.RunFolder.write_stage, folder.RunFolder.update
-
-    def before(self: Any, stage: str, *rest: Any) -> None:
-        if (where, stage) == ("before", what):
-            _kill_itself()
-        write(self, stage, *rest)
-
-    def between(self: Any, **entries: Any) -> Any:
-        stages = entries.get("stages")
-        if where == "between" and stages and stages[-1]["name"] == what:
-            _kill_itself()
-        return update(self, **entries)
-
-    patch.setattr(folder.RunFolder, "write_stage", before)
-    patch.setattr(folder.RunFolder, "update", between)

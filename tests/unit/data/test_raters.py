@@ -10,6 +10,7 @@ from distfms.data.folds import FoldPlan
 from distfms.data.judgments import detect_layout, read_judgments
 from distfms.data.roles import resolve_roles
 from distfms.errors import DataError, SpecError
+from tests.unit.data.test_judgments import as_lists
 
 NAN = float("nan")
 
@@ -20,11 +21,6 @@ def read(tmp_path, columns, raters="auto", **options):
     roles = resolve_roles(dataset.schema, target="y", judgments=True)
     layout = detect_layout(dataset.schema, roles, raters)
     return read_judgments(dataset.reader, dataset.partitions[0], layout, roles, **options)
-
-
-def as_lists(ragged):
-    bounds = zip(ragged.offsets[:-1], ragged.offsets[1:], strict=True)
-    return [ragged.values[lo:hi].tolist() for lo, hi in bounds]
 
 
 @pytest.mark.parametrize("dtype", [pa.string(), pa.dictionary(pa.int32(), pa.string())])
