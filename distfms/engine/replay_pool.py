@@ -98,7 +98,7 @@ class ReplayPool(ActorPool):
             self._log.append(call)
         self.counts.n_steps = number
         seconds = time.perf_counter() - start_s
-        self._tell("pool_step", step=number, seconds=seconds)
+        self._event("pool_step", step=number, seconds=seconds)
         return [pickle.loads(reply.answers[index]) for index in range(len(self._shards))]
 
     def map(
@@ -259,11 +259,11 @@ class ReplayPool(ActorPool):
         self.counts.n_replayed += reply.n_replayed
         self.counts.n_retries += reply.n_retries
         if reply.n_retries:
-            self._tell("retry", key=f"actor-{actor}", n_retries=reply.n_retries)
+            self._event("retry", key=f"actor-{actor}", n_retries=reply.n_retries)
         if not work.building or work.request is None:
             return reply
         self._finish(reply.errors)
-        self._tell("actor_replayed", actor=actor, shards=reply.n_built, steps=reply.n_replayed)
+        self._event("actor_replayed", actor=actor, shards=reply.n_built, steps=reply.n_replayed)
         work.building = False
         self._post(actor, work)
         return None
@@ -274,7 +274,7 @@ class ReplayPool(ActorPool):
         work.n_losses += 1
         self.counts.n_lost += 1
         n_losses = self.counts.n_lost
-        self._tell("actor_lost", actor=actor, reason=loss.reason, n_losses=n_losses)
+        self._event("actor_lost", actor=actor, reason=loss.reason, n_losses=n_losses)
         self._end(actor)
         self._up.discard(actor)
         if work.n_losses >= self._retry.attempts:
@@ -287,7 +287,7 @@ class ReplayPool(ActorPool):
         work.building = True
         self._post(actor, work)
 
-    def _tell(self, event: str, **facts: Any) -> None:
+    def _event(self, event: str, **facts: Any) -> None:
         self._on_event({"event": event, **facts})
 
     def _finish(self, errors: Mapping[int, BaseException]) -> None:

@@ -143,7 +143,7 @@ def _emitted():
                 fields = {word.arg: word.value for word in node.keywords if word.arg}
                 method = getattr(node.func, "attr", None)
                 kind = fields.pop("event", None) if method == "emit" else None
-                kind = node.args[0] if method == "event" and node.args else kind
+                kind = node.args[0] if method in ("event", "_event") and node.args else kind
             else:
                 continue
             if isinstance(kind, ast.Constant) and isinstance(kind.value, str):
