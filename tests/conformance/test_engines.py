@@ -81,39 +81,20 @@ def test_the_tree_shows_in_the_bits() -> None:
     assert in_a_row.tobytes() != tasks.in_fixed_tree(grams, tasks.add).tobytes()
 
 
-def test_counts_and_order(executor: Executor, tmp_path: Path) -> None:
+def test_counts_and_events_add_up_to_the_result(executor: Executor, tmp_path: Path) -> None:
     units = units_of(tmp_path)
-    reduction = run(units, tasks.as_tuple, executor)
+    total_bytes = sum(unit.n_bytes for unit in units)
+    events: list[Any] = []
+    reduction = run(units, tasks.as_tuple, executor, on_event=events.append)
     assert reduction.value == tuple(range(N_UNITS))
     assert (reduction.n_computed, reduction.n_cached) == (N_UNITS, 0)
-    assert reduction.bytes_read == sum(unit.n_bytes for unit in units)
+    assert reduction.bytes_read == total_bytes
     assert attempts(units) == [1] * N_UNITS
-
-
-def test_cache_is_read_and_written_by_the_tasks(executor: Executor, tmp_path: Path) -> None:
-    cache = PartialCache(tmp_path / "cache", tasks.encode, tasks.decode, spec_key="v1")
-    units = units_of(tmp_path, 6)
-    run(units[:4], tasks.as_tuple, executor, cache=cache)
-    events: list[Any] = []
-    reduction = run(units, tasks.as_tuple, executor, cache=cache, on_event=events.append)
-    assert reduction.value == tuple(range(6))
-    assert (reduction.n_computed, reduction.n_cached) == (2, 4)
-    assert reduction.bytes_read == units[4].n_bytes + units[5].n_bytes
-    assert attempts(units) == [1] * 6
-    done = [event for event in events if event["event"] == "unit"]
-    assert sorted(event["index"] for event in done if event["from_cache"]) == [0, 1, 2, 3]
-
-
-def test_events_count_up_to_the_result(executor: Executor, tmp_path: Path) -> None:
-    units = units_of(tmp_path)
-    events: list[Any] = []
-    run(units, tasks.as_tuple, executor, on_event=events.append)
     assert events[0] == {"event": "pass_started", "total": N_UNITS}
     done = events[1:-1]
     assert [event["event"] for event in done] == ["unit"] * N_UNITS
     assert [event["done"] for event in done] == list(range(1, N_UNITS + 1))
     assert sorted(event["index"] for event in done) == list(range(N_UNITS))
-    total_bytes = sum(unit.n_bytes for unit in units)
     assert done[-1]["bytes"] == total_bytes
     assert events[-1] == {
         "event": "pass_finished",
@@ -135,11 +116,13 @@ def test_units_of_a_batch_are_cached_and_reported_one_by_one(
     reduction = run(units, tasks.as_tuple, executor, cache=cache, on_event=events.append)
     assert reduction.value == tuple(range(n))
     assert (reduction.n_computed, reduction.n_cached) == (n - 5, 5)
+    cached = {5, 6, 40, 41, 42}
+    assert reduction.bytes_read == sum(u.n_bytes for i, u in enumerate(units) if i not in cached)
     assert attempts(units) == [1] * n
     done = [event for event in events if event["event"] == "unit"]
     assert sorted(event["index"] for event in done) == list(range(n))
     assert [event["done"] for event in done] == list(range(1, n + 1))
-    assert {e["index"] for e in done if e["from_cache"]} == {5, 6, 40, 41, 42}
+    assert {e["index"] for e in done if e["from_cache"]} == cached
     assert run(units, tasks.as_tuple, executor, cache=cache).n_cached == n
 
 
@@ -170,6 +153,8 @@ def test_data_error_arrives_as_itself(executor: Executor, tmp_path: Path) -> Non
         run(units, tasks.bad_from_five, executor)
     assert type(info.value) is DataError
     assert max(attempts(units)) == 1
+    with pytest.raises(DataError, match=r"^column 'a' of unit \d+ is infinite$"):
+        executor.map(tasks.bad_from_five, tasks.tickets(tmp_path, N_UNITS))
 
 
 def test_local_executors_tell_the_first_failing_unit(executor: Executor, tmp_path: Path) -> None:
@@ -186,12 +171,9 @@ def test_no_units_is_an_error(executor: Executor) -> None:
         map_reduce([], tasks.square, max, executor)
 
 
-def test_map_keeps_the_order_of_items(executor: Executor) -> None:
+def test_map_keeps_the_order_of_items_and_takes_closures(executor: Executor) -> None:
     assert executor.map(tasks.square, range(20)) == [i * i for i in range(20)]
     assert executor.map(tasks.square, []) == []
-
-
-def test_map_takes_closures(executor: Executor) -> None:
     offset = np.arange(3.0)
     results = executor.map(lambda x: offset + x, [1, 2])
     assert [r.tolist() for r in results] == [[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]]
@@ -201,11 +183,6 @@ def test_map_retries(executor: Executor, tmp_path: Path) -> None:
     items = tasks.tickets(tmp_path, 6)
     assert executor.map(tasks.fails_once_on_three, items) == [(i,) for i in range(6)]
     assert [item.attempts for item in items] == [1, 1, 1, 2, 1, 1]
-
-
-def test_map_raises_the_error_itself(executor: Executor, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"^column 'a' of unit \d+ is infinite$"):
-        executor.map(tasks.bad_from_five, tasks.tickets(tmp_path, N_UNITS))
 
 
 def test_tasks_run_with_one_blas_thread(executor: Executor) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from distfms.engine import LocalExecutor, PartialCache, RetryPolicy, Unit, map_reduce
+from distfms.engine import Executor, LocalExecutor, PartialCache, RetryPolicy, Unit, map_reduce
 from distfms.engine.dask_cluster import DaskExecutor
 from distfms.errors import EngineError
 from tests.conformance import engine_tasks as tasks
@@ -28,6 +28,10 @@ N_UNITS = 8
 
 def units_of(folder: Path, n: int = N_UNITS) -> list[Unit]:
     return [Unit(f"unit-{t.index}", t, n_bytes=100) for t in tasks.tickets(folder, n)]
+
+
+def run(units: list[Unit], fn: Any, executor: Executor, **options: Any) -> Any:
+    return map_reduce(units, fn, tasks.concatenate, executor, **options)
 
 
 def attempts(units: list[Unit]) -> list[int]:
@@ -50,13 +54,7 @@ def test_process_killed_every_time_ends_with_what_to_do(tmp_path: Path) -> None:
     units, before = units_of(tmp_path), multiprocessing.active_children()
     with LocalExecutor(1, processes=True) as executor:
         with pytest.raises(EngineError, match=r"died 2 times.*fewer\s+workers"):
-            map_reduce(
-                units,
-                tasks.killed_on_three,
-                tasks.concatenate,
-                executor,
-                retry=RetryPolicy(attempts=2),
-            )
+            run(units, tasks.killed_on_three, executor, retry=RetryPolicy(attempts=2))
         assert units[3].payload.attempts == 2
         assert executor.map(tasks.square, [2]) == [4]  # usable again
     assert set(multiprocessing.active_children()) <= set(before)
@@ -143,20 +141,13 @@ def test_damaged_entries_are_computed_again_and_replaced(
     units = units_of(tmp_path)
     events: list[Any] = []
     with LocalExecutor(2) as executor:
-        map_reduce(units, tasks.as_tuple, tasks.concatenate, executor, cache=cache)
+        run(units, tasks.as_tuple, executor, cache=cache)
         cache.path("unit-2").write_bytes(b"torn")
         damaged = bytearray(cache.path("unit-5").read_bytes())
         damaged[-1] ^= 0x80
         cache.path("unit-5").write_bytes(damaged)
-        again = map_reduce(
-            units,
-            tasks.as_tuple,
-            tasks.concatenate,
-            executor,
-            cache=cache,
-            on_event=events.append,
-        )
-        third = map_reduce(units, tasks.as_tuple, tasks.concatenate, executor, cache=cache)
+        again = run(units, tasks.as_tuple, executor, cache=cache, on_event=events.append)
+        third = run(units, tasks.as_tuple, executor, cache=cache)
     assert again.value == third.value == tuple(range(N_UNITS))
     assert (again.n_computed, again.n_cached, again.n_corrupt) == (2, N_UNITS - 2, 2)
     assert again.bytes_read == 200
@@ -180,14 +171,7 @@ def test_storage_that_takes_nothing_costs_the_cache_and_one_warning(
     units = units_of(tmp_path)
     events: list[Any] = []
     with LocalExecutor(2) as executor:
-        reduction = map_reduce(
-            units,
-            tasks.as_tuple,
-            tasks.concatenate,
-            executor,
-            cache=cache,
-            on_event=events.append,
-        )
+        reduction = run(units, tasks.as_tuple, executor, cache=cache, on_event=events.append)
     assert reduction.value == tuple(range(N_UNITS))
     assert attempts(units) == [1] * N_UNITS
     warnings = [event for event in events if event["event"] == "cache_unwritable"]
@@ -281,9 +265,7 @@ def test_dask_workers_killed_when_the_driver_knows_that_they_have_finished(tmp_p
                     time.sleep(0.01)
 
         known = executor._client.nthreads().keys()
-        reduction = map_reduce(
-            units, tasks.as_tuple, tasks.concatenate, executor, on_event=kill_all
-        )
+        reduction = run(units, tasks.as_tuple, executor, on_event=kill_all)
     assert reduction.value == tuple(range(N_UNITS))
     assert reduction.n_computed == N_UNITS
     assert max(attempts(units)) <= 2
@@ -298,21 +280,16 @@ def test_dask_worker_killed_every_time(tmp_path: Path) -> None:
         DaskExecutor(cluster.scheduler_address) as executor,
         pytest.raises(EngineError, match=r"died again and again.*memory"),
     ):
-        map_reduce(units_of(tmp_path), tasks.killed_on_three, tasks.concatenate, executor)
+        run(units_of(tmp_path), tasks.killed_on_three, executor)
 
 
 def test_dask_cluster_after_failures(cluster: Any, tmp_path: Path) -> None:
     """What a failed pass leaves under way is dropped, and troubles no other work."""
     with DaskExecutor(cluster.scheduler_address) as executor:
         for _ in range(5):
+            units = units_of(tmp_path, 13)
             with pytest.raises(EngineError, match="failed once"):
-                map_reduce(
-                    units_of(tmp_path, 13),
-                    tasks.always_fails_on_three,
-                    tasks.concatenate,
-                    executor,
-                    retry=RetryPolicy(1),
-                )
+                run(units, tasks.always_fails_on_three, executor, retry=RetryPolicy(1))
             assert executor.map(tasks.square, range(4)) == [0, 1, 4, 9]
         deadline_s = time.monotonic() + 30
         while cluster.scheduler.tasks:
@@ -379,13 +356,15 @@ def mark_and_sleep(ticket: tasks.Ticket) -> None:
     time.sleep(2.0)
 
 
-def test_passes_leave_nothing_on_the_scheduler(cluster: Any) -> None:
+def test_passes_leave_nothing_on_the_scheduler_and_the_client_no_thread(cluster: Any) -> None:
+    threads = set(threading.enumerate())
     with DaskExecutor(cluster.scheduler_address) as executor:
         for _ in range(3):
             map_reduce([Unit("a", 1), Unit("b", 2)], tasks.square, max, executor)
         assert not [
             topic for topic in executor._client.get_events() if str(topic).startswith("distfms")
         ]
+    assert_threads_end(threads)
 
 
 def test_hung_task_leaves_the_dask_worker_to_others(tmp_path: Path) -> None:
@@ -397,19 +376,10 @@ def test_hung_task_leaves_the_dask_worker_to_others(tmp_path: Path) -> None:
         DaskExecutor(cluster.scheduler_address) as executor,
     ):
         before = executor.map(lambda _: os.getpid(), [0])
-        done = map_reduce(
-            units, tasks.hangs_once_on_three, tasks.concatenate, executor, retry=retry
-        )
+        done = run(units, tasks.hangs_once_on_three, executor, retry=retry)
         assert executor.map(lambda _: os.getpid(), [0]) == before
     assert (done.value, done.n_retries) == ((0, 1, 2, 3), 1)
     assert attempts(units) == [1, 1, 1, 2]
-
-
-def test_dask_client_leaves_no_thread(cluster: Any) -> None:
-    threads = set(threading.enumerate())
-    with DaskExecutor(cluster.scheduler_address) as executor:
-        assert executor.map(tasks.square, [3]) == [9]
-    assert_threads_end(threads)
 
 
 def assert_threads_end(before: set[threading.Thread]) -> None:
