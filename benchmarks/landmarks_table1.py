@@ -84,7 +84,7 @@ def one_split(X, y, similarity, seed, args, ordinal):
     _, arrays = landmark_arrays(sample, Moments.from_block(values), d, options, n_landmarks)
     (mapping,) = landmark_maps([Similarity(similarity)], arrays, sample).values()
     few = train[:KR_ROWS]
-    smoothed = kernel_regression(mapping, X[:, few], y[few], X[:, test]).values
+    smoothed, _ = kernel_regression(mapping, X[:, few], y[few], X[:, test])
     moments = embedded_moments(mapping, X[:, train], y[train], None)
     if not ordinal:
         rule = NamedRule("own")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
@@ -225,6 +226,17 @@ class RowSource(FoldedSource):
         }
 
 
+@contextmanager
+def naming(partition: Partition) -> Iterator[None]:
+    """Say of an error about data in which partition it was found."""
+    try:
+        yield
+    except DataError as error:
+        groups = partition.row_groups
+        where = f"row group {groups[0]}" if len(groups) == 1 else f"row groups {list(groups)}"
+        raise DataError(f"In {partition.path}, {where}: {error}") from error
+
+
 @dataclass(frozen=True)
 class SummaryReader(PartialReader):
     """Reads `statistics` of the rows of each part, whose classes are given by name.
@@ -247,7 +259,8 @@ class SummaryReader(PartialReader):
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and summarise each of its parts."""
         batch = self.source.read(partition)
-        found = [self.summarise(batch, part) for part in range(self.source.n_parts)]
+        with naming(partition):
+            found = [self.summarise(batch, part) for part in range(self.source.n_parts)]
         return Bundle({name: Folded(tuple(own[name] for own in found)) for name in self.statistics})
 
     def key(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from distfms.methods.landmarks.procedure import (
     Linear,
     side_by_side,
 )
-from distfms.methods.landmarks.read import SampleReader, SimilarityReader
+from distfms.methods.landmarks.read import SampleReader, similarity_reader
 from distfms.methods.landmarks.references import behind, name_columns, reference_errors
 from distfms.methods.landmarks.similarity import (
     MOST_COLUMNS,
@@ -259,7 +259,11 @@ class LandmarkJob(RowJob):
     def reader(self, context: Context, dataset: Dataset, held_out: bool) -> PartialReader:
         """Return the reader of co-moments of similarities."""
         source = self.source(self.plan(context), dataset, held_out)
-        return SimilarityReader(source, self.maps(context))
+        return similarity_reader(source, self.maps(context), self.gains(context))
+
+    def gains(self, context: Context) -> Sequence[Any]:
+        """Return what a ranking predicts of training and held-out rows; empty for the target."""
+        return ()
 
     def check(self, context: Context, statistics: Bundle) -> None:
         """Say where a similarity tells nothing."""

@@ -19,9 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distfms.data.batches import RowBatch
-from distfms.data.partition import Dataset
 from distfms.errors import DataError, SpecError
-from distfms.methods.contract import Answer, Content, Context, FoldAnswers, PartialReader, Stage
+from distfms.methods.contract import Answer, Content, Context, FoldAnswers, Stage
 from distfms.methods.cross_validation import Fold, FoldWork, Members, evaluate_here
 from distfms.methods.landmarks.fit import ERRORS, JudgePass, PassProcedure
 from distfms.methods.landmarks.job import LandmarkJob
@@ -302,14 +301,10 @@ class RankingJob(LandmarkJob):
             QUERIES: {f"{n}/{key}": a for n, own in gains.items() for key, a in vars(own).items()}
         }
 
-    def reader(self, context: Context, dataset: Dataset, held_out: bool) -> PartialReader:
-        """Return the reader of co-moments of similarities and normalised gains."""
+    def gains(self, context: Context) -> Sequence[NormalisedGains]:
+        """Return the normalised gains of queries of training and held-out rows."""
         arrays = context.read_arrays(QUERIES)
-        gains = [
-            NormalisedGains(arrays[f"{n}/keys"], arrays[f"{n}/norms"]) for n in ("train", "test")
-        ]
-        own: Any = super().reader(context, dataset, held_out)
-        return replace(own, gains=tuple(gains))
+        return [NormalisedGains(**below(f"{n}/", arrays)) for n in ("train", "test")]
 
     def procedure(self, context: Context) -> LandmarkProcedure:
         """Return the pure part."""

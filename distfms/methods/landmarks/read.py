@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,14 +13,13 @@ import numpy as np
 from distfms.data.batches import RowBatch
 from distfms.data.folds import hash_keys, mix, row_hashes, with_seed
 from distfms.data.partition import Partition
-from distfms.errors import DataError
 from distfms.methods.contract import PartialReader
 from distfms.methods.landmarks.fit import EmbeddedRows
 from distfms.methods.landmarks.procedure import coded
 from distfms.methods.landmarks.similarity import LandmarkMap
 from distfms.methods.passes import Sums
-from distfms.methods.rows import RowCounts, RowSource
-from distfms.stats.base import Folded
+from distfms.methods.ranking import NormalisedGains
+from distfms.methods.rows import RowCounts, RowSource, SummaryReader, naming
 from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments
 from distfms.stats.moments import Moments
@@ -107,17 +105,6 @@ class SampleReader(PartialReader):
         return f"{partition.fingerprint}:{partition.row_offset}"
 
 
-@contextmanager
-def naming(partition: Partition) -> Iterator[None]:
-    """Say of an error about data in which partition it was found."""
-    try:
-        yield
-    except DataError as error:
-        groups = partition.row_groups
-        where = f"row group {groups[0]}" if len(groups) == 1 else f"row groups {list(groups)}"
-        raise DataError(f"In {partition.path}, {where}: {error}") from error
-
-
 def query_keys(batch: RowBatch, rows: slice | np.ndarray) -> np.ndarray:
     """Return hashes of the queries of some rows."""
     assert batch.rows.query is not None
@@ -146,50 +133,40 @@ def embedded_moments(
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class SimilarityReader(PartialReader):
-    """Reads for each similarity `CoMoments` of what it maps rows to, and of the target.
+def similarity_reader(
+    source: RowSource, maps: Mapping[str, LandmarkMap], gains: Sequence[NormalisedGains] = ()
+) -> SummaryReader:
+    """Return the reader of `CoMoments` of what each map makes of rows, and of the target.
 
-    Attributes
+    Parameters
     ----------
     source : RowSource
     maps : mapping of str to LandmarkMap
         By the label of the similarity.
-    gains : pair of callable, or None
-        For a ranking what training and held-out rows are to be predicted in place of the target,
-        from keys of queries and the target.
+    gains : sequence of NormalisedGains
+        For a ranking, what training and held-out rows are to be predicted in place of the target.
     """
+    known = {"maps": digest(maps)}
+    if gains:
+        arrays = [array.tobytes() for own in gains for array in (own.keys, own.norms)]
+        known["gains"] = hashlib.sha256(b"".join(arrays)).hexdigest()
+    summarise = partial(_similarities, maps, gains)
+    return SummaryReader(source, "similarities", dict.fromkeys(maps, CoMoments), summarise, known)
 
-    source: RowSource
-    maps: Mapping[str, LandmarkMap]
-    gains: Any = None
 
-    @property
-    def part_types(self) -> Mapping[str, type[Any]]:
-        """Class of each member's parts."""
-        return dict.fromkeys(self.maps, CoMoments)
-
-    def __call__(self, partition: Partition) -> Bundle:
-        """Read the partition and summarise each of its parts."""
-        batch = self.source.read(partition)
-
-        def moments(mapping: LandmarkMap, part: int) -> CoMoments:
-            rows, target = batch.part_slices[part], batch.target[0, batch.part_slices[part]]
-            weight = None if batch.weight is None else batch.weight[rows]
-            if self.gains is not None:
-                own = self.gains[part == self.source.n_parts - 1]
-                target = own(query_keys(batch, rows), target)
-            return embedded_moments(mapping, batch.features[:, rows], target, weight)
-
-        members: dict[str, Folded[CoMoments]] = {}
-        with naming(partition):
-            for label, mapping in self.maps.items():
-                members[label] = self.source.folded(partial(moments, mapping))
-        return Bundle(members)
-
-    def key(self) -> dict[str, Any]:
-        """Everything but the partition that a partial depends on."""
-        return {**self.source.key(), "kind": "similarities", "maps": digest(self.maps)}
+def _similarities(
+    maps: Mapping[str, LandmarkMap],
+    gains: Sequence[NormalisedGains],
+    batch: RowBatch,
+    part: int,
+) -> dict[str, CoMoments]:
+    rows = batch.part_slices[part]
+    features, target = batch.features[:, rows], batch.target[0, rows]
+    weight = None if batch.weight is None else batch.weight[rows]
+    if gains:
+        own = gains[part == len(batch.part_slices) - 1]
+        target = own(query_keys(batch, rows), target)
+    return {n: embedded_moments(mapping, features, target, weight) for n, mapping in maps.items()}
 
 
 @dataclass(frozen=True, eq=False)

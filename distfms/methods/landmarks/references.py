@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -61,24 +61,9 @@ def name_columns(
 # --- kernel regression --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Smoothed:
-    """Predictions of kernel regression.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n,)
-    n_guarded : int
-        Rows whose similarities add up to about nothing, so that they were predicted by the mean.
-    """
-
-    values: np.ndarray
-    n_guarded: int
-
-
 def kernel_regression(
     mapping: LandmarkMap, train: np.ndarray, target: np.ndarray, rows: np.ndarray
-) -> Smoothed:
+) -> tuple[np.ndarray, int]:
     """Predict Σ y_i K(x, x_i) / Σ K(x, x_i) over sampled rows, the paper's baseline.
 
     Parameters
@@ -90,6 +75,12 @@ def kernel_regression(
     target : ndarray of shape (m,)
     rows : ndarray of shape (d, n)
         Features of the rows to predict.
+
+    Returns
+    -------
+    values : ndarray of shape (n,)
+    n_guarded : int
+        Rows whose similarities add up to about nothing, so that they were predicted by the mean.
     """
     if mapping.similarity.name == PRECOMPUTED:
         raise ValueError("no similarities between rows are known")
@@ -103,7 +94,7 @@ def kernel_regression(
         total[guarded] = 1.0
         values[own] = np.where(guarded, target.mean(), target @ similarities / total)
         n_guarded += int(np.count_nonzero(guarded))
-    return Smoothed(values, n_guarded)
+    return values, n_guarded
 
 
 def reference_errors(
@@ -129,15 +120,14 @@ def _errors(
 ) -> dict[str, Any]:
     n = len(mapping.scale)
     target, truth = (coded(classes, sample.values[n]) for sample in (train, held_out))
-    smoothed = kernel_regression(mapping, train.values[:n], target, held_out.values[:n])
-    values = smoothed.values
+    values, n_guarded = kernel_regression(mapping, train.values[:n], target, held_out.values[:n])
     if classes is not None:
         values = np.clip(np.round(values), 0, len(classes) - 1)
     return {
         "mse": float(np.mean((values - truth) ** 2)),
         "mae": float(np.mean(np.abs(values - truth))),
         "error": float(np.mean(values != truth)),
-        "n_guarded": smoothed.n_guarded,
+        "n_guarded": n_guarded,
         "n_train": train.n_rows,
         "n_rows": held_out.n_rows,
     }

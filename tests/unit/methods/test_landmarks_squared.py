@@ -149,19 +149,18 @@ def test_kernel_regression():
     X, other, y = rng.normal(size=(3, 40)), rng.normal(size=(3, 700)), rng.normal(size=40)
     zeros = np.zeros(3)
     mapping = LandmarkMap(Similarity("manhattan"), zeros, zeros + 1, zeros, X[:, :2].T)
-    found = kernel_regression(mapping, X, y, other)
+    found, n_guarded = kernel_regression(mapping, X, y, other)
     K = literal.embedding("manhattan", other.T, X.T, {})
-    np.testing.assert_allclose(found.values, literal.kernel_regression(K, y), rtol=1e-10)
-    assert found.n_guarded == 0
+    np.testing.assert_allclose(found, literal.kernel_regression(K, y), rtol=1e-10)
+    assert n_guarded == 0
 
 
 def test_kernel_regression_is_guarded_where_similarities_add_up_to_nothing():
     X, y = np.array([[1.0, -1.0]]), np.array([4.0, 8.0])
     zero = np.zeros(1)
     mapping = LandmarkMap(Similarity("linear"), zero, zero + 1, zero, X.T)
-    found = kernel_regression(mapping, X, y, np.array([[5.0, 0.0]]))
-    assert found.values.tolist() == [6.0, 6.0]
-    assert found.n_guarded == 2
+    found, n_guarded = kernel_regression(mapping, X, y, np.array([[5.0, 0.0]]))
+    assert (found.tolist(), n_guarded) == ([6.0, 6.0], 2)
 
 
 @pytest.mark.parametrize("noise", [0.3, 3.0])

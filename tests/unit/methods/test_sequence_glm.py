@@ -18,7 +18,7 @@ from distfms.methods.sequence.glm import (
     sequence_glm,
 )
 from distfms.methods.sequence.glm_job import few_rows
-from distfms.methods.sequence.problem import GroupCosts, SharedCost
+from distfms.methods.sequence.problem import GroupCosts
 from distfms.methods.sequence.read import LargestLosses
 from distfms.stats.base import Folded
 from tests.reference import glm as literal
@@ -253,26 +253,6 @@ def test_fewer_refits_take_several_groups_from_one_gradient():
     np.testing.assert_allclose(path.weights[-1], full.weights[-1], atol=1e-6)
     again = GlmPath.from_arrays(path.to_arrays(), case.problem)
     np.testing.assert_array_equal(again.curve_value, path.curve_value)
-
-
-def test_shared_costs_and_a_cap_on_groups():
-    X, y = grouped("poisson", n=600)
-    costs = GroupCosts(COSTS, (SharedCost("visit", (2, 3), 5.0),))
-    path = Case("poisson", X, y, costs=costs).sequence(max_groups=3)
-    assert len(path) == 3
-    assert path.n_candidates == 5 + 4 + 3
-    paid = [COSTS[g] + (5.0 if g in (2, 3) else 0.0) for g in path.order]
-    both = [k for k, g in enumerate(path.order) if g in (2, 3)]
-    if len(both) == 2:
-        paid[both[1]] -= 5.0
-    np.testing.assert_allclose(path.cost, paid)
-
-
-def test_what_costs_nothing_comes_first():
-    X, y = grouped("logistic")
-    path = Case("logistic", X, y, costs=[0.0, 1.0, 1.0, 1.0, 0.0]).sequence()
-    assert set(path.order[:2]) == {0, 4}
-    assert path.curve_cost[2] == 0.0
 
 
 @pytest.mark.parametrize("family", ALL)
