@@ -28,12 +28,6 @@ _CACHE_VARIABLE = "DISTFMS_CACHE"
 _N_SHARDS = 4
 
 
-def folder_name(entry: CatalogEntry, options: Mapping[str, Any] | None = None) -> str:
-    """Return the name of an embedded dataset's folder in the cache."""
-    content = json.dumps(entry.resolve(options or {}), sort_keys=True).encode()
-    return f"{entry.name}-v{entry.version}-{hashlib.sha256(content).hexdigest()[:8]}"
-
-
 def builtin_dataset(
     name: str,
     cache_folder: str | os.PathLike[str] | None = None,
@@ -47,24 +41,20 @@ def builtin_dataset(
     if name not in BUILTIN:
         raise SpecError(f"no builtin dataset {name!r}.{nearest(name, list(BUILTIN))}")
     entry = BUILTIN[name]
-    parent = Path(cache_folder) if cache_folder is not None else default_cache_folder()
-    folder = parent / "builtin" / folder_name(entry, options)
+    resolved = entry.resolve(options or {})
+    version = hashlib.sha256(json.dumps(resolved, sort_keys=True).encode()).hexdigest()[:8]
+    parent = cache_folder or os.environ.get(_CACHE_VARIABLE) or Path.home() / ".cache" / "distfms"
+    folder = Path(parent) / "builtin" / f"{name}-v{entry.version}-{version}"
     if folder.is_dir():
         return folder
     with writing_to(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with locked_file(folder.with_name(f".{folder.name}.lock")):
             if not folder.is_dir():
-                table = entry.make(**entry.resolve(options or {}))
+                table = entry.make(**resolved)
                 with ShardWriter(folder, table.schema, -(-table.num_rows // _N_SHARDS)) as writer:
                     writer.write(table)
     return folder
-
-
-def default_cache_folder() -> Path:
-    """Return where embedded datasets are kept when nothing else is said."""
-    named = os.environ.get(_CACHE_VARIABLE)
-    return Path(named) if named else Path.home() / ".cache" / "distfms"
 
 
 def _digits(*, patch: str = "2x2", judgments: int = 2, seed: int = 0) -> pa.Table:

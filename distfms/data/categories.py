@@ -112,14 +112,11 @@ def level_codes(column: Any, levels: Sequence[str]) -> tuple[np.ndarray, list[st
     codes, unknown = [np.zeros(0, dtype=np.int32)], set()
     for chunk in column.chunks:
         texts, indices = _encode(chunk)
-        lookup = np.array([_code(text, position) for text in texts] + [-1], dtype=np.int32)
+        known = [-1 if text is None else position.get(text, -2) for text in texts]
+        lookup = np.array([*known, -1], dtype=np.int32)
         codes.append(lookup[indices])
         unknown |= {texts[i] for i in np.unique(indices[codes[-1] == -2]).tolist()}
     return np.concatenate(codes), sorted(unknown)
-
-
-def _code(text: str | None, position: Mapping[str, int]) -> int:
-    return -1 if text is None else position.get(text, -2)
 
 
 def _encode(chunk: Any) -> tuple[list[str | None], np.ndarray]:

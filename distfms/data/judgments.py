@@ -319,7 +319,11 @@ def _lists(
 def lists_as_ragged(column: Any) -> Ragged:
     """Return a column of lists of numbers; null lists are empty, nulls inside lists become NaN."""
     chunks = [_list_chunk(chunk) for chunk in column.chunks]
-    return chunks[0] if len(chunks) == 1 else _concatenate(chunks)
+    if len(chunks) == 1:
+        return chunks[0]
+    counts = np.concatenate([np.zeros(1, dtype=np.int64), *(c.counts() for c in chunks)])
+    values = np.concatenate([np.empty(0), *(c.content() for c in chunks)])
+    return Ragged(values, np.cumsum(counts))
 
 
 def _list_chunk(chunk: Any) -> Ragged:
@@ -335,12 +339,6 @@ def _list_chunk(chunk: Any) -> Ragged:
     first, last = int(offsets[0]), int(offsets[-1])
     offsets -= first
     return Ragged(as_floats(chunk.values.slice(first, last - first)), offsets)
-
-
-def _concatenate(chunks: Sequence[Ragged]) -> Ragged:
-    counts = np.concatenate([np.zeros(1, dtype=np.int64), *(c.counts() for c in chunks)])
-    values = np.concatenate([np.empty(0), *(c.content() for c in chunks)])
-    return Ragged(values, np.cumsum(counts))
 
 
 def _without(ragged: Ragged, absent: np.ndarray) -> Ragged:

@@ -79,10 +79,6 @@ def parse_times(cron: str, zone: str) -> Times:
     return times
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass
 class Scheduler:
     """Runs commands at set times, one after the other.
@@ -116,7 +112,7 @@ class Scheduler:
     health: Path | None = None
     say: Say = print
     look_s: float = 20.0
-    clock: Callable[[], datetime] = _utc_now
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     wait: Callable[[float], bool] | None = None
     launch: Callable[[Sequence[str]], int] | None = None
     _stop: threading.Event = field(default_factory=threading.Event)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from distfms.methods.contract import FinishedRun, Method
@@ -33,14 +32,10 @@ def changed_choices(method: Method, before: FinishedRun, now: FinishedRun) -> li
                 "gain": last.gain,
             }
         )
-    return sorted(found, key=_by_gain)[:_LISTED]
+    return sorted(found, key=lambda entry: -(entry["gain"] or 0.0))[:_LISTED]
 
 
 def chosen_in(registry: Registry, name: str, number: int) -> dict[str, float]:
     """Return the amounts that a version chose, as ``chosen.ITEM``."""
     method, run = read_version(registry, name, number)[1].open()
     return {f"chosen.{item}": chosen.amount for item, chosen in method.chosen(run).items()}
-
-
-def _by_gain(entry: Mapping[str, Any]) -> float:
-    return -(entry["gain"] or 0.0)

@@ -143,11 +143,9 @@ def checked_budget(budget: float | None, name: str) -> float | None:
     return budget
 
 
-def open_run(
-    run: Run, storage_options: Mapping[str, Any] | None = None
-) -> tuple[Method, FinishedRun]:
+def open_run(run: Run) -> tuple[Method, FinishedRun]:
     """Read and parse a finished run; see `read_run`."""
-    return read_run(run, storage_options).open()
+    return read_run(run).open()
 
 
 def find_run(run: Run, storage_options: Mapping[str, Any] | None = None) -> Location:

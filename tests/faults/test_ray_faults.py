@@ -9,23 +9,14 @@ from typing import Any
 
 import pytest
 
-from distfms.engine import LocalExecutor, RetryPolicy, Unit, map_reduce
+from distfms.engine import LocalExecutor, RetryPolicy, map_reduce
 from distfms.engine.ray_cluster import RayExecutor
 from distfms.errors import EngineError
 from tests.conformance import engine_tasks as tasks
 from tests.conformance import pool_tasks
 from tests.conformance.pool_tasks import pool_of
+from tests.faults.test_engine_faults import N_UNITS, attempts, units_of
 from tests.ray_here import run_script
-
-N_UNITS = 8
-
-
-def units_of(folder: Path, n: int = N_UNITS) -> list[Unit]:
-    return [Unit(f"unit-{t.index}", t, n_bytes=100) for t in tasks.tickets(folder, n)]
-
-
-def attempts(units: list[Unit]) -> list[int]:
-    return [unit.payload.attempts for unit in units]
 
 
 @pytest.mark.slow  # of a job there is a quick one

@@ -72,20 +72,6 @@ def test_promotion_is_refused_where_another_was_faster(registry):
     assert registry.current("a").number == 1
 
 
-def test_removal_keeps_the_last_ones_and_what_is_or_was_in_place(registry):
-    filled(registry, 6)
-    registry.promote("a", 2)
-    assert registry.gc("a", keep=2) == [1, 3, 4]
-    assert [v.number for v in registry.versions("a")] == [2, 5, 6]
-    assert registry.rollback("a").version == 6
-    assert registry.rollback("a").version == 5
-    assert registry.gc("a", keep=0) == []
-    assert registry.rollback("a").version == 2
-    assert registry.gc("a", keep=0) == [5]
-    # Numbers are not used again.
-    assert registry.add("a", files(5), {}).number == 7
-
-
 def test_unknown_names_and_versions_are_refused(registry):
     with pytest.raises(SpecError, match=r"no model 'a'\. It has none yet"):
         registry.read("a")

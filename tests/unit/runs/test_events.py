@@ -142,8 +142,7 @@ def _emitted():
             elif isinstance(node, ast.Call):
                 fields = {word.arg: word.value for word in node.keywords if word.arg}
                 method = getattr(node.func, "attr", None)
-                kind = fields.pop("event", None) if method == "emit" else None
-                kind = node.args[0] if method in ("event", "_event") and node.args else kind
+                kind = node.args[0] if method in ("event", "_event") and node.args else None
             else:
                 continue
             if isinstance(kind, ast.Constant) and isinstance(kind.value, str):

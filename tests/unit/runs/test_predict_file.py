@@ -13,18 +13,6 @@ from distfms.runs.predict import _written
 TABLE = pa.table({"x": [1.0, 2.0]})
 
 
-def test_the_file_appears_at_the_end(tmp_path):
-    out = tmp_path / "deep" / "p.parquet"
-    with _written(out) as write:
-        write(TABLE)
-        write(TABLE)
-        assert not out.exists()
-        (temporary,) = out.parent.iterdir()
-        assert temporary.name.startswith(".p.parquet.")
-    assert list(out.parent.iterdir()) == [out]
-    assert pq.read_table(out).num_rows == 4
-
-
 def test_two_writers_of_one_file_do_not_meet(tmp_path):
     out = tmp_path / "p.parquet"
     with _written(out) as write, _written(out) as other:
