@@ -23,6 +23,7 @@ from distfms.report.svg import (
     filled,
     ink,
     label,
+    pixels,
     polyline,
     stroke,
     width_of,
@@ -37,6 +38,7 @@ _LEGEND_SIZE = 10.0
 _NAME_SIZE = 9.5
 _NAME_CHARACTERS = 24
 _BAR_HEIGHT = 19.0
+_LARGEST_CELL = 40.0
 #: Points with a name of their own in the SVG (tooltips); the others share one path.
 _NAMED_POINTS = 400
 
@@ -120,7 +122,7 @@ def line_chart(
     drawn = [_Drawn.of(line, place, log_x) for place, line in enumerate(lines)]
     xs = [float(v) for d in drawn for v in d.x] + [mark.x for mark in marks]
     ys = [float(v) for d in drawn for some in (d.y, d.lower, d.upper) for v in some]
-    legend, top = _legend([(line.name, d) for line, d in zip(lines, drawn, strict=True)])
+    legend, top = _legend(drawn)
     frame = Frame.of(
         Scale.over(xs, margin=0.02, log=log_x),
         Scale.over(ys, margin=0.05, limits=y_limits),
@@ -130,7 +132,7 @@ def line_chart(
         height=height,
         second=second_scale,
     )
-    inside = [part for d in sorted(drawn, key=lambda d: d.bold) for part in d.draw(frame)]
+    inside = [part for d in sorted(drawn, key=lambda d: d.line.bold) for part in d.draw(frame)]
     parts = [*frame.draw(), frame.clipped(inside), *(_mark(frame, mark) for mark in marks), *legend]
     return document(WIDTH, height, title, parts)
 
@@ -202,17 +204,14 @@ def bar_chart(bars: Sequence[Bar], *, title: str, xlabel: str, n_bars: int = 30)
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """A line as it is drawn: its points that are there, and its looks."""
+    """A line as it is drawn: its points that are there, and its style."""
 
+    line: Line
+    style: int
     x: np.ndarray
     y: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
-    marks: Sequence[Pair]
-    style: int
-    bold: bool
-    dashed: bool
-    step: bool
 
     @classmethod
     def of(cls, line: Line, place: int, log_x: bool) -> _Drawn:
@@ -223,13 +222,13 @@ class _Drawn:
         none = np.full(len(x), np.nan)
         low = none if line.lower is None else _values(line.lower)
         high = none if line.upper is None else _values(line.upper)
-        looks = (line.marks, style, line.bold, line.dashed, line.step)
-        return cls(x[kept], y[kept], low[kept], high[kept], *looks)
+        return cls(line, style, x[kept], y[kept], low[kept], high[kept])
 
-    @property
-    def dash(self) -> str:
-        """Pattern of the stroke."""
-        return _DOTS if self.dashed else "" if self.bold else _DASHES[self.style]
+    def stroked(self, data: str) -> str:
+        """Return a path with the colour, the width and the dashes of the line."""
+        bold = self.line.bold
+        dash = _DOTS if self.line.dashed else "" if bold else _DASHES[self.style]
+        return stroke(data, SERIES[self.style], 2.4 if bold else 1.5, dash=dash)
 
     def draw(self, frame: Frame) -> Iterator[str]:
         """Yield the band, the line, its markers and its rings."""
@@ -241,18 +240,18 @@ class _Drawn:
             band = polyline([*above, *reversed(below)], closed=True)
             yield filled(band, colour, "; fill-opacity: 0.16")
         points = self._points(frame, self.x, self.y)
-        yield stroke(polyline(points), colour, 2.4 if self.bold else 1.5, dash=self.dash)
-        if not self.dashed:
+        yield self.stroked(polyline(points))
+        if not self.line.dashed:
             every = max(1, math.ceil(len(self.x) / _MARKS_A_LINE))
             # Begin elsewhere on each line, so that markers of equal lines do not cover one another.
             own = range((2 * self.style) % every, len(self.x), every)
             yield _markers([frame.at(self.x[i], self.y[i]) for i in own], self.style)
-        for at in self.marks:
+        for at in self.line.marks:
             yield stroke(circle(frame.at(*at), 5.0), colour, 2.0)
 
     def _points(self, frame: Frame, xs: np.ndarray, ys: np.ndarray) -> list[Pair]:
         points = [frame.at(float(x), float(y)) for x, y in zip(xs, ys, strict=True)]
-        if not self.step:
+        if not self.line.step:
             return points
         corners = [[(b[0], a[1]), b] for a, b in pairwise(points)]
         return points[:1] + [point for pair in corners for point in pair]
@@ -281,18 +280,17 @@ def _markers(places: Sequence[Pair], style: int) -> str:
     return filled(data, SERIES[style], edge) if data else ""
 
 
-def _legend(entries: Sequence[tuple[str, _Drawn]]) -> tuple[list[str], float]:
+def _legend(entries: Sequence[_Drawn]) -> tuple[list[str], float]:
     """Return the names of lines in rows at the top, and where the plot below may begin."""
     parts, x, y = list[str](), 10.0, 14.0
-    for name, drawn in entries:
-        text = shorten(name, 40)
+    for drawn in entries:
+        text = shorten(drawn.line.name, 40)
         width = 40.0 + width_of(text, _LEGEND_SIZE)
         if x > 10.0 and x + width > WIDTH - 6.0:
             x, y = 10.0, y + 15.0
         sample = polyline(((x, y - 3.5), (x + 34.0, y - 3.5)))
-        colour, thick = SERIES[drawn.style], 2.4 if drawn.bold else 1.5
-        parts.append(stroke(sample, colour, thick, dash=drawn.dash))
-        if not drawn.dashed:
+        parts.append(drawn.stroked(sample))
+        if not drawn.line.dashed:
             parts.append(_markers([(x + 17.0, y - 3.5)], drawn.style))
         parts.append(label(x + 40.0, y, text, size=_LEGEND_SIZE))
         x += width + 16.0
@@ -382,3 +380,91 @@ def _values(values: Sequence[Any], log: bool = False) -> np.ndarray:
 def _drawable(value: Any, log: bool) -> bool:
     found = as_number(value)
     return found is not None and (found > 0 or not log)
+
+
+# --- pictures -----------------------------------------------------------------------------------
+
+
+def picture_chart(
+    pictures: Sequence[Sequence[float]],
+    shape: tuple[int, int],
+    labels: Sequence[str],
+    *,
+    title: str,
+) -> str:
+    """Draw values of the pixels of pictures side by side, each with a scale of its own.
+
+    Parameters
+    ----------
+    pictures : sequence of sequence of float
+        Values of the pixels, row by row.
+    shape : (int, int)
+        Height and width in pixels.
+    labels : sequence of str
+        What the values of each picture are.
+    title : str
+        As for `line_chart`.
+
+    Returns
+    -------
+    str
+        SVG. Values of both signs have a scale with 0 in its middle.
+    """
+    across = WIDTH / len(pictures)
+    wide = across - 70.0
+    tall = wide * shape[0] / shape[1]
+    parts = list[str]()
+    for place, (values, name) in enumerate(zip(pictures, labels, strict=True)):
+        left, cells = 10.0 + across * place, np.reshape(np.asarray(values, dtype=float), shape)
+        top = float(np.abs(cells).max()) or 1.0
+        low = -top if (cells < 0).any() else 0.0
+        parts += [
+            pixels(_shades(cells / top), left, 8.0, wide, tall),
+            *_ramp(left + wide + 6.0, tall, top, low),
+            label(left + wide / 2, tall + 24.0, name, anchor="middle"),
+        ]
+    return document(WIDTH, tall + 34.0, title, parts)
+
+
+def _shades(shares: np.ndarray) -> np.ndarray:
+    """Return colours of shares in [−1, 1]: blue from 0 on, red below, white in between."""
+    blue, red = np.array([8.0, 48.0, 107.0]), np.array([140.0, 20.0, 30.0])
+    strength = np.abs(shares)[..., None] ** 0.8
+    colours = 255.0 + strength * (np.where(shares[..., None] < 0, red, blue) - 255.0)
+    return np.ascontiguousarray(np.rint(colours).astype(np.uint8))
+
+
+def heat_map(values: Sequence[Sequence[float | None]], names: Sequence[str], *, title: str) -> str:
+    """Draw correlations of things with each other, None where there are none; see `line_chart`."""
+    table, short = np.array(values, dtype=float), [shorten(name, 18) for name in names]
+    beside = max(map(width_of, short), default=0.0)
+    left, n = 20.0 + beside, max(1, len(short))
+    cell = min(_LARGEST_CELL, (WIDTH - left - 60.0) / n)
+    side = cell * n
+    shown = _shades(np.nan_to_num(table))
+    parts = [pixels(shown, left, 8.0, side, side)] if short else []
+    for place, name in enumerate(short):
+        middle = cell * (place + 0.5)
+        parts.append(label(left - 6.0, 11.5 + middle, name, anchor="end"))
+        parts.append(label(left + middle + 3.5, 14.0 + side, name, anchor="end", turned=True))
+    for (row, column), value in np.ndenumerate(table):
+        if np.isfinite(value):
+            # The cells are the same on a dark page.
+            colour = "#fafafa" if abs(value) > 0.5 else "#111111"
+            x, y = left + cell * (column + 0.5), 11.0 + cell * (row + 0.5)
+            parts.append(label(x, y, f"{value:.2f}", anchor="middle", size=8.5, colour=colour))
+    parts += _ramp(left + side + 10.0, side, 1.0, -1.0)
+    return document(WIDTH, side + beside + 24.0, title, parts)
+
+
+def _ramp(left: float, height: float, top: float, low: float) -> list[str]:
+    """Return the scale of colours beside a picture."""
+    shades = _shades(np.linspace(1.0, low / top, 64)[:, None])
+    texts = ((16.0, top), (8.0 + height, low))
+    return [
+        pixels(shades, left, 8.0, 8.0, height),
+        *(
+            label(left + 11.0, y, number(value, 2), size=_NAME_SIZE, colour=MUTED)
+            for y, value in texts
+        ),
+    ]

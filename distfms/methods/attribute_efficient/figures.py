@@ -11,8 +11,7 @@ from distfms.report.curves import more
 from distfms.report.formatting import as_number, count, number, percent
 from distfms.report.measures import measure_tables
 from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Section, Table, Text
-from distfms.report.pictures import picture_chart
-from distfms.report.plots import Bar, Line, bar_chart, line_chart
+from distfms.report.plots import Bar, Line, bar_chart, line_chart, picture_chart
 from distfms.report.provenance import notes
 from distfms.report.tuning import tuning_section
 
