@@ -15,7 +15,7 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures import Executor as Workers
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from multiprocessing import resource_tracker, util
 from multiprocessing.connection import wait as wait_for_process
@@ -64,7 +64,7 @@ class LocalExecutor(Executor):
         while True:
             finished: dict[Hashable, Any] = {}
             try:
-                with self._blas():
+                with nullcontext() if self.processes else single_threaded_blas():
                     return self._get(tasks, graph.root, finished, watch)
             except BrokenExecutor as error:
                 self._abandon()
@@ -107,9 +107,6 @@ class LocalExecutor(Executor):
             _kill(pool)
         elif pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
-
-    def _blas(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.processes else single_threaded_blas()
 
     def _scheduler(self) -> Callable[..., Any]:
         """Return Dask's scheduler for threads or processes."""

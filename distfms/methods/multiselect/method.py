@@ -36,6 +36,12 @@ IN_SLABS = ("full", "scoring")
 #: Estimates that are not one number for each attribute, or for all of them.
 _MATRICES = ("second_moment", "external", "noise_covariance")
 
+#: Fields of a problem that are taken from the estimates as they are.
+_ESTIMATED = (
+    *("b", "v", "external", "external_variance"),
+    *("label_variance", "label_mean", "means"),
+)
+
 
 def choose_form(job: MultiselectJob) -> MultiselectJob | MultiselectSlabsJob:
     """Return the job itself, or in slabs where it can be and one process would need too much."""
@@ -129,19 +135,8 @@ class MultiselectSlabsJob(slab_job.SlabsJob):
     def outline(self, context: Context) -> Problem:
         """Return the problem of all attributes without their covariance."""
         settings, estimates = self.whole.settings, self._estimates(context)
-        problem = Problem(
-            settings.names,
-            estimates.b,
-            estimates.v,
-            estimates.external,
-            estimates.external_variance,
-            settings.costs,
-            0.0,
-            estimates.label_variance,
-            estimates.label_mean,
-            estimates.means,
-            "none",
-        )
+        estimated: dict[str, Any] = {name: getattr(estimates, name) for name in _ESTIMATED}
+        problem = Problem(settings.names, costs=settings.costs, ridge=0.0, psd="none", **estimated)
         check_budget(settings.budget, problem)
         return settings.with_ridge(problem)
 
