@@ -11,12 +11,12 @@ from distfms.methods.multiselect.baselines import (
     averages,
     copies,
     lasso,
+    lasso_supports,
     refine,
     scoring_optimum,
     single_attribute,
 )
 from distfms.methods.multiselect.greedy import select
-from distfms.methods.multiselect.lasso import lasso_supports
 from distfms.methods.multiselect.objective import Problem, full_objective, scoring_objective
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_judgments, random_problem, statistics
