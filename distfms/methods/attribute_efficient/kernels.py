@@ -85,15 +85,6 @@ def uniform(key: np.uint64, index: int) -> float:
     return ((z ^ (z >> _31)) >> _11) * _UNIT
 
 
-@njit
-def uniforms(key: np.uint64, start: int, count: int) -> np.ndarray:
-    """Return `count` numbers of a stream."""
-    found = np.empty(count)
-    for i in range(count):
-        found[i] = uniform(key, start + i)
-    return found
-
-
 # --- the tree -----------------------------------------------------------------------------------
 
 

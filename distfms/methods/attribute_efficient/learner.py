@@ -181,11 +181,9 @@ class Chain:
         """Draw attributes of each row, in the order given, and learn from their values."""
         order = np.arange(len(rows)) if order is None else np.asarray(order, dtype=np.int64)
         target = target - self.design.offset
-        at = 0
-        while at < len(order):
-            part = order[at : at + self._until_next_phase]
+        first = max(self.design.first_examples - self.n_examples, 0)
+        for part in (order[:first], order[first:]):
             self._kernels.learn_rows(self.state, rows, target, part)
-            at += len(part)
             self._end_phase()
 
     def draw(self, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -248,20 +246,12 @@ class Chain:
 
     # --- phases ---
 
-    @property
-    def _until_next_phase(self) -> int:
-        left = self.design.first_examples - self.n_examples
-        return left if left > 0 else np.iinfo(np.int64).max
-
     def _end_phase(self) -> None:
         """Begin the second phase where the first is complete: from its result, by its moments."""
         if self.state.form[self._kernels.GATHERS] and self.n_examples == self.design.first_examples:
-            start = self.weights * self.design.norm
-            self._begin(self.design.phase(self._known_moments()), start)
-
-    def _known_moments(self) -> np.ndarray:
-        moments = self.estimated_moments
-        return moments if moments.any() else np.ones_like(moments)
+            start, moments = self.weights * self.design.norm, self.estimated_moments
+            known = moments if moments.any() else np.ones_like(moments)
+            self._begin(self.design.phase(known), start)
 
     def _begin(self, phase: Phase, start: np.ndarray) -> None:
         kernels, design = self._kernels, self.design
