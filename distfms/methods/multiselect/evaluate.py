@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from distfms.engine.memory import counted
 from distfms.errors import SpecError
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.cross_validation import Members
@@ -278,15 +277,15 @@ def selection_remarks(train: JudgmentStatistics, loss: float) -> list[str]:
     if missing.any():
         found.append(
             f"Some training objects have no judgment of "
-            f"{counted(int(np.count_nonzero(missing)), 'attribute')} "
-            f"({counted(int(missing.sum()), 'cell')} in all); each covariance is computed from "
+            f"{_counted(int(np.count_nonzero(missing)), 'attribute')} "
+            f"({_counted(int(missing.sum()), 'cell')} in all); each covariance is computed from "
             "the objects that have both attributes."
         )
     weight, pairs = train.means.pair_weight, len(missing) * (len(missing) - 1) // 2
     together = pairs if weight is None else int(np.count_nonzero(np.triu(weight[:-1, :-1], 1)))
     if together < pairs:
         found.append(
-            f"{counted(pairs - together, 'pair')} of attributes (of {pairs:,}) without an object "
+            f"{_counted(pairs - together, 'pair')} of attributes (of {pairs:,}) without an object "
             "that has both; their covariance is taken to be 0."
         )
     if loss < 0:
@@ -326,6 +325,10 @@ def evaluation_remarks(
             "models that use it have no held-out loss."
         )
     return found
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def _named(names: Sequence[str], marked: np.ndarray) -> str:
