@@ -65,14 +65,13 @@ FREQUENT = frozenset({"unit", "pool_step"})
 class _Throttle:
     """Whether it is time for another line of a kind."""
 
-    def __init__(self, interval_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._interval_s = interval_s
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._last_s: dict[str, float] = {}
 
     def due(self, kind: str, *, in_any_case: bool = False) -> bool:
         now_s = self._clock()
-        if in_any_case or now_s - self._last_s.get(kind, -math.inf) >= self._interval_s:
+        if in_any_case or now_s - self._last_s.get(kind, -math.inf) >= _INTERVAL_S:
             self._last_s[kind] = now_s
             return True
         return False
@@ -89,13 +88,10 @@ class TextLog:
     """Shows progress to people: a bar on a terminal, a line every few seconds elsewhere."""
 
     def __init__(
-        self,
-        stream: TextIO | None = None,
-        interval_s: float = _INTERVAL_S,
-        clock: Callable[[], float] = time.monotonic,
+        self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._stream = stream or sys.stderr
-        self._throttle = _Throttle(interval_s, clock)
+        self._throttle = _Throttle(clock)
         self._throttle.due("unit")  # the first line comes after a while
         self._bar: Any = _bar(self._stream) if self._stream.isatty() else None
 
@@ -147,20 +143,15 @@ class JsonLog:
     """Writes events, and lines for people, as JSON, one object a line, for collectors of logs.
 
     Every line has the same keys, which ``cluster/README.md`` explains. Frequent events are written
-    every ``interval_s`` seconds.
+    every few seconds.
     """
 
     #: Events stand for the lines that people would read, which need not be said as well.
     tells_events = True
 
-    def __init__(
-        self,
-        stream: TextIO,
-        interval_s: float = _INTERVAL_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
-        self._throttle = _Throttle(interval_s, clock)
+        self._throttle = _Throttle(clock)
         self._run: str | None = None
         self._stage: str | None = None
         self._told_failure = False
@@ -245,7 +236,7 @@ class Recorder:
         # On remote storage, where files cannot be appended to: what is there, and what waits.
         self._written: bytes | None = None
         self._waiting: list[str] = []
-        self._ends = _Throttle(_INTERVAL_S)
+        self._ends = _Throttle()
 
     def begin(self, line: str, *, ray_address: str | None, **fields: Any) -> None:
         """Record that a driver has taken the run, and count from now on.

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from distfms.runs.ray_head import connect
 from distfms.runs.submit import submit
 from tests.e2e.jobs import judgments_job, results, stage, write_judgments
 from tests.faults.dying import killed
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "jobs" / "multiselect-digits.yaml"
@@ -228,21 +228,14 @@ def test_stopped_job_is_submitted_again(cluster, jobs, tmp_path):
     spec = judgments_job(write_judgments(tmp_path / "data"), tmp_path / "runs")
     first, again = (submit(jobs, "", spec, local=True, say=lambda line: None) for _ in range(2))
     assert again == first
-    _until(lambda: jobs.get_job_status(first).value != "PENDING")
+    until(lambda: jobs.get_job_status(first).value != "PENDING", 60)
     assert jobs.stop_job(first)
-    _until(lambda: jobs.get_job_status(first).is_terminal())
+    until(lambda: jobs.get_job_status(first).is_terminal(), 60)
     assert jobs.get_job_status(first).value == "STOPPED"
     (tmp_path / "job.yaml").write_text(spec.to_yaml())
     result = cluster.distfms("submit", tmp_path / "job.yaml", "--wait")
     assert result.returncode == 0, result.stdout + result.stderr
     assert f"{first[:-1]}2: SUCCEEDED" in result.stdout
-
-
-def _until(condition, seconds=60.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_zz_stop_ends_the_cluster_and_nothing_else(cluster):
@@ -254,7 +247,7 @@ def test_zz_stop_ends_the_cluster_and_nothing_else(cluster):
         cluster.script("stop")
         assert other.poll() is None
         other.kill()
-    _until(lambda: not _command_lines(temp))
+    until(lambda: not _command_lines(temp), 60)
     assert cluster.script("status", check=False).returncode == 3
     gone = cluster.distfms("submit", DIGITS)
     assert gone.returncode == 1

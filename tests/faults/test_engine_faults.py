@@ -22,6 +22,7 @@ from distfms.engine import Executor, LocalExecutor, PartialCache, RetryPolicy, U
 from distfms.engine.dask_cluster import DaskExecutor
 from distfms.errors import EngineError
 from tests.conformance import engine_tasks as tasks
+from tests.waiting import until
 
 N_UNITS = 8
 
@@ -116,10 +117,7 @@ def test_interrupt_stops_promptly(kind: str, call: str, seconds: float, tmp_path
     assert time.monotonic() - begin_s < 5
     assert b"KeyboardInterrupt" in stderr
     assert process.returncode != 0
-    deadline_s = time.monotonic() + 30
-    while any(Path(f"/proc/{child}").exists() for child in children):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    until(lambda: not any(Path(f"/proc/{child}").exists() for child in children))
 
 
 def children_of(pid: int) -> list[str]:
@@ -291,10 +289,7 @@ def test_dask_cluster_after_failures(cluster: Any, tmp_path: Path) -> None:
             with pytest.raises(EngineError, match="failed once"):
                 run(units, tasks.always_fails_on_three, executor, retry=RetryPolicy(1))
             assert executor.map(tasks.square, range(4)) == [0, 1, 4, 9]
-        deadline_s = time.monotonic() + 30
-        while cluster.scheduler.tasks:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.05)
+        until(lambda: not cluster.scheduler.tasks)
 
 
 def test_all_dask_workers_gone() -> None:
@@ -383,10 +378,7 @@ def test_hung_task_leaves_the_dask_worker_to_others(tmp_path: Path) -> None:
 
 
 def assert_threads_end(before: set[threading.Thread]) -> None:
-    deadline_s = time.monotonic() + 30
-    while [t for t in set(threading.enumerate()) - before if not is_dask_machinery(t)]:
-        assert time.monotonic() < deadline_s, threading.enumerate()
-        time.sleep(0.05)
+    until(lambda: all(map(is_dask_machinery, set(threading.enumerate()) - before)))
 
 
 def is_dask_machinery(thread: threading.Thread) -> bool:

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
+
 #: A host's private folder (a tmpfs, also its home), and the folder that all hosts share.
 PRIVATE = Path("/tmp")
 SHARED = PRIVATE / "shared"
@@ -36,6 +38,13 @@ mkdir {SHARED}
 mount --move /mnt {SHARED}
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm
 """
+
+
+def marks(limit_s: float) -> list[pytest.MarkDecorator]:
+    """Marks of the tests of a module that need hosts."""
+    why = lacking()
+    skip = pytest.mark.skipif(bool(why), reason=f"hosts of its own: {why}")
+    return [pytest.mark.hosts, pytest.mark.timeout(limit_s), skip]
 
 
 def lacking() -> str:

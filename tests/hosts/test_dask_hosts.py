@@ -5,11 +5,7 @@ import pytest
 from tests.hosts import clusters, lab
 from tests.hosts.clusters import distfms
 
-pytestmark = [
-    pytest.mark.hosts,
-    pytest.mark.timeout(400),
-    pytest.mark.skipif(bool(lab.lacking()), reason=f"hosts of its own: {lab.lacking()}"),
-]
+pytestmark = lab.marks(400)
 
 
 @pytest.fixture(scope="module")

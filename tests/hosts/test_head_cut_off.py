@@ -4,16 +4,10 @@ import json
 import re
 import time
 
-import pytest
-
 from tests.hosts import clusters, lab
 from tests.hosts.clusters import distfms
 
-pytestmark = [
-    pytest.mark.hosts,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(bool(lab.lacking()), reason=f"hosts of its own: {lab.lacking()}"),
-]
+pytestmark = lab.marks(600)
 
 
 def test_head_cut_off(lan, ray, expected):

@@ -1,14 +1,8 @@
 """The cable of a Ray worker is pulled out while a job runs."""
 
-import pytest
-
 from tests.hosts import clusters, lab
 
-pytestmark = [
-    pytest.mark.hosts,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(bool(lab.lacking()), reason=f"hosts of its own: {lab.lacking()}"),
-]
+pytestmark = lab.marks(600)
 
 
 def test_worker_cut_off(lan, ray, expected):

@@ -5,7 +5,6 @@ import os
 import pickle
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from distfms.engine.local import LocalPool
 from distfms.engine.pool_host import Host, Reply, dump
 from distfms.engine.retry import RetryPolicy
 from distfms.errors import DataError
+from tests.waiting import until
 
 
 def test_what_modules_define_travels_by_name() -> None:
@@ -36,10 +36,7 @@ def test_closed_pools_leave_no_descriptors() -> None:
         with LocalPool(1) as pool:
             pool.start(int, ["1"])
         pool.close()
-    deadline_s = time.monotonic() + 10.0
-    while count() > before + 1:  # multiprocessing keeps one for all
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    until(lambda: count() <= before + 1)  # multiprocessing keeps one for all
 
 
 SCRIPT = """

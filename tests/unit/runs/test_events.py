@@ -36,7 +36,7 @@ def parsed(stream):
 
 def test_a_line_every_few_seconds_and_the_last_one():
     stream, now = io.StringIO(), iter([0.0, 0.0, 1.0, 4.9, 5.0, 6.0, 11.0])
-    log = TextLog(stream, interval_s=5.0, clock=lambda: next(now))
+    log = TextLog(stream, clock=lambda: next(now))
     for done in (1, 2, 3, 4, 5):
         log(unit(done, cached=done // 3))
     log(unit(9, cached=1))
@@ -89,7 +89,7 @@ def test_every_line_has_the_same_keys():
 
 def test_frequent_events_now_and_then_and_the_last():
     stream, now = io.StringIO(), iter([0.0, 1.0, 4.9, 5.0, 6.0, 7.0, 13.0])
-    log = JsonLog(stream, interval_s=5.0, clock=lambda: next(now))
+    log = JsonLog(stream, clock=lambda: next(now))
     for done in (1, 2, 3, 4, 9):
         log(unit(done))
     for step in (1, 2):
