@@ -117,7 +117,8 @@ class Executor(_Closing):
         n_actors : int, optional
             Default: `actors`.
         timeout_s : float, optional
-            An actor that takes longer for one request is taken for hung; default: never.
+            An actor that takes longer for one request (a step of all its shards, or an item; to
+            build all its states once its process runs) is taken for hung; default: never.
         retry : RetryPolicy, optional
             How often the build of a state is attempted, and a request whose actor is lost.
         on_event : callable, optional
@@ -200,13 +201,7 @@ class ActorPool(_Closing):
     counts: PoolCounts
 
     @abstractmethod
-    def start(
-        self,
-        build: Callable[[Any], Any],
-        shards: Sequence[Any],
-        *,
-        timeout_s: float | None = None,
-    ) -> None:
+    def start(self, build: Callable[[Any], Any], shards: Sequence[Any]) -> None:
         """Build one state for each shard; may be called again, which begins anew.
 
         Parameters
@@ -217,9 +212,6 @@ class ActorPool(_Closing):
         shards : sequence
             Small picklable descriptions, such as a range of columns or a partition; more shards
             than actors are fine.
-        timeout_s : float, optional
-            Longest time one actor may take to build all its states, once its process runs;
-            default: the pool's.
 
         Raises
         ------
@@ -230,9 +222,7 @@ class ActorPool(_Closing):
         """
 
     @abstractmethod
-    def step(
-        self, fn: StepFunction, message: Any = None, *, timeout_s: float | None = None
-    ) -> list[Any]:
+    def step(self, fn: StepFunction, message: Any = None) -> list[Any]:
         """Call ``fn(state, message)`` on every state; answers in the order of shards.
 
         Parameters
@@ -242,8 +232,6 @@ class ActorPool(_Closing):
             is as it was, which saves the replay; a state changed in place is returned itself.
         message : Any
             Picklable; sent once to each actor.
-        timeout_s : float, optional
-            Longest time one actor may take for all its shards; default: the pool's.
 
         Raises
         ------
@@ -260,7 +248,6 @@ class ActorPool(_Closing):
         items: Sequence[Any],
         *,
         on_answer: Callable[[int, Any], None] | None = None,
-        timeout_s: float | None = None,
     ) -> list[Any]:
         """Call ``function(state, item)`` for every item, each on the next actor that is free.
 
@@ -278,8 +265,6 @@ class ActorPool(_Closing):
         on_answer : callable, optional
             Called in the calling thread with the number of an item and its answer as they come,
             in any order, each item once.
-        timeout_s : float, optional
-            Longest time for one item; default: the pool's.
         """
 
 

@@ -33,7 +33,6 @@ class _Work:
 
     request: Any  # as `_share` gave it; None when it is only to build its states
     what: str
-    limit_s: float | None
     building: bool
     deadline_s: float = 0.0
     n_losses: int = 0
@@ -71,29 +70,21 @@ class ReplayPool(ActorPool):
 
     # --- the contract ---------------------------------------------------------------------------
 
-    def start(
-        self,
-        build: Callable[[Any], Any],
-        shards: Sequence[Any],
-        *,
-        timeout_s: float | None = None,
-    ) -> None:
+    def start(self, build: Callable[[Any], Any], shards: Sequence[Any]) -> None:
         """Build one state for each shard; see `ActorPool.start`."""
         if not shards:
             raise EngineError("A pool needs at least one shard.")
         self._build = dump(build)
         self._shards = [dump(shard) for shard in shards]
         self._log = []
-        self._ask_all("building states", None, timeout_s)
+        self._ask_all("building states", None)
 
-    def step(
-        self, fn: StepFunction, message: Any = None, *, timeout_s: float | None = None
-    ) -> list[Any]:
+    def step(self, fn: StepFunction, message: Any = None) -> list[Any]:
         """Call ``fn(state, message)`` on every state; see `ActorPool.step`."""
         self._require_ready()
         start_s = time.perf_counter()
         call, number = dump((fn, message)), self.counts.n_steps + 1
-        reply = self._ask_all(f"step {number}", self._share(dump(("step", call))), timeout_s)
+        reply = self._ask_all(f"step {number}", self._share(dump(("step", call))))
         if reply.changed:
             self._log.append(call)
         self.counts.n_steps = number
@@ -107,7 +98,6 @@ class ReplayPool(ActorPool):
         items: Sequence[Any],
         *,
         on_answer: Callable[[int, Any], None] | None = None,
-        timeout_s: float | None = None,
     ) -> list[Any]:
         """Call ``function(state, item)`` for every item; see `ActorPool.map`."""
         self._require_ready()
@@ -121,7 +111,7 @@ class ReplayPool(ActorPool):
                 return None
             at[actor], item = todo.popleft()
             request = self._share(dump(("call", dump((function, item)))))
-            return _Work(request, f"item {at[actor]}", timeout_s, building=False)
+            return _Work(request, f"item {at[actor]}", building=False)
 
         def take(actor: int, reply: Reply) -> None:
             index = at[actor]
@@ -173,7 +163,7 @@ class ReplayPool(ActorPool):
 
     # --- requests, whatever happens -------------------------------------------------------------
 
-    def _ask_all(self, what: str, request: Any, limit_s: float | None) -> Reply:
+    def _ask_all(self, what: str, request: Any) -> Reply:
         """Have all actors do the same; None to build their states."""
         todo = set(range(self.n_actors))
         found = Reply()
@@ -182,7 +172,7 @@ class ReplayPool(ActorPool):
             if actor not in todo:
                 return None
             todo.discard(actor)
-            return _Work(request, what, limit_s, building=request is None)
+            return _Work(request, what, building=request is None)
 
         def take(actor: int, reply: Reply) -> None:
             found.answers |= reply.answers
@@ -224,7 +214,7 @@ class ReplayPool(ActorPool):
             raise
 
     def _post(self, actor: int, work: _Work) -> None:
-        limit_s = self._timeout_s if work.limit_s is None else work.limit_s
+        limit_s = self._timeout_s
         if work.building:
             if actor not in self._up:
                 self._spawn(actor)

@@ -45,10 +45,9 @@ def test_killed_actor(kind: str, tmp_path: Path) -> None:
 
 def test_hanging_actor(kind: str, tmp_path: Path) -> None:
     events: list[Any] = []
-    with pool_of(kind, on_event=events.append) as pool:
+    with pool_of(kind, timeout_s=3.0, on_event=events.append) as pool:
         pool.start(pool_tasks.build, pool_tasks.shards(tmp_path, 4))
-        hang = (2, pool_tasks.Mishap(3, "hang"))
-        answers = pool.step(pool_tasks.walk, hang, timeout_s=3.0)
+        answers = pool.step(pool_tasks.walk, (2, pool_tasks.Mishap(3, "hang")))
         assert [a.tobytes() for a in answers] == walked(tmp_path, 1)
         assert (pool.counts.n_lost, pool.counts.n_built) == (1, 6)
     assert "did not answer in time (step 1)" in events[0]["reason"]
@@ -84,10 +83,10 @@ def dead_at_first_attempt(shard: pool_tasks.Shard) -> int:
 
 @LOCALLY
 def test_item_that_hangs(kind: str, tmp_path: Path) -> None:
-    with pool_of(kind) as pool:
+    with pool_of(kind, timeout_s=3.0) as pool:
         pool.start(pool_tasks.alike, pool_tasks.shards(tmp_path, 2))
         items = [(n, pool_tasks.Mishap(0, "hang")) for n in range(4)]
-        answers = pool.map(pool_tasks.evaluate, items, timeout_s=3.0)
+        answers = pool.map(pool_tasks.evaluate, items)
         assert [number for number, _ in answers] == [0, 1, 2, 3]
         counts = {name: n for name, n in vars(pool.counts).items() if n}
     assert counts == {"n_items": 4, "n_built": 3, "n_lost": 1}
@@ -95,11 +94,11 @@ def test_item_that_hangs(kind: str, tmp_path: Path) -> None:
 
 def test_process_that_takes_nothing(tmp_path: Path) -> None:
     """It is stopped before it reads a message that no pipe holds; others go on."""
-    with pool_of("local") as pool:
+    with pool_of("local", timeout_s=3.0) as pool:
         pool.start(pool_tasks.build, pool_tasks.shards(tmp_path, 4))
         (stuck,) = pool._seats[1]._processes
         os.kill(stuck, signal.SIGSTOP)
-        sizes = pool.step(measure, bytes(2**22), timeout_s=3.0)
+        sizes = pool.step(measure, bytes(2**22))
         assert sizes == [2**22] * 4
         assert (pool.counts.n_lost, pool.counts.n_built) == (1, 6)
 
