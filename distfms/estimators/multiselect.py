@@ -26,8 +26,9 @@ from distfms.methods.multiselect.model import LinearModel
 from distfms.methods.multiselect.objective import BUDGET_TOLERANCE, holdout_loss
 from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.methods.multiselect.predictor import JudgmentPredictor, trained_model
-from distfms.methods.multiselect.read import JudgmentReader, JudgmentSource, plan_of
+from distfms.methods.multiselect.read import JudgmentSource, judgment_reader, plan_of
 from distfms.methods.multiselect.same_raters import held_out_estimates
+from distfms.methods.rows import SummaryReader
 from distfms.spec import DataSection
 from distfms.stats.base import merge_tree
 from distfms.stats.bundle import Bundle
@@ -334,7 +335,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             roles = replace(predictor.roles, target=(*named["target"],), weight=named.get("weight"))
             section = DataSection.model_construct()
             source = JudgmentSource(predictor.reader, section, 0, False, predictor.layout, roles)
-            statistics = _summed(JudgmentReader(source), given.dataset.partitions)
+            statistics = _summed(judgment_reader(source), given.dataset.partitions)
             variance = _by_name(self.internal_variance, self._known_columns(), "internal_variance")
             known = np.array([variance.get(name, np.nan) for name in model.names])
             trained = {a["name"]: a["v"] for a in self.model_.run.selection["attributes"]}
@@ -428,7 +429,7 @@ def _means(predictor: JudgmentPredictor, model: LinearModel, partition: Any) -> 
     return out
 
 
-def _summed(reader: JudgmentReader, partitions: Sequence[Any]) -> Any:
+def _summed(reader: SummaryReader, partitions: Sequence[Any]) -> Any:
     if partitions[0].is_lazy:
         from distfms.runs.context import reduce_lazily
 

@@ -171,6 +171,10 @@ class FoldedSource(ABC):
     def columns(self) -> tuple[str, ...]:
         """All columns that are read."""
 
+    @abstractmethod
+    def read(self, partition: Partition) -> Any:
+        """Read a batch, its rows or objects ordered by part."""
+
     def pieces(self, partition: Partition) -> Iterator[tuple[Self, Partition]]:
         """Iterate over a partition, of a large one batch by batch, with their sources."""
         if not partition.batch_rows:
@@ -245,10 +249,10 @@ class SummaryReader(PartialReader):
     depend on beside the rows, as plain values.
     """
 
-    source: RowSource
+    source: FoldedSource
     kind: str
     statistics: Mapping[str, type[Any]]
-    summarise: Callable[[RowBatch, int], Mapping[str, Any]]
+    summarise: Callable[[Any, int], Mapping[str, Any]]
     known: Mapping[str, Any] = field(default_factory=dict)
 
     @property

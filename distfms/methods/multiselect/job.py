@@ -48,10 +48,10 @@ from distfms.methods.multiselect.predictor import TrainedColumns, trained_model
 from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
 from distfms.methods.multiselect.read import (
     PLAN,
-    AveragesReader,
-    JudgmentReader,
     JudgmentSource,
     WritePlan,
+    averages_reader,
+    judgment_reader,
 )
 from distfms.methods.multiselect.same_raters import (
     check_buying,
@@ -60,7 +60,7 @@ from distfms.methods.multiselect.same_raters import (
     rater_remarks,
     raters_in_words,
 )
-from distfms.methods.rows import section_roles
+from distfms.methods.rows import SummaryReader, section_roles
 from distfms.methods.statistics_job import STATISTICS, Solved
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
@@ -164,9 +164,9 @@ class MultiselectJob(ChoosingJob):
         section = self.inputs.section
         return JudgmentSource(dataset.reader, section, self.seed, held_out, self.layout, self.roles)
 
-    def reader(self, context: Context, dataset: Dataset, held_out: bool) -> JudgmentReader:
+    def reader(self, context: Context, dataset: Dataset, held_out: bool) -> SummaryReader:
         """Return the reader of a dataset's partitions."""
-        return JudgmentReader(self.source(dataset, held_out))
+        return judgment_reader(self.source(dataset, held_out))
 
     def _statistics(self, context: Context) -> Mapping[str, Content]:
         bundle = context.reduce(partial(self.reader, context))
@@ -260,7 +260,7 @@ class MultiselectJob(ChoosingJob):
         if self._wants_averages:
             counts = tuple(repeats[support].tolist())
             bundle = context.reduce(
-                lambda dataset, held_out: AveragesReader(
+                lambda dataset, held_out: averages_reader(
                     replace(self.source(dataset, held_out), layout=chosen),
                     counts,
                     self.options.buy_from,
@@ -328,7 +328,7 @@ class MultiselectJob(ChoosingJob):
 
     # --- comparison with another run ---
 
-    def summary_reader(self, context: Context, dataset: Dataset, held_out: bool) -> JudgmentReader:
+    def summary_reader(self, context: Context, dataset: Dataset, held_out: bool) -> SummaryReader:
         """Return the reader of judgment statistics."""
         return self.reader(context, dataset, held_out)
 

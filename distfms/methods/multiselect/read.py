@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,11 @@ from distfms.methods.contract import Context, PartialReader
 from distfms.methods.multiselect.model import refit_statistics
 from distfms.methods.multiselect.objective import BuyFrom
 from distfms.methods.multiselect.same_raters import assigned
-from distfms.methods.rows import FoldedSource
+from distfms.methods.rows import FoldedSource, SummaryReader
 from distfms.stats.base import Folded
 from distfms.stats.bundle import Bundle
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentStatistics
-from distfms.stats.ragged import Ragged
 from distfms.stats.raters import by_rater
 
 
@@ -58,19 +58,6 @@ class JudgmentSource(FoldedSource):
             missing=self.section.policy,
         )
 
-    def by_part(
-        self,
-        partition: Partition,
-        summarise: Callable[..., Any],
-    ) -> Folded[Any]:
-        """Summarise the objects of each part: judgments, labels, weights and raters."""
-        block = self.read(partition)
-
-        def summary(rows: slice) -> Any:
-            return summarise(*block.view(rows), raters=block.raters_of(rows))
-
-        return self.folded(lambda part: summary(block.part_slices[part]))
-
     def key(self) -> dict[str, Any]:
         """Plain values that a partial depends on, beside its partition."""
         return {
@@ -83,25 +70,14 @@ class JudgmentSource(FoldedSource):
         }
 
 
-@dataclass(frozen=True)
-class JudgmentReader(PartialReader):
-    """Reads the judgment statistics of each part."""
+def judgment_reader(source: JudgmentSource) -> SummaryReader:
+    """Return the reader of the judgment statistics of each part."""
+    return SummaryReader(source, "judgments", {"judgments": JudgmentStatistics}, _judgments)
 
-    source: JudgmentSource
 
-    @property
-    def part_types(self) -> Mapping[str, type[Any]]:
-        """Class of each member's parts."""
-        return {"judgments": JudgmentStatistics}
-
-    def __call__(self, partition: Partition) -> Bundle:
-        """Read the partition and summarise each of its parts."""
-        summarise = JudgmentStatistics.from_block
-        return Bundle({"judgments": self.source.by_part(partition, summarise)})
-
-    def key(self) -> dict[str, Any]:
-        """Everything but the partition that a partial depends on."""
-        return {**self.source.key(), "kind": "judgments"}
+def _judgments(batch: JudgmentBatch, part: int) -> dict[str, JudgmentStatistics]:
+    raters = batch.raters_of(batch.part_slices[part])
+    return {"judgments": JudgmentStatistics.from_block(*batch.part_view(part), raters=raters)}
 
 
 @dataclass(frozen=True)
@@ -139,36 +115,21 @@ class JudgmentSlabReader(PartialReader):
         return {**self.source.key(), "kind": "judgment slab", "columns": columns}
 
 
-@dataclass(frozen=True)
-class AveragesReader(PartialReader):
-    """Reads the statistics of averages of the first r judgments, of the selected attributes."""
+def averages_reader(
+    source: JudgmentSource, repeats: tuple[int, ...], buy_from: BuyFrom = "independent"
+) -> SummaryReader:
+    """Return the reader of averages of the first r judgments, of the selected attributes."""
+    known = {"repeats": list(repeats), "buy_from": buy_from}
+    summarise = partial(_averages, repeats, buy_from)
+    return SummaryReader(source, "first averages", {"averages": CoMoments}, summarise, known)
 
-    source: JudgmentSource
-    repeats: tuple[int, ...]
-    buy_from: BuyFrom = "independent"
 
-    @property
-    def part_types(self) -> Mapping[str, type[Any]]:
-        """Class of each member's parts."""
-        return {"averages": CoMoments}
-
-    def __call__(self, partition: Partition) -> Bundle:
-        """Read the partition and summarise each of its parts."""
-        return Bundle({"averages": self.source.by_part(partition, self._summarise)})
-
-    def _summarise(
-        self,
-        judgments: tuple[Ragged, ...],
-        label: np.ndarray,
-        weight: np.ndarray | None,
-        raters: Sequence[Ragged] | None,
-    ) -> CoMoments:
-        return refit_statistics(judgments, label, self.repeats, weight, raters, self.buy_from)
-
-    def key(self) -> dict[str, Any]:
-        """Everything but the partition that a partial depends on."""
-        own = {"repeats": list(self.repeats), "buy_from": self.buy_from}
-        return {**self.source.key(), "kind": "first averages", **own}
+def _averages(
+    repeats: tuple[int, ...], buy_from: BuyFrom, batch: JudgmentBatch, part: int
+) -> dict[str, CoMoments]:
+    judgments, label, weight = batch.part_view(part)
+    raters = batch.raters_of(batch.part_slices[part])
+    return {"averages": refit_statistics(judgments, label, repeats, weight, raters, buy_from)}
 
 
 #: Folder in the run folder.
