@@ -139,6 +139,16 @@ def pool_of(kind: str, n_actors: int = 2, **options: Any) -> Iterator[ActorPool]
         yield stack.enter_context(stack.enter_context(executor).pool(n_actors, **options))
 
 
+@contextmanager
+def pool_asked_for(request: Any) -> Iterator[ActorPool]:
+    """The pool that a fixture's parameter names by kind and number of actors."""
+    kind, n_actors = request.param.split("-")
+    if kind == "ray":
+        request.getfixturevalue("ray_session")
+    with pool_of(kind, int(n_actors)) as made:
+        yield made
+
+
 def walked(folder: Path, n_steps: int, n_shards: int = 4) -> list[bytes]:
     """The undisturbed answers."""
     (folder / "undisturbed").mkdir()

@@ -17,7 +17,7 @@ from distfms.methods import slabs
 from distfms.methods.multiselect.greedy import select, slabs_of
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.greedy import slabs_of as group_slabs_of
-from tests.conformance.pool_tasks import pool_of
+from tests.conformance.pool_tasks import pool_asked_for
 from tests.reference.distributed_cases import (
     awkward_problem,
     awkward_sequence_problem,
@@ -37,10 +37,7 @@ STEP_OF_MISHAP = 9
     ],
 )
 def pool(request: pytest.FixtureRequest) -> Iterator[ActorPool]:
-    kind, n_actors = request.param.split("-")
-    if kind == "ray":
-        request.getfixturevalue("ray_session")
-    with pool_of(kind, int(n_actors)) as made:
+    with pool_asked_for(request) as made:
         yield made
 
 

@@ -26,10 +26,7 @@ ROUND_OF_MISHAP = 7
     ],
 )
 def pool(request: pytest.FixtureRequest) -> Iterator[ActorPool]:
-    kind, n_actors = request.param.split("-")
-    if kind == "ray":
-        request.getfixturevalue("ray_session")
-    with tasks.pool_of(kind, int(n_actors)) as made:
+    with tasks.pool_asked_for(request) as made:
         yield made
 
 
