@@ -93,9 +93,8 @@ class DaskExecutor(Executor):
                 f"The Dask scheduler at {self.address} has no workers. Start some with "
                 f"`dask worker {self.address}` and run the same command again."
             ) from error
-        here = nodes.examine(_SAME_VERSION, ())
         cluster = f"The Dask cluster at {self.address}"
-        nodes.require_software(here, self._examine(_SAME_VERSION, ()), cluster)
+        nodes.require_software(_SAME_VERSION, self._examine, cluster)
 
     def _examine(self, packages: Sequence[str], paths: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Have every worker say what it has; by its name."""

@@ -17,6 +17,9 @@ from typing import Any
 
 from distfms.errors import EngineError
 
+#: Has all nodes of a cluster examine packages and paths; returns what each says by its name.
+ExamineNodes = Callable[[Sequence[str], Sequence[str]], Mapping[str, Mapping[str, Any]]]
+
 
 def examine(packages: Sequence[str], paths: Sequence[str]) -> dict[str, Any]:
     """Return host, Python, versions of packages and sizes of local paths.
@@ -45,12 +48,11 @@ def by_value() -> Iterator[None]:
         cloudpickle.unregister_pickle_by_value(module)
 
 
-def require_software(
-    here: Mapping[str, Any], nodes: Mapping[str, Mapping[str, Any]], cluster: str
-) -> None:
-    """Raise EngineError unless Python and packages are the same on all nodes, by name."""
+def require_software(packages: Sequence[str], examine_nodes: ExamineNodes, cluster: str) -> None:
+    """Raise EngineError unless Python and packages are the same on all nodes as here."""
+    here = examine(packages, ())
     found: dict[str, str] = {}
-    for name, node in nodes.items():
+    for name, node in examine_nodes(packages, ()).items():
         there, own = (info["python"].rpartition(".")[0] for info in (node, here))
         if there != own:
             found.setdefault("python", f"Python {there} on {name}, {own} here")
@@ -68,11 +70,8 @@ def require_software(
         )
 
 
-def require_paths(
-    paths: Sequence[str],
-    examine_nodes: Callable[[Sequence[str], Sequence[str]], Mapping[str, Mapping[str, Any]]],
-) -> None:
-    """Raise EngineError unless all nodes, by name, see the local paths as this machine does."""
+def require_paths(paths: Sequence[str], examine_nodes: ExamineNodes) -> None:
+    """Raise EngineError unless all nodes see the local paths as this machine does."""
     local = [os.path.abspath(path) for path in paths if "://" not in path]
     here = examine((), local)
     for name, node in examine_nodes((), local).items():

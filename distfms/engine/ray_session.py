@@ -80,9 +80,8 @@ class RaySession:
             self._head = self._find_head()
             self._asked_s = self._answered_s = time.monotonic()
             if not self.started_here:
-                here = nodes.examine(_SAME_VERSION, ())
                 cluster = f"The Ray cluster at {self.address}"
-                nodes.require_software(here, self.examine(_SAME_VERSION, ()), cluster)
+                nodes.require_software(_SAME_VERSION, self.examine, cluster)
         except BaseException:
             self.close()
             raise

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from distfms.engine import LocalExecutor, Unit, map_reduce
-from distfms.engine.nodes import require_software
+from distfms.engine import LocalExecutor, Unit, map_reduce, nodes
 from distfms.errors import EngineError, SpecError
 from distfms.spec import EngineSection, parse_section
 from tests.conformance import engine_tasks as tasks
@@ -59,10 +58,13 @@ def node(python: str = "3.11.9", **packages: str | None) -> dict[str, Any]:
     return {"python": python, "packages": versions | packages}
 
 
-def test_each_difference_is_told_once() -> None:
+def test_each_difference_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "examine", lambda packages, paths: node())
     other = node(python="3.12.1", distfms=None, numpy="6")
     with pytest.raises(EngineError) as error:
-        require_software(node(), {"node a": other, "node b": other}, "The cluster at x")
+        nodes.require_software(
+            (), lambda packages, paths: {"node a": other, "node b": other}, "The cluster at x"
+        )
     assert (
         "The cluster at x does not run the same software as this machine: Python 3.12 on node a, "
         "3.11 here; distfms missing on node a, 1 here; numpy 6 on node a, 5 here. Install the same"
