@@ -176,12 +176,11 @@ class Converter:
             report.n_without_value = report.n_rows - runs.n_rows
             report.attributes = self.rule.attributes_besides(codes)
             schema = _schema(report, long.object_type, "worker" in long.roles)
-            pivot = _Pivot(report, schema, codes, self.rule, self.table, self.duplicates, self.draw)
             # Ranges differ in size.
             most = max(1, 2 * self.rows // 3)
             with ShardWriter(out, schema, rows_per_shard, overwrite=overwrite) as writer:
                 for rows in runs.ranges(most) if runs.n_rows else ():
-                    writer.write(pivot(rows))
+                    writer.write(self._pivot(rows, codes, schema, report))
                 if report.n_objects == 0 and part is None:
                     raise DataError(f"none of the {report.n_unlabelled} objects has a label.")
                 if self.table is not None:
@@ -191,6 +190,40 @@ class Converter:
         finally:
             shutil.rmtree(working, ignore_errors=True)
         return report
+
+    def _pivot(
+        self, rows: pa.Table, codes: Mapping[str, int], schema: pa.Schema, report: ConversionReport
+    ) -> pa.Table:
+        """Turn long rows of whole objects into rows of the result; counts in the report."""
+        import pyarrow as pa
+
+        names = list(codes)
+        cells, n_duplicates = drop_duplicates(Cells.from_table(rows), names, self.duplicates)
+        labels = self._labels(cells, codes)
+        if self.draw is not None:
+            cells = draw_judgments(cells, names, *self.draw)
+        judged, judges = list_columns(cells, [codes[name] for name in report.attributes])
+        columns = [cells.ids, *([] if labels is None else [pa.array(labels)]), *judged, *judges]
+        wide = pa.Table.from_arrays(columns, schema=schema)
+        if labels is not None:
+            wide = wide.filter(pa.array(~np.isnan(labels)))
+        chunks = (chunk for name in report.attributes for chunk in wide.column(name).chunks)
+        lengths = np.concatenate([np.empty(0), *(np.diff(number_view(c.offsets)) for c in chunks)])
+        report.n_ranges += 1
+        report.n_judgments += int(lengths.sum())
+        report.n_empty_cells += int(np.count_nonzero(lengths == 0))
+        report.n_objects += wide.num_rows
+        report.n_unlabelled += len(cells.ids) - wide.num_rows
+        report.n_duplicates += n_duplicates
+        return wide
+
+    def _labels(self, cells: Cells, codes: Mapping[str, int]) -> np.ndarray | None:
+        if self.table is not None:
+            return self.table.look_up(cells.ids)
+        code = None if self.rule.attribute is None else codes[self.rule.attribute]
+        if self.rule.column is not None:
+            return column_label(cells, code, self.rule.column)
+        return None if code is None else mean_label(cells, code)
 
 
 def convert_long_judgments(
@@ -281,50 +314,6 @@ def _coded(rows: pa.Table, codes: dict[str, int]) -> pa.Table:
     own = [codes.setdefault(name, len(codes)) for name in found.dictionary.to_pylist()]
     column = pa.array(np.array(own, dtype=np.int64)[number_view(found.indices)])
     return rows.set_column(rows.schema.get_field_index("attribute"), "attribute", column)
-
-
-@dataclass(frozen=True)
-class _Pivot:
-    """From long rows of whole objects to rows of the result; counts in the report."""
-
-    report: ConversionReport
-    schema: pa.Schema
-    codes: Mapping[str, int]
-    rule: _LabelRule
-    table: Labels | None
-    duplicates: Duplicates
-    draw: tuple[int, int] | None
-
-    def __call__(self, rows: pa.Table) -> pa.Table:
-        import pyarrow as pa
-
-        report, names = self.report, list(self.codes)
-        cells, n_duplicates = drop_duplicates(Cells.from_table(rows), names, self.duplicates)
-        labels = self._labels(cells)
-        if self.draw is not None:
-            cells = draw_judgments(cells, names, *self.draw)
-        judged, judges = list_columns(cells, [self.codes[name] for name in report.attributes])
-        columns = [cells.ids, *([] if labels is None else [pa.array(labels)]), *judged, *judges]
-        wide = pa.Table.from_arrays(columns, schema=self.schema)
-        if labels is not None:
-            wide = wide.filter(pa.array(~np.isnan(labels)))
-        chunks = (chunk for name in report.attributes for chunk in wide.column(name).chunks)
-        lengths = np.concatenate([np.empty(0), *(np.diff(number_view(c.offsets)) for c in chunks)])
-        report.n_ranges += 1
-        report.n_judgments += int(lengths.sum())
-        report.n_empty_cells += int(np.count_nonzero(lengths == 0))
-        report.n_objects += wide.num_rows
-        report.n_unlabelled += len(cells.ids) - wide.num_rows
-        report.n_duplicates += n_duplicates
-        return wide
-
-    def _labels(self, cells: Cells) -> np.ndarray | None:
-        if self.table is not None:
-            return self.table.look_up(cells.ids)
-        code = None if self.rule.attribute is None else self.codes[self.rule.attribute]
-        if self.rule.column is not None:
-            return column_label(cells, code, self.rule.column)
-        return None if code is None else mean_label(cells, code)
 
 
 def _schema(report: ConversionReport, object_type: pa.DataType, workers: bool) -> pa.Schema:
