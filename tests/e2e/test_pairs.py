@@ -140,13 +140,8 @@ def test_rows_that_come_with_gaps(tmp_path):
         filled = np.where(np.isnan(gaps[out]), np.nanmean(gaps[own], axis=0), gaps[out])
         assert entry["mse"] == pytest.approx(np.mean((filled @ weights + intercept - Y[out]) ** 2))
     assert any("as if they were missing at random: x0" in note for note in manifest["notes"])
-    metrics = content(run, "metrics.json")
-    assert [curve["name"] for curve in metrics["curves"]] == ["pairs", "imputed"]
-    for entry in metrics["folds"]:
-        rest, out = TRAIN & (entry["fold"] != PARTS), entry["fold"] == PARTS
-        weights, intercept = solved(gaps, rest)
-        filled = np.where(np.isnan(gaps[out]), np.nanmean(gaps[rest], axis=0), gaps[out])
-        assert entry["mse"] == pytest.approx(np.mean((filled @ weights + intercept - Y[out]) ** 2))
+    names = [curve["name"] for curve in content(run, "metrics.json")["curves"]]
+    assert names == ["pairs", "imputed"]
     with pytest.raises(SpecError, match="attributes_per_example` is missing"):
         prepare(pairs_job(folder, tmp_path, {"attributes_per_example": None}))
     with pytest.raises(SpecError, match=r"needs `attribute_efficient.solver: pairs`"):

@@ -28,7 +28,7 @@ from distfms.methods.attribute_efficient.options import (
 )
 from distfms.methods.attribute_efficient.read import first_phase_reader, pairs_reader
 from distfms.methods.attribute_efficient.sampling import improvement_ratio
-from distfms.methods.contract import Answer, Content, Context, Inputs, Stage
+from distfms.methods.contract import Content, Context, Inputs, Stage
 from distfms.methods.cross_validation import Members
 from distfms.methods.rows import SummaryReader
 from distfms.methods.statistics_job import NamedRule, Solved, TrainMembers
@@ -45,14 +45,6 @@ class PairsProcedure(LearningProcedure):
     def search(self, problem: Members, rule: NamedRule) -> Learned:
         """Solve from the pairs of all rows, or of those without a fold."""
         return learned_from(problem["pairs"], self.options.penalty)
-
-    def score(
-        self, problem: Members, path: Learned, held_out: Members, budgets: np.ndarray
-    ) -> Answer:
-        """Measure the model on the rows of a fold, with the means of what was observed."""
-        fill = problem["observed"].mean[:-1]
-        filled = [(np.where(np.isnan(x), fill, x), y) for x, y in held_out["rows"]()]
-        return super().score(problem, path, {**held_out, "rows": lambda: filled}, budgets)
 
 
 class PairsJob(AttributeEfficientJob):
