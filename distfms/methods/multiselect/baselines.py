@@ -27,6 +27,7 @@ from distfms.methods.multiselect.greedy import (
     FullState,
     GreedyState,
     ScoringState,
+    criteria_of,
     full_state,
     greedy_path,
     make_state,
@@ -268,8 +269,7 @@ def _best_exchange(
     """State after the exchange that explains most, or None if none explains more than now."""
     best: GreedyState | None = None
     bar = now.objective * (1.0 + MIN_IMPROVEMENT)
-    equal = (problem.costs == problem.costs[0]).all()
-    criteria = ("gain_per_cost",) if equal else ("gain_per_cost", "gain")
+    criteria = criteria_of(problem)
     for attribute in np.flatnonzero(now.repeats > 0).tolist():
         for count in sorted({1, int(now.repeats[attribute])}):
             for criterion in criteria:

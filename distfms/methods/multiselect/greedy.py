@@ -439,6 +439,12 @@ def full_state(problem: Problem, repeats: np.ndarray | None = None) -> FullState
     return FullState(problem, repeats) if independent else SameState(problem, repeats)
 
 
+def criteria_of(problem: Problem) -> list[str]:
+    """Return the criteria that may choose differently: with equal costs there is only one."""
+    equal = (problem.costs == problem.costs[0]).all()
+    return ["gain_per_cost"] if equal else ["gain_per_cost", "gain"]
+
+
 def select(
     problem: Problem,
     budget: float,
@@ -457,12 +463,8 @@ def select(
     A step costs O(d·|S|) for Full, with S the attributes bought so far, and O(d) for Scoring. With
     equal costs, Scoring is optimal for its objective (Theorem 3.2 of [1]_).
     """
-    criteria: list[str] = [criterion]
-    if criterion == "best":
-        equal = (problem.costs == problem.costs[0]).all()
-        criteria = ["gain_per_cost"] if equal else ["gain_per_cost", "gain"]
     paths = []
-    for each in criteria:
+    for each in criteria_of(problem) if criterion == "best" else [criterion]:
         state: GreedyState
         if slabs is None:
             state = make_state(problem, algorithm)

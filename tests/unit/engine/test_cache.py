@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -64,22 +63,6 @@ def test_an_entry_that_cannot_be_decoded_counts_as_damaged(tmp_path: Path) -> No
     old = PartialCache(tmp_path, lambda text: text.encode(), bytes.decode)
     old.put("a", "not numbers")
     assert PartialCache(tmp_path, tasks.encode, tasks.decode).lookup("a").corrupt
-
-
-def test_failed_write_leaves_the_old_entry_and_no_rubbish(
-    cache: PartialCache[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache.put("a", VALUE)
-
-    def full(source: Any, target: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", full)
-        with pytest.raises(OSError, match="No space"):
-            cache.put("a", (4,))
-    assert get(cache, "a") == VALUE
-    assert list(cache.path("a").parent.iterdir()) == [cache.path("a")]
 
 
 def test_prune_drops_what_was_used_least_recently(cache: PartialCache[Any], tmp_path: Path) -> None:

@@ -223,13 +223,6 @@ def test_batches_start_in_index_order(n: int, size: int) -> None:
     assert [n - int(key[1]) for key in keys] == list(range(0, n, size))
 
 
-def test_a_batch_reports_its_units() -> None:
-    runner: UnitRunner[Any] = UnitRunner(str, str.__add__, None, RetryPolicy(), False)
-    done = runner.run(8, [Unit(str(i), i, n_bytes=i) for i in range(8, 16)])
-    assert done.value == "89101112131415"
-    assert [(r.index, r.account.bytes_read) for r in done.reports] == [(i, i) for i in range(8, 16)]
-
-
 @pytest.mark.parametrize("size", [1, 4, 32])
 def test_few_values_are_alive_in_a_batch(size: int) -> None:
     """One for each full subtree, the last unit's, and what a merge makes of two."""

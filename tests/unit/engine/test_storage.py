@@ -144,8 +144,10 @@ def test_a_file_that_is_written_bit_by_bit(place):
     assert [e.place.read_bytes() for e in files_below(place)] == [b"content"]
 
 
-@pytest.mark.parametrize("kind", ["local", "shelf"])
-def test_a_write_that_breaks_off_leaves_the_file_before(kind, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "call"), [("local", "fsync"), ("local", "replace"), ("shelf", "")]
+)
+def test_a_write_that_breaks_off_leaves_the_file_before(kind, call, tmp_path, monkeypatch):
     with registered("shelf", ShelfFileSystem):
         folder = tmp_path if kind == "local" else locate(f"shelf://{tmp_path}")
         write_whole(folder / "x", b"before")
@@ -154,7 +156,7 @@ def test_a_write_that_breaks_off_leaves_the_file_before(kind, tmp_path, monkeypa
             raise OSError(errno.ENOSPC, "No space left on device")
 
         if kind == "local":
-            monkeypatch.setattr("os.fsync", full)
+            monkeypatch.setattr(os, call, full)
         else:
             monkeypatch.setattr(ShelfFileSystem, "mv", full)
         with pytest.raises(OSError, match="No space left"):
