@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from os import PathLike
-from typing import Any, BinaryIO, Generic, Protocol, Self, TypeVar, cast
+from typing import Any, BinaryIO, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
 
@@ -37,19 +37,31 @@ class Statistic(Protocol):
 
 
 class Fields:
-    """Base of statistics that are stored field by field: dataclasses of arrays and numbers."""
+    """Base of statistics that are stored field by field: dataclasses of arrays and numbers.
+
+    Fields that hold statistics themselves are named in `nested`, with their classes.
+    """
+
+    nested: ClassVar[Mapping[str, type[Any]]] = {}
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Content as named arrays, without what is None."""
         content = {field.name: getattr(self, field.name) for field in fields(cast(Any, self))}
+        for name in self.nested:
+            inner = content.pop(name)
+            own = {} if inner is None else inner.to_arrays()
+            content |= {f"{name}_{key}": array for key, array in own.items()}
         return {name: np.asarray(value) for name, value in content.items() if value is not None}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
         """Inverse of `to_arrays`."""
         content: dict[str, Any] = dict.fromkeys(field.name for field in fields(cast(Any, cls)))
-        for name, array in arrays.items():
-            content[name] = array if array.ndim else array.item()
+        for name, inner in cls.nested.items():
+            own = below(f"{name}_", arrays)
+            content[name] = inner.from_arrays(own) if own else None
+        for name in content.keys() & arrays.keys():
+            content[name] = arrays[name] if arrays[name].ndim else arrays[name].item()
         return cls(**content)
 
 
@@ -196,9 +208,3 @@ def from_bytes(content: bytes) -> dict[str, np.ndarray]:
 def below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the arrays whose names begin with a prefix, named without it."""
     return {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
-
-
-def pack(required: Mapping[str, Any], **optional: np.ndarray | None) -> dict[str, np.ndarray]:
-    """Arrays of a statistic: the required ones and the optional ones that are not None."""
-    arrays = {name: np.asarray(value) for name, value in required.items()}
-    return arrays | {name: value for name, value in optional.items() if value is not None}

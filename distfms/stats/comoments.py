@@ -8,14 +8,13 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from distfms.errors import DataError, NumericalError
-from distfms.stats.base import pack
+from distfms.stats.base import Fields
 from distfms.stats.batch import Batch, mean_is_small
 
 #: A column counts as constant if its standard deviation is at most this part of its mean.
@@ -25,7 +24,7 @@ _OUTER_ROWS = 32
 
 
 @dataclass(frozen=True, eq=False)
-class CoMoments:
+class CoMoments(Fields):
     """Weighted means and centred co-moments of `d` columns, or some rows of their matrix.
 
     Attributes
@@ -179,9 +178,8 @@ class CoMoments:
         """
         if not (np.isfinite(factor) and factor > 0):
             raise ValueError(f"weights can be scaled by a positive number, not by {factor}")
-        names = ("comoment", *_OPTIONAL)
         arrays: dict[str, Any] = {
-            n: getattr(self, n) * factor for n in names if getattr(self, n) is not None
+            n: getattr(self, n) * factor for n in _MATRICES if getattr(self, n) is not None
         }
         weight, weight_sq = self.weight * factor, self.weight_sq * factor**2
         return replace(self, weight=weight, weight_sq=weight_sq, **arrays)
@@ -284,30 +282,6 @@ class CoMoments:
         """
         return np.sqrt(self.variance()) <= rtol * np.abs(self.mean[self.rows])
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Content as named arrays; the optional ones only where something is missing."""
-        return pack(
-            {
-                "n_samples": np.int64(self.n_samples),
-                "start": np.int64(self.start),
-                **{name: getattr(self, name) for name in _REQUIRED},
-            },
-            **{name: getattr(self, name) for name in _OPTIONAL},
-        )
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> CoMoments:
-        """Inverse of :meth:`to_arrays`."""
-        return cls(
-            n_samples=int(arrays["n_samples"]),
-            weight=float(arrays["weight"]),
-            weight_sq=float(arrays["weight_sq"]),
-            mean=arrays["mean"],
-            comoment=arrays["comoment"],
-            start=int(arrays["start"]),
-            **{name: arrays.get(name) for name in _OPTIONAL},
-        )
-
     def _recentred(self, mean: np.ndarray) -> dict[str, Any]:
         """Return all arrays but `mean` as they are about other means; exact but for rounding."""
         weight: np.ndarray | float = self.weight
@@ -336,8 +310,7 @@ class CoMoments:
             raise ValueError(f"{self.rows} and {other.rows} of the matrix cannot be merged")
 
 
-_REQUIRED = ("weight", "weight_sq", "mean", "comoment")
-_OPTIONAL = ("pair_weight", "cross", "cross_columns", "observed")
+_MATRICES = ("comoment", "pair_weight", "cross", "cross_columns", "observed")
 
 
 def _bounds(rows: slice | None, n_columns: int) -> tuple[int, int]:

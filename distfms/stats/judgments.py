@@ -8,14 +8,14 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from distfms.errors import DataError, SpecError
-from distfms.stats.base import below
+from distfms.stats.base import Fields
 from distfms.stats.batch import checked_weight
 from distfms.stats.comoments import CoMoments
 from distfms.stats.ragged import Ragged, check_rows
@@ -85,7 +85,7 @@ class JudgmentEstimates:
 
 
 @dataclass(frozen=True, eq=False)
-class JudgmentStatistics:
+class JudgmentStatistics(Fields):
     """Mergeable summary of the labels and of the judgments of `n` attributes out of `d`.
 
     Attributes
@@ -116,6 +116,7 @@ class JudgmentStatistics:
     Objects of weight 0 are left out of everything, counts included.
     """
 
+    nested: ClassVar = {"means": CoMoments, "label": CoMoments, "raters": RaterStatistics}
     means: CoMoments
     label: CoMoments
     variance_sum: np.ndarray
@@ -248,23 +249,6 @@ class JudgmentStatistics:
         raters = self.raters and self.raters.take(index)
         means = self.means.take(np.append(index, self.n_attributes))
         return replace(self, means=means, raters=raters, **own)
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Content as named arrays."""
-        parts: dict[str, Any] = {"means_": self.means, "label_": self.label}
-        if self.raters is not None:
-            parts["raters_"] = self.raters
-        own = {name: getattr(self, name) for name in _WITHIN}
-        stored = parts.items()
-        return own | {p + key: array for p, c in stored for key, array in c.to_arrays().items()}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> JudgmentStatistics:
-        """Inverse of :meth:`to_arrays`."""
-        means, label, raters = (below(p, arrays) for p in ("means_", "label_", "raters_"))
-        own: dict[str, Any] = {name: arrays[name] for name in _WITHIN}
-        known = RaterStatistics.from_arrays(raters) if raters else None
-        return cls(CoMoments.from_arrays(means), CoMoments.from_arrays(label), **own, raters=known)
 
     def internal_variance(self) -> np.ndarray:
         """Return v̂ of each attribute, NaN where no object has two judgments; shape (n,)."""

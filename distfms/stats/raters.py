@@ -12,13 +12,14 @@ their noise covariance. Both are means over objects of products about means, whi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
-from distfms.stats.base import below
+from distfms.stats.base import Fields
 from distfms.stats.comoments import CoMoments
 from distfms.stats.ragged import Ragged
 
@@ -38,7 +39,7 @@ _NOBODY = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, eq=False)
-class RaterStatistics:
+class RaterStatistics(Fields):
     """Mergeable products of two judgments of an object, of `n` attributes with all `d`.
 
     Attributes
@@ -52,6 +53,7 @@ class RaterStatistics:
         See `COUNTS`.
     """
 
+    nested: ClassVar = {"different": CoMoments, "same": CoMoments}
     different: CoMoments
     same: CoMoments
     counts: np.ndarray
@@ -133,20 +135,6 @@ class RaterStatistics:
         """Summary of some attributes, in the order given."""
         different, same = self.different.take(attributes), self.same.take(attributes)
         return replace(self, different=different, same=same)
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Content as named arrays."""
-        parts = (("different_", self.different), ("same_", self.same))
-        named = {prefix + key: a for prefix, c in parts for key, a in c.to_arrays().items()}
-        return {"counts": self.counts, **named}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> RaterStatistics:
-        """Inverse of :meth:`to_arrays`."""
-        different, same = (
-            CoMoments.from_arrays(below(prefix, arrays)) for prefix in ("different_", "same_")
-        )
-        return cls(different, same, arrays["counts"])
 
     @property
     def together(self) -> np.ndarray:
