@@ -39,8 +39,7 @@ from distfms.methods.sequence.procedure import Rule, SequenceProcedure
 from distfms.methods.statistics_job import Tuned, TunedItem
 from distfms.methods.tuning import grid_points
 from distfms.spec import EngineSection
-from distfms.stats.base import Folded, save_npz
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle, Folded, save_npz
 from distfms.stats.comoments import CoMoments
 
 N_FOLDS = 5

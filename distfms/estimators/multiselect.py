@@ -30,8 +30,7 @@ from distfms.methods.multiselect.read import JudgmentSource, judgment_reader, pl
 from distfms.methods.multiselect.same_raters import held_out_estimates
 from distfms.methods.rows import SummaryReader
 from distfms.spec import DataSection
-from distfms.stats.base import merge_tree
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle, merge_tree
 from distfms.stats.judgments import JudgmentEstimates
 
 if TYPE_CHECKING:

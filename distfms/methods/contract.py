@@ -22,7 +22,7 @@ from distfms.engine.base import ActorPool
 from distfms.engine.storage import Location
 from distfms.errors import SpecError
 from distfms.spec import DataSection, Section
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -23,8 +23,7 @@ from distfms.engine.base import ActorPool
 from distfms.engine.storage import Location, absolute, open_binary
 from distfms.errors import EngineError
 from distfms.methods.contract import Answer, Context, FoldAnswers
-from distfms.stats.base import Statistic, load_npz
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle, Statistic, load_npz
 
 #: Number of a fold and of an item.
 Unit = tuple[int, int]

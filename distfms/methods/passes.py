@@ -19,8 +19,7 @@ import numpy as np
 from distfms.data.partition import Dataset, Partition
 from distfms.engine.memory import available_bytes, format_bytes
 from distfms.methods.contract import Context, PartialReader
-from distfms.stats.base import Folded, merge_tree
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle, Folded, merge_tree
 
 #: Passes that a job is taken to make, for the question whether actors pay.
 _PASSES_GUESSED = 100

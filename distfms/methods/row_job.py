@@ -39,8 +39,7 @@ from distfms.methods.rows import (
 )
 from distfms.methods.statistics_job import StatisticsJob
 from distfms.spec import Section
-from distfms.stats.base import Folded, Statistic
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle, Folded, Statistic
 from distfms.stats.comoments import CoMoments
 
 T = TypeVar("T", bound=Statistic)
@@ -106,11 +105,8 @@ class RowJob(StatisticsJob):
         return [Stage("categories", self._categories)] if has_levels else []
 
     def _categories(self, context: Context) -> Mapping[str, Content]:
-        bundle = context.reduce(
-            lambda dataset, held_out: CategoryReader(
-                dataset.reader, (*self.categorical, *self.text_targets)
-            )
-        )
+        columns = (*self.categorical, *self.text_targets)
+        bundle = context.reduce(lambda dataset, _: CategoryReader(dataset.reader, columns))
         levels = require_levels(bundle["categories"].train())
         datasets = self.inputs.datasets
         for text in identifier_remarks(levels, sum(d.n_rows for d in datasets)):

@@ -24,8 +24,7 @@ from distfms.data.roles import Roles, resolve_roles
 from distfms.errors import DataError
 from distfms.methods.contract import PartialReader
 from distfms.spec import DataSection
-from distfms.stats.base import Fields, Folded, Statistic
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle, Fields, Folded, Statistic
 from distfms.stats.comoments import CoMoments
 
 S = TypeVar("S", bound=Statistic)

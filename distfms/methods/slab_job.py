@@ -35,7 +35,7 @@ from distfms.methods.contract import (
 from distfms.methods.judge import judge_rows
 from distfms.methods.slabs import Pool, slab_starts
 from distfms.methods.statistics_job import PATHS, STATISTICS, StatisticsJob
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle
 
 #: Memory of the work in one process beyond which it is done in slabs. Fixed, as the result (its
 #: curves and baselines) must not depend on the machine.

@@ -31,8 +31,7 @@ from distfms.methods.cross_validation import (
     Members,
     evaluate_on_folds,
 )
-from distfms.stats.base import Statistic
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle, Statistic
 from distfms.stats.fold_means import over_folds
 
 STATISTICS = "statistics/statistics.npz"

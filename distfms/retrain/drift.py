@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from distfms.data.dataset import Partition
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle
 from distfms.stats.comoments import CONSTANT_RTOL
 from distfms.stats.fold_means import student_t
 

@@ -25,7 +25,7 @@ from distfms.engine.storage import Location
 from distfms.methods.contract import Inputs, PartialReader
 from distfms.runs.events import Recorder
 from distfms.runs.folder import RunFolder
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle
 
 #: Multiplications that take one process about 3 s (at 6 · 10⁹ a second), which is twice what actors
 #: take to start: from here on two of them are faster. The results do not depend on it.

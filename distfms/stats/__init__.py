@@ -4,8 +4,7 @@ Data are read once. Every statistic has ``from_block``, ``merge`` (which never m
 quantities, and ``to_arrays``/``from_arrays`` for storage without pickle.
 """
 
-from distfms.stats.base import Folded, Statistic, merge_tree
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle, Folded, Statistic, merge_tree
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 from distfms.stats.moments import Moments

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
 from os import PathLike
 from typing import Any, BinaryIO, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
@@ -39,14 +39,17 @@ class Statistic(Protocol):
 class Fields:
     """Base of statistics that are stored field by field: dataclasses of arrays and numbers.
 
-    Fields that hold statistics themselves are named in `nested`, with their classes.
+    Fields that hold statistics themselves are named in `nested`, with their classes; those in
+    `given` are not stored, as who reads a value knows them.
     """
 
     nested: ClassVar[Mapping[str, type[Any]]] = {}
+    given: ClassVar[Collection[str]] = ()
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Content as named arrays, without what is None."""
-        content = {field.name: getattr(self, field.name) for field in fields(cast(Any, self))}
+        names = [field.name for field in fields(cast(Any, self))]
+        content = {name: getattr(self, name) for name in names if name not in self.given}
         for name in self.nested:
             inner = content.pop(name)
             own = {} if inner is None else inner.to_arrays()
@@ -54,13 +57,14 @@ class Fields:
         return {name: np.asarray(value) for name, value in content.items() if value is not None}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], **given: Any) -> Self:
         """Inverse of `to_arrays`."""
-        content: dict[str, Any] = dict.fromkeys(field.name for field in fields(cast(Any, cls)))
+        of_class = {field.name: field.default for field in fields(cast(Any, cls))}
+        content = {name: None for name, default in of_class.items() if default is MISSING} | given
         for name, inner in cls.nested.items():
             own = below(f"{name}_", arrays)
             content[name] = inner.from_arrays(own) if own else None
-        for name in content.keys() & arrays.keys():
+        for name in of_class.keys() & arrays.keys():
             content[name] = arrays[name] if arrays[name].ndim else arrays[name].item()
         return cls(**content)
 
@@ -150,11 +154,7 @@ class Folded(Generic[S]):
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """All parts' arrays, under ``0/…``, ``1/…``, …."""
-        return {
-            f"{index}/{key}": array
-            for index, part in enumerate(self.parts)
-            for key, array in part.to_arrays().items()
-        }
+        return joined({index: part.to_arrays() for index, part in enumerate(self.parts)})
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], part_type: type[S]) -> Folded[S]:
@@ -168,6 +168,46 @@ class Folded(Generic[S]):
         if sorted(parts) != list(range(len(parts))):
             raise ValueError(f"parts {sorted(parts)} of a folded statistic: some are missing")
         return cls(tuple(part_type.from_arrays(parts[i]) for i in range(len(parts))))
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Named per-fold statistics of one partition, or of any merge of partitions.
+
+    Bundles merge when they have the same names.
+    """
+
+    members: Mapping[str, Folded[Any]]
+
+    def __getitem__(self, name: str) -> Folded[Any]:
+        """Statistic with the given name."""
+        return self.members[name]
+
+    def merge(self, other: Bundle) -> Bundle:
+        """Merge member by member; a ValueError says that these differ."""
+        if self.members.keys() != other.members.keys():
+            raise ValueError(f"bundles of {sorted(self.members)} and {sorted(other.members)}")
+        return Bundle({name: part.merge(other[name]) for name, part in self.members.items()})
+
+    def scaled(self, factor: float) -> Bundle:
+        """Multiply the weight of every row by `factor` > 0 (decay)."""
+        return Bundle({name: part.scaled(factor) for name, part in self.members.items()})
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """All members' arrays under ``name/…``."""
+        return joined({name: part.to_arrays() for name, part in self.members.items()})
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, np.ndarray], part_types: Mapping[str, type[Statistic]]
+    ) -> Bundle:
+        """Inverse of :meth:`to_arrays`; `part_types` are the classes of the members' parts."""
+        return cls(
+            {
+                name: Folded.from_arrays(below(f"{name}/", arrays), part_type)
+                for name, part_type in part_types.items()
+            }
+        )
 
 
 def save_npz(file: str | PathLike[str] | BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
@@ -203,6 +243,11 @@ def to_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
 def from_bytes(content: bytes) -> dict[str, np.ndarray]:
     """Inverse of `to_bytes`."""
     return load_npz(io.BytesIO(content))
+
+
+def joined(groups: Mapping[Any, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return the arrays of all groups, named ``group/array``; see `below` for the way back."""
+    return {f"{group}/{name}": a for group, own in groups.items() for name, a in own.items()}
 
 
 def below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

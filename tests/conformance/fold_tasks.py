@@ -14,8 +14,7 @@ import numpy as np
 from distfms.engine.base import ActorPool
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.cross_validation import Fold, FoldWork, evaluate_on_folds
-from distfms.stats.base import Folded, save_npz
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle, Folded, save_npz
 from distfms.stats.comoments import CoMoments
 from tests.conformance.pool_tasks import pool_of
 

@@ -11,8 +11,7 @@ import pytest
 
 from distfms.errors import EngineError
 from distfms.methods import cross_validation
-from distfms.stats.base import load_npz
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle, load_npz
 from tests.conformance import fold_tasks as tasks
 
 SIZES = (40, 30, 50, 20)  # of the folds with two rows or more

@@ -27,7 +27,7 @@ from typing import Self
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.stats.base import below, merge_tree
+from distfms.stats.base import below, joined, merge_tree
 from distfms.stats.comoments import CoMoments
 
 #: κ: rows with a pair that count as seen beforehand, without covariance.
@@ -76,11 +76,7 @@ class Pairs:
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the content as named arrays."""
-        arrays = {
-            f"{number}/{name}": array
-            for number, moments in self.folds.items()
-            for name, array in moments.to_arrays().items()
-        }
+        arrays = joined({number: moments.to_arrays() for number, moments in self.folds.items()})
         return {"folds": np.array([*self.folds], dtype=np.int64), **arrays}
 
     @classmethod

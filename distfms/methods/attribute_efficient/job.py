@@ -48,8 +48,7 @@ from distfms.methods.row_predictor import sources_of
 from distfms.methods.rows import SummaryReader
 from distfms.methods.statistics_job import Solved, TrainMembers, number_or_none
 from distfms.report.formatting import count, number, percent
-from distfms.stats.base import below
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle, below
 from distfms.stats.classification import CLASS_SUMS, class_report
 
 #: Weights that travel with a task of the pass over the rows that judges models.

@@ -33,7 +33,7 @@ from distfms.methods.cross_validation import Members
 from distfms.methods.rows import SummaryReader
 from distfms.methods.statistics_job import NamedRule, Solved, TrainMembers
 from distfms.report.formatting import count
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle
 
 #: Weights of the draws.
 DRAWS = "statistics/draws.npz"

@@ -17,7 +17,7 @@ from distfms.methods.attribute_efficient.from_pairs import INNER_FOLDS, LEAST_FO
 from distfms.methods.attribute_efficient.lessons import Ordered
 from distfms.methods.passes import Sums
 from distfms.methods.rows import RowCounts, RowSource, SummaryReader
-from distfms.stats.base import Fields
+from distfms.stats.base import Fields, joined
 from distfms.stats.classification import CLASS_SUMS, class_measures, class_sums
 from distfms.stats.moments import Moments
 
@@ -251,15 +251,11 @@ class LossReader:
         """Add up over the training and the held-out rows, for the models of `errors`."""
         train = self.source.train_rows(rows)
         parts = {"train": train, "test": slice(train.stop, rows.n_rows)}
-        return Sums(
-            {
-                f"{part}/{name}": value
-                for part, own in parts.items()
-                for name, value in errors(
-                    weights, rows.features[:, own], rows.target[0, own], self.constant
-                ).items()
-            }
-        )
+        found = {
+            part: errors(weights, rows.features[:, own], rows.target[0, own], self.constant)
+            for part, own in parts.items()
+        }
+        return Sums(joined(found))
 
 
 def errors(

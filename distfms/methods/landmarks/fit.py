@@ -29,6 +29,7 @@ from distfms.methods.landmarks.squared import SquaredProblem
 from distfms.methods.newton import Domain, Minimum, Quadratic, minimise
 from distfms.methods.passes import Sums
 from distfms.methods.statistics_job import NamedRule
+from distfms.stats.base import joined
 from distfms.stats.classification import class_measures, class_sums
 
 #: Widths of corners relative to the last, each fit beginning where the one before it ended.
@@ -147,8 +148,7 @@ class JudgePass:
                     **dict(zip(ERRORS, errors, strict=True)),
                     **self._told(own),
                 }
-                name = self.parts[own.part]
-                found = found.merge(Sums({f"{name}/{key}": a for key, a in arrays.items()}))
+                found = found.merge(Sums(joined({self.parts[own.part]: arrays})))
         return found
 
     def _errors(self, model: Linear, rows: EmbeddedRows) -> list[float]:

@@ -43,8 +43,7 @@ from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import plan_of_model, sources_of
 from distfms.methods.rows import RowSource
 from distfms.methods.statistics_job import ScoredOn, Solved
-from distfms.stats.base import Folded, below, merge_tree
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle, Folded, below, merge_tree
 from distfms.stats.fold_means import over_folds
 from distfms.stats.sample import RowSample
 
@@ -182,11 +181,8 @@ class LandmarkJob(RowJob):
     def _landmarks(self, context: Context) -> Mapping[str, Content]:
         """Sample rows, take landmarks and the scales of features from them."""
         plan = self.plan(context)
-        found = context.reduce(
-            lambda dataset, held_out: SampleReader(
-                self.source(plan, dataset, held_out), self.sample_size()
-            )
-        )
+        size = self.sample_size()
+        found = context.reduce(lambda *of: SampleReader(self.source(plan, *of), size))
         sample: Folded[RowSample] = found["sample"]
         train, moments = sample.train(), found["moments"].train()
         pool = self._pool(context, plan, train)
@@ -218,9 +214,7 @@ class LandmarkJob(RowJob):
         if not self.options.unlabelled:
             return train
         own = plan.without_target()
-        found = context.reduce(
-            lambda data, held_out: SampleReader(self.source(own, data, held_out), size)
-        )
+        found = context.reduce(lambda *of: SampleReader(self.source(own, *of), size))
         everyone: RowSample = found["sample"].train()
         return everyone
 

@@ -103,9 +103,7 @@ class PassLandmarkJob(LandmarkJob):
 
     def _reader(self, context: Context, judges: bool) -> Any:
         plan, maps, classes = self.plan(context), self.maps(context), self.classes(context)
-        return lambda dataset, held_out: EmbeddedReader(
-            self.source(plan, dataset, held_out), maps, classes, judges
-        )
+        return lambda *of: EmbeddedReader(self.source(plan, *of), maps, classes, judges)
 
     def _passes(self, context: Context) -> Passes:
         return Passes(context, self._reader(context, False), self.row_values())

@@ -62,8 +62,7 @@ from distfms.methods.multiselect.same_raters import (
 )
 from distfms.methods.rows import SummaryReader, section_roles
 from distfms.methods.statistics_job import STATISTICS, Solved
-from distfms.stats.base import Folded
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle, Folded
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.raters import COUNTS
@@ -259,12 +258,9 @@ class MultiselectJob(ChoosingJob):
         support, chosen = self._chosen(repeats)
         if self._wants_averages:
             counts = tuple(repeats[support].tolist())
+            whose = self.options.buy_from
             bundle = context.reduce(
-                lambda dataset, held_out: averages_reader(
-                    replace(self.source(dataset, held_out), layout=chosen),
-                    counts,
-                    self.options.buy_from,
-                )
+                lambda *of: averages_reader(replace(self.source(*of), layout=chosen), counts, whose)
             )
             averages, files[AVERAGES] = bundle["averages"].train(), bundle.to_arrays()
             n_lacking = solved.train["judgments"].n_objects - averages.n_samples

@@ -27,7 +27,7 @@ from distfms.methods.multiselect.predictor import make_predictor
 from distfms.methods.multiselect.procedure import Rule
 from distfms.methods.multiselect.read import JudgmentSlabReader
 from distfms.methods.slabs import Pool, StoredMatrix
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle
 from distfms.stats.judgments import JudgmentEstimates
 
 #: Rules that do not need the whole covariance in one place.

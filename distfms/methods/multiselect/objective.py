@@ -14,9 +14,9 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike
 from distfms.errors import DataError, SpecError
 from distfms.linalg import nearest_psd, symmetric_pinv
 from distfms.methods.multiselect.options import Costs, resolve_costs
+from distfms.stats.base import Fields
 from distfms.stats.comoments import CONSTANT_RTOL
 
 if TYPE_CHECKING:
@@ -33,18 +34,12 @@ if TYPE_CHECKING:
 #: as a linear combination of them.
 RANK_TOLERANCE = 1e-10
 
-#: Fields of a problem that are numbers.
-_STORED: tuple[str, ...] = (
-    *("b", "v", "external", "external_variance", "costs", "ridge"),
-    *("label_variance", "label_mean", "means", "psd", "noise_covariance"),
-)
-
 Psd = Literal["nearest", "none"]
 BuyFrom = Literal["independent", "same"]
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Problem(Fields):
     """Feature multi-selection in numbers; build it with :meth:`build` or :meth:`from_estimates`.
 
     Attributes
@@ -72,6 +67,7 @@ class Problem:
         `external`, where the same raters judge all attributes; None for independent raters.
     """
 
+    given: ClassVar = ("names",)
     names: tuple[str, ...]
     b: np.ndarray
     v: np.ndarray
@@ -211,17 +207,6 @@ class Problem:
         return replace(
             self, names=names, noise_covariance=None if noise is None else noise[grid], **own
         )
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the problem as named arrays, without its names."""
-        own = {name: getattr(self, name) for name in _STORED}
-        return {name: np.asarray(value) for name, value in own.items() if value is not None}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray], names: tuple[str, ...]) -> Problem:
-        """Inverse of :meth:`to_arrays`."""
-        own: dict[str, Any] = {name: arrays[name] for name in _STORED if name in arrays}
-        return cls(names, **{name: a if a.ndim else a.item() for name, a in own.items()})
 
 
 def _make_psd(matrix: np.ndarray, deviation: np.ndarray, varying: np.ndarray) -> np.ndarray:
@@ -389,18 +374,12 @@ def holdout_loss(
 
 Status = Literal["budget_spent", "no_positive_gain", "unaffordable"]
 
-#: Fields of a path that its problem does not have.
-_OF_PATH: tuple[str, ...] = (
-    *("algorithm", "criterion", "status", "budget", "attributes", "counts", "objective"),
-    *("label_variance", "n_candidates", "refined"),
-)
-
 #: Share of the budget by which sums of costs may miss it through rounding.
 BUDGET_TOLERANCE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
-class SelectionPath:
+class SelectionPath(Fields):
     """What was bought, in order.
 
     Attributes
@@ -421,6 +400,7 @@ class SelectionPath:
         Gains of attributes computed and compared, also by the look that ends the search.
     """
 
+    given: ClassVar = ("names", "costs")
     algorithm: str
     criterion: str
     status: Status
@@ -433,17 +413,6 @@ class SelectionPath:
     label_variance: float
     n_candidates: int = 0
     refined: np.ndarray | None = None
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the path as named arrays, without what its problem has."""
-        own = {name: getattr(self, name) for name in _OF_PATH}
-        return {name: np.asarray(value) for name, value in own.items() if value is not None}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray], problem: Problem) -> SelectionPath:
-        """Inverse of :meth:`to_arrays`."""
-        own: dict[str, Any] = {n: a if a.ndim else a.item() for n, a in arrays.items()}
-        return cls(names=problem.names, costs=problem.costs, **own)
 
     def on(self, attributes: np.ndarray) -> SelectionPath:
         """Return the path as one on some of the attributes, those it has bought among them."""

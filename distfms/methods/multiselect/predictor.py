@@ -104,8 +104,9 @@ def _model_within(run: FinishedRun, model: LinearModel, budget: float) -> Linear
             f"This model cannot predict within a budget of {budget:g}: {why}. Run the job again "
             f"with --set multiselect.budget={budget:g}."
         )
-    problem = Problem.from_arrays(below("problem/", run.weights), model.names)
-    path = SelectionPath.from_arrays(below("path/", run.weights), problem)
+    problem = Problem.from_arrays(below("problem/", run.weights), names=model.names)
+    known = {"names": problem.names, "costs": problem.costs}
+    path = SelectionPath.from_arrays(below("path/", run.weights), **known)
     bought = path.repeats_at(budget)
     smaller, kept = projected_model(problem, bought), np.flatnonzero(bought)
     return LinearModel(

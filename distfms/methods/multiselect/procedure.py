@@ -30,7 +30,7 @@ from distfms.methods.multiselect.objective import (
 )
 from distfms.methods.multiselect.same_raters import held_out_estimates
 from distfms.methods.statistics_job import Procedure
-from distfms.stats.base import below
+from distfms.stats.base import below, joined
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 #: Points of a curve at most.
@@ -303,11 +303,8 @@ class SelectionProcedure(Procedure):
         self, training: Training, paths: Mapping[str, SelectionPath]
     ) -> dict[str, np.ndarray]:
         """Return the paths, and the matrix that was dear to make, as named arrays."""
-        stored = {
-            f"path {number}/{name}": array
-            for number, path in enumerate(paths.values())
-            for name, array in path.to_arrays().items()
-        }
+        arrays = {f"path {number}": path.to_arrays() for number, path in enumerate(paths.values())}
+        stored = joined(arrays)
         if self.psd == "none":
             return stored
         dear = {name: getattr(training.problem, name) for name in _DEAR}
@@ -320,8 +317,8 @@ class SelectionProcedure(Procedure):
         training = self._training(np.arange(len(self.names)), train["judgments"], "none")
         dear: dict[str, Any] = {name: arrays[name] for name in _DEAR if name in arrays}
         problem = replace(training.problem, psd=self.psd, **dear)
-        paths = {}
+        paths, known = {}, {"names": problem.names, "costs": problem.costs}
         for number, rule in enumerate(self.rules):
             stored = below(f"path {number}/", arrays)
-            paths[rule.name] = SelectionPath.from_arrays(stored, problem)
+            paths[rule.name] = SelectionPath.from_arrays(stored, **known)
         return replace(training, problem=problem), paths

@@ -29,7 +29,7 @@ from distfms.methods.sequence.procedure import OTHERS, SequenceProcedure, parse_
 from distfms.methods.sequence.read import FEW_ROWS, N_LARGEST, GlmReader, measures_of
 from distfms.methods.statistics_job import Solved
 from distfms.report.formatting import percent
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle
 from distfms.stats.classification import class_report
 
 #: Explained deviance from which classes without a ridge count as separated.
@@ -157,9 +157,7 @@ class GlmSequenceJob(SequenceJob):
         weights = self._class_weights(context)
         return Passes(
             context,
-            lambda dataset, held_out: GlmReader(
-                self.source(plan, dataset, held_out), design, classes, fold, weights
-            ),
+            lambda *of: GlmReader(self.source(plan, *of), design, classes, fold, weights),
             self._row_values(plan.n_features),
         )
 

@@ -45,8 +45,7 @@ from distfms.methods.sequence.timeliness import (
 )
 from distfms.methods.statistics_job import Solved
 from distfms.methods.tuning import choose
-from distfms.stats.base import Folded
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle, Folded
 from distfms.stats.fold_means import over_folds
 
 RIDGE = "ridge.json"
@@ -344,9 +343,7 @@ class SequenceJob(RowJob):
         kept = kept if prefix is None else np.array([prefix])
         models = coefficients[kept], intercept[kept], path.scaling.mean, self.options.family
         bundle = context.reduce(
-            lambda dataset, held_out: ScoreReader(
-                self.source(plan, dataset, held_out), *models, parts, **options
-            ),
+            lambda *of: ScoreReader(self.source(plan, *of), *models, parts, **options),
             cache=False,
         )
         return bundle, np.searchsorted(kept, np.arange(len(path) + 1), side="right") - 1

@@ -41,7 +41,7 @@ from distfms.methods.sequence.problem import (
 from distfms.methods.sequence.procedure import MEASURES, Rule
 from distfms.methods.slabs import Pool, load_arrays
 from distfms.methods.statistics_job import Solved
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle
 from distfms.stats.comoments import CoMoments
 
 #: Baselines that need all products in one process.

@@ -33,6 +33,7 @@ from distfms.methods.sequence.timeliness import (
     timeliness,
 )
 from distfms.methods.statistics_job import Procedure
+from distfms.stats.base import below, joined
 
 DEFAULT_BASELINES = ("omp", "fr-blind", "oracle", "sparse")
 """What a sequence is compared with when the spec does not say."""
@@ -266,23 +267,16 @@ class SequenceProcedure(Procedure):
 
     def store(self, problem: SequenceProblem, paths: Mapping[str, Path]) -> dict[str, np.ndarray]:
         """Return the paths as named arrays."""
-        return {
-            f"{name}/{key}": array
-            for name, path in paths.items()
-            for key, array in path.to_arrays().items()
-        }
+        return joined({name: path.to_arrays() for name, path in paths.items()})
 
     def restore(
         self, train: Members, arrays: Mapping[str, np.ndarray]
     ) -> tuple[SequenceProblem, dict[str, Path]]:
         """Return problem and paths, in the order of the rules."""
         problem = self.problem(train)
-        found: dict[str, dict[str, np.ndarray]] = {rule.name: {} for rule in self.rules}
-        for name, array in arrays.items():
-            rule, _, key = name.partition("/")
-            found[rule][key] = array
         kind: type[Path] = SequencePath if self.family == "gaussian" else GlmPath
-        return problem, {name: kind.from_arrays(own, problem) for name, own in found.items()}
+        stored = {rule.name: below(f"{rule.name}/", arrays) for rule in self.rules}
+        return problem, {name: kind.from_arrays(own, problem) for name, own in stored.items()}
 
     def n_operations(self) -> float:
         """Return about how many multiplications a sequence takes, calls counted as such."""

@@ -16,8 +16,7 @@ from distfms.methods.passes import Sums
 from distfms.methods.ranking import RankingScores
 from distfms.methods.rows import RowSource
 from distfms.methods.sequence.glm import FAMILIES, GlmDesign, GlmRows
-from distfms.stats.base import Fields, Folded
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle, Fields, Folded
 from distfms.stats.classification import class_measures, class_sums, log_odds
 
 

@@ -6,8 +6,7 @@ from scipy.stats import t
 
 from distfms.data.dataset import Partition
 from distfms.retrain.drift import Drift, Summaries, summarise
-from distfms.stats.base import Folded
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle, Folded
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged

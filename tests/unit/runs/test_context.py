@@ -10,8 +10,7 @@ from distfms.engine import RetryPolicy
 from distfms.engine.dask_cluster import DaskExecutor
 from distfms.engine.memory import n_processors
 from distfms.runs.context import RunContext, decode_bundle, encode_bundle
-from distfms.stats.base import Folded
-from distfms.stats.bundle import Bundle
+from distfms.stats.base import Bundle, Folded
 from distfms.stats.comoments import CoMoments
 
 
