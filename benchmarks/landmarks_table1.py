@@ -22,7 +22,7 @@ from distfms.methods.landmarks.read import embedded_moments
 from distfms.methods.landmarks.references import kernel_regression
 from distfms.methods.landmarks.similarity import Similarity, landmark_arrays, landmark_maps
 from distfms.methods.landmarks.squared import SquaredProblem
-from distfms.stats.moments import Moments
+from distfms.stats.comoments import Moments
 from distfms.stats.sample import RowSample
 
 SIMILARITIES = ("sigmoid", "manhattan")

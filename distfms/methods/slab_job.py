@@ -32,7 +32,7 @@ from distfms.methods.contract import (
     Stage,
     run_stage,
 )
-from distfms.methods.judge import judge_rows
+from distfms.methods.row_predictor import judge_rows
 from distfms.methods.slabs import Pool, slab_starts
 from distfms.methods.statistics_job import PATHS, STATISTICS, StatisticsJob
 from distfms.stats.base import Bundle

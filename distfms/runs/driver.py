@@ -29,7 +29,7 @@ from distfms.errors import DistfmsError, SpecError
 from distfms.hidden import hidden_in_urls
 from distfms.methods import load_method
 from distfms.methods.contract import Inputs, Job, Method, Stage
-from distfms.methods.tuning_job import Tuning
+from distfms.methods.tuning import Tuning
 from distfms.runs.choose_folder import choose_folder
 from distfms.runs.context import RunContext
 from distfms.runs.events import Display, Recorder, Say, record_end

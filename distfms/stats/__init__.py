@@ -5,9 +5,8 @@ quantities, and ``to_arrays``/``from_arrays`` for storage without pickle.
 """
 
 from distfms.stats.base import Bundle, Folded, Statistic, merge_tree
-from distfms.stats.comoments import CoMoments
+from distfms.stats.comoments import CoMoments, Moments
 from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
-from distfms.stats.moments import Moments
 from distfms.stats.ragged import Ragged
 from distfms.stats.raters import RaterStatistics
 from distfms.stats.sample import RowSample

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from distfms.data.folds import mix
-from distfms.stats.moments import Moments
+from distfms.stats.comoments import Moments
 
 #: How attributes are drawn: alike, by second moments that a pass over all rows finds, or by those
 #: that the first tenth of the rows, drawn alike, shows.

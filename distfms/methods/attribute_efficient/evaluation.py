@@ -18,7 +18,7 @@ from distfms.methods.attribute_efficient.read import TrainingRows, errors, measu
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import Fold, Members
 from distfms.methods.statistics_job import NamedRule, Procedure, number_or_none
-from distfms.stats.moments import Moments
+from distfms.stats.comoments import Moments
 
 #: Columns up to which the best weights from all attributes are computed for comparison.
 MOST_OFFLINE = 2000

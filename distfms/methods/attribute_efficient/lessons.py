@@ -24,7 +24,7 @@ from distfms.methods.attribute_efficient.offline_estimator import offline_lasso,
 from distfms.methods.attribute_efficient.options import ON_FOLDS
 from distfms.methods.attribute_efficient.sampling import Penalty, online_step
 from distfms.stats.base import merge_tree
-from distfms.stats.moments import Moments
+from distfms.stats.comoments import Moments
 
 #: Rows, targets, and which of them in which order.
 Ordered = tuple[np.ndarray, np.ndarray, np.ndarray]

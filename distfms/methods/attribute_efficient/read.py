@@ -19,7 +19,7 @@ from distfms.methods.passes import Sums
 from distfms.methods.rows import RowCounts, RowSource, SummaryReader
 from distfms.stats.base import Fields, joined
 from distfms.stats.classification import CLASS_SUMS, class_measures, class_sums
-from distfms.stats.moments import Moments
+from distfms.stats.comoments import Moments
 
 #: Most bytes of the rows that are put in order together; part of the result.
 WINDOW_BYTES = 2**28

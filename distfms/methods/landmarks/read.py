@@ -21,8 +21,7 @@ from distfms.methods.passes import Sums
 from distfms.methods.ranking import NormalisedGains
 from distfms.methods.rows import RowCounts, RowSource, SummaryReader, naming
 from distfms.stats.base import Bundle
-from distfms.stats.comoments import CoMoments
-from distfms.stats.moments import Moments
+from distfms.stats.comoments import CoMoments, Moments
 from distfms.stats.sample import RowSample
 
 

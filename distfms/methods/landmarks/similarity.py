@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError, SpecError
-from distfms.stats.moments import Moments
+from distfms.stats.comoments import Moments
 from distfms.stats.sample import RowSample
 
 PRECOMPUTED = "precomputed"

@@ -13,7 +13,7 @@ from distfms.methods.contract import Content, Context, FoldAnswers, Stage, run_s
 from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.methods.statistics_job import StatisticsJob
 from distfms.methods.tuning import Choice as Tuned
-from distfms.methods.tuning_job import compared
+from distfms.methods.tuning import compared
 from distfms.report.formatting import options_text
 from distfms.stats.fold_means import over_folds
 

@@ -25,8 +25,7 @@ from distfms.methods.multiselect.model import refit_statistics
 from distfms.methods.multiselect.objective import BuyFrom
 from distfms.methods.multiselect.same_raters import assigned
 from distfms.methods.rows import FoldedSource, SummaryReader
-from distfms.stats.base import Folded
-from distfms.stats.base import Bundle
+from distfms.stats.base import Bundle, Folded
 from distfms.stats.comoments import CoMoments
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.raters import by_rater

@@ -17,7 +17,7 @@ from distfms.methods.landmarks.similarity import (
     mean_distance,
     spread,
 )
-from distfms.stats.moments import Moments
+from distfms.stats.comoments import Moments
 from distfms.stats.sample import RowSample
 from tests.reference import landmarks as literal
 

@@ -7,8 +7,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression, PoissonRegressor
 
 from distfms.errors import DataError
-from distfms.methods.classes import MAX_CLASSES, ClassCounts, find_classes
 from distfms.methods.passes import Sums
+from distfms.methods.row_job import MAX_CLASSES, ClassCounts, find_classes
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.glm import (
     FAMILIES,

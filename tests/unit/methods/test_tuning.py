@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Stage, TunableJob
-from distfms.methods.tuning import choose, grid_points
-from distfms.methods.tuning_job import Tuning
+from distfms.methods.tuning import Tuning, choose, grid_points
 from distfms.report.formatting import options_text
 from distfms.runs.job_spec import build_spec
 
