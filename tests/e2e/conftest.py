@@ -37,5 +37,6 @@ def days(tmp_path):
 def trained(days, tmp_path):
     """Spec of a job whose model of these days is in place."""
     spec = growing_job(days, tmp_path / "runs")
-    again(spec)
+    first = again(spec)
+    assert (first.version, first.promoted, first.reasons) == (1, True, ())
     return spec

@@ -1,6 +1,5 @@
 """Jobs on judgments in long form."""
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -63,14 +62,6 @@ def test_judgments_in_several_csv_files(tmp_path, form):
     found, wanted = (content(run, "metrics.json")["test"] for run in (folder, expected))
     assert found["projected_loss"] == pytest.approx(wanted["projected_loss"], rel=1e-9)
     assert "7 objects without a label" in notes(content(folder, "manifest.json"))
-
-
-def test_changed_csv_is_converted_again(tmp_path):
-    path = write_long(tmp_path / "long", n_files=2)
-    run_job(long_job(path, tmp_path / "runs"))
-    os.utime(path / "1.csv", (1, 1))
-    prepare(long_job(path, tmp_path / "runs"))
-    assert len(list((tmp_path / "runs" / ".data").glob("judgments-*"))) == 1
 
 
 def test_seed_alone_does_not_convert_again(tmp_path):

@@ -22,17 +22,6 @@ from tests.e2e.retrain_jobs import (
 )
 
 
-def test_the_first_model_is_put_in_place_and_then_there_is_nothing_to_do(days, tmp_path):
-    spec = growing_job(days, tmp_path / "runs")
-    outcome = again(spec)
-    assert (outcome.version, outcome.promoted, outcome.reasons) == (1, True, ())
-    assert in_place(spec) == 1
-    said = []
-    outcome = again(spec, say=said.append)
-    assert (outcome.version, outcome.promoted, outcome.folder) == (1, False, None)
-    assert said[-1].startswith("Nothing to do: version 1")
-
-
 @pytest.mark.parametrize("day", ["2026-01-01", "2026-01-04"])
 def test_only_new_partitions_are_read_and_the_bits_are_those_of_a_run_from_scratch(
     trained, days, tmp_path, day

@@ -64,14 +64,6 @@ def test_the_same_is_entered_once(registry):
     assert len(registry.history("a")) == 3
 
 
-def test_promotion_is_refused_where_another_was_faster(registry):
-    filled(registry)
-    registry.promote("a", 1, expected=3)
-    with pytest.raises(EngineError, match=r"version 1 is current .* compared with version 3"):
-        registry.promote("a", 2, expected=3)
-    assert registry.current("a").number == 1
-
-
 def test_unknown_names_and_versions_are_refused(registry):
     with pytest.raises(SpecError, match=r"no model 'a'\. It has none yet"):
         registry.read("a")
