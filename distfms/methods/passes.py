@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
@@ -78,13 +78,9 @@ class RowReader(Protocol):
 class PassReader(PartialReader):
     """Reads the sums of one pass."""
 
+    part_types: ClassVar = {"sums": Sums}
     reader: RowReader
     message: Any
-
-    @property
-    def part_types(self) -> Mapping[str, type[Any]]:
-        """Class of each member's parts."""
-        return {"sums": Sums}
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and add up."""

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -278,13 +278,9 @@ class MomentReader(PartialReader):
     With a `slab`, only these rows of the matrix, of the training rows.
     """
 
+    part_types: ClassVar = {"moments": CoMoments, "counts": RowCounts}
     source: RowSource
     slab: slice | None = None
-
-    @property
-    def part_types(self) -> Mapping[str, type[Any]]:
-        """Class of each member's parts."""
-        return {"moments": CoMoments, "counts": RowCounts}
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and summarise each of its parts."""
@@ -324,14 +320,10 @@ class MomentReader(PartialReader):
 class CategoryReader(PartialReader):
     """Reads the levels of categorical columns, of all rows alike: ``categories``."""
 
+    part_types: ClassVar = {"categories": Categories}
     reader: PartitionReader
     columns: tuple[str, ...]
     max_levels: int = MAX_LEVELS
-
-    @property
-    def part_types(self) -> Mapping[str, type[Any]]:
-        """Class of each member's parts."""
-        return {"categories": Categories}
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the levels of a partition."""

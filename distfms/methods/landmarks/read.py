@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -65,13 +65,9 @@ class SampleReader(PartialReader):
         Rows of the sample of each part.
     """
 
+    part_types: ClassVar = {"sample": RowSample, "moments": Moments, "counts": RowCounts}
     source: RowSource
     size: int
-
-    @property
-    def part_types(self) -> Mapping[str, type[Any]]:
-        """Class of each member's parts."""
-        return {"sample": RowSample, "moments": Moments, "counts": RowCounts}
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and summarise each of its parts."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -86,14 +86,10 @@ class JudgmentSlabReader(PartialReader):
     The source has no folds.
     """
 
+    part_types: ClassVar = {"slab": JudgmentStatistics}
     source: JudgmentSource
     start: int
     stop: int
-
-    @property
-    def part_types(self) -> Mapping[str, type[Any]]:
-        """Class of each member's parts."""
-        return {"slab": JudgmentStatistics}
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and summarise its training objects."""
