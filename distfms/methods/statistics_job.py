@@ -125,8 +125,8 @@ class Procedure(ABC):
         """Return the paths by rule, and what is dear of the problem, as named arrays."""
 
     @abstractmethod
-    def restore(self, train: Members, arrays: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
-        """Return problem and paths; inverse of `store`."""
+    def restore(self, whole: Fold, arrays: Mapping[str, np.ndarray]) -> tuple[Any, Any]:
+        """Return problem and paths of all training rows; inverse of `store`."""
 
     def n_operations(self) -> float:
         """Return about how many multiplications a search by one rule takes."""
@@ -205,6 +205,8 @@ class StatisticsJob(TunableJob):
 
     nested: ClassVar[str | None] = None
     rows: ClassVar[str] = "rows"
+    #: What `select` found, and the context of the run that found it.
+    _found: tuple[Context, Solved] | None = None
 
     # --- what a method gives ---
 
@@ -276,12 +278,30 @@ class StatisticsJob(TunableJob):
     def _select(self, context: Context) -> Mapping[str, Content]:
         procedure, statistics = self.procedure(context), self.statistics(context)
         train = TrainMembers(statistics)
-        problem = procedure.problem(train)
+        whole = Fold(train, {})
+        problem = whole.once("problem", lambda: procedure.problem(train))
         found = self.search(context, procedure, problem)
         paths = {rule.name: path for rule, path in zip(procedure.rules, found, strict=True)}
         solved = Solved(procedure, statistics, train, problem, paths)
         selection = self.selection(context, solved)
-        return {PATHS: procedure.store(problem, paths), "selection.json": selection}
+        stored = procedure.store(problem, paths)
+        # In the order of a file, on which last bits depend.
+        arrays = {name: np.asarray(array, order="C") for name, array in stored.items()}
+        self._keep_restored(context, procedure, statistics, whole, arrays)
+        return {PATHS: stored, "selection.json": selection}
+
+    def _keep_restored(
+        self,
+        context: Context,
+        procedure: Procedure,
+        statistics: Bundle,
+        whole: Fold,
+        arrays: Mapping[str, np.ndarray],
+    ) -> Solved:
+        problem, paths = procedure.restore(whole, arrays)
+        solved = Solved(procedure, statistics, whole.train, problem, paths)
+        self._found = context, solved
+        return solved
 
     def _model(self, context: Context) -> Mapping[str, Content]:
         return self.model(context, self.solved(context))
@@ -294,6 +314,8 @@ class StatisticsJob(TunableJob):
 
     def statistics(self, context: Context) -> Bundle:
         """Return the statistics by fold."""
+        if self._found is not None and self._found[0] is context:
+            return self._found[1].statistics
         return Bundle.from_arrays(context.read_arrays(STATISTICS), self.part_types(context))
 
     def part_types(self, context: Context) -> Mapping[str, type[Statistic]]:
@@ -302,10 +324,12 @@ class StatisticsJob(TunableJob):
 
     def solved(self, context: Context) -> Solved:
         """Return what `select` found."""
-        procedure, statistics = self.procedure(context), self.statistics(context)
-        train = TrainMembers(statistics)
-        problem, paths = procedure.restore(train, context.read_arrays(PATHS))
-        return Solved(procedure, statistics, train, problem, paths)
+        if self._found is not None and self._found[0] is context:
+            return self._found[1]
+        statistics = self.statistics(context)
+        whole = Fold(TrainMembers(statistics), {})
+        arrays = context.read_arrays(PATHS)
+        return self._keep_restored(context, self.procedure(context), statistics, whole, arrays)
 
     def held_out(self, context: Context) -> Members:
         """Return the statistics of the held-out rows of the context's data."""

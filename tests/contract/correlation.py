@@ -86,8 +86,8 @@ class CorrelationProcedure(Procedure):
     def store(self, problem: CoMoments, paths: Mapping[str, Path]) -> dict[str, np.ndarray]:
         return {"order": paths["largest"].order, "weights": paths["largest"].weights}
 
-    def restore(self, train: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
-        return self.problem(train), {"largest": Path(arrays["order"], arrays["weights"])}
+    def restore(self, whole: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+        return self.problem_on(whole), {"largest": Path(arrays["order"], arrays["weights"])}
 
 
 class CorrelationJob(RowJob):

@@ -151,11 +151,11 @@ class LearningProcedure(Procedure):
         return {name: np.asarray(value) for name, value in vars(paths[self.rules[0].name]).items()}
 
     def restore(
-        self, train: Members, arrays: Mapping[str, np.ndarray]
+        self, whole: Fold, arrays: Mapping[str, np.ndarray]
     ) -> tuple[Members, dict[str, Learned]]:
         """Inverse of `store`."""
         content: Any = {name: a if a.ndim else a.item() for name, a in arrays.items()}
-        return train, {self.rules[0].name: Learned(**content)}
+        return whole.train, {self.rules[0].name: Learned(**content)}
 
     def n_operations(self) -> float:
         """Return about how many multiplications it takes to learn once."""

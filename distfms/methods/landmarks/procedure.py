@@ -244,11 +244,11 @@ class LandmarkProcedure(Procedure):
         return {f"{n}/{key}": a for n, path in paths.items() for key, a in path.arrays.items()}
 
     def restore(
-        self, train: Members, arrays: Mapping[str, np.ndarray]
+        self, whole: Fold, arrays: Mapping[str, np.ndarray]
     ) -> tuple[Any, dict[str, LandmarkPath]]:
         """Return problem and paths, in the order of the rules."""
         names = [rule.name for rule in self.rules]
-        return self.problem(train), {n: LandmarkPath(n, below(f"{n}/", arrays)) for n in names}
+        return self.problem_on(whole), {n: LandmarkPath(n, below(f"{n}/", arrays)) for n in names}
 
     def n_operations(self) -> float:
         """Return about how many multiplications a search takes, calls counted as such."""

@@ -311,10 +311,10 @@ class SelectionProcedure(Procedure):
         return stored | {name: array for name, array in dear.items() if array is not None}
 
     def restore(
-        self, train: Members, arrays: Mapping[str, np.ndarray]
+        self, whole: Fold, arrays: Mapping[str, np.ndarray]
     ) -> tuple[Training, dict[str, SelectionPath]]:
         """Inverse of :meth:`store`."""
-        training = self._training(np.arange(len(self.names)), train["judgments"], "none")
+        training = self._training(np.arange(len(self.names)), whole.train["judgments"], "none")
         dear: dict[str, Any] = {name: arrays[name] for name in _DEAR if name in arrays}
         problem = replace(training.problem, psd=self.psd, **dear)
         paths, known = {}, {"names": problem.names, "costs": problem.costs}

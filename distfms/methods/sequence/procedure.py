@@ -270,10 +270,10 @@ class SequenceProcedure(Procedure):
         return joined({name: path.to_arrays() for name, path in paths.items()})
 
     def restore(
-        self, train: Members, arrays: Mapping[str, np.ndarray]
+        self, whole: Fold, arrays: Mapping[str, np.ndarray]
     ) -> tuple[SequenceProblem, dict[str, Path]]:
         """Return problem and paths, in the order of the rules."""
-        problem = self.problem(train)
+        problem = self.problem_on(whole)
         kind: type[Path] = SequencePath if self.family == "gaussian" else GlmPath
         stored = {rule.name: below(f"{rule.name}/", arrays) for rule in self.rules}
         return problem, {name: kind.from_arrays(own, problem) for name, own in stored.items()}

@@ -8,6 +8,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 
 from distfms import GroupSequenceClassifier, GroupSequencer
 from distfms.data.write import write_table
+from distfms.methods.sequence import procedure
 
 GROUPS = {"blood": ["iron", "sugar"], "scan": "image_*"}
 COSTS = {"blood": 2.0, "scan": 7.0, "default": 0.5}
@@ -87,6 +88,15 @@ def test_a_budget_needs_and_reads_the_columns_of_its_prefix_only(tmp_path):
     assert limited.predictor_.spent[-1] <= first
     assert limited.get_support().sum() == len(limited.get_feature_names_out())
     np.testing.assert_allclose(model.predict(FRAME, budget=0.0), Y.mean(), rtol=1e-12)
+
+
+def test_stages_of_a_run_share_what_they_make(monkeypatch):
+    posed, pose = [], procedure.problem_from_comoments
+    monkeypatch.setattr(
+        procedure, "problem_from_comoments", lambda *a, **k: posed.append(1) or pose(*a, **k)
+    )
+    clone(MODEL).fit(FRAME, Y)
+    assert len(posed) == 2  # by the check before anything is written, and by the search
 
 
 def test_groups_come_one_by_one():

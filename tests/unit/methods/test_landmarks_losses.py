@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
+from distfms.methods.cross_validation import Fold
 from distfms.methods.landmarks.fit import EmbeddedRows, FitPass, PassProcedure
 from distfms.methods.landmarks.losses import (
     EpsilonInsensitive,
@@ -258,5 +259,7 @@ def test_landmarks_are_chosen_where_the_loss_falls_most_steeply(by_gradient):
         slopes = slopes if by_gradient else slopes / K.std(axis=0)
         assert path.order[k] == np.argmax(slopes)
         assert slopes[path.order[:k]].max() < 0.05 * slopes.max()
-    again = procedure.restore({"own": moments}, procedure.store(problem, {"own": path}))[1]["own"]
+    again = procedure.restore(Fold({"own": moments}, {}), procedure.store(problem, {"own": path}))[
+        1
+    ]["own"]
     assert again.order.tolist() == path.order.tolist()

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from distfms.methods.cross_validation import Fold
 from distfms.methods.landmarks.procedure import (
     LandmarkProcedure,
     NamedRule,
@@ -130,11 +131,13 @@ def test_measures_of_a_procedure():
         found["largest_weight"][:3], np.array([1, 2, 4]) * np.abs(weights).max(axis=1)
     )
     np.testing.assert_allclose(found["r2"], 1 - found["mse"] / y.var(), rtol=1e-9)
-    stored = procedure.restore(moments, procedure.store(problem, {"linear": path}))
+    stored = procedure.restore(Fold(moments, {}), procedure.store(problem, {"linear": path}))
     assert stored[1]["linear"].order.tolist() == path.order.tolist()
     stepping = replace(procedure, refit=False, bound=5.0, tolerance=0.01)
     path = stepping.search(problem, rule)
-    again = stepping.restore(moments, stepping.store(problem, {"linear": path}))[1]["linear"]
+    again = stepping.restore(Fold(moments, {}), stepping.store(problem, {"linear": path}))[1][
+        "linear"
+    ]
     for own in (path, again):
         weights = stepping.weights(problem, own, [1, len(path.order)])
         assert np.abs(weights).sum(axis=1).max() <= 5.0 + 1e-12

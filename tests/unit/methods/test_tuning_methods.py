@@ -120,7 +120,7 @@ def test_stored_paths_come_back_in_the_order_of_the_rules():
     problem = procedure.problem(fold.train)
     paths = {rule.name: procedure.search(problem, rule) for rule in procedure.rules}
     arrays = procedure.store(problem, paths)
-    _, again = procedure.restore(fold.train, dict(sorted(arrays.items())))
+    _, again = procedure.restore(fold, dict(sorted(arrays.items())))
     assert list(again) == list(paths)
     for name, path in again.items():
         np.testing.assert_array_equal(path.curve_value, paths[name].curve_value)
