@@ -1,17 +1,9 @@
 import numpy as np
 import pytest
 
-from distfms.errors import SpecError
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.residual import CRITERIA, ResidualGram, _whiteners
 from tests.reference.sequence import correlated, make_problem, standardised, value
-
-SIZES = [2, 1, 3, 2, 3, 1, 2]
-
-
-def problem(seed=0, ridge=1e-3, **options):
-    X, Y, groups = correlated(np.random.default_rng(seed), 200, SIZES, **options)
-    return make_problem(X, Y, groups, ridge=ridge)
 
 
 def state_of(p, criterion="omp-no-whiten", **options):
@@ -58,11 +50,6 @@ def test_a_share_of_what_a_column_has_with_the_ridge_is_left_to_dependent_ones()
 def test_directions_that_are_rounding_are_not_whitened():
     block = np.array([[[1.0, 1.0], [1.0, 1.0 + 4e-16]]])
     assert np.abs(_whiteners(block)).max() < 1.0
-
-
-def test_an_unknown_criterion_is_refused():
-    with pytest.raises(SpecError, match="'best' is none of omp, fr"):
-        state_of(problem(), "best")
 
 
 # --- criteria
