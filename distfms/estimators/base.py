@@ -80,6 +80,8 @@ class JobEstimator(BaseEstimator):
     _meanings: ClassVar[Mapping[str, str]] = {}
     _fixed: ClassVar[Mapping[str, Any]] = {}
     _left_out: ClassVar[Sequence[str]] = ()
+    #: Values of options by which jobs of this estimator are told from others.
+    _takes: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     missing: str
     exclude: Any
@@ -308,7 +310,8 @@ class JobEstimator(BaseEstimator):
     @classmethod
     def fits(cls, options: Mapping[str, Any]) -> bool:
         """Return whether a job with these options is that of this estimator."""
-        return cls._fixed.items() <= options.items()
+        own = all(options[name] in values for name, values in cls._takes.items())
+        return own and cls._fixed.items() <= options.items()
 
     def _take(self, files: Any, functions: Iterable[str] = ()) -> None:
         """Take a finished run, whose model may call some functions, for what was learned."""

@@ -17,24 +17,23 @@ from distfms.methods.contract import FinishedRun
 
 
 @dataclass(frozen=True)
-class Column:
-    """Picklable function that takes a column of predictions, or those with a prefix."""
+class Columns:
+    """Picklable function that takes the columns of predictions with a prefix."""
 
-    name: str = ""
-    prefix: str = ""
+    prefix: str
     dtype: Any = np.float64
 
     def __call__(self, table: pa.Table) -> np.ndarray:
         """Return an array (n,), or (n, P)."""
-        if self.name:
-            return np.asarray(table.column(self.name)).astype(self.dtype)
         names = [name for name in table.column_names if name.startswith(self.prefix)]
         found = np.stack([np.asarray(table.column(name)) for name in names], axis=1)
-        return found if len(names) > 1 else found[:, 0]
+        return (found if len(names) > 1 else found[:, 0]).astype(self.dtype, copy=False)
 
 
-class NumberEstimator(JobEstimator):
-    """An estimator whose predictions are numbers."""
+class PredictingEstimator(JobEstimator):
+    """An estimator that predicts the target."""
+
+    _measure: Any
 
     def predict(self, X: Any, budget: float | None = None) -> Any:
         """Predict the target.
@@ -54,14 +53,12 @@ class NumberEstimator(JobEstimator):
         """
         check_is_fitted(self)
         tail = (len(self._target),) if len(self._target) > 1 else ()
-        return self._predicted(X, Column(prefix="predicted_"), budget=budget, tail=tail)
-
-
-class JobRegressor(RegressorMixin, NumberEstimator):
-    """An estimator of numbers, with their score."""
+        dtype = self.classes_.dtype if hasattr(self, "classes_") else np.float64
+        pick = Columns("predicted_", dtype)
+        return self._predicted(X, pick, budget=budget, tail=tail, dtype=dtype)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Coefficient of determination R² of the predictions.
+        """Score predictions: R² of numbers, the share of rows whose class is predicted.
 
         Parameters
         ----------
@@ -70,23 +67,21 @@ class JobRegressor(RegressorMixin, NumberEstimator):
             With a path it may be left out: the names are those of `fit`.
         sample_weight : array-like of shape (n,), optional
         """
-        return self._scored(r2_score, X, y, sample_weight)
+        return self._scored(self._measure, X, y, sample_weight)
 
 
-class JobClassifier(ClassifierMixin, JobEstimator):
+class JobRegressor(RegressorMixin, PredictingEstimator):
+    """An estimator of numbers."""
+
+    _measure = staticmethod(r2_score)
+    score = PredictingEstimator.score
+
+
+class JobClassifier(ClassifierMixin, PredictingEstimator):
     """An estimator of classes."""
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Share of rows whose class is predicted.
-
-        Parameters
-        ----------
-        X : see `predict`
-        y : array-like, Dask collection, or name of a column of X
-            With a path it may be left out: the name is that of `fit`.
-        sample_weight : array-like of shape (n,), optional
-        """
-        return self._scored(accuracy_score, X, y, sample_weight)
+    _measure = staticmethod(accuracy_score)
+    score = PredictingEstimator.score
 
     def _read(self, run: FinishedRun) -> None:
         super()._read(run)
@@ -97,35 +92,20 @@ class JobClassifier(ClassifierMixin, JobEstimator):
             classes = classes.astype(self._class_type)
         self.classes_ = classes
 
-    def predict(self, X: Any, budget: float | None = None) -> Any:
-        """Predict classes.
-
-        Parameters
-        ----------
-        X, budget : see :meth:`NumberEstimator.predict`
-
-        Returns
-        -------
-        ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n,)
-        """
-        check_is_fitted(self)
-        name, dtype = f"predicted_{self._target[0]}", self.classes_.dtype
-        return self._predicted(X, Column(name, dtype=dtype), budget=budget, dtype=dtype)
-
     @available_if(lambda self: self._has_shares())
     def predict_proba(self, X: Any, budget: float | None = None) -> Any:
         """Probabilities of the classes.
 
         Parameters
         ----------
-        X, budget : see :meth:`NumberEstimator.predict`
+        X, budget : see `predict`
 
         Returns
         -------
         ndarray (of a Dask collection: dask.array.Array, not computed) of shape (n, n_classes)
         """
         check_is_fitted(self)
-        pick = Column(prefix="probability_")
+        pick = Columns("probability_")
         return self._predicted(X, pick, budget=budget, tail=(len(self.classes_),))
 
     def _has_shares(self) -> bool:

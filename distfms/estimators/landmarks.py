@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from distfms.data.folds import hash_keys
 from distfms.errors import DataError
 from distfms.estimators.base import JobEstimator
 from distfms.estimators.inputs import as_table, in_memory, kind_of
-from distfms.estimators.kinds import JobClassifier, JobRegressor, NumberEstimator
+from distfms.estimators.kinds import JobClassifier, JobRegressor, PredictingEstimator
 from distfms.methods.contract import FinishedRun
 from distfms.methods.landmarks.method import LandmarkModel
 from distfms.methods.landmarks.options import LandmarksOptions
@@ -176,11 +176,7 @@ class LandmarkRegressor(JobRegressor, LandmarkBase):
     """
 
     _left_out = (*_LEVELS, "levels")
-
-    @classmethod
-    def fits(cls, options: Mapping[str, Any]) -> bool:
-        """Return whether a job with these options is that of this estimator."""
-        return options["task"] in ("regression", "sparse")
+    _takes: ClassVar[Mapping[str, Sequence[str]]] = {"task": ("regression", "sparse")}
 
 
 class LandmarkClasses(JobClassifier, LandmarkBase):
@@ -241,7 +237,7 @@ class LandmarkOrdinalRegressor(LandmarkClasses):
         return False
 
 
-class LandmarkRanker(NumberEstimator, LandmarkBase):
+class LandmarkRanker(PredictingEstimator, LandmarkBase):
     """Ranking of the rows of queries by a linear score of similarities to landmarks.
 
     `predict` scores rows: those of a query are ranked from the highest score down.
@@ -304,7 +300,9 @@ class LandmarkRanker(NumberEstimator, LandmarkBase):
             self.landmarks_ = order[self.landmarks_]
         return self
 
-    def score(self, X: Any, y: Any, query: Any, cutoff: int = 5) -> float:
+    def score(  # type: ignore[override]
+        self, X: Any, y: Any, query: Any, cutoff: int = 5
+    ) -> float:
         """Mean NDCG of so many positions, over the queries that have a relevant row."""
         keys, relevance = hash_keys(in_memory(X, query)), np.asarray(in_memory(X, y), dtype=float)
         if keys.shape != relevance.shape:

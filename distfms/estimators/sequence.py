@@ -228,11 +228,7 @@ class GroupSequencer(JobRegressor, GroupSequenceBase):
 
     family: str
     _left_out = ("class_weights",)
-
-    @classmethod
-    def fits(cls, options: Mapping[str, Any]) -> bool:
-        """Return whether a job with these options is that of this estimator."""
-        return options["family"] in ("gaussian", "poisson")
+    _takes: ClassVar[Mapping[str, Sequence[str]]] = {"family": ("gaussian", "poisson")}
 
     def _options(self, names: Sequence[str], given: Given, target: Sequence[str]) -> dict[str, Any]:
         if self.family not in ("gaussian", "poisson"):
@@ -278,11 +274,7 @@ class GroupSequenceClassifier(JobClassifier, GroupSequenceBase):
     _meanings: ClassVar[Mapping[str, str]] = {
         "family": "``logistic`` for two classes, ``softmax``, or ``auto``: by their number."
     }
-
-    @classmethod
-    def fits(cls, options: Mapping[str, Any]) -> bool:
-        """Return whether a job with these options is that of this estimator."""
-        return options["family"] in ("logistic", "softmax")
+    _takes: ClassVar[Mapping[str, Sequence[str]]] = {"family": ("logistic", "softmax")}
 
     def _options(self, names: Sequence[str], given: Given, target: Sequence[str]) -> dict[str, Any]:
         found = super()._options(names, given, target)
