@@ -20,7 +20,7 @@ Expected = Callable[[str], dict[str, bytes]]
 Data = Callable[[str], Path]
 
 MULTISELECT = ("statistics", "select", "model", "evaluate", "plan", "report")
-SEQUENCE = ("categories", "statistics", "select", "model", "evaluate", "report")
+SEQUENCE = ("categories", "statistics", "select", "evaluate", "model", "report")
 STAGES = {
     "multiselect": MULTISELECT,
     "sequence": SEQUENCE,
