@@ -398,7 +398,7 @@ class AttributeEfficientRidge(AttributeEfficientBase):
     coef_ : ndarray of shape (d,)
         For attributes as they come.
     intercept_ : float
-        Mean of the target, or 0.
+        What is predicted for attributes of 0.
     attributes_seen_, n_examples_seen_ : int
     improvement_ratio_ : float
     model_ : distfms.runs.serve.Model
