@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from distfms.data.dataset import MAX_ROWS, default_bytes
 from distfms.data.partition import NAME, Dataset, HeldPartition, Rows, RowsReader
+from distfms.data.row_columns import index_metadata
 from distfms.errors import DataError
 
 if TYPE_CHECKING:
@@ -38,14 +39,64 @@ def held(rows: Any, n_rows: int, n_columns: int, index: int = 0, first: int = 0)
     )
 
 
+def frame_rows(
+    frame: Any,
+    types: Mapping[str, pa.DataType] | None = None,
+    beside: Mapping[str, Any] | None = None,
+) -> Rows:
+    """Return the rows of a frame, and of columns `beside` it; see :func:`as_table`.
+
+    Those of a pandas frame of float64 are not copied, and cost nothing a column.
+    """
+    import pyarrow as pa
+
+    beside = beside or {}
+    if hasattr(frame, "iloc") and frame.shape[1] and (frame.dtypes == np.float64).all():
+        position = {str(name): i for i, name in enumerate(frame.columns)}
+        if len(position) == frame.shape[1]:
+            return Rows(pa.table(dict(beside)), frame.to_numpy(), position)
+    table = as_table(frame, types)
+    for name, column in beside.items():
+        table = table.append_column(name, column)
+    return Rows(table)
+
+
+def as_table(rows: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
+    """Return a frame, a table, or a mapping of names to columns as a pyarrow table.
+
+    `types` are of columns whose values do not tell, as they are all missing.
+    """
+    import pyarrow as pa
+    import pyarrow.types as pat
+
+    try:
+        if hasattr(rows, "iloc"):
+            table = pa.Table.from_pandas(rows, preserve_index=False)
+        else:
+            table = pa.table(rows)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise DataError(
+            f"{NAME} cannot be read as columns with names ({error}). Give a table, a frame, or a "
+            "mapping of the names of columns to their values."
+        ) from error
+    for position, column in enumerate(table.schema):
+        known = (types or {}).get(column.name, column.type)
+        if pat.is_null(known):
+            known = pa.float64()
+        elif pat.is_list(known) and pat.is_null(known.value_type):
+            known = pa.list_(pa.float64())
+        if known != column.type:
+            cast = table.column(position).cast(known)
+            table = table.set_column(position, column.name, cast)
+    return table.replace_schema_metadata(index_metadata(table.schema))
+
+
 def memory_dataset(rows: Rows, schema: pa.Schema) -> Dataset:
     """Divide rows in memory into partitions of the size that those of files have.
 
     Nothing is copied. A DataError says that there are no rows.
     """
-    n_rows, n_columns = rows.table.num_rows, len(schema)
-    if rows.numbers is not None:
-        n_rows = len(rows.numbers)
+    n_rows, n_columns = len(rows), len(schema)
     if not n_rows:
         raise DataError("X has 0 rows, n_samples = 0: a minimum of 1 is required.")
     step = max(1, min(MAX_ROWS, default_bytes(n_columns) // (8 * n_columns)))

@@ -153,6 +153,19 @@ class Rows:
     numbers: np.ndarray | None = None
     position: Mapping[str, int] = field(default_factory=dict)
 
+    def __len__(self) -> int:
+        return self.table.num_rows if self.numbers is None else len(self.numbers)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns: the numbers, then those of the table."""
+        import pyarrow as pa
+
+        if self.numbers is None:
+            return self.table.schema
+        fields = [pa.field(name, pa.float64()) for name in self.position]
+        return pa.schema([*fields, *self.table.schema], metadata=self.table.schema.metadata)
+
     def read(self, columns: Sequence[str]) -> pa.Table:
         """Return columns, in the order given."""
         if self.numbers is None:

@@ -17,6 +17,7 @@ from sklearn.utils import check_array, get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distfms.data.batches import ColumnPlan, RowBatch, read_rows
+from distfms.data.memory import as_table
 from distfms.data.partition import NAME, Dataset
 from distfms.data.row_columns import index_columns
 from distfms.engine.blas import single_threaded_blas
@@ -33,7 +34,6 @@ from distfms.estimators.inputs import (
     Given,
     are_named,
     array_names,
-    as_table,
     column_names,
     free_name,
     in_memory,

@@ -51,7 +51,7 @@ def check_columns(
     if named:
         import pandas as pd
 
-        head = pd.DataFrame(columns=list(names), dtype=float)
+        head = pd.DataFrame(head, columns=list(names))
     validate_data(estimator, head, reset=reset, skip_check_array=True)
 
 

@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from distfms.data.dataset import open_dataset
-from distfms.data.memory import dask_dataset, held, memory_dataset
+from distfms.data.memory import as_table, dask_dataset, frame_rows, held, memory_dataset
 from distfms.data.partition import Dataset, Rows, RowsReader
-from distfms.data.row_columns import index_metadata
 from distfms.errors import DataError, nearest
 
 Kind = Literal["array", "frame", "dask-array", "dask-frame", "parquet"]
@@ -70,39 +69,7 @@ class AsRows:
         if self.names is not None:
             numbers = np.asarray(rows, dtype=np.float64).reshape(len(rows), len(self.names))
             return Rows(pa.table(columns), numbers, self.position)
-        if hasattr(rows, "iloc") and rows.shape[1] and (rows.dtypes == np.float64).all():
-            position = {str(name): i for i, name in enumerate(rows.columns)}
-            return Rows(pa.table(columns), rows.to_numpy(), position)
-        table = as_table(rows, self.types)
-        for name, column in columns.items():
-            table = table.append_column(name, column)
-        return Rows(table)
-
-    def schema(self, head: Rows) -> pa.Schema:
-        """Return the columns of rows like some."""
-        fields = [pa.field(name, pa.float64()) for name in head.position]
-        return pa.schema([*fields, *head.table.schema], metadata=head.table.schema.metadata)
-
-
-def as_table(rows: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
-    """Return a frame, a table, or a mapping of names to columns as a pyarrow table."""
-    try:
-        if hasattr(rows, "iloc"):
-            table = pa.Table.from_pandas(rows, preserve_index=False)
-        else:
-            table = pa.table(rows)
-    except (pa.ArrowException, ValueError, TypeError) as error:
-        raise DataError(f"X cannot be read as a table: {error}") from error
-    for position, column in enumerate(table.schema):
-        known = (types or {}).get(column.name, column.type)
-        if pat.is_null(known):
-            known = pa.float64()
-        elif pat.is_list(known) and pat.is_null(known.value_type):
-            known = pa.list_(pa.float64())
-        if known != column.type:
-            cast = table.column(position).cast(known)
-            table = table.set_column(position, column.name, cast)
-    return table.replace_schema_metadata(index_metadata(table.schema))
+        return frame_rows(rows, self.types, columns)
 
 
 def _columns(value: Any, n_columns: int) -> list[pa.Array]:
@@ -227,7 +194,7 @@ def of_memory(
     as_rows = AsRows(None if names is None else tuple(names), types or {}, tuple(beside))
     rows = as_rows(X, *beside.values())
     kind: Kind = "frame" if names is None else "array"
-    schema = as_rows.schema(rows)
+    schema = rows.schema
     return Given(kind, schema, as_rows, named=named, _held=memory_dataset(rows, schema))
 
 
@@ -246,7 +213,7 @@ def of_dask(
         head = np.empty((0, *X.shape[1:]))
     as_rows = AsRows(None if names is None else tuple(names), types, tuple(beside))
     empties = [np.empty((0, *v.shape[1:]), dtype=v.dtype) for v in beside.values()]
-    schema = as_rows.schema(as_rows(head, *empties))
+    schema = as_rows(head, *empties).schema
     columns = [parts, *(_divided(X, parts, value) for value in beside.values())]
     return Given(
         "dask-frame" if names is None else "dask-array",

@@ -12,9 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from distfms.data.batches import RowBatch
 from distfms.data.folds import hash_keys
+from distfms.data.memory import as_table
 from distfms.errors import DataError
 from distfms.estimators.base import JobEstimator
-from distfms.estimators.inputs import as_table, in_memory, kind_of
+from distfms.estimators.inputs import in_memory, kind_of
 from distfms.estimators.kinds import JobClassifier, JobRegressor, PredictingEstimator
 from distfms.methods.contract import FinishedRun
 from distfms.methods.landmarks.method import LandmarkModel

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from distfms.data.batches import ColumnPlan, RowBatch, SourceColumn, read_rows
+from distfms.data.batches import ColumnPlan, SourceColumn, read_rows
 from distfms.data.columns import as_arrow, n_positive
 from distfms.data.dataset import PartitionReader
 from distfms.data.partition import Dataset, Partition
@@ -73,8 +73,10 @@ class RowPredictor:
         if self.plan.columns:
             plan = replace(self.plan, roles=replace(self.plan.roles, id=None))  # read below
             batch = read_rows(self.reader, partition, plan, missing="mean")
+            sums = batch.part_sums
+            has_nan = np.ones(plan.n_columns) if sums is None else np.isnan(sums).any(axis=0)
             for column in plan.columns:
-                if column.levels is not None or _has_nan(batch, column):
+                if column.levels is not None or has_nan[column.start]:
                     n_missing += set_missing(batch.values, column)
             values = dict(zip(batch.names, batch.values, strict=True))
         columns: dict[str, Any] = {}
@@ -106,11 +108,6 @@ class RowPredictor:
         """Count the rows that lack a value."""
         label = "Rows with missing values or unknown categories, taken for the training mean"
         return {label: n_positive(table.column(MISSING))}
-
-
-def _has_nan(batch: RowBatch, column: SourceColumn) -> bool:
-    """Return whether a column of numbers may have missing values, from its sum if there is one."""
-    return batch.part_sums is None or bool(np.isnan(batch.part_sums[:, column.start]).any())
 
 
 def set_missing(values: np.ndarray, column: SourceColumn) -> np.ndarray:

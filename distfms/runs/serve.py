@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from distfms.data.memory import memory_dataset
-from distfms.data.partition import Dataset, Rows
+from distfms.data.memory import frame_rows, memory_dataset
+from distfms.data.partition import Dataset
 from distfms.errors import DataError
 from distfms.methods.contract import Predictor
 from distfms.runs.finished import Run, RunFiles, checked_budget, read_run
@@ -109,10 +109,10 @@ class Model:
             If the model cannot predict within the budget.
         """
         budget = self._budget if budget is None else checked_budget(budget, "budget")
-        table = _as_table(rows)
-        if not table.num_rows:
+        held = frame_rows(rows)
+        if not len(held):
             raise DataError("There are no rows to predict.")
-        dataset = memory_dataset(Rows(table), table.schema)
+        dataset = memory_dataset(held, held.schema)
         predict = self.predictor(dataset, budget)
         found = pa.concat_tables([predict(partition) for partition in dataset.partitions])
         if not hasattr(rows, "iloc"):
@@ -137,15 +137,3 @@ class Model:
             made = self._method.predictor(self.run, dataset, budget)
             self._last = last = (dataset.schema, budget, dataset.reader, made)
         return last[3]
-
-
-def _as_table(rows: Any) -> pa.Table:
-    try:
-        if hasattr(rows, "iloc"):
-            return pa.Table.from_pandas(rows, preserve_index=False)
-        return pa.table(rows)
-    except (TypeError, ValueError, pa.ArrowException) as error:
-        raise DataError(
-            f"The rows cannot be read as columns with names ({error}). Give a table, a frame, or "
-            "a mapping of the names of columns to their values."
-        ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import json
 import pickle
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -245,6 +246,27 @@ def test_rows_in_memory_are_not_copied() -> None:
         names = None if hasattr(data, "iloc") else NAMES
         (partition,) = of_memory(data, names, {("y",): TARGETS["number"]}).dataset.partitions
         assert np.shares_memory(partition.rows.matrix(NAMES), np.asarray(data))
+
+
+def test_a_row_of_a_wide_frame_takes_a_few_calls_a_column(tmp_path: Any) -> None:
+    counts = {}
+    for d in (200, 400):
+        frame = pd.DataFrame(np.random.default_rng(d).normal(size=(30, d))).add_prefix("x")
+        estimator = distfms.LandmarkRegressor(landmarks=5).fit(frame, frame["x0"].to_numpy())
+        model = distfms.load(estimator.save(tmp_path / str(d)))
+        counts[d] = [_calls(p, frame[:1]) for p in (estimator.predict, model.predict)]
+    assert (np.subtract(counts[400], counts[200]) < 20 * 200).all()
+
+
+def _calls(function: Any, *given: Any) -> int:
+    function(*given)
+    events: list[str] = []
+    sys.setprofile(lambda _frame, event, _given: events.append(event))
+    try:
+        function(*given)
+    finally:
+        sys.setprofile(None)
+    return sum(event.endswith("call") for event in events)
 
 
 def test_columns_of_one_name_are_refused() -> None:
