@@ -17,10 +17,11 @@ from distfms.data.footers import (
     DataFile,
     check_same_schema,
     describe_schema,
+    is_stored,
+    parsed_footer,
     read_footers,
     readable,
     refuse_duplicate_columns,
-    stored_version,
 )
 from distfms.data.partition import (
     Dataset,
@@ -76,13 +77,13 @@ class PartitionReader:
         # only get in the way of the workers (measured: a tenth of the decoding time).
         ahead = self._is_remote and not buffer_size
         options = {"filesystem": self.filesystem, "pre_buffer": ahead, "buffer_size": buffer_size}
-        with readable(partition.path):
-            file = pq.ParquetFile(partition.path, **options)
-        groups = file.metadata.num_row_groups
-        known = [file.metadata.row_group(g).num_rows for g in partition.row_groups if g < groups]
-        if len(known) < len(partition.row_groups) or sum(known) != partition.n_rows:
+        path = partition.path
+        self._verify(partition)
+        metadata = parsed_footer(self.filesystem, path, partition.file_version)
+        if metadata is None:
             raise _changed(partition)
-        return file
+        with readable(path):
+            return pq.ParquetFile(path, metadata=metadata, **options)
 
     def read(self, partition: Partition, columns: Sequence[str]) -> pa.Table:
         """Read top-level columns of a partition, in the order given, on the calling thread.
@@ -166,7 +167,7 @@ class PartitionReader:
         raise IndexError(position)
 
     def _verify(self, partition: Partition) -> None:
-        if stored_version(self.filesystem, partition.path) != partition.file_version:
+        if not is_stored(self.filesystem, partition.path, partition.file_version):
             raise _changed(partition)
 
 

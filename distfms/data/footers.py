@@ -6,7 +6,9 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from distfms.data.row_columns import Limits, index_columns, index_metadata
@@ -17,6 +19,7 @@ from distfms.errors import DataError, DistfmsError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 # Footers are small reads, dominated by latency on remote stores.
 _FOOTER_THREADS = 16
@@ -67,13 +70,9 @@ def read_footers(filesystem: Any, stored: Sequence[StoredFile]) -> list[tuple[Da
 
 
 def _read_footer(filesystem: Any, stored: StoredFile) -> tuple[DataFile, pa.Schema]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     with reading(stored.place), readable(stored.path):
-        with filesystem.open_input_file(stored.path) as source:
-            footer = _footer_bytes(source)
-        with pq.ParquetFile(pa.BufferReader(footer)) as parquet:
+        footer = _footer_of(filesystem, stored.path)
+        with _parse(footer) as parquet:
             # Unlike the bare Parquet schema, this one knows dictionaries and fixed-size lists.
             metadata, schema = parquet.metadata, parquet.schema_arrow
     groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
@@ -117,13 +116,44 @@ def _decoded_bytes(group: Any, lists: Sequence[int]) -> int:
     return max(group.total_byte_size, 8 * n_values)
 
 
-def stored_version(filesystem: Any, path: str) -> str:
-    """Return :attr:`DataFile.version` of a file as it is stored now."""
+def is_stored(filesystem: Any, path: str, version: str) -> bool:
+    """Return whether a file has the :attr:`DataFile.version` that it had when it was listed.
+
+    Its footer is read again only where its size, stamp or time of change is another.
+    """
+    seen = _seen(path, version)
     with readable(path):
-        n_bytes, stamp = current_state(filesystem, path)
-        with filesystem.open_input_file(path) as source:
-            footer = _footer_bytes(source)
-        return _version(n_bytes, stamp, _footer_digest(footer))
+        state = current_state(filesystem, path)
+        if seen.state != state:
+            if _version(*state[:2], _footer_digest(_footer_of(filesystem, path))) != version:
+                return False
+            seen.state = state
+    return True
+
+
+def parsed_footer(filesystem: Any, path: str, version: str) -> pq.FileMetaData:
+    """Return the footer of a file of a version, None of any other; parsed once by a process."""
+    kept = _parsed(path, version)
+    with kept.lock, readable(path):
+        if kept.metadata is None:
+            footer = _footer_of(filesystem, path)
+            if version.endswith(_footer_digest(footer)):
+                kept.metadata = _parse(footer).metadata
+        return kept.metadata
+
+
+@dataclass(eq=False)
+class _Known:
+    """What a process knows of one version of a file."""
+
+    lock: Any = field(default_factory=Lock)
+    state: Any = None
+    metadata: Any = None
+
+
+# Parsed footers take about 1 kB for each column of each row group.
+_seen = lru_cache(maxsize=2**12)(lambda path, version: _Known())
+_parsed = lru_cache(maxsize=4)(lambda path, version: _Known())
 
 
 def _version(n_bytes: int, stamp: str, footer: str) -> str:
@@ -134,14 +164,22 @@ def _footer_digest(footer: bytes) -> str:
     return hashlib.sha256(footer).hexdigest()[:32]
 
 
-def _footer_bytes(source: Any) -> bytes:
+def _footer_of(filesystem: Any, path: str) -> bytes:
     """Read the end of a file from its footer on; of what is no Parquet file, just the end."""
-    size = source.size()
-    tail = source.read_at(min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))
-    length = int.from_bytes(tail[-8:-4], "little") + 8
-    if length > len(tail) and length <= size and tail[-4:] == b"PAR1":
-        return source.read_at(length, size - length)
-    return tail[-length:]
+    with filesystem.open_input_file(path) as source:
+        size = source.size()
+        tail = source.read_at(min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))
+        length = int.from_bytes(tail[-8:-4], "little") + 8
+        if length > len(tail) and length <= size and tail[-4:] == b"PAR1":
+            return source.read_at(length, size - length)
+        return tail[-length:]
+
+
+def _parse(footer: bytes) -> pq.ParquetFile:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(pa.BufferReader(footer))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from distfms.engine.remote import is_url
 from distfms.engine.storage import (
     Entry,
     Location,
+    etag_of,
     file_entry,
     files_below,
     locate,
@@ -229,14 +230,15 @@ def arrow_filesystem(place: Location) -> Any:
     return fs.PyFileSystem(fs.FSSpecHandler(place.system()))
 
 
-def current_state(filesystem: Any, path: str) -> tuple[int, str]:
-    """Return size and stamp of a file as it is now, not as a listing remembers it."""
+def current_state(filesystem: Any, path: str) -> tuple[int, str, Any]:
+    """Return size, stamp and time of change of a file as it is now, not as a listing remembers it.
+
+    The last is new each time where a store gives files no etag.
+    """
     handler = getattr(filesystem, "handler", None)
     if handler is None:
-        entry = file_entry(Path(path))
-        if entry is None:
-            raise FileNotFoundError(path)
-        return entry.n_bytes, entry.stamp
+        status = os.stat(path)
+        return status.st_size, str(status.st_mtime_ns), (status.st_ino, status.st_ctime_ns)
     handler.fs.invalidate_cache(path)
     info = handler.fs.info(path)
-    return int(info.get("size") or 0), stamp_of(info)
+    return int(info.get("size") or 0), stamp_of(info), etag_of(info) or object()

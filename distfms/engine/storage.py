@@ -328,9 +328,12 @@ def _remote_entry(place: RemotePath, name: str, info: Mapping[str, Any]) -> Entr
 
 def stamp_of(info: Mapping[str, Any]) -> str:
     """Return what tells the content of a remote file, as fsspec describes it, from another."""
-    stamps = [str(info[key]).strip('"') for key in _STAMPS if info.get(key) is not None]
-    modified_s = _modified_s(info)
-    return stamps[0] if stamps else str(modified_s or "")
+    return etag_of(info) or str(_modified_s(info) or "")
+
+
+def etag_of(info: Mapping[str, Any]) -> str:
+    """Return what the store calls the content of a file, empty if it has no name for it."""
+    return next((str(info[key]).strip('"') for key in _STAMPS if info.get(key) is not None), "")
 
 
 def _modified_s(info: Mapping[str, Any]) -> float:

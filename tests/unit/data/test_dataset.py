@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from distfms.data import footers
 from distfms.data.dataset import default_bytes, open_dataset
 from distfms.data.folds import assign_parts
 from distfms.data.footers import readable
@@ -246,6 +247,12 @@ def test_an_fsspec_url_is_read(tmp_path):
         assert [f.name for f in matched.files] == ["distfms-test/deep/b.parquet"]
         again = pickle.loads(pickle.dumps(folder))
         assert all_values(again) == all_values(folder)
+        # Only the footer tells: this store has no etags, and the time is kept.
+        info = memory.info("/distfms-test/a.parquet")
+        memory.pipe(info["name"], write(tmp_path / "1.parquet", start=1).read_bytes())
+        memory.store[info["name"]].created = info["created"]
+        with pytest.raises(DataError, match="changed after the job had listed it"):
+            all_values(again)
         with pytest.raises(DataError, match="no file or folder memory://distfms-test/none"):
             open_dataset("memory://distfms-test/none")
     finally:
@@ -363,6 +370,7 @@ def test_a_file_that_is_gone_or_replaced(tmp_path, kept_time, n_rows):
     """Also by one of the same shape and time."""
     file = write(tmp_path / "a.parquet", row_group_size=5)
     dataset = open_dataset(tmp_path)
+    assert all_values(dataset) == [*range(10)]
     time = file.stat().st_mtime_ns
     write(file, start=1, n_rows=n_rows, row_group_size=5)
     if kept_time:
@@ -372,6 +380,15 @@ def test_a_file_that_is_gone_or_replaced(tmp_path, kept_time, n_rows):
     file.unlink()
     with pytest.raises(DataError, match="is gone"):
         dataset.reader.read(dataset.partitions[0], ["x"])
+
+
+def test_the_footer_of_a_file_is_parsed_once(tmp_path, monkeypatch):
+    write(tmp_path / "a.parquet", n_rows=40, row_group_size=5)
+    dataset, read = open_dataset(tmp_path, max_rows=5), []
+    parse = footers._parse
+    monkeypatch.setattr(footers, "_parse", lambda footer: read.append(footer) or parse(footer))
+    assert all_values(dataset) == all_values(dataset) == [*range(40)]
+    assert len(read) == 1
 
 
 def test_a_file_replaced_between_two_of_its_columns_is_refused(tmp_path, monkeypatch):
