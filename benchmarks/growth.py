@@ -1,8 +1,8 @@
 """How jobs grow: processor seconds of cold commands as one size is doubled twice.
 
 For each axis the same job is run at one, two and four times a size, each in a fresh process with
-the default engine on two workers, without the cache. What the smallest job costs is taken off before
-ratios are formed, as it is the same at any size. "expected" is the growth of the mathematics.
+the default engine on two workers, without the cache. What the smallest job costs is taken off
+before ratios are formed, as it is the same at any size; "expected" is that of the mathematics.
 
 Run with ``python benchmarks/growth.py [--only AXIS …] [--scale 0.1] [--data FOLDER]``.
 """
