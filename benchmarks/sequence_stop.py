@@ -44,18 +44,18 @@ def compare(path: Path, target: str, folder: Path) -> list[float]:
     metrics = json.loads((run / "metrics.json").read_text())
     points = metrics["curves"][0]["points"]
     advised = metrics["stop"]["n_groups"]
-    best = max(range(len(points)), key=lambda k: points[k]["test"])
+    best = max(range(len(points)), key=lambda k: points[k]["test"]["explained_variance"])
     out, errors = folder / "predicted.parquet", {}
     truth = pq.read_table(folder / "test.parquet").column(target).to_numpy().astype(float)
     for k in {0, advised, best}:
-        predict_file(run, data["test_path"], out, budget=points[k]["spent"])
+        predict_file(run, data["test_path"], out, budget=points[k]["budget"])
         found = pq.read_table(out).column(f"predicted_{target}").to_numpy()
         errors[k] = (truth - found) ** 2
     rng, shares = np.random.default_rng(1), []
     for _ in range(300):
         rows = rng.integers(0, len(truth), len(truth))
         shares.append(1 - errors[advised][rows].mean() / errors[0][rows].mean())
-    at = [points[k]["test"] for k in (advised, best)]
+    at = [points[k]["test"]["explained_variance"] for k in (advised, best)]
     return [len(points) - 1, advised, best, *at, float(np.std(shares))]
 
 

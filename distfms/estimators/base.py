@@ -63,6 +63,8 @@ class JobEstimator(BaseEstimator):
     ----------
     model_ : distfms.runs.serve.Model
         The finished run and its predictor.
+    curves_ : dict of str to list of dict
+        Points of each curve of ``metrics.json``, the chosen rule first.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         Where the data have names.
@@ -318,6 +320,7 @@ class JobEstimator(BaseEstimator):
         from distfms.runs.serve import Model
 
         self.model_ = Model(files, None, functions)
+        self.curves_ = {c["name"]: c["points"] for c in self.model_.run.metrics["curves"]}
         self._read(self.model_.run)
 
     def _known_columns(self) -> list[str]:

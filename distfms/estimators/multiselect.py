@@ -219,7 +219,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         self.intercept_, self.spent_ = self._model.intercept, selection["spent"]
         self.objective_, self.status_ = selection["objective"], selection["status"]
         self.projected_loss_ = selection["projected_loss"]
-        self.validation_loss_ = run.metrics["chosen"]["validation_loss"]
+        self.validation_loss_ = run.metrics["chosen"].get("validation", {}).get("projected_loss")
         self.label_variance_ = selection["label_variance"]
 
     def _known_columns(self) -> list[str]:

@@ -31,6 +31,7 @@ from distfms.methods.cross_validation import (
     Members,
     evaluate_on_folds,
 )
+from distfms.methods.curves import number_or_none, points_of
 from distfms.stats.base import Bundle, Statistic
 from distfms.stats.fold_means import over_folds
 
@@ -471,17 +472,7 @@ class StatisticsJob(TunableJob):
                 ).mean
                 for measure in columns["train"]
             }
-        points = [
-            {
-                "budget": float(budget),
-                **{
-                    rows: {measure: number_or_none(values[i]) for measure, values in found.items()}
-                    for rows, found in columns.items()
-                },
-            }
-            for i, budget in enumerate(grid)
-        ]
-        return {"name": name, "points": points}
+        return {"name": name, "points": points_of({"budget": grid}, columns)}
 
 
 class TrainMembers(Mapping[str, Any]):
@@ -520,8 +511,3 @@ def fold_entries(validated: FoldAnswers) -> list[dict[str, Any]]:
         }
         for f, (fold, answer) in enumerate(zip(validated.folds, validated.answers[0], strict=True))
     ]
-
-
-def number_or_none(value: Any) -> float | None:
-    """Return a number as JSON has it: None for one that does not exist."""
-    return float(value) if np.isfinite(value) else None

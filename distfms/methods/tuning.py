@@ -28,7 +28,7 @@ from distfms.methods.contract import (
     TunableJob,
     run_stage,
 )
-from distfms.methods.statistics_job import number_or_none
+from distfms.methods.curves import number_or_none
 from distfms.report.formatting import options_text
 from distfms.spec import Section, TuneSection, parse_section
 from distfms.stats.fold_means import over_folds

@@ -2,65 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from distfms.report.formatting import as_number, number
 from distfms.report.plots import Line
 
+#: The rows that measures are of, the most trusted first.
+ROWS = {"test": "held-out rows", "validation": "cross-validation", "train": "training rows"}
 #: Colours, dashes and markers that can be told apart.
 _N_STYLES = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A rule's curve: numbers by name at points along ``x``."""
+    """A rule's curve: measures by rows and name at points along a budget."""
 
     name: str
-    x: list[float]
     points: Sequence[Mapping[str, Any]]
 
-    @classmethod
-    def of(cls, entry: Mapping[str, Any], x: str) -> Curve:
-        """Read an entry of ``curves``; `x` names the number that points stand at."""
-        return cls(entry["name"], [point[x] for point in entry["points"]], entry["points"])
+    @property
+    def x(self) -> list[float]:
+        """Budgets of the points."""
+        return [point["budget"] for point in self.points]
 
-    def values(self, key: str) -> list[Any]:
-        """Return a number at all points; None where there is none."""
-        return [as_number(point.get(key)) for point in self.points]
+    def values(self, rows: str, measure: str) -> list[float | None]:
+        """Return a measure at all points; None where there is none."""
+        return [measured(point, rows, measure) for point in self.points]
 
-    def has(self, key: str) -> bool:
-        """Return whether any point has a number of this name."""
-        return any(value is not None for value in self.values(key))
+    def has(self, rows: str, measure: str) -> bool:
+        """Return whether any point has a measure."""
+        return any(value is not None for value in self.values(rows, measure))
 
-    def line(self, key: str, title: str, *, marked: Any = None, **looks: Any) -> Line:
+    def line(self, rows: str, measure: str, title: str, marked: Any = None, **looks: Any) -> Line:
         """Return the curve as a line of a chart.
 
         Parameters
         ----------
-        key : str
-        title : str
+        rows, measure, title : str
         marked : float, optional
             A value to set off at the end of the line.
         **looks
             Of :class:`~distfms.report.plots.Line`. A bold line gets the band ``lower``, ``upper``.
         """
-        if looks.get("bold") and self.has("lower"):
-            looks |= {"lower": self.values("lower"), "upper": self.values("upper")}
+        if looks.get("bold") and self.has(rows, "lower"):
+            looks |= {bound: self.values(rows, bound) for bound in ("lower", "upper")}
         value = as_number(marked)
         marks = [] if value is None else [(self.x[-1], value)]
-        return Line(title, self.x, self.values(key), marks=marks, **looks)
+        return Line(title, self.x, self.values(rows, measure), marks=marks, **looks)
 
 
-def of_name(curves: Sequence[Curve], name: str) -> Curve | None:
-    """Return the curve with a name."""
-    return next((curve for curve in curves if curve.name == name), None)
+def measured(point: Mapping[str, Any], rows: str, measure: str) -> float | None:
+    """Return a measure of a point of a curve, or of a baseline; None where there is none."""
+    return as_number((point.get(rows) or {}).get(measure))
+
+
+def curves_of(metrics: Mapping[str, Any]) -> dict[str, Curve]:
+    """Return the curves of ``metrics.json`` that have points, by name."""
+    return {e["name"]: Curve(e["name"], e["points"]) for e in metrics["curves"] if e["points"]}
+
+
+def trusted(curves: Iterable[Curve], measure: str) -> str:
+    """Return the rows to judge by: the most trusted on which all curves have the measure."""
+    found = list(curves)
+    return next((r for r in ROWS if all(curve.has(r, measure) for curve in found)), "train")
 
 
 def comparison_chart(
     curves: Sequence[Curve],
-    key: str,
+    rows: str,
+    measure: str,
     title: Callable[[str], str],
     styles: Mapping[str, int],
     chosen: str,
@@ -74,7 +86,7 @@ def comparison_chart(
         Line(
             title(curve.name),
             curve.x,
-            curve.values(key),
+            curve.values(rows, measure),
             style=styles.get(curve.name, own.get(curve.name)),
             bold=curve.name == chosen,
         )

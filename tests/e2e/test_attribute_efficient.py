@@ -90,9 +90,9 @@ def test_the_model_is_that_of_the_rows(data, tmp_path, penalty, algorithm, sampl
     assert metrics["curves"][0]["name"] == algorithm
     last = metrics["curves"][0]["points"][-1]
     assert last["repeats"] == 2
-    other = 2 * last["relative_loss"] - metrics["test"]["relative_loss"]
+    other = 2 * last["test"]["relative_loss"] - metrics["test"]["relative_loss"]
     spread = abs(other - metrics["test"]["relative_loss"]) / 2**0.5
-    assert last["deviation"] == pytest.approx(spread, rel=1e-6)
+    assert last["test"]["deviation"] == pytest.approx(spread, rel=1e-6)
 
 
 @pytest.mark.parametrize("penalty", ["ridge", "lasso"])
@@ -136,12 +136,12 @@ def test_full_information_and_the_best_weights(data, tmp_path):
         curves = {curve["name"]: curve["points"] for curve in metrics["curves"]}
         assert set(curves) == {"ddaerr" if penalty == "ridge" else "ddaelr", "online", "offline"}
         for points in (curves["online"], curves["offline"]):
-            assert all(p["attributes_seen"] == D * p["examples"] for p in points)
+            assert all(p["budget"] == D * p["examples"] for p in points)
             assert points[-1]["examples"] == TRAIN.sum()
-        losses = {name: points[-1]["relative_loss"] for name, points in curves.items()}
+        losses = {name: points[-1]["test"]["relative_loss"] for name, points in curves.items()}
         assert losses["offline"] < losses["online"] < 1.0
         assert losses["offline"] < 0.02  # the target is a linear function
-        assert curves["offline"][-1]["deviation"] < 1e-12  # whatever the order
+        assert curves["offline"][-1]["test"]["deviation"] < 1e-12  # whatever the order
 
 
 @pytest.mark.parametrize("window_bytes", [1, 2 * 300 * 8 * 15, 2**28])
@@ -244,7 +244,7 @@ def test_the_intercept_is_the_mean_of_the_training_rows(tmp_path):
     for part in ("train", "test"):
         assert losses[part] == pytest.approx(theirs[part], rel=1e-6)
     for curve, other in zip(losses["curves"], theirs["curves"], strict=True):
-        found, wanted = ([p["relative_loss"] for p in c["points"]] for c in (curve, other))
+        found, wanted = ([p["train"]["relative_loss"] for p in c["points"]] for c in (curve, other))
         assert found == pytest.approx(wanted, rel=1e-6)
     predict_file(folders["intercept"], str(tmp_path / "intercept"), tmp_path / "out.parquet")
     found = pq.read_table(tmp_path / "out.parquet")["predicted_y"].to_numpy()
@@ -328,7 +328,7 @@ def test_models_are_judged_some_in_each_pass(data, run, tmp_path, monkeypatch):
     ours, theirs = (content(folder, "metrics.json")["curves"] for folder in (found, run))
     for own, other in zip(ours, theirs, strict=True):
         for point, same in zip(own["points"], other["points"], strict=True):
-            assert point["relative_loss"] == pytest.approx(same["relative_loss"], rel=1e-12)
+            assert point["train"] == pytest.approx(same["train"], rel=1e-12)
 
 
 def test_the_job_on_embedded_images(tmp_path):

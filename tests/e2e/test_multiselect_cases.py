@@ -45,8 +45,8 @@ def test_held_out_objects_without_judgments_of_an_attribute(tmp_path):
     assert metrics["test"]["projected_loss"] is None
     assert metrics["test"]["r2"] is None
     last = metrics["curves"][0]["points"][-1]
-    assert (last["test_loss"], last["lower"]) == (None, None)
-    assert last["validation_loss"] == pytest.approx(losses[1])
+    assert (last["test"]["projected_loss"], last["validation"]["lower"]) == (None, None)
+    assert last["validation"]["projected_loss"] == pytest.approx(losses[1])
     assert "No held-out object has a judgment of 'c'" in notes(manifest)
 
 

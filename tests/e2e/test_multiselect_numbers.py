@@ -75,8 +75,8 @@ def test_numbers(ragged, tmp_path, algorithm, model, budget):
     other = {"full": "scoring", "scoring": "full"}[algorithm]
     r_, w_, c_, objective_ = by_hand.fit(train, other, budget)
     baseline = metrics["baselines"][other]
-    assert baseline["projected_loss"] == pytest.approx(variance - objective_)
-    assert baseline["test_loss"] == pytest.approx(by_hand.loss(test, r_, w_, c_))
+    assert baseline["train"]["projected_loss"] == pytest.approx(variance - objective_)
+    assert baseline["test"]["projected_loss"] == pytest.approx(by_hand.loss(test, r_, w_, c_))
 
     if model == "refit":
         w, intercept = by_hand.refit(train, r)
@@ -181,18 +181,21 @@ def test_refined_selection_is_the_one_that_is_evaluated(trap, tmp_path, algorith
         r_ = refined(rest)
         losses.append(by_hand.loss(parts == fold, r_, *by_hand.model(rest, r_)))
     assert [f["projected_loss"] for f in metrics["folds"]] == pytest.approx(losses)
-    chosen = metrics["chosen"]
+    chosen, last = metrics["chosen"], rough["curves"][0]["points"][-1]
+    found = {rows: chosen[rows]["projected_loss"] for rows in ("train", "validation", "test")}
     sizes = [np.sum(parts == fold) for fold in range(3)]
-    assert chosen["validation_loss"] == pytest.approx(np.average(losses, weights=sizes))
-    assert chosen["test_loss"] == pytest.approx(scores[1])
-    assert chosen["projected_loss"] == pytest.approx(selection["projected_loss"])
+    assert found["validation"] == pytest.approx(np.average(losses, weights=sizes))
+    assert found["test"] == pytest.approx(scores[1])
+    assert found["train"] == pytest.approx(selection["projected_loss"])
     assert (chosen["budget"], chosen["spent"]) == (budget, selection["spent"])
-    assert rough["chosen"] == pytest.approx(rough["curves"][0]["points"][-1])
+    for rows in found:
+        assert rough["chosen"][rows] == pytest.approx(last[rows])
     if algorithm == "full":
         assert selection["refined"]
         assert selection["projected_loss"] < 0.95 * greedy["projected_loss"]
         assert "q2" not in selection["repeats"]
-        assert chosen["validation_loss"] < metrics["curves"][0]["points"][-1]["validation_loss"]
+        last = metrics["curves"][0]["points"][-1]
+        assert found["validation"] < last["validation"]["projected_loss"]
 
 
 # --- what is left to cross-validation -----------------------------------------------------------
@@ -288,7 +291,8 @@ def test_ridge_does_not_depend_on_the_unit_of_judgments(noisy, tmp_path, selecti
         path = write(tmp_path / str(unit), {"id": table["id"], "y": table["y"], **own})
         folder, chosen, metrics, _ = run(path, tmp_path / str(unit), multiselect=options)
         weights = np.load(folder / "weights.npz")["weights"] * unit
-        found.append((chosen["repeats"], weights, metrics["chosen"]["validation_loss"]))
+        loss = metrics["chosen"]["validation"]["projected_loss"]
+        found.append((chosen["repeats"], weights, loss))
     assert found[0][0] == found[1][0]
     np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-9)
     assert found[1][2] == pytest.approx(found[0][2])

@@ -72,7 +72,7 @@ def test_result_is_that_of_one_process(judgments, tmp_path, in_slabs, model):
     assert set(metrics["baselines"]) == {"scoring"}
     scoring = [m["baselines"]["scoring"] for m in (metrics, others)]
     assert scoring[0]["repeats"] == scoring[1]["repeats"]
-    assert scoring[0]["test_loss"] == pytest.approx(scoring[1]["test_loss"])
+    assert scoring[0]["test"] == pytest.approx(scoring[1]["test"])
     assert metrics["folds"] == []
     tables = []
     for number, folder in enumerate((cut, one)):

@@ -56,7 +56,9 @@ def test_held_out_curves_are_those_of_the_rows(mixed_run, mixed_columns):
     points = curve(metrics, "fr")
     assert [p["n_groups"] for p in points] == list(range(6))
     expected = [explained(literal, literal.test, order[:k]) for k in range(6)]
-    np.testing.assert_allclose([p["test"] for p in points], expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        [p["test"]["explained_variance"] for p in points], expected, rtol=1e-9, atol=1e-12
+    )
     assert metrics["test"]["explained_variance"] == pytest.approx(expected[-1], rel=1e-9)
     variance = np.var(literal.y[literal.test])
     assert metrics["test"]["mse"] == pytest.approx((1 - metrics["test"]["r2"]) * variance, rel=1e-9)
@@ -73,7 +75,7 @@ def explained_on_folds(columns, points, criterion):
         X, Y, *_ = train.split(inner)
         path = literal_sequence(criterion, X, Y, literal.groups, literal.cost, 1e-5)
         spent = np.cumsum(path.costs)
-        within = [int((spent <= point["spent"] + 1e-9).sum()) for point in points]
+        within = [int((spent <= point["budget"] + 1e-9).sum()) for point in points]
         by_fold.append([explained(train, inner, path.order[:k]) for k in within])
         sizes.append(inner.sum())
     return np.array(by_fold), np.array(sizes) / sum(sizes)
@@ -83,7 +85,7 @@ def explained_on_folds(columns, points, criterion):
 def test_cross_validation_is_that_of_the_rows(mixed_run, mixed_columns, rule):
     points = curve(content(mixed_run, "metrics.json"), rule)
     by_fold, share = explained_on_folds(mixed_columns, points, rule)
-    validation = [p["validation"] for p in points]
+    validation = [p["validation"]["explained_variance"] for p in points]
     np.testing.assert_allclose(validation, share @ by_fold, rtol=1e-9, atol=1e-12)
 
 
@@ -108,7 +110,8 @@ def test_metrics_say_how_early(mixed_run):
         "fr", "omp", "fr-blind", "omp-doubling", "random", "oracle",
     ]  # fmt: skip
     points = curve(metrics, "fr")
-    x, y = (np.array([p[key] for p in points]) for key in ("spent", "explained_variance"))
+    x = np.array([p["budget"] for p in points])
+    y = np.array([p["train"]["explained_variance"] for p in points])
     area = ((y[1:] + y[:-1]) / 2 * np.diff(x)).sum() / (x[-1] * y[-1])
     assert metrics["timeliness"]["fr"]["timeliness"] == pytest.approx(area, rel=1e-12)
     assert selection["timeliness"] == pytest.approx(area, rel=1e-12)
@@ -131,9 +134,9 @@ def test_where_to_stop_is_one_standard_error_from_the_best_fold_mean(mixed_run, 
     assert metrics["stop"] == {
         "rule": "one_standard_error",
         "n_groups": first,
-        "spent": points[first]["spent"],
+        "spent": points[first]["budget"],
         "best_n_groups": best,
-        "best_spent": points[best]["spent"],
+        "best_spent": points[best]["budget"],
     }
     assert content(mixed_run, "model.json")["stop"] == metrics["stop"]
 

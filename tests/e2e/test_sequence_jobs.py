@@ -47,8 +47,8 @@ def test_ndcg_is_that_of_the_rows(tmp_path):
             if gain.max() > 0:
                 alone = rows.sum() == 1
                 values.append(1.0 if alone else ndcg_score([gain], [scores[rows]], k=5))
-        assert point["ndcg@5"] == pytest.approx(np.mean(values), rel=1e-12)
-    assert content(run, "metrics.json")["test"]["ndcg@5"] == points[-1]["ndcg@5"]
+        assert point["test"]["ndcg@5"] == pytest.approx(np.mean(values), rel=1e-12)
+    assert content(run, "metrics.json")["test"]["ndcg@5"] == points[-1]["test"]["ndcg@5"]
     assert "NDCG@5" in (run / "report.html").read_text()
 
 
@@ -77,8 +77,9 @@ def test_accuracy_of_binary_labels(tmp_path, low):
     for k, point in enumerate(points):
         scores = X @ weights["coefficients"][k, :, 0] + weights["intercept"][k, 0]
         right = (scores > (1 + low) / 2) == (test["y"] > (1 + low) / 2)
-        assert point["accuracy"] == pytest.approx(np.average(right, weights=test["w"]), rel=1e-12)
-        assert point["validation"] is None
+        share = np.average(right, weights=test["w"])
+        assert point["test"]["accuracy"] == pytest.approx(share, rel=1e-12)
+        assert "validation" not in point
     assert content(folder, "metrics.json")["folds"] == []
 
 
@@ -101,7 +102,7 @@ def test_the_group_lasso_is_a_curve(mixed_data, tmp_path):
     folder = run_job(mixed_job(mixed_data, tmp_path, sequence={"baselines": None})).folder
     metrics = content(folder, "metrics.json")
     assert [c["name"] for c in metrics["curves"]] == ["fr", "omp", "fr-blind", "sparse", "oracle"]
-    last = {c["name"]: c["points"][-1]["explained_variance"] for c in metrics["curves"]}
+    last = {c["name"]: c["points"][-1]["train"]["explained_variance"] for c in metrics["curves"]}
     assert last["sparse"] == pytest.approx(last["fr"], rel=1e-9)
     assert metrics["timeliness"]["sparse"]["timeliness"] < metrics["timeliness"]["fr"]["timeliness"]
 

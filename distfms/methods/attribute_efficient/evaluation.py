@@ -17,7 +17,8 @@ from distfms.methods.attribute_efficient.options import FULL, ON_FOLDS, Attribut
 from distfms.methods.attribute_efficient.read import TrainingRows, errors, measures
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import Fold, Members
-from distfms.methods.statistics_job import NamedRule, Procedure, number_or_none
+from distfms.methods.curves import points_of
+from distfms.methods.statistics_job import NamedRule, Procedure
 from distfms.stats.comoments import Moments
 
 #: Columns up to which the best weights from all attributes are computed for comparison.
@@ -226,25 +227,26 @@ def lesson_of(
 
 
 def curves(
-    tried: Sequence[Trial], learned: Sequence[Learned], losses: np.ndarray
+    tried: Sequence[Trial], learned: Sequence[Learned], losses: Mapping[str, np.ndarray]
 ) -> list[dict[str, Any]]:
-    """Summarise the repeats of each algorithm at each size."""
+    """Summarise the repeats of each algorithm at each size, by the rows of the losses."""
     groups: dict[str, dict[int, list[int]]] = {}
     for i, trial in enumerate(tried):
         groups.setdefault(trial.name, {}).setdefault(trial.size, []).append(i)
-    return [
-        {
-            "name": name,
-            "points": [
-                {
-                    "examples": size,
-                    "attributes_seen": float(np.mean([learned[i].n_seen for i in own])),
-                    "relative_loss": number_or_none(losses[own].mean()),
-                    "deviation": number_or_none(losses[own].std(ddof=1)) if len(own) > 1 else None,
-                    "repeats": len(own),
-                }
-                for size, own in sizes.items()
-            ],
+    found = []
+    for name, sizes in groups.items():
+        own = list(sizes.values())
+        counts = {
+            "budget": [float(np.mean([learned[i].n_seen for i in repeats])) for repeats in own],
+            "examples": list(sizes),
+            "repeats": [len(repeats) for repeats in own],
         }
-        for name, sizes in groups.items()
-    ]
+        scores = {
+            rows: {
+                "relative_loss": [loss[repeats].mean() for repeats in own],
+                "deviation": [loss[r].std(ddof=1) if len(r) > 1 else np.nan for r in own],
+            }
+            for rows, loss in losses.items()
+        }
+        found.append({"name": name, "points": points_of(counts, scores)})
+    return found

@@ -7,8 +7,8 @@ from typing import Any
 
 from distfms.methods.contract import FinishedRun
 from distfms.report.classes import class_section
-from distfms.report.curves import more
-from distfms.report.formatting import as_number, count, number, percent
+from distfms.report.curves import Curve, curves_of, measured, more
+from distfms.report.formatting import count, number, percent
 from distfms.report.measures import measure_tables
 from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Section, Table, Text
 from distfms.report.plots import Bar, Line, bar_chart, line_chart, picture_chart
@@ -42,6 +42,7 @@ _STYLES = {name: place % 3 for place, name in enumerate(list(_TITLES)[1:7])} | {
 _BARS_SHOWN = 30
 _ROWS_SHOWN = 1000
 _ROWS = {"test": "held-out rows", "train": "training rows, as none are held out"}
+_LOSS = "relative_loss"
 
 
 def headline(run: FinishedRun) -> str:
@@ -56,18 +57,21 @@ def headline(run: FinishedRun) -> str:
 
 def _in_full(run: FinishedRun) -> str:
     """Say how many rows, observed in full, do as well; nothing where all of them do not."""
-    curves = {curve["name"]: curve["points"] for curve in run.metrics["curves"]}
-    own, full = curves.get("pairs", []), curves.get("rows", [])
-    if not own or not full:
+    curves, rows = curves_of(run.metrics), _judged(run)
+    if not {"pairs", "rows"} <= curves.keys():
         return ""
-    reached, total = own[-1]["relative_loss"], own[-1]["attributes_seen"]
-    for point in full:
-        as_good = (
-            None not in (reached, point["relative_loss"]) and point["relative_loss"] <= reached
-        )
-        if as_good and point["attributes_seen"] <= total:
+    own, full = curves["pairs"], curves["rows"]
+    reached, total = own.values(rows, _LOSS)[-1], own.x[-1]
+    for point, loss in zip(full.points, full.values(rows, _LOSS), strict=True):
+        as_good = reached is not None and loss is not None and loss <= reached
+        if as_good and point["budget"] <= total:
             return f". Observing {count(point['examples'], 'row')} in full does as well"
     return ""
+
+
+def _judged(run: FinishedRun) -> str:
+    """Return the rows that models are judged by."""
+    return "train" if run.metrics["test"] is None else "test"
 
 
 def sections(run: FinishedRun) -> list[Section]:
@@ -92,7 +96,7 @@ def _constant(run: FinishedRun) -> str:
 
 
 def _loss(run: FinishedRun) -> float | None:
-    return as_number((run.metrics["test"] or run.metrics["train"])["relative_loss"])
+    return measured(run.metrics, _judged(run), _LOSS)
 
 
 def _key_numbers(run: FinishedRun) -> KeyNumbers:
@@ -107,7 +111,7 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
                 number(_loss(run)),
                 "relative loss",
                 f"mean squared error over that of predicting {_constant(run)}, "
-                f"{_ROWS[run.metrics['judged']]}",
+                f"{_ROWS[_judged(run)]}",
             ),
             KeyNumber(
                 number(selection["attributes_seen"]),
@@ -125,28 +129,28 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
 
 
 def _curve_blocks(run: FinishedRun) -> list[Block]:
-    curves = run.metrics["curves"]
+    curves, rows = list(curves_of(run.metrics).values()), _judged(run)
     if not curves:
         return [Text("No curves were asked for (`repeats: 0`).")]
     chosen = run.selection["algorithm"]
-    lines = [_line(curve, curve["name"] == chosen) for curve in curves]
-    drawn = [point["attributes_seen"] for curve in curves for point in curve["points"]]
+    lines = [_line(curve, rows, curve.name == chosen) for curve in curves]
+    drawn = [seen for curve in curves for seen in curve.x]
     chart = line_chart(
         lines,
         title="Relative loss against attributes observed",
         xlabel="attributes observed",
         ylabel="relative loss",
         log_x=max(drawn) > 30 * min(drawn),
-        y_limits=(0.0, _top(curves)),
+        y_limits=(0.0, _top(lines)),
     )
-    n_repeats = curves[0]["points"][0]["repeats"]
+    n_repeats = curves[0].points[0]["repeats"]
     caption = (
-        f"Mean relative loss on {_ROWS[run.metrics['judged']]}, against the attributes observed "
+        f"Mean relative loss on {_ROWS[rows]}, against the attributes observed "
         f"while learning; bands are one standard deviation over {count(n_repeats, 'repeat')} with "
         "other orders and draws. Online algorithms take the steps of the theory for each size"
         f"{_factor(run)}. Values beyond the scale are in the table."
     )
-    return [Figure(chart, caption), _comparison_table(curves, chosen)]
+    return [Figure(chart, caption), _comparison_table(curves, rows, chosen)]
 
 
 def _factor(run: FinishedRun) -> str:
@@ -155,48 +159,38 @@ def _factor(run: FinishedRun) -> str:
     return f", with the {named[0]} that was chosen" if named else ""
 
 
-def _line(curve: Json, bold: bool) -> Line:
-    points = curve["points"]
-    pairs = [(as_number(p["relative_loss"]), as_number(p["deviation"])) for p in points]
-    bands = [[None if m is None else m + s * (e or 0.0) for m, e in pairs] for s in (-1.0, 1.0)]
-    return Line(
-        _TITLES[curve["name"]],
-        [point["attributes_seen"] for point in points],
-        [mean for mean, _ in pairs],
-        lower=bands[0],
-        upper=bands[1],
-        style=_STYLES[curve["name"]],
-        bold=bold,
+def _line(curve: Curve, rows: str, bold: bool) -> Line:
+    pairs = list(zip(curve.values(rows, _LOSS), curve.values(rows, "deviation"), strict=True))
+    lower, upper = (
+        [None if m is None else m + s * (e or 0.0) for m, e in pairs] for s in (-1.0, 1.0)
     )
+    looks = {"style": _STYLES[curve.name], "bold": bold, "lower": lower, "upper": upper}
+    return curve.line(rows, _LOSS, _TITLES[curve.name], **looks)
 
 
-def _top(curves: Sequence[Json]) -> float:
+def _top(lines: Sequence[Line]) -> float:
     """End of the scale: all of the best curve, and 1 unless all are far below it."""
-    losses = [as_number(p["relative_loss"]) or 0.0 for c in curves for p in c["points"]]
+    losses = [loss or 0.0 for line in lines for loss in line.y]
     return min(max(losses) * 1.1, max(1.5, 1.5 * min(losses)))
 
 
-def _comparison_table(curves: Sequence[Json], chosen: str) -> Table:
+def _comparison_table(curves: Sequence[Curve], judged: str, chosen: str) -> Table:
     rows = [
-        [_TITLES[curve["name"]], *(point[key] for key in _POINT)]
+        [
+            *(_TITLES[curve.name], point["examples"], point["budget"]),
+            *(measured(point, judged, name) for name in (_LOSS, "deviation")),
+        ]
         for curve in curves
-        for point in curve["points"]
+        for point in curve.points
     ]
+    titles = ("Examples", "Attributes observed", "Relative loss", "± between repeats")
     return Table(
-        [Column("Algorithm", "text"), *(Column(title, "number") for title in _POINT.values())],
+        [Column("Algorithm", "text"), *(Column(title, "number") for title in titles)],
         rows,
         "The points of the curves. Algorithms that observe all attributes have fewer examples for "
         "as many attributes; their last points have all examples.",
         emphasis=[i for i, row in enumerate(rows) if row[0] == _TITLES[chosen]],
     )
-
-
-_POINT = {
-    "examples": "Examples",
-    "attributes_seen": "Attributes observed",
-    "relative_loss": "Relative loss",
-    "deviation": "± between repeats",
-}
 
 
 def _sampling_blocks(selection: Json) -> list[Block]:

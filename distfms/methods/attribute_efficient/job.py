@@ -42,11 +42,12 @@ from distfms.methods.attribute_efficient.read import (
 )
 from distfms.methods.contract import Content, Context, FoldAnswers, Inputs
 from distfms.methods.cross_validation import FoldWork, Members
+from distfms.methods.curves import number_or_none
 from distfms.methods.passes import keeps_rows, one_pass
 from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import sources_of
 from distfms.methods.rows import SummaryReader
-from distfms.methods.statistics_job import Solved, TrainMembers, number_or_none
+from distfms.methods.statistics_job import Solved, TrainMembers
 from distfms.report.formatting import count, number, percent
 from distfms.stats.base import Bundle, below
 from distfms.stats.classification import CLASS_SUMS, class_report
@@ -363,11 +364,13 @@ class AttributeEfficientJob(RowJob):
                 "`standardize: true` or a larger `step_factor`."
             )
         judged = "train" if solved.test is None else "test"
-        found_curves = curves(tried, learned, found[judged]["relative_loss"][1:])
+        if solved.test is None:
+            del found["test"]
+        losses = {part: of_part["relative_loss"][1:] for part, of_part in found.items()}
+        found_curves = curves(tried, learned, losses)
         own = {
             part: {name: number_or_none(values[0]) for name, values in of_part.items()}
             for part, of_part in found.items()
-            if part == "train" or solved.test is not None
         }
         report = {}
         if classes:
@@ -377,7 +380,6 @@ class AttributeEfficientJob(RowJob):
         return {
             **self.head(solved, validated, own),
             **report,
-            "judged": judged,
             "curves": found_curves,
             "baselines": {c["name"]: c["points"][-1] for c in found_curves[1:]},
         }

@@ -17,6 +17,7 @@ from distfms.methods.attribute_efficient.options import (
 )
 from distfms.methods.attribute_efficient.pairs_job import make_job
 from distfms.methods.contract import Chosen, FinishedRun, Method
+from distfms.methods.curves import regrouped
 from distfms.methods.row_predictor import RowPredictor, plan_of_model
 
 
@@ -66,6 +67,12 @@ def _from_1(run: FinishedRun) -> FinishedRun:
     return replace(run, selection={"scanned_for": "", **run.selection})
 
 
+def _from_2(run: FinishedRun) -> FinishedRun:
+    judged = "train" if run.metrics["test"] is None else "test"
+    places = {name: (judged, name) for name in ("relative_loss", "deviation")}
+    return regrouped(run, places, "attributes_seen")
+
+
 METHOD = Method(
     name="attribute_efficient",
     Options=AttributeEfficientOptions,
@@ -76,7 +83,7 @@ METHOD = Method(
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,
     measures=MEASURES,
-    upgrades=(_from_1,),
+    upgrades=(_from_1, _from_2),
     question=("positive",),
     takes_gaps=True,
 )

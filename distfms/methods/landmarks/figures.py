@@ -7,7 +7,7 @@ from typing import Any
 
 from distfms.methods.contract import FinishedRun
 from distfms.report.classes import class_section
-from distfms.report.curves import Curve, more, value_range
+from distfms.report.curves import ROWS, curves_of, measured, more, trusted, value_range
 from distfms.report.formatting import as_number, count, number, percent
 from distfms.report.measures import measure_tables, without_empty_columns
 from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Section, Table
@@ -17,7 +17,6 @@ from distfms.report.tuning import tuning_section
 
 SUBTITLE = "Learning with similarities to landmarks"
 
-_READINGS = {"test": "held-out rows", "validation": "cross-validation", "train": "training rows"}
 _TITLES = {
     "mse": "mean squared error",
     "mae": "mean absolute error",
@@ -41,9 +40,9 @@ def headline(run: FinishedRun) -> str:
     what = f"{count(len(run.selection['landmarks']), 'landmark')} of {run.selection['similarity']}"
     if r2 is None:
         value = number(measures[run.metrics["measure"]], 3)
-        return f"{what}: {_title(run)} {value} ({_READINGS[reading]}){linear}"
+        return f"{what}: {_title(run)} {value} ({ROWS[reading]}){linear}"
     verb = "explains" if len(run.selection["landmarks"]) == 1 else "explain"
-    return f"{what} {verb} {percent(r2)} of the variance ({_READINGS[reading]}){linear}"
+    return f"{what} {verb} {percent(r2)} of the variance ({ROWS[reading]}){linear}"
 
 
 def _beside_linear(run: FinishedRun) -> str:
@@ -69,24 +68,9 @@ def sections(run: FinishedRun) -> list[Section]:
     ]
 
 
-def _curves(run: FinishedRun) -> list[Curve]:
-    """Return the curve of each similarity: its measures of the rows that are trusted most."""
-    reading = _reading(run)
-    found = []
-    for entry in run.metrics["curves"]:
-        points = [
-            {**point[reading], "largest_weight": point["train"]["largest_weight"]}
-            for point in entry["points"]
-        ]
-        sizes = [point["budget"] for point in entry["points"]]
-        found.append(Curve(entry["name"], sizes, points))
-    return found
-
-
 def _reading(run: FinishedRun) -> str:
     """Return the rows whose errors are trusted most."""
-    points = run.metrics["curves"][0]["points"]
-    return next(rows for rows in _READINGS if points and points[-1].get(rows) is not None)
+    return trusted(curves_of(run.metrics).values(), run.metrics["measure"])
 
 
 def _measures(run: FinishedRun, reading: str) -> Mapping[str, Any]:
@@ -119,11 +103,11 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
             "landmarks",
             f"of {count(selection['n_candidates'], 'candidate')}, {selection['similarity']}",
         ),
-        KeyNumber(number(measures[run.metrics["measure"]]), _title(run), _READINGS[reading]),
+        KeyNumber(number(measures[run.metrics["measure"]]), _title(run), ROWS[reading]),
     ]
     r2 = _explained(run, measures)
     if r2 is not None:
-        numbers.append(KeyNumber(percent(r2), "of the variance explained", _READINGS[reading]))
+        numbers.append(KeyNumber(percent(r2), "of the variance explained", ROWS[reading]))
     for name, value in _references(run, reading).items():
         if not name.startswith("kernel regression"):
             numbers.append(KeyNumber(number(value), _title(run), name))
@@ -134,7 +118,7 @@ def _references(run: FinishedRun, reading: str) -> dict[str, float]:
     """Return the errors of what is no model on landmarks."""
     curves = {curve["name"] for curve in run.metrics["curves"]}
     values = {
-        name: as_number((entry.get(reading) or {}).get(run.metrics["measure"]))
+        name: measured(entry, reading, run.metrics["measure"])
         for name, entry in run.metrics["baselines"].items()
         if name not in curves
     }
@@ -142,11 +126,11 @@ def _references(run: FinishedRun, reading: str) -> dict[str, float]:
 
 
 def _error_figure(run: FinishedRun) -> Figure:
-    reading, curves = _reading(run), _curves(run)
+    reading, curves = _reading(run), list(curves_of(run.metrics).values())
     chosen = run.selection["similarity"]
     measure, references = run.metrics["measure"], _references(run, reading)
     lines = [
-        curve.line(measure, curve.name, style=i, bold=curve.name == chosen)
+        curve.line(reading, measure, curve.name, style=i, bold=curve.name == chosen)
         for i, curve in enumerate(curves)
     ]
     # A reference far above the curves would flatten them.
@@ -169,7 +153,7 @@ def _error_figure(run: FinishedRun) -> Figure:
     chose = reading == "validation" and len(curves) > 1
     return Figure(
         chart,
-        f"{_sentence(run)} against the number of landmarks: {_READINGS[reading]}"
+        f"{_sentence(run)} against the number of landmarks: {ROWS[reading]}"
         + (", which also chose the similarity." if chose else ".")
         + " Dashed: references." * bool(drawn)
         + (f" Above the chart: {', '.join(sorted(above))}." if above else ""),
@@ -183,7 +167,7 @@ def _baseline_table(run: FinishedRun) -> Table:
     for name, entry in {**model, **run.metrics["baselines"]}.items():
         own = [entry.get(part) or {} for part in parts]
         sampled = own[0] or own[1]
-        errors = [as_number(found.get(run.metrics["measure"])) for found in own]
+        errors = [measured(entry, part, run.metrics["measure"]) for part in parts]
         rows.append([name, *errors, sampled.get("n_train"), sampled.get("n_guarded")])
     columns = [
         Column("Model", "text"),
@@ -226,10 +210,11 @@ def _landmark_table(run: FinishedRun) -> Table:
 
 def _goodness_table(run: FinishedRun) -> Table:
     """List the goodness (ε₀, B) of each similarity for a ladder of landmarks."""
-    curves, rows, emphasis = _curves(run), list[list[Any]](), []
-    surrogate = "loss" if any(curve.has("loss") for curve in curves) else "mse"
+    curves, reading = list(curves_of(run.metrics).values()), _reading(run)
+    rows, emphasis = list[list[Any]](), []
+    surrogate = "loss" if any(curve.has(reading, "loss") for curve in curves) else "mse"
     for curve in curves:
-        loss, largest = curve.values(surrogate), curve.values("largest_weight")
+        loss, largest = curve.values(reading, surrogate), curve.values("train", "largest_weight")
         for n_landmarks, error, weight in zip(curve.x, loss, largest, strict=True):
             share = n_landmarks / run.selection["n_candidates"]
             rows.append([curve.name, n_landmarks, share, error, weight])
@@ -247,7 +232,7 @@ def _goodness_table(run: FinishedRun) -> Table:
         rows,
         "A similarity is (ε₀, B)-good for the task if some weights of size up to B have a loss of "
         "at most ε₀. Estimated by models on so many landmarks: ε₀ is their loss "
-        f"({_READINGS[_reading(run)]}), B their largest weight where similarities are averaged, τ "
+        f"({ROWS[reading]}), B their largest weight where similarities are averaged, τ "
         "the share of the candidates that they use.",
         emphasis=emphasis,
     )
@@ -270,4 +255,4 @@ def _predicted_figure(run: FinishedRun) -> Sequence[Block]:
         n_labels=0,
     )
     rows = count(len(points), "sampled row")
-    return [Figure(chart, f"Predictions against true values: {rows}, {_READINGS[found['rows']]}.")]
+    return [Figure(chart, f"Predictions against true values: {rows}, {ROWS[found['rows']]}.")]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distfms.methods.contract import FinishedRun
-from distfms.report.curves import more
+from distfms.report.curves import measured, more
 from distfms.report.formatting import as_number, count, number, percent
 from distfms.report.measures import without_empty_columns
 from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Text
@@ -15,9 +15,9 @@ from distfms.report.plots import heat_map
 
 #: The losses of a selection, the most trusted first: on which objects.
 READINGS = {
-    "test_loss": "on held-out objects",
-    "validation_loss": "in cross-validation",
-    "projected_loss": "projected from the training objects",
+    "test": "on held-out objects",
+    "validation": "in cross-validation",
+    "train": "projected from the training objects",
 }
 #: Objects from which a share of the label's variance can be stated at all.
 FEW_OBJECTS = 20
@@ -43,17 +43,17 @@ def headline(run: FinishedRun) -> str:
     loss = Loss.of(run)
     if loss.explained is None:
         return f"Buy {bought}; {loss.why_not}"
-    if loss.key == "projected_loss":
+    if loss.rows == "train":
         return f"Buy {bought}; {_UNSEEN}"
     share = percent(max(loss.explained, 0.0))
-    where = READINGS[loss.key]
+    where = READINGS[loss.rows]
     if loss.half_width:
         share += f" (± {percent(loss.half_width / loss.variance)})"
-    better = _better(run, loss.key)
+    better = _better(run, loss.rows)
     return f"Buy {bought}: they explain {share} of the label's variance {where}{better}"
 
 
-def _better(run: FinishedRun, key: str) -> str:
+def _better(run: FinishedRun, rows: str) -> str:
     """Name what cross-validation finds better than the selection, and how to buy that."""
     better = run.metrics.get("better")
     if better is None:
@@ -61,7 +61,7 @@ def _better(run: FinishedRun, key: str) -> str:
     variance = run.selection["label_variance"]
     gain, half_width = (percent(better[part] / variance) for part in ("gain", "half_width"))
     how = "; `selection: auto` buys what it chooses" if better["name"] == "lasso" else ""
-    where = "" if key == "validation_loss" else f" {READINGS['validation_loss']}"
+    where = "" if rows == "validation" else f" {READINGS['validation']}"
     return f", but {title_of(better['name'])} explains {gain} more (± {half_width}){where}{how}"
 
 
@@ -89,23 +89,23 @@ class Loss:
     value: float
     variance: float
     n_objects: int
-    key: str = "projected_loss"
+    rows: str = "train"
     half_width: float = 0.0
 
     @classmethod
     def of(cls, run: FinishedRun) -> Loss:
         """Return the most trusted loss: of held-out objects unless they are few."""
         train, test, chosen = (run.metrics[key] for key in ("train", "test", "chosen"))
-        found = as_number(chosen.get("validation_loss"))
+        found = measured(chosen, "validation", "projected_loss")
         if test is not None and (found is None or test["n_objects"] >= FEW_OBJECTS):
             for key in ("projected_loss", "mse"):
                 value = as_number(test[key])
                 if value is not None:
-                    return cls(value, test["label_variance"], test["n_objects"], "test_loss")
+                    return cls(value, test["label_variance"], test["n_objects"], "test")
         variance, n = run.selection["label_variance"], train["n_objects"]
         if found is not None:
-            upper = as_number(chosen.get("upper")) or found
-            return cls(found, variance, n, "validation_loss", upper - found)
+            upper = measured(chosen, "validation", "upper") or found
+            return cls(found, variance, n, "validation", upper - found)
         return cls(run.selection["projected_loss"], variance, n)
 
     @property
@@ -186,7 +186,7 @@ def _noise_figures(correlations: Mapping[str, Mapping[str, float | None]]) -> li
 def key_numbers(run: FinishedRun) -> KeyNumbers:
     """Return what a reader of the report should see first."""
     selection, repeats, loss = run.selection, repeats_of(run.selection), Loss.of(run)
-    where, projected = READINGS[loss.key], loss.key == "projected_loss"
+    where, projected = READINGS[loss.rows], loss.rows == "train"
     share = None if projected else loss.explained
     caution = "expect more on other objects" if projected else where
     unknown = _UNSEEN if projected and loss.explained is not None else loss.why_not

@@ -11,6 +11,7 @@ import numpy as np
 from distfms.errors import SpecError
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.cross_validation import Members
+from distfms.methods.curves import points_of
 from distfms.methods.multiselect.baselines import scoring_optimum
 from distfms.methods.multiselect.choice_job import first_within_error
 from distfms.methods.multiselect.model import (
@@ -106,20 +107,14 @@ class Evaluation:
     ) -> list[dict[str, Any]]:
         """Projected, held-out and cross-validated losses of the models that budgets pay for."""
         problem, test = self.solved.problem.problem, self.solved.test
-        columns: dict[str, np.ndarray | None] = {
-            "budget": np.asarray(budgets, dtype=float),
-            "spent": models.spent,
-            "projected_loss": problem.label_variance - models.objective,
-            "test_loss": None if test is None else self._losses(models, test),
-            **dict.fromkeys(("validation_loss", "lower", "upper")),
-        }
+        scores = {"train": {"projected_loss": problem.label_variance - models.objective}}
         if validated is not None:
             mean, half = validated.mean, validated.half_width(self.confidence)
-            columns |= {"validation_loss": mean, "lower": mean - half, "upper": mean + half}
-        return [
-            {name: None if c is None else float(c[i]) for name, c in columns.items()}
-            for i in range(len(budgets))
-        ]
+            scores["validation"] = {"projected_loss": mean, "lower": mean - half}
+            scores["validation"]["upper"] = mean + half
+        if test is not None:
+            scores["test"] = {"projected_loss": self._losses(models, test)}
+        return points_of({"budget": budgets, "spent": models.spent}, scores)
 
     def _losses(self, models: PathModels, held_out: Members) -> np.ndarray:
         return self.solved.procedure.losses(self.solved.problem, models, held_out)

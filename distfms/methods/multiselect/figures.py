@@ -21,8 +21,16 @@ from distfms.methods.multiselect.answer_figures import (
 )
 from distfms.methods.multiselect.answer_figures import headline as headline
 from distfms.report.axes import SecondScale
-from distfms.report.curves import Curve, comparison_chart, more, of_name, value_range
-from distfms.report.formatting import as_number, count, number
+from distfms.report.curves import (
+    Curve,
+    comparison_chart,
+    curves_of,
+    measured,
+    more,
+    trusted,
+    value_range,
+)
+from distfms.report.formatting import count, number
 from distfms.report.measures import measure_rows, tables_of, without_empty_columns
 from distfms.report.page import Block, Column, Figure, Section, Table, Text
 from distfms.report.plots import (
@@ -42,10 +50,11 @@ SUBTITLE = "Feature multi-selection"
 Json = Mapping[str, Any]
 
 _STYLES = {"full": 0, "scoring": 1, "averages": 2, "copies": 3, "lasso": 4}
+_LOSS = "projected_loss"
 _LOOKS: dict[str, dict[str, Any]] = {
-    "projected_loss": {"style": 0, "dashed": True},
-    "validation_loss": {"style": 1, "bold": True},
-    "test_loss": {"style": 2},
+    "train": {"style": 0, "dashed": True},
+    "validation": {"style": 1, "bold": True},
+    "test": {"style": 2},
 }
 _SHARE = "of the label's variance in training"
 _STATUSES = {
@@ -92,11 +101,11 @@ def _notes(run: FinishedRun) -> list[Text]:
 
 
 def _loss_blocks(run: FinishedRun) -> list[Block]:
-    curves = [Curve.of(entry, "budget") for entry in run.metrics["curves"] if entry["points"]]
-    own = of_name(curves, run.selection["algorithm"])
+    curves = curves_of(run.metrics)
+    own = curves.get(run.selection["algorithm"])
     blocks: list[Block] = [] if own is None else [_own_figure(run, own)]
     if len(curves) > 1:
-        blocks.append(_comparison_figure(run, curves))
+        blocks.append(_comparison_figure(run, list(curves.values())))
     return [*blocks, *_baseline_tables(run)]
 
 
@@ -104,15 +113,15 @@ def _own_figure(run: FinishedRun, curve: Curve) -> Figure:
     refined = run.metrics["chosen"] if run.selection["refined"] else {}
     name = title_of(curve.name)
     lines = [
-        curve.line(key, READINGS[key], marked=refined.get(key), **look)
-        for key, look in _LOOKS.items()
-        if curve.has(key)
+        curve.line(*(rows, _LOSS, READINGS[rows]), marked=measured(refined, rows, _LOSS), **look)
+        for rows, look in _LOOKS.items()
+        if curve.has(rows, _LOSS)
     ]
     caption = [
         f"Mean squared error of {name} against the budget for one object. The loss projected from "
         "the training objects is optimistic where there are many attributes and few objects."
     ]
-    if curve.has("lower"):
+    if curve.has("validation", "lower"):
         caption.append("The band is the confidence interval of the cross-validated loss.")
     if refined:
         caption.append(
@@ -123,10 +132,10 @@ def _own_figure(run: FinishedRun, curve: Curve) -> Figure:
 
 
 def _comparison_figure(run: FinishedRun, curves: Sequence[Curve]) -> Figure:
-    key = next(key for key in READINGS if all(curve.has(key) for curve in curves))
-    lines = comparison_chart(curves, key, title_of, _STYLES, run.selection["algorithm"])
+    rows, chosen = trusted(curves, _LOSS), run.selection["algorithm"]
+    lines = comparison_chart(curves, rows, _LOSS, title_of, _STYLES, chosen)
     caption = (
-        f"Mean squared error of all ways to spend the same budget, {READINGS[key]}. The thicker "
+        f"Mean squared error of all ways to spend the same budget, {READINGS[rows]}. The thicker "
         "line is the chosen one."
     )
     return _loss_figure(run, lines, "Loss of all ways to spend the budget", [caption])
@@ -170,7 +179,7 @@ def _baseline_tables(run: FinishedRun) -> list[Table]:
     rows = []
     for name, entry in {selection["algorithm"]: own, **metrics["baselines"]}.items():
         n_judged = sum(1 for r in entry["repeats"].values() if r)
-        losses = [as_number(entry.get(key)) for key in reversed(READINGS)]
+        losses = [measured(entry, part, _LOSS) for part in reversed(READINGS)]
         rows.append([title_of(name), entry["spent"], n_judged, *losses])
     titles = ("Spent", "Attributes", "Projected loss", "Cross-validated loss", "Held-out loss")
     columns = [Column("Way to spend", "text"), *(Column(title, "number") for title in titles)]

@@ -18,6 +18,7 @@ from distfms.engine.storage import Location
 from distfms.errors import DataError
 from distfms.methods import slab_job
 from distfms.methods.contract import Chosen, Context, FinishedRun, Inputs, Job, Method
+from distfms.methods.curves import regrouped
 from distfms.methods.multiselect.evaluate import attribute_entries
 from distfms.methods.multiselect.greedy import AttributeSlab, Question, answer, select
 from distfms.methods.multiselect.job import MultiselectJob
@@ -215,6 +216,12 @@ def chosen(run: FinishedRun) -> dict[str, Chosen]:
     return {name: Chosen(n, gains.get(name)) for name, n in run.selection["repeats"].items()}
 
 
+def _from_1(run: FinishedRun) -> FinishedRun:
+    kinds = {"projected_loss": "train", "validation_loss": "validation", "test_loss": "test"}
+    places = {name: (rows, "projected_loss") for name, rows in kinds.items()}
+    return regrouped(run, places | {name: ("validation", name) for name in ("lower", "upper")})
+
+
 METHOD = Method(
     name="multiselect",
     Options=MultiselectOptions,
@@ -225,4 +232,5 @@ METHOD = Method(
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,
     measures=MEASURES,
+    upgrades=(_from_1,),
 )

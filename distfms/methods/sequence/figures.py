@@ -9,7 +9,16 @@ from typing import Any
 
 from distfms.methods.contract import FinishedRun
 from distfms.report.classes import class_section
-from distfms.report.curves import Curve, comparison_chart, more, of_name, value_range
+from distfms.report.curves import (
+    ROWS,
+    Curve,
+    comparison_chart,
+    curves_of,
+    measured,
+    more,
+    trusted,
+    value_range,
+)
 from distfms.report.formatting import as_number, count, number, percent
 from distfms.report.measures import measure_tables, without_empty_columns
 from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Section, Table, Text
@@ -32,12 +41,6 @@ _TITLES = {
 }
 _VARIANTS = {"-doubling": ", doubling", "-blind": ", cost-blind"}
 _STYLES = {"fr": 0, "omp": 1, "omp-single": 2, "omp-no-whiten": 3, "oracle": 6, "sparse": 4}
-#: The shares a curve may have, the most trusted first.
-_READINGS = {
-    "test": "held-out rows",
-    "validation": "cross-validation",
-    "explained_variance": "training rows",
-}
 #: Columns of the table of timeliness, by their names in ``metrics.json``.
 _TIMELINESS = {
     "step_timeliness": "As steps",
@@ -111,13 +114,11 @@ def sections(run: FinishedRun) -> list[Section]:
 
 def _own(run: FinishedRun) -> Curve:
     """Return the curve of the chosen rule."""
-    curve = of_name(_curves(run), run.selection["rule"])
-    assert curve is not None
-    return curve
+    return curves_of(run.metrics)[run.selection["rule"]]
 
 
-def _curves(run: FinishedRun) -> list[Curve]:
-    return [Curve.of(entry, "spent") for entry in run.metrics["curves"]]
+def _measure(run: FinishedRun) -> str:
+    return f"explained_{_what(run)}"
 
 
 # --- the answer ---------------------------------------------------------------------------------
@@ -135,7 +136,7 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
     why, timely = WHY[stop["rule"]], run.metrics["timeliness"][run.selection["rule"]]
     if stop["n_groups"] < len(steps):
         why += f"; all groups cost {number(steps[-1]['spent'])}"
-    by_folds = any(point.get("validation") is not None for point in _own(run).points)
+    by_folds = _own(run).has("validation", _measure(run))
     return KeyNumbers(
         [
             KeyNumber(percent(share), f"of the {_what(run)} explained", f"by {groups}; {reading}"),
@@ -158,9 +159,9 @@ def _share(run: FinishedRun, n_groups: int) -> tuple[float | None, str]:
     """Return the most trusted share that a prefix explains, and where it comes from."""
     own = _own(run)
     point = max(i for i, p in enumerate(own.points) if p["n_groups"] <= n_groups)
-    shares = {key: own.values(key)[point] for key in _READINGS}
-    key = next((key for key, share in shares.items() if share is not None), "explained_variance")
-    return shares[key], _READINGS[key]
+    shares = {rows: measured(own.points[point], rows, _measure(run)) for rows in ROWS}
+    rows = next((rows for rows, share in shares.items() if share is not None), "train")
+    return shares[rows], ROWS[rows]
 
 
 # --- curves -------------------------------------------------------------------------------------
@@ -169,32 +170,34 @@ def _share(run: FinishedRun, n_groups: int) -> tuple[float | None, str]:
 def _curve_blocks(run: FinishedRun) -> list[Block]:
     if not run.selection["sequence"]:
         return []
-    curves = _curves(run)
+    curves = curves_of(run.metrics)
     blocks: list[Block] = []
     # The oracle reorders gains of the training rows; it is no rule that could be followed.
-    rules = [curve for curve in curves if curve.name != "oracle"]
+    rules = [curve for curve in curves.values() if curve.name != "oracle"]
     if len(rules) > 1:
         blocks.append(_comparison_figure(run, rules))
     own = _own(run)
-    blocks.append(_own_figure(run, own, of_name(curves, "oracle")))
-    blocks += [_score_figure(run, own, key) for key in _SCORES if own.has(key)]
+    blocks.append(_own_figure(run, own, curves.get("oracle")))
+    blocks += [_score_figure(run, own, key) for key in _SCORES if own.has("test", key)]
     return [*blocks, _timeliness_table(run)]
 
 
 def _comparison_figure(run: FinishedRun, curves: Sequence[Curve]) -> Figure:
-    key = next(key for key in _READINGS if all(curve.has(key) for curve in curves))
+    rows, measure = trusted(curves, _measure(run)), _measure(run)
     chosen = run.selection["rule"]
     ranked = sorted(curves, key=lambda c: (c.name != chosen, c.name not in _STYLES))
     shown = [curve for curve in curves if curve in ranked[:_LINES_SHOWN]]
     lines = [
         replace(line, marks=_ring(run, line) if curve.name == chosen else ())
         for curve, line in zip(
-            shown, comparison_chart(shown, key, rule_title, _STYLES, chosen), strict=True
+            shown,
+            comparison_chart(shown, rows, measure, rule_title, _STYLES, chosen),
+            strict=True,
         )
     ]
     return Figure(
         _chart(lines, run, f"Explained {_what(run)} of all rules against cost"),
-        f"Explained {_what(run)} against the cost spent, for all rules: {_READINGS[key]}. The "
+        f"Explained {_what(run)} against the cost spent, for all rules: {ROWS[rows]}. The "
         "chosen sequence is the thicker line; the ring is where to stop: "
         f"{WHY[_stop(run)['rule']]}." + more(len(curves), _LINES_SHOWN, "in metrics.json"),
     )
@@ -213,19 +216,17 @@ def _ring(run: FinishedRun, line: Line) -> list[tuple[float, float]]:
 
 
 def _own_figure(run: FinishedRun, own: Curve, oracle: Curve | None) -> Figure:
-    names = {
-        "explained_variance": "training rows",
-        "validation": "cross-validated",
-        "test": "held-out rows",
-    }
-    known = [key for key in names if own.has(key)]
+    measure = _measure(run)
+    known = [rows for rows in reversed(ROWS) if own.has(rows, measure)]
     looks = [
-        {"style": i, "dashed": key == "explained_variance", "bold": key == "test"}
-        for i, key in enumerate(known)
+        {"style": i, "dashed": rows == "train", "bold": rows == "test"}
+        for i, rows in enumerate(known)
     ]
     if len(known) == 1:
         looks = [{"style": 0, "dashed": False, "bold": True}]
-    lines = [own.line(key, names[key], **look) for key, look in zip(known, looks, strict=True)]
+    lines = [
+        own.line(rows, measure, ROWS[rows], **look) for rows, look in zip(known, looks, strict=True)
+    ]
     said = (
         "The chosen sequence by itself. Where the lines part, later groups fit the training rows "
         "and not what is behind them."
@@ -233,7 +234,7 @@ def _own_figure(run: FinishedRun, own: Curve, oracle: Curve | None) -> Figure:
     if oracle is not None:
         title = f"{rule_title('oracle')}, training rows"
         style = _STYLES["oracle"]
-        lines.append(oracle.line("explained_variance", title, style=style, dashed=True))
+        lines.append(oracle.line("train", measure, title, style=style, dashed=True))
         said += (
             " The oracle order sorts the steps by what they turned out to gain per cost, as if the "
             "gains stayed what they were: an approximate bound of what this rule could reach."
@@ -244,7 +245,7 @@ def _own_figure(run: FinishedRun, own: Curve, oracle: Curve | None) -> Figure:
 def _score_figure(run: FinishedRun, own: Curve, key: str) -> Figure:
     name = _SCORES[key]
     chart = line_chart(
-        [own.line(key, name, style=0, bold=True, step=True)],
+        [own.line("test", key, name, style=0, bold=True, step=True)],
         title=f"{name} of the chosen sequence on held-out rows",
         xlabel="cost spent",
         ylabel=name,

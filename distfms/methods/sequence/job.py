@@ -51,13 +51,6 @@ from distfms.stats.fold_means import over_folds
 RIDGE = "ridge.json"
 #: Names in a note; ``constant`` in ``selection.json`` has them all.
 _NAMES_SAID = 12
-#: Measures of held-out rows, as points of curves name them.
-_POINT = {
-    "accuracy": "accuracy",
-    "ndcg@5": "ndcg@5",
-    "mse": "test_mse",
-    "deviance": "test_deviance",
-}
 
 
 class SequenceJob(RowJob):
@@ -233,14 +226,9 @@ class SequenceJob(RowJob):
                     part: {name: float(values[-1]) for name, values in own.items()}
                     for part, own in found.items()
                 }
-            test = found.get("test", {})
-            more = {name: test[key] for key, name in _POINT.items() if key in test}
-            if share != "explained_variance":
-                more[share] = path.curve_value
-            validation = None if validated is None else _mean(validated, number, share)
-            curves[rule.name] = Curve(
-                path.groups, path.curve_cost, path.curve_value, test.get(share), more, validation
-            )
+            mean = {} if validated is None else {share: _mean(validated, number, share)}
+            curve = path.groups, path.curve_cost, path.curve_value, share
+            curves[rule.name] = Curve(*curve, found.get("test", {}), mean)
         omp = solved.paths.get("omp", solved.path)
         reference = Curve(omp.groups, omp.curve_cost, omp.curve_value)
         with_oracle = Rule("oracle") in self.baselines

@@ -22,6 +22,7 @@ from distfms.engine.memory import format_bytes
 from distfms.engine.storage import Location
 from distfms.methods import slab_job
 from distfms.methods.contract import Chosen, Context, FinishedRun, Inputs, Job, Method
+from distfms.methods.curves import regrouped
 from distfms.methods.row_job import LEVELS_GUESSED
 from distfms.methods.row_predictor import RowPredictor, plan_of_model
 from distfms.methods.rows import MomentReader
@@ -353,6 +354,17 @@ def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
     return choose_form(form(options, inputs, seed))
 
 
+def _from_1(run: FinishedRun) -> FinishedRun:
+    share = "explained_variance"
+    if run.selection["family"] != "gaussian":
+        share = "explained_deviance"
+    scores = {name: ("test", name) for name in ("accuracy", "ndcg@5")}
+    scores |= {f"test_{name}": ("test", name) for name in ("mse", "deviance")}
+    shares = {"validation": ("validation", share), "test": ("test", share)}
+    trained = dict.fromkeys(("explained_variance", "explained_deviance"), ("train", share))
+    return regrouped(run, {**scores, **shares, **trained}, "spent")
+
+
 METHOD = Method(
     name="sequence",
     Options=SequenceOptions,
@@ -363,5 +375,6 @@ METHOD = Method(
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,
     measures=MEASURES,
+    upgrades=(_from_1,),
     question=("groups", "prefix_separator", "family"),
 )

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from distfms.methods.curves import points_of
+
 PLATEAU_START = 0.95
 """A plateau begins once this share of the final objective is there ..."""
 
@@ -117,32 +119,27 @@ def thinned(n: int, limit: int) -> np.ndarray:
 class Curve:
     """How well the prefixes 0..K of a rule's sequence do.
 
-    `cost` and `value` (K + 1,) are cost and share explained on the training rows, `test` the share
-    on the held-out rows, `validation` that in cross-validation at the prefixes that `thinned`
-    keeps; `more` has further numbers of each prefix.
+    `cost` and `value` (K + 1,) are cost and share explained on the training rows. `test` has the
+    measures of the held-out rows, `validation` those of the cross-validation at the prefixes that
+    `thinned` keeps; `share` among them.
     """
 
     groups: tuple[str, ...]
     cost: np.ndarray
     value: np.ndarray
-    test: np.ndarray | None = None
-    more: Mapping[str, np.ndarray] = field(default_factory=dict)
-    validation: np.ndarray | None = None
+    share: str = "explained_variance"
+    test: Mapping[str, np.ndarray] = field(default_factory=dict)
+    validation: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def points(self) -> list[dict[str, Any]]:
         """Return the entries of ``metrics.json``, thinned."""
-        found = []
-        for i, prefix in enumerate(thinned(len(self.cost), MAX_POINTS).tolist()):
-            more = {name: float(values[prefix]) for name, values in self.more.items()}
-            point = {
-                "n_groups": prefix,
-                "spent": float(self.cost[prefix]),
-                "explained_variance": float(self.value[prefix]),
-                "validation": None if self.validation is None else float(self.validation[i]),
-                "test": None if self.test is None else float(self.test[prefix]),
-            }
-            found.append(point | {name: v for name, v in more.items() if not np.isnan(v)})
-        return found
+        kept = thinned(len(self.cost), MAX_POINTS)
+        scores = {
+            "train": {self.share: self.value[kept]},
+            "validation": self.validation,
+            "test": {name: values[kept] for name, values in self.test.items()},
+        }
+        return points_of({"budget": self.cost[kept], "n_groups": kept}, scores)
 
 
 def compared(
@@ -152,8 +149,7 @@ def compared(
     own = next(iter(curves.values()))
     if with_oracle:
         cost, value = oracle_curve(own.cost, own.value)
-        more = {name: value for name in own.more if name == "explained_deviance"}
-        curves = {**curves, "oracle": Curve((), cost, value, more=more)}
+        curves = {**curves, "oracle": Curve((), cost, value, own.share)}
     share = plateau(reference.cost, reference.value) if alpha is None else alpha
     cut = stopping_cost(reference.cost, reference.value, share)
     drawn: list[dict[str, Any]] = [
@@ -184,7 +180,8 @@ def _timeliness(
     """Timeliness of every rule, on a scale that all share."""
     end = max(float(curve.cost[-1]) for curve in curves.values())
     final = max(float(curve.value[-1]) for curve in curves.values())
-    tests = [float(curve.test[-1]) for curve in curves.values() if curve.test is not None]
+    tests = {name: own.test[own.share] for name, own in curves.items() if own.share in own.test}
+    best = max((float(values[-1]) for values in tests.values()), default=0.0)
     return {
         name: {
             "timeliness": timeliness(curve.cost, curve.value, stop=end, final=final),
@@ -195,8 +192,8 @@ def _timeliness(
             "stopping_cost": stopping_cost(curve.cost, curve.value, alpha),
             "alpha_timeliness": timeliness(curve.cost, curve.value, stop=cut, final=final),
             "test_alpha_timeliness": None
-            if curve.test is None
-            else timeliness(curve.cost, curve.test, stop=cut, final=max(tests)),
+            if name not in tests
+            else timeliness(curve.cost, tests[name], stop=cut, final=best),
         }
         for name, curve in curves.items()
     }

@@ -24,6 +24,7 @@ import distfms
 from distfms.data.memory import FILE
 from distfms.estimators.inputs import array_names, of_memory
 from distfms.estimators.parameters import plain, said
+from distfms.report.curves import ROWS
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import build_spec
 from distfms.runs.predict import predict_file
@@ -150,6 +151,11 @@ def test_an_estimator_is_its_job(case: str, tmp_path: Any) -> None:
     assert model.summary().startswith(said(model.model_.headline(), method))
     assert "<html" in model.report()
     assert "finished" in json.loads((saved / "manifest.json").read_text())
+    for points in again.curves_.values():
+        assert [p["budget"] for p in points] == sorted(p["budget"] for p in points)
+        for point in points:
+            assert "train" in point
+            assert all(isinstance(v, dict if k in ROWS else float | int) for k, v in point.items())
 
 
 @pytest.mark.parametrize("case", [case for case, (name, *_) in CASES.items() if name not in OTHERS])

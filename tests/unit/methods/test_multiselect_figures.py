@@ -63,10 +63,13 @@ def scores(loss: float, mse: float, n: int, n_complete: int) -> dict[str, Any]:
     }
 
 
+LOSS = "projected_loss"
+
+
 def whole(projected: float, validation: float | None, test: float | None) -> dict[str, Any]:
     """Losses at the whole budget."""
-    losses = {"projected_loss": projected, "validation_loss": validation, "test_loss": test}
-    return {"budget": 6, "spent": 6, "lower": None, "upper": None} | losses
+    losses = {"train": projected, "validation": validation, "test": test}
+    return {"budget": 6, "spent": 6, **{rows: {LOSS: loss} for rows, loss in losses.items()}}
 
 
 def metrics() -> dict[str, Any]:
@@ -75,11 +78,13 @@ def metrics() -> dict[str, Any]:
             {
                 "budget": spent,
                 "spent": spent,
-                "projected_loss": 100 - 5.0 * factor * spent,
-                "validation_loss": 100 - 4.0 * factor * spent,
-                "lower": 95 - 4.0 * factor * spent,
-                "upper": 105 - 4.0 * factor * spent,
-                "test_loss": 100 - 3.0 * factor * spent,
+                "train": {LOSS: 100 - 5.0 * factor * spent},
+                "validation": {
+                    LOSS: 100 - 4.0 * factor * spent,
+                    "lower": 95 - 4.0 * factor * spent,
+                    "upper": 105 - 4.0 * factor * spent,
+                },
+                "test": {LOSS: 100 - 3.0 * factor * spent},
             }
             for spent in range(7)
         ]
@@ -157,12 +162,12 @@ TOO_FEW = " objects are too few to say what they explain"
         ({}, {"test.n_objects": 5}, f"{BUY}: they explain 24 % of the label's variance in cross-"),
         (
             {},
-            {"test": None, "chosen.validation_loss": None},
+            {"test": None, "chosen.validation": None},
             f"{BUY}; hold objects out, or set `data.folds`, to see what they explain",
         ),
         (
             {},
-            {"test": None, "chosen.upper": 80.0, "better": BETTER},
+            {"test": None, "chosen.validation.upper": 80.0, "better": BETTER},
             f"{BUY}: they explain 24 % (± 4 %) of the label's variance in cross-validation, but "
             "Lasso explains 7 % more (± 2 %); `selection: auto` buys what it chooses",
         ),
@@ -173,7 +178,11 @@ TOO_FEW = " objects are too few to say what they explain"
             "explains 7 % more (± 2 %) in cross-validation",
         ),
         ({}, {"test": None, "train.n_objects": 5}, f"{BUY}; 5{TOO_FEW}"),
-        ({}, {"test.projected_loss": -6.0, "chosen.test_loss": -6.0}, f"{BUY}; 30{TOO_FEW}"),
+        (
+            {},
+            {"test.projected_loss": -6.0, "chosen.test.projected_loss": -6.0},
+            f"{BUY}; 30{TOO_FEW}",
+        ),
         ({"repeats": {"age": 0}, "path": []}, {}, "No judgment is worth its cost"),
     ],
 )
@@ -190,7 +199,14 @@ def test_headline_says_what_to_buy_and_what_it_explains(
     [
         ({"train.r2": 0.99, "test.n_objects": 5, "test.r2": 0.99}, "99 %"),
         ({"train.r2": 0.99, "test": None}, "99 %"),
-        ({"test.projected_loss": -6.0, "chosen.test_loss": -6.0, "train.n_objects": 90}, "106 %"),
+        (
+            {
+                "test.projected_loss": -6.0,
+                "chosen.test.projected_loss": -6.0,
+                "train.n_objects": 90,
+            },
+            "106 %",
+        ),
     ],
 )
 def test_what_cannot_be_said_is_promised_nowhere(measured: Any, absent: str) -> None:
@@ -263,7 +279,7 @@ def test_tables_of_the_page() -> None:
         ),
         (
             {},
-            {"test": None, "chosen.validation_loss": None},
+            {"test": None, "chosen.validation": None},
             ["loss that the search projects", "expect more on other objects"],
             ["30 % of the label's variance", "mean squared error, estimated"],
         ),
@@ -299,7 +315,7 @@ def test_a_thousand_attributes_and_many_steps_stay_readable() -> None:
 
 @pytest.mark.parametrize(("drop", "cut"), [(4.0, True), (14.0, False)])
 def test_a_scale_that_does_not_begin_at_zero_says_so(drop: float, cut: bool) -> None:
-    points = [{"budget": s, "spent": s, "projected_loss": 100 - drop * s} for s in range(7)]
+    points = [{"budget": s, "spent": s, "train": {LOSS: 100 - drop * s}} for s in range(7)]
     curves = [{"name": name, "points": points} for name in ("full", "scoring")]
     content = {**metrics(), "curves": curves}
     found = figures_of(sections(selection(), content))
@@ -308,8 +324,8 @@ def test_a_scale_that_does_not_begin_at_zero_says_so(drop: float, cut: bool) -> 
 
 def test_a_refined_selection_is_a_point_of_its_own() -> None:
     chosen, content = selection() | {"refined": True}, metrics()
-    point = {"budget": 6, "spent": 6, "projected_loss": 68.0, "validation_loss": 70.5}
-    content["chosen"] = point | {"test_loss": None, "lower": 60.0, "upper": 80.0}
+    point = {"budget": 6, "spent": 6, "train": {LOSS: 68.0}}
+    content["chosen"] = point | {"validation": {LOSS: 70.5, "lower": 60.0, "upper": 80.0}}
     content["test"] = None
     page = plain(render(chosen, content))
     assert "circles show the selection after judgments were exchanged" in page
@@ -318,7 +334,7 @@ def test_a_refined_selection_is_a_point_of_its_own() -> None:
     found = tables(sections(chosen, content))["The select"]
     assert found.rows[0][4] == 70.5
     both = n_circles(chosen, content)
-    content["chosen"] = point | {"validation_loss": None, "test_loss": None}
+    content["chosen"] = point
     assert both == 2 * n_circles(chosen, content) > 0
     assert n_circles(selection(), content) == 0
 

@@ -48,10 +48,10 @@ def curve(name: str, spent: tuple[float, ...] = (0.0, 2.0, 8.0, 10.0)) -> dict[s
         "points": [
             {
                 "n_groups": n,
-                "spent": s,
-                "explained_variance": v,
-                "validation": 0.9 * v,
-                "test": 0.8 * v,
+                "budget": s,
+                "train": {"explained_variance": v},
+                "validation": {"explained_variance": 0.9 * v},
+                "test": {"explained_variance": 0.8 * v},
             }
             for n, (s, v) in enumerate(zip(spent, shares, strict=True))
         ],
@@ -217,6 +217,6 @@ def test_many_rules_are_cut_to_what_can_be_told_apart() -> None:
 def test_accuracy_has_a_figure_of_its_own() -> None:
     content = metrics()
     for i, point in enumerate(content["curves"][0]["points"]):
-        point["accuracy"] = 0.6 + i / 10
+        point["test"]["accuracy"] = 0.6 + i / 10
     assert "Accuracy of the chosen sequence on held-out rows" in render(selection(), content)
     assert "Accuracy of" not in render(selection(), metrics())
