@@ -52,3 +52,11 @@ def test_windows_is_refused_at_once():
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 1
     assert "ImportError: distfms needs the file locks and signals of Linux or macOS" in done.stderr
+
+
+def test_estimators_import_little_beside_scikit_learn():
+    script = "import gc, sys; from distfms import LandmarkRegressor; assert gc.isenabled()"
+    unwanted = ("sklearn.metrics", "sklearn.preprocessing", "dask", "jinja2", "numba", "rich")
+    script += f"; print([name for name in {unwanted} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr
