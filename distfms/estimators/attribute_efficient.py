@@ -4,36 +4,41 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
 from zipfile import BadZipFile
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distfms.data.batches import ColumnPlan, RowBatch, read_rows
 from distfms.data.roles import resolve_roles
-from distfms.engine.blas import single_threaded_blas
 from distfms.engine.storage import locate, open_binary, write_whole
 from distfms.errors import DataError, SpecError
 from distfms.estimators.base import JobEstimator
 from distfms.estimators.checks import checked_target
 from distfms.estimators.inputs import Given, array_names, kind_of, of_memory
 from distfms.estimators.kinds import JobRegressor
-from distfms.estimators.parameters import in_words_of_python
+from distfms.estimators.parameters import in_words_of_python, plain
+from distfms.methods.attribute_efficient.draws import FIRST_PHASE, Draws, drawing_weights
 from distfms.methods.attribute_efficient.evaluation import design_with, root_mean_squares
-from distfms.methods.attribute_efficient.learner import Chain, Design, Questions, Session
+from distfms.methods.attribute_efficient.learner import Chain
 from distfms.methods.attribute_efficient.lessons import stream
-from distfms.methods.attribute_efficient.options import ALGORITHMS, AttributeEfficientOptions
+from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
+from distfms.methods.attribute_efficient.session import (
+    ChainSession,
+    PairsSession,
+    Questions,
+    Session,
+)
 from distfms.methods.contract import FinishedRun
 from distfms.spec import parse_section
 from distfms.stats.base import from_bytes, to_bytes
 
 _META = "meta.json"
-#: What of a design is saved as arrays.
-_ARRAYS = ("moments", "norm")
 
 
 class AttributeEfficientBase(JobRegressor, JobEstimator):
@@ -54,7 +59,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     _meanings: ClassVar[Mapping[str, str]] = {
         "norm": "What attributes are divided by where examples come later, by default 1.",
         "second_moments": "E[x²] of the attributes, shape (d,), where examples come later.",
-        "n_examples": "How many examples will come, which the step depends on.",
+        "n_examples": "How many examples will come; the online step and two phases depend on it.",
     }
     attributes_per_example: int
     norm: float | None
@@ -91,6 +96,8 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     def partial_fit(self, X: Any, y: Any) -> Self:
         """Learn from more rows, in their order; the first call is a `start`.
 
+        Of a row of an array only what is drawn is looked at.
+
         Parameters
         ----------
         X, y : as for `fit`
@@ -105,32 +112,35 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
             If examples are open that were asked for, or a parameter is missing; see `start`.
         """
         begun = hasattr(self, "session_")
-        with in_words_of_python(self._method), single_threaded_blas():
+        with in_words_of_python(self._method):
             rows, target, names = self._rows(X, y, reset=not begun)
             if not begun:
-                self._begin(names, self._known_design(rows.shape[1]))
-            session = self.session_
-            if session.n_open:
+                self._begin(names, rows.shape[1])
+            if self.session_.n_open:
                 raise SpecError(
-                    f"{session.n_open} examples were asked for and not told: tell them before "
-                    "`partial_fit`."
+                    f"{self.session_.n_open} examples were asked for and not told: tell them "
+                    "before `partial_fit`."
                 )
-            session.chain.design.require_within(rows, target)
-            session.chain.learn(rows, target)
-            session.n_asked = session.chain.n_examples
+            self.session_.learn(rows, target)
         return self
 
     def _rows(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray, Any]:
         """Read all rows and their targets into memory; return also the names of the columns."""
+        plain_floats = are_floats(X, 2) and are_floats(y, 1) and not reset
+        if plain_floats and self._array is not None and X.shape == (len(y), self.n_features_in_):
+            return X, y, None  # as it is: checks would look at all of it
+        gaps = self.missing == "pairs"
         if kind_of(X) == kind_of(y) == "array":
-            X = validate_data(self, X, reset=reset, dtype=np.float64)
+            finite: Any = "allow-nan" if gaps else True
+            X = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite=finite)
             return X, np.asarray(checked_target(self, y, len(X)), dtype=np.float64), None
         given, named = self._given(X, y, {}, {}, reset=reset)
         roles = resolve_roles(given.schema, target=named["target"])
         names = roles.features
         plan = ColumnPlan.from_schema(given.schema, roles, {})
         reader, partitions = given.dataset.reader, given.dataset.partitions
-        blocks = [read_rows(reader, partition, plan).values.copy() for partition in partitions]
+        policy: Any = "mean" if gaps else "error"
+        blocks = [read_rows(reader, own, plan, missing=policy).values.copy() for own in partitions]
         block = np.concatenate(blocks, axis=1)
         return np.ascontiguousarray(block[:-1].T), block[-1], names if given.named else None
 
@@ -139,12 +149,15 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     def start(self, features: int | Sequence[str], n_examples: int | None = None) -> Self:
         """Begin to learn from examples that come later.
 
+        Pairs need nothing more, but `second_moments` or `n_examples` where draws follow these; the
+        online learner needs a `bound` and `n_examples`.
+
         Parameters
         ----------
         features : int or sequence of str
             Number or names of the attributes.
         n_examples : int, optional
-            How many examples are planned, which the step depends on; default: the parameter.
+            How many examples are planned; default: the parameter.
 
         Returns
         -------
@@ -153,18 +166,20 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         Raises
         ------
         SpecError
-            If the bound, the number of examples or, where attributes are drawn by them, the second
-            moments are not known.
+            If what is needed is not known.
         """
         names = None if isinstance(features, int) else list(features)
-        d = features if isinstance(features, int) else len(features)
         with in_words_of_python(self._method):
-            self._begin(names, self._known_design(d, n_examples))
+            self._begin(names, features if isinstance(features, int) else len(features), n_examples)
         return self
 
-    def _begin(self, names: Sequence[str] | None, design: Design) -> None:
-        self._name_columns(names, design.n_attributes)
-        self.session_ = Session(Chain(design, stream(int(self.random_state or 0), 0)))
+    def _begin(
+        self, names: Sequence[str] | None, n_attributes: int, n_examples: int | None = None
+    ) -> None:
+        n_examples = self.n_examples if n_examples is None else n_examples
+        self.session_ = self._new_session(n_attributes, n_examples)
+        self._planned = n_examples
+        self._name_columns(names, n_attributes)
 
     def _name_columns(self, names: Sequence[str] | None, n_attributes: int) -> None:
         self.n_features_in_, self._taken, self._array = n_attributes, [], None
@@ -183,20 +198,52 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         self._started().tell(values, y, examples)
         return self
 
+    def merge(self, other: Any) -> Self:
+        """Add what another session was told, such as that of another clinic.
+
+        Both learn as one session that was told all of their examples. What the other has asked and
+        was not told stays with it.
+
+        Parameters
+        ----------
+        other : estimator, or path of a file that `save` wrote
+            With the same parameters and attributes, but another `random_state`.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        SpecError
+            If parameters or attributes differ, both sessions asked for the same attributes, or the
+            solver is not that of pairs.
+        """
+        session = self._started()
+        with in_words_of_python(self._method):
+            if not isinstance(other, AttributeEfficientBase):
+                state = _State.read(other)
+                mine = {"random_state": state.spec["random_state"]}
+                other = clone(self).set_params(**mine)._resumed(state, str(other))
+            self._require_spec(other._spec(), "The other session", but="random_state")
+            if list(self._levels) != list(other._levels):
+                raise SpecError("The two sessions have other attributes: merge those of the same.")
+            session.merge(other._started())
+        return self
+
     def save(self, path: Any) -> Any:
         """Write the state of a session to a file (npz), or after `fit` the run to a folder."""
         if not hasattr(self, "session_"):
             return super().save(path)
-        session = self.session_
         names = getattr(self, "feature_names_in_", None)
-        design = {k: v for k, v in vars(session.chain.design).items() if k not in _ARRAYS}
-        meta = {"names": None if names is None else list(names), "spec": self._spec(), **design}
-        content = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
-        arrays = {**session.to_arrays(), _META: content}
-        for name in _ARRAYS:
-            if (value := getattr(session.chain.design, name)) is not None:
-                arrays[name] = np.asarray(value)
-        write_whole(locate(path), to_bytes(arrays))
+        state = _State(
+            self._spec(),
+            None if names is None else list(names),
+            self.n_features_in_,
+            self._planned,
+            self.session_.to_arrays(),
+        )
+        write_whole(locate(path), state.to_bytes())
         return path
 
     def resume(self, path: Any = None) -> Self:
@@ -214,30 +261,25 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
                 "`resume` needs an estimator with the parameters that the state was saved with: "
                 "call it on one, not on the class."
             )
-        try:
-            with open_binary(locate(path)) as file:
-                arrays = from_bytes(file.read())
-            meta = json.loads(arrays.pop(_META).tobytes())
-            spec, names = meta.pop("spec"), meta.pop("names")
-            kept: Any = {name: arrays.pop(name, None) for name in _ARRAYS}
-            design = Design(**meta, **kept)
-        except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
-            raise DataError(f"{path} holds no state of attribute-efficient learning.") from error
-        for name, value in self._spec().items():
-            if spec.get(name) != value:
-                raise SpecError(
-                    f"The state in {path} was saved with {name} = {spec.get(name)!r}, and this "
-                    f"estimator has {value!r}: resume it with the parameters it began with."
-                )
-        self._name_columns(names, design.n_attributes)
-        self.session_ = Session.from_arrays(design, arrays)
+        return self._resumed(_State.read(path), str(path))
+
+    def _resumed(self, state: _State, path: str) -> Self:
+        self._require_spec(state.spec, f"The state in {path}")
+        with in_words_of_python(self._method):
+            self._begin(state.names, state.n_attributes, state.n_examples)
+        self.session_.restore(state.arrays)
         return self
 
+    def _require_spec(self, spec: Mapping[str, Any], what: str, but: str = "") -> None:
+        for name, value in self._spec().items():
+            if spec.get(name) != value and name != but:
+                raise SpecError(
+                    f"{what} has {name} = {spec.get(name)!r}, and this estimator {value!r}: both "
+                    "need the same parameters."
+                )
+
     def _spec(self) -> dict[str, Any]:
-        moments = None if self.second_moments is None else np.asarray(self.second_moments, float)
-        own = {**self.get_params(), **self._fixed}
-        own["second_moments"] = None if moments is None else moments.tolist()
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in own.items()}
+        return plain({**self.get_params(), **self._fixed})
 
     # --- what was learned ---
 
@@ -250,38 +292,38 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
             "ratio": run.selection["improvement_ratio"],
         }
 
-    def _of(self, name: str, chain: Any) -> Any:
-        """Return what a session's chain has learned, or what the run says of it."""
+    def _of(self, name: str, of_session: Any) -> Any:
+        """Return what a session has learned, or what the run says of it."""
         if hasattr(self, "session_"):
-            return chain(self.session_.chain)
+            return of_session(self.session_)
         check_is_fitted(self)
         return self._learned[name]
 
     @property
     def coef_(self) -> np.ndarray:
         """Weights of the attributes as they come, shape (d,)."""
-        weights: np.ndarray = self._of("coef", lambda chain: chain.weights)
+        weights: np.ndarray = self._of("coef", lambda session: session.learned.weights)
         return weights
 
     @property
     def intercept_(self) -> float:
         """What predictions are for attributes of 0."""
-        return float(self._of("intercept", lambda chain: chain.design.offset))
+        return float(self._of("intercept", lambda session: session.learned.intercept))
 
     @property
     def attributes_seen_(self) -> int:
         """Attributes that were observed."""
-        return int(self._of("seen", lambda chain: chain.n_seen))
+        return int(self._of("seen", lambda session: session.n_seen))
 
     @property
     def n_examples_seen_(self) -> int:
         """Examples learned from."""
-        return int(self._of("examples", lambda chain: chain.n_examples))
+        return int(self._of("examples", lambda session: session.n_examples))
 
     @property
     def improvement_ratio_(self) -> float:
         """ρ: drawing by second moments can save a factor of up to 1/ρ; NaN while none are known."""
-        return float(self._of("ratio", _ratio))
+        return float(self._of("ratio", lambda session: session.improvement_ratio))
 
     def predict(self, X: Any, budget: float | None = None) -> Any:
         """Predict targets from all attributes; there is no `budget` for that."""
@@ -306,7 +348,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         tags.regressor_tags.poor_score = True  # of the few rows of a check
         return tags
 
-    # --- a design without data ---
+    # --- a session without data ---
 
     def _started(self) -> Session:
         if not hasattr(self, "session_"):
@@ -316,33 +358,40 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
             )
         return self.session_
 
-    def _known_design(self, n_attributes: int, n_examples: int | None = None) -> Design:
-        """Return the design by the parameters alone."""
+    def _new_session(self, n_attributes: int, n_examples: int | None) -> Session:
+        """Return a session by the parameters alone."""
         options = parse_section(AttributeEfficientOptions, self._section(), self._method)
         self._require_attributes(n_attributes)
-        if options.solver == "pairs":
-            raise SpecError(
-                "A session learns from one example after the other: leave `solver` out, or set it "
-                "to 'online'."
-            )
-        if options.intercept:
+        by_pairs = options.solves_pairs(n_attributes)
+        if by_pairs:
+            options = options.model_copy(update={"solver": "pairs"})
+        elif options.intercept:
             raise SpecError(
                 "Before any example is seen, the mean of the target is not known: leave "
                 "`intercept` out, and centre the targets if you can."
             )
-        moments = self._moments(n_attributes)
-        sampling = ALGORITHMS[options.penalty][options.chosen]
-        n_examples = self.n_examples if n_examples is None else n_examples
-        needed: dict[str, Any] = {"bound": self.bound, "n_examples": n_examples}
+        moments, sampling = self._moments(n_attributes), options.sampling
+        needed: dict[str, Any] = {}
+        if not by_pairs:
+            needed["bound"] = self.bound
+        if not by_pairs or sampling == "two_phase":
+            needed["n_examples"] = n_examples
         if sampling == "moments" or self.standardize:
             needed["second_moments"] = moments
         for name, value in needed.items():
             if value is None:
-                by_moments = name == "second_moments" and not self.standardize
+                by_moments = name == "second_moments" and not (self.standardize or by_pairs)
                 other = " or an algorithm of two phases" if by_moments else ""
                 raise SpecError(f"Before any example is seen, `{name}` has to be given{other}.")
+        seed = stream(int(self.random_state or 0), 0)
+        if by_pairs:
+            weights = drawing_weights(moments) if sampling == "moments" else None
+            n_first = max(1, (n_examples or 0) // FIRST_PHASE) if sampling == "two_phase" else 0
+            draws = Draws(options.attributes_per_example, seed, weights)
+            gaps = self.missing == "pairs"
+            return PairsSession(n_attributes, draws, options.penalty, gaps, n_first)
         norm: Any = 1.0 if self.norm is None else float(self.norm)
-        return design_with(
+        design = design_with(
             options,
             int(n_examples or 1),
             bound=float(self.bound or 1.0),
@@ -351,6 +400,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
             n_attributes=n_attributes,
             fixed_step=self.step,
         )
+        return ChainSession(Chain(design, seed))
 
     def _require_attributes(self, n_attributes: int) -> None:
         if (self.attributes_per_example or 0) > n_attributes:
@@ -376,11 +426,38 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         return moments
 
 
-def _ratio(chain: Chain) -> float:
-    design = chain.design
-    if design.moments is None and chain.n_examples:
-        design = replace(design, moments=chain.estimated_moments)
-    return design.improvement_ratio
+def are_floats(values: Any, n_dimensions: int) -> bool:
+    """Return whether values are a plain array of float64."""
+    return type(values) is np.ndarray and values.dtype == np.float64 and values.ndim == n_dimensions
+
+
+@dataclass(frozen=True)
+class _State:
+    """What a file holds of a session, and of the estimator it is one of."""
+
+    spec: Mapping[str, Any]
+    names: Sequence[str] | None
+    n_attributes: int
+    n_examples: int | None
+    arrays: dict[str, np.ndarray]
+
+    def to_bytes(self) -> bytes:
+        """Return the content of the file."""
+        meta = {name: value for name, value in vars(self).items() if name != "arrays"}
+        content = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
+        return to_bytes({**self.arrays, _META: content})
+
+    @classmethod
+    def read(cls, path: Any) -> _State:
+        """Read a file; a DataError says that it is none."""
+        try:
+            with open_binary(locate(path)) as file:
+                arrays = from_bytes(file.read())
+            meta = json.loads(arrays.pop(_META).tobytes())
+            own = {name: meta[name] for name in ("spec", "names", "n_attributes", "n_examples")}
+            return cls(**own, arrays=arrays)
+        except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
+            raise DataError(f"{path} holds no state of attribute-efficient learning.") from error
 
 
 def _products(weights: np.ndarray, intercept: float, batch: RowBatch) -> np.ndarray:
@@ -388,10 +465,13 @@ def _products(weights: np.ndarray, intercept: float, batch: RowBatch) -> np.ndar
 
 
 class AttributeEfficientRidge(AttributeEfficientBase):
-    """Linear regression with ‖w‖₂ ≤ B from few attributes of each example.
+    """Ridge regression from few attributes of each example.
 
-    `fit` learns from rows at hand, as the job does. Where examples come later, `start` or
-    `partial_fit` begin a session, `ask` says which attributes to acquire, `tell` learns from them.
+    By default the weights come from one solve on the moments of pairs of attributes that were
+    observed together; with an option of the online learner, from a step for each example under
+    ‖w‖₂ ≤ `bound`. `fit` learns from rows at hand, as the job does. Where examples come later,
+    `start` or `partial_fit` begin a session, `ask` says which attributes to acquire, `tell` learns
+    from them, and `merge` adds what another session was told.
 
     Attributes
     ----------
@@ -408,15 +488,14 @@ class AttributeEfficientRidge(AttributeEfficientBase):
 
     References
     ----------
-    Kukliansky and Shamir, "Attribute Efficient Linear Regression with Distribution-Dependent
-    Sampling" (ICML 2015), Algorithms 1 and 2.
+    Online: Kukliansky and Shamir, "Attribute Efficient Linear Regression with
+    Distribution-Dependent Sampling" (ICML 2015), Algorithms 1 and 2. Pairs: Loh and Wainwright,
+    "High-dimensional regression with noisy and missing data", Annals of Statistics 40 (2012).
 
     Examples
     --------
     >>> from distfms import AttributeEfficientRidge
-    >>> model = AttributeEfficientRidge(
-    ...     attributes_per_example=2, algorithm="two_phase_ddaerr", bound=1.0, n_examples=100
-    ... ).start(["age", "pulse", "hdl"])
+    >>> model = AttributeEfficientRidge(attributes_per_example=2).start(["age", "pulse", "hdl"])
     >>> questions = model.ask(2)
     >>> questions.attributes.shape
     (2, 2)
@@ -428,9 +507,10 @@ class AttributeEfficientRidge(AttributeEfficientBase):
 
 
 class AttributeEfficientLasso(AttributeEfficientBase):
-    """Linear regression with ‖w‖₁ ≤ B from few attributes of each example.
+    """Lasso regression from few attributes of each example.
 
-    The algorithms are ``ddaelr``, ``two_phase_ddaelr`` and ``aelr``.
+    As :class:`AttributeEfficientRidge`; the online learner keeps ‖w‖₁ ≤ `bound`, and its algorithms
+    are ``ddaelr``, ``two_phase_ddaelr`` and ``aelr``.
 
     Attributes
     ----------
@@ -439,7 +519,7 @@ class AttributeEfficientLasso(AttributeEfficientBase):
 
     References
     ----------
-    As :class:`AttributeEfficientRidge`, Algorithms 3 and 4.
+    As :class:`AttributeEfficientRidge`; online Algorithms 3 and 4.
     """
 
     _fixed: ClassVar[Mapping[str, Any]] = {"penalty": "lasso"}

@@ -129,21 +129,6 @@ def test_folds_are_learned_without(data, tmp_path):
         assert entry["n_rows"] == out.sum()
 
 
-def test_full_information_and_the_best_weights(data, tmp_path):
-    for penalty in ("ridge", "lasso"):
-        own = {"penalty": penalty, "bound": 10.0, "baselines": ["online", "offline"]}
-        metrics = content(run_job(few_job(data, tmp_path / penalty, own)).folder, "metrics.json")
-        curves = {curve["name"]: curve["points"] for curve in metrics["curves"]}
-        assert set(curves) == {"ddaerr" if penalty == "ridge" else "ddaelr", "online", "offline"}
-        for points in (curves["online"], curves["offline"]):
-            assert all(p["budget"] == D * p["examples"] for p in points)
-            assert points[-1]["examples"] == TRAIN.sum()
-        losses = {name: points[-1]["test"]["relative_loss"] for name, points in curves.items()}
-        assert losses["offline"] < losses["online"] < 1.0
-        assert losses["offline"] < 0.02  # the target is a linear function
-        assert curves["offline"][-1]["test"]["deviation"] < 1e-12  # whatever the order
-
-
 @pytest.mark.parametrize("window_bytes", [1, 2 * 300 * 8 * 15, 2**28])
 def test_chains_share_out_the_rows(data, monkeypatch, window_bytes):
     monkeypatch.setattr(read_module, "WINDOW_BYTES", window_bytes)

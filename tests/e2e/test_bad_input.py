@@ -140,7 +140,7 @@ def files(tmp_path_factory):
         ("few", {"attributes_per_example": 13}, "only 12 attributes"),
         ("few", {"attributes_per_example": 1}, "attributes_per_example"),
         ("few", {"algorithm": "aelr"}, "aelr` is no ridge"),
-        ("few", {"baselines": ["omp"]}, "no baseline `omp`"),
+        ("few", {"baselines": ["omp"]}, "unknown baseline `omp`; choose from ddaerr"),
         ("few", {"bound": 0.1}, "beyond `bound`"),
         ("few", {"step": 1.0, "step_factor": 2.0}, "exclude each other"),
         ("few", {"image": [3, 3]}, "9 pixels"),

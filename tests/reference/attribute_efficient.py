@@ -110,27 +110,6 @@ def gaelr(X, y, points, uniforms, q, inner, squares, eta, B, z, total, clipped):
     return n_seen
 
 
-def online_ridge(X, y, eta, B, w, total):
-    """Gradient descent on all attributes, projected on the ball."""
-    for t in range(len(X)):
-        total += w
-        w -= eta * (w @ X[t] - y[t]) * X[t]
-        length = np.sqrt(w @ w)
-        if length > B:
-            w *= B / length
-
-
-def online_lasso(X, y, eta, B, z, total):
-    """Exponentiated gradient on all attributes."""
-    for t in range(len(X)):
-        w = B * (z[0] - z[1]) / z.sum()
-        total += w
-        g = np.minimum(np.maximum((w @ X[t] - y[t]) * X[t], -1 / eta), 1 / eta)
-        z[0] *= np.exp(-eta * g)
-        z[1] *= np.exp(eta * g)
-        z /= z.sum()
-
-
 @cache
 def compiled(function):
     """The same function, compiled."""

@@ -10,19 +10,16 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.methods.attribute_efficient.from_pairs import INNER_FOLDS
 from distfms.methods.attribute_efficient.learner import Design
 from distfms.methods.attribute_efficient.lessons import Learned, Lesson, learn, stream
-from distfms.methods.attribute_efficient.options import FULL, ON_FOLDS, AttributeEfficientOptions
+from distfms.methods.attribute_efficient.options import ON_FOLDS, AttributeEfficientOptions
+from distfms.methods.attribute_efficient.pairs import INNER_FOLDS
 from distfms.methods.attribute_efficient.read import TrainingRows, errors, measures
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import Fold, Members
 from distfms.methods.curves import points_of
 from distfms.methods.statistics_job import NamedRule, Procedure
 from distfms.stats.comoments import Moments
-
-#: Columns up to which the best weights from all attributes are computed for comparison.
-MOST_OFFLINE = 2000
 
 
 def design_of(
@@ -189,7 +186,7 @@ class Trial:
 def trials(options: AttributeEfficientOptions, n_rows: int, n_attributes: int) -> list[Trial]:
     """List what curves are made of.
 
-    Algorithms that observe all attributes have as many attributes in fewer examples, and all rows.
+    Rows that are observed in full have as many attributes in fewer examples, and all rows.
     """
     drawn = options.attributes_per_example or n_attributes
     sizes = [n_rows >> i for i in reversed(range(options.sizes))]
@@ -198,8 +195,7 @@ def trials(options: AttributeEfficientOptions, n_rows: int, n_attributes: int) -
     return [
         Trial(name, size, repeat)
         for name in options.compared
-        if name != "offline" or n_attributes <= MOST_OFFLINE
-        for size in (full if name in FULL else sizes)
+        for size in (full if name == "rows" else sizes)
         if size >= (2 * INNER_FOLDS if name in ON_FOLDS else 2)
         for repeat in range(options.repeats)
     ]
@@ -210,9 +206,9 @@ def lesson_of(
 ) -> Lesson:
     """Return the lesson of a trial; those of one repeat have the same order of examples."""
     key = stream(seed, trial.repeat)
-    if trial.name in FULL or trial.name in ON_FOLDS:
+    if trial.name in ON_FOLDS:
         design = design_of(options, members, options.chains * trial.size)
-        return Lesson(design, key, trial.size, full=trial.name)
+        return Lesson(design, key, trial.size, solved=trial.name)
     fixed = {} if trial.name == options.chosen else {"step": None}
     # Beside a solver that centres the target, the online learner centres it too.
     changed = options.model_copy(

@@ -20,20 +20,18 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.stats.base import below, joined, merge_tree
+from distfms.stats.base import merge_tree
 from distfms.stats.comoments import CoMoments
 
 #: κ: rows with a pair that count as seen beforehand, without covariance.
 PRIOR = 1.0
-#: Folds that constants are chosen on where the data have fewer than so many.
-INNER_FOLDS, LEAST_FOLDS = 5, 4
 #: Multiples c of the noise level, for clipped eigenvalues and for those of the semicircle.
 CLIPPED = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 SEMICIRCLE = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
@@ -46,48 +44,6 @@ _N_LASSO, _LEAST_LASSO, _LASSO_STEPS = 30, 1e-2, 200
 DOUBT, TEMPERATURE = 1.5, 0.25
 
 _LEAST, _TINY = 1e-300, 1e-150
-
-
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """Co-moments of observed attributes and the target, the last column, by inner fold.
-
-    A mergeable statistic: the folds that constants are chosen on stay apart.
-    """
-
-    folds: Mapping[int, CoMoments]
-
-    @classmethod
-    def of(cls, observed: np.ndarray, fold: np.ndarray) -> Pairs:
-        """Sum up rows (d + 1, n), NaN where nothing was observed, of folds (n,)."""
-        numbers = np.unique(fold).tolist()
-        return cls({n: CoMoments.from_block(observed[:, fold == n]) for n in numbers})
-
-    def merge(self, other: Pairs) -> Pairs:
-        """Return the pairs of the rows of both."""
-        merged = dict(self.folds)
-        for number, moments in other.folds.items():
-            merged[number] = merged[number].merge(moments) if number in merged else moments
-        return Pairs(dict(sorted(merged.items())))
-
-    def scaled(self, factor: float) -> Pairs:
-        """Multiply the weight of every row by `factor` > 0."""
-        return Pairs({number: own.scaled(factor) for number, own in self.folds.items()})
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the content as named arrays."""
-        arrays = joined({number: moments.to_arrays() for number, moments in self.folds.items()})
-        return {"folds": np.array([*self.folds], dtype=np.int64), **arrays}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Pairs:
-        """Inverse of `to_arrays`."""
-        return cls(
-            {
-                number: CoMoments.from_arrays(below(f"{number}/", arrays))
-                for number in arrays["folds"].tolist()
-            }
-        )
 
 
 @dataclass(frozen=True, eq=False)

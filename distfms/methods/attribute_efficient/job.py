@@ -13,7 +13,6 @@ from distfms.data.batches import ColumnPlan, require_observed
 from distfms.data.partition import Dataset
 from distfms.errors import DataError, SpecError
 from distfms.methods.attribute_efficient.evaluation import (
-    MOST_OFFLINE,
     LearningProcedure,
     OnRows,
     constant_of,
@@ -342,13 +341,8 @@ class AttributeEfficientJob(RowJob):
         self, context: Context, solved: Solved, validated: FoldAnswers | None
     ) -> dict[str, Any]:
         """Return the content of ``metrics.json``."""
-        members, n_features = solved.train, self._plan.n_features
-        tried = trials(self.options, members["counts"].n_rows, n_features)
-        if "offline" in self.options.compared and n_features > MOST_OFFLINE:
-            context.note(
-                f"The best weights from all attributes are left out: {n_features:,} "
-                f"attributes make too large a matrix (at most {MOST_OFFLINE:,})."
-            )
+        members = solved.train
+        tried = trials(self.options, members["counts"].n_rows, self._plan.n_features)
         lessons = [lesson_of(trial, self.options, members, self.seed) for trial in tried]
         learned = self._run(context, members, _learn_whole, lessons)
         models = [np.append(one.weights, one.intercept) for one in (solved.path, *learned)]

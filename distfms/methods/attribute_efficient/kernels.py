@@ -291,55 +291,65 @@ def _move(state: State, i: int, move: float) -> None:
 
 
 @njit
-def learn_rows(state: State, rows: np.ndarray, target: np.ndarray, order: np.ndarray) -> None:
-    """Draw and learn from some rows, in an order; of a row only what was drawn is looked at."""
-    n_draws = state.form[N_DRAWS]
-    attributes = np.empty(n_draws, dtype=np.int64)
-    factors, values = np.empty(n_draws), np.empty(n_draws)
-    for row in order:
-        draw(state, state.counts[N_EXAMPLES], attributes, factors)
-        for r in range(n_draws):
-            values[r] = rows[row, attributes[r]] if attributes[r] >= 0 else 0.0
-        learn(state, target[row], values, attributes, factors)
+def length(values: np.ndarray, attributes: np.ndarray, units: np.ndarray, is_lasso: bool) -> float:
+    """Return the norm of what was observed of an example, each attribute once.
+
+    It is that of the penalty's theory, ‖x‖₂ or ‖x‖_∞, and NaN where a value is missing.
+    """
+    found = 0.0
+    for r in range(len(attributes)):
+        i, is_new = attributes[r], True
+        for other in range(r):
+            is_new = is_new and attributes[other] != i
+        if i >= 0 and is_new:
+            square = (values[r] / units[i]) ** 2
+            if not is_lasso:
+                found += square
+            elif found == found and not square <= found:
+                found = square
+    return math.sqrt(found)
 
 
 @njit
-def online_rows(
-    rows: np.ndarray,
-    target: np.ndarray,
-    order: np.ndarray,
-    factors: np.ndarray,
-    weights: np.ndarray,
-    total: np.ndarray,
-    is_lasso: bool,
-    step: float,
-    bound: float,
-) -> None:
-    """Learn from all attributes of some rows: gradient descent, or exponentiated gradient.
+def learn_rows(
+    state: State, rows: np.ndarray, target: np.ndarray, order: np.ndarray, longest: float
+) -> int:
+    """Draw and learn from some rows, in an order; of a row only what was drawn is looked at.
 
-    `weights` are those of ridge, or the logarithms of lasso; `total` is the sum of all weights that
-    predicted. Attributes count as multiplied with `factors` (d,).
+    Return how many of them were learned from: all before the first whose target is beyond the bound
+    or that is longer than `longest`; NaN does not look.
     """
-    n_attributes = len(weights)
-    current = np.empty(n_attributes)
-    for row in order:
-        if is_lasso:
-            peak = np.abs(weights).max()
-            norm = 0.0
-            for i in range(n_attributes):
-                current[i], share = _hyperbolic(weights[i], peak)
-                norm += share
-            current *= bound / norm
-        else:
-            current[:] = weights
-        residual = -target[row]
-        for i in range(n_attributes):
-            total[i] += current[i]
-            residual += current[i] * rows[row, i] * factors[i]
-        length = 0.0
-        for i in range(n_attributes):
-            move = step * residual * rows[row, i] * factors[i]
-            weights[i] -= min(max(move, -1.0), 1.0) if is_lasso else move
-            length += weights[i] * weights[i]
-        if not is_lasso and length > bound * bound:
-            weights *= bound / math.sqrt(length)
+    n_draws = state.form[N_DRAWS]
+    attributes = np.empty(n_draws, dtype=np.int64)
+    factors, values = np.empty(n_draws), np.empty(n_draws)
+    for place in range(len(order)):
+        row = order[place]
+        draw(state, state.counts[N_EXAMPLES], attributes, factors)
+        for r in range(n_draws):
+            values[r] = rows[row, attributes[r]] if attributes[r] >= 0 else 0.0
+        if longest == longest:
+            size = length(values, attributes, state.units, state.form[LASSO] != 0)
+            if not (size <= longest and abs(target[row]) <= state.numbers[BOUND]):
+                return place
+        learn(state, target[row], values, attributes, factors)
+    return len(order)
+
+
+@njit
+def add_pairs(
+    sums: np.ndarray, first: int, columns: np.ndarray, starts: np.ndarray, values: np.ndarray
+) -> None:
+    """Add the pairs of what was observed of some rows, in O(k²) for k values of a row.
+
+    Row r has the values ``starts[r]`` to ``starts[r + 1]``, of `columns`. `sums` (3, n, d) are of
+    the products, of ones and of the first value, for n columns from `first` on and all others.
+    """
+    stop = first + sums.shape[1]
+    for r in range(len(starts) - 1):
+        for a in range(starts[r], starts[r + 1]):
+            if first <= columns[a] < stop:
+                i, value = columns[a] - first, values[a]
+                for b in range(starts[r], starts[r + 1]):
+                    sums[0, i, columns[b]] += value * values[b]
+                    sums[1, i, columns[b]] += 1.0
+                    sums[2, i, columns[b]] += value

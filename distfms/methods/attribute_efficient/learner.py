@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from distfms.errors import DataError
 from distfms.methods.attribute_efficient.draws import FIRST_PHASE
@@ -94,32 +92,24 @@ class Design:
         """Examples of the first phase, m₁; 0 where there is one phase."""
         return max(1, self.n_examples // FIRST_PHASE) if self.sampling == "two_phase" else 0
 
-    def require_within(
-        self,
-        rows: np.ndarray,
-        target: np.ndarray,
-        name: str = "row {}",
-        attributes: Any = slice(None),
-    ) -> None:
-        """Refuse rows beyond the norm, by values of all or some attributes, and targets beyond B.
+    @property
+    def longest(self) -> float:
+        """Length that no scaled row exceeds; ridge divides standardized attributes by a mean."""
+        return np.inf if self.penalty == "ridge" and np.ndim(self.norm) else 1.0 + 1e-9
 
-        Ridge divides standardized attributes by a mean norm: rows may then be longer.
-        """
-        order = 2 if self.penalty == "ridge" else np.inf
-        lengths = np.linalg.norm(rows / self.units[attributes], order, axis=1)
-        at = int(np.argmax(lengths))
-        if lengths[at] > 1.0 + 1e-9 and not (self.penalty == "ridge" and np.ndim(self.norm)):
-            raise DataError(
-                f"The attributes of {name.format(at)} are {lengths[at]:.3g} times as large as "
-                "`norm` allows: choose a larger `norm` from the start, or divide them."
+    def refuse(self, length: float, target: float, name: str) -> DataError:
+        """Say what is wrong with an example whose observed values have a `length`."""
+        if not np.isfinite(length):
+            return DataError(f"A value of {name} is missing or infinite: leave the example out.")
+        if length > self.longest:
+            return DataError(
+                f"The attributes of {name} are {length:.3g} times as large as `norm` allows: "
+                "choose a larger `norm` from the start, or divide them."
             )
-        beyond = ~(np.abs(target - self.offset) <= self.bound)
-        if beyond.any():
-            at = int(np.argmax(beyond))
-            raise DataError(
-                f"The target of {name.format(at)} is {target[at]:g}, beyond the bound "
-                f"{self.bound:g}: choose a larger `bound` from the start, or divide the targets."
-            )
+        return DataError(
+            f"The target of {name} is {target:g}, beyond the bound {self.bound:g}: choose a larger "
+            "`bound` from the start, or divide the targets."
+        )
 
     def phase(self, estimated: np.ndarray | None = None) -> Phase:
         """Return the only or first phase, or the second with the moments that the first found."""
@@ -177,14 +167,29 @@ class Chain:
 
     # --- learning ---
 
-    def learn(self, rows: np.ndarray, target: np.ndarray, order: np.ndarray | None = None) -> None:
-        """Draw attributes of each row, in the order given, and learn from their values."""
+    def learn(
+        self,
+        rows: np.ndarray,
+        target: np.ndarray,
+        order: np.ndarray | None = None,
+        longest: float = np.nan,
+    ) -> int:
+        """Draw attributes of each row, in the order given, and learn from their values.
+
+        Return how many rows are learned from: all before the first whose target is beyond the
+        bound, or of which more was observed than is `longest` (NaN: none is).
+        """
         order = np.arange(len(rows)) if order is None else np.asarray(order, dtype=np.int64)
         target = target - self.design.offset
-        first = max(self.design.first_examples - self.n_examples, 0)
+        first, n_done = max(self.design.first_examples - self.n_examples, 0), 0
         for part in (order[:first], order[first:]):
-            self._kernels.learn_rows(self.state, rows, target, part)
-            self._end_phase()
+            if part.size:
+                n_own = self._kernels.learn_rows(self.state, rows, target, part, longest)
+                n_done += n_own
+                if n_own < part.size:
+                    break
+                self._end_phase()
+        return n_done
 
     def draw(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Return attributes (−1: none) and factors of example `number`, at the present weights."""
@@ -200,6 +205,12 @@ class Chain:
         target -= self.design.offset
         self._kernels.learn(self.state, target, values, attributes, factors)
         self._end_phase()
+
+    def length(self, values: np.ndarray, attributes: np.ndarray) -> float:
+        """Return the norm of observed values of an example, scaled."""
+        is_lasso = self.design.penalty == "lasso"
+        found: float = self._kernels.length(values, attributes, self.state.units, is_lasso)
+        return found
 
     # --- what was learned ---
 
@@ -287,144 +298,6 @@ class Chain:
         from distfms.methods.attribute_efficient import kernels
 
         return kernels
-
-
-@dataclass(frozen=True, eq=False)
-class Questions:
-    """Attributes to acquire of some new examples.
-
-    Attributes
-    ----------
-    examples : ndarray of int64, shape (n,)
-        Numbers of the examples, for the answer.
-    attributes : ndarray of int64, shape (n, k + 1)
-        Columns to acquire of each. One that stands twice in a row is acquired once; where there is
-        −1, nothing is.
-    """
-
-    examples: np.ndarray
-    attributes: np.ndarray
-
-
-class Session:
-    """A chain whose caller acquires the attributes.
-
-    Parameters
-    ----------
-    chain : Chain
-
-    Notes
-    -----
-    Asked and told one example after the other, it does what the chain does with rows. Examples that
-    are asked for together are drawn at the weights of that moment, and so are their residuals
-    estimated: the gradients of a batch are unbiased, but as old as the batch is large.
-    """
-
-    def __init__(self, chain: Chain) -> None:
-        self.chain = chain
-        self.n_asked = chain.n_examples
-        self._open: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-
-    @property
-    def n_open(self) -> int:
-        """Examples asked for and not told."""
-        return len(self._open)
-
-    def ask(self, n: int = 1) -> Questions:
-        """Draw the attributes of new examples."""
-        numbers = np.arange(self.n_asked, self.n_asked + n)
-        drawn = [self.chain.draw(number) for number in numbers.tolist()]
-        self._open.update(zip(numbers.tolist(), drawn, strict=True))
-        self.n_asked += n
-        attributes = [attributes for attributes, _ in drawn]
-        return Questions(numbers, np.reshape(attributes, (n, self.chain.design.n_draws)))
-
-    def tell(self, values: ArrayLike, y: ArrayLike, examples: ArrayLike | None = None) -> None:
-        """Learn from the values of attributes that were asked for, in the order given.
-
-        Parameters
-        ----------
-        values : array-like of shape (n, k + 1)
-            Values of the attributes as :class:`Questions` has them; those of −1 do not matter.
-        y : array-like of shape (n,)
-            Targets.
-        examples : array-like of int, shape (n,), optional
-            Numbers of the examples; default: the first that were asked for and not told.
-
-        Raises
-        ------
-        DataError
-            If an example was not asked for or was told before, a value is missing, or values are
-            beyond the norm or the bound. Nothing has been learned then.
-        """
-        target = np.array(y, dtype=np.float64, ndmin=1)
-        numbers = list(self._open)[: len(target)] if examples is None else examples
-        numbers = np.array(numbers, dtype=np.int64, ndmin=1).tolist()
-        table = np.array(values, dtype=np.float64, ndmin=2)
-        self._check_told(numbers, table, target)
-        for number, row, label in zip(numbers, table, target.tolist(), strict=True):
-            attributes, factors = self._open.pop(number)
-            row = np.where(attributes < 0, 0.0, row)
-            self.chain.learn_drawn(label, row, attributes, factors)
-
-    def _check_told(self, numbers: list[int], values: np.ndarray, target: np.ndarray) -> None:
-        if len(numbers) != len(target):
-            raise DataError(
-                f"There are {len(target)} targets, but {len(numbers)} examples that were asked for "
-                "and not told: ask for more, or tell fewer."
-            )
-        shape = (len(numbers), self.chain.design.n_draws)
-        if values.shape != shape:
-            raise DataError(
-                f"The values have the shape {values.shape}, not {shape}: one row for each example, "
-                "with the attributes in the order of the questions."
-            )
-        for place, number in enumerate(numbers):
-            if number in numbers[:place] or (0 <= number < self.n_asked) > (number in self._open):
-                raise DataError(f"Example {number} was told before: tell every example once.")
-            if number not in self._open:
-                raise DataError(
-                    f"Example {number} was not asked for: questions so far have the numbers below "
-                    f"{self.n_asked}."
-                )
-            attributes = self._open[number][0]
-            lacking = ~np.isfinite(values[place]) & (attributes >= 0)
-            if lacking.any():
-                raise DataError(
-                    f"The value of attribute {attributes[np.argmax(lacking)]} of example {number} "
-                    "is missing or infinite: tell an example when all that was asked is there."
-                )
-            own, at = np.unique(attributes, return_index=True)
-            asked = own >= 0
-            self.chain.design.require_within(
-                values[[place]][:, at[asked]], target[[place]], f"example {number}", own[asked]
-            )
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return the state as named arrays."""
-        drawn = list(self._open.values())
-        shape = (len(drawn), self.chain.design.n_draws)
-        return {
-            **self.chain.state._asdict(),
-            "probabilities": self.chain.probabilities,
-            "asked": np.array(self.n_asked),
-            "open/numbers": np.array(list(self._open), dtype=np.int64),
-            "open/attributes": np.reshape([a for a, _ in drawn], shape).astype(np.int64),
-            "open/factors": np.reshape([f for _, f in drawn], shape).astype(np.float64),
-        }
-
-    @classmethod
-    def from_arrays(cls, design: Design, arrays: Mapping[str, np.ndarray]) -> Session:
-        """Inverse of `to_arrays`, for the same design."""
-        chain = Chain(design, int(arrays["key"][0]))
-        for name, array in chain.state._asdict().items():
-            array[...] = arrays[name]
-        chain.probabilities = arrays["probabilities"]
-        session = cls(chain)
-        session.n_asked = int(arrays["asked"])
-        drawn = zip(arrays["open/attributes"], arrays["open/factors"], strict=True)
-        session._open = dict(zip(arrays["open/numbers"].tolist(), drawn, strict=True))
-        return session
 
 
 def logarithms(weights: np.ndarray, bound: float) -> np.ndarray:

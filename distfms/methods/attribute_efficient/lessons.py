@@ -12,17 +12,14 @@ import numpy as np
 from distfms.errors import DataError
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.from_pairs import (
-    INNER_FOLDS,
-    Pairs,
     full_candidates,
     lasso_candidates,
     ridge_candidates,
     solve,
 )
 from distfms.methods.attribute_efficient.learner import Chain, Design
-from distfms.methods.attribute_efficient.offline_estimator import offline_lasso, offline_ridge
-from distfms.methods.attribute_efficient.options import ON_FOLDS
-from distfms.methods.attribute_efficient.sampling import Penalty, online_step
+from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
+from distfms.methods.attribute_efficient.sampling import Penalty
 from distfms.stats.base import merge_tree
 from distfms.stats.comoments import Moments
 
@@ -41,16 +38,15 @@ class Examples(Protocol):
 class Lesson:
     """An algorithm on at most `n_examples`, all but those of a `fold` (−1 for none).
 
-    `design` is that of one chain. What is no chain has a name, `full`: ``online`` and ``offline``
-    observe all attributes within its bound; ``pairs``, ``rows`` and ``imputed`` solve on folds.
-    `key` decides the order of the examples and the draws.
+    `design` is that of one chain. What is no chain but one solve has a name, `solved`: ``pairs``,
+    ``rows`` or ``imputed``. `key` decides the order of the examples and the draws.
     """
 
     design: Design
     key: int
     n_examples: int
     n_chains: int = 1
-    full: str = ""
+    solved: str = ""
     fold: int = -1
 
 
@@ -97,13 +93,11 @@ def average(chains: list[Learned]) -> Learned:
 
 def learn(lesson: Lesson, examples: Examples) -> Learned:
     """Learn a lesson, chain after chain."""
-    if not lesson.full:
+    if not lesson.solved:
         numbers = range(lesson.n_chains)
         return average([learn_chain(lesson, number, examples) for number in numbers])
     found = list(_first(lesson.n_examples, _of_chain(lesson, 0, examples, n_chains=1)))
-    if lesson.full in ON_FOLDS:
-        return _on_folds(lesson, found)
-    return (_online if lesson.full == "online" else _offline)(lesson.design, found)
+    return _on_folds(lesson, found)
 
 
 def stream(key: int, number: int) -> int:
@@ -124,20 +118,6 @@ def _first(n_examples: int, ordered: Iterator[Ordered]) -> Iterator[Ordered]:
         n_examples -= len(order)
         if n_examples <= 0:
             return
-
-
-def _online(design: Design, found: list[Ordered]) -> Learned:
-    from distfms.methods.attribute_efficient.kernels import online_rows
-
-    n_examples = sum(len(order) for _, _, order in found)
-    d, is_lasso = design.n_attributes, design.penalty == "lasso"
-    weights, total = np.zeros(d), np.zeros(d)
-    step = design.step_factor * online_step(design.penalty, d, design.n_examples, design.bound)
-    for rows, target, order in found:
-        own, factors = target - design.offset, 1.0 / design.units
-        online_rows(rows, own, order, factors, weights, total, is_lasso, step, design.bound)
-    mean = total / max(n_examples, 1) / design.norm
-    return Learned(mean, n_examples, d * n_examples, step=step, intercept=design.offset)
 
 
 def learned_from(pairs: Pairs, penalty: Penalty, full: bool = False) -> Learned:
@@ -162,9 +142,9 @@ def learned_from(pairs: Pairs, penalty: Penalty, full: bool = False) -> Learned:
 def _on_folds(lesson: Lesson, found: list[Ordered]) -> Learned:
     """Solve from the pairs that are drawn of the examples, by their number in the order."""
     design, draws = lesson.design, Draws(None, lesson.key)
-    if lesson.full == "imputed":
+    if lesson.solved == "imputed":
         found = _imputed(found)
-    if lesson.full == "pairs":
+    if lesson.solved == "pairs":
         phases = design.sampling == "two_phase"
         draws = Draws(design.n_draws, lesson.key, phases=phases)
         if phases:
@@ -176,7 +156,7 @@ def _on_folds(lesson: Lesson, found: list[Ordered]) -> Learned:
     for values, target, keys in _numbered(found):
         observed = np.vstack([draws.observe(values, keys), target])
         pairs = pairs.merge(Pairs.of(observed, (keys % np.uint64(INNER_FOLDS)).astype(int)))
-    return learned_from(pairs, design.penalty, lesson.full != "pairs")
+    return learned_from(pairs, design.penalty, lesson.solved != "pairs")
 
 
 def _numbered(found: list[Ordered]) -> Iterator[Ordered]:
@@ -200,16 +180,3 @@ def _imputed(found: list[Ordered]) -> list[Ordered]:
 def weights_after(first: Moments) -> np.ndarray:
     """Return the weights of draws after a first phase."""
     return drawing_weights(smoothed(first.weight * first.second_moment, first.weight))
-
-
-def _offline(design: Design, found: list[Ordered]) -> Learned:
-    n_examples = sum(len(order) for _, _, order in found)
-    d = design.n_attributes
-    gram, cross = np.zeros((d, d)), np.zeros(d)
-    for rows, target, order in found:
-        scaled = rows[order] / design.norm
-        gram += scaled.T @ scaled / n_examples
-        cross += (target[order] - design.offset) @ scaled / n_examples
-    solve = offline_ridge if design.penalty == "ridge" else offline_lasso
-    weights = solve(gram, cross, design.bound) / design.norm
-    return Learned(weights, n_examples, d * n_examples, intercept=design.offset)

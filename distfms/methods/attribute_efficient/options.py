@@ -15,8 +15,6 @@ ALGORITHMS: dict[str, dict[str, Sampling]] = {
     "ridge": {"ddaerr": "moments", "two_phase_ddaerr": "two_phase", "aerr": "uniform"},
     "lasso": {"ddaelr": "moments", "two_phase_ddaelr": "two_phase", "aelr": "uniform"},
 }
-#: Algorithms that observe all attributes.
-FULL = ("online", "offline", "rows")
 #: What is solved at once, with constants chosen on folds.
 ON_FOLDS = ("pairs", "rows", "imputed")
 #: Attributes up to which `solver: auto` keeps the moments of all pairs, and the most it can.
@@ -109,8 +107,9 @@ class AttributeEfficientOptions(Section):
     the result: the error is that of a chain's share of the examples.
     """
     baselines: tuple[str, ...] | None = None
-    """Algorithms to compare with, among those of the penalty, `online` and `offline` (which observe
-    all attributes); by default all.
+    """What to compare with: algorithms of the penalty, and `rows`, a ridge on rows observed in
+    full. By default all of them or, with `solver: pairs`, `rows` and the algorithm that draws in
+    the same way.
     """
     repeats: Annotated[int, Strict(), Field(ge=0, le=1000)] = 10
     """Repeats of the curves, for their error bars; 0 for no curves."""
@@ -126,13 +125,13 @@ class AttributeEfficientOptions(Section):
 
     @model_validator(mode="after")
     def _algorithm_of_penalty(self) -> AttributeEfficientOptions:
-        known = [*ALGORITHMS[self.penalty], *FULL, "imputed"]
+        known = [*ALGORITHMS[self.penalty], "rows", "imputed"]
         if self.algorithm is not None and self.algorithm not in ALGORITHMS[self.penalty]:
             listed = ", ".join(ALGORITHMS[self.penalty])
             raise ValueError(f"`{self.algorithm}` is no {self.penalty}; choose among {listed}")
         for name in self.baselines or ():
             if name not in known:
-                raise ValueError(f"no baseline `{name}`; known are {', '.join(known)}")
+                raise ValueError(f"unknown baseline `{name}`; choose from {', '.join(known)}")
         if self.step is not None and self.step_factor != 1.0:
             raise ValueError("`step` and `step_factor` exclude each other")
         if self.solver == "pairs" and self.online_options:
@@ -144,6 +143,11 @@ class AttributeEfficientOptions(Section):
         """Options of the online learner that are not at their defaults."""
         fields = type(self).model_fields
         return [name for name in ONLINE_ONLY if getattr(self, name) != fields[name].default]
+
+    def solves_pairs(self, n_attributes: int) -> bool:
+        """Whether the solver is that of pairs, of so many attributes."""
+        few = n_attributes <= MOST_PAIRS and not self.online_options
+        return self.solver == "pairs" or (self.solver == "auto" and few)
 
     @property
     def centred(self) -> bool:
@@ -183,7 +187,7 @@ class AttributeEfficientOptions(Section):
             wanted = ("imputed",) if self.attributes_per_example is None else ("rows",)
             wanted += () if self.attributes_per_example is None else (drawn_so[self.draws],)
         elif wanted is None:
-            wanted = (*ALGORITHMS[self.penalty], *FULL)
+            wanted = (*ALGORITHMS[self.penalty], "rows")
         return tuple(dict.fromkeys((self.chosen, *wanted)))
 
 

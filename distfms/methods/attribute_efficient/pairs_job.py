@@ -13,7 +13,6 @@ from distfms.engine.memory import format_bytes
 from distfms.errors import SpecError
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights
 from distfms.methods.attribute_efficient.evaluation import LearningProcedure
-from distfms.methods.attribute_efficient.from_pairs import INNER_FOLDS, LEAST_FOLDS
 from distfms.methods.attribute_efficient.job import AttributeEfficientJob
 from distfms.methods.attribute_efficient.lessons import (
     Learned,
@@ -26,6 +25,7 @@ from distfms.methods.attribute_efficient.options import (
     MOST_PAIRS,
     AttributeEfficientOptions,
 )
+from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS
 from distfms.methods.attribute_efficient.read import first_phase_reader, pairs_reader
 from distfms.methods.attribute_efficient.sampling import improvement_ratio
 from distfms.methods.contract import Content, Context, Inputs, Stage

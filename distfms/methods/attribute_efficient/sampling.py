@@ -142,12 +142,5 @@ def smoothing(n_attributes: int, first_draws: float, confidence: float) -> float
     return n_attributes * math.log(2.0 * n_attributes / (1.0 - confidence)) / first_draws
 
 
-def online_step(penalty: Penalty, n_attributes: int, n_examples: int, bound: float) -> float:
-    """Return the step of learning from all attributes: k → ∞ in Theorems 3.3 and 4.4."""
-    if penalty == "ridge":
-        return 1.0 / math.sqrt(n_examples)
-    return math.sqrt(math.log(2.0 * n_attributes) / (20.0 * n_examples)) / bound
-
-
 def _half_norm(moments: np.ndarray) -> float:
     return float(np.sqrt(moments).sum() ** 2)

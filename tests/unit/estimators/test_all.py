@@ -189,14 +189,7 @@ def test_the_form_of_the_rows_does_not_matter(case: str, tmp_path: Any) -> None:
 #: Checks of scikit-learn that an estimator cannot pass, and why.
 NOT_TWICE = "rows of weight 2 are not the same landmarks as rows that are there twice"
 UNORDERED = "classes of the check are in no order"
-UNKNOWN = "partial_fit needs a bound and a number of examples from the start"
-PARTIALLY = (
-    "check_fit_score_takes_y",
-    "check_n_features_in_after_fitting",
-    "check_estimators_partial_fit_n_features",
-)
 EXCEPTIONS: dict[str, dict[str, str]] = {
-    **dict.fromkeys(("ridge", "lasso"), dict.fromkeys(PARTIALLY, UNKNOWN)),
     "landmarks-ordinal": dict.fromkeys(
         ("check_classifiers_classes", "check_classifiers_train"), UNORDERED
     ),

@@ -12,6 +12,7 @@ from distfms import AttributeEfficientLasso, AttributeEfficientRidge
 from distfms.errors import DataError, SpecError
 from distfms.methods.attribute_efficient.learner import Chain, Design
 from distfms.methods.attribute_efficient.lessons import stream
+from tests.reference.attribute_efficient import solve_pairs
 
 N, D = 400, 9
 RNG = np.random.default_rng(2)
@@ -192,9 +193,18 @@ def test_what_was_not_asked_is_refused():
 def test_rows_beyond_the_norm_are_refused(estimator):
     """Steps would be too long, and weights anything."""
     rows, many = X.copy(), two_phase(estimator, norm=3.0).partial_fit(X, Y)
-    rows[7, 3] = 3.5
-    with pytest.raises(DataError, match=r"of row 7 are 1\.\d* times as large as `norm`"):
-        many.partial_fit(rows, Y)
+    rows[7], before = 3.5, many.coef_
+    for value, message in (
+        (3.5, r"of row 7 are \d\.\d* times as large as `norm`"),
+        (np.nan, "value of row 7 is missing"),
+    ):
+        rows[7] = value
+        with pytest.raises(DataError, match=message):
+            many.partial_fit(rows, Y)
+        with pytest.raises(DataError, match=message.replace("7", "0")):
+            many.partial_fit(rows[7:8], Y[7:8])
+    assert many.coef_.tobytes() == before.tobytes()
+    rows[7] = 3.5
     single = two_phase(estimator, standardize=True, norm=1.0, second_moments=np.ones(D)).start(D)
     values = acquire(rows, single.ask(8))[7:] * 2.0 + 2.0  # of any length with a mean norm
     if estimator is AttributeEfficientRidge:
@@ -202,6 +212,101 @@ def test_rows_beyond_the_norm_are_refused(estimator):
     else:
         with pytest.raises(DataError, match="of example 7 are"):
             single.tell(values, [0.1], [7])
+
+
+# --- pairs --------------------------------------------------------------------------------------
+
+
+def told(model, rows, y, order=None):
+    """Ask for all rows at once, and tell them one by one; return what was observed of them."""
+    questions, observed = model.ask(len(rows)), np.full(rows.shape, np.nan)
+    values = np.take_along_axis(rows, questions.attributes, axis=1)
+    np.put_along_axis(observed, questions.attributes, values, axis=1)
+    for place in range(len(rows)) if order is None else order:
+        model.tell(values[[place]], y[[place]], questions.examples[[place]])
+    return observed
+
+
+def solved(model, observed, y, fold):
+    weights, intercept = solve_pairs(observed, y, fold)
+    np.testing.assert_allclose(model.coef_, weights, rtol=1e-7, atol=1e-9)
+    assert model.intercept_ == pytest.approx(intercept)
+    assert model.attributes_seen_ == np.isfinite(observed).sum()
+    assert model.n_examples_seen_ == len(observed)
+
+
+FAR = X + np.arange(D)
+FOLD = np.arange(N) % 5
+
+
+@pytest.mark.parametrize("draws", ["uniform", "moments", "two_phase"])
+def test_a_session_solves_from_the_pairs_it_was_told(draws, tmp_path):
+    parameters = {"draws": draws, "n_examples": N, "second_moments": np.mean(X**2, axis=0)}
+    model = AttributeEfficientRidge(4, **parameters).start(D)
+    first = told(model, FAR[:150], Y[:150], np.random.default_rng(0).permutation(150))
+    open_ones = model.ask(N - 150)
+    model.save(tmp_path / "state")
+    model = clone(model).resume(tmp_path / "state")
+    assert model.session_.n_open == len(open_ones.examples)
+    values = acquire(FAR, open_ones)
+    second = np.full((N - 150, D), np.nan)
+    np.put_along_axis(second, open_ones.attributes, values, axis=1)
+    model.tell(values, Y[150:])
+    solved(model, np.vstack([first, second]), Y, FOLD)
+    np.testing.assert_allclose(model.predict(FAR), FAR @ model.coef_ + model.intercept_)
+    assert model.improvement_ratio_ < 1
+    shares = np.isfinite(second).mean(axis=0)
+    assert (shares.std() > 0.05) == (draws != "uniform")
+    # Rows at hand are drawn from in the same way; what is not drawn is not looked at.
+    rows = AttributeEfficientRidge(4, **parameters).start(D)
+    one_by_one = clone(rows).start(D)
+    for number in range(40):
+        one_by_one.tell(acquire(FAR, one_by_one.ask()), Y[[number]])
+    assert rows.partial_fit(first[:40], Y[:40]).coef_.tobytes() == one_by_one.coef_.tobytes()
+
+
+def test_sessions_are_merged(tmp_path):
+    """Two clinics learn what one would have that was told all."""
+    here, there = (AttributeEfficientRidge(4, random_state=seed).start(NAMES) for seed in (1, 2))
+    seen = told(here, FAR[:170], Y[:170]), told(there, FAR[170:], Y[170:])
+    here.ask(3)
+    for model, name in ((here, "here"), (there, "there")):
+        model.save(tmp_path / name)
+    other = clone(here).resume(tmp_path / "here").merge(there)
+    assert here.merge(tmp_path / "there").coef_.tobytes() == other.coef_.tobytes()
+    solved(here, np.vstack(seen), Y, np.append(np.arange(170), np.arange(N - 170)) % 5)
+    assert here.session_.n_open == 3
+    for model, message in (
+        (there, "same `random_state`"),
+        (AttributeEfficientRidge(4, random_state=3).start(D), "other attributes"),
+        (AttributeEfficientRidge(5, random_state=3).start(NAMES), "attributes_per_example = 5"),
+    ):
+        with pytest.raises(SpecError, match=message):
+            here.merge(model)
+    chains = [two_phase(AttributeEfficientRidge, random_state=seed).start(D) for seed in (0, 1)]
+    with pytest.raises(SpecError, match="`solver='pairs'`"):
+        chains[0].merge(chains[1])
+
+
+def test_what_could_not_be_had_may_be_missing():
+    gaps = np.where(np.random.default_rng(3).random(X.shape) < 0.3, np.nan, FAR)
+    model = AttributeEfficientRidge(None, missing="pairs").start(NAMES)
+    model.partial_fit(pd.DataFrame(gaps[:200], columns=NAMES), Y[:200])
+    told(model, gaps[200:], Y[200:])
+    solved(model, gaps, Y, FOLD)
+    strict = AttributeEfficientRidge(4).start(D)
+    questions = strict.ask(2)
+    for values, y, message in (
+        (np.full((2, 4), np.nan), [1.0, 2.0], r"value of attribute \d of example 0 is missing"),
+        (np.zeros((2, 4)), [1.0, np.inf], "target of example 1 is missing or infinite"),
+    ):
+        with pytest.raises(DataError, match=message):
+            strict.tell(values, y, questions.examples)
+    strict.tell(np.zeros((2, 4)), [1.0, 2.0])
+    with pytest.raises(DataError, match="target of row 3 is missing or infinite"):
+        strict.partial_fit(X, np.where(np.arange(N) == 3, np.nan, Y))
+    with pytest.raises(DataError, match="Too few rows"):
+        strict.predict(X)
 
 
 def test_states_of_other_specs_are_refused(tmp_path):
@@ -222,8 +327,10 @@ def test_states_of_other_specs_are_refused(tmp_path):
 
 
 BAD = [
-    ({}, "`bound` has to be given"),
+    ({"solver": "online"}, "`bound` has to be given"),
     ({"bound": 1.0}, "`n_examples` has to be given"),
+    ({"draws": "two_phase"}, r"`n_examples` has to be given\.$"),
+    ({"draws": "moments"}, r"`second_moments` has to be given\.$"),
     ({"bound": 1.0, "n_examples": 9}, "`second_moments` has to be given or an algorithm of two"),
     ({**KNOWN, "second_moments": [1.0]}, "9 numbers"),
     ({**KNOWN, "second_moments": -np.ones(D)}, "at least 0"),

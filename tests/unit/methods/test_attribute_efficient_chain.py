@@ -11,21 +11,13 @@ from hypothesis import strategies as st
 
 from distfms.methods.attribute_efficient import kernels
 from distfms.methods.attribute_efficient.learner import Chain, Design, logarithms
-from distfms.methods.attribute_efficient.offline_estimator import offline_lasso, offline_ridge
 from distfms.methods.attribute_efficient.sampling import (
     Phase,
     alias_table,
     improvement_ratio,
-    online_step,
     point_probabilities,
 )
-from tests.reference.attribute_efficient import (
-    compiled,
-    gaelr,
-    gaerr,
-    online_lasso,
-    online_ridge,
-)
+from tests.reference.attribute_efficient import compiled, gaelr, gaerr
 
 KEY = 2**63 + 12345
 #: Largest difference of weights, relative to the largest weight.
@@ -280,50 +272,6 @@ def test_random_numbers_are_splitmix64():
     assert found.tolist() == [(n >> 11) * 2.0**-53 for n in known]
 
 
-@pytest.mark.parametrize("penalty", ["ridge", "lasso"])
-def test_learning_from_all_attributes(penalty):
-    X, y = examples(penalty, 500, 12, 1.5)
-    step = 3.0 * online_step(penalty, 12, 500, 1.5)
-    total, expected = np.zeros(12), np.zeros(12)
-    start = np.zeros(12) if penalty == "ridge" else np.full((2, 12), 1 / 24)
-    literal = online_ridge if penalty == "ridge" else online_lasso
-    literal(X, y, step, 1.5, start, expected)
-    args = (
-        2.0 * X,
-        y,
-        np.arange(500),
-        np.full(12, 0.5),
-        np.zeros(12),
-        total,
-        penalty == "lasso",
-        step,
-        1.5,
-    )
-    kernels.online_rows(*args)
-    np.testing.assert_allclose(total, expected, rtol=1e-10)
-
-
-@pytest.mark.parametrize("share", [0.001, 0.5, 1.5, 1000.0])  # of the least squares' norm
-@pytest.mark.parametrize("decades", [0, 3])  # the units of attributes differ by twice as many
-@pytest.mark.parametrize(("best", "norm"), [(offline_ridge, 2), (offline_lasso, 1)])
-def test_offline_weights_are_the_best_within_the_bound(best, norm, decades, share):
-    rng = np.random.default_rng(5)
-    own = rng.normal(size=(200, 6)) @ (np.eye(6) + 0.5)
-    y = own @ rng.normal(size=6) + rng.normal(size=200)
-    units = 10.0 ** np.linspace(-decades, decades, 6)
-    least = np.linalg.lstsq(own, y)[0]
-    X = np.column_stack((own, own[:, 0], np.zeros(200))) * [*units, units[0], 1.0]
-    bound = share * np.linalg.norm(least / units, norm)
-    weights = best(X.T @ X / 200, y @ X / 200, bound)
-    assert np.linalg.norm(weights, norm) <= bound * (1 + 1e-9)
-    residuals = X @ weights - y
-    gradient = residuals @ X
-    gap = gradient @ weights + bound * np.linalg.norm(gradient, 2 if norm == 2 else np.inf)
-    excess = residuals @ residuals - np.sum((own @ least - y) ** 2)
-    # No weights within the bound are better than the gap of duality says, none at all than these.
-    assert min(gap, excess) < 1e-8 * (y @ y)
-
-
 def test_formulas_of_the_paper():
     s, m, k, B = np.array([0.04, 0.01, 0.25]), 100, 4, 2.0
     root = 0.2 + 0.1 + 0.5
@@ -342,9 +290,6 @@ def test_formulas_of_the_paper():
     assert Phase("lasso", **known).step() == pytest.approx(uniform)
     by_moments = math.sqrt(log / (5 * m * (0.3 / k + 1))) / (2 * B)
     assert Phase("lasso", **known, moments=s).step() == pytest.approx(by_moments)
-    for penalty in ("ridge", "lasso"):  # all attributes are the limit of many
-        many = Phase(penalty, **{**known, "n_point": 10**12}, moments=s)
-        assert online_step(penalty, 3, m, B) == pytest.approx(many.step())
     eps, draws, delta = 0.02, 50.0, 0.05
     second = {"moments": s, "smoothing": eps, "first_draws": draws, "confidence": 1 - delta}
     half = np.sqrt(2 * s + 10 / 3 * eps).sum() ** 2

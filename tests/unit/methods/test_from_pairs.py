@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from distfms.errors import DataError
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.from_pairs import (
     PairMoments,
-    Pairs,
     full_candidates,
     lasso_candidates,
     solve,
 )
 from distfms.methods.attribute_efficient.lessons import learned_from
+from distfms.methods.attribute_efficient.pairs import Pairs, RunningPairs, co_moments
+from distfms.stats.comoments import CoMoments
 from tests.reference import attribute_efficient as literal
 
 N, D, K = 400, 9, 4
@@ -68,6 +71,41 @@ def test_pairs_of_parts_merge_and_are_stored() -> None:
     for number, own in again.folds.items():
         np.testing.assert_allclose(own.comoment, whole.folds[number].comoment, rtol=1e-9, atol=1e-7)
         np.testing.assert_array_equal(own.pair_weight, whole.folds[number].pair_weight)
+
+
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 40), share=st.floats(0.05, 1.0))
+def test_running_pairs_are_those_of_all_rows_however_they_are_divided(seed, n, share):
+    """Added one by one, in two sessions that are merged, one of them stored; means are far off."""
+    rng = np.random.default_rng(seed)
+    observed = 1e6 + rng.normal(size=(6, n))
+    observed[:-1][rng.random((5, n)) > share] = np.nan
+    fold, here = rng.integers(0, 3, size=n), rng.random(n) < rng.random()
+    one, two = RunningPairs(6), RunningPairs(6)
+    for own, mine in ((one, here), (two, ~here)):
+        for t in np.flatnonzero(mine):
+            columns = np.flatnonzero(~np.isnan(observed[:, t]))
+            own.add(int(fold[t]), columns, observed[columns, t])
+    one.merge(RunningPairs.from_arrays(two.to_arrays()))
+    merged, whole = one.pairs().folds, Pairs.of(observed, fold).folds
+    assert (one.n_rows, list(merged)) == (n, list(whole))
+    for number, wanted in whole.items():
+        own = merged[number]
+        np.testing.assert_allclose(own.mean, wanted.mean, rtol=1e-14)
+        np.testing.assert_array_equal(own.pair_counts(), wanted.pair_counts())
+        np.testing.assert_allclose(own.comoment, wanted.comoment, rtol=1e-9, atol=1e-7)
+
+
+def test_pairs_of_few_values_among_many_columns():
+    """Are added up one by one, to the same statistic."""
+    rng = np.random.default_rng(4)
+    observed = 3.0 + rng.normal(size=(600, 80))
+    observed[:-1][rng.random((599, 80)) > 0.05] = np.nan
+    sparse, dense = co_moments(observed), CoMoments.from_block(observed)
+    assert sparse.n_samples == dense.n_samples
+    np.testing.assert_allclose(sparse.mean, dense.mean, rtol=1e-13)
+    np.testing.assert_array_equal(sparse.pair_weight, dense.pair_weight)
+    for name in ("comoment", "cross"):
+        np.testing.assert_allclose(getattr(sparse, name), getattr(dense, name), atol=1e-12)
 
 
 @pytest.mark.parametrize("phases", [False, True])
