@@ -34,6 +34,10 @@ LEARNERS = {
         "method": "attribute_efficient",
         "attribute_efficient": {"attributes_per_example": 3, "bound": 30.0},
     },
+    "pairs": {
+        "method": "attribute_efficient",
+        "attribute_efficient": {"attributes_per_example": 3, "draws": "two_phase"},
+    },
 }
 
 
@@ -53,6 +57,7 @@ def test_methods_that_learn_from_rows_are_judged_by_their_predictions(tmp_path, 
         outcome = again(spec) if day > 2 else None
         first = first if day > 3 else outcome
     told = retraining(outcome)
+    assert (told["drift"] is None) == (name == "attribute_efficient")
     metric = "accuracy" if name in ("logistic", "classes") else "mse"
     compared = {entry["rows"]: entry for entry in told["compared"]}
     truth, held, errors = pq.read_table(data)["y"].to_numpy(), None, []

@@ -176,8 +176,11 @@ class AttributeEfficientJob(RowJob):
         """Return the reader of moments, norms and counts."""
         return moments_reader(self.source(self._plan, dataset, held_out))
 
-    def summary_reader(self, context: Context, dataset: Dataset, held_out: bool) -> None:
+    def summary_reader(
+        self, context: Context, dataset: Dataset, held_out: bool
+    ) -> SummaryReader | None:
         """Return nothing: the products of all attributes may be too many."""
+        return None
 
     def check(self, context: Context, statistics: Bundle) -> None:
         """Refuse what nothing can be learned from; say what the theory assumes."""

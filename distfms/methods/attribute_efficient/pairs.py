@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distfms.stats.base import below, joined
+from distfms.stats.base import below, joined, merge_tree
 from distfms.stats.comoments import CoMoments
 
 #: Folds that constants are chosen on where the data have fewer than so many.
@@ -28,7 +28,8 @@ class Pairs:
     @classmethod
     def of(cls, observed: np.ndarray, fold: np.ndarray) -> Pairs:
         """Sum up rows (d + 1, n), NaN where nothing was observed, of folds (n,)."""
-        return cls({n: co_moments(observed[:, fold == n]) for n in np.unique(fold).tolist()})
+        numbers = np.unique(fold).tolist() or [0]
+        return cls({n: co_moments(observed[:, fold == n]) for n in numbers})
 
     def merge(self, other: Pairs) -> Pairs:
         """Return the pairs of the rows of both."""
@@ -37,9 +38,9 @@ class Pairs:
             merged[number] = merged[number].merge(moments) if number in merged else moments
         return Pairs(dict(sorted(merged.items())))
 
-    def scaled(self, factor: float) -> Pairs:
-        """Multiply the weight of every row by `factor` > 0."""
-        return Pairs({number: own.scaled(factor) for number, own in self.folds.items()})
+    def by_column(self) -> dict[str, np.ndarray]:
+        """Return what partitions are compared by; see `CoMoments.by_column`."""
+        return merge_tree([*self.folds.values()]).by_column()
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the content as named arrays."""
@@ -63,7 +64,7 @@ def co_moments(observed: np.ndarray) -> CoMoments:
     Of many columns with few values in a row, in O(k²) a row instead of O(d²).
     """
     d, n = observed.shape
-    if d >= _MANY_COLUMNS:
+    if n and d >= _MANY_COLUMNS:
         columns, starts, values = listed(observed)
         if columns.size <= _FEW_VALUES * observed.size:
             from distfms.methods.attribute_efficient.kernels import add_pairs

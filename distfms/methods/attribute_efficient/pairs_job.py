@@ -50,6 +50,7 @@ class PairsProcedure(LearningProcedure):
 class PairsJob(AttributeEfficientJob):
     """Ridge or lasso from pairs of observed attributes, applied to one spec."""
 
+    compared_by = "pairs"
     missing_said = "Missing values count as not observed, as if they were missing at random"
 
     def __init__(self, options: AttributeEfficientOptions, inputs: Inputs, seed: int) -> None:
@@ -102,6 +103,10 @@ class PairsJob(AttributeEfficientJob):
         phases, drawn = self.options.draws == "two_phase", self.options.attributes_per_example
         draws = Draws(drawn, stream(self.seed, 0), weights, phases)
         return pairs_reader(self.source(self._plan, dataset, held_out), draws)
+
+    def summary_reader(self, context: Context, dataset: Dataset, held_out: bool) -> SummaryReader:
+        """Return the reader of the statistics: what was observed is what partitions differ in."""
+        return self.reader(context, dataset, held_out)
 
     def check(self, context: Context, statistics: Bundle) -> None:
         """Refuse what nothing can be learned from; say what was not observed."""

@@ -87,9 +87,12 @@ def test_running_pairs_are_those_of_all_rows_however_they_are_divided(seed, n, s
             own.add(int(fold[t]), columns, observed[columns, t])
     one.merge(RunningPairs.from_arrays(two.to_arrays()))
     merged, whole = one.pairs().folds, Pairs.of(observed, fold).folds
-    assert (one.n_rows, list(merged)) == (n, list(whole))
-    for number, wanted in whole.items():
-        own = merged[number]
+    assert (one.n_rows, list(merged or [0])) == (n, list(whole))
+    everything = CoMoments.from_block(observed).by_column()
+    for name, value in Pairs.of(observed, fold).by_column().items():
+        np.testing.assert_allclose(value, everything[name], rtol=1e-9, atol=1e-7)
+    for number, own in merged.items():
+        wanted = whole[number]
         np.testing.assert_allclose(own.mean, wanted.mean, rtol=1e-14)
         np.testing.assert_array_equal(own.pair_counts(), wanted.pair_counts())
         np.testing.assert_allclose(own.comoment, wanted.comoment, rtol=1e-9, atol=1e-7)
