@@ -249,8 +249,8 @@ class GroupSequenceClassifier(JobClassifier, GroupSequenceBase):
     """Logistic regression by groups of features that have costs, ready at any budget.
 
     The parameters are those of :class:`GroupSequencer`, but for ``family`` and ``class_weights``.
-    Each step of each refit is a pass over the data: with many groups and data that do not fit into
-    memory, set `max_refits`.
+    Each step of a fit is a pass over the data, which the folds share: with many groups and data
+    that do not fit into memory, name a few `prefixes`.
 
     Attributes
     ----------

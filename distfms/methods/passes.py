@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -23,13 +25,14 @@ from distfms.stats.base import Bundle, Folded, merge_tree
 
 #: Passes that a job is taken to make, for the question whether actors pay.
 _PASSES_GUESSED = 100
-#: Partitions of one shard, a power of two: their sums are added before they travel.
-_SHARD_PARTITIONS = 16
+#: Most shards; their partitions are a power of two, whose sums are added before they travel.
+_MOST_SHARDS = 64
 _MEMORY = 10  # steps that L-BFGS remembers
 _ARMIJO = 1e-4
 _ROUNDING = 1e-12  # relative rise of a value that may be rounding
 _MAX_TRIALS = 25  # lengths of one step
 
+T = TypeVar("T")
 Status = Literal["converged", "max_iter", "stalled"]
 
 
@@ -123,10 +126,10 @@ class Passes:
         if not keeps_rows(8 * self._n_values):
             return self
         partitions = self._dataset.partitions
-        shards = [
-            partitions[first : first + _SHARD_PARTITIONS]
-            for first in range(0, len(partitions), _SHARD_PARTITIONS)
-        ]
+        step = 1
+        while step * _MOST_SHARDS < len(partitions):
+            step *= 2
+        shards = [partitions[first : first + step] for first in range(0, len(partitions), step)]
         largest = max(sum(p.n_rows for p in shard) for shard in shards)
         pool = self._context.pool(
             len(shards),
@@ -182,6 +185,68 @@ def said_rows(n_bytes: int) -> str:
     if keeps_rows(n_bytes):
         return f"rows stay in memory between passes, about {size}"
     return f"rows are read again for every pass: about {size} do not fit into memory"
+
+
+# --- searches side by side -----------------------------------------------------------------------
+
+
+def together(
+    answer: Callable[[Mapping[int, Any]], Mapping[int, Any]],
+    searches: Sequence[Callable[[Callable[[Any], Any]], T]],
+) -> list[T]:
+    """Run searches whose questions are answered together, such as by one pass over the rows.
+
+    Parameters
+    ----------
+    answer : callable
+        From the questions that searches wait with, by their numbers, to answers of some of them.
+        Called in this thread when every search waits or has ended, so that what is asked together
+        does not depend on who is faster.
+    searches : sequence of callable
+        Each is given a function that asks a question and waits for the answer.
+
+    Raises
+    ------
+    Exception
+        What `answer` raised, or else the first search that failed.
+    """
+    said: SimpleQueue[tuple[int, Any]] = SimpleQueue()
+    answers: list[SimpleQueue[Any]] = [SimpleQueue() for _ in searches]
+    ended = object()
+
+    def ask(number: int, question: Any) -> Any:
+        said.put((number, question))
+        found = answers[number].get()
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def run(number: int) -> T:
+        try:
+            return searches[number](partial(ask, number))
+        finally:
+            said.put((number, ended))
+
+    with ThreadPoolExecutor(max(len(searches), 1)) as threads:
+        futures = [threads.submit(run, number) for number in range(len(searches))]
+        waiting: dict[int, Any] = {}
+        n_busy = len(searches)
+        try:
+            while n_busy:
+                number, question = said.get()
+                n_busy -= 1
+                if question is not ended:
+                    waiting[number] = question
+                if n_busy == 0 and waiting:
+                    for number, found in answer(dict(sorted(waiting.items()))).items():
+                        del waiting[number]
+                        answers[number].put(found)
+                        n_busy += 1
+        except BaseException as error:
+            for queue in answers:  # so that all searches end
+                queue.put(error)
+            raise
+    return [future.result() for future in futures]
 
 
 # --- the minimum --------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def test_softmax_with_weights_and_a_cap_on_refits(tmp_path):
         tmp_path,
         "softmax",
         data={"weight": "w"},
-        sequence={"max_refits": 2, "baselines": ["omp-blind", "sparse"]},
+        sequence={"prefixes": (2,), "baselines": ["omp-blind", "sparse"]},
     )
     folder, selection, metrics = finished(spec, "run")
     assert selection["classes"] == [3.0, 5.0, 9.0]

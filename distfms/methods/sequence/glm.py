@@ -14,15 +14,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from distfms.errors import DataError
 from distfms.methods.passes import Minimum, Sums, minimise
-from distfms.methods.sequence.greedy import Trail
+from distfms.methods.sequence.greedy import Trail, assemble_factor
+from distfms.methods.sequence.ladder import Ladder
 from distfms.methods.sequence.problem import Path, Scaling, SequenceProblem
-from distfms.methods.sequence.residual import ResidualGram
+from distfms.methods.sequence.residual import Pivot, ResidualGram
 
 #: Largest absolute linear predictor of a mean on the boundary.
 _LINK_LIMIT = 30.0
@@ -194,7 +195,7 @@ def mean_response(family: str, scores: np.ndarray) -> np.ndarray:
     return FAMILIES[family].mean(np.ascontiguousarray(scores.T)).T
 
 
-TOLERANCE = 1e-8
+TOLERANCE = 1e-7
 """Norm of the gradient, in units of the response's deviation, at which a fit has converged."""
 
 #: One mebibyte of float64, so that a chunk is in the cache for both products.
@@ -203,15 +204,31 @@ _CHUNK_VALUES = 1 << 17
 
 @dataclass(frozen=True, eq=False)
 class GlmRows:
-    """Rows as a generalised linear model sees them.
+    """Rows as generalised linear models see them.
 
     `values` (d, n) are standardised columns, without the constant ones, 0 where a value is missing;
-    `response` is (P, n), or (n,) for class numbers; `weight` (n,).
+    `response` is (P, n), or (n,) for class numbers; `weight` (n,); `fold` (n,).
     """
 
     values: np.ndarray
     response: np.ndarray
     weight: np.ndarray
+    fold: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class GlmModel:
+    """What a pass is to evaluate: weights (d + 1, P), intercept last, on all rows but a fold's.
+
+    Of `columns`, where they are given, alone is the gradient wanted; other weights are 0.
+    """
+
+    weights: np.ndarray
+    left_out: int = -1
+    columns: np.ndarray | None = None
+
+
+MakePass = Callable[[np.ndarray, np.ndarray | None], Sums]
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,10 +244,14 @@ class GlmDesign:
         return FAMILIES[self.family]
 
     def rows(
-        self, features: np.ndarray, response: np.ndarray, weight: np.ndarray | None
+        self,
+        features: np.ndarray,
+        response: np.ndarray,
+        weight: np.ndarray | None,
+        fold: np.ndarray | None = None,
     ) -> GlmRows:
         """Standardise features (D, n) into memory of their own, and check the response."""
-        kept = self.scaling.kept
+        kept, n = self.scaling.kept, features.shape[1]
         values = features[kept]
         values -= self.scaling.mean[kept][:, np.newaxis]
         values /= self.scaling.scale[kept][:, np.newaxis]
@@ -242,25 +263,62 @@ class GlmDesign:
                 "The target holds missing or infinite values; drop these rows or mend the column."
             )
         self._family.require(response)
-        weight = np.ones(features.shape[1]) if weight is None else np.array(weight)
-        return GlmRows(values, np.array(response, dtype=np.float64), weight)
+        weight = np.ones(n) if weight is None else np.array(weight)
+        fold = np.zeros(n, dtype=np.intp) if fold is None else fold
+        return GlmRows(values, np.array(response, dtype=np.float64), weight, fold)
 
-    def sums(self, rows: GlmRows, weights: np.ndarray) -> Sums:
-        """Add up ``weight``, ``loss`` and ``gradient`` at weights (d + 1, P), intercept last."""
-        gradient, loss = np.zeros_like(weights), 0.0
-        # Other chunks would mean other bits, so they depend on the columns and outputs alone.
-        size = max(256, _CHUNK_VALUES // max(weights.shape))
+    def sums(self, rows: GlmRows, models: Sequence[GlmModel]) -> Sums:
+        """Add up ``weight`` (M,), ``loss`` (M,) and ``gradient`` (M, d + 1, P) of M models."""
+        n_models, (n_values, n_outputs) = len(models), models[0].weights.shape
+        needed: Any = slice(None)
+        wanted = [model.columns for model in models if model.columns is not None]
+        if len(wanted) == n_models:
+            needed = np.unique(np.concatenate(wanted))
+        weights = np.concatenate([model.weights for model in models], axis=1)
+        gradient, loss, total = np.zeros_like(weights), np.zeros(n_models), np.zeros(n_models)
+        own, slope = weights[:-1][needed], np.zeros_like(weights[:-1][needed])
+        # Other chunks would mean other bits, so they depend on what is asked alone.
+        size = max(256, _CHUNK_VALUES // max(own.shape[0], own.shape[1], 1))
         for start in range(0, len(rows.weight), size):
             part = slice(start, start + size)
-            values, weight = rows.values[:, part], rows.weight[part]
+            values = rows.values[needed, part]
             y = self._family.responses(rows.response[..., part], self.n_outputs)
-            eta = weights[:-1].T @ values + weights[-1][:, np.newaxis]
-            loss += float(weight @ self._family.loss(eta, y))
-            residual = weight * (self._family.mean(eta) - y)
-            gradient[:-1] += values @ residual.T
+            residual = own.T @ values + weights[-1][:, np.newaxis]
+            for number, model in enumerate(models):
+                weight = rows.weight[part] * (rows.fold[part] != model.left_out)
+                eta = residual[number * n_outputs : (number + 1) * n_outputs]
+                loss[number] += weight @ self._family.loss(eta, y)
+                total[number] += weight.sum()
+                eta[:] = weight * (self._family.mean(eta) - y)
+            slope += values @ residual.T
             gradient[-1] += residual.sum(axis=1)
-        total = np.array(rows.weight.sum())
-        return Sums({"weight": total, "loss": np.array(loss), "gradient": gradient})
+        gradient[:-1][needed] = slope
+        shape = (n_values, n_models, n_outputs)
+        by_model = np.ascontiguousarray(gradient.reshape(shape).transpose(1, 0, 2))
+        return Sums({"weight": total, "loss": loss, "gradient": by_model})
+
+    def asker(self, scaling: Scaling, left_out: int, ask: Callable[[GlmModel], Sums]) -> MakePass:
+        """Return a function that makes a pass at weights on columns of another scaling.
+
+        That of the rows without a fold differs from that of the rows in memory.
+        """
+        own, columns = self.scaling, scaling.kept
+        at = np.append(np.searchsorted(own.kept, columns), len(own.kept))
+        scale = scaling.scale[columns, np.newaxis]
+        ratio = own.scale[columns, np.newaxis] / scale
+        shift = (own.mean - scaling.mean)[columns, np.newaxis] / scale
+
+        def make_pass(weights: np.ndarray, support: np.ndarray | None) -> Sums:
+            whole = np.zeros((len(own.kept) + 1, weights.shape[1]))
+            whole[at[:-1]] = weights[:-1] * ratio
+            whole[-1] = weights[-1] + (shift * weights[:-1]).sum(axis=0)
+            active = None if support is None else at[support]
+            sums = ask(GlmModel(whole, left_out, active)).arrays
+            gradient = sums["gradient"][at]
+            gradient[:-1] = ratio * gradient[:-1] + shift * gradient[-1]
+            return Sums({**sums, "gradient": gradient})
+
+        return make_pass
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -288,9 +346,14 @@ class GlmPath(Path):
         return 1.0 - self.loss[self.model_of_prefix] / self.loss[0]
 
     @property
+    def fitted(self) -> np.ndarray:
+        """Prefixes that were fitted, and that of no group."""
+        return np.append(0, self.refit_at)
+
+    @property
     def model_of_prefix(self) -> np.ndarray:
         """Position of the model of each prefix 0..K: of the longest refitted one in it."""
-        return np.searchsorted(self.refit_at, np.arange(len(self) + 1), side="right")
+        return self.of_prefixes(self.fitted, np.arange(len(self.fitted)))
 
     def models(self) -> tuple[np.ndarray, np.ndarray]:
         """Return coefficients (K + 1, D, P) and intercepts (K + 1, P) in original units."""
@@ -314,14 +377,14 @@ class GlmPath(Path):
 
 
 def sequence_glm(
-    make_pass: Callable[[np.ndarray], Sums],
+    make_pass: MakePass,
     problem: SequenceProblem,
     design: GlmDesign,
+    ladder: Ladder,
     *,
     criterion: str = "omp",
     cost_aware: bool = True,
     doubling: bool = False,
-    max_refits: int | None = None,
     max_groups: int | None = None,
     budget: float | None = None,
     max_iter: int = 200,
@@ -329,37 +392,63 @@ def sequence_glm(
 ) -> GlmPath:
     """Put the groups of a problem in order for anytime prediction.
 
-    `make_pass` returns `GlmDesign.sums` over all training rows. The model is fitted at `max_refits`
-    prefixes at most, spread evenly, the last among them. Ties go to the lowest index. A group whose
-    gradient is below the tolerance costs no pass. For other options see `greedy.sequence`.
+    `make_pass` returns the sums of `GlmDesign.sums` for one model over all training rows, given its
+    weights and the columns that are not 0 if the gradient is wanted of these alone. The model
+    is fitted at the prefixes of the ladder and at the last. Between two of them the gradient is
+    that of the quadratic model of the loss at the last fit, whose Hessian is the Gram matrix times
+    the variance of the response. Ties go to the lowest index. A group whose gradient is below the
+    tolerance costs no pass. For other options see `greedy.sequence`.
     """
     n_groups, columns = len(problem.groups), [list(g) for g in problem.groups.columns]
     n_wanted = n_groups if max_groups is None else min(max_groups, n_groups)
-    n_refits = n_wanted if max_refits is None else min(max_refits, n_wanted)
-    refit_at = [-(-n_wanted * k // n_refits) for k in range(1, n_refits + 1)]
     fits = _Fits(make_pass, problem, design, max_iter, tol)
     limit = np.inf if budget is None else budget
-    trail, fitted = Trail(problem, cost_aware, doubling, limit), [0]
-    rule = "omp" if criterion == "fr" else criterion
-    state = ResidualGram(problem.gram, fits.gradient[:-1], columns, rule)
-    for length in refit_at:
+    trail, pivots, fitted = Trail(problem, cost_aware, doubling, limit), list[Pivot](), [0]
+    state = ResidualGram(
+        problem.gram, fits.gradient[:-1], columns, "omp" if criterion == "fr" else criterion,
+        ridge=problem.ridge / fits.curvature,
+    )  # fmt: skip
+    group_of = np.empty(len(problem.gram), dtype=np.intp)
+    for number, own in enumerate(columns):
+        group_of[own] = number
+
+    def values() -> np.ndarray:
+        squares = np.bincount(group_of, np.square(state.residual).sum(axis=1), n_groups)
+        return np.where(np.sqrt(squares) > fits.threshold, 2.0 * state.values(), 0.0)
+
+    def fit() -> None:
+        fits.fit(pivots)
+        fitted.append(len(trail.order))
         state.residual = fits.gradient[:-1]
-        norms = np.array([np.linalg.norm(state.residual[own]) for own in columns])
-        values = np.where(norms > fits.threshold, 2.0 * state.values(), 0.0)
-        while len(trail.order) < length:
-            group = trail.choose(values.copy, 0.0)
-            if group is None:
-                break
-            trail.take(group)
-        if len(trail.order) > fitted[-1]:
-            fits.fit(trail.order)
-            fitted.append(len(trail.order))
+
+    def fits_before(cost: float) -> bool:
+        """Fit the present prefix, if it is one of the ladder and the next group costs so much."""
+        n_taken = len(trail.order)
+        is_due = n_taken > fitted[-1] and ladder.ends_at(n_taken, n_wanted, sum(trail.cost), cost)
+        if is_due:
+            fit()
+        return is_due
+
+    while len(trail.order) < n_wanted:
+        fits_before(0.0)
+        group = trail.choose(values, 0.0)
+        if group is None:
+            break
+        if fits_before(float(problem.costs.marginal(trail.order)[group])):
+            continue
+        pivot = state.pivot(group)
+        assert pivot is not None
+        state.append(pivot)
+        pivots.append(pivot)
+        trail.take(group)
+    if len(trail.order) > fitted[-1]:
+        fit()
     return GlmPath(
         outline=problem.outline,
         order=np.array(trail.order, dtype=np.intp),
         cost=np.array(trail.cost),
         notes=tuple(trail.notes),
-        n_candidates=sum(n_groups - taken for taken in fitted[:-1]),
+        n_candidates=trail.n_candidates,
         refit_at=np.array(fitted[1:], dtype=np.intp),
         weights=np.stack(fits.models),
         loss=np.array(fits.loss),
@@ -373,7 +462,7 @@ def sequence_glm(
 class _Fits:
     """The present model, and those that were kept."""
 
-    make_pass: Callable[[np.ndarray], Sums]
+    make_pass: MakePass
     problem: SequenceProblem
     design: GlmDesign
     max_iter: int
@@ -397,7 +486,7 @@ class _Fits:
         variance = family.variance(mean)
         #: Norm of the gradient at which a fit has converged.
         self.threshold = self.tol * float(max(np.sqrt(variance.sum()), 1e-8))
-        self._curvature = float(max(variance.mean(), 1e-8))
+        self.curvature = float(max(variance.mean(), 1e-8))
         value = float(self._sums["loss"] / self._sums["weight"])
         self._keep(Minimum(self.weights, value, 0.0, 0, "converged"))
 
@@ -406,11 +495,9 @@ class _Fits:
         """Gradient of the mean loss at the present model, without the ridge."""
         return np.asarray(self._sums["gradient"] / self._sums["weight"])
 
-    def fit(self, order: Sequence[int]) -> None:
-        """Fit the chosen groups, from the last model on."""
-        from scipy.linalg import block_diag, cholesky
-
-        support = np.concatenate([self.problem.groups.columns[g] for g in order])
+    def fit(self, pivots: Sequence[Pivot]) -> None:
+        """Fit the columns of some steps, from the last model on."""
+        support, upper, _ = assemble_factor(pivots, self.design.n_outputs)
         active = np.append(support, len(self.weights) - 1)
         ridge = self.problem.ridge
 
@@ -418,21 +505,22 @@ class _Fits:
             weights = np.zeros_like(self.weights)
             weights[active] = own
             if not np.array_equal(weights, self.weights):
-                self.weights, self._sums = weights, self._pass(weights)
+                self.weights, self._sums = weights, self._pass(weights, support)
             gradient = self.gradient[active]
             gradient[:-1] += ridge * own[:-1]
             loss = float(self._sums["loss"] / self._sums["weight"])
             return loss + 0.5 * ridge * float(np.square(own[:-1]).sum()), gradient
 
-        metric = self._curvature * self.problem.gram[np.ix_(support, support)]
-        # A little more than the ridge, so that redundant columns have a Cholesky factor too.
-        metric.flat[:: len(metric) + 1] += ridge + 1e-9 * self._curvature
-        factor = block_diag(cholesky(metric), np.sqrt(self._curvature))
+        factor = np.zeros((len(active), len(active)))
+        factor[:-1, :-1], factor[-1, -1] = upper, 1.0
         found = minimise(
-            objective, self.weights[active], factor=factor, tol=self.threshold,
-            max_iter=self.max_iter,
+            objective, self.weights[active], factor=np.sqrt(self.curvature) * factor,
+            tol=self.threshold, max_iter=self.max_iter,
         )  # fmt: skip
-        objective(found.weights)  # after a step that failed, the last pass was elsewhere
+        if not self._is_whole:
+            self.weights = np.zeros_like(self.weights)
+            self.weights[active] = found.weights
+            self._sums = self._pass(self.weights)
         self._keep(found)
 
     def _keep(self, fit: Minimum) -> None:
@@ -441,6 +529,7 @@ class _Fits:
         self.ends.append(fit)
         self.passes.append(self.n_passes)
 
-    def _pass(self, weights: np.ndarray) -> Sums:
+    def _pass(self, weights: np.ndarray, support: np.ndarray | None = None) -> Sums:
         self.n_passes += 1
-        return self.make_pass(weights)
+        self._is_whole = support is None
+        return self.make_pass(weights, support)

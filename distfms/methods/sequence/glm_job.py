@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial, reduce
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from distfms.errors import SpecError, nearest
@@ -18,18 +18,26 @@ from distfms.methods.contract import (
     Job,
     Stage,
 )
-from distfms.methods.cross_validation import Fold, FoldWork, evaluate_here
-from distfms.methods.passes import Passes, said_rows
+from distfms.methods.cross_validation import (
+    Fold,
+    FoldWork,
+    Unit,
+    arranged,
+    evaluated,
+    split_fold,
+)
+from distfms.methods.passes import Passes, Sums, said_rows, together
 from distfms.methods.row_job import CLASSES
-from distfms.methods.sequence.glm import GlmPath
+from distfms.methods.sequence.glm import GlmModel, GlmPath
 from distfms.methods.sequence.job import SequenceJob
+from distfms.methods.sequence.ladder import Ladder
 from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceProblem
-from distfms.methods.sequence.procedure import OTHERS, SequenceProcedure, parse_rule
+from distfms.methods.sequence.procedure import OTHERS, Rule, SequenceProcedure, parse_rule
 from distfms.methods.sequence.read import FEW_ROWS, N_LARGEST, GlmReader, measures_of
-from distfms.methods.statistics_job import Solved
+from distfms.methods.statistics_job import Solved, TrainMembers
 from distfms.report.formatting import percent
-from distfms.stats.base import Bundle
+from distfms.stats.base import merge_tree
 from distfms.stats.classification import class_report
 
 #: Explained deviance from which classes without a ridge count as separated.
@@ -38,11 +46,26 @@ _SEPARATED = 1 - 1e-6
 _FEW_ROWS_DECIDE = 0.25
 _ROWS = {"test": "held-out rows", "validation": "rows of the folds", "train": "training rows"}
 
+#: Searches that make passes together: their models are summed up in one product with the rows.
+_SIDE_BY_SIDE = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """A search for a path: its problem, the fold whose rows it does not see (−1: none), and a
+    function of the problem, with passes, and of what it may ask.
+    """  # noqa: D205
+
+    problem: SequenceProblem
+    run: Callable[[SequenceProblem, Callable[[Any], Any]], Any]
+    fold: int = -1
+
 
 class GlmSequenceJob(SequenceJob):
     """The job for logistic, softmax and Poisson models.
 
-    Every iteration of every refit is a pass over the training rows.
+    Every iteration of a fit is a pass over the training rows, which all fits side by side share:
+    those of the folds, of the rules and of the values that are tried.
     """
 
     weighs_partitions = False
@@ -84,12 +107,13 @@ class GlmSequenceJob(SequenceJob):
 
     def describe(self) -> Mapping[str, str]:
         """Return what the job will do: label → text."""
-        refits = self.options.max_refits
-        cap = "after every group" if refits is None else f"at most {refits} times"
+        n_groups = min(self.options.max_groups or len(self.groups), len(self.groups))
+        n_fits = len(Ladder(self.options.prefixes).numbers(n_groups))
+        cap = f"at {n_fits} of {n_groups} prefixes"
         n_bytes = 8 * self._row_values(self.guessed_columns()) * self.inputs.train.n_rows
         n_folds = self.inputs.section.folds
         again = f", and again without each of {n_folds} folds" if n_folds > 1 else ""
-        model = f"{self.options.family}, refitted {cap}{again}"
+        model = f"{self.options.family}, fitted {cap}{again}"
         return {**super().describe(), "model": model, "passes": said_rows(n_bytes)}
 
     def _row_values(self, n_columns: int) -> int:
@@ -150,23 +174,56 @@ class GlmSequenceJob(SequenceJob):
             n_outputs=len(self.output_names(context)),
         )
 
-    def _passes(self, context: Context, problem: SequenceProblem, fold: int | None) -> Passes:
-        """Open passes over the training rows but those of a fold."""
-        design = self.procedure(context).design(problem.scaling)
-        plan, classes = self.plan(context), self.classes(context)
-        weights = self._class_weights(context)
-        return Passes(
+    @contextmanager
+    def _side_by_side(
+        self, context: Context, problem: SequenceProblem
+    ) -> Iterator[Callable[[Sequence[Search]], list[Any]]]:
+        """Open passes over the training rows for searches that make them together.
+
+        `problem` is that of all training rows.
+        """
+        plan, design = self.plan(context), self.procedure(context).design(problem.scaling)
+        weighted = self.classes(context), self._class_weights(context)
+        passes = Passes(
             context,
-            lambda *of: GlmReader(self.source(plan, *of), design, classes, fold, weights),
+            lambda *of: GlmReader(self.source(plan, *of), design, *weighted),
             self._row_values(plan.n_features),
         )
+
+        def answer(asked: Mapping[int, Any]) -> Mapping[int, Any]:
+            models = {n: asked[n] for n in asked if isinstance(asked[n], GlmModel)}
+            if not models:
+                return self._judge_together(context, asked)
+            sums = make_pass(list(models.values())).arrays
+            return {
+                n: Sums({name: array[i] for name, array in sums.items()})
+                for i, n in enumerate(models)
+            }
+
+        def run(search: Search, ask: Callable[[Any], Any]) -> Any:
+            own = design.asker(search.problem.scaling, search.fold, ask)
+            return search.run(replace(search.problem, make_pass=own), ask)
+
+        def side_by_side(searches: Sequence[Search]) -> list[Any]:
+            found: list[Any] = []
+            for start in range(0, len(searches), _SIDE_BY_SIDE):
+                own = searches[start : start + _SIDE_BY_SIDE]
+                found += together(answer, [partial(run, search) for search in own])
+            return found
+
+        with passes as make_pass:
+            yield side_by_side
 
     def search(
         self, context: Context, procedure: SequenceProcedure, problem: SequenceProblem
     ) -> Sequence[Path]:
         """Return the paths of all rules, fitted by passes over the training rows."""
-        with self._passes(context, problem, None) as make_pass:
-            return super().search(context, procedure, replace(problem, make_pass=make_pass))
+
+        def by(rule: Rule, own: SequenceProblem, ask: Any) -> Path:
+            return procedure.search(own, rule)
+
+        with self._side_by_side(context, problem) as side_by_side:
+            return side_by_side([Search(problem, partial(by, rule)) for rule in procedure.rules])
 
     def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
         """Return the content of ``selection.json``."""
@@ -196,8 +253,8 @@ class GlmSequenceJob(SequenceJob):
         if len(path.refit_at) < len(path):
             listed = ", ".join(map(str, path.refit_at.tolist()))
             notes.append(
-                f"The model was refitted at the prefixes of {listed} groups; a prefix in between "
-                "has the model of the last one before it."
+                f"Models were fitted to the prefixes of {listed} groups (`sequence.prefixes`); a "
+                "prefix in between has the model of the one before it."
             )
         unfinished = sorted(set(path.status.tolist()) - {"converged"})
         if unfinished:
@@ -231,10 +288,12 @@ class GlmSequenceJob(SequenceJob):
             rows, models = "validation", [(path, [fold]) for fold, path in self._of_folds.items()]
         else:
             rows, models = "train", [(solved.path, [*range(max(self.inputs.section.folds, 1))])]
-        options = self._by_class(context)
-        found = [self.judged(context, p, at, p.affordable(spent), **options)[0] for p, at in models]
-        merged = reduce(Bundle.merge, found).members
-        judged = {n: own.test if rows == "test" else own.train() for n, own in merged.items()}
+        asked = [(path, [path.affordable(spent)], parts) for path, parts in models]
+        found = self.judged(context, asked, **self._by_class(context))
+        judged = {
+            name: merge_tree([o[name].test if rows == "test" else o[name].train() for o in found])
+            for name in found[0]
+        }
         if text := few_rows(judged, _ROWS[rows]):
             advice = "" if self.chooses_ridge else ", or raise `sequence.ridge`"
             context.note(f"{text} Look at these rows{advice}.")
@@ -253,15 +312,15 @@ class GlmSequenceJob(SequenceJob):
         """Measure all prefixes by one pass over the rows."""
         n_folds = max(self.inputs.section.folds, 1)
         parts = [-1, *range(n_folds)] if chosen else [-1]
-        bundle, at = self.judged(context, path, parts, **self._by_class(context))
-        members = bundle.members.items()
+        points = solved.procedure.points(path)
+        (members,) = self.judged(context, [(path, points, parts)], **self._by_class(context))
         by_part = {
-            "train": {name: of_parts.train() for name, of_parts in members},
-            "test": {name: of_parts.test for name, of_parts in members},
+            "train": {name: of_parts.train() for name, of_parts in members.items()},
+            "test": {name: of_parts.test for name, of_parts in members.items()},
         }
         found = {part: measures_of(judged) for part, judged in by_part.items()}
         return {
-            part: {name: values[at] for name, values in own.items()}
+            part: {name: path.of_prefixes(points, values) for name, values in own.items()}
             for part, own in found.items()
             if own
         }
@@ -269,22 +328,47 @@ class GlmSequenceJob(SequenceJob):
     def evaluate_folds(
         self, context: Context, work: FoldWork, saved: str | None = None
     ) -> FoldAnswers:
-        """Evaluate items on folds one after another, with passes over the rows of each."""
-        given = partial(self._with_passes, context)
-        return evaluate_here(work, self.statistics(context), given)
+        """Evaluate all items on all folds side by side, by passes over the rows."""
+        statistics, procedure = self.statistics(context), self.procedure(context)
+        whole = procedure.problem(TrainMembers(statistics))
+        searches, found = dict[Unit, Search](), dict[Unit, Answer]()
+        for number in range(work.n_folds):
+            fold = split_fold(statistics, work, number)
+            for item in range(len(work.items)):
+                found[number, item] = {}
+                if fold is not None:
+                    problem = fold.once("problem", partial(procedure.problem, fold.train))
+                    evaluate = partial(self._evaluate_fold, work, fold, item)
+                    searches[number, item] = Search(problem, evaluate, number)
+        with self._side_by_side(context, whole) as side_by_side:
+            answers = side_by_side(list(searches.values()))
+        return arranged(work, found | dict(zip(searches, answers, strict=True)), 0)
 
-    @contextmanager
-    def _with_passes(self, context: Context, fold: Fold) -> Iterator[Fold]:
-        problem = self.procedure(context).problem(fold.train)
-        judge = partial(self._judge_fold, context, fold.number)
-        with self._passes(context, problem, fold.number) as make_pass:
-            yield Fold({**fold.train, "make_pass": make_pass}, {**fold.held_out, "judge": judge})
+    def _evaluate_fold(
+        self, work: FoldWork, fold: Fold, item: int, problem: SequenceProblem, ask: Any
+    ) -> Answer:
+        def judge(path: GlmPath) -> Answer:
+            found: Answer = ask((fold.number, path))
+            return found
 
-    def _judge_fold(self, context: Context, number: int, path: GlmPath) -> Answer:
-        self._of_folds.setdefault(number, path)  # of the chosen rule, which comes first
-        bundle, at = self.judged(context, path, [number], **self._by_class(context))
-        judged = {name: members.folds[number] for name, members in bundle.members.items()}
-        return {name: values[at] for name, values in measures_of(judged).items()}
+        own = Fold(fold.train, {**fold.held_out, "judge": judge}, fold.number)
+        own.once("problem", lambda: problem)
+        return evaluated(work, own, item)
+
+    def _judge_together(
+        self, context: Context, asked: Mapping[int, tuple[int, GlmPath]]
+    ) -> dict[int, Answer]:
+        """Measure the prefixes of paths on the fold that each was found without."""
+        points = [SequenceProcedure.points(path) for _, path in asked.values()]
+        wanted = [(path, p, [fold]) for (fold, path), p in zip(asked.values(), points, strict=True)]
+        found: dict[int, Answer] = {}
+        judged = self.judged(context, wanted, **self._by_class(context))
+        for number, (path, known, (fold,)), own in zip(asked, wanted, judged, strict=True):
+            # That of the chosen rule comes first.
+            self._of_folds.setdefault(fold, path)
+            measures = measures_of({name: parts.folds[fold] for name, parts in own.items()})
+            found[number] = {n: path.of_prefixes(known, v) for n, v in measures.items()}
+        return found
 
 
 def few_rows(judged: Mapping[str, Any], rows: str) -> str:

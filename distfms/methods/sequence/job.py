@@ -26,26 +26,19 @@ from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import sources_of
 from distfms.methods.rows import RowCounts, RowSource
 from distfms.methods.sequence.anytime import AnytimePredictor
-from distfms.methods.sequence.glm import GlmPath
 from distfms.methods.sequence.options import SequenceOptions, resolve_costs, resolve_groups
 from distfms.methods.sequence.problem import Path
 from distfms.methods.sequence.procedure import RIDGES, Rule, SequenceProcedure, parse_rule
 from distfms.methods.sequence.read import (
+    JudgedModels,
     NarrowedSource,
     ScoreReader,
     measures_of,
 )
-from distfms.methods.sequence.timeliness import (
-    MAX_POINTS,
-    Curve,
-    compared,
-    stopping_prefix,
-    thinned,
-    timeliness,
-)
+from distfms.methods.sequence.timeliness import Curve, compared, stopping_prefix, timeliness
 from distfms.methods.statistics_job import Solved
 from distfms.methods.tuning import choose
-from distfms.stats.base import Bundle, Folded
+from distfms.stats.base import Folded
 from distfms.stats.fold_means import over_folds
 
 RIDGE = "ridge.json"
@@ -149,7 +142,7 @@ class SequenceJob(RowJob):
     def _ridge(self, context: Context) -> Mapping[str, Content]:
         """Choose the ridge by cross-validation; where that tells nothing it is the least."""
         # One fit tells how well a ridge does at the end of the sequence.
-        points = [{"ridge": ridge, "max_refits": 1} for ridge in RIDGES]
+        points = [{"ridge": ridge, "prefixes": ()} for ridge in RIDGES]
         found, values = self.tune_answers(context, points, "explained_variance", "")
         if values.shape[1] < 2 or not np.isfinite(values).all():
             return {RIDGE: {"ridge": RIDGES[-1], "tried": []}}
@@ -226,7 +219,11 @@ class SequenceJob(RowJob):
                     part: {name: float(values[-1]) for name, values in own.items()}
                     for part, own in found.items()
                 }
-            mean = {} if validated is None else {share: _mean(validated, number, share)}
+            mean = {}
+            if validated is not None:
+                own = [answer[share][:-1] for answer in validated.answers[number]]
+                scored = over_folds(np.stack(own, axis=-1), validated.weight).mean
+                mean = {share: path.of_prefixes(solved.procedure.points(path), scored)}
             curve = path.groups, path.curve_cost, path.curve_value, share
             curves[rule.name] = Curve(*curve, found.get("test", {}), mean)
         omp = solved.paths.get("omp", solved.path)
@@ -237,27 +234,27 @@ class SequenceJob(RowJob):
             **compared(curves, reference, self.options.alpha, with_oracle),
         }
         alpha = content["alpha"]["alpha"]
-        return {**content, "stop": self.stop(solved.path, alpha, validated, share)}
+        return {**content, "stop": self.stop(solved, alpha, validated)}
 
-    def stop(
-        self, path: Path, alpha: float, validated: FoldAnswers | None, share: str
-    ) -> dict[str, Any]:
+    def stop(self, solved: Solved, alpha: float, validated: FoldAnswers | None) -> dict[str, Any]:
         """Find the prefix that predictions use by default, and the best one.
 
         All of a sequence whose length `tune` chose, or that is for a budget. Else with folds the
         smallest within one standard error of the best in cross-validation; without, the first with
         the share α of what all groups explain on the training rows.
         """
+        path: Path = solved.path
         n_groups, best = (stopping_prefix(path.curve_value, a) for a in (alpha, 1.0))
         rule = "training_plateau"
         if validated is not None:
+            share, kept = solved.procedure.share, solved.procedure.points(path)
             values = np.stack([answer[share][:-1] for answer in validated.answers[0]], axis=-1)
             if not np.isnan(values).any():
                 choice = choose(values, validated.weight, "one_standard_error", True)
-                kept = thinned(len(path) + 1, MAX_POINTS)
                 # Folds were asked what a cost affords, to which what is free after it belongs.
                 n_groups, best = (
-                    path.affordable(path.curve_cost[kept[i]]) for i in (choice.chosen, choice.best)
+                    path.fitted_within(path.affordable(path.curve_cost[kept[i]]))
+                    for i in (choice.chosen, choice.best)
                 )
                 rule = "one_standard_error"
         if "max_groups" in self.tuned:
@@ -291,11 +288,12 @@ class SequenceJob(RowJob):
         if threshold is None and not ranks:
             return {}
         options: dict[str, Any] = {"threshold": threshold, "ranks": ranks}
-        result, at = self.judged(context, solved.path, [-1], **options)
-        found = measures_of({name: part.test for name, part in result.members.items()})
+        path, points = solved.path, solved.procedure.points(solved.path)
+        (judged,) = self.judged(context, [(path, points, [-1])], **options)
+        found = measures_of({name: part.test for name, part in judged.items()})
         if ranks:
-            found["ndcg@5"] = result["ranking"].test.mean[0]
-        return {name: values[at] for name, values in found.items()}
+            found["ndcg@5"] = judged["ranking"].test.mean[0]
+        return {name: path.of_prefixes(points, values) for name, values in found.items()}
 
     def judge(self, context: Context, models: Sequence[FinishedRun]) -> Judged:
         """Return the errors of the prefixes that runs predict with, from statistics."""
@@ -314,27 +312,27 @@ class SequenceJob(RowJob):
     def judged(
         self,
         context: Context,
-        path: Any,
-        parts: Collection[int],
-        prefix: int | None = None,
+        asked: Sequence[tuple[Any, Sequence[int] | np.ndarray, Collection[int]]],
         **options: Any,
-    ) -> tuple[Bundle, np.ndarray]:
-        """Make a pass that judges models of a path on parts of the rows.
+    ) -> list[dict[str, Folded[Any]]]:
+        """Make a pass that judges the models of prefixes of paths, each on parts of the rows.
 
-        Returns a bundle as `ScoreReader` reads it, and the model of each prefix 0..K; where there
-        are many, of one before it. Of `prefix` alone, where there is one.
+        Returns for each path the members that `ScoreReader` reads.
         """
-        plan, (coefficients, intercept) = self.plan(context), path.models()
-        kept = thinned(len(path) + 1, MAX_POINTS)
-        if isinstance(path, GlmPath):
-            kept = np.unique(path.model_of_prefix, return_index=True)[1]
-        kept = kept if prefix is None else np.array([prefix])
-        models = coefficients[kept], intercept[kept], path.scaling.mean, self.options.family
+        plan, models = self.plan(context), []
+        for path, prefixes, parts in asked:
+            coefficients, intercept = path.models()
+            own = coefficients[prefixes], intercept[prefixes], path.scaling.mean
+            models.append(JudgedModels(*own, parts))
         bundle = context.reduce(
-            lambda *of: ScoreReader(self.source(plan, *of), *models, parts, **options),
+            lambda *of: ScoreReader(self.source(plan, *of), models, self.options.family, **options),
             cache=False,
         )
-        return bundle, np.searchsorted(kept, np.arange(len(path) + 1), side="right") - 1
+        found: list[dict[str, Folded[Any]]] = [{} for _ in models]
+        for name, part in bundle.members.items():
+            kind, _, number = name.partition("/")
+            found[int(number)][kind] = part
+        return found
 
 
 # --- small parts --------------------------------------------------------------------------------
@@ -356,12 +354,6 @@ def _steps(plan: ColumnPlan, path: Path) -> list[dict[str, Any]]:
         }
         for k, group in enumerate(path.groups)
     ]
-
-
-def _mean(validated: FoldAnswers, number: int, share: str) -> np.ndarray:
-    """Mean over folds of the share that a rule's prefixes explain, weighted by their rows."""
-    values = [answer[share][:-1] for answer in validated.answers[number]]
-    return over_folds(np.stack(values, axis=-1), validated.weight).mean
 
 
 def _threshold(counts: RowCounts) -> float | None:

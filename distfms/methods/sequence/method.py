@@ -342,7 +342,7 @@ NOT_TUNABLE = {
     "class_weights": "it states what matters, and deviances weigh rows by it",
     "family": "its values explain different things",
     "budget": "it states what may be spent; one order without it answers every budget",
-    "max_refits": "it bounds the work, and more refits are never worse",
+    "prefixes": "it bounds the work, and more prefixes are never worse",
     "baselines": _AFTERWARDS,
     "alpha": _AFTERWARDS,
 }

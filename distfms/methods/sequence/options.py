@@ -163,8 +163,11 @@ class SequenceOptions(Section):
     for the others, or `balanced`, the same for all classes together. Other measures count rows as
     they are.
     """
-    max_refits: Annotated[int, Field(ge=1)] | None = None
-    """Generalised linear models only: refit at most so often along the sequence."""
+    prefixes: Literal["auto", "all"] | tuple[Annotated[int, Field(ge=1)], ...] = "auto"
+    """Prefixes at which a model is fitted to the rows, as numbers of groups, for all families but
+    `gaussian`: `all`, those listed, or `auto`, which is 1 to 10 and then each an eighth more.
+    The whole sequence is always one of them. Any other prefix has the model of the one before it.
+    """
     baselines: tuple[str, ...] | None = None
     """A criterion with the endings `-blind` (costs play no part) and `-doubling`, or `oracle`,
     `sparse`, `random`. Left out: `omp, fr-blind, oracle, sparse`; `oracle` for families other than

@@ -176,7 +176,7 @@ class SequenceProblem(SequenceOutline):
 
     gram: np.ndarray
     target: np.ndarray
-    make_pass: Callable[[np.ndarray], Any] | None = None
+    make_pass: Callable[..., Any] | None = None
 
 
 def problem_from_comoments(statistics: CoMoments, **posed: Any) -> SequenceProblem:
@@ -309,6 +309,19 @@ class Path(ABC):
     def curve_cost(self) -> np.ndarray:
         """Cost of the prefixes 0..K, starting at 0."""
         return np.concatenate(([0.0], self.spent))
+
+    @property
+    def fitted(self) -> np.ndarray:
+        """Prefixes with models of their own, 0 and K among them; others have that before them."""
+        return np.arange(len(self) + 1)
+
+    def fitted_within(self, n_groups: int) -> int:
+        """Return the longest of these prefixes that has no more groups."""
+        return int(self.fitted[np.searchsorted(self.fitted, n_groups, side="right") - 1])
+
+    def of_prefixes(self, known: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Return the values of the prefixes 0..K, from those of some, 0 among them."""
+        return np.asarray(values[np.searchsorted(known, np.arange(len(self) + 1), "right") - 1])
 
     @property
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import CALLS, Fold, Members
 from distfms.methods.sequence.glm import TOLERANCE, GlmDesign, GlmPath, sequence_glm
 from distfms.methods.sequence.greedy import sequence
+from distfms.methods.sequence.ladder import Ladder
 from distfms.methods.sequence.problem import (
     FeatureGroups,
     GroupCosts,
@@ -88,10 +89,12 @@ MEASURES = {
 RIDGES = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5)
 """What the ridge ``auto`` chooses from, the simplest models first; the last without folds."""
 
+#: How much larger the gradient may be where a fit on a fold ends.
+_OF_FOLDS = 100.0
 #: Fields of the procedure that a problem has too.
 _POSED = ("feature_names", "target_names", "groups", "costs", "ridge")
 #: Options that are fields of the procedure.
-_OPTIONS = ("ridge", "max_groups", "family", "max_refits", "budget", "alpha")
+_OPTIONS = ("ridge", "max_groups", "family", "budget", "alpha")
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ class SequenceProcedure(Procedure):
     seed: int = 0
     family: str = "gaussian"
     n_outputs: int = 1
-    max_refits: int | None = None
+    ladder: Ladder = field(default_factory=Ladder)
     budget: float | None = None
     alpha: float | None = None
     max_iter: int = 200
@@ -134,6 +137,7 @@ class SequenceProcedure(Procedure):
         """
         own = {name: getattr(options, name) for name in _OPTIONS}
         own |= {"ridge": RIDGES[-1]} if options.ridge == "auto" else {}
+        own["ladder"] = Ladder(options.prefixes)
         rows = list(plan.column_groups.values())
         columns = (tuple(sorted(r for c in own for r in rows[c])) for own in groups.columns)
         return cls(
@@ -199,8 +203,8 @@ class SequenceProcedure(Procedure):
                 problem.make_pass,
                 problem,
                 self.design(problem.scaling),
+                self.ladder,
                 criterion=rule.criterion,
-                max_refits=self.max_refits,
                 max_iter=self.max_iter,
                 tol=self.tol,
                 **options,
@@ -213,7 +217,12 @@ class SequenceProcedure(Procedure):
 
     def grid(self, path: Path) -> np.ndarray:
         """Return the costs of the prefixes whose scores are kept."""
-        return path.curve_cost[thinned(len(path) + 1, MAX_POINTS)]
+        return path.curve_cost[self.points(path)]
+
+    @staticmethod
+    def points(path: Path) -> np.ndarray:
+        """Return the prefixes whose scores are kept: those with models of their own, thinned."""
+        return path.fitted[thinned(len(path.fitted), MAX_POINTS)]
 
     def held_out(self, path: Path, members: Members) -> Answer:
         """Measure every prefix 0..K on rows: by a pass over them, or by their co-moments."""
@@ -231,8 +240,14 @@ class SequenceProcedure(Procedure):
         return {name: values[prefixes] for name, values in curve.items()}
 
     def evaluate(self, fold: Fold, rule: Rule, budgets: np.ndarray) -> Answer:
-        """Search without a fold and score on it; the last score is that of the whole sequence."""
-        return super().evaluate(fold, rule, np.append(budgets, np.inf))
+        """Search without a fold and score on it; the last score is that of the whole sequence.
+
+        Models are fitted where they are scored: at the longest prefixes that the budgets afford.
+        What is left of a gradient changes a score by its square.
+        """
+        ladder = replace(self.ladder, costs=tuple(budgets.tolist()))
+        own: Procedure = replace(self, ladder=ladder, tol=_OF_FOLDS * self.tol)
+        return Procedure.evaluate(own, fold, rule, np.append(budgets, np.inf))
 
     def tuned_values(self, fold: Fold, ends: Sequence[int | None], measure: str) -> np.ndarray:
         """Measure sequences that end after so many groups, on a fold."""

@@ -15,7 +15,7 @@ from distfms.methods.contract import PartialReader
 from distfms.methods.passes import Sums
 from distfms.methods.ranking import RankingScores
 from distfms.methods.rows import RowSource
-from distfms.methods.sequence.glm import FAMILIES, GlmDesign, GlmRows
+from distfms.methods.sequence.glm import FAMILIES, GlmDesign, GlmModel, GlmRows
 from distfms.stats.base import Bundle, Fields, Folded
 from distfms.stats.classification import class_measures, class_sums, log_odds
 
@@ -69,14 +69,12 @@ def row_weights(response: np.ndarray, of_classes: Sequence[float] | None) -> np.
 class GlmReader:
     """What passes read and add up; a :class:`~distfms.methods.passes.RowReader`.
 
-    `left_out` is a fold whose rows are not read; `class_weights` what a row of each class weighs,
-    beside its own weight.
+    `class_weights` is what a row of each class weighs, beside its own weight.
     """
 
     source: RowSource
     design: GlmDesign
     classes: tuple[float, ...] | None
-    left_out: int | None = None
     class_weights: tuple[float, ...] | None = None
 
     def read(self, partition: Partition) -> GlmRows | None:
@@ -86,19 +84,18 @@ class GlmReader:
         batch = self.source.read(partition)
         # Folds follow one another, and the held-out rows come last.
         *folds, test = batch.part_slices
-        rows: Any = slice(0, test.start)
-        if self.left_out is not None:
-            rows = np.delete(np.arange(test.start), folds[self.left_out])
+        rows = slice(0, test.start)
+        fold = np.repeat(np.arange(len(folds)), [own.stop - own.start for own in folds])
         response = response_of(batch.target[:, rows], self.design.family, self.classes)
         weight = None if batch.weight is None else batch.weight[rows]
         if self.class_weights is not None:
             own = row_weights(response, self.class_weights)
             weight = own if weight is None else weight * own
-        return self.design.rows(batch.features[:, rows], response, weight)
+        return self.design.rows(batch.features[:, rows], response, weight, fold)
 
-    def sums(self, rows: GlmRows | None, weights: np.ndarray) -> Sums:
-        """Add up over rows, at weights (d + 1, P)."""
-        return Sums({}) if rows is None else self.design.sums(rows, weights)
+    def sums(self, rows: GlmRows | None, models: Sequence[GlmModel]) -> Sums:
+        """Add up over rows, for models side by side."""
+        return Sums({}) if rows is None else self.design.sums(rows, models)
 
 
 # --- scores of held-out rows ---------------------------------------------------------------------
@@ -130,21 +127,41 @@ class LargestLosses(Fields):
 
 
 @dataclass(frozen=True, eq=False)
-class ScoreReader(PartialReader):
-    """Reads ``scores`` (`Sums`), ``largest`` and ``ranking`` of linear models, M of them.
+class JudgedModels:
+    """Linear models to judge, M of them, and the rows to judge them on.
 
     `coefficients` (M, D, P) and `intercept` (M, P); a missing value is taken for `fill` (D,).
-    `parts` are folds whose rows are judged, −1 for the held-out rows. `threshold` lies between the
-    two values of binary targets; with `ranks` rows have a query. With `classes`, losses weigh rows
-    by `class_weights`, and rows are counted by class for the last model.
+    `parts` are folds, −1 for the held-out rows.
     """
 
-    source: RowSource
     coefficients: np.ndarray
     intercept: np.ndarray
     fill: np.ndarray
-    family: str
     parts: Collection[int]
+
+    def __len__(self) -> int:
+        return len(self.intercept)
+
+    def scores(self, features: np.ndarray) -> np.ndarray:
+        """Return the scores (n, M, P) of rows, from their features (D, n)."""
+        n_models, n_features, n_targets = self.coefficients.shape
+        flat = self.coefficients.transpose(1, 0, 2).reshape(n_features, -1)
+        filled = np.where(np.isnan(features), self.fill[:, np.newaxis], features)
+        return np.asarray((filled.T @ flat).reshape(-1, n_models, n_targets) + self.intercept)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreReader(PartialReader):
+    """Reads ``scores/i`` (`Sums`), ``largest/i`` and ``ranking/i`` of the models of ``asked[i]``.
+
+    `threshold` lies between the two values of binary targets; with `ranks` rows have a query. With
+    `classes`, losses weigh rows by `class_weights`, and rows are counted by class for the last
+    model.
+    """
+
+    source: RowSource
+    asked: Sequence[JudgedModels]
+    family: str
     classes: tuple[float, ...] | None = None
     class_weights: tuple[float, ...] | None = None
     threshold: float | None = None
@@ -154,42 +171,51 @@ class ScoreReader(PartialReader):
     def part_types(self) -> Mapping[str, type[Any]]:
         """Class of each member's parts."""
         types: dict[str, type[Any]] = {"scores": Sums, "largest": LargestLosses}
-        return types | {"ranking": RankingScores} if self.ranks else types
+        types |= {"ranking": RankingScores} if self.ranks else {}
+        return {f"{name}/{i}": own for i in range(len(self.asked)) for name, own in types.items()}
 
     def __call__(self, partition: Partition) -> Bundle:
         """Read the partition and judge the rows of the parts that are wanted."""
-        n_models, last = len(self.intercept), self.source.n_parts - 1
-        keys, none = np.zeros(0, dtype=np.uint64), np.zeros((0, n_models))
-        nothing = {
-            "scores": Sums({}),
-            "largest": LargestLosses.of(none.T),
-            "ranking": RankingScores.from_rows(keys, keys, none),
-        }
-        wanted = {last if part < 0 else part for part in self.parts}
-        found = [dict(nothing) for _ in range(last + 1)]
-        if last in wanted or not self.source.held_out:
+        last = self.source.n_parts - 1
+        keys = np.zeros(0, dtype=np.uint64)
+        found: dict[str, list[Any]] = {}
+        for i, judged in enumerate(self.asked):
+            none = np.zeros((0, len(judged)))
+            found[f"scores/{i}"] = [Sums({})] * (last + 1)
+            found[f"largest/{i}"] = [LargestLosses.of(none.T)] * (last + 1)
+            found[f"ranking/{i}"] = [RankingScores.from_rows(keys, keys, none)] * (last + 1)
+        wanted = [(i, last if p < 0 else p) for i, own in enumerate(self.asked) for p in own.parts]
+        if not self.source.held_out or any(part == last for _, part in wanted):
             batch = self.source.read(partition)
-            for part in wanted:
-                found[part] = self._judged(batch, batch.part_slices[part], nothing)
+            for i, part in wanted:
+                self._judge(batch, batch.part_slices[part], self.asked[i], i, part, found)
         names = self.part_types
-        return Bundle({name: Folded(tuple(own[name] for own in found)) for name in names})
+        return Bundle({name: Folded(tuple(found[name])) for name in names})
 
-    def _judged(self, batch: RowBatch, rows: slice, nothing: Mapping[str, Any]) -> dict[str, Any]:
-        n_models, n_features, n_targets = self.coefficients.shape
-        flat = self.coefficients.transpose(1, 0, 2).reshape(n_features, -1)
-        step = max(1, _CHUNK_VALUES // max(n_models * n_targets, n_features))
-        found = dict(nothing)
+    def _judge(
+        self,
+        batch: RowBatch,
+        rows: slice,
+        judged: JudgedModels,
+        number: int,
+        part: int,
+        found: dict[str, list[Any]],
+    ) -> None:
+        n_scores = judged.intercept.size
+        step = max(1, _CHUNK_VALUES // max(n_scores, len(judged.fill)))
+
+        def add(name: str, value: Any) -> None:
+            own = found[f"{name}/{number}"]
+            own[part] = own[part].merge(value)
+
         for start in range(rows.start, rows.stop, step):
             chunk = slice(start, min(start + step, rows.stop))
-            features = batch.features[:, chunk]
-            filled = np.where(np.isnan(features), self.fill[:, np.newaxis], features)
-            scores = (filled.T @ flat).reshape(-1, n_models, n_targets) + self.intercept
+            scores = judged.scores(batch.features[:, chunk])
             sums, losses = self._sums(batch, chunk, scores)
-            found["scores"] = found["scores"].merge(sums)
-            found["largest"] = found["largest"].merge(LargestLosses.of(losses))
+            add("scores", sums)
+            add("largest", LargestLosses.of(losses))
             if self.ranks:
-                found["ranking"] = found["ranking"].merge(_ranking(batch, chunk, scores))
-        return found
+                add("ranking", _ranking(batch, chunk, scores))
 
     def _sums(self, batch: RowBatch, rows: slice, scores: np.ndarray) -> tuple[Sums, np.ndarray]:
         """Add up over rows: their number and weight, and what each model is measured by, (M,).

@@ -115,7 +115,9 @@ def _weights(problem: SequenceProblem) -> np.ndarray:
 
 def _norms(values: np.ndarray, columns: Sequence[Sequence[int]]) -> np.ndarray:
     """‖values_g‖ of each group."""
-    return np.array([np.linalg.norm(values[list(group)]) for group in columns])
+    group_of = np.repeat(np.arange(len(columns)), [len(group) for group in columns])
+    squares = np.square(values[[c for group in columns for c in group]]).sum(axis=1)
+    return np.sqrt(np.bincount(group_of, squares, len(columns)))
 
 
 @dataclass(frozen=True, eq=False)

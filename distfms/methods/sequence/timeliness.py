@@ -120,8 +120,7 @@ class Curve:
     """How well the prefixes 0..K of a rule's sequence do.
 
     `cost` and `value` (K + 1,) are cost and share explained on the training rows. `test` has the
-    measures of the held-out rows, `validation` those of the cross-validation at the prefixes that
-    `thinned` keeps; `share` among them.
+    measures of the held-out rows, `validation` those of the cross-validation; `share` among them.
     """
 
     groups: tuple[str, ...]
@@ -136,7 +135,7 @@ class Curve:
         kept = thinned(len(self.cost), MAX_POINTS)
         scores = {
             "train": {self.share: self.value[kept]},
-            "validation": self.validation,
+            "validation": {name: values[kept] for name, values in self.validation.items()},
             "test": {name: values[kept] for name, values in self.test.items()},
         }
         return points_of({"budget": self.cost[kept], "n_groups": kept}, scores)

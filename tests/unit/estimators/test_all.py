@@ -68,7 +68,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         {"family": "logistic", "class_weights": "balanced", "baselines": ["oracle"]},
         {},
     ),
-    "softmax": ("GroupSequenceClassifier", "level", {"family": "softmax", "max_refits": 2}, {}),
+    "softmax": ("GroupSequenceClassifier", "level", {"family": "softmax", "prefixes": (2,)}, {}),
     "landmarks": ("LandmarkRegressor", "number", {"landmarks": 30, "precision": "float32"}, {}),
     "sparse": (
         "LandmarkRegressor",

@@ -162,7 +162,7 @@ def test_ids_make_groups_and_costs_follow_their_order():
 
 def test_grid_search():
     y = np.digitize(Y, [-0.8, 0.9])
-    model = GroupSequenceClassifier(GROUPS, COSTS, max_groups=3, max_refits=2)
+    model = GroupSequenceClassifier(GROUPS, COSTS, max_groups=3, prefixes=(2,))
     assert len(model.fit(FRAME, y).sequence_) == 3
     grid = {"ridge": [1e-3, 100.0], "criterion": ["omp"]}
     found = GridSearchCV(clone(model), grid, cv=KFold(2)).fit(FRAME, y)

@@ -1,5 +1,6 @@
 """Sums over passes, and L-BFGS on them, against scipy."""
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from distfms.methods.passes import Sums, minimise
+from distfms.methods.passes import Sums, minimise, together
 from distfms.stats.base import merge_tree
 
 
@@ -95,3 +96,30 @@ def test_sums_of_shards_are_those_of_all_partitions():
         np.testing.assert_array_equal(array, whole[name])
     assert Sums({}).merge(parts[0]).to_arrays().keys() == {"a", "b"}
     np.testing.assert_array_equal(Sums.from_arrays(whole.to_arrays())["a"], whole["a"])
+
+
+def test_searches_side_by_side_ask_together_and_end_together():
+    rounds = []
+
+    def answer(asked):
+        rounds.append(asked)
+        first = {n: q for n, q in asked.items() if q < 10}
+        return {n: 2 * q for n, q in (first or asked).items()}
+
+    def search(start, n_asked, ask):
+        found = start
+        for _ in range(n_asked):
+            found = ask(found)
+        return found
+
+    searches = [partial(search, *of) for of in ((1, 3), (3, 0), (10, 1), (4, 1))]
+    assert together(answer, searches) == [8, 3, 20, 8]
+    assert rounds == [{0: 1, 2: 10, 3: 4}, {0: 2, 2: 10}, {0: 4, 2: 10}, {2: 10}]
+
+    def fails(ask):
+        raise ValueError(ask(5))
+
+    with pytest.raises(ValueError, match="10"):
+        together(answer, [searches[0], fails])
+    with pytest.raises(ZeroDivisionError):
+        together(lambda asked: 1 / 0, searches)

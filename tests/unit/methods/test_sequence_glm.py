@@ -12,15 +12,18 @@ from distfms.methods.row_job import MAX_CLASSES, ClassCounts, find_classes
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.glm import (
     FAMILIES,
+    TOLERANCE,
     GlmDesign,
+    GlmModel,
     GlmPath,
     mean_response,
     sequence_glm,
 )
 from distfms.methods.sequence.glm_job import few_rows
+from distfms.methods.sequence.ladder import Ladder
 from distfms.methods.sequence.problem import GroupCosts
 from distfms.methods.sequence.read import LargestLosses
-from distfms.stats.base import Folded
+from distfms.stats.base import Folded, merge_tree
 from tests.reference import glm as literal
 from tests.reference.sequence import make_problem
 
@@ -115,15 +118,18 @@ class Case:
         ]
         self.n_passes = 0
 
-    def __call__(self, weights):
-        self.n_passes += 1
-        total = Sums({})
-        for rows in self.parts:
-            total = total.merge(self.design.sums(rows, weights))
-        return total
+    def sums(self, *models):
+        return merge_tree([self.design.sums(rows, models) for rows in self.parts])
 
-    def sequence(self, **options):
-        return sequence_glm(self, self.problem, self.design, **options)
+    def __call__(self, weights, support=None):
+        self.n_passes += 1
+        columns = None if support is None else np.array(support)
+        found = self.sums(GlmModel(weights, columns=columns))
+        return Sums({name: array[0] for name, array in found.arrays.items()})
+
+    def sequence(self, prefixes="all", costs=None, **options):
+        ladder = Ladder(prefixes, costs)
+        return sequence_glm(self, self.problem, self.design, ladder, **options)
 
 
 def literal_rows(family, X, y):
@@ -198,7 +204,7 @@ def test_relevant_groups_come_first_and_few_passes_reach_every_model(family):
     Z, Y = literal_rows(family, X, y)
     left = np.linalg.norm(literal.gradient(path.weights[-1], Z, Y, family, 1e-3))
     deviation = np.sqrt(FAMILIES[family].variance(Y.mean(axis=0)).sum())
-    assert path.gradient_norm[-1] == pytest.approx(left / (1e-8 * deviation), rel=1e-3)
+    assert path.gradient_norm[-1] == pytest.approx(left / (TOLERANCE * deviation), rel=1e-3)
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.02])
@@ -213,7 +219,7 @@ def test_the_whole_model_is_scikit_learns(family, ridge):
         peer = LogisticRegression(C=C, solver="newton-cg", tol=1e-11, max_iter=500)
     peer.fit(Z, target)
     expected = np.vstack([np.atleast_2d(peer.coef_).T, np.atleast_1d(peer.intercept_)])
-    path = Case(family, X, y, ridge=ridge).sequence(max_refits=1)
+    path = Case(family, X, y, ridge=ridge).sequence(())
     np.testing.assert_allclose(path.weights[-1], expected, atol=1e-6)
 
 
@@ -234,25 +240,55 @@ def test_redundant_columns_without_ridge_converge(family):
     assert path.loss[-1] == pytest.approx(thin.loss[-1], rel=0.02)
 
 
-def test_fewer_refits_take_several_groups_from_one_gradient():
+def test_between_fits_groups_go_by_the_quadratic_model():
     X, y = grouped("logistic", n=600)
-    full = Case("logistic", X, y).sequence()
-    case = Case("logistic", X, y)
-    path = case.sequence(max_refits=2)
+    X[:, 8] = X[:, 3] + 0.1 * X[:, 8]  # says what group 2 says
+    full, case = Case("logistic", X, y).sequence(), Case("logistic", X, y)
+    path = case.sequence(prefixes=(3,))
     assert path.refit_at.tolist() == [3, 5]
     assert path.model_of_prefix.tolist() == [0, 0, 0, 1, 1, 2]
-    assert path.n_candidates == 5 + 2
+    assert path.n_candidates == 5 + 4 + 3 + 2 + 1
     assert case.n_passes < full.n_passes[-1]
-    start = literal.gradient(path.weights[0], literal.standardise(X), y.T, "logistic")
-    corr = np.corrcoef(X.T)
-    scores = [
-        (start[g].T @ np.linalg.solve(corr[np.ix_(g, g)], start[g])).item() / c
-        for g, c in zip(GROUPS, COSTS, strict=True)
-    ]
-    assert path.order[:3].tolist() == np.argsort(scores)[::-1][:3].tolist()
-    np.testing.assert_allclose(path.weights[-1], full.weights[-1], atol=1e-6)
+    start = literal.gradient(path.weights[0], literal.standardise(X), y.T, "logistic")[:-1]
+    corr, chosen = np.corrcoef(X.T), []
+    for _ in range(3):
+        own = [c for g in chosen for c in GROUPS[g]]
+        ridge = 1e-3 / (y.mean() * (1 - y.mean())) * np.eye(len(own))
+        left = start - corr[:, own] @ np.linalg.solve(corr[np.ix_(own, own)] + ridge, start[own])
+        scores = [
+            (left[g].T @ np.linalg.solve(corr[np.ix_(g, g)], left[g])).item() / c
+            for g, c in zip(GROUPS, COSTS, strict=True)
+        ]
+        chosen.append(next(g for g in np.argsort(scores)[::-1].tolist() if g not in chosen))
+    assert path.order[:3].tolist() == chosen
+    np.testing.assert_allclose(path.weights[-1], full.weights[-1], atol=1e-5)
     again = GlmPath.from_arrays(path.to_arrays(), case.problem)
     np.testing.assert_array_equal(again.curve_value, path.curve_value)
+
+
+def test_models_are_fitted_where_costs_end():
+    path = Case("logistic", *grouped("logistic")).sequence(costs=(0.1, 4.0, 4.5, 100.0))
+    within = [int(np.searchsorted(path.spent, cost, "right")) for cost in (4.0, 4.5)]
+    assert path.refit_at.tolist() == sorted({*within, 5} - {0})
+
+
+def test_models_side_by_side_have_their_own_rows_and_columns():
+    X, y = grouped("softmax")
+    case = Case("softmax", X, y)
+    fold = np.random.default_rng(0).integers(3, size=len(X))
+    case.parts = [case.design.rows(np.ascontiguousarray(X.T), y, None, fold)]
+    weights = np.random.default_rng(3).normal(size=(10, 3)) * 0.3
+    weights[[0, 1, 5]] = 0.0
+    columns = np.array([2, 3, 4, 6, 7, 8])
+    found = case.sums(*(GlmModel(weights, own, columns) for own in (-1, 1)))
+    for number, left_out in enumerate((-1, 1)):
+        rows = fold != left_out
+        Z, Y = (part[rows] for part in literal_rows("softmax", X, y))
+        expected = literal.gradient(weights, Z, Y, "softmax")
+        slope = found["gradient"][number] / found["weight"][number]
+        own = [*columns, 9]
+        np.testing.assert_allclose(slope[own], expected[own], atol=1e-12)
+        assert not slope[[0, 1, 5]].any()
 
 
 @pytest.mark.parametrize("family", ALL)
