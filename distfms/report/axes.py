@@ -10,8 +10,6 @@ from typing import Self
 from distfms.report.formatting import number, percent
 from distfms.report.svg import MUTED, RULE, Pair, amount, label, polyline, stroke, width_of
 
-#: Drawn so narrow that the text can still be read on a telephone.
-WIDTH = 520.0
 #: Digits that the labels of ticks may have beyond the usual ones.
 _MORE_DIGITS = 9
 #: Scales go no further; differences of larger numbers may be infinite.
@@ -70,7 +68,8 @@ class Scale:
 
     def ticks(self, most: int) -> list[float]:
         """Return round numbers on the scale, at most about so many."""
-        return (self._log_ticks(most) if self.log else None) or self._even_ticks(most)
+        found = self._log_ticks(most) if self.log else None
+        return found or [t for t in self._even_ticks(most) if t > 0 or not self.log]
 
     def _even_ticks(self, most: int) -> list[float]:
         rough = (self.high - self.low) / max(1, most)
@@ -125,6 +124,7 @@ class Frame:
     y_ticks: tuple[list[float], list[str]]
     second: SecondScale | None
     second_ticks: tuple[list[float], list[str]]
+    edge: float
 
     @classmethod
     def of(
@@ -135,25 +135,28 @@ class Frame:
         writer: tuple[Write, int],
         *,
         top: float,
-        height: float,
+        size: Pair,
+        beside: float = 0.0,
         second: SecondScale | None = None,
     ) -> Frame:
-        """Leave room for what stands around the plot."""
+        """Leave room for what stands around the plot, and a width `beside` it on the right."""
+        width, height = size
         ticks, shares = y.ticks(7), list[float]()
         texts, share_texts = tick_texts(ticks, *writer), list[str]()
-        right = 16.0
+        right = 16.0 + beside
         if second is not None:
             shares = Scale(y.low / second.unit, y.high / second.unit).ticks(7)
             share_texts = tick_texts(shares, percent, 0)
             right = 30.0 + max(map(width_of, share_texts), default=0.0)
         left = 28.0 + max(map(width_of, texts), default=0.0)
         return cls(
-            x.between(left, WIDTH - right),
+            x.between(left, width - right),
             y.between(height - 38.0, top),
             titles,
             (ticks, texts),
             second,
             (shares, share_texts),
+            width - 5.0,
         )
 
     def at(self, x: float, y: float) -> Pair:
@@ -165,9 +168,8 @@ class Frame:
         size = f'width="{amount(self.width)}" height="{amount(self.height)}"'
         inside = f'<rect x="{amount(self.x.start)}" y="{amount(self.y.end)}" {size}/>'
         return (
-            f'<clipPath id="inside">{inside}</clipPath>\n<g clip-path="url(#inside)">\n'
-            + "\n".join(parts)
-            + "\n</g>"
+            f'<clipPath id="in{self.edge:.0f}">{inside}</clipPath>\n'
+            f'<g clip-path="url(#in{self.edge:.0f})">\n' + "\n".join(parts) + "\n</g>"
         )
 
     @property
@@ -197,7 +199,7 @@ class Frame:
                 y = self.y(share * self.second.unit)
                 yield _tick("y", label(right + 5.0, y + 3.5, text, colour=MUTED))
             name = self.second.label
-            yield label(WIDTH - 5.0, middle, name, anchor="middle", colour=MUTED, turned=True)
+            yield label(self.edge, middle, name, anchor="middle", colour=MUTED, turned=True)
 
 
 def x_axis(scale: Scale, title: str, top: float, bottom: float, right: float) -> Iterator[str]:

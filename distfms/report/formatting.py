@@ -127,6 +127,27 @@ def shorten(name: str, width: int = 32) -> str:
     return f"{name[: width - 1 - tail]}…{name[len(name) - tail :]}"
 
 
+#: Measures whose names are abbreviations.
+_MEASURES = {
+    "mse": "mean squared error",
+    "mae": "mean absolute error",
+    "r2": "R²",
+    "error": "share of wrong classes",
+    "auroc": "AUROC",
+    "macro_f1": "macro F1",
+    "ndcg@1": "NDCG@1",
+    "ndcg@3": "NDCG@3",
+    "ndcg@5": "NDCG@5",
+    "ndcg@10": "NDCG@10",
+}
+
+
+def measure_title(name: str, capital: bool = False) -> str:
+    """Return what readers call a measure of ``metrics.json``."""
+    title = _MEASURES.get(name) or name.removeprefix("n_").replace("_", " ")
+    return title[0].upper() + title[1:] if capital else title
+
+
 def column_texts(values: Iterable[Any], digits: int = 4) -> list[str]:
     """Write a column of numbers so that their decimal points stand below one another.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.report.formatting import as_number
+from distfms.report.formatting import as_number, measure_title
 from distfms.report.page import Column, Table
 from distfms.stats.fold_means import over_folds
 
@@ -52,7 +52,10 @@ def tables_of(rows: Rows, titles: Mapping[str, str], caption: str) -> list[Table
     known = dict.fromkeys([*titles, *(name for own in rows.values() for name in own)])
     table = [[label, *(as_number(own.get(name)) for name in known)] for label, own in rows.items()]
     table = [row for row in table if any(value is not None for value in row[1:])]
-    columns = [Column(""), *(Column(titles.get(name, name), "measure") for name in known)]
+    columns = [
+        Column(""),
+        *(Column(titles.get(name) or measure_title(name, True), "measure") for name in known),
+    ]
     return [without_empty_columns(columns, table, caption)] if table else []
 
 

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from itertools import pairwise
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 
-from distfms.report.axes import WIDTH, Frame, Scale, SecondScale, x_axis
+from distfms.report.axes import Frame, Scale, SecondScale, x_axis
 from distfms.report.formatting import as_number, number, percent, shorten
 from distfms.report.svg import (
     CARD,
     INK,
     MUTED,
+    NARROW,
     SERIES,
+    WIDE,
     Pair,
     circle,
     document,
     filled,
+    grid,
     ink,
     label,
-    pixels,
     polyline,
     stroke,
+    tip,
     width_of,
     words,
 )
@@ -34,11 +38,13 @@ from distfms.report.svg import (
 _DASHES = ("", "9 3", "2.4 2.4", "10 3 2.4 3", "4.5 2.2", "13 4.5", "7 2 1.8 2 1.8 2", "1.5 4.5")
 _DOTS = _DASHES[2]
 _MARKS_A_LINE = 9
-_LEGEND_SIZE = 10.0
-_NAME_SIZE = 9.5
+_TIPS_A_LINE = 40
+_NAME_SIZE = 10.5
+#: Distance of names at the ends of lines.
+_APART = 13.0
 _NAME_CHARACTERS = 24
 _BAR_HEIGHT = 19.0
-_LARGEST_CELL = 40.0
+_LARGEST_CELL, _READABLE_CELL = 44.0, 26.0
 #: Points with a name of their own in the SVG (tooltips); the others share one path.
 _NAMED_POINTS = 400
 
@@ -101,6 +107,20 @@ class Bar:
     label: str = ""
 
 
+_Options = ParamSpec("_Options")
+
+
+def _at_both_widths(draw: Callable[_Options, str]) -> Callable[_Options, str]:
+    """Draw a chart twice, for a page and for a telephone; the page shows one of them."""
+
+    @wraps(draw)
+    def both(*args: _Options.args, **options: _Options.kwargs) -> str:
+        return "\n".join(draw(*args, **{**options, "width": w}) for w in (WIDE, NARROW))  # type: ignore[arg-type]
+
+    return both
+
+
+@_at_both_widths
 def line_chart(
     lines: Sequence[Line],
     *,
@@ -112,31 +132,44 @@ def line_chart(
     y_limits: tuple[float | None, float | None] = (None, None),
     y_percent: bool = False,
     log_x: bool = False,
-    height: float = 330.0,
+    width: float = WIDE,
 ) -> str:
     """Draw lines over a common x, and return the SVG.
 
     The title is read to those who cannot see the chart, and not drawn. With `y_percent` values are
-    shares; a logarithmic x leaves out points at x ≤ 0; a limit of None is left to the data.
+    shares; a logarithmic x leaves out points at x ≤ 0; a limit of None is left to the data. Names
+    stand at the ends of lines where there is room, otherwise in a legend.
     """
     drawn = [_Drawn.of(line, place, log_x) for place, line in enumerate(lines)]
     xs = [float(v) for d in drawn for v in d.x] + [mark.x for mark in marks]
     ys = [float(v) for d in drawn for some in (d.y, d.lower, d.upper) for v in some]
-    legend, top = _legend(drawn)
+    x, y = Scale.over(xs, margin=0.02, log=log_x), Scale.over(ys, margin=0.05, limits=y_limits)
+    height = 340.0
+    ends = second_scale is None and width == WIDE and _ends_apart(drawn, x, y, height)
+    legend, top = ([], 8.0) if ends else _legend(drawn, width)
     frame = Frame.of(
-        Scale.over(xs, margin=0.02, log=log_x),
-        Scale.over(ys, margin=0.05, limits=y_limits),
+        x,
+        y,
         (xlabel, ylabel),
         (percent, 0) if y_percent else (number, 4),
-        top=top,
-        height=height,
+        top=top + 15.0 * bool(marks),
+        size=(width, height),
+        beside=max(width_of(d.name) for d in drawn) if ends else 0.0,
         second=second_scale,
     )
     inside = [part for d in sorted(drawn, key=lambda d: d.line.bold) for part in d.draw(frame)]
+    if ends:
+        legend = [
+            label(frame.x.end + 8.0, frame.y(float(d.y[-1])) + 4.0, d.name, colour=SERIES[d.style])
+            for d in drawn
+        ]
+    if width == WIDE:
+        legend += [part for d in drawn for part in d.tips(frame, percent if y_percent else number)]
     parts = [*frame.draw(), frame.clipped(inside), *(_mark(frame, mark) for mark in marks), *legend]
-    return document(WIDTH, height, title, parts)
+    return document(width, height, title, parts)
 
 
+@_at_both_widths
 def scatter_chart(
     points: Sequence[Point],
     *,
@@ -146,7 +179,7 @@ def scatter_chart(
     diagonal: bool = False,
     log_x: bool = False,
     n_labels: int = 14,
-    height: float = 360.0,
+    width: float = WIDE,
 ) -> str:
     """Draw points, the largest of them with their names as far as there is room; return the SVG.
 
@@ -156,7 +189,7 @@ def scatter_chart(
     shown = [p for p in points if _drawable(p.x, log_x) and _drawable(p.y, False)]
     x = Scale.over([p.x for p in shown], margin=0.08, log=log_x)
     y = Scale.over([p.y for p in shown], margin=0.08)
-    frame = Frame.of(x, y, (xlabel, ylabel), (number, 4), top=8.0, height=height)
+    frame = Frame.of(x, y, (xlabel, ylabel), (number, 4), top=8.0, size=(width, 380.0))
     rules = list[str]()
     if y.low < 0 < y.high:
         across = polyline((frame.at(x.low, 0.0), frame.at(x.high, 0.0)))
@@ -166,37 +199,41 @@ def scatter_chart(
         equal = polyline((frame.at(least, least), frame.at(most, most)))
         rules.append(stroke(equal, MUTED, 0.8, dash=_DASHES[1]))
     inside = frame.clipped([*rules, *_circles(frame, shown)])
-    return document(WIDTH, height, title, [*frame.draw(), inside, *_names(frame, shown, n_labels)])
+    return document(width, 380.0, title, [*frame.draw(), inside, *_names(frame, shown, n_labels)])
 
 
-def bar_chart(bars: Sequence[Bar], *, title: str, xlabel: str, n_bars: int = 30) -> str:
+@_at_both_widths
+def bar_chart(
+    bars: Sequence[Bar], *, title: str, xlabel: str, n_bars: int = 30, width: float = WIDE
+) -> str:
     """Draw the first `n_bars` as horizontal bars, the first at the top, and return the SVG.
 
     The caller says in the caption if there are more than fit.
     """
     shown = list(bars[:n_bars])
-    names = [shorten(bar.name, 34) for bar in shown]
+    names = [shorten(bar.name, 34 if width == WIDE else 17) for bar in shown]
     ends = [bar.label or number(bar.value) for bar in shown]
     left = 14.0 + max(map(width_of, names), default=0.0)
     values = [as_number(bar.value) or 0.0 for bar in shown]
     # Where labels at the ends of bars leave room for the longest bar.
-    room = WIDTH - left - 14.0 - max((width_of(end, _NAME_SIZE) for end in ends), default=0.0)
+    room = width - left - 14.0 - max((width_of(end, _NAME_SIZE) for end in ends), default=0.0)
     least = None if min(values, default=0.0) < 0 else 0.0
     scale = Scale.over([0.0, *values], margin=0.0, limits=(least, None))
     scale = scale.between(left, left + max(room, 80.0))
     bottom = 8.0 + _BAR_HEIGHT * max(1, len(shown))
-    parts = list(x_axis(scale, xlabel, 8.0, bottom, WIDTH - 10.0))
+    parts = list(x_axis(scale, xlabel, 8.0, bottom, width - 10.0))
     for place, (name, end, value) in enumerate(zip(names, ends, values, strict=True)):
         middle = 8.0 + _BAR_HEIGHT * (place + 0.5)
         corners = [
             (scale(v), middle + s * 6.5) for v, s in ((0, -1), (value, -1), (value, 1), (0, 1))
         ]
         parts += [
-            filled(polyline(corners, closed=True), SERIES[0]),
+            "<g>" + filled(polyline(corners, closed=True), SERIES[0]),
+            f"<title>{words(shown[place].name)}: {words(end)}</title></g>",
             label(left - 6.0, middle + 3.5, name, anchor="end"),
             label(scale(max(value, 0.0)) + 4.0, middle + 3.5, end, size=_NAME_SIZE, colour=MUTED),
         ]
-    return document(WIDTH, bottom + 38.0, title, parts)
+    return document(width, bottom + 38.0, title, parts)
 
 
 # --- lines --------------------------------------------------------------------------------------
@@ -223,6 +260,18 @@ class _Drawn:
         low = none if line.lower is None else _values(line.lower)
         high = none if line.upper is None else _values(line.upper)
         return cls(line, style, x[kept], y[kept], low[kept], high[kept])
+
+    @property
+    def name(self) -> str:
+        """Name of the line, cut if it is long."""
+        return shorten(self.line.name, 40)
+
+    def tips(self, frame: Frame, write: Callable[[Any], str]) -> Iterator[str]:
+        """Yield values for pointing at, of some of the points."""
+        for i in range(0, len(self.x), max(1, math.ceil(len(self.x) / _TIPS_A_LINE))):
+            x, y = float(self.x[i]), float(self.y[i])
+            if frame.y.low <= y <= frame.y.high:
+                yield tip(frame.at(x, y), f"{self.line.name}: {write(y)} at {number(x)}")
 
     def stroked(self, data: str) -> str:
         """Return a path with the colour, the width and the dashes of the line."""
@@ -280,30 +329,38 @@ def _markers(places: Sequence[Pair], style: int) -> str:
     return filled(data, SERIES[style], edge) if data else ""
 
 
-def _legend(entries: Sequence[_Drawn]) -> tuple[list[str], float]:
+def _ends_apart(drawn: Sequence[_Drawn], x: Scale, y: Scale, height: float) -> bool:
+    """Whether all lines end at the right edge, so far apart that a name can stand at each end."""
+    if not drawn or any(not len(d.x) or x(float(d.x[-1])) < 0.9 for d in drawn):
+        return False
+    ends = sorted(y(float(d.y[-1])) for d in drawn)
+    inside = ends[0] >= 0.0 and ends[-1] <= 1.0
+    return inside and all(b - a > _APART / (height - 60.0) for a, b in pairwise(ends))
+
+
+def _legend(entries: Sequence[_Drawn], room: float) -> tuple[list[str], float]:
     """Return the names of lines in rows at the top, and where the plot below may begin."""
     parts, x, y = list[str](), 10.0, 14.0
     for drawn in entries:
-        text = shorten(drawn.line.name, 40)
-        width = 40.0 + width_of(text, _LEGEND_SIZE)
-        if x > 10.0 and x + width > WIDTH - 6.0:
-            x, y = 10.0, y + 15.0
+        width = 40.0 + width_of(drawn.name)
+        if x > 10.0 and x + width > room - 6.0:
+            x, y = 10.0, y + 16.0
         sample = polyline(((x, y - 3.5), (x + 34.0, y - 3.5)))
         parts.append(drawn.stroked(sample))
         if not drawn.line.dashed:
             parts.append(_markers([(x + 17.0, y - 3.5)], drawn.style))
-        parts.append(label(x + 40.0, y, text, size=_LEGEND_SIZE))
+        parts.append(label(x + 40.0, y, drawn.name))
         x += width + 16.0
     return parts, y + 10.0 if entries else 8.0
 
 
 def _mark(frame: Frame, mark: VerticalMark) -> str:
-    """Return a vertical line with its label beside it, on the side where there is room."""
+    """Return a vertical line with its label above the plot."""
     x, (top, bottom) = frame.x(mark.x), (frame.y.end, frame.y.start)
-    near_right = x - frame.x.start > 0.6 * frame.width
     line = stroke(polyline(((x, top), (x, bottom))), INK, 1.0, dash=_DASHES[1])
-    place, anchor = (x - 5.0, "end") if near_right else (x + 5.0, "start")
-    return line + label(place, top + 11.0, mark.label, anchor=anchor, size=_NAME_SIZE)
+    half = width_of(mark.label, _NAME_SIZE) / 2
+    place = max(min(x, frame.edge - half), half + 5.0)
+    return line + label(place, top - 4.0, mark.label, anchor="middle", size=_NAME_SIZE)
 
 
 # --- points -------------------------------------------------------------------------------------
@@ -385,12 +442,14 @@ def _drawable(value: Any, log: bool) -> bool:
 # --- pictures -----------------------------------------------------------------------------------
 
 
+@_at_both_widths
 def picture_chart(
     pictures: Sequence[Sequence[float]],
     shape: tuple[int, int],
     labels: Sequence[str],
     *,
     title: str,
+    width: float = WIDE,
 ) -> str:
     """Draw values of the pixels of pictures side by side, each with a scale of its own.
 
@@ -410,7 +469,7 @@ def picture_chart(
     str
         SVG. Values of both signs have a scale with 0 in its middle.
     """
-    across = WIDTH / len(pictures)
+    across = min(width / len(pictures), 400.0)
     wide = across - 70.0
     tall = wide * shape[0] / shape[1]
     parts = list[str]()
@@ -419,30 +478,39 @@ def picture_chart(
         top = float(np.abs(cells).max()) or 1.0
         low = -top if (cells < 0).any() else 0.0
         parts += [
-            pixels(_shades(cells / top), left, 8.0, wide, tall),
+            grid(_shades(cells / top), left, 8.0, wide, tall),
             *_ramp(left + wide + 6.0, tall, top, low),
             label(left + wide / 2, tall + 24.0, name, anchor="middle"),
         ]
-    return document(WIDTH, tall + 34.0, title, parts)
+    return document(width, tall + 34.0, title, parts)
 
 
-def _shades(shares: np.ndarray) -> np.ndarray:
+def _shades(shares: np.ndarray) -> list[list[str]]:
     """Return colours of shares in [−1, 1]: blue from 0 on, red below, white in between."""
     blue, red = np.array([8.0, 48.0, 107.0]), np.array([140.0, 20.0, 30.0])
-    strength = np.abs(shares)[..., None] ** 0.8
+    strength = np.rint(64.0 * np.abs(shares)[..., None] ** 0.8) / 64.0
     colours = 255.0 + strength * (np.where(shares[..., None] < 0, red, blue) - 255.0)
-    return np.ascontiguousarray(np.rint(colours).astype(np.uint8))
+    numbers = np.rint(colours).astype(np.uint8)
+    return [[f"#{bytes(cell).hex()}" for cell in row] for row in numbers]
 
 
-def heat_map(values: Sequence[Sequence[float | None]], names: Sequence[str], *, title: str) -> str:
+@_at_both_widths
+def heat_map(
+    values: Sequence[Sequence[float | None]],
+    names: Sequence[str],
+    *,
+    title: str,
+    width: float = WIDE,
+) -> str:
     """Draw correlations of things with each other, None where there are none; see `line_chart`."""
-    table, short = np.array(values, dtype=float), [shorten(name, 18) for name in names]
+    table = np.array(values, dtype=float)
+    short = [shorten(name, 18 if width == WIDE else 12) for name in names]
     beside = max(map(width_of, short), default=0.0)
     left, n = 20.0 + beside, max(1, len(short))
-    cell = min(_LARGEST_CELL, (WIDTH - left - 60.0) / n)
+    cell = min(_LARGEST_CELL, (width - left - 60.0) / n)
     side = cell * n
     shown = _shades(np.nan_to_num(table))
-    parts = [pixels(shown, left, 8.0, side, side)] if short else []
+    parts = [grid(shown, left, 8.0, side, side)] if short else []
     for place, name in enumerate(short):
         middle = cell * (place + 0.5)
         parts.append(label(left - 6.0, 11.5 + middle, name, anchor="end"))
@@ -452,9 +520,12 @@ def heat_map(values: Sequence[Sequence[float | None]], names: Sequence[str], *, 
             # The cells are the same on a dark page.
             colour = "#fafafa" if abs(value) > 0.5 else "#111111"
             x, y = left + cell * (column + 0.5), 11.0 + cell * (row + 0.5)
-            parts.append(label(x, y, f"{value:.2f}", anchor="middle", size=8.5, colour=colour))
+            if cell > _READABLE_CELL:
+                text = f"{value:.2f}"
+                parts.append(label(x, y, text, anchor="middle", size=9.5, colour=colour))
+            parts.append(tip((x, y), f"{names[row]}, {names[column]}: {number(float(value), 3)}"))
     parts += _ramp(left + side + 10.0, side, 1.0, -1.0)
-    return document(WIDTH, side + beside + 24.0, title, parts)
+    return document(width, side + beside + 24.0, title, parts)
 
 
 def _ramp(left: float, height: float, top: float, low: float) -> list[str]:
@@ -462,7 +533,7 @@ def _ramp(left: float, height: float, top: float, low: float) -> list[str]:
     shades = _shades(np.linspace(1.0, low / top, 64)[:, None])
     texts = ((16.0, top), (8.0 + height, low))
     return [
-        pixels(shades, left, 8.0, 8.0, height),
+        grid(shades, left, 8.0, 8.0, height),
         *(
             label(left + 11.0, y, number(value, 2), size=_NAME_SIZE, colour=MUTED)
             for y, value in texts

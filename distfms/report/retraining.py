@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from distfms.report.formatting import count, integer, number, percent
+from distfms.report.formatting import count, integer, measure_title, number, percent
 from distfms.report.page import Block, Column, Figure, KeyValues, Section, Table, Text
 from distfms.report.plots import Line, line_chart
 
@@ -65,7 +65,14 @@ def _decision(content: Mapping[str, Any]) -> Section:
         blocks.append(Table(["Condition", "Found", "Holds"], rows, caption))
     if content["compared"]:
         rows = [
-            [_ROWS[c["rows"]], c["n_rows"], c["metric"], c["in_place"], c["new"], c["gain"]]
+            [
+                _ROWS[c["rows"]],
+                c["n_rows"],
+                measure_title(c["metric"], True),
+                c["in_place"],
+                c["new"],
+                c["gain"],
+            ]
             for c in content["compared"]
         ]
         scores = [Column(of, "measure") for of in (f"Version {before}", "This model")]
@@ -100,9 +107,9 @@ def _drift(drift: Mapping[str, Any]) -> Section:
         f"which another {percent(drift['level'])} of such sets would be by chance: mean in "
         "standard deviations, spread (and disagreement of raters) as the logarithm of the ratio of "
         "standard deviations, correlation with the target as a difference. The "
-        f"{count(len(rows), 'column')} of {integer(drift['n_columns'])} that moved most.",
+        f"{count(len(rows), 'column')} of {integer(drift['n_columns'])} with the largest drift.",
     )
-    return Section("What drifted", [table, _history(drift["history"])])
+    return Section("Drift by column", [table, _history(drift["history"])])
 
 
 def _history(history: Mapping[str, Any]) -> Figure:
@@ -114,13 +121,13 @@ def _history(history: Mapping[str, Any]) -> Figure:
         lines.append(Line(name, x, y, marks=[p for p in new if p[1] is not None]))
     svg = line_chart(
         lines,
-        title="Means of the columns that moved most, by partition",
+        title="Means of the columns with the largest drift, by partition",
         xlabel="partition, in the order of the data",
         ylabel="mean, in standard deviations",
     )
     caption = (
-        "Means of the columns that moved most, in standard deviations from the mean of the "
-        "partitions that the current model knows. New partitions are set off."
+        "Means of the columns with the largest drift, in standard deviations from the mean of the "
+        "partitions that the current model knows. Rings: new partitions."
     )
     return Figure(svg, caption)
 
@@ -138,8 +145,7 @@ def _selection(content: Mapping[str, Any]) -> Section:
     version = f"Version {content['in_place']}"
     columns: list[str | Column] = ["", "Change", version, "This model", Column("Gain", "measure")]
     caption = (
-        "What was chosen otherwise than before. The numbers are what the method chose of it; the "
-        "gain is what it adds to the objective at its place, in this model, or in the other for "
-        "what has left."
+        "What changed from the current model to this one: numbers that the method chose, and the "
+        "gain in the objective at that place, of dropped entries in the current model."
     )
-    return Section("What is chosen otherwise", [Table(columns, rows, caption)])
+    return Section("Changes in the selection", [Table(columns, rows, caption)])

@@ -7,13 +7,11 @@ light, dark and print, and still shows when it stands alone.
 from __future__ import annotations
 
 import re
-import struct
-import zlib
-from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 
-import numpy as np
+#: Widths of a chart: on a page, and on a telephone, where text of the same size needs other room.
+WIDE, NARROW = 820.0, 360.0
 
 INK, MUTED, RULE, CARD = "#1c2330", "#5b6472", "#e1e4e8", "#ffffff"
 #: Told apart by people with any of the common colour deficiencies, at least together with the
@@ -23,7 +21,7 @@ _VARIABLES = {INK: "ink", MUTED: "muted", RULE: "rule", CARD: "card"} | {
     colour: f"s{i}" for i, colour in enumerate(SERIES, start=1)
 }
 
-FONT_SIZE = 10.5
+FONT_SIZE = 11.5
 # Shares of the font size that characters take in common fonts without serifs.
 _NARROW, _WIDE = frozenset(" !'()*,-./:;I[]fijlrt|\u00a0\u202f"), frozenset("@GMOQW%mw…–")
 
@@ -106,31 +104,30 @@ def circle(at: Pair, radius: float) -> str:
     return f"{start}a{r},{r} 0 1,0 {across},0a{r},{r} 0 1,0 -{across},0Z"
 
 
-def pixels(colours: np.ndarray, x: float, y: float, width: float, height: float) -> str:
-    """Return a picture of pixels, (rows, columns, 3) uint8, as a PNG within the SVG."""
-    rows, columns, _ = colours.shape
-    lines = b"".join(b"\0" + row.tobytes() for row in colours)
-    chunks = (
-        (b"IHDR", struct.pack(">IIBBBBB", columns, rows, 8, 2, 0, 0, 0)),
-        (b"IDAT", zlib.compress(lines, 9)),
-        (b"IEND", b""),
-    )
-    png = b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in chunks
-    )
-    return (
-        f'<image x="{amount(x)}" y="{amount(y)}" width="{amount(width)}" '
-        f'height="{amount(height)}" preserveAspectRatio="none" style="image-rendering: pixelated" '
-        f'href="data:image/png;base64,{b64encode(png).decode()}"/>'
-    )
+def grid(colours: Sequence[Sequence[str]], x: float, y: float, wide: float, tall: float) -> str:
+    """Return a picture of cells, one path for the cells of each colour."""
+    places: dict[str, str] = {}
+    for row, line in enumerate(colours):
+        for column, colour in enumerate(line):
+            places[colour] = places.get(colour, "") + f"M{column},{row}h1v1h-1z"
+    scale = f"{wide / max(1, len(colours[0])):.4f} {tall / len(colours):.4f}"
+    paths = "".join(f'<path fill="{colour}" d="{data}"/>' for colour, data in places.items())
+    where = f"translate({amount(x)} {amount(y)}) scale({scale})"
+    return f'<g transform="{where}" shape-rendering="crispEdges">{paths}</g>'
+
+
+def tip(at: Pair, text: str) -> str:
+    """Return a place that shows a text when it is pointed at."""
+    where = f'cx="{amount(at[0])}" cy="{amount(at[1])}"'
+    return f'<circle {where} r="7" fill="transparent"><title>{words(text)}</title></circle>'
 
 
 def document(width: float, height: float, title: str, parts: Iterable[str]) -> str:
     """Return the whole SVG; its title is for those who cannot see it."""
     body = "\n".join(part for part in parts if part)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {amount(width)} {amount(height)}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="{"wide" if width == WIDE else "narrow"}" '
+        f'viewBox="0 0 {amount(width)} {amount(height)}" '
         f'role="img" aria-label="{words(title)}" style="font-family: var(--sans, sans-serif); '
         f'stroke-linejoin: round">\n<title>{words(title)}</title>\n{body}\n</svg>'
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distfms.report.curves import more
-from distfms.report.formatting import as_number, count, number, options_text
+from distfms.report.formatting import as_number, count, measure_title, number, options_text
 from distfms.report.page import Column, Figure, Section, Table, Text
 from distfms.report.plots import Bar, Line, bar_chart, line_chart
 
@@ -39,17 +39,18 @@ def tuning_section(metrics: Mapping[str, Any]) -> Section:
         return Section("", [])
     points = tuning["points"]
     better = "more" if tuning["higher_is_better"] else "less"
+    measure = measure_title(tuning["measure"])
     text = (
         f"Chosen: {options_text(tuning['chosen'])}. {count(len(points), 'point')} of the grid were "
         f"compared on {count(len(tuning['folds']), 'fold')} of the training rows by "
-        f"{tuning['measure']} ({better} is better). {_RULES[tuning['rule']]} The mean of the "
+        f"{measure} ({better} is better). {_RULES[tuning['rule']]} The mean of the "
         "chosen point is slightly too good; held-out rows show what to expect."
     )
     return Section("Options tried", [Text(text), _figure(tuning, points), _table(tuning, points)])
 
 
 def _figure(tuning: Mapping[str, Any], points: Sequence[Point]) -> Figure:
-    measure = tuning["measure"]
+    measure = measure_title(tuning["measure"])
     title = f"{measure} of the points of the grid"
     over = _number_option(points)
     lines = [] if over is None else _lines(points, over)
@@ -124,7 +125,9 @@ def _bars(tuning: Mapping[str, Any], points: Sequence[Point], title: str) -> Fig
         )
         for p in _ranked(tuning, points)[:_BARS_SHOWN]
     ]
-    chart = bar_chart(bars, title=title, xlabel=tuning["measure"], n_bars=_BARS_SHOWN)
+    chart = bar_chart(
+        bars, title=title, xlabel=measure_title(tuning["measure"]), n_bars=_BARS_SHOWN
+    )
     rest = more(len(points), len(bars), "in metrics.json")
     return Figure(chart, f"Mean of the folds ± one standard error, the best first.{rest}")
 
@@ -153,7 +156,7 @@ def _table(tuning: Mapping[str, Any], points: Sequence[Point]) -> Table:
     ]
     columns = [
         *names,
-        Column(f"Mean {tuning['measure']}", "measure"),
+        Column(measure_title(tuning["measure"], True), "measure"),
         Column("± standard error", "measure"),
         "",
     ]
@@ -161,6 +164,6 @@ def _table(tuning: Mapping[str, Any], points: Sequence[Point]) -> Table:
     return Table(
         columns,
         rows,
-        f"The points of the grid in its order, from the simplest on.{rest}",
+        f"The points of the grid in its order, the simplest first: means of the folds.{rest}",
         emphasis=[i for i, p in enumerate(shown) if p["chosen"]],
     )

@@ -163,7 +163,7 @@ def test_retrained_twice_with_drift(rows: Any, tmp_path: Path) -> None:
     assert [entry["rows"] for entry in told["compared"]] == ["held_out", "newest"]
     assert ("x0", "entered", 2) in [(e["name"], e["change"], e["now"]) for e in told["selection"]]
     assert "x4 drifted by 5" in outcomes[2].reasons[-1]
-    assert "What drifted" in (Path(outcomes[2].folder) / "report.html").read_text()
+    assert "Drift by column" in (Path(outcomes[2].folder) / "report.html").read_text()
     other = spec(days, tmp_path / "runs", correlation={"budget": 3, "ridge": 1.0})
     with pytest.raises(SpecError, match=r"correlation\.ridge"):
         retrain(other, other.registry())

@@ -47,7 +47,7 @@ def test_three_days_a_refusal_and_a_rollback(distfms, write_day, tmp_path):
     assert in_place(distfms) == 2
     refused = (tmp_path / "runs" / "nightly" / "latest" / "report.html").read_text()
     assert refused.count(said) == 3  # title, headline and box
-    assert "What drifted" in refused
+    assert "Drift by column" in refused
     assert refused.count("<svg") >= 2
 
     back = distfms("models", "rollback", "nightly")

@@ -70,7 +70,7 @@ def test_drift_is_found_and_refused(trained, days, tmp_path):
     old = {k: v for k, v in retraining(outcome).items() if k != "made"}
     old["drift"] = {k: v for k, v in drift.items() if k not in ("name", "sets", "drifted")}
     titles = [section.title for section in retraining_sections(old)]
-    assert titles[:2] == ["Retraining", "What drifted"]
+    assert titles[:2] == ["Retraining", "Drift by column"]
 
 
 def test_a_drifted_day_is_refused_by_itself_until_it_is_accepted(trained, days, tmp_path):

@@ -78,11 +78,11 @@ def sections(run: FinishedRun) -> list[Section]:
     """Return the sections of the report."""
     measures = measure_tables(
         run.metrics,
-        "Measures of the model. relative_loss is the mean squared error divided by "
+        "Measures of the model. The relative loss is the mean squared error divided by "
         f"that of predicting {_constant(run)}.",
     )
     return [
-        Section("", [_key_numbers(run), *notes(run.manifest)]),
+        Section("", [*notes(run.manifest), _key_numbers(run)]),
         Section("What attributes buy", _curve_blocks(run)),
         Section("Which attributes are drawn", _sampling_blocks(run.selection)),
         class_section(run.metrics, "the model"),
@@ -105,13 +105,18 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
     ratio = selection["improvement_ratio"]
     scanned = selection["scanned_for"]
     passed = f"; a pass over all of them found {scanned}" if scanned else ""
+    rows, others = _judged(run), list(curves_of(run.metrics).values())[1:]
+    last = {curve.name: measured(curve.points[-1], rows, _LOSS) for curve in others}
     return KeyNumbers(
         [
             KeyNumber(
                 number(_loss(run)),
                 "relative loss",
-                f"mean squared error over that of predicting {_constant(run)}, "
-                f"{_ROWS[_judged(run)]}",
+                f"mean squared error over that of predicting {_constant(run)}, {_ROWS[rows]}",
+            ),
+            *(
+                KeyNumber(number(last[name]), "relative loss", f"{_TITLES[name]}, at most as many")
+                for name in list(last)[:1]
             ),
             KeyNumber(
                 number(selection["attributes_seen"]),

@@ -58,7 +58,7 @@ def _beside_linear(run: FinishedRun) -> str:
 def sections(run: FinishedRun) -> list[Section]:
     """Return the sections of the report."""
     return [
-        Section("", [_key_numbers(run), *notes(run.manifest)]),
+        Section("", [*notes(run.manifest), _key_numbers(run)]),
         Section("Error and number of landmarks", [_error_figure(run), _baseline_table(run)]),
         Section("The landmarks", [_landmark_table(run)]),
         Section("How good the similarities are", [_goodness_table(run)]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distfms.methods.contract import FinishedRun
@@ -183,6 +183,20 @@ def _noise_figures(correlations: Mapping[str, Mapping[str, float | None]]) -> li
     return [Figure(chart, caption + more(len(correlations), _MAPPED, "in metrics.json"))]
 
 
+def _simple(run: FinishedRun, loss: Loss) -> list[KeyNumber]:
+    """Return what the best of the baselines explains of the same objects."""
+    found = {
+        n: measured(e, loss.rows, "projected_loss") for n, e in run.metrics["baselines"].items()
+    }
+    losses = {name: value for name, value in found.items() if value is not None}
+    if loss.explained is None or not losses or loss.rows == "train":
+        return []
+    best = min(losses, key=losses.__getitem__)
+    explained = replace(loss, value=losses[best]).explained
+    where = f"the best of the baselines {READINGS[loss.rows]}"
+    return [KeyNumber(percent(explained), f"explained by {title_of(best)}", where)]
+
+
 def key_numbers(run: FinishedRun) -> KeyNumbers:
     """Return what a reader of the report should see first."""
     selection, repeats, loss = run.selection, repeats_of(run.selection), Loss.of(run)
@@ -200,13 +214,10 @@ def key_numbers(run: FinishedRun) -> KeyNumbers:
             KeyNumber(
                 number(selection["spent"]),
                 f"spent of a budget of {number(selection['budget'])}",
-                f"on {count(sum(repeats.values()), 'judgment')} of each object",
+                f"on {count(sum(repeats.values()), 'judgment')} of each object, of "
+                f"{number(len(repeats))} of {count(len(selection['attributes']), 'attribute')}",
             ),
-            KeyNumber(
-                number(len(repeats)),
-                "attribute judged" if len(repeats) == 1 else "attributes judged",
-                f"of {number(len(selection['attributes']))} offered",
-            ),
+            *_simple(run, loss),
             KeyNumber(
                 number(loss.value),
                 "loss that the search projects" if projected else "mean squared error, estimated",

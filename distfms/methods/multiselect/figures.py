@@ -76,7 +76,7 @@ _ATTRIBUTES_SHOWN = 1000
 def sections(run: FinishedRun) -> list[Section]:
     """Return the sections of the report."""
     return [
-        Section("", [key_numbers(run), *_notes(run)]),
+        Section("", [*_notes(run), key_numbers(run)]),
         Section("What a budget buys", _loss_blocks(run)),
         Section("What to buy", _repeats_blocks(run)),
         Section("The attributes", _attribute_blocks(run.selection)),

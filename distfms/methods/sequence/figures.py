@@ -80,10 +80,10 @@ def headline(run: FinishedRun) -> str:
     text = f"{number(n_groups)} of {number(n_all)} groups {explains} {percent(share)} of the "
     text += _what(run)
     if n_groups < n_all:
-        text += f", all {number(n_all)} {percent(_share(run, n_all)[0])}"
+        text += f" (all {number(n_all)}: {percent(_share(run, n_all)[0])})"
         total = steps[-1]["spent"]
         if total:
-            text += f", at {percent(stop['spent'] / total)} of the cost"
+            text += f" for {percent(stop['spent'] / total)} of the cost"
     return f"{text} ({reading})"
 
 
@@ -103,7 +103,7 @@ def sections(run: FinishedRun) -> list[Section]:
     """Return the sections of the report."""
     selection, metrics = run.selection, run.metrics
     return [
-        Section("", [_key_numbers(run), *notes(run.manifest, selection["notes"])]),
+        Section("", [*notes(run.manifest, selection["notes"]), _key_numbers(run)]),
         Section("What a cost buys", _curve_blocks(run)),
         Section("The sequence", _sequence_blocks(run)),
         class_section(metrics, "the model that predictions use"),
@@ -133,23 +133,20 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
     share, reading = _share(run, stop["n_groups"])
     best, _ = _share(run, stop["best_n_groups"])
     groups = f"{number(stop['n_groups'])} of {count(len(steps), 'group')}"
-    why, timely = WHY[stop["rule"]], run.metrics["timeliness"][run.selection["rule"]]
-    if stop["n_groups"] < len(steps):
-        why += f"; all groups cost {number(steps[-1]['spent'])}"
     by_folds = _own(run).has("validation", _measure(run))
     return KeyNumbers(
         [
             KeyNumber(percent(share), f"of the {_what(run)} explained", f"by {groups}; {reading}"),
-            KeyNumber(number(stop["spent"]), "is their cost", why),
+            KeyNumber(number(stop["spent"]), "cost of these groups", WHY[stop["rule"]]),
             KeyNumber(
-                count(stop["best_n_groups"], "group"),
-                "do best in cross-validation" if by_folds else "explain most of the training rows",
-                f"{percent(best)}, {reading}, at a cost of {number(stop['best_spent'])}",
+                percent(_share(run, len(steps))[0]),
+                "explained by all groups",
+                f"{reading}; they cost {number(steps[-1]['spent'])}",
             ),
             KeyNumber(
-                number(timely["step_timeliness"], 3),
-                "timeliness, as steps",
-                f"{number(timely['timeliness'], 3)} by the paper's straight lines",
+                count(stop["best_n_groups"], "group"),
+                f"best number of groups ({'cross-validation' if by_folds else 'training rows'})",
+                f"{percent(best)}, {reading}, at a cost of {number(stop['best_spent'])}",
             ),
         ]
     )
@@ -227,10 +224,7 @@ def _own_figure(run: FinishedRun, own: Curve, oracle: Curve | None) -> Figure:
     lines = [
         own.line(rows, measure, ROWS[rows], **look) for rows, look in zip(known, looks, strict=True)
     ]
-    said = (
-        "The chosen sequence by itself. Where the lines part, later groups fit the training rows "
-        "and not what is behind them."
-    )
+    said = "The chosen sequence by itself. Where the lines separate, later groups are overfitting."
     if oracle is not None:
         title = f"{rule_title('oracle')}, training rows"
         style = _STYLES["oracle"]

@@ -115,7 +115,7 @@ def render(selection: Any, metrics: Any) -> str:
         (
             2,
             3,
-            "2 of 3 groups explain 44 % of the variance, all 3 48 %, at 80 % of the cost "
+            "2 of 3 groups explain 44 % of the variance (all 3: 48 %) for 80 % of the cost "
             "(held-out rows)",
         ),
         (0, 3, "No group predicts better"),

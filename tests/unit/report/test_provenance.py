@@ -57,7 +57,7 @@ def test_measures_of_other_rows_stand_below_and_folds_count_by_their_weight() ->
     ]
     rows = measure_rows({"train": {"mse": 2.0}, "test": None, "folds": folds})
     (table,) = tables_of(rows, {"mse": "Error"}, "c")
-    assert [title for title, _ in table.heads()] == ["", "Error", "r2"]
+    assert [title for title, _ in table.heads()] == ["", "Error", "R²"]
     # √2 times the standard error, √(2 · 2 · ((0.75 · 0.5)² + (0.25 · 1.5)²))
     assert [[cell.text for cell in row] for row in table.cells()] == [
         ["Training rows", "2", "–"],
