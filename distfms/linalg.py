@@ -6,6 +6,9 @@ import numpy as np
 
 from distfms.errors import NumericalError
 
+#: Updates of a matrix that are made at once, by one product of matrices.
+LATE = 64
+
 
 def nearest_psd(matrix: np.ndarray) -> np.ndarray:
     """Nearest positive semi-definite matrix in Frobenius norm ("MakePSD").
@@ -38,19 +41,19 @@ def nearest_psd(matrix: np.ndarray) -> np.ndarray:
     # them. Where it breaks down the eigenvalues decide: a singular matrix may do either.
     if not symmetric.size or scipy.linalg.lapack.dpotrf(symmetric, lower=1)[1] == 0:
         return symmetric
-    values, vectors = scipy.linalg.eigh(symmetric)
+    values, vectors = scipy.linalg.eigh(symmetric, driver="evd", check_finite=False)
     if values[0] >= 0:
         return symmetric
-    # Subtracting the negative part keeps more digits than summing up the positive one
-    # where, as usual, few eigenvalues are negative.
-    negative = values < 0
-    part = vectors[:, negative]
-    if 2 * int(negative.sum()) <= values.size:
-        result = symmetric - (part * values[negative]) @ part.T
-    else:
-        part = vectors[:, ~negative]
-        result = (part * values[~negative]) @ part.T
-    return (result + result.T) / 2
+    # Taking the negative part away keeps more digits than summing up the positive one where, as
+    # usual, few eigenvalues are negative.
+    n_negative = int(np.count_nonzero(values < 0))
+    few = 2 * n_negative <= values.size
+    own = slice(0, n_negative) if few else slice(n_negative, None)
+    part = np.asfortranarray(vectors[:, own] * np.sqrt(np.abs(values[own])))
+    rest = symmetric if few else np.zeros_like(symmetric)
+    del vectors
+    triangle = scipy.linalg.blas.dsyrk(1.0, part, beta=1.0, c=rest, lower=1)
+    return mirrored(triangle)
 
 
 def symmetric_pinv(matrix: np.ndarray, rtol: float | None = None) -> np.ndarray:
@@ -98,9 +101,75 @@ def unit_diagonal(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return matrix / scale / scale[:, None], scale
 
 
+def mirrored(triangle: np.ndarray) -> np.ndarray:
+    """Symmetric matrix of a lower triangle; what is above it does not count."""
+    result = np.tril(triangle)
+    result += np.tril(triangle, -1).T
+    return result
+
+
 def _symmetric(matrix: np.ndarray) -> np.ndarray:
     """Symmetric part of a finite square matrix."""
     matrix = np.asarray(matrix, dtype=np.float64)
     if not np.isfinite(matrix).all():
         raise NumericalError("a matrix to be decomposed holds a value that is not a finite number")
     return (matrix + matrix.T) / 2
+
+
+class Growing:
+    """A matrix X that takes updates X ← X + κ q yᵀ, LATE of them by one product of matrices.
+
+    A q with one value more than the last adds a row to X, and a column too if X is `square` (its
+    updates are then symmetric, y = q).
+    """
+
+    def __init__(self, matrix: np.ndarray, square: bool = False) -> None:
+        self._square = square
+        self._begin(matrix)
+
+    def _begin(self, matrix: np.ndarray) -> None:
+        (n, width), square = matrix.shape, self._square
+        self.n, self._n_late = n, 0
+        self._made = np.zeros((n + LATE, n + LATE if square else width))
+        self._made[:n, :width] = matrix
+        self._kappas, self._left = np.zeros(LATE), np.zeros((LATE, n + LATE))
+        self._right = self._left if square else np.zeros((LATE, width))
+
+    def row(self, at: int) -> np.ndarray:
+        """Return a row of X."""
+        late = slice(self._n_late)
+        found = self._made[at] + (self._kappas[late] * self._left[late, at]) @ self._right[late]
+        return found[: self.n] if self._square else found
+
+    def combined(self, x: np.ndarray) -> np.ndarray:
+        """Return xᵀX."""
+        late = slice(self._n_late)
+        shares = self._kappas[late] * (self._left[late, : self.n] @ x)
+        found = x @ self._made[: self.n] + shares @ self._right[late]
+        return found[: self.n] if self._square else found
+
+    def add(self, kappa: float, q: np.ndarray, y: np.ndarray) -> None:
+        """Take an update; `make` has to follow where it `is_full`."""
+        self._kappas[self._n_late] = kappa
+        self._left[self._n_late, : q.size] = q
+        if not self._square:
+            self._right[self._n_late] = y
+        self.n, self._n_late = q.size, self._n_late + 1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for another update."""
+        return self._n_late == LATE
+
+    def make(self, kept: np.ndarray | None = None) -> None:
+        """Make the updates; keep some columns only, by default all."""
+        from scipy.linalg.blas import dgemm
+
+        by_kappa, into = (self._kappas[:, None] * self._left).T, self._made.T
+        if into.size:
+            dgemm(1.0, self._right.T, by_kappa, beta=1.0, c=into, trans_b=1, overwrite_c=1)
+        self._n_late = 0
+        if kept is not None and not kept.all():
+            self._begin(self._made[: self.n, kept])
+        elif self.n + LATE > len(self._made):
+            self._begin(self._made[: self.n, : self.n if self._square else None])

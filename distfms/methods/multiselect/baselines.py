@@ -129,12 +129,15 @@ def lasso_supports(gram: np.ndarray, target: np.ndarray, most: int) -> Iterator[
         return
     gram = gram + JITTER * np.eye(target.size)
     weights, residual = np.zeros_like(target), target.copy()
+    rows = np.empty((min(most, target.size) + 1, target.size))  # of the active columns
     active, left = [int(np.argmax(np.abs(target)))], -1
     for _ in range(MOST_KNOTS * target.size):
         yield list(active)
         level, sign = float(np.abs(residual[active]).min()), np.sign(residual[active])
-        direction = np.linalg.solve(gram[np.ix_(active, active)], sign)
-        along = gram[:, active] @ direction
+        rows[len(active) - 1] = gram[active[-1]]
+        own = rows[: len(active)]
+        direction = np.linalg.solve(own[:, active], sign)
+        along = direction @ own
         steps = np.full(target.size, level)
         # A column enters where its residual comes up to the level of the active ones ...
         for side in (1.0, -1.0):
@@ -154,7 +157,9 @@ def lasso_supports(gram: np.ndarray, target: np.ndarray, most: int) -> Iterator[
         weights[active] += steps[knot] * direction
         residual -= steps[knot] * along
         if left >= 0:
-            active.remove(knot)
+            at = active.index(knot)
+            active.pop(at)
+            own[at:-1] = own[at + 1 :]
             weights[knot] = 0.0
         else:
             active.append(knot)

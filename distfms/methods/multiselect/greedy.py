@@ -11,9 +11,9 @@ Every purchase is P ← P + κ q qᵀ, and with t = Σ[:, S] q
 
     w ← w + κ (qᵀb) q,   num ← num − κ (qᵀb) t,   den ← den − κ t².
 
-So one product q·Σ[S, :] a step is all that concerns the attributes not bought. Slabs of them keep
-num and den (:class:`FullSlab`), the driver keeps P and w (:class:`FullState`). Scoring takes Σ for
-diagonal: a sum of one term for each attribute (:class:`ScoringState`).
+So t is all that concerns the attributes not bought: a row of P Σ[S, :] for a repeat. Slabs of them
+keep num, den and that matrix (:class:`FullSlab`), the driver keeps P and w (:class:`FullState`).
+Scoring takes Σ for diagonal: a sum of one term for each attribute (:class:`ScoringState`).
 
 References
 ----------
@@ -30,6 +30,7 @@ from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 
+from distfms.linalg import Growing
 from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,
     RANK_TOLERANCE,
@@ -47,10 +48,7 @@ Algorithm = Literal["full", "scoring"]
 Criterion = Literal["gain_per_cost", "gain", "best"]
 
 #: Updates after which everything is computed afresh, to bound their drift.
-REFRESH_EVERY = 512
-
-#: Updates of P that are made at once, by one product of matrices.
-LATE = 32
+REFRESH_EVERY = 4096
 
 #: Numerators below this share of their Cauchy-Schwarz bound are rounding.
 NOISE_TOLERANCE = 1e-13
@@ -92,18 +90,24 @@ class AttributeSlab(NamedTuple):
 def slabs_of(problem: Problem) -> list[AttributeSlab]:
     """Slabs of a problem in memory; their matrices are views."""
     starts = slab_starts([1] * problem.n_attributes)
-    # Σ is symmetric; in the transpose the column of an attribute that is bought lies together.
-    matrix = problem.external.T
-    return [AttributeSlab.of(problem, *pair, matrix[slice(*pair)]) for pair in pairwise(starts)]
+    return [
+        AttributeSlab.of(problem, *pair, problem.external[slice(*pair)])
+        for pair in pairwise(starts)
+    ]
 
 
 class Update(NamedTuple):
-    """P ← P + κ q qᵀ, told to all slabs, with qᵀb and the attribute that is new in S, if any."""
+    """P ← P + κ q qᵀ, told to all slabs, with qᵀb.
+
+    It is by judgments of the attribute at a place in S; `row` has Σ[a, S] if it is new there.
+    """
 
     kappa: float
     product: float
     q: np.ndarray
-    entered: int | None
+    attribute: int
+    place: int
+    row: np.ndarray | None
 
 
 class Afresh(NamedTuple):
@@ -133,7 +137,8 @@ class Offer(NamedTuple):
 class FullSlab:
     """num and den of those of a run of n attributes that are not in S.
 
-    A step costs O(|S|) for each of them, memory O(|S|) besides Σ.
+    With P Σ[S, ·], which follows P, a repeat costs O(1) for each of them and a new attribute
+    O(|S|), but for one product of matrices every so many steps; memory is O(|S|) besides Σ.
     """
 
     def __init__(self, slab: AttributeSlab) -> None:
@@ -150,35 +155,28 @@ class FullSlab:
         self.own = own = np.flatnonzero(outside)
         self.candidates, self.costs = problem.candidates[own], problem.costs[own]
         self.diagonal = self.external[own, self.start + own] + problem.v[own] + problem.ridge
-        self.n, self.support = given.support.size, given.support
-        self.rows = self.external.T[given.support][:, own]  # Σ[S, ·]
-        projected = given.inverse @ self.rows
-        self.num = problem.b[own] - given.w @ self.rows
-        self.den = self.diagonal - np.einsum("ij,ij->j", projected, self.rows)
+        self.support, rows = given.support, self.external[np.ix_(own, given.support)]
+        projected = rows @ given.inverse
+        self.num = problem.b[own] - rows @ given.w
+        self.den = self.diagonal - np.einsum("ij,ij->i", projected, rows)
+        self.projected = Growing(projected.T)  # P Σ[S, ·]
 
     def follow(self, change: Update) -> None:
         """Take one update."""
-        if change.entered is not None:
-            self._enter(change.entered)
-        t = change.q @ self.rows[: self.n]
+        if change.row is None:
+            t = self.projected.row(change.place)
+        else:
+            t = self.projected.combined(change.row) - self.external[self.own, change.attribute]
+            self.candidates[self.own == change.attribute - self.start] = False
+            self.support = np.append(self.support, change.attribute)
         self.num -= (change.kappa * change.product) * t
         self.den -= change.kappa * t**2
-
-    def _enter(self, attribute: int) -> None:
-        self.candidates[self.own == attribute - self.start] = False
-        if self.n == len(self.rows):
-            self._grow()
-        self.rows[self.n] = self.external[self.own, attribute]
-        self.n, self.support = self.n + 1, np.append(self.support, attribute)
-
-    def _grow(self) -> None:
-        """Make room for more rows, and leave out what has no further use."""
-        kept = self.candidates
-        for name in ("own", "costs", "diagonal", "num", "den", "candidates"):
-            setattr(self, name, getattr(self, name)[kept])
-        rows = np.empty((self.n + max(16, self.n), self.own.size))
-        rows[: self.n] = self.rows[:, kept]
-        self.rows = rows
+        self.projected.add(change.kappa, change.q, t)
+        if self.projected.is_full:
+            kept = self.candidates
+            self.projected.make(kept)
+            for name in ("own", "costs", "diagonal", "num", "den", "candidates"):
+                setattr(self, name, getattr(self, name)[kept])
 
     def gains(self, objective: float) -> np.ndarray:
         """Gains of all attributes of the run, shape (n,).
@@ -204,15 +202,14 @@ class FullSlab:
         best = purse.best(gains, self.costs)
         if best is None and (gains > 0).any():
             best = int(np.argmax(gains > 0))
-        return [] if best is None else [self._offer(best, float(gains[best]))]
+        return [] if best is None else [self._offer(int(self.own[best]), float(gains[best]))]
 
     def offer_of(self, attribute: int) -> list[Offer]:
         """Offer an attribute if it is in the slab, whatever it gains."""
         own = attribute - self.start
         if not 0 <= own < self.problem.n_attributes:
             return []
-        row = self.external[own, np.append(self.support, attribute)]
-        return [Offer(attribute, np.nan, row)]
+        return [self._offer(own, np.nan)]
 
     def among(self, attributes: np.ndarray) -> np.ndarray:
         """Own rows of Σ[attributes, attributes], which ascend."""
@@ -220,10 +217,9 @@ class FullSlab:
         own = own[(own >= 0) & (own < self.problem.n_attributes)]
         return self.external[np.ix_(own, attributes)]
 
-    def _offer(self, at: int, gain: float) -> Offer:
-        own = int(self.own[at])
-        row = np.append(self.rows[: self.n, at], self.external[own, self.start + own])
-        return Offer(self.start + own, gain, row)
+    def _offer(self, own: int, gain: float) -> Offer:
+        attribute = self.start + own
+        return Offer(attribute, gain, self.external[own, np.append(self.support, attribute)])
 
 
 def answer(slab: FullSlab, question: Question) -> tuple[FullSlab, Any]:
@@ -239,8 +235,6 @@ def answer(slab: FullSlab, question: Question) -> tuple[FullSlab, Any]:
 class FullState:
     """P and w of the attributes S that have judgments; slabs of all attributes follow in a pool.
 
-    P is brought up to date some updates at a time; its diagonal and single columns at each.
-
     M stays positive definite: a candidate that depends linearly on S, or would make M indefinite
     where Σ was left as estimated, gains nothing. Along the path of a baseline, which heeds another
     matrix, M may become singular; P is then its pseudo-inverse.
@@ -248,6 +242,9 @@ class FullState:
     It starts from `repeats` (default: nothing judged), with the slabs that `slabs_of` cuts, in this
     process unless a pool is given; the problem needs no matrix where the slabs have it.
     """
+
+    _w: np.ndarray
+    _diagonal: np.ndarray
 
     def __init__(
         self,
@@ -263,11 +260,8 @@ class FullState:
         n = problem.n_attributes
         self.repeats = np.zeros(n, np.int64) if repeats is None else repeats.copy()
         self._support = np.flatnonzero((self.repeats > 0) & problem.candidates)
-        self._inverse, self._w, self.objective = np.zeros((0, 0)), np.zeros(0), 0.0
-        self._diagonal = self._w
         self._changes: list[Update | Afresh] = []
         self._offers: list[Offer] = []
-        self._late: list[tuple[float, np.ndarray]] = []
         self._refresh()
 
     def best(self, purse: Purse) -> tuple[int | None, bool]:
@@ -300,31 +294,25 @@ class FullState:
         if self.repeats[attribute] > count:
             self._buy_again(attribute, count)
             return
-        self._catch_up()
         row = self._row(attribute)
         own = row[-1] + self.problem.ridge + float(self.problem.v[attribute]) / count
-        q = self._inverse @ row[:-1]
+        q = self._inverse.combined(row[:-1])
         schur = own - float(row[:-1] @ q)
-        grown = np.zeros((row.size, row.size), order="F")
-        grown[:-1, :-1] = self._inverse
-        self._inverse, self._w = grown, np.append(self._w, 0.0)
-        self._diagonal = np.append(self._diagonal, 0.0)
+        self._w, self._diagonal = np.append(self._w, 0.0), np.append(self._diagonal, 0.0)
         self._support = np.append(self._support, attribute)
         if schur <= RANK_TOLERANCE * own:
             self._refresh()
         else:
-            self._update(1.0 / schur, np.append(q, -1.0), attribute)
+            self._update(1.0 / schur, np.append(q, -1.0), q.size, row[:-1])
 
     def _buy_again(self, attribute: int, count: int) -> None:
         """Take δ = v/r − v/(r + count) from the attribute's diagonal element of M."""
         after = int(self.repeats[attribute])
         delta = float(self.problem.v[attribute]) * count / (after * (after - count))
         if delta > 0:
-            at = int(np.flatnonzero(self._support == attribute)[0])
-            q = self._inverse[:, at].copy()
-            for kappa, late in self._late:
-                q += (kappa * late[at]) * late
-            self._update(delta / (1.0 - delta * float(q[at])), q)
+            place = int(np.flatnonzero(self._support == attribute)[0])
+            q = self._inverse.row(place)
+            self._update(delta / (1.0 - delta * float(q[place])), q, place)
 
     def _ask(self, method: str, *arguments: Any) -> list[Any]:
         changes, self._changes = self._changes, []
@@ -347,30 +335,22 @@ class FullState:
         gains = np.zeros(r.size)
         return np.divide(delta * self._w**2, pivot, out=gains, where=pivot > RANK_TOLERANCE)
 
-    def _update(self, kappa: float, q: np.ndarray, entered: int | None = None) -> None:
+    def _update(
+        self, kappa: float, q: np.ndarray, place: int, row: np.ndarray | None = None
+    ) -> None:
         """P ← P + κ q qᵀ and all that follows from it."""
         product = float(q @ self.problem.b[self._support])
-        self._late.append((kappa, q))
+        self._inverse.add(kappa, q, q)
+        if self._inverse.is_full:
+            self._inverse.make()
         self._diagonal = self._diagonal + kappa * q**2
-        if len(self._late) == LATE:
-            self._catch_up()
         self._w = self._w + (kappa * product) * q
         self.objective += kappa * product**2
-        self._changes.append(Update(kappa, product, q, entered))
+        self._changes.append(Update(kappa, product, q, int(self._support[place]), place, row))
         self._offers = []
         self._n_updates += 1
         if self._n_updates >= REFRESH_EVERY:
             self._refresh()
-
-    def _catch_up(self) -> None:
-        """Update P by what it lacks."""
-        from scipy.linalg.blas import dgemm
-
-        if self._late:
-            kappas, qs = map(np.array, zip(*self._late, strict=True))
-            by_kappa, own = (kappas[:, None] * qs).T, self._inverse
-            self._inverse = dgemm(1.0, by_kappa, qs.T, trans_b=1, beta=1.0, c=own, overwrite_c=1)
-            self._late.clear()
 
     def _refresh(self) -> None:
         """Compute everything afresh from the repeats."""
@@ -381,12 +361,11 @@ class FullState:
             matrix = np.concatenate(self._ask("among", support))
         noise = self.problem.v[support] / self.repeats[support]
         matrix[np.diag_indices_from(matrix)] += noise + self.problem.ridge
-        self._inverse = np.asfortranarray(inverse_of(matrix))
-        self._w = self._inverse @ self.problem.b[support]
+        inverse = inverse_of(matrix)
+        self._inverse, self._diagonal = Growing(inverse, square=True), np.diagonal(inverse)
+        self._w = inverse @ self.problem.b[support]
         self.objective = float(self._w @ self.problem.b[support])
-        self._changes = [Afresh(support, self._inverse.copy(), self._w)]
-        self._diagonal = np.diagonal(self._inverse).copy()
-        self._late.clear()
+        self._changes = [Afresh(support, inverse, self._w)]
         self._offers, self._n_updates = [], 0
 
 

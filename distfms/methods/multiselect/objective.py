@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from distfms.errors import DataError, SpecError
-from distfms.linalg import nearest_psd, symmetric_pinv
+from distfms.linalg import mirrored, nearest_psd, symmetric_pinv
 from distfms.methods.multiselect.options import Costs, resolve_costs
 from distfms.stats.base import Fields
 from distfms.stats.comoments import CONSTANT_RTOL
@@ -213,11 +213,13 @@ def _make_psd(matrix: np.ndarray, deviation: np.ndarray, varying: np.ndarray) ->
     """Nearest PSD matrix in units of the deviations; exact zeros for what does not vary."""
     result, index = np.zeros_like(matrix), np.flatnonzero(varying)
     if index.size:
-        grid, unit = np.ix_(index, index), np.outer(deviation[index], deviation[index])
-        scaled = matrix[grid] / unit
+        grid, unit = np.ix_(index, index), deviation[index]
+        scaled = matrix[grid] / np.outer(unit, unit)
         projected = nearest_psd(scaled)
-        semidefinite = np.array_equal(projected, scaled)
-        result[grid] = matrix[grid] if semidefinite else projected * unit
+        if np.array_equal(projected, scaled):
+            result[grid] = matrix[grid]
+        else:
+            result[grid] = projected * np.outer(unit, unit)
     return result
 
 
@@ -275,7 +277,7 @@ def inverse_of(matrix: np.ndarray) -> np.ndarray:
     if info == 0 and (pivots > RANK_TOLERANCE * np.diagonal(matrix)).all():
         inverse, info = scipy.linalg.lapack.dpotri(factor, lower=1)
         if info == 0:
-            return np.tril(inverse) + np.tril(inverse, -1).T
+            return mirrored(inverse)
     return symmetric_pinv(matrix)
 
 
@@ -284,7 +286,7 @@ def full_weights(problem: Problem, repeats: ArrayLike) -> np.ndarray:
     r = check_repeats(repeats, problem.n_attributes)
     support = np.flatnonzero((r > 0) & problem.candidates)
     weights = np.zeros(problem.n_attributes)
-    inverse = symmetric_pinv(covariance_of_averages(problem, r, support))
+    inverse = inverse_of(covariance_of_averages(problem, r, support))
     weights[support] = inverse @ problem.b[support]
     return weights
 

@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pytest
 
+from distfms import linalg
 from distfms.errors import DataError, SpecError
 from distfms.methods import slabs
 from distfms.methods.multiselect import greedy as greedy_module
@@ -43,10 +44,12 @@ def test_gains_of_all_candidates_after_any_purchases(algorithm, v):
         assert state.objective == pytest.approx(now, rel=1e-10)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_any_sequence_of_purchases_equals_a_fresh_start(seed, monkeypatch):
-    """Refreshed often, and several judgments bought at once."""
-    monkeypatch.setattr(greedy_module, "REFRESH_EVERY", 7)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("refresh", "late"), [(7, 64), (1000, 5)])
+def test_any_sequence_of_purchases_equals_a_fresh_start(seed, refresh, late, monkeypatch):
+    """Refreshed or updated often, and several judgments bought at once, until all have some."""
+    monkeypatch.setattr(greedy_module, "REFRESH_EVERY", refresh)
+    monkeypatch.setattr(linalg, "LATE", late)
     monkeypatch.setattr(slabs, "SLAB_COLUMNS", 10)
     d = 24
     v = np.random.default_rng(seed).choice([0.0, 0.5, 2.0], d)
