@@ -19,6 +19,7 @@ from distfms.estimators.kinds import JobClassifier, JobRegressor
 from distfms.estimators.parameters import plain
 from distfms.methods.contract import FinishedRun
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
+from distfms.methods.sequence.budgets import advised, steps_of
 from distfms.methods.sequence.options import SequenceOptions, resolve_groups
 
 
@@ -65,20 +66,16 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
         coefficients, intercept = model.coefficients.transpose(0, 2, 1), model.intercept
         if coefficients.shape[1] == 1 and not hasattr(self, "classes_"):
             coefficients, intercept = coefficients[:, 0], intercept[:, 0]
-        self.coef_path_, self.intercept_path_ = coefficients, intercept
-        n_groups = run.model["stop"]["n_groups"]
-        self.coef_, self.intercept_ = coefficients[n_groups], intercept[n_groups]
+        number, n_prefixes = advised(run.model), len(model.spent) + 1
+        self.coef_, self.intercept_ = coefficients[number], intercept[number]
+        self.coef_path_, self.intercept_path_ = coefficients[:n_prefixes], intercept[:n_prefixes]
 
     # --- prediction ---
 
     def _needed(self, budget: float | None) -> Sequence[str]:
-        steps = self.model_.run.selection["sequence"][: self._n_groups(budget)]
-        return [name for step in steps for name in step["columns"]]
-
-    def _n_groups(self, budget: float | None) -> int:
-        """Count the groups that a budget affords; by default those that predictions use."""
-        stop: int = self.model_.run.model["stop"]["n_groups"]
-        return stop if budget is None else self.predictor_.affordable(budget)
+        run = self.model_.run
+        number = advised(run.model) if budget is None else self.predictor_.best(budget)
+        return [name for step in steps_of(run.selection, number) for name in step["columns"]]
 
     def anytime(self, *, n_samples: int = 1, deadline_s: float | None = None) -> AnytimeSession:
         """Begin a prediction whose groups come one by one.
@@ -136,7 +133,7 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
         indices : bool
             Return positions instead of a mask.
         budget : float, optional
-            Cost of a prediction. Default: the prefix that predictions use.
+            Cost of a prediction. Default: the model that predictions use.
 
         Returns
         -------
@@ -188,7 +185,7 @@ class GroupSequencer(JobRegressor, GroupSequenceBase):
     costs_ : dict of str to float
         Cost of each group when it is the first.
     predictor_ : AnytimePredictor
-        Models of all prefixes.
+        Models of all prefixes, and of the sets for `budgets`.
     explained_variance_ : ndarray of shape (K + 1,)
         Of the prefixes 0..K on the training rows; share of the deviance if not gaussian.
     coef_path_ : ndarray of shape (K + 1, D) or (K + 1, P, D)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from distfms.data.dataset import PartitionReader
 from distfms.runs.driver import run_job
 from tests.e2e.retrain_jobs import again, growing_job, write_day
 from tests.e2e.sequence_jobs import mixed_job, mixed_rows, write_rows
@@ -40,3 +41,17 @@ def trained(days, tmp_path):
     first = again(spec)
     assert (first.version, first.promoted, first.reasons) == (1, True, ())
     return spec
+
+
+@pytest.fixture
+def read_columns(monkeypatch):
+    """Names of all columns that any task reads."""
+    seen = set()
+    read = PartitionReader.column_tables
+
+    def watched(self, partition, names):
+        seen.update(names)
+        return read(self, partition, names)
+
+    monkeypatch.setattr(PartitionReader, "column_tables", watched)
+    return seen

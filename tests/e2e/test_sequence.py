@@ -134,6 +134,7 @@ def test_where_to_stop_is_one_standard_error_from_the_best_fold_mean(mixed_run, 
     assert metrics["stop"] == {
         "rule": "one_standard_error",
         "n_groups": first,
+        "model": first,
         "spent": points[first]["budget"],
         "best_n_groups": best,
         "best_spent": points[best]["budget"],

@@ -16,7 +16,7 @@ from distfms.runs.job_spec import load_spec
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import content
 from tests.e2e.landmarks_jobs import ranked_rows
-from tests.e2e.sequence_jobs import curve, mixed_job, mixed_rows, write_rows
+from tests.e2e.sequence_jobs import curve, mixed_job, write_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -83,19 +83,66 @@ def test_accuracy_of_binary_labels(tmp_path, low):
     assert content(folder, "metrics.json")["folds"] == []
 
 
-@pytest.mark.parametrize("options", [{}, {"family": "poisson"}], ids=["gaussian", "poisson"])
-def test_a_run_for_a_budget_spends_no_more_and_predicts_with_all_of_it(tmp_path, options):
-    columns = mixed_rows()
-    columns["y"] = np.abs(columns["y"])
+def trap(n=500):
+    """Six cheap weak columns, one dear column that says nearly all, and targets of each kind."""
+    rng = np.random.default_rng(0)
+    strong, *weak = rng.normal(size=(7, n))
+    score = 2.2 * strong + 0.7 * sum(weak)
+    y = score + 0.3 * rng.normal(size=n)
+    columns = {"strong": strong, **{f"weak{i}": own for i, own in enumerate(weak)}}
+    columns |= {"gaussian": y, "logistic": (y > 1).astype(float)}
+    columns |= {"softmax": np.digitize(y, [-4.0, 1.0]), "poisson": rng.poisson(np.exp(score / 4))}
+    return {"id": [f"row-{i}" for i in range(n)], **columns}
+
+
+@pytest.mark.parametrize(
+    ("family", "folds"),
+    [("gaussian", 3), ("gaussian", 0), ("logistic", 0), ("softmax", 3), ("poisson", 0)],
+)
+def test_a_budget_buys_the_dear_group_that_the_sequence_puts_after_cheap_ones(
+    tmp_path, family, folds, read_columns
+):
+    columns = trap()
     data = write_rows(tmp_path / "data", columns)
-    spec = mixed_job(data, tmp_path, sequence={"budget": 4.0, "baselines": ["omp"], **options})
+    others = [name for name in ("gaussian", "logistic", "softmax", "poisson") if name != family]
+    options = {
+        "budgets": [2.0, 4.9, 24.0],
+        "budget": 22.8,
+        "costs": {"strong": 22.78},
+        "family": family,
+    }
+    if family == "poisson":
+        options["ridge"] = 0.01
+    spec = mixed_job(
+        data, tmp_path,
+        data={"target": family, "exclude": others, "folds": folds, "missing": "error"},
+        sequence={**PLAIN, **options},
+    )  # fmt: skip
     run = run_job(spec).folder
-    steps = content(run, "selection.json")["sequence"]
-    assert 0 < steps[-1]["spent"] <= 4.0
-    stop = content(run, "metrics.json")["stop"]
-    assert (stop["rule"], stop["n_groups"]) == ("budget", len(steps))
-    said = predict_file(run, str(data), tmp_path / "p.parquet")
-    assert f"on {len(steps)} of {len(steps)} groups: what the budget pays for" in said
+    selection, metrics = content(run, "selection.json"), content(run, "metrics.json")
+    assert selection["sequence"][0]["group"].startswith("weak")
+    assert [e["budget"] for e in metrics["budgets"]] == [2.0, 4.9, 22.8, 24.0]
+    assert metrics["budgets"][-2]["model"] > 7
+    assert metrics["stop"]["rule"] == "budget"
+    for budget, wanted in ((4.5, {"weak"}), (22.8, {"strong"}), (24.0, {"strong", "weak"})):
+        read_columns.clear()
+        said = predict_file(run, str(data), tmp_path / "p.parquet", budget=budget)
+        assert {name.rstrip("012345") for name in read_columns - {"id"}} == wanted
+        assert "selected for a budget" in said or budget < 5
+    # Between two budgets what the lower one does; by default what `budget` buys.
+    kept = pq.read_table(tmp_path / "p.parquet")
+    predict_file(run, str(data), tmp_path / "q.parquet", budget=24.5)
+    assert pq.read_table(tmp_path / "q.parquet") == kept
+    said = predict_file(run, str(data), tmp_path / "r.parquet")
+    assert "22.78 a row on 1 of 7 groups: what the budget pays for" in said
+    page = (run / "report.html").read_text()
+    assert "The best groups for each budget" in page
+    if family == "gaussian":
+        # The model of the set is least squares on its column.
+        model, weights = content(run, "model.json"), np.load(run / "weights.npz")
+        at = model["feature_names"].index("strong")
+        used = np.flatnonzero(weights["coefficients"][metrics["budgets"][2]["model"], :, 0])
+        assert used.tolist() == [at]
 
 
 def test_the_group_lasso_is_a_curve(mixed_data, tmp_path):

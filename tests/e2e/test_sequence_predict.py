@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import distfms
-from distfms.data.dataset import PartitionReader
 from distfms.errors import DataError, SpecError
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import content
@@ -17,20 +16,6 @@ from tests.e2e.sequence_jobs import LiteralRows, write_rows
 from tests.reference.sequence import fitted
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def read_columns(monkeypatch):
-    """Names of all columns that any task reads."""
-    seen = set()
-    read = PartitionReader.column_tables
-
-    def watched(self, partition, names):
-        seen.update(names)
-        return read(self, partition, names)
-
-    monkeypatch.setattr(PartitionReader, "column_tables", watched)
-    return seen
 
 
 def prefix(run, n_groups):
@@ -95,7 +80,7 @@ def test_a_budget_of_which_most_is_left_is_told(mixed_run, mixed_data, tmp_path)
     budget = 2 * before + 0.1
     said = predict_file(mixed_run, str(mixed_data), tmp_path / "p.parquet", budget=budget)
     assert "most of the budget is left" in said
-    assert f"`sequence.budget: {budget:g}`" in said
+    assert f"`sequence.budgets: [{budget:g}]`" in said
 
 
 def test_missing_values_and_unknown_categories_count_as_the_mean(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -229,10 +229,10 @@ def search(
     budget: float | None = None,
 ) -> Path:
     """Path of a rule of this name."""
-    rule, scaling = parse_rule(name), problem.scaling
+    rule, scaling = replace(parse_rule(name), budget=budget), problem.scaling
     procedure = SequenceProcedure(
         (rule,), scaling.feature_names, scaling.target_names, problem.groups, problem.costs,
-        problem.ridge, max_groups, seed, budget=budget,
+        problem.ridge, max_groups, seed,
     )  # fmt: skip
     return procedure.search(problem, rule)
 

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from distfms.errors import DataError, SpecError
+from distfms.methods.sequence.budgets import best_model
 from distfms.methods.sequence.glm import mean_response
 from distfms.methods.sequence.problem import Path, longest_affordable, moments_about
 from distfms.stats.comoments import CoMoments
 
-_ARRAYS = ("spent", "coefficients", "intercept", "fill")
+_ARRAYS = ("spent", "coefficients", "intercept", "fill", "set_spent", "values")
 
 
 @dataclass(frozen=True, eq=False)
 class AnytimePredictor:
-    """Linear models of all prefixes of a group sequence.
+    """Linear models of all prefixes of a group sequence, and of sets for a budget.
+
+    Models are numbered: 0..K the prefixes, then the B sets.
 
     Attributes
     ----------
@@ -33,13 +37,19 @@ class AnytimePredictor:
         The P targets (classes for ``softmax``).
     spent : numpy.ndarray of shape (K,)
         Cost of each prefix.
-    coefficients : numpy.ndarray of shape (K + 1, D, P)
-        In original units, of the prefixes 0..K.
-    intercept : numpy.ndarray of shape (K + 1, P)
+    coefficients : numpy.ndarray of shape (K + 1 + B, D, P)
+        In original units.
+    intercept : numpy.ndarray of shape (K + 1 + B, P)
     fill : numpy.ndarray of shape (D,)
         What a missing value is taken for: the training mean.
     family : {"gaussian", "logistic", "softmax", "poisson"}
         How the linear score becomes a prediction, ∇φ of Appendix B of the paper.
+    sets : tuple of tuple of int
+        Positions of the columns of each set among the features.
+    set_spent : numpy.ndarray of shape (B,)
+        Cost of each set.
+    values : numpy.ndarray of shape (K + 1 + B,)
+        What decides between a prefix and sets that a budget affords: what models explain.
     """
 
     groups: tuple[str, ...]
@@ -51,18 +61,31 @@ class AnytimePredictor:
     intercept: np.ndarray
     fill: np.ndarray
     family: str = "gaussian"
+    sets: tuple[tuple[int, ...], ...] = ()
+    set_spent: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    values: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def from_path(
-        cls, path: Path, family: str = "gaussian", target_names: Sequence[str] | None = None
+        cls,
+        path: Path,
+        family: str = "gaussian",
+        target_names: Sequence[str] | None = None,
+        sets: Sequence[Path] = (),
+        values: np.ndarray | None = None,
     ) -> AnytimePredictor:
-        """Return the predictor of a sequence; its outputs may have names of their own."""
-        coefficients, intercept = path.models()
+        """Return the predictor of a sequence and of paths for budgets; outputs may have names."""
+        found = [path.models(), *([array[-1:] for array in own.models()] for own in sets)]
+        coefficients, intercept = map(np.concatenate, zip(*found, strict=True))
         scaling = path.scaling
         position = {name: i for i, name in enumerate(scaling.feature_names)}
+
+        def placed(own: Path) -> tuple[tuple[int, ...], ...]:
+            return tuple(tuple(position[c] for c in group) for group in own.columns)
+
         return cls(
             groups=path.groups,
-            columns=tuple(tuple(position[c] for c in group) for group in path.columns),
+            columns=placed(path),
             feature_names=scaling.feature_names,
             target_names=scaling.target_names if target_names is None else tuple(target_names),
             spent=path.spent,
@@ -70,25 +93,34 @@ class AnytimePredictor:
             intercept=intercept,
             fill=scaling.mean,
             family=family,
+            sets=tuple(tuple(chain(*placed(own))) for own in sets),
+            set_spent=np.array([own.curve_cost[-1] for own in sets]),
+            values=path.curve_value if values is None else values,
         )
 
     def affordable(self, budget: float | None) -> int:
         """Count the groups of the longest prefix that costs at most `budget` (None: all)."""
         return longest_affordable(self.spent, budget)
 
+    def best(self, budget: float | None) -> int:
+        """Return the number of the best model that a budget buys (None: all of the sequence)."""
+        if budget is None:
+            return len(self.spent)
+        return best_model(self.spent, self.set_spent, self.values, budget)
+
     def columns_within(self, budget: float | None) -> tuple[str, ...]:
         """Names of the columns that a prediction at this budget reads, in sequence order."""
-        return tuple(self.feature_names[c] for c in self._used(self.affordable(budget)))
+        return tuple(self.feature_names[c] for c in self._used(self.best(budget)))
 
     def predict(
         self, X: np.ndarray | Mapping[str, np.ndarray], budget: float | None = None
     ) -> np.ndarray:
-        """Predictions of the longest affordable prefix.
+        """Predictions of the best model that a budget buys.
 
         Parameters
         ----------
         X : numpy.ndarray of shape (n, D), or mapping of str to numpy.ndarray of shape (n,)
-            All features, or at least the columns of the prefix by name. NaN is a missing value.
+            All features, or at least the columns of the model by name. NaN is a missing value.
         budget : float, optional
             Default: all groups.
 
@@ -101,16 +133,16 @@ class AnytimePredictor:
         DataError
             If a needed column is not there, or a value is infinite.
         """
-        return self.predict_prefix(self.affordable(budget), X)
+        return self.predict_by(self.best(budget), X)
 
-    def predict_prefix(self, n_groups: int, X: np.ndarray | Mapping[str, np.ndarray]) -> np.ndarray:
-        """Predictions of the first groups, however many more the same cost would afford."""
-        return self._of_prefix(n_groups, self._values(X, self._used(n_groups)))
+    def predict_by(self, model: int, X: np.ndarray | Mapping[str, np.ndarray]) -> np.ndarray:
+        """Predictions of the model of a number, which for prefixes is that of their groups."""
+        return self._of_model(model, self._values(X, self._used(model)))
 
     def errors_on(
-        self, statistics: CoMoments, feature_names: Sequence[str], n_groups: int
+        self, statistics: CoMoments, feature_names: Sequence[str], model: int
     ) -> dict[str, float]:
-        """Errors of a prefix of linear regressions on rows that only their statistics are known of.
+        """Errors of a linear regression on rows that only their statistics are known of.
 
         Parameters
         ----------
@@ -118,8 +150,8 @@ class AnytimePredictor:
             Of features, then the targets.
         feature_names : sequence of str
             In any order; columns of categories may be others than those of the predictor.
-        n_groups : int
-            Of the prefix.
+        model : int
+            Its number.
 
         Returns
         -------
@@ -128,8 +160,8 @@ class AnytimePredictor:
         """
         position = {name: i for i, name in enumerate(feature_names)}
         # A level of a category that no row has is 0 in all of them.
-        used = [c for c in self._used(n_groups) if self.feature_names[c] in position]
-        weights, intercept = self.coefficients[n_groups][used], self.intercept[n_groups]
+        used = [c for c in self._used(model) if self.feature_names[c] in position]
+        weights, intercept = self.coefficients[model][used], self.intercept[model]
         n_features, n_targets = len(feature_names), len(intercept)
         columns = [position[self.feature_names[c]] for c in used]
         columns += range(n_features, n_features + n_targets)
@@ -187,7 +219,8 @@ class AnytimePredictor:
             feature_names=tuple(names["feature_names"]),
             target_names=tuple(names["target_names"]),
             family=names["family"],
-            **{name: arrays[name] for name in _ARRAYS},
+            sets=tuple(map(tuple, names.get("sets", ()))),
+            **{name: arrays[name] for name in _ARRAYS if name in arrays},
         )
 
     def _values(self, X: np.ndarray | Mapping[str, np.ndarray], used: Sequence[int]) -> np.ndarray:
@@ -220,12 +253,14 @@ class AnytimePredictor:
             raise DataError(f"Infinite values in {', '.join(names)}.")
         return np.where(np.isnan(values), self.fill[list(columns)], values)
 
-    def _used(self, prefix: int) -> list[int]:
-        return [c for group in self.columns[:prefix] for c in group]
+    def _used(self, model: int) -> list[int]:
+        if model > len(self.spent):
+            return list(self.sets[model - len(self.spent) - 1])
+        return [c for group in self.columns[:model] for c in group]
 
-    def _of_prefix(self, prefix: int, values: np.ndarray) -> np.ndarray:
-        """Predict from the values of a prefix's columns; a vector when there is one target."""
-        score = values @ self.coefficients[prefix][self._used(prefix)] + self.intercept[prefix]
+    def _of_model(self, model: int, values: np.ndarray) -> np.ndarray:
+        """Predict from the values of a model's columns; a vector when there is one target."""
+        score = values @ self.coefficients[model][self._used(model)] + self.intercept[model]
         mean = mean_response(self.family, score)
         return mean[:, 0] if mean.shape[1] == 1 else mean
 
@@ -365,4 +400,4 @@ class AnytimeSession:
         if self.n_groups == before and before > 0:
             return
         values = self._values[:, model._used(self.n_groups)]
-        self._prediction = model._of_prefix(self.n_groups, values)
+        self._prediction = model._of_model(self.n_groups, values)

@@ -8,6 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 from distfms.methods.contract import FinishedRun
+from distfms.methods.sequence.budgets import advised, point_of, steps_of
+from distfms.methods.sequence.problem import longest_affordable
 from distfms.report.classes import class_section
 from distfms.report.curves import (
     ROWS,
@@ -53,6 +55,7 @@ _TIMELINESS = {
 _BARS_SHOWN = 30
 _LINES_SHOWN = 8
 _STEPS_SHOWN = 500
+_GROUPS_NAMED = 12
 #: Where a run is told to stop, by the rule of ``stop`` in ``metrics.json``.
 WHY = {
     "one_standard_error": "the fewest groups within one standard error of the best in "
@@ -73,7 +76,7 @@ def headline(run: FinishedRun) -> str:
         return "No group explains anything of the target"
     if not n_groups:
         return f"No group predicts better than {constant_model(run)}"
-    share, reading = _share(run, n_groups)
+    share, reading = _share(run, advised(run.metrics))
     if n_all == 1:
         return f"The one group explains {percent(share)} of the {_what(run)} ({reading})"
     explains = "explains" if n_groups == 1 else "explain"
@@ -130,7 +133,7 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
         return KeyNumbers(
             [KeyNumber(percent(0.0), f"of the {_what(run)} explained", "by no group")]
         )
-    share, reading = _share(run, stop["n_groups"])
+    share, reading = _share(run, advised(run.metrics))
     best, _ = _share(run, stop["best_n_groups"])
     groups = f"{number(stop['n_groups'])} of {count(len(steps), 'group')}"
     by_folds = _own(run).has("validation", _measure(run))
@@ -152,11 +155,10 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
     )
 
 
-def _share(run: FinishedRun, n_groups: int) -> tuple[float | None, str]:
-    """Return the most trusted share that a prefix explains, and where it comes from."""
-    own = _own(run)
-    point = max(i for i, p in enumerate(own.points) if p["n_groups"] <= n_groups)
-    shares = {rows: measured(own.points[point], rows, _measure(run)) for rows in ROWS}
+def _share(run: FinishedRun, model: int) -> tuple[float | None, str]:
+    """Return the most trusted share that a model explains, and where it comes from."""
+    point = point_of(run.metrics, model)
+    shares = {rows: measured(point, rows, _measure(run)) for rows in ROWS}
     rows = next((rows for rows, share in shares.items() if share is not None), "train")
     return shares[rows], ROWS[rows]
 
@@ -176,7 +178,36 @@ def _curve_blocks(run: FinishedRun) -> list[Block]:
     own = _own(run)
     blocks.append(_own_figure(run, own, curves.get("oracle")))
     blocks += [_score_figure(run, own, key) for key in _SCORES if own.has("test", key)]
-    return [*blocks, _timeliness_table(run)]
+    budgets = [_budget_table(run)] if run.metrics.get("budgets") else []
+    return [*blocks, *budgets, _timeliness_table(run)]
+
+
+def _budget_table(run: FinishedRun) -> Table:
+    """List what the best model of each budget explains, beside the prefix that it pays for."""
+    spent, rows, reading = [s["spent"] for s in run.selection["sequence"]], list[list[Any]](), ""
+    for entry in run.metrics["budgets"]:
+        steps = steps_of(run.selection, entry["model"])
+        share, reading = _share(run, entry["model"])
+        names = ", ".join(step["group"] for step in steps[:_GROUPS_NAMED])
+        rest = f" and {len(steps) - _GROUPS_NAMED} more" if len(steps) > _GROUPS_NAMED else ""
+        prefix = _share(run, longest_affordable(spent, entry["budget"]))[0]
+        cost = steps[-1]["spent"] if steps else 0.0
+        rows.append([entry["budget"], names + rest, cost, share, prefix])
+    columns = [
+        Column("Budget", "number"),
+        Column("Groups", "text"),
+        Column("Cost", "number"),
+        Column("Explained", "percent"),
+        Column("By the sequence", "percent"),
+    ]
+    return Table(
+        columns,
+        rows,
+        f"The best groups for each budget, and the {_what(run)} they explain ({reading}), beside "
+        "what the groups of the sequence explain that the budget pays for. Bold where a set "
+        "selected for a budget is better than the sequence.",
+        emphasis=[i for i, e in enumerate(run.metrics["budgets"]) if e["model"] > len(spent)],
+    )
 
 
 def _comparison_figure(run: FinishedRun, curves: Sequence[Curve]) -> Figure:
@@ -225,6 +256,10 @@ def _own_figure(run: FinishedRun, own: Curve, oracle: Curve | None) -> Figure:
         own.line(rows, measure, ROWS[rows], **look) for rows, look in zip(known, looks, strict=True)
     ]
     said = "The chosen sequence by itself. Where the lines separate, later groups are overfitting."
+    if budgets := run.metrics.get("budgets"):
+        best = [_share(run, entry["model"])[0] for entry in budgets]
+        x = [entry["budget"] for entry in budgets]
+        lines.append(Line(f"best for its budget, {_share(run, 0)[1]}", x, best, style=3))
     if oracle is not None:
         title = f"{rule_title('oracle')}, training rows"
         style = _STYLES["oracle"]

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from distfms.errors import DataError
 from distfms.methods.passes import Minimum, Sums, minimise
+from distfms.methods.sequence.budgets import best_set
 from distfms.methods.sequence.greedy import Trail, assemble_factor
 from distfms.methods.sequence.ladder import Ladder
 from distfms.methods.sequence.problem import Path, Scaling, SequenceProblem
@@ -397,13 +398,16 @@ def sequence_glm(
     is fitted at the prefixes of the ladder and at the last. Between two of them the gradient is
     that of the quadratic model of the loss at the last fit, whose Hessian is the Gram matrix times
     the variance of the response. Ties go to the lowest index. A group whose gradient is below the
-    tolerance costs no pass. For other options see `greedy.sequence`.
+    tolerance costs no pass. With a `budget` the groups are the best set for it by score tests at
+    the null model, and one model is fitted. For other options see `greedy.sequence`.
     """
     n_groups, columns = len(problem.groups), [list(g) for g in problem.groups.columns]
-    n_wanted = n_groups if max_groups is None else min(max_groups, n_groups)
+    n_wanted, order = n_groups if max_groups is None else min(max_groups, n_groups), None
     fits = _Fits(make_pass, problem, design, max_iter, tol)
-    limit = np.inf if budget is None else budget
-    trail, pivots, fitted = Trail(problem, cost_aware, doubling, limit), list[Pivot](), [0]
+    if budget is not None:
+        order = best_set(fits.squared_loss(), budget, max_groups).order.tolist()
+        n_wanted, ladder = len(order), Ladder(())
+    trail, pivots, fitted = Trail(problem, cost_aware, doubling), list[Pivot](), [0]
     state = ResidualGram(
         problem.gram, fits.gradient[:-1], columns, "omp" if criterion == "fr" else criterion,
         ridge=problem.ridge / fits.curvature,
@@ -431,9 +435,8 @@ def sequence_glm(
 
     while len(trail.order) < n_wanted:
         fits_before(0.0)
-        group = trail.choose(values, 0.0)
-        if group is None:
-            break
+        group = trail.choose(values, 0.0) if order is None else order[len(trail.order)]
+        assert group is not None  # every group is affordable
         if fits_before(float(problem.costs.marginal(trail.order)[group])):
             continue
         pivot = state.pivot(group)
@@ -494,6 +497,15 @@ class _Fits:
     def gradient(self) -> np.ndarray:
         """Gradient of the mean loss at the present model, without the ridge."""
         return np.asarray(self._sums["gradient"] / self._sums["weight"])
+
+    def squared_loss(self) -> SequenceProblem:
+        """Return the problem of squared loss with the gains of score tests at the null model."""
+        family = FAMILIES[self.design.family]
+        mean = family.mean(self.weights[-1:].T)[:, 0]
+        # diag(1/π) is an inverse of the Hessian of softmax on vectors that add up to 0.
+        variance = mean if family.name == "softmax" else family.variance(mean)
+        target = -self.gradient[:-1] / np.sqrt(np.maximum(variance, 1e-12))
+        return replace(self.problem, target=target)
 
     def fit(self, pivots: Sequence[Pivot]) -> None:
         """Fit the columns of some steps, from the last model on."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from distfms.errors import SpecError, nearest
 from distfms.methods.contract import (
     Answer,
@@ -72,7 +74,7 @@ class GlmSequenceJob(SequenceJob):
 
     def __init__(self, options: SequenceOptions, inputs: Inputs, seed: int) -> None:
         self.asked_criterion = options.criterion
-        self._of_folds: dict[int, GlmPath] = {}
+        self._of_folds: dict[Unit, GlmPath] = {}
         names = ("oracle",) if options.baselines is None else options.baselines
         rules = [parse_rule(name) for name in names]
         self.left_out = [r.name for r in rules if r.criterion in OTHERS and r.criterion != "oracle"]
@@ -170,7 +172,7 @@ class GlmSequenceJob(SequenceJob):
         """Return the pure part."""
         return replace(
             super().procedure(context),
-            rules=self.compared,
+            rules=(*self.compared, *self.of_budgets),
             n_outputs=len(self.output_names(context)),
         )
 
@@ -281,13 +283,20 @@ class GlmSequenceJob(SequenceJob):
     ) -> dict[str, Any]:
         """Return the content of ``metrics.json``, with the classes by the model where to stop."""
         content = super().metrics(context, solved, validated)
-        spent = content["stop"]["spent"]
+        stop, n_prefixes = content["stop"], len(solved.path) + 1
+        # The rule of the model that predictions use: the chosen one, or that of a budget.
+        rule, spent = 0, stop["spent"]
+        if stop["model"] >= n_prefixes:
+            rule, spent = len(self.compared) + stop["model"] - n_prefixes, np.inf
+        path = list(solved.paths.values())[rule]
         if solved.test is not None:
-            rows, models = "test", [(solved.path, [-1])]
+            rows, models = "test", [(path, [-1])]
         elif validated is not None:
-            rows, models = "validation", [(path, [fold]) for fold, path in self._of_folds.items()]
+            rows = "validation"
+            models = [(p, [f]) for (f, r), p in sorted(self._of_folds.items()) if r == rule]
         else:
-            rows, models = "train", [(solved.path, [*range(max(self.inputs.section.folds, 1))])]
+            folds = range(max(self.inputs.section.folds, 1))
+            rows, models = "train", [(path, [*folds])]
         asked = [(path, [path.affordable(spent)], parts) for path, parts in models]
         found = self.judged(context, asked, **self._by_class(context))
         judged = {
@@ -348,6 +357,7 @@ class GlmSequenceJob(SequenceJob):
         self, work: FoldWork, fold: Fold, item: int, problem: SequenceProblem, ask: Any
     ) -> Answer:
         def judge(path: GlmPath) -> Answer:
+            self._of_folds[fold.number, item] = path
             found: Answer = ask((fold.number, path))
             return found
 
@@ -364,8 +374,6 @@ class GlmSequenceJob(SequenceJob):
         found: dict[int, Answer] = {}
         judged = self.judged(context, wanted, **self._by_class(context))
         for number, (path, known, (fold,)), own in zip(asked, wanted, judged, strict=True):
-            # That of the chosen rule comes first.
-            self._of_folds.setdefault(fold, path)
             measures = measures_of({name: parts.folds[fold] for name, parts in own.items()})
             found[number] = {n: path.of_prefixes(known, v) for n, v in measures.items()}
         return found

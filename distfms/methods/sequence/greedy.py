@@ -31,6 +31,7 @@ from distfms.methods.sequence.problem import (
     SequenceOutline,
     SequencePath,
     SequenceProblem,
+    within,
 )
 from distfms.methods.sequence.residual import Pivot, ResidualGram
 from distfms.methods.slabs import Loadable, OneProcess, Pool, slab_starts
@@ -154,8 +155,7 @@ class Trail:
 
     def affordable(self, costs: np.ndarray) -> np.ndarray:
         """Return which groups are left that the budget pays for."""
-        rest = self.budget - sum(self.cost) + 1e-12 * self.budget
-        return self.open & (costs <= rest)
+        return self.open & within(costs, self.budget - sum(self.cost), self.budget)
 
     def choose(self, values: Callable[[], np.ndarray], smallest: float) -> int | None:
         """Find the group of the greatest value (per cost) among those that may be next.
@@ -207,6 +207,7 @@ def sequence(
     cost_aware: bool = True,
     doubling: bool = False,
     order: Sequence[int] | None = None,
+    start: Sequence[int] = (),
     seed: int = 0,
     max_groups: int | None = None,
     budget: float | None = None,
@@ -231,6 +232,8 @@ def sequence(
         `notes` says so.
     order : sequence of int, optional
         Different group indices for ``given``; may leave groups out.
+    start : sequence of int
+        Groups that come first, whatever the rule.
     seed : int
     max_groups : int, optional
         Stop after so many groups. Default: all.
@@ -275,6 +278,8 @@ def sequence(
         return found
 
     def following() -> int | None:
+        if len(trail.order) < len(start):
+            return start[len(trail.order)]
         if fixed is None:
             return trail.choose(values, smallest)
         left = trail.affordable(problem.costs.marginal(trail.order))

@@ -26,6 +26,7 @@ from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import sources_of
 from distfms.methods.rows import RowCounts, RowSource
 from distfms.methods.sequence.anytime import AnytimePredictor
+from distfms.methods.sequence.budgets import best_model, budget_ladder, values_of
 from distfms.methods.sequence.options import SequenceOptions, resolve_costs, resolve_groups
 from distfms.methods.sequence.problem import Path
 from distfms.methods.sequence.procedure import RIDGES, Rule, SequenceProcedure, parse_rule
@@ -72,6 +73,10 @@ class SequenceJob(RowJob):
         wanted = dict.fromkeys(parse_rule(name) for name in options.wanted_baselines)
         #: Baselines, each once and without the chosen rule itself.
         self.baselines = tuple(rule for rule in wanted if rule != self.rule)
+        budgets = budget_ladder(self.costs) if options.budgets == "auto" else options.budgets
+        one = () if options.budget is None else (options.budget,)
+        #: What finds the sets of the budgets, ascending.
+        self.of_budgets = tuple(Rule("fr", budget=b) for b in sorted({*budgets, *one}))
         self.chooses_ridge = options.ridge == "auto" and inputs.section.folds > 1
         if self.chooses_ridge:
             self.tuned_after = "ridge"
@@ -102,6 +107,7 @@ class SequenceJob(RowJob):
             "columns": f"{len(self.roles.features)}{kinds}",
             "groups": f"{len(self.groups)} ({price} each{shared})",
             "baselines": ", ".join(rule.name for rule in self.baselines) or "none",
+            "budgets": ", ".join(f"{rule.budget:g}" for rule in self.of_budgets) or "none",
             **({"search": self.advice} if self.advice else {}),
         }
 
@@ -131,7 +137,7 @@ class SequenceJob(RowJob):
 
     def procedure(self, context: Context) -> SequenceProcedure:
         """Return the pure part; CS-G-OMP is among the rules, as its curve cuts α-timeliness."""
-        rules = tuple(dict.fromkeys((*self.compared, Rule("omp"))))
+        rules = tuple(dict.fromkeys((*self.compared, *self.of_budgets, Rule("omp"))))
         more: dict[str, Any] = {"seed": self.seed}
         if self.chooses_ridge and (context.folder / RIDGE).exists():
             more["ridge"] = context.read_json(RIDGE)["ridge"]
@@ -173,6 +179,13 @@ class SequenceJob(RowJob):
             "shared_costs": options.model_dump(mode="json")["shared_costs"],
             "doubling": self.rule.doubling,
             "sequence": _steps(self.plan(context), path),
+            "budgets": [
+                {
+                    "budget": rule.budget,
+                    "sequence": _steps(self.plan(context), solved.paths[rule.name]),
+                }
+                for rule in self.of_budgets
+            ],
             "timeliness": timeliness(path.curve_cost, path.curve_value),
             "step_timeliness": timeliness(path.curve_cost, path.curve_value, steps=True),
             "n_candidates": path.n_candidates,
@@ -185,11 +198,13 @@ class SequenceJob(RowJob):
 
     def model(self, context: Context, solved: Solved) -> Mapping[str, Content]:
         """Return the predictor of all prefixes."""
+        metrics = context.read_json("metrics.json")
+        sets = [solved.paths[rule.name] for rule in self.of_budgets]
         sources = sources_of(self.plan(context))
         predictor = AnytimePredictor.from_path(
-            solved.path, self.options.family, self.output_names(context)
+            solved.path, self.options.family, self.output_names(context), sets, values_of(metrics)
         )
-        stop = context.read_json("metrics.json")["stop"]
+        stop = metrics["stop"]
         names = {"method": self.name, "id": self.roles.id, "sources": sources, "stop": stop}
         return {
             "model.json": {**names, "classes": self.class_names(context), **predictor.to_dict()},
@@ -204,14 +219,15 @@ class SequenceJob(RowJob):
 
     def on_folds(self, context: Context, solved: Solved) -> SequenceProcedure:
         """Return the procedure without what is only a measuring rod."""
-        return replace(solved.procedure, rules=self.compared)
+        return replace(solved.procedure, rules=(*self.compared, *self.of_budgets))
 
     def metrics(
         self, context: Context, solved: Solved, validated: FoldAnswers | None
     ) -> dict[str, Any]:
         """Return the content of ``metrics.json``."""
         curves, last, share = {}, {}, solved.procedure.share
-        for number, rule in enumerate(self.compared):
+        whole: dict[str, float] = {}
+        for number, rule in enumerate((*self.compared, *self.of_budgets)):
             path = solved.paths[rule.name]
             found = self.measures(context, solved, path, rule == self.rule)
             if rule == self.rule:
@@ -221,11 +237,13 @@ class SequenceJob(RowJob):
                 }
             mean = {}
             if validated is not None:
-                own = [answer[share][:-1] for answer in validated.answers[number]]
-                scored = over_folds(np.stack(own, axis=-1), validated.weight).mean
-                mean = {share: path.of_prefixes(solved.procedure.points(path), scored)}
+                own = [answer[share] for answer in validated.answers[number]]
+                *scored, whole[rule.name] = over_folds(np.stack(own, -1), validated.weight).mean
+                known = solved.procedure.points(path)
+                mean = {share: path.of_prefixes(known, np.array(scored))}
             curve = path.groups, path.curve_cost, path.curve_value, share
             curves[rule.name] = Curve(*curve, found.get("test", {}), mean)
+        sets = [curves.pop(rule.name).points()[-1] for rule in self.of_budgets]
         omp = solved.paths.get("omp", solved.path)
         reference = Curve(omp.groups, omp.curve_cost, omp.curve_value)
         with_oracle = Rule("oracle") in self.baselines
@@ -233,15 +251,39 @@ class SequenceJob(RowJob):
             **self.head(solved, validated, last),
             **compared(curves, reference, self.options.alpha, with_oracle),
         }
-        alpha = content["alpha"]["alpha"]
-        return {**content, "stop": self.stop(solved, alpha, validated)}
+        content["budgets"] = [
+            {
+                "budget": rule.budget,
+                "set": {**point, "validation": {share: float(whole[rule.name])} if whole else {}},
+            }
+            for rule, point in zip(self.of_budgets, sets, strict=True)
+        ]
+        stop = self.stop(solved, content["alpha"]["alpha"], validated)
+        return {**content, "stop": self._choose_models(solved.path, content, stop)}
+
+    def _choose_models(
+        self, path: Path, content: Mapping[str, Any], stop: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Choose the model of each budget, and return where to stop with the model there."""
+        sets, values = [entry["set"] for entry in content["budgets"]], values_of(content)
+        spent, costs = path.spent, np.array([point["budget"] for point in sets])
+        for entry in content["budgets"]:
+            entry["model"] = best_model(spent, costs, values, entry["budget"])
+        if self.options.budget is None:
+            return {**stop, "model": stop["n_groups"]}
+        model = best_model(spent, costs, values, self.options.budget)
+        n_groups, cost = model, float(path.curve_cost[min(model, len(path))])
+        if model > len(path):
+            own = sets[model - len(path) - 1]
+            n_groups, cost = own["n_groups"], own["budget"]
+        return {**stop, "rule": "budget", "model": model, "n_groups": n_groups, "spent": cost}
 
     def stop(self, solved: Solved, alpha: float, validated: FoldAnswers | None) -> dict[str, Any]:
         """Find the prefix that predictions use by default, and the best one.
 
-        All of a sequence whose length `tune` chose, or that is for a budget. Else with folds the
-        smallest within one standard error of the best in cross-validation; without, the first with
-        the share α of what all groups explain on the training rows.
+        All of a sequence whose length `tune` chose. Else with folds the smallest within one
+        standard error of the best in cross-validation; without, the first with the share α of what
+        all groups explain on the training rows.
         """
         path: Path = solved.path
         n_groups, best = (stopping_prefix(path.curve_value, a) for a in (alpha, 1.0))
@@ -259,8 +301,6 @@ class SequenceJob(RowJob):
                 rule = "one_standard_error"
         if "max_groups" in self.tuned:
             n_groups, rule = len(path), "tuned"
-        if self.options.budget is not None:
-            n_groups, rule = len(path), "budget"
         return {
             "rule": rule,
             "n_groups": n_groups,

@@ -27,6 +27,7 @@ from distfms.methods.row_job import LEVELS_GUESSED
 from distfms.methods.row_predictor import RowPredictor, plan_of_model
 from distfms.methods.rows import MomentReader
 from distfms.methods.sequence.anytime import AnytimePredictor
+from distfms.methods.sequence.budgets import advised, steps_of
 from distfms.methods.sequence.glm import mean_response
 from distfms.methods.sequence.glm_job import GlmSequenceJob
 from distfms.methods.sequence.greedy import GroupSlab
@@ -64,7 +65,7 @@ class Sizes:
     def of(cls, job: SequenceJob) -> Sizes:
         """Return the sizes of a job."""
         guessed = [LEVELS_GUESSED if f in job.categorical else 1 for f in job.roles.features]
-        searched = {*job.compared, Rule("omp")} - set(map(Rule, NOT_IN_SLABS))
+        searched = {*job.compared, *job.of_budgets, Rule("omp")} - set(map(Rule, NOT_IN_SLABS))
         return cls(
             tuple(sum(guessed[c] for c in group) for group in job.groups.columns),
             len(job.roles.target),
@@ -269,45 +270,45 @@ def on_groups(job: SequenceJob, groups: Sequence[int]) -> SequenceJob:
 
 
 @dataclass(frozen=True, eq=False)
-class PrefixOf:
-    """Picklable function from values by name to the predictions of a prefix.
+class ModelOf:
+    """Picklable function from values by name to the predictions of a prefix or a set.
 
     A missing value counts as the column's training mean: it says nothing, and so it moves nothing.
     """
 
     model: AnytimePredictor
-    n_groups: int
+    number: int
 
     def __call__(self, values: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
         """Return predictions (n_rows, n_outputs)."""
-        if not self.n_groups:  # nothing is read, but the rows are there
+        if not self.number:  # nothing is read, but the rows are there
             mean = mean_response(self.model.family, self.model.intercept[:1])
             return np.tile(mean, (n_rows, 1))
-        return self.model.predict_prefix(self.n_groups, values).reshape(n_rows, -1)
+        return self.model.predict_by(self.number, values).reshape(n_rows, -1)
 
 
 def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> RowPredictor:
-    """Find the columns of the longest affordable prefix in a dataset."""
-    model, stop = AnytimePredictor.from_arrays(run.weights, run.model), run.model["stop"]
-    n_groups = stop["n_groups"] if budget is None else model.affordable(budget)
-    needed = [n for step in run.selection["sequence"][:n_groups] for n in step["columns"]]
+    """Find the columns of the best model that a budget buys in a dataset."""
+    model = AnytimePredictor.from_arrays(run.weights, run.model)
+    number = advised(run.model) if budget is None else model.best(budget)
+    steps = steps_of(run.selection, number)
+    needed = [name for step in steps for name in step["columns"]]
     return RowPredictor(
         dataset.reader,
         plan_of_model(dataset, needed, run.model["sources"], run.model["id"]),
         tuple(f"predicted_{name}" for name in run.selection["targets"]),
-        PrefixOf(model, n_groups),
-        _spending(run, model, n_groups, budget),
+        ModelOf(model, number),
+        _spending(run, model, number, budget),
         run.model["classes"] or (),
     )
 
 
-def _spending(
-    run: FinishedRun, model: AnytimePredictor, n_groups: int, budget: float | None
-) -> str:
+def _spending(run: FinishedRun, model: AnytimePredictor, number: int, budget: float | None) -> str:
     """Return what the predictions cost, and why."""
     from distfms.methods.sequence.figures import WHY, constant_model
 
-    spent, n_all = float(np.append(0.0, model.spent)[n_groups]), len(model.groups)
+    steps, n_all = steps_of(run.selection, number), len(model.groups)
+    spent, n_groups = steps[-1]["spent"] if steps else 0.0, len(steps)
     given = "" if budget is None else f" of the budget {budget:g}"
     line = f"Spends {spent:g}{given} a row on {n_groups} of {n_all} groups"
     if budget is None:
@@ -315,17 +316,20 @@ def _spending(
         if n_groups < n_all:
             line += f" (`--budget {np.ceil(model.spent[-1]):.0f}` uses all)"
     mean = f"every row is predicted by {constant_model(run)}"
+    if budget is not None and number > n_all:
+        own = run.selection["budgets"][number - n_all - 1]["budget"]
+        return f"{line}, which were selected for a budget of {own:g}"
     if budget is None or n_groups == n_all or spent >= 0.5 * budget:
         return line if n_groups else f"{line}: {mean}"
     cost = float(model.spent[n_groups]) - spent
     why = f"the {'next' if n_groups else 'first'} one, {model.groups[n_groups]}, costs {cost:g}"
     what = f"most of the budget is left, as {why}" if n_groups else f"{why}, so {mean}"
-    return f"{line}: {what}; a run with `sequence.budget: {budget:g}` selects for this budget"
+    return f"{line}: {what}; a run with `sequence.budgets: [{budget:g}]` selects for this budget"
 
 
 def chosen(run: FinishedRun) -> dict[str, Chosen]:
     """Return the places of groups, and the variance that each explains."""
-    steps = run.selection["sequence"][: run.model["stop"]["n_groups"]]
+    steps = steps_of(run.selection, advised(run.model))
     gains = np.diff([0.0, *(step["explained_variance"] for step in steps)]).tolist()
     places = enumerate(zip(steps, gains, strict=True), 1)
     return {step["group"]: Chosen(n, gain) for n, (step, gain) in places}
@@ -341,7 +345,7 @@ NOT_TUNABLE = {
     **dict.fromkeys(("groups", "prefix_separator", "costs", "cost_file", "shared_costs"), _STATES),
     "class_weights": "it states what matters, and deviances weigh rows by it",
     "family": "its values explain different things",
-    "budget": "it states what may be spent; one order without it answers every budget",
+    **dict.fromkeys(("budget", "budgets"), "it states what may be spent"),
     "prefixes": "it bounds the work, and more prefixes are never worse",
     "baselines": _AFTERWARDS,
     "alpha": _AFTERWARDS,

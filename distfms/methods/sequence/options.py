@@ -175,10 +175,14 @@ class SequenceOptions(Section):
     """
     alpha: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the final objective where α-timeliness is cut. Left out: by the plateau rule."""
-    budget: NonNegative | None = None
-    """Select for this cost alone: groups that no longer fit are passed over, gains per cost and
-    gains as they are both tried, and the better sequence taken. Left out: an order for any cost.
+    budgets: tuple[NonNegative, ...] | Literal["auto"] = ()
+    """Also find the best set of groups for each of these costs: the better of greedy selection by
+    gain per cost and by gain, improved by exchanging groups. A prediction within a budget uses the
+    best model that it buys, a set or a prefix of the sequence, in cross-validation where there are
+    folds. `auto`: budgets that double, at the prices of groups.
     """
+    budget: NonNegative | None = None
+    """A budget that predictions use by default; one of `budgets`, listed there or not."""
     max_groups: Annotated[int, Field(ge=1)] | None = None
     """End the sequence after so many groups. Where one process would take more than 4 GiB, but not
     for the columns of a sequence that ends, the family `gaussian` computes, keeps and searches the

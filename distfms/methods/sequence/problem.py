@@ -87,6 +87,11 @@ class GroupCosts:
         unpaid = ~self._needs[list(chosen)].any(axis=0)
         return self.own + self._needs @ (self._shared_costs * unpaid)
 
+    def total(self, chosen: Sequence[int]) -> float:
+        """Cost of some groups together."""
+        paid = self._needs[list(chosen)].any(axis=0)
+        return float(self.own[list(chosen)].sum() + self._shared_costs @ paid)
+
     def take(self, groups: Sequence[int]) -> GroupCosts:
         """Costs of some of the groups, renumbered; sets left without a group disappear."""
         position = {group: new for new, group in enumerate(groups)}
@@ -177,6 +182,11 @@ class SequenceProblem(SequenceOutline):
     gram: np.ndarray
     target: np.ndarray
     make_pass: Callable[..., Any] | None = None
+
+    @property
+    def n_targets(self) -> int:
+        """Number of columns of `target`."""
+        return self.target.shape[1]
 
 
 def problem_from_comoments(statistics: CoMoments, **posed: Any) -> SequenceProblem:
@@ -492,6 +502,11 @@ def moments_about(
     pair_weight = np.asarray(statistics.pair_weight)[pick]
     moments += pair_weight * np.outer(shift, shift)
     return moments, np.diagonal(pair_weight) * shift
+
+
+def within(costs: np.ndarray, rest: float, budget: float) -> np.ndarray:
+    """Return which costs the rest of a budget pays for, but for rounding."""
+    return costs <= rest + 1e-12 * budget
 
 
 def longest_affordable(spent: Sequence[float] | np.ndarray, budget: float | None) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from distfms.errors import SpecError
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import CALLS, Fold, Members
+from distfms.methods.sequence.budgets import best_set
 from distfms.methods.sequence.glm import TOLERANCE, GlmDesign, GlmPath, sequence_glm
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.ladder import Ladder
@@ -47,15 +48,21 @@ _BLIND, _DOUBLING = "-blind", "-doubling"
 
 @dataclass(frozen=True)
 class Rule:
-    """How groups are put in order: by a criterion, or as ``oracle``, ``sparse`` or ``random``."""
+    """How groups are put in order: by a criterion, or as ``oracle``, ``sparse`` or ``random``.
+
+    With a `budget` it finds a set for this cost instead; see :func:`budgets.best_set`.
+    """
 
     criterion: str
     cost_aware: bool = True
     doubling: bool = False
+    budget: float | None = None
 
     @property
     def name(self) -> str:
         """Name in specs and results: ``fr``, ``fr-blind``, ``omp-doubling``, …."""
+        if self.budget is not None:
+            return f"budget-{self.budget!r}"
         blind = "" if self.cost_aware else _BLIND
         return self.criterion + blind + (_DOUBLING if self.doubling else "")
 
@@ -94,7 +101,7 @@ _OF_FOLDS = 100.0
 #: Fields of the procedure that a problem has too.
 _POSED = ("feature_names", "target_names", "groups", "costs", "ridge")
 #: Options that are fields of the procedure.
-_OPTIONS = ("ridge", "max_groups", "family", "budget", "alpha")
+_OPTIONS = ("ridge", "max_groups", "family", "alpha")
 
 
 @dataclass(frozen=True)
@@ -116,7 +123,6 @@ class SequenceProcedure(Procedure):
     family: str = "gaussian"
     n_outputs: int = 1
     ladder: Ladder = field(default_factory=Ladder)
-    budget: float | None = None
     alpha: float | None = None
     max_iter: int = 200
     tol: float = TOLERANCE
@@ -179,22 +185,14 @@ class SequenceProcedure(Procedure):
         return GlmDesign(self.family, self.n_outputs, scaling)
 
     def search(self, problem: SequenceOutline, rule: Rule, **where: Any) -> Path:
-        """Return the sequence of a rule; for a budget, the better one with costs and without.
+        """Return the sequence of a rule, or the set of a budget as one that ends with it.
 
         `where` has the pool and the slabs, if the problem is an outline.
         """
-        tried = [rule.cost_aware]
-        if self.budget is not None and rule == self.rules[0]:
-            tried = [True, False]
-        found = [self._search(problem, rule, cost_aware, **where) for cost_aware in tried]
-        return max(found, key=lambda path: float(path.curve_value[-1]))
-
-    def _search(self, problem: SequenceOutline, rule: Rule, cost_aware: bool, **where: Any) -> Path:
         options: dict[str, Any] = {
-            "cost_aware": cost_aware,
+            "cost_aware": rule.cost_aware,
             "doubling": rule.doubling,
             "max_groups": self.max_groups,
-            "budget": self.budget,
         }
         if self.family != "gaussian":
             assert isinstance(problem, SequenceProblem)
@@ -205,10 +203,13 @@ class SequenceProcedure(Procedure):
                 self.design(problem.scaling),
                 self.ladder,
                 criterion=rule.criterion,
+                budget=rule.budget,
                 max_iter=self.max_iter,
                 tol=self.tol,
                 **options,
             )
+        if rule.budget is not None:
+            return best_set(problem, rule.budget, self.max_groups, **where)
         order, criterion = None, rule.criterion
         if criterion == "sparse":
             assert isinstance(problem, SequenceProblem)

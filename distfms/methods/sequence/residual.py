@@ -85,6 +85,14 @@ class ResidualGram:
             found[part.groups - first] = part.of(self.residual)
         return found
 
+    def values_without(self, new: np.ndarray, response: np.ndarray) -> np.ndarray:
+        """Return the values by ``fr`` if rows (k, d) of the factor, the last, were not there."""
+        found, residual = np.zeros(len(self.groups)), self.residual + new.T @ response
+        for part in self._values:
+            assert isinstance(part, _Gain)
+            found[part.groups] = part.of(residual, part.blocks + part.squares(new))
+        return found
+
     def append(self, pivot: Pivot) -> None:
         """Take into S a group, own or not: new rows of the factor, new residuals."""
         k = len(pivot.columns)
@@ -115,6 +123,11 @@ class ResidualGram:
             upper=upper,
             response=_solve_rows(upper, self.residual[own[kept]]),
         )
+
+    @property
+    def factor_rows(self) -> np.ndarray:
+        """L⁻¹C_{S,·} of all own columns, shape (|S|, d)."""
+        return self._factor_rows[: self.rank]
 
     def _reserve(self, rank: int) -> None:
         """Grow the store of factor rows by doubling."""
@@ -181,13 +194,20 @@ class _Gain(_Length):
         self.blocks[:, np.arange(size), np.arange(size)] += state.ridge
         self.floor = state.floor[self.positions]
 
-    def of(self, residual: np.ndarray) -> np.ndarray:
-        """Return the values."""
+    def of(self, residual: np.ndarray, blocks: np.ndarray | None = None) -> np.ndarray:
+        """Return the values, with other residual blocks if there are any."""
         gradient = residual.take(self.positions, axis=0)
-        regular = _cholesky_gain(self.blocks, gradient, self.floor)
+        blocks = self.blocks if blocks is None else blocks
+        regular = _cholesky_gain(blocks, gradient, self.floor)
         if regular is None:
-            return _elimination_gain(self.blocks, gradient, self.floor)
+            return _elimination_gain(blocks, gradient, self.floor)
         return regular
+
+    def squares(self, new: np.ndarray) -> np.ndarray:
+        """Return what rows (k, d) of the factor take off the residual blocks, (m, s, s)."""
+        part = new.take(self.positions, axis=1).transpose(1, 2, 0)
+        taken: np.ndarray = part @ part.transpose(0, 2, 1)
+        return taken
 
     def follow(self, group: int, new: np.ndarray) -> None:
         """Forget the group, and take the new rows off the blocks of the others."""
@@ -195,8 +215,7 @@ class _Gain(_Length):
         if len(others) < len(self.groups):
             for name in ("groups", "positions", "blocks", "floor"):
                 setattr(self, name, getattr(self, name).take(others, axis=0))
-        part = new.take(self.positions, axis=1).transpose(1, 2, 0)
-        self.blocks -= part @ part.transpose(0, 2, 1)
+        self.blocks -= self.squares(new)
 
 
 _VALUES = {"omp": _Whitened, "fr": _Gain, "omp-single": _Single, "omp-no-whiten": _Length}

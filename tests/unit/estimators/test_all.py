@@ -54,7 +54,12 @@ JUDGED = X[:, :, None] + np.random.default_rng(6).normal(size=(N, len(NAMES), 2)
 QUERY = np.sort(np.random.default_rng(9).integers(0, 40, N))
 #: Estimator, kind of target, options of the job and of the estimator, what the job has beside.
 CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
-    "sequence": ("GroupSequencer", "number", {"costs": {"default": 3.0}, "ridge": 1e-3}, {}),
+    "sequence": (
+        "GroupSequencer",
+        "number",
+        {"costs": {"default": 3.0}, "ridge": 1e-3, "budgets": "auto"},
+        {},
+    ),
     "sequence-tuned": (
         "GroupSequencer",
         "number",

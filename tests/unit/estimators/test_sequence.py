@@ -85,8 +85,10 @@ def test_a_budget_needs_and_reads_the_columns_of_its_prefix_only(tmp_path):
         model.predict(part)
     assert list(model.transform(FRAME, budget=first).columns) == ["iron", "sugar"]
     limited = clone(model).set_params(budget=first).fit(FRAME, Y)
-    assert limited.predictor_.spent[-1] <= first
-    assert limited.get_support().sum() == len(limited.get_feature_names_out())
+    np.testing.assert_array_equal(limited.get_support(), limited.get_support(budget=first))
+    np.testing.assert_array_equal(limited.predict(FRAME), limited.predict(FRAME, budget=first))
+    assert 0 < limited.get_support().sum() < limited.n_features_in_
+    assert len(limited.coef_path_) == len(limited.sequence_) + 1
     np.testing.assert_allclose(model.predict(FRAME, budget=0.0), Y.mean(), rtol=1e-12)
 
 

@@ -50,7 +50,7 @@ def test_errors_of_a_prefix_on_other_rows_need_their_moments_alone(case):
     X, Y = X + 0.5, Y - 2.0
     for n_groups in range(4):
         found = predictor.errors_on(comoments(X, Y), predictor.feature_names, n_groups)
-        away = predictor.predict_prefix(n_groups, X) - Y[:, 0]
+        away = predictor.predict_by(n_groups, X) - Y[:, 0]
         assert found["mse"] == pytest.approx(np.mean(away**2))
         assert found["r2"] == pytest.approx(1 - np.mean(away**2) / Y.var())
 

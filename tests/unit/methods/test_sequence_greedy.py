@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from distfms.errors import SpecError
+from distfms.methods.sequence.budgets import best_set, budget_ladder
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.problem import GroupCosts, SharedCost
 from distfms.methods.sequence.residual import CRITERIA
@@ -264,15 +265,72 @@ def test_a_budget_pays_for_costs_that_add_up_to_it_but_for_rounding():
     assert len(sequence(problem, budget=0.3)) == 3
 
 
-def test_for_a_budget_the_better_of_two_rules_is_taken():
-    """One dear group explains much; a cheap one has more gain per cost and blocks it."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((500, 2))
-    Y = (X[:, 0] + 0.3 * X[:, 1])[:, None]
-    problem = make_problem(X, Y, [[0], [1]], costs=[10.0, 0.5])
-    aware, blind = (sequence(problem, budget=10.0, cost_aware=aware) for aware in (True, False))
-    assert (aware.order.tolist(), blind.order.tolist()) == ([1], [0])
-    assert search(problem, "fr", budget=10.0).order.tolist() == [0]
-    assert search(problem, "fr", budget=1.0).order.tolist() == [1]
-    rule = sequence(problem, "given", order=[0, 1], budget=5.0)
-    assert rule.order.tolist() == [1]
+@pytest.mark.parametrize("n_targets", [1, 2])
+@pytest.mark.parametrize("kind", ["regular", "near duplicates", "singular"])
+def test_sets_of_all_budgets_against_all_sets(kind, n_targets):
+    rng = np.random.default_rng(n_targets)
+    near = 0.01 if kind == "near duplicates" else None
+    X, Y, groups = correlated(
+        rng, 150, [2, 1, 3, 1, 2, 1, 2], n_targets=n_targets, near_duplicates=near
+    )
+    if kind == "singular":
+        X[:, groups[-1]] = X[:, groups[0]]
+    shared = (SharedCost("a", (0, 2, 5), 3.0), SharedCost("b", (4, 5), 1.5))
+    costs = GroupCosts(rng.choice([1.0, 1.5, 2.0, 5.0, 9.0], 7), shared)
+    problem = make_problem(X, Y, groups, costs)
+    values = _values_of_all_sets(standardised(X), standardised(Y), groups)
+    for budget in {costs.total(own) for own in values}:
+        path = best_set(problem, budget)
+        own, value = frozenset(path.order.tolist()), path.gain.sum()
+        greedy = [sequence(problem, cost_aware=a, budget=budget) for a in (True, False)]
+        assert path.curve_cost[-1] == pytest.approx(costs.total(own))
+        assert costs.total(own) <= budget + 1e-9
+        assert value == pytest.approx(values[own], rel=1e-6)
+        assert value >= max(one.gain.sum() for one in greedy)
+        affordable = {s for s in values if costs.total(s) <= budget}
+        best = max(values[s] for s in affordable)
+        assert value >= 0.99 * best
+
+
+def test_of_many_groups_single_ones_are_exchanged_while_that_gains():
+    sizes = [1] * 30
+    X, Y, groups = correlated(np.random.default_rng(3), 100, sizes)
+    problem = make_problem(X, Y, groups, np.random.default_rng(4).uniform(1, 9, 30))
+    budget = 0.3 * problem.costs.own.sum()
+    path = best_set(problem, budget)
+    greedy = [sequence(problem, cost_aware=a, budget=budget).gain.sum() for a in (True, False)]
+    assert path.gain.sum() > max(greedy) * (1 + 1e-4)
+    own, cost = path.order.tolist(), problem.costs.own
+    for place, inside in enumerate(own):
+        for other in set(range(30)) - set(own):
+            if path.spent[-1] - cost[inside] + cost[other] <= budget:
+                after = sequence(problem, "given", order=[*own[:place], *own[place + 1 :], other])
+                assert after.gain.sum() <= path.gain.sum() * (1 + 1e-5)
+
+
+def _values_of_all_sets(X, Y, groups):
+    subsets = itertools.chain.from_iterable(
+        itertools.combinations(range(len(groups)), k) for k in range(len(groups) + 1)
+    )
+    columns = {frozenset(s): [c for g in s for c in groups[g]] for s in subsets}
+    return {s: explained(X, Y, own, 0.0) if own else 0.0 for s, own in columns.items()}
+
+
+def test_a_set_of_few_groups_and_a_given_order_keep_to_their_limits():
+    problem, *_ = problem_and_rows(0, costs=GroupCosts(np.array([10.0, 0.5, 1, 1, 1, 1])))
+    assert len(best_set(problem, 100.0, max_groups=2)) == 2
+    assert sequence(problem, "given", order=[0, 1], budget=5.0).order.tolist() == [1]
+    assert len(best_set(problem, 0.2)) == 0
+
+
+@pytest.mark.parametrize(
+    ("prices", "expected"),
+    [
+        ([1, 1, 11.41, 14.51, 22.78], [1, 2, 4, 14.51, 22.78, 32]),
+        ([3, 3], [3]),
+        ([0, 0], []),
+        ([0, 5], []),
+    ],
+)
+def test_the_ladder_of_budgets_has_the_prices_of_groups(prices, expected):
+    assert budget_ladder(GroupCosts(np.array(prices, dtype=float))) == tuple(expected)
