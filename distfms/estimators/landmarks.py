@@ -23,7 +23,7 @@ from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap
 from distfms.methods.ranking import RankingScores
 
-_REGRESSION = ("epsilon", "criterion", "refit", "tolerance")
+_REGRESSION = ("epsilon", "criterion")
 _LEVELS = ("gamma", "spacing")
 
 
@@ -70,6 +70,7 @@ class LandmarkBase(ClassNamePrefixFeaturesOutMixin, TransformerMixin, JobEstimat
         is_precomputed = self.map_.similarity.name == PRECOMPUTED
         self.landmarks_ = np.array(run.selection["order" if is_precomputed else "landmarks"])
         self.thresholds_ = self._model.thresholds
+        self.metric_ = run.selection["metric"]
 
     @property
     def _n_features_out(self) -> int:
@@ -126,7 +127,7 @@ def _similarities(mapping: LandmarkMap, features: np.ndarray) -> np.ndarray:
 def _by_dask_ml(mapping: LandmarkMap, X: Any) -> Any:
     """Return similarities of a Dask array by dask-ml, None where it does not have the kernel."""
     name, p = mapping.similarity.name, dict(mapping.similarity.parameters)
-    if name not in ("linear", "polynomial", "gaussian", "sigmoid"):
+    if name not in ("linear", "polynomial", "gaussian", "sigmoid") or mapping.transform.size:
         return None
     from dask_ml.metrics import pairwise
 
@@ -164,7 +165,7 @@ class LandmarkRegressor(JobRegressor, LandmarkBase):
 
     References
     ----------
-    Kar, Jain, "Supervised Learning with Similarity Functions", NIPS 2012, Algorithms 1 and 2.
+    Kar, Jain, "Supervised Learning with Similarity Functions", NIPS 2012, Algorithm 1.
 
     Examples
     --------

@@ -62,13 +62,23 @@ class Fold:
         return self._made[key]
 
 
+def without_fold(bundle: Bundle, number: int) -> tuple[Members, Members]:
+    """Return the statistics of all training rows but those of a fold, and of the fold."""
+    members = bundle.members.items()
+    return (
+        {name: part.train_without(number) for name, part in members},
+        {name: part.folds[number] for name, part in members},
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class FoldWork:
     """What to evaluate on which folds; picklable.
 
     `file` of the run folder has the statistics, of `part_types`; `size` returns the number and the
     weight of some rows, and ``evaluate(fold, item)`` named arrays of few numbers. An actor holds
-    `held_bytes`; all evaluations take `n_operations` multiplications (see `CALLS`).
+    `held_bytes`; all evaluations take `n_operations` multiplications (see `CALLS`). `split` returns
+    the statistics of all training rows but those of a fold, and of the fold.
     """
 
     file: str
@@ -79,6 +89,7 @@ class FoldWork:
     n_folds: int
     held_bytes: int
     n_operations: float
+    split: Callable[[Bundle, int], tuple[Members, Members]] = without_fold
 
 
 class OutOfSightError(EngineError):
@@ -129,11 +140,8 @@ def evaluated(work: FoldWork, fold: Fold, item: int) -> Answer:
 
 def split_fold(bundle: Bundle, work: FoldWork, number: int) -> Fold | None:
     """Return a fold, or None if it has fewer than two rows."""
-    held_out = {name: part.folds[number] for name, part in bundle.members.items()}
-    if work.size(held_out)[0] < 2:
-        return None
-    train = {name: part.train_without(number) for name, part in bundle.members.items()}
-    return Fold(train, held_out, number)
+    train, held_out = work.split(bundle, number)
+    return None if work.size(held_out)[0] < 2 else Fold(train, held_out, number)
 
 
 # --- in the driver ------------------------------------------------------------------------------

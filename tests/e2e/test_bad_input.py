@@ -107,8 +107,6 @@ def files(tmp_path_factory):
         ("rows", {"data.missing": "error"}, "missing value"),
         ("smooth", {"similarity": {"name": "linear", "sigma": 2.0}}, "no parameter of `linear`"),
         ("smooth", {"similarity": ["linear", "linear"]}, "the same similarity twice"),
-        ("smooth", {"refit": False}, "`refit: false` is for the task `sparse`"),
-        ("smooth", {"task": "sparse", "refit": False}, "needs a `bound`"),
         ("smooth", {"keep": 61}, "`keep` is 61, and there are 60 landmarks"),
         ("smooth", {"landmarks": 350}, r"landmarks` is 350: choose at most 3\d\d"),
         ("smooth", {"similarity": ["linear", "precomputed"]}, "`precomputed` beside others"),

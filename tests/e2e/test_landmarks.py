@@ -67,7 +67,8 @@ def test_a_model_on_all_landmarks(run, data, columns, tmp_path):
     K = literal.embedding("gaussian", Z, Z[chosen], {"sigma": sigma})
     centre, mean = K[train].mean(axis=0), y[train].mean()
     A, b = K[train] - centre, y[train] - mean
-    gram = A.T @ A + 1e-6 * np.mean(np.diag(A.T @ A)) * np.eye(60)
+    norm = literal.embedding("gaussian", Z[chosen], Z[chosen], {"sigma": sigma})
+    gram = A.T @ A + 1e-6 * len(A) * (norm + 1e-6 * np.eye(60))
     wanted = (K - centre) @ np.linalg.solve(gram, A.T @ b) + mean
     for rows, part in (("train", train), ("test", ~train)):
         mse = np.mean((wanted[part] - y[part]) ** 2)
@@ -186,11 +187,56 @@ def test_landmarks_of_a_table_and_of_rows_without_a_target(columns, tmp_path):
         run_job(landmarks_job(data, tmp_path, data=known, landmarks={"landmarks": 30}))
 
 
-@pytest.fixture(scope="module")
-def sparse(data, tmp_path_factory):
-    """A finished run that chooses 20 of 60 candidates."""
-    own = {"task": "sparse", "keep": 20, "ridge": 1e-3}
-    return run_job(landmarks_job(data, tmp_path_factory.mktemp("runs"), landmarks=own)).folder
+def test_a_metric_is_learned_without_the_rows_that_judge_it(tmp_path):
+    columns = smooth_rows()
+    more = np.random.default_rng(1).normal(size=(N, 5))
+    columns |= {f"n{j}": values for j, values in enumerate(more.T)}
+    data = write_rows(tmp_path / "rows", columns)
+    own = {"landmarks": 30, "metric": "auto", "iterations": 3, "baselines": []}
+    names = ("selection.json", "model.json", "weights.npz", "metrics.json", "report.html")
+    found = []
+    for engine in ({"workers": 1}, {"workers": 2, "processes": True}):
+        job = landmarks_job(
+            data, tmp_path / f"{engine['workers']}", data={"folds": 2}, landmarks=own, engine=engine
+        )
+        folder = run_job(job).folder
+        found.append([(folder / name).read_bytes() for name in names[:4]])
+    assert found[0] == found[1]
+    selection, metrics = (content(folder, f"{n}.json") for n in ("selection", "metrics"))
+    told = selection["metric"]
+    assert told["kind"] in ("diagonal", "full")
+    assert set(list(told["weights"])[:3]) == {"x0", "x1", "x2"}
+    assert sum(list(told["weights"].values())[:3]) > 0.9
+    assert [entry["kind"] for entry in told["compared"]] == ["none", "diagonal", "full"]
+    plain = run_job(
+        landmarks_job(
+            data, tmp_path / "plain", data={"folds": 2}, landmarks=own | {"metric": "none"}
+        )
+    ).folder
+    assert metrics["test"]["mse"] < 0.5 * content(plain, "metrics.json")["test"]["mse"]
+    # Each fold is judged by a model under the metric that the other rows taught.
+    features = [f"x{j}" for j in range(3)] + [f"n{j}" for j in range(5)]
+    X, y = np.column_stack([columns[name] for name in features]), columns["y"]
+    parts = assign_parts(np.array(columns["id"], object), n_folds=2, test=0.25, seed=0)
+    Z = (X - X[parts < 2].mean(axis=0)) / X[parts < 2].std(axis=0)
+    with np.load(folder / "statistics" / "metrics.npz") as arrays:
+        metric = dict(arrays)
+    errors = []
+    for part in ("", "@0", "@1"):
+        train = parts < 2 if not part else parts == 1 - int(part[1])
+        judged = parts == 2 if not part else parts == int(part[1])
+        T = metric[f"gaussian{part}/transform"]
+        Y = Z * T if T.ndim == 1 else Z @ T
+        marks = Y[[int(name[1:]) for name in selection["landmarks"]]]
+        sigma = {"sigma": float(metric[f"gaussian{part}/sigma"])}
+        K, norm = (literal.embedding("gaussian", rows, marks, sigma) for rows in (Y, marks))
+        ridge = float(metric[f"gaussian{part}/ridge"])
+        w = literal.ridge_weights(K[train], y[train, None], norm, ridge)[:, 0]
+        f = (K - K[train].mean(axis=0)) @ w + y[train].mean()
+        errors.append(np.mean((f[judged] - y[judged]) ** 2))
+    assert metrics["test"]["mse"] == pytest.approx(errors[0], rel=1e-5)
+    assert [fold["mse"] for fold in metrics["folds"]] == pytest.approx(errors[1:], rel=1e-5)
+    assert np.any(metric["gaussian@0/transform"] != metric["gaussian@1/transform"])
 
 
 def test_tuning_of_the_number_of_candidates(data, tmp_path):
@@ -209,20 +255,6 @@ def test_tuning_of_the_number_of_candidates(data, tmp_path):
     validation = next(p["mean"] for p in tuning["points"] if p["options"] == tuning["chosen"])
     means = [point["validation"]["mse"] for point in metrics["curves"][0]["points"]]
     assert means[-1] == pytest.approx(validation, rel=1e-7)
-
-
-def test_steps_of_algorithm_2(sparse, data, tmp_path):
-    own = {"task": "sparse", "refit": False, "bound": 60.0, "keep": 20, "tolerance": 0.02}
-    tune = {"grid": {"bound": [1.0, 60.0]}}
-    folder = run_job(landmarks_job(data, tmp_path, landmarks=own, tune=tune)).folder
-    selection, metrics = (content(folder, f"{n}.json") for n in ("selection", "metrics"))
-    assert content(folder, "tuning.json")["chosen"] == {"bound": 60.0}
-    assert len(selection["landmarks"]) <= 20
-    assert selection["n_steps"] > len(selection["landmarks"])
-    with np.load(folder / "weights.npz") as arrays:
-        assert np.abs(arrays["weights"][-1]).sum() <= 60.0 * (1 + 1e-9)
-    assert content(sparse, "metrics.json")["train"]["mse"] < metrics["train"]["mse"]
-    assert metrics["test"]["r2"] > 0.5
 
 
 def test_precomputed_similarities(columns, tmp_path):
@@ -366,7 +398,7 @@ def test_classes_of_rows_with_categories_gaps_and_weights(tmp_path):
 
 def test_the_embedded_jobs(tmp_path):
     settings = [f"output={tmp_path}", "data.folds=2", "landmarks.landmarks=40"]
-    settings.append("landmarks.similarity={name: gaussian, sigma: 20}")
+    settings.append("landmarks.metric=none")
     folder = run_job(load_spec(JOBS / "landmarks-digits.yaml", settings)).folder
     metrics = content(folder, "metrics.json")
     linear = metrics["baselines"]["linear model on the columns"]

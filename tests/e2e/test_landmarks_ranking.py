@@ -52,12 +52,14 @@ def test_a_ranking_is_a_regression_on_gains_judged_by_ndcg(data, columns, tmp_pa
         eta[query == q] = (2.0 ** grade[query == q] - 1) / (norm or 1.0)
     train = parts < 3
     Z = (X - X[train].mean(axis=0)) / X[train].std(axis=0)
-    K = literal.embedding("gaussian", Z, Z[selection["landmarks"]], selection["parameters"])
+    marks = Z[selection["landmarks"]]
+    K = literal.embedding("gaussian", Z, marks, selection["parameters"])
 
     def scores(rows):
         centre = K[rows].mean(axis=0)
         A = K[rows] - centre
-        penalty = 1e-3 * np.mean(np.diag(A.T @ A)) * np.eye(40)
+        norm = literal.embedding("gaussian", marks, marks, selection["parameters"])
+        penalty = 1e-3 * len(A) * (norm + 1e-6 * np.eye(40))
         w = np.linalg.solve(A.T @ A + penalty, A.T @ (eta[rows] - eta[rows].mean()))
         return (K - centre) @ w + eta[rows].mean()
 

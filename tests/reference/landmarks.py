@@ -90,25 +90,6 @@ def eta(relevance: Vector) -> list[float]:
     return [g / norm if norm > 0 else 0.0 for g in gains]
 
 
-def sparse_steps(K, y, bound: float, epsilon: float, smoothness: float, most: int):
-    """Algorithm 2 for the squared loss of centred similarities; weights after every step."""
-    K, y = K - K.mean(axis=0), y - y.mean()
-    w = [0.0] * K.shape[1]
-    found = []
-    for _ in range(most):
-        residual = [dot(row, w) - t for row, t in zip(K, y, strict=True)]
-        theta = [2 * dot(residual, column) / len(y) for column in K.T]
-        r = max(range(len(w)), key=lambda j: abs(theta[j]))
-        delta = dot(theta, w) + bound * abs(theta[r])
-        if delta <= epsilon:
-            break
-        eta = min(1.0, delta / (4 * bound**2 * smoothness))
-        w = [(1 - eta) * value for value in w]
-        w[r] -= eta * math.copysign(bound, theta[r])
-        found.append(w)
-    return found
-
-
 def steepest(K: np.ndarray, y: np.ndarray, f: np.ndarray, epsilon: float, beta: float) -> list:
     """Sizes of the slopes of the smoothed ε-insensitive loss along centred similarities."""
     step = 1e-6
@@ -117,3 +98,35 @@ def steepest(K: np.ndarray, y: np.ndarray, f: np.ndarray, epsilon: float, beta: 
         for a, b in zip(f, y, strict=True)
     ]
     return [abs(dot(slopes, column)) for column in (K - K.mean(axis=0)).T]
+
+
+def metric_similarity(name: str, x: Vector, z: Vector, T: np.ndarray, sigma: float) -> float:
+    """k(‖T(x − z)‖) for a matrix T."""
+    r = math.sqrt(sum(v * v for v in T @ (np.asarray(x) - np.asarray(z))))
+    return math.exp(-(r**2) / (2 * sigma**2)) if name == "gaussian" else math.exp(-r / sigma)
+
+
+def ridge_weights(K: np.ndarray, Y: np.ndarray, norm: np.ndarray, ridge: float) -> np.ndarray:
+    """Weights (L, P) that minimise mean ‖y − Kw‖² + ridge·wᵀAw of centred rows (n, L)."""
+    A = K - K.mean(axis=0)
+    left = A.T @ A / len(K) + ridge * (norm + 1e-6 * np.mean(np.diag(norm)) * np.eye(len(norm)))
+    return np.linalg.solve(left, A.T @ (Y - Y.mean(axis=0)) / len(K))
+
+
+def mean_gradient_product(name, rows, landmarks, T, sigma, weights, step=1e-5):
+    """Mean over rows of Σ ∇f ∇fᵀ, by differences of f(x) = Σ w_l K(x, z_l)."""
+    n_columns = rows.shape[1]
+    total = np.zeros((n_columns, n_columns))
+
+    def f(x, p):
+        return sum(
+            w * metric_similarity(name, x, z, T, sigma)
+            for w, z in zip(weights[:, p], landmarks, strict=True)
+        )
+
+    for x in rows:
+        for p in range(weights.shape[1]):
+            moved = [step * e for e in np.eye(n_columns)]
+            g = np.array([(f(x + e, p) - f(x - e, p)) / (2 * step) for e in moved])
+            total += np.outer(g, g)
+    return total / len(rows)

@@ -185,11 +185,12 @@ MakePass = Callable[..., Sums]
 """From a loss, a model and what is wanted to sums over the rows."""
 
 
-def _path(label: str, order: np.ndarray, fits: Sequence[Fitted]) -> LandmarkPath:
+def _path(label: str, order: np.ndarray, fits: Sequence[Fitted], ridge: float) -> LandmarkPath:
     """Return models of several sizes as a path."""
     models = [fitted.model for fitted in fits]
     arrays = {
         "order": order,
+        "ridge": np.array(ridge),
         "sizes": np.array([len(model.weights) for model in models]),
         "weights": side_by_side(models),
         "offset": np.array([model.offset for model in models]),
@@ -235,10 +236,11 @@ class PassProcedure(LandmarkProcedure):
 
     loss: Any = None
 
-    def problem(self, train: Members) -> Any:
+    def problem(self, train: Members, fold: int = -1) -> Any:
         """Return the problem; ``make_pass`` and ``left_out`` are among the members of a fold."""
         own = {rule.name: train[rule.name] for rule in self.rules}
-        return PassProblem(super().problem(own), train.get("make_pass"), train.get("left_out"))
+        squared = super().problem(own, fold)
+        return PassProblem(squared, train.get("make_pass"), train.get("left_out"))
 
     def start(self, problem: SquaredProblem) -> np.ndarray:
         """Return the first values of the parameters beside the weights."""
@@ -257,7 +259,9 @@ class PassProcedure(LandmarkProcedure):
         k, n_passes, first = len(order), 0, self.start(problem).reshape(-1, self.loss.n_scores)
         # The loss grows with the unit of the target, the squared weights with its square.
         unit = float(np.sqrt(problem.target_variance)) or 1.0 if is_number else 1.0
-        penalty = np.repeat((self.ridge * problem.mean_variance / unit, 0.0), (k, len(first)))
+        ridge = problem.ridge if self.ridge is None else self.ridge
+        penalty = np.zeros((k + len(first), k + len(first)))
+        penalty[:k, :k] = problem.added(ridge / unit)[np.ix_(order, order)]
         radius = None if self.bound is None else self.bound / np.sqrt(k)
         domain = Domain(k, radius, self.loss.least())
 
@@ -269,11 +273,11 @@ class PassProcedure(LandmarkProcedure):
         def mean_of(loss: Loss, at: np.ndarray, wanted: str = "model") -> Quadratic:
             nonlocal n_passes
             n_passes += 1
-            sums, weighed = make_pass(loss, model(at), wanted), penalty[:, np.newaxis] * at
+            sums, weighed = make_pass(loss, model(at), wanted), penalty @ at
             return Quadratic(
                 sums["loss"] / sums["weight"] + np.sum(weighed * at, axis=0) / 2,
                 sums["gradient"] / sums["weight"] + weighed,
-                sums["hessian"] / sums["weight"] + np.diag(penalty),
+                sums["hessian"] / sums["weight"] + penalty,
             )
 
         at = np.vstack((np.zeros((k, self.loss.n_scores)), first))
@@ -283,13 +287,13 @@ class PassProcedure(LandmarkProcedure):
         widths: Sequence[float] = _WIDTHS if start is None else _WIDTHS[1:]
         if isinstance(self.loss, Margin) and self.loss.logistic:
             widths = _WIDTHS[-1:]  # without a corner
-        steepest = mean_of(self.loss, at, "majorant").hessian[0] - np.diag(penalty)
+        steepest = mean_of(self.loss, at, "majorant").hessian[0] - penalty
         # Regular also without a ridge, and where landmarks are the same.
         steepest.flat[:: len(at) + 1] += 1e-10 * np.trace(steepest) / len(at)
         for width in widths:
             loss = replace(self.loss, width=width * self.loss.width)
             tolerance = unit * (TOLERANCE if width == _WIDTHS[-1] else _ROUGH)
-            majorant = steepest / width + np.diag(penalty)
+            majorant = steepest / width + penalty
             found = minimise(partial(mean_of, loss), at, majorant, domain, tol=tolerance)
             at = found.parameters
         return Fitted(model(at), found, tolerance, n_passes)
@@ -301,6 +305,7 @@ class PassProcedure(LandmarkProcedure):
             ridge, n = own.cross_validated_ridge(), own.n_landmarks
             plain = replace(self, sparse=False, keep=n, ridge=ridge, bound=None)
             return plain._search(problem, rule, own, [0, n])
+        own = replace(own, ridge=own.ridge if self.ridge is None else self.ridge)
         keep = min(self.keep, own.n_landmarks)
         sizes = [k for k in ladder(keep) if 10 * k >= keep]
         return self._search(problem, rule, own, sizes)
@@ -323,7 +328,7 @@ class PassProcedure(LandmarkProcedure):
             last = self.fitted(make_pass, own, order[:k], last)
             if k in sizes:
                 fits[k] = last
-        return _path(rule.name, order, list(fits.values()))
+        return _path(rule.name, order, list(fits.values()), own.ridge)
 
     def _next(
         self, make_pass: Any, problem: SquaredProblem, order: np.ndarray, last: Fitted | None

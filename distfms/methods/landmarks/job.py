@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from distfms.data.batches import ColumnPlan, require_observed
 from distfms.data.partition import Dataset
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import (
     Content,
     Context,
     FoldAnswers,
-    Inputs,
     Job,
     PartialReader,
     Stage,
 )
+from distfms.methods.cross_validation import FoldWork
+from distfms.methods.landmarks.mapped_job import LANDMARKS, MappedJob
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
 from distfms.methods.landmarks.procedure import (
     COLUMNS,
@@ -27,33 +29,25 @@ from distfms.methods.landmarks.procedure import (
     Linear,
     side_by_side,
 )
-from distfms.methods.landmarks.read import SampleReader, similarity_reader
+from distfms.methods.landmarks.read import (
+    SimilarityReader,
+    split_learned,
+)
 from distfms.methods.landmarks.references import behind, name_columns, reference_errors
 from distfms.methods.landmarks.similarity import (
-    MOST_COLUMNS,
-    PRECOMPUTED,
     SIGMA_ROWS,
-    LandmarkMap,
-    column_map,
-    landmark_arrays,
-    landmark_maps,
-    user_function,
 )
-from distfms.methods.row_job import RowJob
-from distfms.methods.row_predictor import plan_of_model, sources_of
-from distfms.methods.rows import RowSource
+from distfms.methods.row_predictor import sources_of
 from distfms.methods.statistics_job import ScoredOn, Solved
-from distfms.stats.base import Bundle, Folded, below, merge_tree
+from distfms.stats.base import Bundle
 from distfms.stats.fold_means import over_folds
-from distfms.stats.sample import RowSample
 
-LANDMARKS = "statistics/landmarks.npz"
 COMPARED = "similarities.json"
 #: Rows whose predictions the report shows.
 _SHOWN_ROWS = 400
 
 
-class LandmarkJob(RowJob):
+class LandmarkJob(MappedJob):
     """Learning with similarity functions (Kar, Jain) as a job, for squared loss."""
 
     name: ClassVar[str] = "landmarks"
@@ -65,65 +59,23 @@ class LandmarkJob(RowJob):
     reference_names: tuple[str, str] = ("mean", "ridge on the columns")
     options: LandmarksOptions
 
-    def __init__(self, options: LandmarksOptions, inputs: Inputs, seed: int) -> None:
-        super().__init__(options, inputs, seed)
-        self.similarities = [section.similarity for section in options.similarity]
-        names = {similarity.name for similarity in self.similarities}
-        self.most_columns = 0 if options.is_precomputed else MOST_COLUMNS  # of the linear reference
-        if len(self.roles.target) > 1:
-            raise SpecError(
-                f"`data.target` names {len(self.roles.target)} columns; landmarks predict one."
-            )
-        if len(names) > 1 and PRECOMPUTED in names:
-            raise SpecError(
-                "`landmarks.similarity` lists `precomputed` beside others: the features are either "
-                "similarities or something to be compared."
-            )
-        if PRECOMPUTED in names and self.categorical:
-            raise SpecError(
-                f"With the similarity `precomputed` all features are numbers; "
-                f"{self.categorical[0]!r} holds texts. Leave it out with `data.exclude`."
-            )
-        if len(self.similarities) > 1:
-            if inputs.section.folds < 2:
-                raise SpecError(
-                    "`landmarks.similarity` is a list, of which cross-validation keeps the best: "
-                    "set `data.folds` to at least 2, or name one similarity."
-                )
-            self.tuned_after = "similarities"
-        for name in options.functions:
-            user_function(name)
-
-    @staticmethod
-    def takes_text(options: Any) -> bool:
-        """Return whether the target may be text, which names classes."""
-        return bool(options.task == "classification")
-
     # --- what the driver asks ---
-
-    def most_landmarks(self) -> int:
-        """Return how many landmarks there are at most, before the rows are known."""
-        if self.options.is_precomputed:
-            return len(self.roles.features)
-        pool = self.inputs.unlabelled or self.inputs.train
-        return self.options.landmarks or min(DEFAULT_LANDMARKS, pool.n_rows)
 
     def statistics_bytes(self) -> int:
         """Return the size of one partial statistic in memory."""
-        n_parts = max(self.inputs.section.folds, 1) + 1
-        moments = len(self.similarities) * (self.most_landmarks() + 1) ** 2
-        moments += (self.n_columns() + 1) ** 2
-        sample = self.sample_size() * (self.guessed_columns() + 4)
-        return 8 * n_parts * max(moments, sample)
+        n_folds = max(self.inputs.section.folds, 1)
+        n_matrices = (n_folds + 1) * len(self.similarities)
+        if n_folds > 1:
+            n_matrices += (n_folds + 1) * len(self.learned)  # two parts for each fold
+        moments = n_matrices * (self.most_landmarks() + 1) ** 2
+        moments += (n_folds + 1) * (self.n_columns() + 1) ** 2
+        sample = (n_folds + 1) * self.sample_size() * (self.guessed_columns() + 4)
+        return 8 * max(moments, sample)
 
     def n_columns(self) -> int:
         """Return about how many columns the linear reference has."""
         n = self.guessed_columns() if COLUMNS in self.options.baselines else 0
         return n if n <= self.most_columns else 0
-
-    def sample_size(self) -> int:
-        """Return how many rows of each part are sampled."""
-        return max(self.options.sample, self.most_landmarks())
 
     def describe(self) -> Mapping[str, str]:
         """Return what the job will do: label → text."""
@@ -139,6 +91,7 @@ class LandmarkJob(RowJob):
             **self.first_values(),
             "columns": str(len(self.roles.features)),
             "similarity": "; ".join(similarity.label for similarity in self.similarities),
+            "metric": self.options.metric if self.learned else "none",
             "landmarks": landmarks,
             "scaling": self.options.used_scaling,
             **workers,
@@ -164,12 +117,6 @@ class LandmarkJob(RowJob):
                 "landmarks. Write `null` for all of them."
             )
 
-    # --- landmarks ---
-
-    def first_stages(self) -> Sequence[Stage]:
-        """Return the stages that read levels of categories and choose landmarks."""
-        return [*super().first_stages(), Stage("landmarks", self._landmarks)]
-
     def stages(self) -> Sequence[Stage]:
         """Return the stages in order, without the report."""
         stages = list(super().stages())
@@ -178,82 +125,12 @@ class LandmarkJob(RowJob):
             stages.insert(after, Stage("similarities", self._compare))
         return stages
 
-    def _landmarks(self, context: Context) -> Mapping[str, Content]:
-        """Sample rows, take landmarks and the scales of features from them."""
-        plan = self.plan(context)
-        size = self.sample_size()
-        found = context.reduce(lambda *of: SampleReader(self.source(plan, *of), size))
-        sample: Folded[RowSample] = found["sample"]
-        train, moments = sample.train(), found["moments"].train()
-        pool = self._pool(context, plan, train)
-        self._require_landmarks(train, pool)
-        require_observed(plan.feature_names, moments.weight[: plan.n_features])
-        self.tell_counts(context, plan, found["counts"])
-        landmarks, own = landmark_arrays(
-            pool, moments, plan.n_features, self.options, self.most_landmarks()
-        )
-        constant = [n for n, s in zip(plan.feature_names, own["scale"], strict=True) if not s]
-        if constant:
-            context.note(f"Constant columns play no part: {', '.join(constant)}.")
-        ids: Any = landmarks.row_ids if landmarks.ids is None else landmarks.ids
-        if self.options.is_precomputed:
-            ids = np.array(plan.feature_names)
-        kept = {f"sample/{name}": array for name, array in sample.to_arrays().items()}
-        return {LANDMARKS: {**own, **kept, "ids": ids}}
-
-    def _pool(self, context: Context, plan: ColumnPlan, train: RowSample) -> RowSample:
-        """Return the sampled rows that landmarks are chosen from."""
-        dataset, size = self.inputs.unlabelled, self.sample_size()
-        if dataset is not None:
-            own = plan_of_model(dataset, self.roles.features, sources_of(plan), self.roles.id)
-            source = RowSource(dataset.reader, self.inputs.section, self.seed, True, own)
-            read = SampleReader(source, size)
-            parts = [found["sample"].test for found in context.map(read, dataset.partitions)]
-            pool: RowSample = merge_tree(parts)
-            return pool
-        if not self.options.unlabelled:
-            return train
-        own = plan.without_target()
-        found = context.reduce(lambda *of: SampleReader(self.source(own, *of), size))
-        everyone: RowSample = found["sample"].train()
-        return everyone
-
-    def _require_landmarks(self, train: RowSample, pool: RowSample) -> None:
-        """Refuse too few rows."""
-        wanted = 2 if self.options.is_precomputed else max(2, self.options.landmarks or 2)
-        if train.n_rows < 2:
-            raise DataError(
-                f"There are {train.n_rows} rows to train on in "
-                f"{self.inputs.train.place}; at least 2 are needed: add rows, or lower "
-                "`data.test`."
-            )
-        if pool.n_rows < wanted:
-            where = (self.inputs.unlabelled or self.inputs.train).place
-            raise DataError(
-                f"There are {pool.n_rows} rows to take landmarks from in {where}, and "
-                f"`landmarks.landmarks` is {wanted}: choose at most {pool.n_rows}."
-            )
-
-    def sample(self, context: Context) -> Folded[RowSample]:
-        """Return the sampled rows of each part."""
-        arrays = context.read_arrays(LANDMARKS)
-        return Folded.from_arrays(below("sample/", arrays), RowSample)
-
-    def maps(self, context: Context) -> dict[str, LandmarkMap]:
-        """Return the maps from features to similarities, by label."""
-        arrays = context.read_arrays(LANDMARKS)
-        train = Folded.from_arrays(below("sample/", arrays), RowSample).train()
-        found = landmark_maps(self.similarities, arrays, train)
-        if COLUMNS in self.options.baselines:
-            found[COLUMNS] = column_map(arrays, self.most_columns)
-        return found
-
     # --- statistics and selection ---
 
     def reader(self, context: Context, dataset: Dataset, held_out: bool) -> PartialReader:
         """Return the reader of co-moments of similarities."""
-        source = self.source(self.plan(context), dataset, held_out)
-        return similarity_reader(source, self.maps(context), self.gains(context))
+        source, gains = self.source(self.plan(context), dataset, held_out), self.gains(context)
+        return SimilarityReader(source, self.all_maps(context), self.learned, gains)
 
     def gains(self, context: Context) -> Sequence[Any]:
         """Return what a ranking predicts of training and held-out rows; empty for the target."""
@@ -263,7 +140,7 @@ class LandmarkJob(RowJob):
         """Say where a similarity tells nothing."""
         for label, moments in statistics.members.items():
             constant = moments.train().constant_columns()
-            if label != COLUMNS and constant[:-1].all():
+            if label != COLUMNS and "@" not in label and constant[:-1].all():
                 raise DataError(
                     f"The similarity `{label}` is the same for all rows and landmarks: nothing can "
                     "be learned from it."
@@ -284,7 +161,12 @@ class LandmarkJob(RowJob):
         if options.landmarks and not options.is_precomputed:  # `tune` may have chosen fewer
             n_landmarks = min(n_landmarks, options.landmarks)
         labels += [COLUMNS] * (COLUMNS in options.baselines)
-        return LandmarkProcedure.of(options, labels, n_landmarks)
+        maps, ridges = self.all_maps(context), self.ridges(context)
+        return LandmarkProcedure.of(options, labels, n_landmarks, maps, ridges)
+
+    def _fold_work(self, *given: Any) -> FoldWork:
+        split = partial(split_learned, self.learned)
+        return replace(super()._fold_work(*given), split=split)
 
     def _compare(self, context: Context) -> Mapping[str, Content]:
         """Compare the similarities by cross-validation."""
@@ -321,7 +203,8 @@ class LandmarkJob(RowJob):
             "order": path.order.tolist(),
             "n_candidates": solved.procedure.candidates,
             "scaling": self.options.used_scaling,
-            **path.progress,
+            "ridge": float(path.arrays["ridge"]),
+            "metric": self.metric_of(context, path.label),
             "sigma_rows": min(SIGMA_ROWS, self.sample(context).train().n_rows),
         }
 
@@ -369,7 +252,8 @@ class LandmarkJob(RowJob):
         """Return the content of ``metrics.json``."""
         found = super().metrics(context, solved, validated)
         found["measure"] = self.main_measure
-        maps, sample, classes = self.maps(context), self.sample(context), self.classes(context)
+        maps, sample = self.plain_maps(context), self.sample(context)
+        classes = self.classes(context)
         if COLUMNS in self.options.baselines:
             name_columns(found, self.reference_names, self.main_measure, validated)
         if self.has_reference(classes):

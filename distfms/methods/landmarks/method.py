@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -125,6 +125,11 @@ def chosen(run: FinishedRun) -> dict[str, Chosen]:
     return {str(name): Chosen(n) for n, name in enumerate(run.selection["landmarks"], 1)}
 
 
+def _from_1(run: FinishedRun) -> FinishedRun:
+    """Add the metric, which no model had."""
+    return replace(run, selection={"metric": {"kind": "none"}, **run.selection})
+
+
 _STATES = "statistics depend on it; run the job once for each value"
 
 METHOD = Method(
@@ -136,7 +141,7 @@ METHOD = Method(
     figures="distfms.methods.landmarks.figures",
     takes_unlabelled=True,
     tunable=(
-        *("landmarks", "keep", "ridge", "bound", "criterion", "refit", "tolerance"),
+        *("landmarks", "keep", "ridge", "bound", "criterion"),
         *("epsilon", "gamma", "spacing", "smoothing"),
     ),
     not_tunable={
@@ -144,10 +149,14 @@ METHOD = Method(
         "task": "its values explain different things",
         "loss": "its values explain different things",
         "levels": "it says what the target may be, not how to learn",
-        **dict.fromkeys(("scaling", "choice", "unlabelled", "precision"), _STATES),
+        **dict.fromkeys(
+            ("scaling", "choice", "unlabelled", "precision", "metric", "iterations", "metric_rows"),
+            _STATES,
+        ),
         "sample": "it concerns what is compared with the model, not the model",
         "baselines": "it concerns what is compared with the model, not the model",
     },
     measures=MEASURES,
     question=("task",),
+    upgrades=(_from_1,),
 )

@@ -29,7 +29,7 @@ class SimilaritySection(Section):
     """A similarity and its parameters."""
 
     name: str
-    """`sigmoid`, `manhattan`, `gaussian`, `euclidean`, `linear`, `polynomial`, `cosine`,
+    """`sigmoid`, `manhattan`, `gaussian`, `laplace`, `euclidean`, `linear`, `polynomial`, `cosine`,
     `precomputed` (the features are similarities to as many landmarks), or `module:function`: a
     function of rows (n, d) and landmarks (L, d) that returns an array (n, L).
     """
@@ -38,7 +38,9 @@ class SimilaritySection(Section):
     r: Annotated[float, Strict(), Field(allow_inf_nan=False)] | None = None
     """Added to it; by default −1 for `sigmoid` and 1 for `polynomial`."""
     sigma: Positive | None = None
-    """Width of `gaussian`; by default the mean distance between rows of the sample."""
+    """Width of `gaussian` and `laplace`; by default chosen with the metric, and without one the
+    mean distance between rows of the sample.
+    """
     degree: Count | None = None
     """Of `polynomial`; by default 3."""
 
@@ -121,23 +123,27 @@ class LandmarksOptions(Section):
     """
     criterion: Literal["gain", "gradient"] = "gain"
     """What a choice of `sparse` maximises: the fall of the squared loss, or its gradient."""
-    refit: bool = True
-    """Whether `sparse` with squared loss fits all weights again after each choice. Otherwise it
-    takes the steps of the paper's Algorithm 2, within a `bound`.
+    ridge: NonNegative | None = None
+    """Ridge: ½·`ridge`·wᵀAw is added to the mean loss of every task, where A has the similarities
+    of the landmarks to each other for `gaussian` and `laplace` (the squared norm of the function),
+    and for others the mean variance of the similarities on its diagonal. A squared error counts
+    half, and other losses of a number are measured in standard deviations of the target. By default
+    chosen with the metric, otherwise 1e-6.
     """
-    tolerance: Positive = 1e-3
-    """Those steps end where no model within the bound has a mean squared error that is lower by
-    more than this part of the target's variance, or where another landmark would be one too many.
+    metric: Literal["auto", "none", "diagonal", "full"] = "auto"
+    """Metric of distances for `gaussian` and `laplace`, learned from the target: a weight for each
+    column (`diagonal`) or for each direction (`full`). `auto` takes the better one, or `none` where
+    neither is clearly better on rows that did not teach it. With a metric, width and ridge are
+    chosen, too, unless they are given. A task `ranking` has `none`.
     """
-    ridge: NonNegative = 1e-6
-    """Ridge, relative to the mean variance v of the similarities: ½·`ridge`·v·Σw² is added to the
-    mean loss of every task. A squared error counts half, and other losses of a number are measured
-    in standard deviations of the target.
+    iterations: Annotated[int, Strict(), Field(ge=1, le=50)] = 5
+    """Most iterations of the metric; each learns from the gradients of a model under the last."""
+    metric_rows: Annotated[int, Strict(), Field(ge=100)] | None = None
+    """Rows that the metric is learned from, a quarter of which chooses among metrics: those with
+    the least hashes. By default 8,192, or fewer if there are more than 512 columns.
     """
     bound: Positive | None = None
-    """Largest Euclidean norm B of the weights, where similarities are divided by √landmarks;
-    without `refit` the largest sum C_W of their sizes, on similarities as they are.
-    """
+    """Largest Euclidean norm B of the weights, where similarities are divided by √landmarks."""
     scaling: Literal["standard", "unit", "none"] = "standard"
     """Whether features are compared in units of their standard deviation, of their range, or as
     they are.
@@ -178,10 +184,8 @@ class LandmarksOptions(Section):
                 f"the task `{self.task}` does not have the loss `{self.loss}`; it has "
                 f"{', '.join(LOSSES[self.task])}"
             )
-        if not self.refit and (self.task, self.chosen_loss) != ("sparse", "squared"):
-            raise ValueError("`refit: false` is for the task `sparse` with squared loss")
-        if not self.refit and self.bound is None:
-            raise ValueError("`refit: false` needs a `bound`, the largest sum of weights' sizes")
+        if self.task == "ranking" and self.metric not in ("auto", "none"):
+            raise ValueError("the task `ranking` has no metric; leave `metric` out")
         if self.keep is not None and self.landmarks is not None and self.keep > self.landmarks:
             raise ValueError(
                 f"`keep` is {self.keep}, and there are {self.landmarks} landmarks to choose from"

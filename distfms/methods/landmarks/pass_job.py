@@ -10,8 +10,8 @@ Kar, Jain, "Supervised Learning with Similarity Functions", section 3 and append
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -70,11 +70,9 @@ class PassLandmarkJob(LandmarkJob):
 
     # --- classes ---
 
-    def first_stages(self) -> Sequence[Stage]:
-        """Return the stages before the statistics; classes are known before landmarks."""
-        *before, landmarks = super().first_stages()
-        classes = [Stage("classes", self._classes)] if self.has_classes else []
-        return [*before, *classes, landmarks]
+    def target_stages(self) -> Sequence[Stage]:
+        """Return the stage that lists the classes, where there are any."""
+        return [Stage("classes", self._classes)] if self.has_classes else []
 
     def _classes(self, context: Context) -> Mapping[str, Content]:
         levels = self.options.levels
@@ -101,12 +99,12 @@ class PassLandmarkJob(LandmarkJob):
         loss = self.loss(context) if has_moments else None
         return PassProcedure(**vars(super().procedure(context)), loss=loss)
 
-    def _reader(self, context: Context, judges: bool) -> Any:
-        plan, maps, classes = self.plan(context), self.maps(context), self.classes(context)
+    def _reader(self, context: Context, judges: bool, fold: int | None = None) -> Any:
+        plan, maps, classes = self.plan(context), self.maps(context, fold), self.classes(context)
         return lambda *of: EmbeddedReader(self.source(plan, *of), maps, classes, judges)
 
-    def _passes(self, context: Context) -> Passes:
-        return Passes(context, self._reader(context, False), self.row_values())
+    def _passes(self, context: Context, fold: int | None = None) -> Passes:
+        return Passes(context, self._reader(context, False, fold), self.row_values())
 
     def search(self, context: Context, procedure: Any, problem: Any) -> Sequence[Any]:
         """Return the models of all similarities, fitted by passes over the training rows."""
@@ -118,7 +116,7 @@ class PassLandmarkJob(LandmarkJob):
     def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
         """Return the content of ``selection.json``, with how far each fit came."""
         found = super().selection(context, solved)
-        fits = found["fits"]
+        fits = solved.path.fits
         unfinished = [fit for fit in fits if fit["status"] != "converged"]
         if unfinished:
             worst = max(fit["gap"] for fit in unfinished)
@@ -126,7 +124,12 @@ class PassLandmarkJob(LandmarkJob):
                 f"{len(unfinished)} of {len(fits)} fits ended before they had converged; their "
                 f"loss is up to {worst:.3g} above its minimum."
             )
-        return {**found, "loss": self.options.chosen_loss, "classes": self.class_names(context)}
+        return {
+            **found,
+            "fits": fits,
+            "loss": self.options.chosen_loss,
+            "classes": self.class_names(context),
+        }
 
     def decoding(
         self, context: Context, procedure: Any, models: Sequence[Linear]
@@ -190,19 +193,23 @@ class PassLandmarkJob(LandmarkJob):
         self, context: Context, work: FoldWork, saved: str | None = None
     ) -> FoldAnswers:
         """Evaluate items on folds one after another, by passes over rows that stay in memory."""
-        with self._passes(context) as make_pass:
 
-            def judge(number: int, make: Any) -> Mapping[str, np.ndarray]:
-                message: JudgePass = make({number: "validation"})
-                sums = make_pass(message)
-                self._keep(message.label, sums)
-                return below("validation/", sums.arrays)
+        @contextmanager
+        def given(fold: Fold) -> Iterator[Fold]:
+            opened = nullcontext(everywhere) if everywhere else self._passes(context, fold.number)
+            with opened as make_pass:
 
-            def given(fold: Fold) -> AbstractContextManager[Fold]:
+                def judge(make: Any) -> Mapping[str, np.ndarray]:
+                    message: JudgePass = make({fold.number: "validation"})
+                    sums = make_pass(message)
+                    self._keep(message.label, sums)
+                    return below("validation/", sums.arrays)
+
                 train = {**fold.train, "make_pass": make_pass, "left_out": fold.number}
-                held_out = {**fold.held_out, "judge": partial(judge, fold.number)}
-                return nullcontext(Fold(train, held_out))
+                yield Fold(train, {**fold.held_out, "judge": judge}, fold.number)
 
+        with ExitStack() as stack:  # rows are embedded once, unless folds have their metrics
+            everywhere = None if self.learned else stack.enter_context(self._passes(context))
             return evaluate_here(work, self.statistics(context), given)
 
 
@@ -280,10 +287,9 @@ class RankingJob(LandmarkJob):
                 "`data.query`."
             )
 
-    def first_stages(self) -> Sequence[Stage]:
-        """Return the stages before the statistics; relevances are checked first of all."""
-        *before, landmarks = super().first_stages()
-        return [*before, Stage("queries", self._queries), landmarks]
+    def target_stages(self) -> Sequence[Stage]:
+        """Return the stage that checks relevances."""
+        return [Stage("queries", self._queries)]
 
     def _queries(self, context: Context) -> Mapping[str, Content]:
         counts = self.summary_of_target(context, "queries", QueryCounts, query_counts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,12 @@ import numpy as np
 from distfms.errors import DataError
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import CALLS, Fold, Members
+from distfms.methods.landmarks.similarity import LandmarkMap
 from distfms.methods.landmarks.squared import (
     SquaredProblem,
     errors,
     greedy,
     refitted,
-    stepwise,
 )
 from distfms.methods.statistics_job import NamedRule, Procedure
 from distfms.stats.base import below
@@ -26,6 +26,8 @@ MEASURES = {"mse": False, "r2": True, "mae": False, "error": False, "loss": Fals
 )
 """What `tune` compares models by, and whether more is better."""
 
+#: Ridge where none is given or learned.
+RIDGE = 1e-6
 #: Label of the columns themselves, which a reference has in place of similarities.
 COLUMNS = "columns"
 
@@ -39,8 +41,8 @@ class LandmarkPath:
     label : str
         Of the similarity.
     arrays : mapping of str to ndarray
-        ``order`` (k,) of landmarks. Where weights are not fitted again for a size, what the search
-        led to: ``weights``, and how far it came.
+        ``order`` (k,) of landmarks, and ``ridge``. Where models were fitted by passes, these, and
+        how far each fit came.
     """
 
     label: str
@@ -52,14 +54,11 @@ class LandmarkPath:
         return self.arrays["order"]
 
     @property
-    def progress(self) -> dict[str, Any]:
-        """How far the search came, for the results: as a whole, or each fit."""
-        models = ("order", "weights", "offset", "extra")
+    def fits(self) -> list[dict[str, Any]]:
+        """How far each fit came, where there are any, for the results."""
+        models = ("order", "weights", "offset", "extra", "ridge")
         found = {name: array.tolist() for name, array in self.arrays.items() if name not in models}
-        if "status" not in found:
-            return found
-        fits = zip(*found.values(), strict=True)
-        return {"fits": [dict(zip(found, fit, strict=True)) for fit in fits]}
+        return [dict(zip(found, fit, strict=True)) for fit in zip(*found.values(), strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,28 +116,36 @@ class LandmarkProcedure(Procedure):
     keep : int
         Most landmarks of a model.
     by_gradient : bool
-    ridge : float
+    ridge : float or None
+        By default that of `ridges`.
     bound : float or None
-    refit : bool
-        Fit all weights again after each choice, rather than take a step of Algorithm 2.
-    tolerance : float
-        At which these steps end.
     candidates : int or None
         How many of the landmarks there are; by default all.
+    maps : mapping of str to LandmarkMap
+        By the label of the similarity, and of the metrics that were learned without a fold.
+    ridges : mapping of str to float
+        By the same labels, as far as they were learned.
     """
 
     rules: tuple[NamedRule, ...]
     sparse: bool
     keep: int
     by_gradient: bool = False
-    ridge: float = 0.0
+    ridge: float | None = 0.0
     bound: float | None = None
-    refit: bool = True
-    tolerance: float = 0.0
     candidates: int | None = None
+    maps: Mapping[str, LandmarkMap] = field(default_factory=dict, repr=False, compare=False)
+    ridges: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, options: Any, labels: Sequence[str], n_landmarks: int) -> LandmarkProcedure:
+    def of(
+        cls,
+        options: Any,
+        labels: Sequence[str],
+        n_landmarks: int,
+        maps: Mapping[str, LandmarkMap],
+        ridges: Mapping[str, float],
+    ) -> LandmarkProcedure:
         """Return the procedure of a job's options, for so many landmarks."""
         return cls(
             rules=tuple(NamedRule(label) for label in labels),
@@ -147,9 +154,9 @@ class LandmarkProcedure(Procedure):
             by_gradient=options.criterion == "gradient",
             ridge=options.ridge,
             bound=options.bound,
-            refit=options.refit,
-            tolerance=options.tolerance,
             candidates=n_landmarks,
+            maps=maps,
+            ridges=ridges,
         )
 
     def size(self, members: Members) -> tuple[int, float]:
@@ -157,15 +164,23 @@ class LandmarkProcedure(Procedure):
         moments = next(iter(members.values()))
         return int(moments.n_samples), float(moments.weight)
 
-    def problem(self, train: Members) -> dict[str, SquaredProblem]:
-        """Return the problem of each similarity."""
+    def problem_on(self, fold: Fold) -> Any:
+        """Return the problems of all rows but a fold's."""
+        return fold.once("problem", lambda: self.problem(fold.train, fold.number))
+
+    def problem(self, train: Members, fold: int = -1) -> Any:
+        """Return the problem of each similarity, of all training rows or without a fold."""
         n_rows, _ = self.size(train)
         if n_rows < 2:
             raise DataError(f"There are {n_rows} rows of positive weight; at least 2 are needed.")
-        return {
-            name: SquaredProblem.of(train[name], None if name == COLUMNS else self.candidates)
-            for name in (rule.name for rule in self.rules)
-        }
+        return {rule.name: self._problem(train[rule.name], rule.name, fold) for rule in self.rules}
+
+    def _problem(self, moments: Any, name: str, fold: int) -> SquaredProblem:
+        if name == COLUMNS or name not in self.maps:
+            return SquaredProblem.of(moments, None if name == COLUMNS else self.candidates)
+        label = of_fold(name, fold) if of_fold(name, fold) in self.maps else name
+        penalty = self.maps[label].penalty()
+        return SquaredProblem.of(moments, self.candidates, penalty, self.ridges.get(label, RIDGE))
 
     def search(self, problem: Mapping[str, SquaredProblem], rule: NamedRule) -> LandmarkPath:
         """Return the landmarks in the order of choice, or the first ones."""
@@ -173,27 +188,19 @@ class LandmarkProcedure(Procedure):
         if rule.name == COLUMNS:
             order, ridge = np.arange(own.n_landmarks), own.cross_validated_ridge()
             return LandmarkPath(rule.name, {"order": order, "ridge": np.array(ridge)})
-        if self.sparse and not self.refit and self.bound is not None:
-            steps = stepwise(own, self.keep, self.ridge, self.bound, self.tolerance)
-            return LandmarkPath(rule.name, {n: np.asarray(a) for n, a in vars(steps).items()})
+        ridge = own.ridge if self.ridge is None else self.ridge
         order = np.arange(min(self.keep, own.n_landmarks))
         if self.sparse:
-            order = greedy(own, self.keep, self.ridge, self.by_gradient)
-        return LandmarkPath(rule.name, {"order": order})
+            order = greedy(own, self.keep, ridge, self.by_gradient)
+        return LandmarkPath(rule.name, {"order": order, "ridge": np.array(ridge)})
 
     def weights(
         self, problem: Mapping[str, SquaredProblem], path: LandmarkPath, sizes: Sequence[int]
     ) -> np.ndarray:
         """Return the models of the path's first landmarks, (n_sizes, L)."""
-        if path.label == COLUMNS:
-            return refitted(problem[path.label], path.order, sizes, float(path.arrays["ridge"]))
-        if "weights" not in path.arrays:
-            return refitted(problem[path.label], path.order, sizes, self.ridge, self.bound)
-        weights = np.zeros((len(sizes), problem[path.label].n_landmarks))
-        for row, k in zip(weights, sizes, strict=True):
-            if k:
-                row[path.order] = path.arrays["weights"][k - 1]
-        return weights
+        bound = None if path.label == COLUMNS else self.bound
+        ridge = float(path.arrays["ridge"])
+        return refitted(problem[path.label], path.order, sizes, ridge, bound)
 
     def models(self, problem: Any, path: Any, sizes: Sequence[int]) -> list[Linear]:
         """Return the models of the path's first landmarks, of so many."""
@@ -253,6 +260,11 @@ class LandmarkProcedure(Procedure):
     def n_operations(self) -> float:
         """Return about how many multiplications a search takes, calls counted as such."""
         return float(self.keep) ** 3 + CALLS * (self.keep if self.sparse else 10)
+
+
+def of_fold(label: str, fold: int) -> str:
+    """Return the name of a similarity with the metric that was learned without a fold."""
+    return f"{label}@{fold}"
 
 
 def coded(classes: Sequence[float] | None, target: np.ndarray) -> np.ndarray:

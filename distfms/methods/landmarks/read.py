@@ -19,8 +19,8 @@ from distfms.methods.landmarks.procedure import coded
 from distfms.methods.landmarks.similarity import LandmarkMap
 from distfms.methods.passes import Sums
 from distfms.methods.ranking import NormalisedGains
-from distfms.methods.rows import RowCounts, RowSource, SummaryReader, naming
-from distfms.stats.base import Bundle
+from distfms.methods.rows import RowCounts, RowSource, naming
+from distfms.stats.base import Bundle, Folded, merge_tree
 from distfms.stats.comoments import CoMoments, Moments
 from distfms.stats.sample import RowSample
 
@@ -42,14 +42,17 @@ def sample_hashes(batch: RowBatch, partition: Partition, seed: int) -> np.ndarra
 
 
 def sample_part(batch: RowBatch, hashes: np.ndarray, rows: slice, size: int) -> RowSample:
-    """Sample the rows of one part of a batch that have weight."""
+    """Sample the rows of one part of a batch that have weight, which follows their values."""
     named = batch.rows.id
     ids = None if named is None else named[rows]
     if ids is not None and ids.dtype.kind not in "iu":
         ids = ids.astype(str)
     content = (hashes[rows], batch.row_ids[rows], batch.values[:, rows])
-    if batch.weight is not None and not (counts := batch.weight[rows] > 0).all():
-        content = (content[0][counts], content[1][counts], content[2][:, counts])
+    if batch.weight is not None:
+        weight = batch.weight[rows]
+        counts = weight > 0
+        values = np.vstack((content[2], weight))[:, counts]
+        content = (content[0][counts], content[1][counts], values)
         ids = None if ids is None else ids[counts]
     return RowSample.from_rows(size, *content, ids)
 
@@ -128,40 +131,91 @@ def embedded_moments(
     return found
 
 
-def similarity_reader(
-    source: RowSource, maps: Mapping[str, LandmarkMap], gains: Sequence[NormalisedGains] = ()
-) -> SummaryReader:
-    """Return the reader of `CoMoments` of what each map makes of rows, and of the target.
+def split_learned(
+    learned: tuple[str, ...], bundle: Bundle, number: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the statistics of all training rows but those of a fold, and of the fold.
 
-    Parameters
+    Those of similarities with a learned metric are under the metric of the other rows.
+    """
+    train, held_out = dict[str, Any](), dict[str, Any]()
+    for label, part in bundle.members.items():
+        name, _, fold = label.rpartition("@")
+        if name in learned and int(fold) == number:
+            train[name], held_out[name] = part.parts
+        elif not {name, label} & set(learned):
+            train[label], held_out[label] = part.train_without(number), part.folds[number]
+    return train, held_out
+
+
+@dataclass(frozen=True, eq=False)
+class SimilarityReader(PartialReader):
+    """Reads `CoMoments` of what each map makes of rows, and of the target.
+
+    Attributes
     ----------
     source : RowSource
     maps : mapping of str to LandmarkMap
-        By the label of the similarity.
+        By the label of the similarity. Those whose metric was learned, as `of_fold` names them or
+        of all training rows, have two parts in place of the folds: the rows that were learned from
+        and the others.
+    learned : tuple of str
+        Labels of similarities with a metric that was learned.
     gains : sequence of NormalisedGains
         For a ranking, what training and held-out rows are to be predicted in place of the target.
     """
-    known = {"maps": digest(maps)}
-    if gains:
-        arrays = [array.tobytes() for own in gains for array in (own.keys, own.norms)]
-        known["gains"] = hashlib.sha256(b"".join(arrays)).hexdigest()
-    summarise = partial(_similarities, maps, gains)
-    return SummaryReader(source, "similarities", dict.fromkeys(maps, CoMoments), summarise, known)
 
+    source: RowSource
+    maps: Mapping[str, LandmarkMap]
+    learned: tuple[str, ...] = ()
+    gains: Sequence[NormalisedGains] = ()
 
-def _similarities(
-    maps: Mapping[str, LandmarkMap],
-    gains: Sequence[NormalisedGains],
-    batch: RowBatch,
-    part: int,
-) -> dict[str, CoMoments]:
-    rows = batch.part_slices[part]
-    features, target = batch.features[:, rows], batch.target[0, rows]
-    weight = None if batch.weight is None else batch.weight[rows]
-    if gains:
-        own = gains[part == len(batch.part_slices) - 1]
-        target = own(query_keys(batch, rows), target)
-    return {n: embedded_moments(mapping, features, target, weight) for n, mapping in maps.items()}
+    @property
+    def part_types(self) -> Mapping[str, type[Any]]:
+        """Class of each member's parts."""
+        return dict.fromkeys(self.maps, CoMoments)
+
+    def parts(self, label: str) -> list[list[int]]:
+        """Return the parts of a batch that each part of a member sums up."""
+        *folds, test = range(self.source.n_parts)
+        name, _, fold = label.rpartition("@")
+        if label in self.learned:
+            return [folds, [test]]
+        if name in self.learned:
+            return [[f for f in folds if f != int(fold)], [int(fold)]]
+        return [[part] for part in (*folds, test)]
+
+    def __call__(self, partition: Partition) -> Bundle:
+        """Read the partition and sum up."""
+        batch = self.source.read(partition)
+        with naming(partition):
+            return Bundle(
+                {
+                    label: Folded(
+                        tuple(
+                            merge_tree([self._moments(mapping, batch, part) for part in parts])
+                            for parts in self.parts(label)
+                        )
+                    )
+                    for label, mapping in self.maps.items()
+                }
+            )
+
+    def _moments(self, mapping: LandmarkMap, batch: RowBatch, part: int) -> CoMoments:
+        rows = batch.part_slices[part]
+        features, target = batch.features[:, rows], batch.target[0, rows]
+        weight = None if batch.weight is None else batch.weight[rows]
+        if self.gains:
+            own = self.gains[part == len(batch.part_slices) - 1]
+            target = own(query_keys(batch, rows), target)
+        return embedded_moments(mapping, features, target, weight)
+
+    def key(self) -> dict[str, Any]:
+        """Everything but the partition that a partial depends on."""
+        arrays = [array.tobytes() for own in self.gains for array in (own.keys, own.norms)]
+        gains = hashlib.sha256(b"".join(arrays)).hexdigest() if arrays else ""
+        known = {"maps": digest(self.maps), "learned": self.learned, "gains": gains}
+        return {**self.source.key(), "kind": "similarities", **known}
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,8 +263,8 @@ class EmbeddedReader:
 def digest(maps: Mapping[str, LandmarkMap]) -> str:
     """Return a hexadecimal digest of maps."""
     content = hashlib.sha256()
-    for mapping in maps.values():
-        content.update(repr((mapping.similarity, mapping.dtype)).encode())
-        for array in (mapping.shift, mapping.scale, mapping.fill, mapping.landmarks):
+    for label, mapping in maps.items():
+        content.update(repr((label, mapping.similarity)).encode())
+        for array in mapping.arrays.values():
             content.update(np.ascontiguousarray(array).tobytes())
     return content.hexdigest()

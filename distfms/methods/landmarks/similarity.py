@@ -7,7 +7,7 @@ similarities (L, n).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -28,6 +28,7 @@ PARAMETERS: Mapping[str, Mapping[str, float | None]] = {
     "sigmoid": {"a": None, "r": -1.0},
     "manhattan": {},
     "gaussian": {"sigma": None},
+    "laplace": {"sigma": None},
     "euclidean": {},
     "linear": {},
     "polynomial": {"a": None, "r": 1.0, "degree": 3.0},
@@ -44,7 +45,8 @@ class Similarity:
     ----------
     name : str
         ``sigmoid`` tanh(a⟨x, l⟩ + r), ``manhattan`` −‖x − l‖₁, ``gaussian`` exp(−‖x − l‖²/2σ²),
-        ``euclidean`` −‖x − l‖₂², ``linear`` ⟨x, l⟩, ``polynomial`` (a⟨x, l⟩ + r)^degree,
+        ``laplace`` exp(−‖x − l‖/σ), ``euclidean`` −‖x − l‖₂², ``linear`` ⟨x, l⟩,
+        ``polynomial`` (a⟨x, l⟩ + r)^degree,
         ``cosine`` ⟨x, l⟩/‖x‖‖l‖, ``precomputed`` (the columns of the data are similarities), or
         ``module:function``, called with rows (n, d) and landmarks (L, d) for an array (n, L).
     parameters : tuple of (str, float)
@@ -138,11 +140,31 @@ def _euclidean(landmarks: Any, rows: Any, out: Any) -> None:
 
 def _gaussian(landmarks: Any, rows: Any, out: Any, sigma: float) -> None:
     _euclidean(landmarks, rows, out)
+    _bell(out, sigma)
+
+
+def _laplace(landmarks: Any, rows: Any, out: Any, sigma: float) -> None:
+    _euclidean(landmarks, rows, out)
+    _peak(out, sigma)
+
+
+def _bell(out: Any, sigma: float) -> None:
     sigma = max(sigma, float(np.finfo(out.dtype).tiny))
     with np.errstate(over="ignore"):  # divided twice, as the square of sigma may be 0
         np.divide(out, 2.0 * sigma, out=out)
         np.divide(out, sigma, out=out)
     np.exp(out, out=out)
+
+
+def _peak(out: Any, sigma: float) -> None:
+    np.sqrt(np.negative(out, out=out), out=out)
+    with np.errstate(over="ignore"):
+        np.divide(out, -max(sigma, float(np.finfo(out.dtype).tiny)), out=out)
+    np.exp(out, out=out)
+
+
+#: What makes of −r² the similarities of a width, in place: those that are kernels of a metric.
+KERNELS: dict[str, Callable[[Any, float], None]] = {"gaussian": _bell, "laplace": _peak}
 
 
 def _precomputed(landmarks: Any, rows: Any, out: Any) -> None:
@@ -153,6 +175,7 @@ _FORMULAS: dict[str, Callable[..., None]] = {
     "sigmoid": _sigmoid,
     "manhattan": _manhattan,
     "gaussian": _gaussian,
+    "laplace": _laplace,
     "euclidean": _euclidean,
     "linear": _linear,
     "polynomial": _polynomial,
@@ -231,7 +254,7 @@ def _asked(name: str, rows: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
 
 
 #: Arrays of a map.
-MAP_ARRAYS = ("shift", "scale", "fill", "landmarks", "single")
+MAP_ARRAYS = ("shift", "scale", "fill", "landmarks", "single", "transform")
 
 
 # --- the map ------------------------------------------------------------------------------------
@@ -253,6 +276,9 @@ class LandmarkMap:
         In original units.
     single : bool
         Whether similarities are float32.
+    transform : ndarray of shape (0,), (c,) or (c, c)
+        Applied to the c scaled columns that count, of which it is the diagonal or the whole; empty
+        for none.
     """
 
     similarity: Similarity
@@ -261,11 +287,12 @@ class LandmarkMap:
     fill: np.ndarray
     landmarks: np.ndarray
     single: bool | np.ndarray = False
+    transform: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def of(cls, similarity: Similarity, arrays: Mapping[str, np.ndarray]) -> LandmarkMap:
         """Make a map of the arrays that :attr:`arrays` returned."""
-        return cls(similarity, **{name: arrays[name] for name in MAP_ARRAYS})
+        return cls(similarity, **{name: arrays[name] for name in MAP_ARRAYS if name in arrays})
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -283,14 +310,24 @@ class LandmarkMap:
         return np.float32 if np.any(self.single) else np.float64
 
     def scaled(self, features: np.ndarray) -> np.ndarray:
-        """Scale features (d, n); the columns that do not count are left out."""
+        """Scale and transform features (d, n); the columns that do not count are left out."""
         used = self.scale > 0
         values = features if used.all() else features[used]
         missing = np.isnan(values)
         if missing.any():
             values = np.where(missing, self.fill[used, np.newaxis], values)
         found = (values - self.shift[used, np.newaxis]) / self.scale[used, np.newaxis]
+        if self.transform.size:
+            found = transformed(self.transform, found)
         return found.astype(self.dtype, copy=False)
+
+    def penalty(self) -> np.ndarray | None:
+        """Return A (L, L), such that uᵀAu is the squared norm of Σ u_l K(·, l); None if no norm."""
+        if self.similarity.name not in KERNELS:
+            return None
+        whole = replace(self, single=False)
+        found = whole(self.landmarks.T)
+        return (found + found.T) / 2
 
     def blocks(self, features: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield some rows at a time, and their similarities with a free row below: (L + 1, m).
@@ -339,7 +376,7 @@ class LandmarkMap:
 #: Columns of the linear model that is a reference: its statistics take the square of their number.
 MOST_COLUMNS = 2000
 #: Similarities that stay the same when all rows are moved.
-_OF_DISTANCES = ("manhattan", "gaussian", "euclidean")
+_OF_DISTANCES = ("manhattan", "gaussian", "laplace", "euclidean")
 #: Rows that the mean distance between rows is taken of.
 SIGMA_ROWS = 500
 
@@ -450,6 +487,11 @@ def column_map(arrays: Mapping[str, np.ndarray], most: int) -> LandmarkMap:
         deviation = np.zeros(len(mean))
     places = np.zeros((np.count_nonzero(deviation), len(mean)), dtype=np.int8)  # not looked at
     return LandmarkMap(Similarity(PRECOMPUTED), mean, deviation, mean, places)
+
+
+def transformed(transform: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Apply a transform, or the diagonal of one, to rows (d, n)."""
+    return transform[:, np.newaxis] * rows if transform.ndim == 1 else transform @ rows
 
 
 def _centred(mapping: LandmarkMap) -> LandmarkMap:

@@ -25,8 +25,6 @@ from distfms.stats.comoments import CoMoments
 _INDEPENDENT = 1e-10
 #: Scores that differ by no more than this part are tied, and the first of them is chosen.
 _TIED = 1e-10
-#: Steps of Algorithm 2 before it is given up.
-_MOST_STEPS = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,16 +37,30 @@ class SquaredProblem:
         Of the similarities, then of the target.
     covariance : ndarray of shape (L + 1, L + 1)
     n_rows : int
+    penalty : ndarray of shape (L, L), or None
+        A of a ridge λ·uᵀAu; by default the identity, times the mean variance of a similarity.
+    ridge : float
+        λ where the spec does not say.
     """
 
     mean: np.ndarray
     covariance: np.ndarray
     n_rows: int = 0
+    penalty: np.ndarray | None = None
+    ridge: float = 0.0
 
     @classmethod
-    def of(cls, moments: CoMoments, n_landmarks: int | None = None) -> SquaredProblem:
+    def of(
+        cls,
+        moments: CoMoments,
+        n_landmarks: int | None = None,
+        penalty: np.ndarray | None = None,
+        ridge: float = 0.0,
+    ) -> SquaredProblem:
         """Read similarities and target from their co-moments; by default to all landmarks."""
-        return cls(*_first(moments, n_landmarks), int(moments.n_samples))
+        if penalty is not None:
+            penalty = regular(penalty[:n_landmarks, :n_landmarks])
+        return cls(*_first(moments, n_landmarks), int(moments.n_samples), penalty, ridge)
 
     @property
     def n_landmarks(self) -> int:
@@ -62,40 +74,98 @@ class SquaredProblem:
 
     @property
     def mean_variance(self) -> float:
-        """Mean variance of a similarity, the unit of a ridge."""
+        """Mean variance of a similarity."""
         return float(np.mean(np.diagonal(self.covariance)[:-1])) if self.n_landmarks else 0.0
 
+    def added(self, ridge: float) -> np.ndarray:
+        """Return what a ridge adds to the Gram (L, L)."""
+        if self.penalty is not None:
+            return ridge * self.penalty
+        return np.diag(np.full(self.n_landmarks, ridge * self.mean_variance))
+
     def penalised(self, ridge: float) -> np.ndarray:
-        """Return the Gram (L, L) with a ridge on its diagonal."""
-        gram = self.covariance[:-1, :-1].copy()
-        gram[np.diag_indices_from(gram)] += ridge * self.mean_variance
-        return gram
+        """Return the Gram (L, L) with a ridge."""
+        return self.covariance[:-1, :-1] + self.added(ridge)
 
     def cross_validated_ridge(self) -> float:
-        """Return the ridge of least generalised cross-validation of squared loss on all columns.
+        """Return the ridge of least generalised cross-validation of squared loss on all columns."""
+        if not self.n_landmarks:
+            return 0.0
+        grid = np.logspace(-6.0, 2.0, 17)
+        ridges = Ridges.of(self.covariance[:-1, :-1], self.covariance[:-1, -1:], self.added(1.0))
+        return ridges.cross_validated(grid, self.target_variance, self.n_rows)
+
+    def intercept(self, weights: np.ndarray) -> np.ndarray:
+        """Return b of models with weights (..., L)."""
+        return np.asarray(self.mean[-1] - weights @ self.mean[:-1])
+
+
+@dataclass(frozen=True, eq=False)
+class Ridges:
+    """Models of squared loss with a penalty λ·uᵀAu, of all λ by one decomposition.
+
+    Attributes
+    ----------
+    basis : ndarray of shape (L, L)
+        B with BᵀAB = I, in which the covariance is diagonal.
+    values : ndarray of shape (L,)
+        That diagonal.
+    fitted : ndarray of shape (L, P)
+        Covariance of the basis with the targets.
+    """
+
+    basis: np.ndarray
+    values: np.ndarray
+    fitted: np.ndarray
+
+    @classmethod
+    def of(cls, covariance: np.ndarray, target: np.ndarray, penalty: np.ndarray) -> Ridges:
+        """Decompose the covariance (L, L) of similarities, whose covariance with targets is (L, P).
+
+        The penalty A (L, L) is positive semi-definite; a millionth of its mean diagonal is added.
+        """
+        from scipy.linalg import cholesky, eigh, solve_triangular
+
+        factor = cholesky(regular(penalty))
+        white = solve_triangular(factor, covariance, trans=1)
+        white = solve_triangular(factor, white.T, trans=1)
+        values, vectors = eigh((white + white.T) / 2)
+        basis = solve_triangular(factor, vectors)
+        return cls(basis, np.maximum(values, 0.0), basis.T @ target)
+
+    def weights(self, ridge: float) -> np.ndarray:
+        """Return the weights (L, P) of one ridge."""
+        return np.asarray(self.basis @ (self.fitted / (self.values + ridge)[:, np.newaxis]))
+
+    def errors(self, grid: np.ndarray, rows: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return squared errors (n_ridges, m), summed over targets, of centred rows (L, m)."""
+        moved = self.basis.T @ rows
+        shrunk = self.fitted / (self.values + grid[:, np.newaxis])[..., np.newaxis]
+        found = np.zeros((len(grid), rows.shape[1]))
+        for own, truth in zip(np.moveaxis(shrunk, 2, 0), target, strict=True):
+            found += (own @ moved - truth) ** 2
+        return found
+
+    def cross_validated(self, grid: np.ndarray, variance: float, n_rows: int) -> float:
+        """Return the ridge of least generalised cross-validation for targets of this variance.
 
         References
         ----------
         Golub, Heath, Wahba, "Generalized cross-validation as a method for choosing a good ridge
         parameter", Technometrics 21 (1979).
         """
-        from scipy.linalg import eigh
+        added = grid[:, np.newaxis]
+        kept = self.values + added
+        squares = np.sum(self.fitted**2, axis=1)
+        mse = variance - np.sum(squares * (kept + added) / kept**2, axis=1)
+        degrees = 1.0 + np.sum(self.values / kept, axis=1)
+        left = np.maximum(1.0 - degrees / n_rows, 1e-9)
+        return float(grid[np.argmin(mse / left**2)])
 
-        if not self.n_landmarks:
-            return 0.0
-        values, vectors = eigh(self.covariance[:-1, :-1])
-        fitted = (vectors.T @ self.covariance[:-1, -1]) ** 2
-        ridges = np.logspace(-6.0, 2.0, 17)
-        added = ridges[:, np.newaxis] * self.mean_variance
-        kept = np.maximum(values, 0.0) + added
-        mse = self.target_variance - np.sum(fitted * (kept + added) / kept**2, axis=1)
-        degrees = 1.0 + np.sum((kept - added) / kept, axis=1)
-        left = np.maximum(1.0 - degrees / self.n_rows, 1e-9)
-        return float(ridges[np.argmin(mse / left**2)])
 
-    def intercept(self, weights: np.ndarray) -> np.ndarray:
-        """Return b of models with weights (..., L)."""
-        return np.asarray(self.mean[-1] - weights @ self.mean[:-1])
+def regular(penalty: np.ndarray) -> np.ndarray:
+    """Return a penalty with a millionth of its mean diagonal added to that."""
+    return np.asarray(penalty + 1e-6 * np.trace(penalty) / len(penalty) * np.eye(len(penalty)))
 
 
 def _first(moments: CoMoments, n: int | None) -> tuple[np.ndarray, np.ndarray]:
@@ -161,71 +231,6 @@ def greedy(
         variance -= row**2
         order.append(own)
     return np.array(order, dtype=np.intp)
-
-
-@dataclass(frozen=True, eq=False)
-class Steps:
-    """Models that steps of Algorithm 2 led to.
-
-    Attributes
-    ----------
-    order : ndarray of int, shape (k,)
-        Landmarks in the order of their first step.
-    weights : ndarray of shape (k, k)
-        The last models of no more than 1 … k landmarks, which have that order.
-    n_steps : int
-    gap : float
-        δ of the last step: no model within the bound has a loss that is lower by more.
-    """
-
-    order: np.ndarray
-    weights: np.ndarray
-    n_steps: int
-    gap: float
-
-
-def stepwise(
-    problem: SquaredProblem, n_kept: int, ridge: float, bound: float, tolerance: float
-) -> Steps:
-    """Take steps of Algorithm 2 towards one landmark after another, with Σ|u| ≤ C_W.
-
-    Parameters
-    ----------
-    problem : SquaredProblem
-    n_kept : int
-        Most landmarks of a model: the step that would take another is not done.
-    ridge : float
-    bound : float
-        C_W.
-    tolerance : float
-        ε, as a part of the variance of the target: the steps end where δ is no greater.
-
-    Notes
-    -----
-    β bounds the curvature along a step, 2·max Var K(x, l); the paper's is for similarities up to 1.
-    """
-    gram, target = problem.penalised(ridge), problem.covariance[:-1, -1]
-    smoothness = 2.0 * float(np.diagonal(gram).max())
-    least = tolerance * problem.target_variance
-    most = min(np.ceil(8 * smoothness * bound**2 / max(least, 1e-300)), _MOST_STEPS)
-    order: list[int] = []
-    weights, kept, gap, n_steps = np.zeros(n_kept), np.zeros((n_kept, n_kept)), np.inf, 0
-    while n_steps < most:
-        own = weights[: len(order)]
-        slope = 2.0 * (own @ gram[order] - target)
-        landmark = int(np.argmax(np.abs(slope)))
-        gap = float(slope[order] @ own + bound * abs(slope[landmark]))
-        if gap <= least or (landmark not in order and len(order) == n_kept):
-            break
-        if landmark not in order:
-            order.append(landmark)
-        share = min(1.0, gap / (4.0 * bound**2 * smoothness))
-        weights *= 1.0 - share
-        weights[order.index(landmark)] -= share * bound * np.sign(slope[landmark])
-        kept[len(order) - 1] = weights
-        n_steps += 1
-    k = len(order)
-    return Steps(np.array(order, dtype=np.intp), kept[:k, :k], n_steps, gap)
 
 
 def refitted(

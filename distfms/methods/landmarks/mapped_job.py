@@ -1,0 +1,221 @@
+"""What a job of landmarks does before its statistics: landmarks, their metric, and the maps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from distfms.data.batches import ColumnPlan, require_observed
+from distfms.errors import DataError, SpecError
+from distfms.methods.contract import Content, Context, Inputs, Stage
+from distfms.methods.landmarks.metric import Metric
+from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
+from distfms.methods.landmarks.procedure import COLUMNS, of_fold
+from distfms.methods.landmarks.read import SampleReader
+from distfms.methods.landmarks.similarity import (
+    MOST_COLUMNS,
+    PRECOMPUTED,
+    LandmarkMap,
+    column_map,
+    landmark_arrays,
+    landmark_maps,
+    user_function,
+)
+from distfms.methods.landmarks.teach import Lesson, is_learned, learn_lesson, told, under
+from distfms.methods.row_job import RowJob
+from distfms.methods.row_predictor import plan_of_model, sources_of
+from distfms.methods.rows import RowSource
+from distfms.stats.base import Folded, below, joined, merge_tree
+from distfms.stats.sample import RowSample
+
+LANDMARKS = "statistics/landmarks.npz"
+#: Rows of which a metric is learned by default, and how many numbers these have at most.
+METRIC_ROWS, METRIC_VALUES = 8192, 2**22
+METRICS, METRIC = "statistics/metrics.npz", "metric.json"
+
+
+class MappedJob(RowJob):
+    """A job on similarities to landmarks, which it chooses."""
+
+    options: LandmarksOptions
+
+    def __init__(self, options: LandmarksOptions, inputs: Inputs, seed: int) -> None:
+        super().__init__(options, inputs, seed)
+        self.similarities = [section.similarity for section in options.similarity]
+        names = {similarity.name for similarity in self.similarities}
+        #: Labels of the similarities whose metric is learned.
+        self.learned = tuple(s.label for s in self.similarities if is_learned(s, options))
+        self.most_columns = 0 if options.is_precomputed else MOST_COLUMNS  # of the linear reference
+        if len(self.roles.target) > 1:
+            raise SpecError(
+                f"`data.target` names {len(self.roles.target)} columns; landmarks predict one."
+            )
+        if len(names) > 1 and PRECOMPUTED in names:
+            raise SpecError(
+                "`landmarks.similarity` lists `precomputed` beside others: the features are either "
+                "similarities or something to be compared."
+            )
+        if PRECOMPUTED in names and self.categorical:
+            raise SpecError(
+                f"With the similarity `precomputed` all features are numbers; "
+                f"{self.categorical[0]!r} holds texts. Leave it out with `data.exclude`."
+            )
+        if len(self.similarities) > 1:
+            if inputs.section.folds < 2:
+                raise SpecError(
+                    "`landmarks.similarity` is a list, of which cross-validation keeps the best: "
+                    "set `data.folds` to at least 2, or name one similarity."
+                )
+            self.tuned_after = "similarities"
+        for name in options.functions:
+            user_function(name)
+
+    @staticmethod
+    def takes_text(options: Any) -> bool:
+        """Return whether the target may be text, which names classes."""
+        return bool(options.task == "classification")
+
+    def most_landmarks(self) -> int:
+        """Return how many landmarks there are at most, before the rows are known."""
+        if self.options.is_precomputed:
+            return len(self.roles.features)
+        pool = self.inputs.unlabelled or self.inputs.train
+        return self.options.landmarks or min(DEFAULT_LANDMARKS, pool.n_rows)
+
+    def sample_size(self) -> int:
+        """Return how many rows of each part are sampled."""
+        most = min(METRIC_ROWS, METRIC_VALUES // max(self.guessed_columns(), 1))
+        rows = (self.options.metric_rows or most) if self.learned else 0
+        return max(self.options.sample, self.most_landmarks(), rows)
+
+    def first_stages(self) -> Sequence[Stage]:
+        """Return the stages before the statistics: levels, landmarks, and their metric."""
+        metric = [Stage("metric", self._metric)] if self.learned else []
+        own = [*self.target_stages(), Stage("landmarks", self._landmarks), *metric]
+        return [*super().first_stages(), *own]
+
+    def target_stages(self) -> Sequence[Stage]:
+        """Return the stages that read what the target holds."""
+        return ()
+
+    def _landmarks(self, context: Context) -> Mapping[str, Content]:
+        """Sample rows, take landmarks and the scales of features from them."""
+        plan = self.plan(context)
+        size = self.sample_size()
+        found = context.reduce(lambda *of: SampleReader(self.source(plan, *of), size))
+        sample: Folded[RowSample] = found["sample"]
+        train, moments = sample.train(), found["moments"].train()
+        pool = self._pool(context, plan, train)
+        self._require_landmarks(train, pool)
+        require_observed(plan.feature_names, moments.weight[: plan.n_features])
+        self.tell_counts(context, plan, found["counts"])
+        landmarks, own = landmark_arrays(
+            pool, moments, plan.n_features, self.options, self.most_landmarks()
+        )
+        constant = [n for n, s in zip(plan.feature_names, own["scale"], strict=True) if not s]
+        if constant:
+            context.note(f"Constant columns play no part: {', '.join(constant)}.")
+        ids: Any = landmarks.row_ids if landmarks.ids is None else landmarks.ids
+        if self.options.is_precomputed:
+            ids = np.array(plan.feature_names)
+        kept = {f"sample/{name}": array for name, array in sample.to_arrays().items()}
+        return {LANDMARKS: {**own, **kept, "ids": ids}}
+
+    def _pool(self, context: Context, plan: ColumnPlan, train: RowSample) -> RowSample:
+        """Return the sampled rows that landmarks are chosen from."""
+        dataset, size = self.inputs.unlabelled, self.sample_size()
+        if dataset is not None:
+            own = plan_of_model(dataset, self.roles.features, sources_of(plan), self.roles.id)
+            source = RowSource(dataset.reader, self.inputs.section, self.seed, True, own)
+            read = SampleReader(source, size)
+            parts = [found["sample"].test for found in context.map(read, dataset.partitions)]
+            pool: RowSample = merge_tree(parts)
+            return pool
+        if not self.options.unlabelled:
+            return train
+        own = plan.without_target()
+        found = context.reduce(lambda *of: SampleReader(self.source(own, *of), size))
+        everyone: RowSample = found["sample"].train()
+        return everyone
+
+    def _require_landmarks(self, train: RowSample, pool: RowSample) -> None:
+        """Refuse too few rows."""
+        wanted = 2 if self.options.is_precomputed else max(2, self.options.landmarks or 2)
+        if train.n_rows < 2:
+            raise DataError(
+                f"There are {train.n_rows} rows to train on in "
+                f"{self.inputs.train.place}; at least 2 are needed: add rows, or lower "
+                "`data.test`."
+            )
+        if pool.n_rows < wanted:
+            where = (self.inputs.unlabelled or self.inputs.train).place
+            raise DataError(
+                f"There are {pool.n_rows} rows to take landmarks from in {where}, and "
+                f"`landmarks.landmarks` is {wanted}: choose at most {pool.n_rows}."
+            )
+
+    def sample(self, context: Context) -> Folded[RowSample]:
+        """Return the sampled rows of each part."""
+        arrays = context.read_arrays(LANDMARKS)
+        return Folded.from_arrays(below("sample/", arrays), RowSample)
+
+    def _metric(self, context: Context) -> Mapping[str, Content]:
+        """Learn metrics of all training rows and without each fold, side by side."""
+        sample, plain = self.sample(context), self.plain_maps(context)
+        n_folds, classes = sample.n_folds, self.classes(context)
+        lessons = dict[str, Lesson]()
+        for own in self.similarities:
+            if own.label in self.learned:
+                mapping = replace(plain[own.label], similarity=own)
+                lesson = Lesson(mapping, sample.train(), classes, self.options)
+                lessons[own.label] = lesson
+                for fold in range(n_folds if n_folds > 1 else 0):
+                    rows = sample.train_without(fold)
+                    lessons[of_fold(own.label, fold)] = replace(lesson, sample=rows)
+        answers = context.map(learn_lesson, list(lessons.values()))
+        found = dict(zip(lessons, answers, strict=True))
+        used = plain[self.learned[0]].scale > 0
+        names = [n for n, u in zip(self.plan(context).feature_names, used, strict=True) if u]
+        arrays = {name: own[0].to_arrays() for name, own in found.items() if own}
+        said = {label: told(found[label], names) for label in self.learned}
+        return {METRICS: joined(arrays), METRIC: said}
+
+    def plain_maps(self, context: Context) -> dict[str, LandmarkMap]:
+        """Return the maps from features to similarities by label, without a metric."""
+        arrays = context.read_arrays(LANDMARKS)
+        train = Folded.from_arrays(below("sample/", arrays), RowSample).train()
+        return landmark_maps(self.similarities, arrays, train)
+
+    def maps(self, context: Context, fold: int | None = None) -> dict[str, LandmarkMap]:
+        """Return the maps from features to similarities, by label; without a fold, of its own."""
+        found = self.all_maps(context)
+        own = {label: label if fold is None else of_fold(label, fold) for label in self.learned}
+        return {label: found[own.get(label, label)] for label in found if "@" not in label}
+
+    def ridges(self, context: Context) -> dict[str, float]:
+        """Return the ridges that were learned, by the label of the similarity and of its folds."""
+        arrays = context.read_arrays(METRICS) if self.learned else {}
+        found = {n.rpartition("/"): a for n, a in arrays.items()}
+        return {label: float(a) for (label, _, end), a in found.items() if end == "ridge"}
+
+    def all_maps(self, context: Context) -> dict[str, LandmarkMap]:
+        """Return the maps of all training rows, and of those without each fold."""
+        found = self.plain_maps(context)
+        arrays = context.read_arrays(METRICS) if self.learned else {}
+        if COLUMNS in self.options.baselines:
+            found[COLUMNS] = column_map(context.read_arrays(LANDMARKS), self.most_columns)
+        n_folds = self.inputs.section.folds
+        for label in self.learned:
+            plain = found[label]
+            for name in (label, *(of_fold(label, f) for f in range(n_folds if n_folds > 1 else 0))):
+                own = below(f"{name}/", arrays)
+                found[name] = under(plain, Metric.from_arrays(own) if own else None)
+        return found
+
+    def metric_of(self, context: Context, label: str) -> dict[str, Any]:
+        """Return what the results say of the metric of a similarity."""
+        found: dict[str, Any] = {"kind": "none"}
+        return context.read_json(METRIC)[label] if label in self.learned else found
