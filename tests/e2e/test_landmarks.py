@@ -120,6 +120,9 @@ def test_what_is_linear_is_said_to_be_so(tmp_path):
     assert "; a linear model on the columns is better" in report
     alone = landmarks_job(data, tmp_path / "runs", landmarks={"landmarks": 5, "baselines": []})
     assert content(run_job(alone).folder, "metrics.json")["baselines"] == {}
+    trees = {"landmarks": 5, "baselines": ["lightgbm"]}
+    folder = run_job(landmarks_job(data, tmp_path / "runs", landmarks=trees)).folder
+    assert content(folder, "metrics.json")["baselines"]["LightGBM"]["test"]["mse"] < 2 * 0.5**2
 
 
 def test_rows_are_taken_by_ids_and_features_alone(tmp_path):
@@ -208,6 +211,9 @@ def test_a_metric_is_learned_without_the_rows_that_judge_it(tmp_path):
     assert set(list(told["weights"])[:3]) == {"x0", "x1", "x2"}
     assert sum(list(told["weights"].values())[:3]) > 0.9
     assert [entry["kind"] for entry in told["compared"]] == ["none", "diagonal", "full"]
+    report = (folder / "report.html").read_text()
+    for text in (f"({told['kind']} metric) explain", "did not teach them"):
+        assert text in report
     plain = run_job(
         landmarks_job(
             data, tmp_path / "plain", data={"folds": 2}, landmarks=own | {"metric": "none"}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from distfms.methods.contract import FinishedRun
 from distfms.report.classes import class_section
 from distfms.report.curves import ROWS, curves_of, measured, more, trusted, value_range
@@ -23,12 +25,12 @@ _TITLES = {
     "error": "share of wrong classes",
     "ndcg@5": "NDCG@5",
 }
-_LANDMARKS_SHOWN = 500
+_LANDMARKS_SHOWN, _COLUMNS_SHOWN = 500, 50
 #: References are drawn up to this multiple of the highest point of a curve.
 _MOST_ABOVE = 1.2
 _MEASURES = (
-    "Measures of the model with all its landmarks. Folds share landmarks, scales and σ, which were "
-    "found without a look at the target."
+    "Measures of the model with all its landmarks. Folds share landmarks and scales, which were "
+    "found without a look at the target; each learns its own metric, width and ridge."
 )
 
 
@@ -38,6 +40,11 @@ def headline(run: FinishedRun) -> str:
     measures = _measures(run, reading)
     r2, linear = _explained(run, measures), _beside_linear(run)
     what = f"{count(len(run.selection['landmarks']), 'landmark')} of {run.selection['similarity']}"
+    if run.selection["metric"]["kind"] != "none":
+        what += f" ({run.selection['metric']['kind']} metric)"
+    enough = run.metrics.get("enough", np.inf)
+    if enough < len(run.selection["landmarks"]):
+        linear = f"; {number(enough)} are within one standard error{linear}"
     if r2 is None:
         value = number(measures[run.metrics["measure"]], 3)
         return f"{what}: {_title(run)} {value} ({ROWS[reading]}){linear}"
@@ -60,6 +67,7 @@ def sections(run: FinishedRun) -> list[Section]:
     return [
         Section("", [*notes(run.manifest), _key_numbers(run)]),
         Section("Error and number of landmarks", [_error_figure(run), _baseline_table(run)]),
+        Section("The metric", _metric_tables(run)),
         Section("The landmarks", [_landmark_table(run)]),
         Section("How good the similarities are", [_goodness_table(run)]),
         class_section(run.metrics, "the model"),
@@ -183,6 +191,51 @@ def _baseline_table(run: FinishedRun) -> Table:
         "answer and the mean stands in for it: these rows are counted as guarded.",
         emphasis=[0],
     )
+
+
+def _metric_tables(run: FinishedRun) -> list[Block]:
+    """List what the metric weighs, and what it was compared with."""
+    metric = run.selection["metric"]
+    if "compared" not in metric:
+        return []
+    compared = [
+        [own["kind"], own["iteration"], own["error"], own["gain"], own["standard_error"]]
+        for own in metric["compared"]
+    ]
+    kinds = [entry["kind"] for entry in metric["compared"]]
+    columns = [
+        Column("Metric", "text"),
+        Column("Iterations", "number"),
+        Column("Unexplained", "percent"),
+        Column("Gain", "percent"),
+        Column("± standard error", "percent"),
+    ]
+    found: list[Block] = [
+        Table(
+            columns,
+            compared,
+            "Metrics on rows that did not teach them, the best iteration of each.",
+            emphasis=[kinds.index(metric["kind"])],
+        )
+    ]
+    if "weights" in metric:
+        weights = list(metric["weights"].items())
+        rest = more(len(weights), _COLUMNS_SHOWN, "in selection.json")
+        found.append(
+            Table(
+                [Column("Column", "text"), Column("Weight", "percent")],
+                [list(pair) for pair in weights[:_COLUMNS_SHOWN]],
+                f"Share of each column in squared distances of standardised rows.{rest}",
+            )
+        )
+    if "directions" in metric:
+        rows = [
+            [own["share"], ", ".join(f"{n} {number(w, 2)}" for n, w in own["columns"].items())]
+            for own in metric["directions"]
+        ]
+        titles = [Column("Share", "percent"), Column("Direction", "text")]
+        found.append(Table(titles, rows, "Leading directions, and their largest entries."))
+    return found
 
 
 def _landmark_table(run: FinishedRun) -> Table:

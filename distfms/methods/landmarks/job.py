@@ -24,6 +24,7 @@ from distfms.methods.landmarks.mapped_job import LANDMARKS, MappedJob
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
 from distfms.methods.landmarks.procedure import (
     COLUMNS,
+    LIGHTGBM,
     MEASURES,
     LandmarkProcedure,
     Linear,
@@ -33,12 +34,19 @@ from distfms.methods.landmarks.read import (
     SimilarityReader,
     split_learned,
 )
-from distfms.methods.landmarks.references import behind, name_columns, reference_errors
+from distfms.methods.landmarks.references import (
+    behind,
+    boosted_trees,
+    kernel_regression,
+    name_columns,
+    reference_errors,
+)
 from distfms.methods.landmarks.similarity import (
     SIGMA_ROWS,
 )
 from distfms.methods.row_predictor import sources_of
 from distfms.methods.statistics_job import ScoredOn, Solved
+from distfms.methods.tuning import choose
 from distfms.stats.base import Bundle
 from distfms.stats.fold_means import over_folds
 
@@ -253,16 +261,29 @@ class LandmarkJob(MappedJob):
         found = super().metrics(context, solved, validated)
         found["measure"] = self.main_measure
         maps, sample = self.plain_maps(context), self.sample(context)
-        classes = self.classes(context)
+        classes, n = self.classes(context), self.plan(context).n_features
         if COLUMNS in self.options.baselines:
             name_columns(found, self.reference_names, self.main_measure, validated)
         if self.has_reference(classes):
             for label in (similarity.label for similarity in self.similarities):
                 name = f"kernel regression, {label}"
-                found["baselines"][name] = reference_errors(maps[label], classes, sample)
+                predict = partial(kernel_regression, maps[label])
+                found["baselines"][name] = reference_errors(predict, classes, sample, n)
+        if LIGHTGBM in self.options.baselines and self.options.task != "ranking":
+            predict = partial(boosted_trees, self.options.task)
+            found["baselines"]["LightGBM"] = reference_errors(predict, classes, sample, n)
+        if validated is not None:
+            found["enough"] = self._enough(validated, found["curves"][0]["points"])
         if classes is None:
             found["predicted"] = self._predicted(context, solved)
         return found
+
+    def _enough(self, validated: FoldAnswers, points: Sequence[Mapping[str, Any]]) -> float:
+        """Return the fewest landmarks within one standard error of the best number."""
+        values = np.stack([answer[self.main_measure] for answer in validated.answers[0]], axis=-1)
+        better = MEASURES[self.main_measure]
+        chosen = choose(values, validated.weight, "one_standard_error", better).chosen
+        return float(points[chosen]["budget"])
 
     def tune_answers(
         self, context: Context, points: Any, measure: str, saved: str

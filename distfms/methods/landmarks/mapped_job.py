@@ -12,6 +12,7 @@ from distfms.data.batches import ColumnPlan, require_observed
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import Content, Context, Inputs, Stage
 from distfms.methods.landmarks.metric import Metric
+from distfms.methods.landmarks.metric_job import Lesson, is_learned, learn_lesson, told, under
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
 from distfms.methods.landmarks.procedure import COLUMNS, of_fold
 from distfms.methods.landmarks.read import SampleReader
@@ -24,7 +25,6 @@ from distfms.methods.landmarks.similarity import (
     landmark_maps,
     user_function,
 )
-from distfms.methods.landmarks.teach import Lesson, is_learned, learn_lesson, told, under
 from distfms.methods.row_job import RowJob
 from distfms.methods.row_predictor import plan_of_model, sources_of
 from distfms.methods.rows import RowSource

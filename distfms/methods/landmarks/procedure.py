@@ -28,8 +28,8 @@ MEASURES = {"mse": False, "r2": True, "mae": False, "error": False, "loss": Fals
 
 #: Ridge where none is given or learned.
 RIDGE = 1e-6
-#: Label of the columns themselves, which a reference has in place of similarities.
-COLUMNS = "columns"
+#: What a reference has in place of similarities: the columns themselves, or trees on them.
+COLUMNS, LIGHTGBM = "columns", "lightgbm"
 
 
 @dataclass(frozen=True, eq=False)

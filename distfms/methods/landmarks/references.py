@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from distfms.errors import SpecError
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.curves import number_or_none
 from distfms.methods.landmarks.procedure import COLUMNS, MEASURES, coded
@@ -97,37 +98,61 @@ def kernel_regression(
     return values, n_guarded
 
 
+Predict = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, int]]
+"""From features and target of a sample, and features of rows, to predictions and n_guarded."""
+
+
 def reference_errors(
-    mapping: LandmarkMap, classes: Sequence[float] | None, sample: Folded[RowSample]
+    predict: Predict, classes: Sequence[float] | None, sample: Folded[RowSample], n: int
 ) -> dict[str, Any]:
-    """Judge kernel regression on samples of the held-out rows, and of each fold."""
+    """Judge a reference of n features on samples of the held-out rows, and of each fold."""
+
+    def errors(train: RowSample, held_out: RowSample) -> dict[str, Any]:
+        target, truth = (coded(classes, own.values[n]) for own in (train, held_out))
+        values, n_guarded = predict(train.values[:n], target, held_out.values[:n])
+        if classes is not None:
+            values = np.clip(np.round(values), 0, len(classes) - 1)
+        return {
+            "mse": float(np.mean((values - truth) ** 2)),
+            "mae": float(np.mean(np.abs(values - truth))),
+            "error": float(np.mean(values != truth)),
+            "n_guarded": n_guarded,
+            "n_train": train.n_rows,
+            "n_rows": held_out.n_rows,
+        }
+
     found: dict[str, Any] = {}
     if sample.n_folds > 1:
         parts = [f for f in range(sample.n_folds) if sample.folds[f].n_rows > 1]
-        own = [_errors(mapping, classes, sample.train_without(f), sample.folds[f]) for f in parts]
+        own = [errors(sample.train_without(f), sample.folds[f]) for f in parts]
         found["validation"] = {
             **{name: float(np.mean([e[name] for e in own])) for name in ("mse", "mae", "error")},
             **{name: sum(e[name] for e in own) for name in ("n_guarded", "n_rows")},
             "n_train": max(e["n_train"] for e in own),
         }
     if sample.test.n_rows > 1:
-        found["test"] = _errors(mapping, classes, sample.train(), sample.test)
+        found["test"] = errors(sample.train(), sample.test)
     return found
 
 
-def _errors(
-    mapping: LandmarkMap, classes: Sequence[float] | None, train: RowSample, held_out: RowSample
-) -> dict[str, Any]:
-    n = len(mapping.scale)
-    target, truth = (coded(classes, sample.values[n]) for sample in (train, held_out))
-    values, n_guarded = kernel_regression(mapping, train.values[:n], target, held_out.values[:n])
-    if classes is not None:
-        values = np.clip(np.round(values), 0, len(classes) - 1)
-    return {
-        "mse": float(np.mean((values - truth) ** 2)),
-        "mae": float(np.mean(np.abs(values - truth))),
-        "error": float(np.mean(values != truth)),
-        "n_guarded": n_guarded,
-        "n_train": train.n_rows,
-        "n_rows": held_out.n_rows,
-    }
+def boosted_trees(
+    task: str, train: np.ndarray, target: np.ndarray, rows: np.ndarray
+) -> tuple[np.ndarray, int]:
+    """Predict by LightGBM with its defaults: classes for `classification`, otherwise numbers.
+
+    Raises
+    ------
+    SpecError
+        If LightGBM is not installed.
+    """
+    try:
+        from lightgbm import LGBMClassifier, LGBMRegressor
+    except ImportError as error:
+        raise SpecError(
+            "`landmarks.baselines` names `lightgbm`, which is not installed. Install it "
+            "(`pip install lightgbm`), or leave it out."
+        ) from error
+    form = LGBMClassifier if task == "classification" else LGBMRegressor
+    # The same trees on any machine.
+    model = form(n_jobs=1, deterministic=True, force_row_wise=True, random_state=0, verbose=-1)
+    return np.asarray(model.fit(train.T, target).predict(rows.T), dtype=float), 0
