@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from distfms.errors import SpecError
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.curves import number_or_none
 from distfms.methods.landmarks.procedure import COLUMNS, MEASURES, coded
@@ -133,26 +132,3 @@ def reference_errors(
     if sample.test.n_rows > 1:
         found["test"] = errors(sample.train(), sample.test)
     return found
-
-
-def boosted_trees(
-    task: str, train: np.ndarray, target: np.ndarray, rows: np.ndarray
-) -> tuple[np.ndarray, int]:
-    """Predict by LightGBM with its defaults: classes for `classification`, otherwise numbers.
-
-    Raises
-    ------
-    SpecError
-        If LightGBM is not installed.
-    """
-    try:
-        from lightgbm import LGBMClassifier, LGBMRegressor
-    except ImportError as error:
-        raise SpecError(
-            "`landmarks.baselines` names `lightgbm`, which is not installed. Install it "
-            "(`pip install lightgbm`), or leave it out."
-        ) from error
-    form = LGBMClassifier if task == "classification" else LGBMRegressor
-    # The same trees on any machine.
-    model = form(n_jobs=1, deterministic=True, force_row_wise=True, random_state=0, verbose=-1)
-    return np.asarray(model.fit(train.T, target).predict(rows.T), dtype=float), 0
