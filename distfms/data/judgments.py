@@ -56,6 +56,11 @@ class AttributeColumns:
     form: Literal["list", "numbers"]
     raters: str | None = None
 
+    @property
+    def most_judgments(self) -> float:
+        """Judgments that one object can hold; of lists there is no limit."""
+        return np.inf if self.form == "list" else len(self.columns)
+
 
 @dataclass(frozen=True)
 class JudgmentLayout:

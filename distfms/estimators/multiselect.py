@@ -26,7 +26,7 @@ from distfms.methods.multiselect.model import LinearModel
 from distfms.methods.multiselect.objective import BUDGET_TOLERANCE, holdout_loss
 from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.methods.multiselect.predictor import JudgmentPredictor, trained_model
-from distfms.methods.multiselect.read import JudgmentSource, judgment_reader, plan_of
+from distfms.methods.multiselect.read import JudgmentSource, judgment_reader, object_column, plan_of
 from distfms.methods.multiselect.same_raters import held_out_estimates
 from distfms.methods.rows import SummaryReader
 from distfms.spec import DataSection
@@ -360,8 +360,9 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         pandas.DataFrame
             Columns ``object, attribute, have, want, more, cost``; one row for each object and
             attribute that lacks some, by object, then by attribute. From the same known raters
-            ``object, rater, id, attribute, more, cost``; one row for each judgment that lacks, by
-            object, then by rater, with the id of a rater who has judged the object already.
+            ``object, rater_slot, rater_id, attribute, more, cost``; one row for each judgment that
+            lacks, by object, then by rater, with the id of a rater who has judged the object
+            already. Identifiers that have a name give it to the column ``object``.
         """
         import pandas as pd
 
@@ -369,6 +370,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         if ids is None and hasattr(X, "index") and kind_of(X) == "frame":
             ids = X.index
         named = (ids,) if isinstance(ids, str) else ()
+        label = ids if named else getattr(ids, "name", None)
         rows = without(X, named) if named and "frame" in kind_of(X) else X
         given, predictor = self._reads(rows, how_known(raters), self._rater_columns(X, raters))
         chosen = {a["name"]: a["cost"] for a in self.model_.run.selection["attributes"]}
@@ -386,7 +388,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             if len(ids) != given.dataset.n_rows:
                 raise DataError(f"There are {given.dataset.n_rows} objects but {len(ids)} ids.")
             found["object"] = np.asarray(ids)[found["object"]]
-        return found
+        return found.rename(columns={"object": object_column(label)})
 
     def _reads(
         self, X: Any, how: Any = "ignore", beside: Mapping[str, Any] | None = None

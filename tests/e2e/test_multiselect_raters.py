@@ -130,10 +130,10 @@ def test_plan_names_raters_and_the_report_says_what_they_share(bought_from_the_s
     plan = pq.read_table(folder / "plan").to_pylist()
     assert {row["object"] for row in plan} <= set(range(N))
     for row in plan:
-        assert row["id"] in (*WORKERS, None)
-        assert row["rater"] >= 1
+        assert row["rater_id"] in (*WORKERS, None)
+        assert row["rater_slot"] >= 1
         assert row["more"] == 1
-    asked_again = [row for row in plan if row["object"] == 0 and row["id"] == "eve"]
+    asked_again = [row for row in plan if row["object"] == 0 and row["rater_id"] == "eve"]
     assert all(row["attribute"] == "kind" for row in asked_again)
     page = (folder / "report.html").read_text()
     assert "Who judges" in page

@@ -128,6 +128,8 @@ class MultiselectJob(ChoosingJob):
     def describe(self) -> Mapping[str, str]:
         """Return what the job will do: label → text."""
         low, high = self.settings.costs.min(), self.settings.costs.max()
+        columns = [a.most_judgments for a in self.layout.attributes]
+        short = self._too_few(np.array(columns))
         price = f"{low:g}" if low == high else f"{low:g} to {high:g}"
         return {
             "method": f"feature multi-selection, {self.options.algorithm}",
@@ -136,6 +138,7 @@ class MultiselectJob(ChoosingJob):
             "budget": f"{self.options.budget:g} per object",
             "search": f"up to {self.most_steps:,} judgments, bought one at a time",
             "raters": raters_in_words(self.layout.knows_raters, self.options.buy_from),
+            **({"plain error": short} if short else {}),
             "baselines": ", ".join(rule.name for rule in self.settings.rules[1:]) or "none",
         }
 
@@ -192,6 +195,8 @@ class MultiselectJob(ChoosingJob):
             )
         for text in rater_remarks(train, self.options.buy_from):
             context.note(text)
+        if short := self._too_few(np.maximum(train.max_judgments, test.max_judgments)):
+            context.note(f"The plain error {short}.")
         if train.raters is not None:
             context.account(raters=dict(zip(COUNTS, train.raters.counts.tolist(), strict=True)))
         context.account(
@@ -205,6 +210,16 @@ class MultiselectJob(ChoosingJob):
     def procedure(self, context: Context) -> SelectionProcedure:
         """Return the pure part."""
         return self.settings
+
+    def _too_few(self, most: np.ndarray) -> str:
+        """Say why there is no plain error, if objects hold `most` judgments at most."""
+        costs, budget = self.settings.costs, self.options.budget
+        if not self._wants_averages or most @ costs + costs.max() > budget:
+            return ""
+        return (
+            f"cannot be measured: no object holds enough judgments (at most {most.sum():g}, fewer "
+            f"than the budget of {budget:g} pays for)"
+        )
 
     # --- selection ---
 

@@ -169,8 +169,8 @@ def plan_of(
 
     Where raters are known, a judgment counts if the selection would ask its rater for it. From the
     ``same`` raters there is one row for each judgment that lacks, by object, then by rater:
-    ``rater`` counts the raters of an object from 1, those first who have judged most, and ``id``
-    is that of a rater who has judged, None for anybody new.
+    ``rater_slot`` counts the raters of an object from 1, those first who have judged most, and
+    ``rater_id`` is the id of one who has judged, None for anybody new.
     """
     own = [ragged.take(rows) for ragged in batch.attributes]
     r = np.asarray(repeats, dtype=np.int64)
@@ -190,12 +190,18 @@ def plan_of(
     code, ids = asked[raters, at], np.array([*batch.rater_names, None], dtype=object)
     return {
         "object": np.asarray(objects)[at],
-        "rater": raters + 1,
-        "id": ids[np.where((code < 0) | (code >= len(batch.rater_names)), -1, code)],
+        "rater_slot": raters + 1,
+        "rater_id": ids[np.where((code < 0) | (code >= len(batch.rater_names)), -1, code)],
         "attribute": np.asarray(batch.names, dtype=np.str_)[attributes],
         "more": np.ones(at.size, dtype=np.int64),
         "cost": np.asarray(costs, dtype=float)[attributes],
     }
+
+
+def object_column(own: str | None) -> str:
+    """Name the plan's column of objects: by their own column, unless another bears its name."""
+    others = ("attribute", "have", "want", "more", "cost", "rater_slot", "rater_id")
+    return "object" if own is None or own in others else own
 
 
 @dataclass(frozen=True)
@@ -224,12 +230,14 @@ class WritePlan:
             taught = taught[batch.weight[: taught.size] > 0]
         objects = (batch.row_ids if batch.rows.id is None else batch.rows.id)[taught]
         plan = plan_of(batch, taught, self.repeats, self.costs, objects, self.buy_from)
-        columns = {name: as_arrow(values) for name, values in plan.items() if name != "id"}
         # By the type of the data, so that parts in which nothing is lacking fit the others.
-        columns["object"] = columns["object"].cast(self._identifier_type(partition))
-        if "id" in plan:
-            columns["id"] = pa.array(plan["id"], pa.string())
-        write_table(self._place / _file(partition), pa.table(columns))
+        types = {"object": self._identifier_type(partition), "rater_id": pa.string()}
+        columns = {name: as_arrow(values) for name, values in plan.items()}
+        columns |= {name: columns[name].cast(types[name]) for name in types.keys() & columns}
+        table = pa.table(
+            [*columns.values()], [object_column(self.source.roles.id), *list(columns)[1:]]
+        )
+        write_table(self._place / _file(partition), table)
         return int(plan["more"].sum()), float(plan["cost"].sum())
 
     @property

@@ -238,7 +238,8 @@ def test_acquisition_plan(cells, frame, dask_frame, parquet, tmp_path):
         (frame.set_index(ids), None),
         (tmp_path / "named.parquet", "id"),
     ):
-        assert selector.acquisition_plan(data, given)["object"].tolist() == names
+        column = "id" if isinstance(given, str) else "object"
+        assert selector.acquisition_plan(data, given)[column].tolist() == names
     with pytest.raises(DataError, match="60 objects but 3 ids"):
         selector.acquisition_plan(frame, [1, 2, 3])
 

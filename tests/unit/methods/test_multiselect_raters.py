@@ -226,7 +226,9 @@ def test_plan_says_who_judges_what() -> None:
     for buy_from in ("same", "independent"):
         plan = pd.DataFrame(plan_of(batch, rows, [2, 3], [1.0, 1.0], rows, buy_from))
         if buy_from == "same":
-            found = plan[["object", "rater", "id", "attribute"]].to_numpy(object).tolist()
+            found = (
+                plan[["object", "rater_slot", "rater_id", "attribute"]].to_numpy(object).tolist()
+            )
             assert found[0] == [0, 2, "bob", "b"]
             assert found[1][:2] == [0, 3]
             assert pd.isna(found[1][2])
