@@ -11,6 +11,8 @@ import pytest
 
 from distfms.data.folds import hash_keys
 from distfms.errors import SpecError
+from distfms.methods import slabs
+from distfms.methods.attribute_efficient import method
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.lessons import stream
 from distfms.runs.driver import prepare, run_job
@@ -149,6 +151,31 @@ def test_rows_that_come_with_gaps(tmp_path):
     spec = replace(pairs_job(folder, tmp_path, data=section), method="multiselect")
     with pytest.raises(SpecError, match=r"`data.missing: pairs` is not for the method `mult"):
         prepare(spec)
+
+
+@pytest.mark.parametrize("draws", ["uniform", "two_phase"])
+def test_pairs_of_many_attributes_are_solved_in_tiles(data, tmp_path, monkeypatch, draws):
+    """Of a few rows of the matrices each, as in one process."""
+    section = {"folds": 0}
+    one = run_job(pairs_job(data, tmp_path / "one", {"draws": draws}, data=section)).folder
+    monkeypatch.setattr(method, "LARGEST_PAIRS", len(NAMES) - 1)
+    monkeypatch.setattr(slabs, "SLAB_COLUMNS", 4)
+    spec = pairs_job(data, tmp_path / "tiles", {"draws": draws, "solver": "pairs"})
+    assert "on actors, 3 tiles" in prepare(spec).job.describe()["moments of pairs"]
+    folder = run_job(spec).folder
+    ours, theirs = (content(run, "selection.json") for run in (folder, one))
+    for name in ("coefficients", "sampling"):
+        assert ours.pop(name) == pytest.approx(theirs.pop(name), rel=1e-7, abs=1e-10)
+    for name in ("intercept", "noise_level"):
+        assert ours.pop(name) == pytest.approx(theirs.pop(name), rel=1e-9)
+    assert ours == theirs
+    assert content(folder, "metrics.json")["test"] == pytest.approx(
+        content(one, "metrics.json")["test"], rel=1e-7
+    )
+    notes = content(folder, "manifest.json")["notes"]
+    assert any("solved in 3 tiles on actors" in note for note in notes)
+    with pytest.raises(SpecError, match="`penalty: lasso` is solved from pairs of at most"):
+        prepare(pairs_job(data, tmp_path, {"solver": "pairs", "penalty": "lasso"}))
 
 
 def test_auto_takes_the_online_learner_where_its_options_are_set(data, tmp_path):

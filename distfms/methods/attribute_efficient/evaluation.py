@@ -12,7 +12,11 @@ import numpy as np
 from distfms.errors import DataError
 from distfms.methods.attribute_efficient.learner import Design
 from distfms.methods.attribute_efficient.lessons import Learned, Lesson, learn, stream
-from distfms.methods.attribute_efficient.options import ON_FOLDS, AttributeEfficientOptions
+from distfms.methods.attribute_efficient.options import (
+    MOST_PAIRS,
+    ON_FOLDS,
+    AttributeEfficientOptions,
+)
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS
 from distfms.methods.attribute_efficient.read import TrainingRows, errors, measures
 from distfms.methods.contract import Answer
@@ -195,6 +199,7 @@ def trials(options: AttributeEfficientOptions, n_rows: int, n_attributes: int) -
     return [
         Trial(name, size, repeat)
         for name in options.compared
+        if name not in ON_FOLDS or name == options.chosen or n_attributes <= MOST_PAIRS
         for size in (full if name == "rows" else sizes)
         if size >= (2 * INNER_FOLDS if name in ON_FOLDS else 2)
         for repeat in range(options.repeats)

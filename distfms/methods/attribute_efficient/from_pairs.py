@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -43,60 +43,127 @@ _N_LASSO, _LEAST_LASSO, _LASSO_STEPS = 30, 1e-2, 200
 #: exp(−excess / (TEMPERATURE · standard error of the best)).
 DOUBT, TEMPERATURE = 1.5, 0.25
 
-_LEAST, _TINY = 1e-300, 1e-150
+#: Attributes up to which A is decomposed, and dimensions of the Krylov space beyond.
+MOST_DECOMPOSED, KRYLOV_STEPS = 1000, 128
+
+_LEAST, _TINY, _RANK = 1e-300, 1e-150, 1e-13
+
+
+class Moments(Protocol):
+    """Moments of d attributes that vary and the target, from pairs that were observed."""
+
+    @property
+    def cross(self) -> np.ndarray:
+        """b̂ (d,), with the target."""
+
+    @property
+    def variance(self) -> np.ndarray:
+        """V (d,)."""
+
+    @property
+    def gram(self) -> np.ndarray | None:
+        """A (d, d), where one process holds it."""
+
+    def gram_times(self, x: np.ndarray) -> np.ndarray:
+        """Return A x, for x of shape (d,) or (d, n)."""
+
+    def noise_times(self, x: np.ndarray) -> np.ndarray:
+        """Return V x, for x of shape (d,)."""
+
+
+class Folds(Protocol):
+    """Moments of the rows of folds, whose attributes `varies` vary."""
+
+    n_folds: int
+    varies: np.ndarray
+
+    def without(self, fold: int | None) -> tuple[Moments, Moments | None, np.ndarray]:
+        """Return moments without a fold, those of the fold about the same means, and these."""
 
 
 @dataclass(frozen=True, eq=False)
 class PairMoments:
-    """Moments of d attributes that vary and the target, from pairs that were observed.
+    """Rows of the moments, by default all; see `Moments`.
 
     Attributes
     ----------
-    gram : ndarray of shape (d, d)
-        A, shrunk towards 0 where a pair was seen less than expected.
-    cross : ndarray of shape (d,)
-        b̂, with the target.
-    variance : ndarray of shape (d,)
-        v.
-    noise : ndarray of shape (d, d)
-        V, the sampling variance of the entries of A.
+    gram : ndarray of shape (r, d)
+        Of A, shrunk towards 0 where a pair was seen less than expected.
+    cross, variance : ndarray of shape (r,)
+    rarity : ndarray of shape (r, d)
+        1/E. V_ij = v_i v_j / E_ij is the sampling variance of A_ij.
     """
 
     gram: np.ndarray
     cross: np.ndarray
     variance: np.ndarray
-    noise: np.ndarray
+    rarity: np.ndarray
 
     @classmethod
     def of(cls, moments: CoMoments, varies: np.ndarray) -> Self:
         """Make them of co-moments whose last column is the target, of some attributes (d,)."""
-        n, counts = moments.n_samples, moments.observed_weight[:-1]
-        expected = expected_pairs(counts / n, n)[np.ix_(varies, varies)]
-        expected = np.where(expected > 0, expected, 1.0)  # where there is nothing to divide
-        own = moments.take(np.append(varies, moments.n_columns - 1))
-        divisor = np.maximum(counts[varies], 1.0)
-        variance = np.diagonal(own.comoment)[:-1] / divisor
+        n, counts, held = moments.n_samples, moments.observed_weight[:-1], moments.rows
+        own = varies[(varies >= held.start) & (varies < held.stop)]
+        block = np.ix_(own - held.start, varies)
+        expected = expected_pairs(counts / n, n, own)[:, varies]
+        expected[expected <= 0] = 1.0  # where there is nothing to divide
+        divisor = np.maximum(counts[own], 1.0)
+        variance = np.diagonal(moments.comoment, held.start)[own - held.start] / divisor
         variance = np.where(variance > 0, variance, _TINY)
-        pairs = own.pair_counts()[:-1, :-1]
-        gram = own.comoment[:-1, :-1] * (1.0 + PRIOR / expected) / (pairs + PRIOR)
-        np.fill_diagonal(gram, variance)
-        noise = np.outer(variance, variance) / expected
-        return cls(gram, own.comoment[:-1, -1] / divisor, variance, noise)
+        gram = moments.comoment[block] * (1.0 + PRIOR / expected)
+        gram /= moments.pair_counts()[block] + PRIOR
+        gram[np.arange(len(own)), np.searchsorted(varies, own)] = variance
+        cross = moments.comoment[own - held.start, -1] / divisor
+        return cls(gram, cross, variance, 1.0 / expected)
+
+    def gram_times(self, x: np.ndarray) -> np.ndarray:
+        """Return A x."""
+        return self.gram @ x
+
+    def noise_times(self, x: np.ndarray, variance: np.ndarray | None = None) -> np.ndarray:
+        """Return V x, with the variances (d,) of all attributes."""
+        variance = self.variance if variance is None else variance
+        found: np.ndarray = self.variance * (self.rarity @ (variance * x))
+        return found
 
 
-def expected_pairs(share: np.ndarray, n_rows: int) -> np.ndarray:
-    """Return E, the expected counts of pairs where attributes are seen in shares of n rows (d,)."""
+def expected_pairs(share: np.ndarray, n_rows: int, rows: np.ndarray) -> np.ndarray:
+    """Return rows of E, expected counts of pairs of attributes seen in shares (d,) of n rows."""
     rest = 1.0 - share
     spread = float(share @ rest)
-    factor = 1.0 - np.outer(rest, rest) / spread if spread > 0 else 1.0
-    return n_rows * np.outer(share, share) * np.maximum(factor, 0.0)
+    factor = 1.0 - np.outer(rest[rows], rest) / spread if spread > 0 else 1.0
+    found: np.ndarray = n_rows * np.outer(share[rows], share) * np.maximum(factor, 0.0)
+    return found
+
+
+class FoldPairs:
+    """Moments of folds from their co-moments, or from some rows of these; see `Folds`."""
+
+    def __init__(self, folds: Sequence[CoMoments]) -> None:
+        self.folds = [own for own in folds if own.n_samples > 1]
+        self.n_folds = len(self.folds)
+        if self.n_folds < 2:
+            raise DataError(
+                "Too few rows to choose constants on folds: at least 2 in each of 2 folds."
+            )
+        whole = merge_tree(self.folds)
+        varying = whole.start + np.flatnonzero(~whole.constant_columns())
+        self.varies = varying[varying < whole.n_columns - 1]
+
+    def without(self, fold: int | None) -> tuple[PairMoments, PairMoments | None, np.ndarray]:
+        """Return moments without a fold, those of the fold about the same means, and these."""
+        train = merge_tree([own for f, own in enumerate(self.folds) if f != fold])
+        moments, held_out = PairMoments.of(train, self.varies), None
+        if fold is not None:
+            held_out = PairMoments.of(self.folds[fold].about(train.mean), self.varies)
+        return moments, held_out, train.mean
 
 
 #: Weights of candidates (n, d) and the noise level, from moments.
-Candidates = Callable[[PairMoments], tuple[np.ndarray, float]]
+Candidates = Callable[[Moments], tuple[np.ndarray, float]]
 
 
-def ridge_candidates(moments: PairMoments) -> tuple[np.ndarray, float]:
+def ridge_candidates(moments: Moments) -> tuple[np.ndarray, float]:
     """Return the candidates of the ridge, and the noise level of unit attributes.
 
     Each is tried for attributes as they come and for those divided by their standard deviations;
@@ -107,7 +174,7 @@ def ridge_candidates(moments: PairMoments) -> tuple[np.ndarray, float]:
     return np.vstack([*plain.solutions(), *unit.solutions(), zero]), unit.noise
 
 
-def lasso_candidates(moments: PairMoments) -> tuple[np.ndarray, float]:
+def lasso_candidates(moments: Moments) -> tuple[np.ndarray, float]:
     """Return points of the lasso's path on clipped moments of unit attributes, and zero."""
     _, unit = _spectra(moments)
     values = np.maximum(unit.values, CLIPPED[0] * unit.noise)
@@ -124,18 +191,21 @@ def lasso_candidates(moments: PairMoments) -> tuple[np.ndarray, float]:
     return np.array(path), unit.noise
 
 
-def full_candidates(moments: PairMoments) -> tuple[np.ndarray, float]:
+def full_candidates(moments: Moments) -> tuple[np.ndarray, float]:
     """Return ridges of rows that were observed in full, for attributes of both scales."""
     found = []
     for spectrum in _spectra(moments):
-        level = float(np.mean(np.maximum(spectrum.values, 0.0)))
+        level = float(np.mean(moments.variance / spectrum.scale**2))
         found += [spectrum.at(np.maximum(spectrum.values, 0.0) + c * level) for c in FULL_RIDGES]
     return np.vstack(found), 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class _Spectrum:
-    """Eigenvalues and vectors of A for attributes divided by `scale` (d,); b̂ in these; ν."""
+    """Eigenvalues and vectors of A for attributes divided by `scale` (d,); b̂ in these; ν.
+
+    Of many attributes those in the Krylov space of b̂, which hold what weights are made of.
+    """
 
     values: np.ndarray
     vectors: np.ndarray
@@ -144,17 +214,20 @@ class _Spectrum:
     noise: float
 
     @classmethod
-    def of(cls, moments: PairMoments, scale: np.ndarray) -> Self:
+    def of(cls, moments: Moments, scale: np.ndarray) -> Self:
         v = moments.variance / scale**2
-        uneven = (moments.noise / np.outer(scale, scale) ** 2).sum(axis=1) / v
+        uneven = moments.noise_times(scale**-2.0) / moments.variance
         level = float(v @ uneven / v.sum())
         if level > 0:
             scale = scale * np.sqrt(np.maximum(1.0, uneven / level))
-        both = np.outer(scale, scale)
-        values, vectors = np.linalg.eigh(moments.gram / both)
-        chance = 2.0 * np.sqrt((moments.noise / both**2).sum() / len(v))
+        cross = moments.cross / scale
+        if moments.gram is not None and len(v) <= MOST_DECOMPOSED:
+            values, vectors = np.linalg.eigh(moments.gram / np.outer(scale, scale))
+        else:
+            values, vectors = krylov(lambda x: moments.gram_times(x / scale) / scale, cross)
+        chance = 2.0 * np.sqrt(scale**-2.0 @ moments.noise_times(scale**-2.0) / len(v))
         noise = float(max(-values[0], chance, _LEAST))
-        return cls(values, vectors, vectors.T @ (moments.cross / scale), scale, noise)
+        return cls(values, vectors, vectors.T @ cross, scale, noise)
 
     def at(self, spectrum: np.ndarray) -> np.ndarray:
         """Return the weights at a regularised spectrum, for attributes as they come."""
@@ -170,7 +243,34 @@ class _Spectrum:
         return np.array([self.at(spectrum) for spectrum in spectra])
 
 
-def _spectra(moments: PairMoments) -> tuple[_Spectrum, _Spectrum]:
+def krylov(
+    times: Callable[[np.ndarray], np.ndarray], start: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return eigenvalues and vectors (d, n) of a symmetric matrix within a Krylov space.
+
+    References
+    ----------
+    Saad, "Numerical Methods for Large Eigenvalue Problems" (2011), section 6.6: Lanczos with all
+    vectors orthogonalised twice.
+    """
+    n_steps = min(KRYLOV_STEPS, len(start))
+    basis, inner = np.zeros((n_steps, len(start))), np.zeros((n_steps, n_steps))
+    new, length = start, float(np.linalg.norm(start))
+    for n in range(n_steps):
+        basis[n] = new / max(length, _LEAST)
+        new = times(basis[n])
+        inner[n, n] = basis[n] @ new
+        for _ in range(2):
+            new = new - (basis[: n + 1] @ new) @ basis[: n + 1]
+        length = float(np.linalg.norm(new))
+        if length <= _RANK * np.abs(inner[: n + 1]).max() or n + 1 == n_steps:
+            break
+        inner[n, n + 1] = inner[n + 1, n] = length
+    values, vectors = np.linalg.eigh(inner[: n + 1, : n + 1])
+    return values, basis[: n + 1].T @ vectors
+
+
+def _spectra(moments: Moments) -> tuple[_Spectrum, _Spectrum]:
     """Decompose the moments of attributes as they come, and of unit ones."""
     v = moments.variance
     return _Spectrum.of(moments, np.ones_like(v)), _Spectrum.of(moments, np.sqrt(v))
@@ -191,33 +291,33 @@ class Solution:
     held_out_loss: float
 
 
-def solve(folds: Sequence[CoMoments], candidates: Candidates = ridge_candidates) -> Solution:
-    """Solve from the co-moments of two folds or more, whose last column is the target.
+def solve(folds: Folds, candidates: Candidates = ridge_candidates) -> Solution:
+    """Solve from the moments of two folds or more.
 
     Candidates are averaged, those of full rows excepted, of which the best is taken.
     """
-    whole, losses = merge_tree(list(folds)), []
-    varies = np.flatnonzero(~whole.constant_columns()[:-1])
-    if not varies.size:
+    if not folds.varies.size:
         raise DataError("No attribute varies among what was observed: there is nothing to learn.")
-    for f, own in enumerate(folds):
-        train = merge_tree([part for g, part in enumerate(folds) if g != f])
-        tried, _ = candidates(PairMoments.of(train, varies))
-        held_out = PairMoments.of(own.about(train.mean), varies)
-        squares = np.einsum("ni,ij,nj->n", tried, held_out.gram, tried)
+    losses = []
+    for fold in range(folds.n_folds):
+        train, held_out, _ = folds.without(fold)
+        assert held_out is not None
+        tried, _ = candidates(train)
+        squares = (tried * held_out.gram_times(tried.T).T).sum(axis=1)
         losses.append(squares - 2.0 * tried @ held_out.cross)
     loss = np.mean(losses, axis=0)
     if candidates is full_candidates:
         shares = (np.arange(len(loss)) == np.argmin(loss)).astype(float)
     else:
-        error = np.std(losses, axis=0, ddof=1) / np.sqrt(len(folds))
+        error = np.std(losses, axis=0, ddof=1) / np.sqrt(folds.n_folds)
         doubted = loss + DOUBT * error
         width = max(TEMPERATURE * float(error[np.argmin(doubted)]), _LEAST)
         with np.errstate(over="ignore"):  # zero is known without error
             shares = np.exp(-(doubted - doubted.min()) / width)
         shares /= shares.sum()
-    tried, noise = candidates(PairMoments.of(whole, varies))
-    weights, mean = np.zeros(whole.n_columns - 1), whole.mean
-    weights[varies] = shares @ tried
+    whole, _, mean = folds.without(None)
+    tried, noise = candidates(whole)
+    weights = np.zeros(len(mean) - 1)
+    weights[folds.varies] = shares @ tried
     intercept = float(mean[-1] - mean[:-1] @ weights)
     return Solution(weights, intercept, noise, shares, float(loss[np.argmax(shares)]))

@@ -9,9 +9,10 @@ from typing import Protocol
 
 import numpy as np
 
-from distfms.errors import DataError
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.from_pairs import (
+    FoldPairs,
+    Solution,
     full_candidates,
     lasso_candidates,
     ridge_candidates,
@@ -122,17 +123,19 @@ def _first(n_examples: int, ordered: Iterator[Ordered]) -> Iterator[Ordered]:
 
 def learned_from(pairs: Pairs, penalty: Penalty, full: bool = False) -> Learned:
     """Solve from pairs of attributes, or of rows that were observed in full."""
-    folds = [own for own in pairs.folds.values() if own.n_samples > 1]
-    if len(folds) < 2:
-        raise DataError("Too few rows to choose constants on folds: at least 2 in each of 2 folds.")
     candidates = lasso_candidates if penalty == "lasso" else ridge_candidates
+    folds = FoldPairs([*pairs.folds.values()])
     found = solve(folds, full_candidates if full else candidates)
-    counts = np.sum([own.observed_weight[:-1] for own in folds], axis=0)
-    n_rows, n_seen = sum(own.n_samples for own in folds), int(counts.sum())
+    counts = np.sum([own.observed_weight[:-1] for own in folds.folds], axis=0)
+    return learned_of(found, sum(own.n_samples for own in folds.folds), counts)
+
+
+def learned_of(found: Solution, n_rows: int, counts: np.ndarray) -> Learned:
+    """Return what a solve teaches, from rows whose attributes were observed `counts` times."""
     return Learned(
         found.weights,
         n_rows,
-        n_seen,
+        int(counts.sum()),
         counts / n_rows,
         intercept=found.intercept,
         noise_level=found.noise_level,

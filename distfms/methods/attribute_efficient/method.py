@@ -9,14 +9,17 @@ import numpy as np
 
 from distfms.data.partition import Dataset
 from distfms.errors import SpecError
+from distfms.methods.attribute_efficient.job import AttributeEfficientJob
 from distfms.methods.attribute_efficient.options import (
+    LARGEST_PAIRS,
     MEASURES,
     NOT_TUNABLE,
     TUNABLE,
     AttributeEfficientOptions,
 )
-from distfms.methods.attribute_efficient.pairs_job import make_job
-from distfms.methods.contract import Chosen, FinishedRun, Method
+from distfms.methods.attribute_efficient.pairs_job import PairsJob
+from distfms.methods.attribute_efficient.tiles import TiledPairsJob
+from distfms.methods.contract import Chosen, FinishedRun, Inputs, Method
 from distfms.methods.curves import regrouped
 from distfms.methods.row_predictor import RowPredictor, plan_of_model
 
@@ -71,6 +74,22 @@ def _from_2(run: FinishedRun) -> FinishedRun:
     judged = "train" if run.metrics["test"] is None else "test"
     places = {name: (judged, name) for name in ("relative_loss", "deviation")}
     return regrouped(run, places, "attributes_seen")
+
+
+def make_job(
+    options: AttributeEfficientOptions, inputs: Inputs, seed: int
+) -> AttributeEfficientJob:
+    """Return the job of the solver that the options ask for."""
+    job = AttributeEfficientJob(options, inputs, seed)
+    n_attributes = len(job.roles.features)
+    if options.solves_pairs(n_attributes):
+        return (PairsJob if n_attributes <= LARGEST_PAIRS else TiledPairsJob)(options, inputs, seed)
+    if inputs.section.missing == "pairs":
+        raise SpecError(
+            "`data.missing: pairs` needs `attribute_efficient.solver: pairs`; the online learner "
+            "takes error, drop or mean."
+        )
+    return job
 
 
 METHOD = Method(

@@ -72,7 +72,7 @@ def co_moments(observed: np.ndarray) -> CoMoments:
             counts = np.maximum(np.bincount(columns, minlength=d), 1)
             mean = np.bincount(columns, values, minlength=d) / counts
             sums = np.zeros((3, d, d))
-            add_pairs(sums, 0, columns, starts, values - mean[columns])
+            add_pairs(sums, np.zeros((3, d)), 0, columns, starts, values - mean[columns])
             return CoMoments(n, float(n), float(n), mean, *sums)
     return CoMoments.from_block(observed)
 
@@ -89,30 +89,46 @@ class RunningPairs:
 
     Sums are those of differences from an origin, the first value of each column, so that they keep
     their digits where means are large.
+
+    Parameters
+    ----------
+    n_columns : int
+        d, the target included.
+    held : slice, optional
+        Rows of the matrices that are held; default: all.
     """
 
-    def __init__(self, n_columns: int) -> None:
+    def __init__(self, n_columns: int, held: slice | None = None) -> None:
         self.origin = np.full(n_columns, np.nan)
+        self.held = slice(0, n_columns) if held is None else held
         self.n_rows_of: dict[int, int] = {}
         self.sums: dict[int, np.ndarray] = {}
+        self.totals: dict[int, np.ndarray] = {}
 
     @property
     def n_rows(self) -> int:
         """Rows of all folds."""
         return sum(self.n_rows_of.values())
 
-    def add(
-        self, fold: int, columns: np.ndarray, values: np.ndarray, starts: np.ndarray | None = None
-    ) -> None:
-        """Add one row with `values` of `columns`, or rows that `listed` has listed, to a fold."""
+    def learn(self, observed: np.ndarray, fold: np.ndarray) -> None:
+        """Add rows (d, n), NaN where nothing was observed, of folds (n,)."""
+        columns, _, values = listed(observed)
+        self.begin(columns, values)  # in the order of the rows, not of the folds
+        for number in np.unique(fold).tolist():
+            self.add(number, *listed(observed[:, fold == number]))
+
+    def add(self, fold: int, columns: np.ndarray, starts: np.ndarray, values: np.ndarray) -> None:
+        """Add rows, as `listed` lists them, to a fold."""
         from distfms.methods.attribute_efficient.kernels import add_pairs
 
         self.begin(columns, values)
-        starts = np.array([0, len(columns)]) if starts is None else starts
         if fold not in self.sums:
-            self.sums[fold] = np.zeros((3, len(self.origin), len(self.origin)))
-        self.n_rows_of[fold] = self.n_rows_of.get(fold, 0) + len(starts) - 1
-        add_pairs(self.sums[fold], 0, columns, starts, values - self.origin[columns])
+            d, n_held = len(self.origin), self.held.stop - self.held.start
+            self.sums[fold] = np.zeros((3 if n_held == d else 4, n_held, d))
+            self.totals[fold], self.n_rows_of[fold] = np.zeros((3, d)), 0
+        self.n_rows_of[fold] += len(starts) - 1
+        values = values - self.origin[columns]
+        add_pairs(self.sums[fold], self.totals[fold], self.held.start, columns, starts, values)
 
     def begin(self, columns: np.ndarray, values: np.ndarray) -> None:
         """Take first values for the origin."""
@@ -121,43 +137,53 @@ class RunningPairs:
         self.origin[own] = values[is_new][at]
 
     def merge(self, other: RunningPairs) -> None:
-        """Add the rows of another."""
+        """Add the rows of another that holds all rows of the matrices, as this one does."""
         self.begin(np.arange(len(other.origin)), other.origin)
+        shift = np.nan_to_num(other.origin - self.origin)
         for fold, theirs in other._moments().items():
             moved = theirs.about(np.nan_to_num(self.origin))
             sums = np.array([moved.comoment, moved.pair_weight, moved.cross])
+            squares, counts, first = other.totals[fold]
+            squares = squares + shift * (2.0 * first + shift * counts)
+            totals = np.array([squares, counts, first + shift * counts])
             self.sums[fold] = self.sums.get(fold, 0.0) + sums
+            self.totals[fold] = self.totals.get(fold, 0.0) + totals
             self.n_rows_of[fold] = self.n_rows_of.get(fold, 0) + theirs.n_samples
 
     def pairs(self) -> Pairs:
         """Return the statistic of all rows."""
         found = {}
         for fold, own in sorted(self._moments().items()):
-            shift = np.diagonal(self.sums[fold][2]) / np.maximum(own.observed_weight, 1.0)
-            found[fold] = own.about(np.where(own.observed_weight > 0, own.mean + shift, 0.0))
+            _, counts, first = self.totals[fold]
+            mean = own.mean + first / np.maximum(counts, 1.0)
+            found[fold] = own.about(np.where(counts > 0, mean, 0.0))
         return Pairs(found)
 
     def squares(self) -> np.ndarray:
         """Return sums of squares and counts of what was observed of each column, shape (2, d)."""
-        diagonals = [np.diagonal(own, 0, 1, 2) for own in self.sums.values()]
-        products, counts, first = np.sum(diagonals, axis=0)
+        squares, counts, first = np.sum([*self.totals.values()], axis=0)
         origin = np.nan_to_num(self.origin)
-        return np.array([products + 2.0 * origin * first + origin**2 * counts, counts])
+        return np.array([squares + origin * (2.0 * first + origin * counts), counts])
 
     def _moments(self) -> dict[int, CoMoments]:
         """Return co-moments about the origin instead of the means."""
-        origin = np.nan_to_num(self.origin)
-        return {
-            fold: CoMoments(n, float(n), float(n), origin, *self.sums[fold])
-            for fold, n in self.n_rows_of.items()
-        }
+        origin, found = np.nan_to_num(self.origin), {}
+        for fold, n in self.n_rows_of.items():
+            products, both, cross, *second = self.sums[fold]
+            more = (second[0], self.totals[fold][1]) if second else ()
+            start = self.held.start
+            found[fold] = CoMoments(
+                n, float(n), float(n), origin, products, both, cross, start, *more
+            )
+        return found
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the content as named arrays."""
         folds = np.array([*self.sums], dtype=np.int64)
         rows = np.array([*self.n_rows_of.values()], dtype=np.int64)
         sums = {f"sums/{fold}": own for fold, own in self.sums.items()}
-        return {"origin": self.origin, "folds": folds, "rows": rows, **sums}
+        totals = {f"totals/{fold}": own for fold, own in self.totals.items()}
+        return {"origin": self.origin, "folds": folds, "rows": rows, **sums, **totals}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> RunningPairs:
@@ -167,4 +193,5 @@ class RunningPairs:
         folds = arrays["folds"].tolist()
         found.n_rows_of = dict(zip(folds, arrays["rows"].tolist(), strict=True))
         found.sums = {fold: arrays[f"sums/{fold}"] for fold in folds}
+        found.totals = {fold: arrays[f"totals/{fold}"] for fold in folds}
         return found

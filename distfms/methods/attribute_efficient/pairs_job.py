@@ -10,7 +10,6 @@ import numpy as np
 
 from distfms.data.partition import Dataset
 from distfms.engine.memory import format_bytes
-from distfms.errors import SpecError
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights
 from distfms.methods.attribute_efficient.evaluation import LearningProcedure
 from distfms.methods.attribute_efficient.job import AttributeEfficientJob
@@ -20,11 +19,7 @@ from distfms.methods.attribute_efficient.lessons import (
     stream,
     weights_after,
 )
-from distfms.methods.attribute_efficient.options import (
-    LARGEST_PAIRS,
-    MOST_PAIRS,
-    AttributeEfficientOptions,
-)
+from distfms.methods.attribute_efficient.options import MOST_PAIRS, AttributeEfficientOptions
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS
 from distfms.methods.attribute_efficient.read import first_phase_reader, pairs_reader
 from distfms.methods.attribute_efficient.sampling import improvement_ratio
@@ -55,12 +50,8 @@ class PairsJob(AttributeEfficientJob):
 
     def __init__(self, options: AttributeEfficientOptions, inputs: Inputs, seed: int) -> None:
         super().__init__(options.model_copy(update={"solver": "pairs"}), inputs, seed)
-        d = len(self.roles.features)
-        if d > LARGEST_PAIRS:
-            raise SpecError(
-                f"`solver: pairs` keeps the moments of all pairs of attributes, and {d:,} are too "
-                f"many for one process (at most {LARGEST_PAIRS:,}). Set `solver: online`."
-            )
+        if self._plan.n_features > MOST_PAIRS and "repeats" not in options.model_fields_set:
+            self.options = self.options.model_copy(update={"repeats": 0})
 
     def statistics_bytes(self) -> int:
         """Return the size of one partial statistic in memory."""
@@ -95,16 +86,21 @@ class PairsJob(AttributeEfficientJob):
         bundle = context.reduce(lambda *of: first_phase_reader(self.source(self._plan, *of), alike))
         return {DRAWS: {"weights": weights_after(bundle["observed"].train())}}
 
-    def reader(self, context: Context, dataset: Dataset, held_out: bool) -> SummaryReader:
-        """Return the reader of moments, norms, counts and pairs."""
+    def draws(self, context: Context) -> Draws:
+        """Return which attributes are drawn of rows."""
         weights = None
         if self.options.draws != "uniform":
             weights = context.read_arrays(DRAWS)["weights"]
         phases, drawn = self.options.draws == "two_phase", self.options.attributes_per_example
-        draws = Draws(drawn, stream(self.seed, 0), weights, phases)
-        return pairs_reader(self.source(self._plan, dataset, held_out), draws)
+        return Draws(drawn, stream(self.seed, 0), weights, phases)
 
-    def summary_reader(self, context: Context, dataset: Dataset, held_out: bool) -> SummaryReader:
+    def reader(self, context: Context, dataset: Dataset, held_out: bool) -> SummaryReader:
+        """Return the reader of moments, norms, counts and pairs."""
+        return pairs_reader(self.source(self._plan, dataset, held_out), self.draws(context))
+
+    def summary_reader(
+        self, context: Context, dataset: Dataset, held_out: bool
+    ) -> SummaryReader | None:
         """Return the reader of the statistics: what was observed is what partitions differ in."""
         return self.reader(context, dataset, held_out)
 
@@ -157,21 +153,3 @@ class PairsJob(AttributeEfficientJob):
             "second_moments": dict(zip(names, moments.tolist(), strict=True)),
             "improvement_ratio": improvement_ratio(self.options.penalty, moments),
         }
-
-
-def make_job(
-    options: AttributeEfficientOptions, inputs: Inputs, seed: int
-) -> AttributeEfficientJob:
-    """Return the job of the solver that the options ask for."""
-    if options.solver == "pairs":
-        return PairsJob(options, inputs, seed)
-    job = AttributeEfficientJob(options, inputs, seed)
-    few = len(job.roles.features) <= MOST_PAIRS
-    if options.solver == "auto" and few and not options.online_options:
-        return PairsJob(options, inputs, seed)
-    if inputs.section.missing == "pairs":
-        raise SpecError(
-            "`data.missing: pairs` needs `attribute_efficient.solver: pairs`; the online learner "
-            "takes error, drop or mean."
-        )
-    return job

@@ -83,11 +83,21 @@ def moments_reader(source: LabelledSource) -> SummaryReader:
     return SummaryReader(source, "second moments", SUMMARY, summary)
 
 
-def pairs_reader(source: LabelledSource, draws: Draws) -> SummaryReader:
-    """Return the reader of a `summary`, and of what is observed of the rows.
+def observed_reader(source: LabelledSource, draws: Draws) -> SummaryReader:
+    """Return the reader of a `summary`, and of moments of what is ``observed`` of the rows."""
+    members, known = {**SUMMARY, "observed": Moments}, {"draws": draws.key()}
+    return SummaryReader(source, "observed", members, partial(_with_observed, draws), known)
 
-    ``pairs`` are co-moments by inner fold, ``observed`` moments of attributes and target; inner
-    folds are the folds where there are some, else rows are divided by their keys.
+
+def _with_observed(draws: Draws, batch: RowBatch, part: int) -> dict[str, Any]:
+    observed, _ = observe(batch, draws, batch.part_slices[part])
+    return {**summary(batch, part), "observed": Moments.from_block(observed)}
+
+
+def pairs_reader(source: LabelledSource, draws: Draws) -> SummaryReader:
+    """Return the reader of what is observed of the rows, and of its ``pairs`` by inner fold.
+
+    Inner folds are the folds where there are some, else rows are divided by their keys.
     """
     members = {**SUMMARY, "pairs": Pairs, "observed": Moments}
     summarise = partial(_with_pairs, draws, source.section.folds >= LEAST_FOLDS)
@@ -95,16 +105,22 @@ def pairs_reader(source: LabelledSource, draws: Draws) -> SummaryReader:
 
 
 def _with_pairs(draws: Draws, on_folds: bool, batch: RowBatch, part: int) -> dict[str, Any]:
-    own = batch.part_slices[part]
-    keys = row_keys(batch, own)
-    observed = np.vstack([draws.observe(batch.features[:, own], keys), batch.target[:1, own]])
-    inner = np.full(len(keys), part) if on_folds else (keys % np.uint64(INNER_FOLDS)).astype(int)
+    observed, inner = observe(batch, draws, batch.part_slices[part])
     is_held_out = part == len(batch.part_slices) - 1
+    if on_folds:
+        inner = np.full(len(inner), part)
     return {
         **summary(batch, part),
         "pairs": Pairs({}) if is_held_out else Pairs.of(observed, inner),
         "observed": Moments.from_block(observed),
     }
+
+
+def observe(batch: RowBatch, draws: Draws, own: slice) -> tuple[np.ndarray, np.ndarray]:
+    """Return what is observed of some rows, with their targets (d + 1, n), and inner folds."""
+    keys = row_keys(batch, own)
+    observed = np.vstack([draws.observe(batch.features[:, own], keys), batch.target[:1, own]])
+    return observed, (keys % np.uint64(INNER_FOLDS)).astype(int)
 
 
 def first_phase_reader(source: LabelledSource, draws: Draws) -> SummaryReader:

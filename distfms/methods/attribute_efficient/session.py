@@ -330,7 +330,7 @@ class PairsSession(Session):
             numbers = np.arange(self.n_asked, self.n_asked + stop - start)
             own = self._drawing().observe(rows[start:stop].T, numbers.astype(np.uint64))
             observed = np.vstack([own, target[start:stop]])
-            columns, starts, values = listed(observed)
+            _, starts, values = listed(observed)
             bad = ~np.isfinite(values)
             lacking = np.diff(starts) <= (0 if self.takes_gaps else self.n_draws)
             lacking |= np.isnan(observed[-1])
@@ -343,12 +343,7 @@ class PairsSession(Session):
                     f"A value or the target of row {start + row} is missing or infinite: leave the "
                     f"row out.{before}"
                 )
-            self.sums.begin(columns, values)  # in the order of the rows, not of the folds
-            for fold in range(INNER_FOLDS):
-                mine = numbers % INNER_FOLDS == fold
-                if mine.any():
-                    columns, starts, values = listed(observed[:, mine])
-                    self.sums.add(fold, columns, values, starts)
+            self.sums.learn(observed, numbers % INNER_FOLDS)
             self.n_asked += stop - start
         self._learned = None
 
@@ -368,7 +363,8 @@ class PairsSession(Session):
     def _learn(self, number: int, target: float, values: np.ndarray, drawn: Drawn) -> None:
         seen = ~np.isnan(values)
         columns = np.append(drawn[0][seen], self.n_attributes)
-        self.sums.add(number % INNER_FOLDS, columns, np.append(values[seen], target))
+        values = np.append(values[seen], target)
+        self.sums.add(number % INNER_FOLDS, columns, np.array([0, len(values)]), values)
         self._learned = None
 
     def _check(self, values: np.ndarray, target: float, attributes: np.ndarray, name: str) -> None:

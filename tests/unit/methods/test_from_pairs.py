@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distfms.errors import DataError
+from distfms.methods.attribute_efficient import from_pairs
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.from_pairs import (
+    FoldPairs,
     PairMoments,
     full_candidates,
     lasso_candidates,
@@ -46,16 +48,21 @@ def pairs_of(observed, y=Y, fold=FOLD):
     return Pairs.of(np.vstack([observed, y]), fold)
 
 
+def solved(pairs, *candidates):
+    return solve(FoldPairs([*pairs.folds.values()]), *candidates)
+
+
 def test_the_solution_is_that_of_the_literal_formulas() -> None:
     observed = observed_of()
-    found = solve(list(pairs_of(observed).folds.values()))
+    found = solved(pairs_of(observed))
     weights, intercept = literal.solve_pairs(observed.T, Y, FOLD)
     np.testing.assert_allclose(found.weights, weights, rtol=1e-8, atol=1e-10)
     assert found.intercept == pytest.approx(intercept, rel=1e-8)
     whole = pairs_of(observed).folds[0]
     A, cross, v, V = literal.pair_moments(observed.T[FOLD == 0], Y[FOLD == 0])
     moments = PairMoments.of(whole, np.arange(D))
-    for ours, theirs in ((moments.gram, A), (moments.cross, cross), (moments.noise, V)):
+    V_times = np.stack([moments.noise_times(unit) for unit in np.eye(D)])
+    for ours, theirs in ((moments.gram, A), (moments.cross, cross), (V_times, V)):
         np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-8 * np.abs(theirs).max())
     np.testing.assert_allclose(moments.variance, v, rtol=1e-9)
 
@@ -73,6 +80,17 @@ def test_pairs_of_parts_merge_and_are_stored() -> None:
         np.testing.assert_array_equal(own.pair_weight, whole.folds[number].pair_weight)
 
 
+def test_many_attributes_are_solved_in_a_krylov_space(monkeypatch):
+    pairs = pairs_of(observed_of())
+    exact = solved(pairs)
+    monkeypatch.setattr(from_pairs, "MOST_DECOMPOSED", 0)
+    np.testing.assert_allclose(solved(pairs).weights, exact.weights, rtol=1e-8)
+    monkeypatch.setattr(from_pairs, "KRYLOV_STEPS", 5)
+    np.testing.assert_allclose(solved(pairs).weights, exact.weights, rtol=0.2, atol=0.02)
+    monkeypatch.setattr(from_pairs, "KRYLOV_STEPS", 1)
+    assert np.abs(solved(pairs).weights - exact.weights).max() > 0.1
+
+
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 40), share=st.floats(0.05, 1.0))
 def test_running_pairs_are_those_of_all_rows_however_they_are_divided(seed, n, share):
     """Added one by one, in two sessions that are merged, one of them stored; means are far off."""
@@ -84,7 +102,7 @@ def test_running_pairs_are_those_of_all_rows_however_they_are_divided(seed, n, s
     for own, mine in ((one, here), (two, ~here)):
         for t in np.flatnonzero(mine):
             columns = np.flatnonzero(~np.isnan(observed[:, t]))
-            own.add(int(fold[t]), columns, observed[columns, t])
+            own.add(int(fold[t]), columns, np.array([0, len(columns)]), observed[columns, t])
     one.merge(RunningPairs.from_arrays(two.to_arrays()))
     merged, whole = one.pairs().folds, Pairs.of(observed, fold).folds
     assert (one.n_rows, list(merged or [0])) == (n, list(whole))
@@ -149,7 +167,7 @@ def test_weights_of_draws() -> None:
 
 def test_rows_in_full_are_ridge_regression() -> None:
     pairs = pairs_of(X.T)
-    found = solve(list(pairs.folds.values()), full_candidates)
+    found = solved(pairs, full_candidates)
     assert sorted(found.shares) == [0.0] * (len(found.shares) - 1) + [1.0]
     centred, cross = X - X.mean(axis=0), (X - X.mean(axis=0)).T @ (Y - Y.mean()) / N
     ridges = []
@@ -168,7 +186,7 @@ def test_little_is_shrunk_towards_the_mean() -> None:
     for _ in range(10):
         X = rng.normal(size=(60, 30))
         y = rng.normal(size=60)
-        found = solve(list(pairs_of(observed_of(Draws(3, 1), X), y, FOLD[:60]).folds.values()))
+        found = solved(pairs_of(observed_of(Draws(3, 1), X), y, FOLD[:60]))
         losses.append(np.sum(found.weights**2))  # beyond the noise, on new rows
     assert np.mean(losses) < 0.05
 
@@ -177,8 +195,7 @@ def test_lasso_leaves_out_what_plays_no_part() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N, 20))
     y = 2.0 * X[:, 3] - X[:, 11] + 0.1 * rng.normal(size=N)
-    folds = list(pairs_of(observed_of(Draws(8, 0), X), y).folds.values())
-    found = solve(folds, lasso_candidates).weights
+    found = solved(pairs_of(observed_of(Draws(8, 0), X), y), lasso_candidates).weights
     others = np.delete(found, [3, 11])
     assert found[3] > 1.2
     assert found[11] < -0.4
@@ -189,7 +206,7 @@ def test_lasso_leaves_out_what_plays_no_part() -> None:
 def test_an_attribute_that_was_never_seen_weighs_nothing() -> None:
     observed = observed_of()
     observed[4] = np.nan
-    found = solve(list(pairs_of(observed).folds.values()))
+    found = solved(pairs_of(observed))
     assert found.weights[4] == 0.0
     assert np.isfinite(found.weights).all()
 
