@@ -274,10 +274,10 @@ def predict(
 
 @app.command()
 def report(run: Run, storage: Storage = None) -> None:
-    """Draw a run's report again from its files."""
-    from distfms.runs.finished import redraw
+    """Draw a run's report again from its files, or an index page of a folder of jobs (`runs/`)."""
+    from distfms.runs.index import draw
 
-    say(f"Report: {redraw(run, storage_options(storage))}")
+    say(f"Report: {draw(run, storage_options(storage))}")
 
 
 @app.command()

@@ -214,6 +214,7 @@ def x_axis(scale: Scale, title: str, top: float, bottom: float, right: float) ->
     for tick, text in zip(ticks, texts, strict=True):
         x = scale(tick)
         yield stroke(polyline(((x, top), (x, bottom))), RULE, 0.8)
+        x = min(x, scale.end + 14.0 - width_of(text) / 2)  # within the chart
         yield _tick("x", label(x, bottom + 14.0, text, anchor="middle", colour=MUTED))
     middle = (scale.start + right) / 2
     yield label(middle, bottom + 30.0, title, anchor="middle", colour=MUTED)

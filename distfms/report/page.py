@@ -102,12 +102,21 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Link:
+    """Text of a cell that leads to another page, by a path from this one."""
+
+    text: str
+    href: str
+
+
+@dataclass(frozen=True)
 class Cell:
     """A cell as the page shows it; ``full`` is the whole of a text that was cut."""
 
     text: str
     numeric: bool
     full: str = ""
+    href: str = ""
 
 
 @dataclass(frozen=True)
@@ -252,14 +261,17 @@ def _resolve_kind(kind: Kind, values: Sequence[Any]) -> Kind:
 
 def _column_cells(values: Sequence[Any], kind: Kind) -> list[Cell]:
     if kind == "text":
-        return [_text_cell(_plain(value)) for value in values]
+        return [_text_cell(value) for value in values]
     if kind in _WRITERS:
         return [Cell(_WRITERS[kind](value), True) for value in values]
     texts = formatting.percent_texts if kind == "percent" else formatting.column_texts
     return [Cell(text, True) for text in texts(values)]
 
 
-def _text_cell(text: str) -> Cell:
+def _text_cell(value: Any) -> Cell:
+    if isinstance(value, Link):
+        return Cell(value.text, False, href=value.href)
+    text = _plain(value)
     cut = formatting.shorten(text, _CELL_WIDTH)
     return Cell(cut, False, "" if cut == text else text)
 

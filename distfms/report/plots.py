@@ -480,7 +480,7 @@ def picture_chart(
         parts += [
             grid(_shades(cells / top), left, 8.0, wide, tall),
             *_ramp(left + wide + 6.0, tall, top, low),
-            label(left + wide / 2, tall + 24.0, name, anchor="middle"),
+            label(left, tall + 24.0, name),
         ]
     return document(width, tall + 34.0, title, parts)
 

@@ -4,6 +4,7 @@ import pytest
 
 from distfms.data.dataset import PartitionReader
 from distfms.runs.driver import run_job
+from tests.browser import CHROMIUM, Browser
 from tests.e2e.retrain_jobs import again, growing_job, write_day
 from tests.e2e.sequence_jobs import mixed_job, mixed_rows, write_rows
 
@@ -55,3 +56,14 @@ def read_columns(monkeypatch):
 
     monkeypatch.setattr(PartitionReader, "column_tables", watched)
     return seen
+
+
+@pytest.fixture(scope="session")
+def look(tmp_path_factory):
+    """Check a page with so many charts in a browser; nothing is checked where there is none."""
+    if CHROMIUM is None:
+        yield lambda page, n_charts: None
+        return
+    browser = Browser(tmp_path_factory.mktemp("browser"))
+    yield browser.check
+    browser.close()

@@ -237,7 +237,7 @@ def test_the_intercept_is_the_mean_of_the_training_rows(tmp_path):
     np.testing.assert_allclose(found, X @ weights + own["intercept"])
 
 
-def test_prediction_report_and_labels(tmp_path):
+def test_prediction_report_and_labels(tmp_path, look):
     labels = np.where(np.median(Y) < Y, 5.0, 3.0)
     folder = write_rows(tmp_path / "data", few_columns(target=labels))
     own = {"positive": 5, "image": [3, 4], "step_factor": 3.0}
@@ -257,6 +257,7 @@ def test_prediction_report_and_labels(tmp_path):
     area = roc_auc_score(signs > 0, X[~TRAIN] @ weights)
     assert told["auroc"] == pytest.approx(area, abs=told["auroc_error"])
     page = (Path(run) / "report.html").read_text()
+    look(Path(run) / "report.html", 2)
     scanned = "a pass over all of them found the scale and the second moments"
     for text in (
         "improvement ratio",
@@ -264,7 +265,7 @@ def test_prediction_report_and_labels(tmp_path):
         scanned,
         "AERR",
         "Relative loss",
-        "<image",
+        "crispEdges",
         "Recall",
     ):
         assert text in page

@@ -1,6 +1,7 @@
 """The walk-through of jobs/nightly.yaml through the command line: three days and a rollback."""
 
 import json
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ def in_place(distfms):
     return json.loads(distfms("models", "list", "--json").out)[0]["current"]
 
 
-def test_three_days_a_refusal_and_a_rollback(distfms, write_day, tmp_path):
+def test_three_days_a_refusal_and_a_rollback(distfms, write_day, tmp_path, look):
     nightly = str(JOBS / "nightly.yaml")
     found = []
     for day in ("1", "2", "3"):
@@ -48,7 +49,15 @@ def test_three_days_a_refusal_and_a_rollback(distfms, write_day, tmp_path):
     refused = (tmp_path / "runs" / "nightly" / "latest" / "report.html").read_text()
     assert refused.count(said) == 3  # title, headline and box
     assert "Drift by column" in refused
-    assert refused.count("<svg") >= 2
+    look(tmp_path / "runs" / "nightly" / "latest" / "report.html", 3)
+    assert distfms("report", "runs").code == 0
+    index = tmp_path / "runs" / "index.html"
+    look(index, 1)
+    runs = sorted(p.name for p in (tmp_path / "runs" / "nightly").iterdir() if p.name != "latest")
+    text = index.read_text()
+    assert re.findall('href="nightly/(.+?)/report.html"', text) == [runs[-1], *runs[::-1]]
+    assert text.count(said) == 2
+    assert len(re.findall(r"stroke-width: 2[;\"]", text)) == 2  # a ring, drawn for two widths
 
     back = distfms("models", "rollback", "nightly")
     assert (back.code, back.out) == (0, "nightly: version 1 is current again.\n")

@@ -23,7 +23,7 @@ FILES = {
     "selection.json": {"budget": 3},
     "model.json": {},
     "weights.npz": {"weights": np.ones(2)},
-    "metrics.json": {"test": {}},
+    "metrics.json": {"test": {}, "curves": [], "baselines": {}},
 }
 
 

@@ -1,0 +1,136 @@
+"""The index page of a folder of runs: jobs, their answers, and a measure over their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from distfms.engine.storage import Location, locate, read_each
+from distfms.errors import DistfmsError, SpecError
+from distfms.methods.contract import FinishedRun, Method
+from distfms.report.formatting import as_number, measure_title
+from distfms.report.page import Block, Column, Figure, Link, Page, Section, Table
+from distfms.report.plots import Line, line_chart
+from distfms.report.retraining import refusal
+from distfms.runs.finished import Run, find_run, read_run, redraw
+from distfms.runs.folder import write_atomic
+from distfms.runs.manifest import LATEST, MANIFEST, parse_manifest
+from distfms.spec import expanded
+
+INDEX = "index.html"
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A finished run as the index shows it; `value` is that of its main measure."""
+
+    when: str
+    answer: str
+    href: str
+    measure: str = ""
+    value: float | None = None
+    refused: bool = False
+
+
+def draw(run: Run, storage_options: Mapping[str, Any] | None = None) -> Location:
+    """Draw a run's report again, or the index of a folder of jobs; return its place.
+
+    Raises
+    ------
+    SpecError
+        If this is neither.
+    """
+    path = find_run(run, storage_options)
+    base = locate(run, expanded(storage_options or {}))
+    if (path / MANIFEST).exists() or not (jobs := _jobs(base)):
+        return redraw(run, storage_options)
+    target: Location = base / INDEX
+    write_atomic(target, _page(base.name, jobs).render().encode())
+    return target
+
+
+def _jobs(base: Location) -> dict[str, list[_Entry]]:
+    """Return the finished runs of each job below a folder, the first one first."""
+    try:
+        folders = sorted((path for path in base.iterdir()), key=lambda path: path.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    found = {folder.name: _runs(folder) for folder in folders if not folder.name.startswith(".")}
+    return {name: entries for name, entries in found.items() if entries}
+
+
+def _runs(job: Location) -> list[_Entry]:
+    found = []
+    for folder, payload in read_each(job, MANIFEST):
+        try:
+            manifest = parse_manifest(folder, payload)
+            if folder.name == LATEST or manifest.status != "done":
+                continue
+            when, href = manifest.created.replace("T", " "), f"{job.name}/{folder.name}/report.html"
+            found.append(_entry(when, href, *read_run(folder).open()))
+        except SpecError as error:
+            found.append(_Entry(folder.name, f"Cannot be read: {error}", ""))
+        except DistfmsError:
+            continue
+    return found[::-1]
+
+
+def _entry(when: str, href: str, method: Method, run: FinishedRun) -> _Entry:
+    own = run.metrics["test"] or {}
+    named = (run.metrics.get("measure"), *method.measures)
+    measure = next((n for n in named if as_number(own.get(n)) is not None), "")
+    refused = refusal(run.retraining) is not None
+    value = as_number(own.get(measure))
+    return _Entry(when, method.headline(run), href, measure or "", value, refused)
+
+
+def _page(name: str, jobs: Mapping[str, list[_Entry]]) -> Page:
+    rows = [
+        [job, len(own), own[-1].when, _link(own[-1]), sum(entry.refused for entry in own) or None]
+        for job, own in jobs.items()
+    ]
+    heads: list[str | Column] = [
+        "Job",
+        "Runs",
+        "Last run",
+        Column("Answer of the last run", "text"),
+        "Refused",
+    ]
+    overview = Table(heads, rows, "Jobs of this folder, with the answer of the last finished run.")
+    sections = [Section(job, _blocks(entries)) for job, entries in jobs.items()]
+    title = f"{len(jobs)} job{'s' * (len(jobs) != 1)}"
+    return Page(name, "Runs", title, [Section("", [overview]), *sections])
+
+
+def _blocks(entries: list[_Entry]) -> list[Block]:
+    """Return the table of a job's runs, and their measure as a line where there are several."""
+    measure = entries[-1].measure
+    title, blocks = measure_title(measure or "measure", True), list[Block]()
+    known = [
+        (n, entry.value, entry.refused)
+        for n, entry in enumerate(entries, 1)
+        if entry.measure == measure and entry.value is not None
+    ]
+    if measure and len(known) > 1:
+        x, y, _ = zip(*known, strict=True)
+        refused = [(n, value) for n, value, is_refused in known if is_refused]
+        line = Line(title, x, y, marks=refused, bold=True)
+        chart = line_chart([line], title=f"{title} by run", xlabel="run", ylabel=title.lower())
+        caption = f"{title} on held-out rows, by run in order of time. Rings: refused models."
+        blocks.append(Figure(chart, caption))
+    rows = [
+        [entry.when, "refused" if entry.refused else "", entry.value, _link(entry)]
+        for entry in reversed(entries)
+    ]
+    heads: list[str | Column] = [
+        "Run",
+        Column("Model", "text"),
+        Column(title, "measure"),
+        Column("Answer", "text"),
+    ]
+    return [*blocks, Table(heads, rows, "Finished runs, the last one first.")]
+
+
+def _link(entry: _Entry) -> str | Link:
+    return Link(entry.answer, entry.href) if entry.href else entry.answer
