@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -15,14 +17,13 @@ import typer
 
 from distfms import cli_data, cli_models
 from distfms.errors import DistfmsError, SpecError
-from distfms.terminal import Registry, Storage, complain, say, storage_options
+from distfms.terminal import AsJson, Registry, Storage, complain, say, storage_options
 
 app = typer.Typer(
     name="distfms",
     help="Decide what is worth measuring, in which order and how often.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 app.add_typer(cli_data.app, name="data")
 app.add_typer(cli_models.app, name="models")
@@ -43,6 +44,12 @@ Log = Annotated[
         envvar="DISTFMS_LOG",
         help="Format of standard output: text for people, or json, one event per line.",
     ),
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print only the result, and errors if any.")
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Also print every event, as events.jsonl has it.")
 ]
 
 
@@ -76,7 +83,22 @@ def _sets(engine: str | None, address: str | None, others: list[str] | None) -> 
 
 
 @app.command()
-def check(spec: Spec, set_: Sets = None) -> None:
+def init(
+    method: Annotated[str, typer.Argument(help="What decides; `distfms options` lists them.")],
+    data: Annotated[
+        str | None, typer.Argument(help="Parquet folder, file, glob or URL to take columns from.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Spec to write.")] = Path("job.yaml"),
+) -> None:
+    """Write a commented job spec to start from."""
+    from distfms.runs.options_table import write_starter
+
+    write_starter(method, data, out)
+    say(f"Wrote {out}. Complete it, then run: distfms check {out}")
+
+
+@app.command()
+def check(spec: Spec, as_json: AsJson = False, set_: Sets = None) -> None:
     """Check a spec against its data and show what a run would do.
 
     Only the files' footers and the first values of the target are read; judgments in long form are
@@ -85,16 +107,20 @@ def check(spec: Spec, set_: Sets = None) -> None:
     from distfms.runs.driver import prepare
     from distfms.runs.job_spec import load_spec
 
-    prepared = prepare(load_spec(spec, set_ or ()), say)
-    for label, text in prepared.describe().items():
-        say(f"{label}: {text}")
-    for note in prepared.opened.notes:
-        say(f"Note: {note}")
-    projection = prepared.projection()
-    for line in projection.lines(prepared.root / prepared.spec.name):
-        say(line)
+    prepared = prepare(load_spec(spec, set_ or ()), complain if as_json else say)
+    described, notes = prepared.describe(), prepared.opened.notes
+    projection, place = prepared.projection(), prepared.root / prepared.spec.name
+    if as_json:
+        found = {"job": described, "notes": notes, "runs": str(place), **asdict(projection)}
+        say(json.dumps(found, indent=1, ensure_ascii=False))
+    else:
+        lines = [f"{label}: {text}" for label, text in described.items()]
+        lines += [f"Note: {note}" for note in notes]
+        for line in (*lines, *projection.lines(place)):
+            say(line)
     projection.require()
-    say("The spec is in order.")
+    if not as_json:
+        say("The spec is in order.")
 
 
 @app.command()
@@ -104,6 +130,8 @@ def run(
     engine: Engine = None,
     address: Address = None,
     log: Log = "text",
+    quiet: Quiet = False,
+    verbose: Verbose = False,
     set_: Sets = None,
 ) -> None:
     """Run a job; the same command resumes a run that was stopped."""
@@ -113,9 +141,9 @@ def run(
     from distfms.runs.interrupts import end_at_once, orderly_end
     from distfms.runs.job_spec import load_spec
 
-    with orderly_end(complain), open_log(log, say) as (tell, progress):
+    with orderly_end(complain), open_log(log, say, quiet, verbose) as (tell, say_more, progress):
         loaded = load_spec(spec, _sets(engine, address, set_), out)
-        result = run_job(loaded, out=out, say=tell, progress=progress, on_silence=end_at_once)
+        result = run_job(loaded, out=out, say=say_more, progress=progress, on_silence=end_at_once)
     tell(headline(result.folder))
     tell(f"Report: {result.folder / 'report.html'}")
 
@@ -134,6 +162,8 @@ def retrain(
     engine: Engine = None,
     address: Address = None,
     log: Log = "text",
+    quiet: Quiet = False,
+    verbose: Verbose = False,
     set_: Sets = None,
 ) -> None:
     """Train on data that grew; promote the model if it is good enough, else exit with 3."""
@@ -142,14 +172,14 @@ def retrain(
     from distfms.runs.interrupts import end_at_once, orderly_end
     from distfms.runs.job_spec import load_spec
 
-    with orderly_end(complain), open_log(log, say) as (tell, progress):
+    with orderly_end(complain), open_log(log, say, quiet, verbose) as (tell, say_more, progress):
         loaded = load_spec(spec, _sets(engine, address, set_))
         outcome = retrain(
             loaded,
             loaded.registry(registry),
             anew=anew,
             accept=accept or (),
-            say=tell,
+            say=say_more,
             progress=progress,
             on_silence=end_at_once,
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from distfms.errors import SpecError
-from distfms.terminal import Registry, Storage, complain, say, show, storage_options
+from distfms.terminal import AsJson, Registry, Storage, complain, say, show, storage_options
 
 if TYPE_CHECKING:
     from distfms import registry as models
@@ -19,7 +19,6 @@ app = typer.Typer(help="List, compare and switch versions of models.", no_args_i
 
 Name = Annotated[str, typer.Argument(help="Of the model, as `distfms models list` has it.")]
 NameOrNone = Annotated[str | None, typer.Argument(help="A model; by default all of them.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Because = Annotated[
     str, typer.Option("--because", metavar="TEXT", help="Reason, for `distfms models log`.")
 ]
@@ -29,9 +28,16 @@ _PROMOTION_S = 60.0
 
 
 def _open(named: str | None, storage: list[str] | None) -> models.Registry:
+    from distfms.engine.storage import reading
     from distfms.runs.models import open_registry
 
     found = open_registry(named, storage_options(storage))
+    with reading(found.root):
+        if not found.root.exists():
+            raise SpecError(
+                f"There is no registry at {found.root}. Name another with --registry; the first "
+                "`distfms retrain` of a job creates one."
+            )
     return replace(found, note=lambda line: complain(f"Note: {line}"))
 
 

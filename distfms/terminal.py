@@ -25,6 +25,7 @@ Registry = Annotated[
         help="Folder or URL of the registry, if not the spec's or runs/registry.",
     ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def say(line: str) -> None:

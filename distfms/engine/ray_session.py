@@ -315,14 +315,29 @@ def explained(error: BaseException) -> BaseException:
 
 
 def _not_connected(address: str, error: Exception) -> EngineError:
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
+    if address != "local" and any("token" in str(cause).lower() for cause in causes):
+        return EngineError(f"The Ray head at {address} requires a token. {lacking_token()}")
     where = "A Ray cluster cannot be started here" if address == "local" else address
     return EngineError(
         f"Connecting to Ray failed: {where}: {type(error).__name__}: "
         f"{' '.join(str(error).split())[:500]}. Check that this is the address that `ray start "
         "--head` printed, that this machine is a node of that cluster (else connect as a client, "
-        "ray://host:10001, or use `distfms submit`), that the same versions are installed, and, "
-        "where it asks for a token, that RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH has it."
+        "ray://host:10001, or use `distfms submit`), and that the same versions are installed."
     )
+
+
+def lacking_token() -> str:
+    """Return which variable lacks for the token of a head, in a sentence."""
+    given = [name for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH") if os.environ.get(name)]
+    if os.environ.get("RAY_AUTH_MODE", "").lower() != "token":
+        also = "" if given else ", and RAY_AUTH_TOKEN_PATH to the file that holds the token"
+        return f"Set RAY_AUTH_MODE to `token`{also}."
+    if not given:
+        return "Set RAY_AUTH_TOKEN_PATH to the file that holds the token."
+    return f"The one in {given[0]} is not that of the cluster."
 
 
 def _speaks_grpc(host: str, port: str, timeout_s: float) -> bool:

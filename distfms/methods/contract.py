@@ -252,11 +252,12 @@ class Chosen:
 
     `amount` is a whole number where models choose differently by it (repeats of an attribute, the
     place of a group), a float where it always differs (a weight); `gain` is what the item adds to
-    the objective, where the method says so.
+    the objective, and `weight` its weight in the model, where the method says so.
     """
 
     amount: float
     gain: float | None = None
+    weight: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -458,6 +459,8 @@ class Method:
         Options that `tune` may try values of: neither statistics nor stages depend on them.
     not_tunable : mapping of str to str
         Why others cannot be tried, for the message.
+    starter : mapping of str to Any
+        What a first spec of a beginner says: option → value, None to name it only.
     takes_unlabelled : bool
         Whether jobs use rows without a target, of ``data.unlabelled_path``.
     takes_gaps : bool
@@ -479,6 +482,7 @@ class Method:
     predictor: Callable[[FinishedRun, Dataset, float | None], Predictor]
     chosen: Callable[[FinishedRun], Mapping[str, Chosen]]
     figures: str
+    starter: Mapping[str, Any] = field(default_factory=dict)
     takes_unlabelled: bool = False
     takes_gaps: bool = False
     tunable: tuple[str, ...] = ()

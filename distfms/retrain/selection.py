@@ -35,7 +35,9 @@ def changed_choices(method: Method, before: FinishedRun, now: FinishedRun) -> li
     return sorted(found, key=lambda entry: -(entry["gain"] or 0.0))[:_LISTED]
 
 
-def chosen_in(registry: Registry, name: str, number: int) -> dict[str, float]:
-    """Return the amounts that a version chose, as ``chosen.ITEM``."""
+def chosen_in(registry: Registry, name: str, number: int) -> dict[str, float | None]:
+    """Return the amounts, as ``chosen.ITEM``, and weights, ``weight.ITEM``, of a version."""
     method, run = read_version(registry, name, number)[1].open()
-    return {f"chosen.{item}": chosen.amount for item, chosen in method.chosen(run).items()}
+    chosen = method.chosen(run)
+    weights = {f"weight.{item}": one.weight for item, one in chosen.items()}
+    return {f"chosen.{item}": one.amount for item, one in chosen.items()} | weights

@@ -88,9 +88,13 @@ class TextLog:
     """Shows progress to people: a bar on a terminal, a line every few seconds elsewhere."""
 
     def __init__(
-        self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        verbose: bool = False,
     ) -> None:
         self._stream = stream or sys.stderr
+        self._verbose = verbose
         self._throttle = _Throttle(clock)
         self._throttle.due("unit")  # the first line comes after a while
         self._bar: Any = _bar(self._stream) if self._stream.isatty() else None
@@ -99,6 +103,8 @@ class TextLog:
         """Take one event."""
         if notice := _NOTICES.get(event["event"]):
             self._tell(notice.format(**event))
+        elif self._verbose and event["event"] not in FREQUENT:
+            self._tell(" ".join(f"{key}={value}" for key, value in event.items()))
         if event["event"] == "unit":
             self._show(event)
 
@@ -192,29 +198,37 @@ class JsonLog:
 
 
 @contextmanager
-def open_log(kind: str, say: Say, stream: TextIO | None = None) -> Iterator[tuple[Say, Display]]:
-    """Yield what takes lines for people, also afterwards, and what takes events.
+def open_log(
+    kind: str, say: Say, quiet: bool = False, verbose: bool = False, stream: TextIO | None = None
+) -> Iterator[tuple[Say, Say, Display]]:
+    """Yield what takes lines with results, also afterwards, other lines for people, and events.
 
     `kind` is ``text``, lines for people with progress on standard error, or ``json``, to a stream
-    (by default standard output).
+    (by default standard output). ``quiet`` drops all but results and, of JSON, events; ``verbose``
+    shows people every event but the most frequent.
     """
     if kind not in ("text", "json"):
-        raise SpecError(
-            f"`--log` (or the variable {LOG_VARIABLE}) is {kind!r}; use one of text, json."
-        )
+        raise SpecError(f"Unknown `--log` or {LOG_VARIABLE} {kind!r}; choose from text, json.")
     if kind == "json":
         log = JsonLog(stream or sys.stdout)
         try:
-            yield log.say, log
+            yield log.say, _nothing if quiet else log.say, log
         except BaseException as error:
             log.end(error)
             raise
         return
-    shown = TextLog()
+    if quiet:
+        yield say, _nothing, _nothing
+        return
+    shown = TextLog(verbose=verbose)
     try:
-        yield say, shown
+        yield say, say, shown
     finally:
         shown.close()
+
+
+def _nothing(news: Any) -> None:
+    """Take a line or an event and do nothing."""
 
 
 # --- the run ------------------------------------------------------------------------------------

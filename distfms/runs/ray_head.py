@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from distfms.engine.ray_session import lacking_token
 from distfms.errors import EngineError, SpecError
 
 #: Variables by which Ray would silently go to another head than the one named.
@@ -47,8 +48,7 @@ def connect(
     token = _find_token()
     if token is None:
         raise EngineError(
-            f"The Ray head at {address} requires a token, and none was found. Name the file that "
-            "holds it: export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=…"
+            f"The Ray head at {address} requires a token, and none was found. {lacking_token()}"
         )
     if address.startswith("http://") and not here:
         say(

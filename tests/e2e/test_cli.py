@@ -1,14 +1,17 @@
 """The command line as a user meets it: results, exit codes, messages."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from distfms.methods import METHODS, load_method
 from tests.e2e.jobs import content, judgments_job
 
 
@@ -78,9 +81,29 @@ def test_check_reads_no_rows_and_writes_nothing(place, distfms):
     assert result.code == 0
     assert "Reads 200 rows, 4 partitions of 4 files" in result.out
     assert "actors:" not in result.out
+    found = json.loads(distfms("check", "job.yaml", "--json").out)
+    assert (found["n_rows"], found["job"]["method"] in result.out) == (200, True)
     dask = ("--set", "engine={kind: dask, address: tcp://127.0.0.1:8786}")
     assert "actors: processes of this machine" in distfms("check", "job.yaml", *dask).out
     assert not (place / "runs").exists()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_init_writes_a_spec_that_is_in_order(place, judgments, distfms, method):
+    data, values = judgments, np.random.default_rng(0).normal(size=(4, 60))
+    if method != "multiselect":
+        data = place / "rows.parquet"
+        names = {"object_id": [str(i) for i in range(60)], "y": values[0] - values[1]}
+        pq.write_table(pa.table(names | {f"a {i}": x for i, x in enumerate(values)}), data)
+    assert distfms("init", method.replace("_", "-"), data, "--out", "first.yaml").code == 0
+    text = (place / "first.yaml").read_text()
+    assert ('  id: "object_id"' if "rows" in str(data) else '  id: "id"') in text
+    assert '  target: "y"' in text
+    for key in load_method(method).starter:
+        assert re.search(rf"  # .+\n  (# )?{key}:", text)
+    assert distfms("check", "first.yaml").out.endswith("The spec is in order.\n")
+    assert "first.yaml exists" in distfms("init", method, "--out", "first.yaml").err
+    assert "choose from multiselect" in distfms("init", "guess").err
 
 
 # --- bad input ----------------------------------------------------------------------------------

@@ -48,6 +48,8 @@ def place(versions, tmp_path, monkeypatch):
 
 def test_versions_are_listed_compared_and_switched(place, distfms):
     assert "small" in distfms("models", "list").out
+    nowhere = distfms("models", "list", "--registry", "nowhere")
+    assert (nowhere.code, "There is no registry at nowhere." in nowhere.err) == (2, True)
     listed = json.loads(distfms("models", "list", "--json").out)
     assert listed == [{"name": "small", "current": 1, "versions": [1, 2]}]
     of_small = json.loads(distfms("models", "list", "small", "--json").out)
@@ -62,7 +64,8 @@ def test_versions_are_listed_compared_and_switched(place, distfms):
     differ = json.loads(distfms("models", "diff", "small", 1, 2, "--json").out)
     assert {"what": "loss", "1": 1.0, "2": 0.5} in differ
     assert "weights.npz" in {row["what"] for row in differ}
-    assert any(row["what"].startswith("chosen.") and row["1"] != row["2"] for row in differ)
+    for kind in ("chosen.", "weight."):
+        assert any(row["what"].startswith(kind) and row["1"] != row["2"] for row in differ)
     assert "small: version 2 is current." in distfms("models", "promote", "small@2").out
     assert "version 1 is current again" in distfms("models", "rollback", "small").out
     assert "removed nothing" in distfms("models", "gc", "small", "--keep", 1).out

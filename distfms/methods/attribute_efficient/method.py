@@ -99,6 +99,7 @@ METHOD = Method(
     predictor=make_predictor,
     chosen=chosen,
     figures="distfms.methods.attribute_efficient.figures",
+    starter={"attributes_per_example": 4, "penalty": "ridge"},
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,
     measures=MEASURES,

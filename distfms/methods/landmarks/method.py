@@ -139,6 +139,7 @@ METHOD = Method(
     predictor=make_predictor,
     chosen=chosen,
     figures="distfms.methods.landmarks.figures",
+    starter={"task": "regression", "landmarks": None},
     takes_unlabelled=True,
     tunable=(
         *("landmarks", "keep", "ridge", "bound", "criterion"),

@@ -213,7 +213,9 @@ def chosen(run: FinishedRun) -> dict[str, Chosen]:
         path, np.diff([0.0, *(step["objective"] for step in path)]).tolist(), strict=True
     ):
         gains[step["attribute"]] = gains.get(step["attribute"], 0.0) + gain
-    return {name: Chosen(n, gains.get(name)) for name, n in run.selection["repeats"].items()}
+    weights = dict(zip(run.model["attributes"], run.weights["weights"].tolist(), strict=True))
+    repeats = run.selection["repeats"].items()
+    return {name: Chosen(n, gains.get(name), weights.get(name)) for name, n in repeats}
 
 
 def _from_1(run: FinishedRun) -> FinishedRun:
@@ -229,6 +231,7 @@ METHOD = Method(
     predictor=make_predictor,
     chosen=chosen,
     figures="distfms.methods.multiselect.figures",
+    starter={"budget": 20, "costs": {}},
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,
     measures=MEASURES,

@@ -376,6 +376,7 @@ METHOD = Method(
     predictor=make_predictor,
     chosen=chosen,
     figures="distfms.methods.sequence.figures",
+    starter={"groups": {}, "costs": {}, "budget": None},
     tunable=TUNABLE,
     not_tunable=NOT_TUNABLE,
     measures=MEASURES,

@@ -65,7 +65,7 @@ def test_what_went_wrong_is_said_at_once(stream):
 
 def test_every_line_has_the_same_keys():
     stream = io.StringIO()
-    with open_log("json", print, stream) as (say, log):
+    with open_log("json", print, stream=stream) as (say, _, log):
         say("  Reads 5 rows\n")
         log({"event": "begin", "run": "r1", "attempt": 1})
         log({"event": "stage", "stage": "select"})
@@ -100,12 +100,12 @@ def test_frequent_events_now_and_then_and_the_last():
 
 def test_an_error_is_told_once():
     stream = io.StringIO()
-    with pytest.raises(DataError), open_log("json", print, stream):
+    with pytest.raises(DataError), open_log("json", print, stream=stream):
         raise DataError("no such column")
-    with open_log("json", print, stream) as (_, log):
+    with open_log("json", print, stream=stream) as (*_, log):
         log({"event": "failed", "error": "told"})
         log.end(DataError("told"))
-    with pytest.raises(KeyboardInterrupt), open_log("json", print, stream):
+    with pytest.raises(KeyboardInterrupt), open_log("json", print, stream=stream):
         raise KeyboardInterrupt
     assert [(line["level"], line["event"], line["fields"]) for line in parsed(stream)] == [
         ("error", "failed", {"error": "no such column"}),
@@ -114,16 +114,37 @@ def test_an_error_is_told_once():
     ]
 
 
-def test_kinds_of_logs(capsys):
-    said = []
-    for kind in ("text", "json"):
-        with open_log(kind, said.append) as (say, display):
-            say("hello")
-            display(unit(9))
-    assert said == ["hello"]
-    out, err = capsys.readouterr()
-    assert [json.loads(line)["event"] for line in out.splitlines()] == ["message", "unit"]
-    assert err == "Reading: 9/9, 9.0 KiB read\n"
+@pytest.mark.parametrize(
+    ("kind", "quiet", "verbose", "said", "out", "err"),
+    [
+        ("text", False, False, ["result", "more"], [], ["Reading: 9/9, 9.0 KiB read"]),
+        ("text", True, False, ["result"], [], []),
+        (
+            "text",
+            False,
+            True,
+            ["result", "more"],
+            [],
+            ["Reading: event=stage stage=select", "Reading: 9/9, 9.0 KiB read"],
+        ),
+        ("json", False, False, [], ["message", "message", "stage", "unit"], []),
+        ("json", True, False, [], ["message", "stage", "unit"], []),
+    ],
+)
+def test_kinds_of_logs(capsys, kind, quiet, verbose, said, out, err):
+    lines = []
+    with open_log(kind, lines.append, quiet, verbose) as (tell, say, display):
+        tell("result")
+        say("more")
+        display({"event": "stage", "stage": "select"})
+        display(unit(9))
+    found = capsys.readouterr()
+    assert lines == said
+    assert [json.loads(line)["event"] for line in found.out.splitlines()] == out
+    assert found.err.splitlines() == err
+
+
+def test_other_kinds_of_logs_are_refused():
     with pytest.raises(SpecError, match=r"DISTFMS_LOG.*'xml'.*text, json"), open_log("xml", print):
         pass
 
