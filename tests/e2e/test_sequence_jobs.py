@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import ndcg_score
 
+import distfms
 from distfms.data.folds import assign_parts
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
@@ -143,6 +144,42 @@ def test_a_budget_buys_the_dear_group_that_the_sequence_puts_after_cheap_ones(
         at = model["feature_names"].index("strong")
         used = np.flatnonzero(weights["coefficients"][metrics["budgets"][2]["model"], :, 0])
         assert used.tolist() == [at]
+
+
+@pytest.mark.parametrize("family", ["gaussian", "logistic"])
+def test_a_derived_group_comes_after_what_it_is_computed_from(tmp_path, family):
+    rng = np.random.default_rng(1)
+    tt4, t4u, tsh, age = rng.normal(2.0, 0.3, size=(4, 400))
+    y = tt4 / t4u + 0.1 * tsh
+    columns = {"fti": tt4 / t4u, "age": age, "tsh": tsh, "t4u": t4u, "tt4": tt4}
+    columns["y"] = y if family == "gaussian" else (y > np.median(y)).astype(float)
+    data = write_rows(tmp_path / "data", columns)
+    options = {
+        "costs": {"tt4": 14.51, "t4u": 11.41, "tsh": 22.78},
+        "requires": {"fti": ["tt4", "t4u"]},
+        "budgets": [26.0],
+        "family": family,
+        "ridge": 0.01,
+    }
+    spec = mixed_job(
+        data, tmp_path, data={"id": None, "test": 0, "folds": 0, "missing": "error"},
+        sequence={**PLAIN, **options},
+    )  # fmt: skip
+    run = run_job(spec)
+    selection = content(run.folder, "selection.json")
+    steps = {step["group"]: step["cost"] for step in selection["sequence"]}
+    places = {name: place for place, name in enumerate(steps)}
+    assert places["fti"] == 1 + max(places["tt4"], places["t4u"])
+    assert [steps[n] for n in ("tt4", "t4u", "fti")] == pytest.approx([14.51, 11.41, 0.0])
+    assert selection["budgets"][0]["sequence"][-1]["spent"] == pytest.approx(25.92)
+    assert selection["costs"]["fti"] == pytest.approx(25.92)
+    assert "not bought yet of 'tt4' and 't4u'" in (run.folder / "report.html").read_text().replace(
+        "&#39;", "'"
+    )
+    session = distfms.load_estimator(run.folder).anytime() if family == "gaussian" else None
+    while session is not None and session.next_group != "fti":
+        session.deliver(session.next_group, 2.0)
+    assert session is None or session.spent >= 25.92
 
 
 def test_the_group_lasso_is_a_curve(mixed_data, tmp_path):

@@ -143,6 +143,8 @@ class Trail:
     cost: list[float] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     n_candidates: int = 0
+    #: A group that was chosen, after what it requires.
+    due: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.open = np.ones(len(self.outline.groups), dtype=bool)
@@ -152,6 +154,7 @@ class Trail:
         self.cost.append(float(self.outline.costs.marginal(self.order)[group]))
         self.order.append(group)
         self.open[group] = False
+        self.due = [other for other in self.due if other != group]
 
     def affordable(self, costs: np.ndarray) -> np.ndarray:
         """Return which groups are left that the budget pays for."""
@@ -160,8 +163,15 @@ class Trail:
     def choose(self, values: Callable[[], np.ndarray], smallest: float) -> int | None:
         """Find the group of the greatest value (per cost) among those that may be next.
 
-        Values below `smallest` cannot be told from 0. None where no group can be paid for.
+        Values below `smallest` cannot be told from 0. What the group requires comes before it. None
+        where no group can be paid for.
         """
+        if not self.due and (group := self._choose(values, smallest)) is not None:
+            required = self.outline.costs.requires.get(group, ())
+            self.due = [*(other for other in required if self.open[other]), group]
+        return self.due[0] if self.due else None
+
+    def _choose(self, values: Callable[[], np.ndarray], smallest: float) -> int | None:
         costs = self.outline.costs.marginal(self.order)
         left = self.affordable(costs)
         if not left.any():

@@ -68,7 +68,12 @@ class SequenceJob(RowJob):
             options.groups,
             prefix_separator=options.prefix_separator,
         )
-        self.costs = resolve_costs(self.groups.names, options.costs, shared=options.shared_costs)
+        self.costs = resolve_costs(
+            self.groups.names,
+            options.costs,
+            shared=options.shared_costs,
+            requires=options.requires,
+        )
         self.rule = Rule(options.criterion or "fr", options.cost_aware, options.doubling)
         wanted = dict.fromkeys(parse_rule(name) for name in options.wanted_baselines)
         #: Baselines, each once and without the chosen rule itself.
@@ -97,7 +102,9 @@ class SequenceJob(RowJob):
         """Return what the job will do: label → text."""
         low, high = self.costs.alone.min(), self.costs.alone.max()
         price = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-        shared = f", {len(self.costs.shared)} costs shared" if self.costs.shared else ""
+        n_shared, n_derived = len(self.options.shared_costs), len(self.costs.requires)
+        shared = f", {n_shared} costs shared" if n_shared else ""
+        shared += f", {n_derived} computed from others" if n_derived else ""
         n_categories = len(self.categorical)
         kinds = f", {n_categories} of them categorical" if n_categories else ""
         return {
@@ -177,6 +184,7 @@ class SequenceJob(RowJob):
             "constant": list(path.scaling.dropped),
             "costs": dict(zip(self.groups.names, self.costs.alone.tolist(), strict=True)),
             "shared_costs": options.model_dump(mode="json")["shared_costs"],
+            "requires": options.model_dump(mode="json")["requires"],
             "doubling": self.rule.doubling,
             "sequence": _steps(self.plan(context), path),
             "budgets": [
@@ -189,7 +197,18 @@ class SequenceJob(RowJob):
             "timeliness": timeliness(path.curve_cost, path.curve_value),
             "step_timeliness": timeliness(path.curve_cost, path.curve_value, steps=True),
             "n_candidates": path.n_candidates,
-            "notes": _sentences([*path.notes, *self.notes(path), *path.outline.notes()]),
+            "notes": _sentences(
+                [
+                    *path.notes,
+                    *self.notes(path),
+                    *path.outline.notes(),
+                    *(
+                        f"group {group!r} costs what is not bought yet of "
+                        f"{' and '.join(map(repr, others))}, from which it is computed"
+                        for group, others in options.requires.items()
+                    ),
+                ]
+            ),
         }
 
     def notes(self, path: Any) -> list[str]:

@@ -342,7 +342,9 @@ _STATES = "it says what there is to measure and what that costs, not how to choo
 _AFTERWARDS = "it concerns what is compared with the sequence, not the sequence"
 #: Why other options cannot be tuned.
 NOT_TUNABLE = {
-    **dict.fromkeys(("groups", "prefix_separator", "costs", "cost_file", "shared_costs"), _STATES),
+    **dict.fromkeys(
+        ("groups", "prefix_separator", "costs", "cost_file", "shared_costs", "requires"), _STATES
+    ),
     "class_weights": "it states what matters, and deviances weigh rows by it",
     "family": "its values explain different things",
     **dict.fromkeys(("budget", "budgets"), "it states what may be spent"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
+from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -73,11 +75,12 @@ def resolve_costs(
     costs: Mapping[str, float] | None = None,
     *,
     shared: Mapping[str, SharedCostSection] | None = None,
+    requires: Mapping[str, Sequence[str]] | None = None,
 ) -> GroupCosts:
     """Costs of named groups from a job spec.
 
     An exact name goes before a glob; ``default`` is the cost of the groups not named, 1 if left
-    out.
+    out. A group that requires others and is not named costs nothing beside them.
     """
     costs = dict(costs or {})
     if "default" in costs and "default" in names:
@@ -94,12 +97,51 @@ def resolve_costs(
                 )
             by_glob[name] = pattern
             own[position[name]] = value
+    required = _required(position, requires or {})
+    own[[group for group in required if names[group] not in by_glob]] = 0.0
     found = []
     for name, item in (shared or {}).items():
         what = f"in shared cost {name!r} is no group"
         needing = {position[g] for p in item.groups for g in _matches(p, position, what)}
-        found.append(SharedCost(name, tuple(sorted(needing)), item.cost))
-    return GroupCosts(own, tuple(found))
+        found.append((name, needing, item.cost))
+    # What a group costs is shared by all that are computed from it.
+    for group in sorted(set(chain(*required.values()))):
+        found.append((names[group], {group}, own[group]))
+        own[group] = 0.0
+    return GroupCosts(
+        own,
+        tuple(
+            SharedCost(
+                name,
+                tuple(sorted(needing | {g for g, n in required.items() if needing & {*n}})),
+                cost,
+            )
+            for name, needing, cost in found
+        ),
+        required,
+    )
+
+
+def _required(
+    position: Mapping[str, int], requires: Mapping[str, Sequence[str]]
+) -> dict[int, tuple[int, ...]]:
+    """Find what groups are computed from, directly or not, in the order of computation."""
+    what = "in `sequence.requires` is no group"
+    direct = {
+        group: [other for p in own for other in _matches(p, position, what)]
+        for name, own in requires.items()
+        for group in _matches(name, position, what)
+    }
+    try:
+        order = list(TopologicalSorter(direct).static_order())
+    except CycleError as error:
+        listed = " → ".join(map(repr, error.args[1]))
+        raise SpecError(f"Groups in `sequence.requires` require one another: {listed}.") from error
+    found: dict[str, tuple[str, ...]] = {}
+    for name in order:
+        own = direct.get(name, ())
+        found[name] = tuple(dict.fromkeys(chain(*(found[other] for other in own), own)))
+    return {position[name]: tuple(position[g] for g in found[name]) for name in direct}
 
 
 def _matches(pattern: str, known: Collection[str], what: str) -> list[str]:
@@ -142,6 +184,10 @@ class SequenceOptions(Section):
     """
     shared_costs: dict[str, SharedCostSection] = Field(default_factory=dict)
     """Costs by a name of their own that several groups share: `{groups: [...], cost: 5}`."""
+    requires: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Groups that are computed from others: `{fti: [tt4, t4u]}`. Such a group costs what is not
+    bought yet of these, and nothing once they are; what `costs` says of it is added.
+    """
     criterion: Literal["fr", "omp", "omp-single", "omp-no-whiten"] | None = None
     """What a step maximises: with `fr` the gain in explained variance, with the others a function
     of the gradient at the present model, which is faster: whitened within the group (`omp`), its
@@ -201,7 +247,7 @@ class SequenceOptions(Section):
             return content
         return {**content, "cost_file": None, "costs": {**read_cost_file(path), **own}}
 
-    @field_validator("groups", mode="before")
+    @field_validator("groups", "requires", mode="before")
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
         if not isinstance(value, dict):

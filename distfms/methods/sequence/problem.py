@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Self
 
@@ -58,10 +58,13 @@ class GroupCosts:
     """Costs of J groups, given what has been paid already.
 
     The cost of g at S is own(g) plus every shared cost that g needs and no group of S needed.
+    `requires` are the groups that others are computed from, in the order in which to compute them;
+    what they cost is shared with those others.
     """
 
     own: np.ndarray
     shared: tuple[SharedCost, ...] = ()
+    requires: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     @cached_property
     def _needs(self) -> np.ndarray:
@@ -99,7 +102,12 @@ class GroupCosts:
             SharedCost(s.name, tuple(position[g] for g in s.groups if g in position), s.cost)
             for s in self.shared
         )
-        return GroupCosts(self.own[list(groups)], tuple(s for s in shared if s.groups))
+        requires = {
+            position[group]: tuple(position[g] for g in needed if g in position)
+            for group, needed in self.requires.items()
+            if group in position
+        }
+        return GroupCosts(self.own[list(groups)], tuple(s for s in shared if s.groups), requires)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 
 from distfms.errors import SpecError
@@ -86,6 +88,14 @@ def test_costs_by_name_glob_and_default(costs, own):
             {"shared": {"s": SharedCostSection(groups=("no",), cost=1)}},
             "shared cost 's' is no group",
         ),
+        (NAMES, {"requires": {"thal": ["cohl"]}}, "'cohl' in `sequence.requires`.*mean 'chol'"),
+        (NAMES, {"requires": {"tahl": ["chol"]}}, "'tahl' in `sequence.requires` is no group"),
+        (NAMES, {"requires": {"fbs": ["fbs"]}}, "require one another: 'fbs' → 'fbs'"),
+        (
+            NAMES,
+            {"requires": {"fbs": ["chol"], "chol": ["age", "thal"], "thal": ["fbs"]}},
+            "require one another: .*'thal'",
+        ),
     ],
 )
 def test_bad_costs_are_refused(names, options, message):
@@ -107,6 +117,35 @@ def test_shared_costs_are_paid_once():
     assert costs.marginal([2]).tolist() == [1, 5, 3, 1]
     steps = [costs.marginal(range(k))[k] for k in range(4)]
     assert steps == [11, 7, 3, 1]
+
+
+@pytest.mark.parametrize("own", [{}, {"ratio": 0.5}])
+def test_a_group_costs_what_it_is_computed_from(own):
+    """Literally: a set pays for all that its members need, each thing once."""
+    names = ["tt4", "t4u", "fti", "ratio", "tsh"]
+    requires = {"ratio": ["fti", "tsh"], "fti": ["tt4", "t4u"]}
+    blood = SharedCostSection(groups=("tt4", "tsh"), cost=3)
+    prices = {"tt4": 14.5, "t4u": 11.5, "tsh": 22.75, "fti": 0.0, "ratio": 0.0, **own}
+    given = {"tt4": 14.5, "t4u": 11.5, "tsh": 22.75, **own}
+    costs = resolve_costs(names, given, shared={"blood": blood}, requires=requires)
+
+    def needed(group):
+        return {group}.union(*map(needed, requires.get(group, ())))
+
+    def literal(chosen):
+        bought = set().union(*(needed(names[g]) for g in chosen))
+        return sum(prices[name] for name in bought) + 3 * bool(bought & {"tt4", "tsh"})
+
+    for size in range(6):
+        for chosen in itertools.permutations(range(5), size):
+            assert costs.total(chosen) == literal(chosen)
+            marginal = costs.marginal(chosen)
+            for group in set(range(5)) - set(chosen):
+                assert marginal[group] == literal([*chosen, group]) - literal(chosen)
+    assert costs.requires == {2: (0, 1), 3: (0, 1, 2, 4)}
+    taken = costs.take([1, 2, 3])
+    assert taken.requires == {1: (0,), 2: (0, 1)}
+    assert taken.total([1]) == 14.5 + 11.5 + 3
 
 
 def test_taking_some_groups_keeps_their_shared_costs():
