@@ -156,9 +156,6 @@ def test_refined_selection_is_the_one_that_is_evaluated(trap, tmp_path, algorith
     (_, greedy, rough, _), (_, selection, metrics, _) = results
     assert selection["objective"] >= greedy["objective"]
     assert selection["path"] == greedy["path"]
-    if algorithm == "scoring":  # costs differ, so that it may miss the optimum
-        assert selection["optimum"]["objective"] >= selection["objective"]
-        assert selection["optimum"]["spent"] <= budget
     assert metrics["curves"] == rough["curves"]
 
     def refined(mask):

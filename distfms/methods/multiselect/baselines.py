@@ -12,16 +12,13 @@ References
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from distfms.errors import SpecError
 from distfms.methods.multiselect.greedy import (
     Algorithm,
     FullState,
@@ -60,12 +57,6 @@ JITTER = 1e-9
 
 #: Supports of the path for each column; more, and the path is taken to go in circles.
 MOST_KNOTS = 8
-
-#: Largest table of the dynamic programme, in cells (attributes × units of the budget).
-MAX_CELLS = 50_000_000
-
-#: Costs are read as fractions with at most this denominator.
-MAX_DENOMINATOR = 10_000
 
 
 # --- baselines ----------------------------------------------------------------------------------
@@ -297,71 +288,3 @@ def _spent(
     state = make_state(problem, algorithm, repeats)
     spend(state, budget, spent=float(repeats @ problem.costs), criterion=criterion)
     return state
-
-
-# --- the exact optimum of Scoring ---------------------------------------------------------------
-
-
-def scoring_optimum(problem: Problem, budget: float) -> np.ndarray:
-    """Maximise the Scoring objective exactly, by dynamic programming over the budget.
-
-    Time O(Σ_a W²/c_a), memory O(d·W), where W and c_a are the budget and the costs in their
-    common unit.
-
-    Raises
-    ------
-    SpecError
-        A cost is no fraction with denominator at most MAX_DENOMINATOR, or the table would exceed
-        MAX_CELLS.
-    """
-    units, capacity = _whole_units(problem, budget)
-    best = np.zeros(capacity + 1)
-    chosen = np.zeros((problem.n_attributes, capacity + 1), dtype=np.int32)
-    for a in np.flatnonzero(problem.candidates & (problem.b != 0)).tolist():
-        # Only what is noisy is worth judging again.
-        most = capacity // units[a] if problem.v[a] > 0 else min(1, capacity // units[a])
-        noise = problem.v[a] / np.arange(1, most + 1)
-        scores = problem.b[a] ** 2 / (problem.external_variance[a] + problem.ridge + noise)
-        best = _add_attribute(best, chosen[a], units[a], scores)
-    repeats = np.zeros(problem.n_attributes, dtype=np.int64)
-    left = int(np.argmax(best))
-    for a in reversed(range(problem.n_attributes)):
-        repeats[a] = chosen[a, left]
-        left -= int(repeats[a]) * units[a]
-    return repeats
-
-
-def _add_attribute(
-    best: np.ndarray, chosen: np.ndarray, unit: int, scores: np.ndarray
-) -> np.ndarray:
-    """Best value per capacity with one more attribute; `chosen` receives its repeats."""
-    result = best.copy()
-    for r, score in enumerate(scores, start=1):
-        value = best[: best.size - r * unit] + score
-        target = result[r * unit :]
-        better = value > target
-        target[better] = value[better]
-        chosen[r * unit :][better] = r
-    return result
-
-
-def _whole_units(problem: Problem, budget: float) -> tuple[list[int], int]:
-    """Costs and budget in the largest unit of which every cost is a whole multiple."""
-    fractions = [Fraction(float(c)).limit_denominator(MAX_DENOMINATOR) for c in problem.costs]
-    for name, cost, fraction in zip(problem.names, problem.costs, fractions, strict=True):
-        if abs(float(fraction) - cost) > 1e-12 * cost:
-            raise SpecError(
-                f"The cost {cost} of attribute {name!r} is no fraction with a denominator up to "
-                f"{MAX_DENOMINATOR}, which the exact optimum needs."
-            )
-    denominator = math.lcm(*(f.denominator for f in fractions))
-    whole = [int(f * denominator) for f in fractions]
-    divisor = math.gcd(*whole)
-    # The tolerance keeps a budget such as 3 × 0.1 from losing its last unit.
-    capacity = math.floor(budget * (1.0 + BUDGET_TOLERANCE) * denominator / divisor)
-    if problem.n_attributes * (capacity + 1) > MAX_CELLS:
-        raise SpecError(
-            f"The exact optimum needs a table of {problem.n_attributes} attributes × {capacity} "
-            f"units of the budget, more than {MAX_CELLS} cells. Round the costs."
-        )
-    return [w // divisor for w in whole], capacity

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from distfms.errors import SpecError
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.cross_validation import Members
 from distfms.methods.curves import points_of
-from distfms.methods.multiselect.baselines import scoring_optimum
 from distfms.methods.multiselect.choice_job import first_within_error
 from distfms.methods.multiselect.model import (
     LinearModel,
@@ -21,7 +19,7 @@ from distfms.methods.multiselect.model import (
     path_objective,
     plain_loss,
 )
-from distfms.methods.multiselect.objective import Problem, SelectionPath, scoring_objective
+from distfms.methods.multiselect.objective import Problem, SelectionPath
 from distfms.methods.multiselect.procedure import SelectionProcedure
 from distfms.methods.statistics_job import Solved
 from distfms.stats.base import Folded
@@ -199,24 +197,6 @@ def noise_correlations(
 def named_repeats(names: Sequence[str], repeats: np.ndarray) -> dict[str, int]:
     """Return judgments by attribute, without those that get none."""
     return {names[int(a)]: int(repeats[a]) for a in np.flatnonzero(repeats)}
-
-
-def scoring_yardstick(problem: Problem, algorithm: str, budget: float) -> dict[str, Any] | None:
-    """Exact optimum of the Scoring objective where the greedy pass may miss it: costs differ.
-
-    None also where the costs have no common unit of a workable size.
-    """
-    if algorithm != "scoring" or (problem.costs == problem.costs[0]).all():
-        return None
-    try:
-        repeats = scoring_optimum(problem, budget)
-    except SpecError:
-        return None
-    return {
-        "objective": scoring_objective(problem, repeats),
-        "spent": float(repeats @ problem.costs),
-        "repeats": named_repeats(problem.names, repeats),
-    }
 
 
 def path_entries(problem: Problem, path: SelectionPath) -> list[dict[str, Any]]:

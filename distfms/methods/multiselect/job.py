@@ -30,7 +30,6 @@ from distfms.methods.multiselect.evaluate import (
     evaluation_remarks,
     named_repeats,
     path_entries,
-    scoring_yardstick,
     selection_remarks,
 )
 from distfms.methods.multiselect.model import LinearModel, projected_model, refit
@@ -253,7 +252,6 @@ class MultiselectJob(ChoosingJob):
             "n_candidates": path.n_candidates,
             "refined": bool((repeats != path.final_repeats).any()),
             "repeats": named_repeats(names, repeats),
-            "optimum": scoring_yardstick(problem, algorithm, self.options.budget),
             "path": path_entries(problem, path),
             "constant": [names[int(a)] for a in np.flatnonzero(~problem.candidates)],
         }

@@ -6,18 +6,16 @@ import numpy as np
 import pytest
 from sklearn.linear_model import lars_path_gram
 
-from distfms.errors import SpecError
 from distfms.methods.multiselect.baselines import (
     averages,
     copies,
     lasso,
     lasso_supports,
     refine,
-    scoring_optimum,
     single_attribute,
 )
 from distfms.methods.multiselect.greedy import select
-from distfms.methods.multiselect.objective import Problem, full_objective, scoring_objective
+from distfms.methods.multiselect.objective import Problem, full_objective
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_judgments, random_problem, statistics
 
@@ -138,36 +136,6 @@ def test_attributes_of_the_lasso_are_judged_equally_often(seed, costs):
 def test_the_lasso_buys_nothing_where_no_support_can_be_paid():
     judgments, label, _ = random_judgments(0)
     assert lasso(*learned(judgments, label, 2.0), 1.0, 2).n_steps == 0
-
-
-# --- exchanges and the exact optimum -----------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("costs", [[3.0, 2.0, 5.0], [0.5, 1.5, 0.75], [1 / 3, 1.0, 0.5]])
-def test_dynamic_programme_finds_the_brute_force_optimum(seed, costs):
-    problem = random_problem(seed, d=3, costs=costs)
-    budget = 11 * min(costs)
-    best = literal.brute_force(lambda r: scoring_objective(problem, r), costs, budget)
-    optimum = scoring_optimum(problem, budget)
-    assert scoring_objective(problem, optimum) == pytest.approx(best, rel=1e-12)
-    assert optimum @ problem.costs <= budget * (1 + 1e-9)
-
-
-def test_greedy_may_miss_the_optimum_where_costs_differ():
-    """One dear attribute fills the budget; the cheap one goes first and leaves no room for it."""
-    problem = Problem.build([1.0, 0.6], [0.0, 0.0], np.eye(2), label_variance=2.0, costs=[4, 1])
-    greedy = select(problem, 4.0, "scoring")
-    optimum = scoring_optimum(problem, 4.0)
-    assert optimum.tolist() == [1, 0]
-    assert scoring_objective(problem, optimum) > greedy.objective[-1]
-
-
-def test_costs_that_are_no_fractions_and_tables_that_are_too_large():
-    with pytest.raises(SpecError, match="no fraction"):
-        scoring_optimum(random_problem(0, d=2, costs=[1.0, np.pi]), 5)
-    with pytest.raises(SpecError, match="cells"):
-        scoring_optimum(random_problem(0, d=2, costs=[0.0001, 1.0]), 1e6)
 
 
 def test_refinement_undoes_a_choice_that_two_later_ones_made_useless():
