@@ -30,6 +30,7 @@ from distfms.methods.cross_validation import Fold
 from distfms.methods.multiselect.baselines import averages, copies
 from distfms.methods.multiselect.choice_job import best_choice, choices
 from distfms.methods.multiselect.greedy import select
+from distfms.methods.multiselect.model import projected_model
 from distfms.methods.multiselect.objective import Problem, SelectionPath, full_objective
 from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
@@ -126,7 +127,10 @@ def claims(
         for choice in tried
     ]
     losses = np.array(
-        [[p.evaluate(f, p.rules[0], np.zeros(0))["selected"][0] for f in folds] for p in procedures]
+        [
+            [p.evaluate(f, p.rules[0], np.array([budget]))["projected_loss"][0] for f in folds]
+            for p in procedures
+        ]
     )
     weight, n = [N_FEW / N_FOLDS] * N_FOLDS, len(tried) // 2
     best = [best_choice(tried[s], losses[s], weight) for s in (slice(n), slice(n, None))]
@@ -136,12 +140,12 @@ def claims(
     for number in found:
         procedure = procedures[number]
         training = procedure.problem(merged[0])
-        model = procedure.final(training, procedure.search(training, procedure.rules[0]))
-        held = np.clip(model.repeats[0], 1, counts)
+        problem, path = training.problem, procedure.search(training, procedure.rules[0])
+        model = projected_model(problem, path.final_repeats)
+        held = np.clip(model.repeats, 1, counts)
         means = np.take_along_axis(sums, held[:, :, None] - 1, axis=2)[:, :, 0] / held
-        real = label - model.intercepts[0] - means @ model.weights[0]
-        problem = training.problem
-        projected = problem.label_variance - full_objective(problem, model.repeats[0])
+        real = label - model.intercept - means @ model.weights
+        projected = problem.label_variance - full_objective(problem, model.repeats)
         rows.append((projected, losses[number].mean(), np.mean(real[~train] ** 2)))
     return np.array(rows)
 

@@ -239,7 +239,6 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         Returns
         -------
         ndarray of int, shape (d,)
-            Before any refinement.
         """
         check_is_fitted(self)
         selection, left = self.model_.run.selection, budget * (1.0 + BUDGET_TOLERANCE)

@@ -35,22 +35,18 @@ class Curve:
         """Return whether any point has a measure."""
         return any(value is not None for value in self.values(rows, measure))
 
-    def line(self, rows: str, measure: str, title: str, marked: Any = None, **looks: Any) -> Line:
+    def line(self, rows: str, measure: str, title: str, **looks: Any) -> Line:
         """Return the curve as a line of a chart.
 
         Parameters
         ----------
         rows, measure, title : str
-        marked : float, optional
-            A value to set off at the end of the line.
         **looks
             Of :class:`~distfms.report.plots.Line`. A bold line gets the band ``lower``, ``upper``.
         """
         if looks.get("bold") and self.has(rows, "lower"):
             looks |= {bound: self.values(rows, bound) for bound in ("lower", "upper")}
-        value = as_number(marked)
-        marks = [] if value is None else [(self.x[-1], value)]
-        return Line(title, self.x, self.values(rows, measure), marks=marks, **looks)
+        return Line(title, self.x, self.values(rows, measure), **looks)
 
 
 def measured(point: Mapping[str, Any], rows: str, measure: str) -> float | None:

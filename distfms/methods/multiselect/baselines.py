@@ -1,4 +1,4 @@
-"""What the greedy search is compared with: baselines, exchanges of judgments, an exact optimum.
+"""What the greedy search is compared with.
 
 The baselines are those of section 4 of [1]_ and the attributes of a lasso path. The objective of a
 path is what the baseline itself maximises; to compare, evaluate the models of `path_models`.
@@ -17,18 +17,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from distfms.methods.multiselect.greedy import (
-    Algorithm,
     FullState,
-    GreedyState,
     ScoringState,
-    criteria_of,
     full_state,
     greedy_path,
-    make_state,
-    spend,
 )
 from distfms.methods.multiselect.model import path_objective
 from distfms.methods.multiselect.objective import (
@@ -37,17 +31,11 @@ from distfms.methods.multiselect.objective import (
     Purse,
     SelectionPath,
     full_objective,
-    objective_of,
 )
 from distfms.methods.multiselect.same_raters import SameState
 
 if TYPE_CHECKING:
     from distfms.stats.judgments import JudgmentEstimates
-
-#: Relative improvement below which an exchange is not worth the name.
-MIN_IMPROVEMENT = 1e-9
-
-MOST_EXCHANGES = 100
 
 #: Attributes that `lasso` selects at most: k of them take O(k⁴) operations.
 MOST_OF_LASSO = 200
@@ -57,9 +45,6 @@ JITTER = 1e-9
 
 #: Supports of the path for each column; more, and the path is taken to go in circles.
 MOST_KNOTS = 8
-
-
-# --- baselines ----------------------------------------------------------------------------------
 
 
 def averages(
@@ -232,59 +217,3 @@ def single_attribute(problem: Problem, name: str, budget: float) -> SelectionPat
     a = problem.names.index(name)
     most = int(budget * (1.0 + BUDGET_TOLERANCE) / problem.costs[a])
     return _path_of(problem, "single_attribute", budget, np.full(most, a, dtype=np.int64))
-
-
-# --- exchanges ----------------------------------------------------------------------------------
-
-
-def refine(
-    problem: Problem, repeats: ArrayLike, budget: float, algorithm: Algorithm = "full"
-) -> np.ndarray:
-    """Improve a selection by exchanging judgments; the objective never falls.
-
-    The greedy pass never gives anything back. An exchange gives back one judgment, or all
-    judgments, of one attribute and spends what is then left of the budget greedily, by gain per
-    cost and by gain. The best exchange is kept, and the next looked for, until none improves the
-    objective (at most MOST_EXCHANGES).
-    """
-    start = np.asarray(repeats, dtype=np.int64)
-    now = _spent(problem, algorithm, start, budget)
-    for _ in range(MOST_EXCHANGES):
-        better = _best_exchange(problem, algorithm, now, budget)
-        if better is None:
-            break
-        now = better
-    # The states' objectives are updated ones; the promise is about the literal formula.
-    before, after = (objective_of(problem, algorithm, r) for r in (start, now.repeats))
-    return now.repeats if after >= before else start
-
-
-def _best_exchange(
-    problem: Problem, algorithm: Algorithm, now: GreedyState, budget: float
-) -> GreedyState | None:
-    """State after the exchange that explains most, or None if none explains more than now."""
-    best: GreedyState | None = None
-    bar = now.objective * (1.0 + MIN_IMPROVEMENT)
-    criteria = criteria_of(problem)
-    for attribute in np.flatnonzero(now.repeats > 0).tolist():
-        for count in sorted({1, int(now.repeats[attribute])}):
-            for criterion in criteria:
-                left = now.repeats.copy()
-                left[attribute] -= count
-                trial = _spent(problem, algorithm, left, budget, criterion)
-                if trial.objective > bar:
-                    best, bar = trial, trial.objective
-    return best
-
-
-def _spent(
-    problem: Problem,
-    algorithm: Algorithm,
-    repeats: np.ndarray,
-    budget: float,
-    criterion: str = "gain_per_cost",
-) -> GreedyState:
-    """Spend greedily what some repeats leave of the budget."""
-    state = make_state(problem, algorithm, repeats)
-    spend(state, budget, spent=float(repeats @ problem.costs), criterion=criterion)
-    return state

@@ -41,8 +41,7 @@ class Evaluation:
     def metrics(self) -> dict[str, Any]:
         """Return the content of ``metrics.json``.
 
-        Curves are those of the greedy paths. What is bought in the end stands under ``chosen``:
-        the last point of the first curve or, where the selection was refined, a point off it.
+        What is bought in the end stands under ``chosen``: the last point of the first curve.
         """
         solved = self.solved
         train, test = (self.averages.train(), self.averages.test) if self.averages else (None, None)
@@ -51,24 +50,23 @@ class Evaluation:
             name: self._points(
                 budgets,
                 path_models(solved.problem.problem, path, path.steps_at(budgets)),
-                self._on_folds(number, "projected_loss"),
+                self._on_folds(number),
             )
             for number, (name, path) in enumerate(solved.paths.items())
         }
-        alone = solved.procedure.final(solved.problem, solved.path)
-        whole = [solved.procedure.budget]
+        chosen, *baselines = solved.paths.items()
         return {
             "train": self._scores(solved.train, train),
             "test": solved.test and self._scores(solved.test, test),
             "folds": self._fold_entries(),
-            "chosen": self._points(whole, alone, self._on_folds(0, "selected"))[0],
+            "chosen": curves[chosen[0]][-1],
             "better": self._better(),
             "baselines": {
                 name: {
                     "repeats": named_repeats(path.names, path.final_repeats),
                     **curves[name][-1],
                 }
-                for name, path in list(solved.paths.items())[1:]
+                for name, path in baselines
             },
             "curves": [{"name": name, "points": points} for name, points in curves.items()],
         }
@@ -82,7 +80,9 @@ class Evaluation:
         if self.validated is None:
             return None
         weight = self.validated.weight
-        losses = np.array([[a["selected"][0] for a in rule] for rule in self.validated.answers])
+        losses = np.array(
+            [[a["projected_loss"][-1] for a in rule] for rule in self.validated.answers]
+        )
         if not first_within_error(losses, weight):
             return None
         best = int(np.nanargmin(over_folds(losses, weight).mean))
@@ -90,11 +90,11 @@ class Evaluation:
         gain, half = float(behind.mean), float(behind.half_width(self.confidence))
         return {"name": list(self.solved.paths)[best], "gain": gain, "half_width": half}
 
-    def _on_folds(self, rule: int, measure: str) -> FoldMeans | None:
-        """Average a measure over the folds."""
+    def _on_folds(self, rule: int) -> FoldMeans | None:
+        """Average the losses of a rule over the folds."""
         if self.validated is None:
             return None
-        found = [answer[measure] for answer in self.validated.answers[rule]]
+        found = [answer["projected_loss"] for answer in self.validated.answers[rule]]
         return over_folds(np.stack(found, axis=-1), self.validated.weight)
 
     def _points(
@@ -161,7 +161,7 @@ class Evaluation:
         return [
             {
                 "fold": fold,
-                "projected_loss": float(answer["selected"][0]),
+                "projected_loss": float(answer["projected_loss"][-1]),
                 "n_objects": found.n_rows[f],
                 "weight": found.weight[f],
             }

@@ -110,10 +110,9 @@ def _loss_blocks(run: FinishedRun) -> list[Block]:
 
 
 def _own_figure(run: FinishedRun, curve: Curve) -> Figure:
-    refined = run.metrics["chosen"] if run.selection["refined"] else {}
     name = title_of(curve.name)
     lines = [
-        curve.line(*(rows, _LOSS, READINGS[rows]), marked=measured(refined, rows, _LOSS), **look)
+        curve.line(rows, _LOSS, READINGS[rows], **look)
         for rows, look in _LOOKS.items()
         if curve.has(rows, _LOSS)
     ]
@@ -123,11 +122,6 @@ def _own_figure(run: FinishedRun, curve: Curve) -> Figure:
     ]
     if curve.has("validation", "lower"):
         caption.append("The band is the confidence interval of the cross-validated loss.")
-    if refined:
-        caption.append(
-            "Lines show the greedy search; circles show the selection after judgments were "
-            "exchanged."
-        )
     return _loss_figure(run, lines, f"Loss of {name} against the budget", caption)
 
 
@@ -243,8 +237,6 @@ def _path_tables(run: FinishedRun) -> list[Table]:
         "The order of purchase. Stopping anywhere gives the selection for that budget. The search "
         "chose what makes the projected loss small, so expect more on other objects."
     )
-    if run.selection["refined"]:
-        caption += " Exchanging judgments after the last step has improved the selection further."
     caption += more(len(path), _PATH_SHOWN, "in selection.json")
     return [without_empty_columns(columns, rows, caption)]
 

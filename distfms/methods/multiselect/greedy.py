@@ -39,7 +39,6 @@ from distfms.methods.multiselect.objective import (
     SelectionPath,
     Status,
     inverse_of,
-    scoring_objective,
 )
 from distfms.methods.multiselect.same_raters import SameState
 from distfms.methods.slabs import Loadable, OneProcess, Pool, loaded, slab_starts
@@ -372,12 +371,10 @@ class FullState:
 class ScoringState:
     """State of the Scoring objective, a sum of one term for each attribute; a step costs O(d)."""
 
-    def __init__(self, problem: Problem, repeats: np.ndarray | None = None) -> None:
+    def __init__(self, problem: Problem) -> None:
         self._problem, self.costs, self._candidates = problem, problem.costs, problem.candidates
-        d = problem.n_attributes
-        self.repeats = np.zeros(d, np.int64) if repeats is None else repeats.copy()
-        self.objective = scoring_objective(problem, self.repeats)
-        self._gains = self._gains_of(np.arange(d))
+        self.repeats, self.objective = np.zeros(problem.n_attributes, np.int64), 0.0
+        self._gains = self._gains_of(np.arange(problem.n_attributes))
 
     def _gains_of(self, attributes: np.ndarray) -> np.ndarray:
         """Exact differences of two terms, without cancellation."""
@@ -405,23 +402,9 @@ class ScoringState:
         self._gains[[attribute]] = self._gains_of(np.array([attribute]))
 
 
-def make_state(
-    problem: Problem, algorithm: str, repeats: np.ndarray | None = None
-) -> FullState | SameState | ScoringState:
-    """State of the named objective, ``"full"`` or ``"scoring"``."""
-    return full_state(problem, repeats) if algorithm == "full" else ScoringState(problem, repeats)
-
-
-def full_state(problem: Problem, repeats: np.ndarray | None = None) -> FullState | SameState:
+def full_state(problem: Problem) -> FullState | SameState:
     """State of Full's objective, of judgments by independent or by the same raters."""
-    independent = problem.noise_covariance is None
-    return FullState(problem, repeats) if independent else SameState(problem, repeats)
-
-
-def criteria_of(problem: Problem) -> list[str]:
-    """Return the criteria that may choose differently: with equal costs there is only one."""
-    equal = (problem.costs == problem.costs[0]).all()
-    return ["gain_per_cost"] if equal else ["gain_per_cost", "gain"]
+    return FullState(problem) if problem.noise_covariance is None else SameState(problem)
 
 
 def select(
@@ -442,11 +425,16 @@ def select(
     A step costs O(d·|S|) for Full, with S the attributes bought so far, and O(d) for Scoring. With
     equal costs, Scoring is optimal for its objective (Theorem 3.2 of [1]_).
     """
-    paths = []
-    for each in criteria_of(problem) if criterion == "best" else [criterion]:
+    paths, criteria = [], [criterion]
+    if criterion == "best":
+        equal = (problem.costs == problem.costs[0]).all()
+        criteria = ["gain_per_cost"] if equal else ["gain_per_cost", "gain"]
+    for each in criteria:
         state: GreedyState
-        if slabs is None:
-            state = make_state(problem, algorithm)
+        if algorithm == "scoring":
+            state = ScoringState(problem)
+        elif slabs is None:
+            state = full_state(problem)
         else:
             state = FullState(problem, pool=pool, slabs=slabs)
         found = greedy_path(problem, state, budget, algorithm, each)
@@ -463,8 +451,23 @@ def greedy_path(
     algorithm: str,
     criterion: str = "gain_per_cost",
 ) -> SelectionPath:
-    """Spend the budget on a state that starts empty."""
-    attributes, objective, status = spend(state, budget, criterion=criterion)
+    """Buy on a state that starts empty until the budget or the gains are used up."""
+    attributes: list[int] = []
+    objective: list[float] = []
+    spent, costs, limit = 0.0, state.costs, budget * (1.0 + BUDGET_TOLERANCE)
+    per_cost = criterion == "gain_per_cost" and bool((costs != costs[0]).any())
+    while True:
+        best, any_gain = state.best(Purse(spent, limit, per_cost))
+        if best is None:
+            break
+        state.buy(best)
+        spent += float(costs[best])
+        attributes.append(best)
+        objective.append(state.objective)
+    status: Status = "no_positive_gain"
+    if any_gain:
+        left = budget - spent > BUDGET_TOLERANCE * budget
+        status = "unaffordable" if left else "budget_spent"
     return SelectionPath(
         algorithm=algorithm,
         criterion=criterion,
@@ -477,32 +480,3 @@ def greedy_path(
         objective=np.array(objective, dtype=float),
         label_variance=problem.label_variance,
     )
-
-
-def spend(
-    state: GreedyState,
-    budget: float,
-    *,
-    spent: float = 0.0,
-    criterion: str = "gain_per_cost",
-) -> tuple[list[int], list[float], Status]:
-    """Buy greedily from where the state stands until the budget or the gains are used up.
-
-    Return the attribute of each step, the objective after each, and the status of
-    :class:`SelectionPath`; `spent` is the part of the budget that is gone.
-    """
-    attributes: list[int] = []
-    objective: list[float] = []
-    costs, limit = state.costs, budget * (1.0 + BUDGET_TOLERANCE)
-    per_cost = criterion == "gain_per_cost" and bool((costs != costs[0]).any())
-    while True:
-        best, any_gain = state.best(Purse(spent, limit, per_cost))
-        if best is None:
-            if not any_gain:
-                return attributes, objective, "no_positive_gain"
-            left = budget - spent > BUDGET_TOLERANCE * budget
-            return attributes, objective, "unaffordable" if left else "budget_spent"
-        state.buy(best)
-        spent += float(costs[best])
-        attributes.append(best)
-        objective.append(state.objective)

@@ -117,7 +117,6 @@ class MultiselectJob(ChoosingJob):
             internal_variance=np.array([known.get(n, np.nan) for n in names]) if known else None,
             n_judgments=options.baseline_judgments,
             rules=tuple(map(Rule, rules)),
-            refine=options.refine,
             buy_from=options.buy_from,
         )
         self.most_steps = _most_steps(options.budget, self.settings.costs, names)
@@ -236,7 +235,7 @@ class MultiselectJob(ChoosingJob):
 
     def path_content(self, problem: Problem, path: SelectionPath) -> dict[str, Any]:
         """Return ``selection.json`` but for its entries of single attributes."""
-        names, repeats, rule = self.layout.names, path.selected, self.settings.rules[0]
+        names, repeats, rule = self.layout.names, path.final_repeats, self.settings.rules[0]
         algorithm = rule.objective
         return {
             "method": self.name,
@@ -250,7 +249,6 @@ class MultiselectJob(ChoosingJob):
             "projected_loss": problem.label_variance - full_objective(problem, repeats),
             "status": path.status,
             "n_candidates": path.n_candidates,
-            "refined": bool((repeats != path.final_repeats).any()),
             "repeats": named_repeats(names, repeats),
             "path": path_entries(problem, path),
             "constant": [names[int(a)] for a in np.flatnonzero(~problem.candidates)],
@@ -267,7 +265,7 @@ class MultiselectJob(ChoosingJob):
         """Fit the model on the selected repeats, reading averages only if they are asked for."""
         files: dict[str, Content] = {}
         averages: CoMoments | None = None
-        repeats, problem = solved.path.selected, solved.problem.problem
+        repeats, problem = solved.path.final_repeats, solved.problem.problem
         support, chosen = self._chosen(repeats)
         if self._wants_averages:
             counts = tuple(repeats[support].tolist())
@@ -288,7 +286,7 @@ class MultiselectJob(ChoosingJob):
             "repeats": repeats[support],
             "means": problem.means[support],
         }
-        if self.options.model == "projected" and np.isin(solved.path.attributes, support).all():
+        if self.options.model == "projected":
             own = problem.take(support), solved.path.on(support)
             for kind, part in zip(("problem", "path"), own, strict=True):
                 arrays |= {f"{kind}/{name}": a for name, a in part.to_arrays().items()}
@@ -308,7 +306,7 @@ class MultiselectJob(ChoosingJob):
         return self.options.model == "refit" or self.options.plain_error
 
     def _fit(self, solved: Solved, averages: CoMoments | None) -> LinearModel:
-        repeats = solved.path.selected
+        repeats = solved.path.final_repeats
         if self.options.model == "refit" and averages is not None:
             ridge = solved.problem.problem.ridge
             return refit(averages, self.layout.names, repeats, ridge=ridge)

@@ -91,15 +91,8 @@ def _model_within(run: FinishedRun, model: LinearModel, budget: float) -> Linear
     """Return the model of what a smaller budget buys."""
     own = run.selection["budget"]
     if budget > own or "path/attributes" not in run.weights:
-        why = (
-            "a refit is made for one budget"
-            if run.model["kind"] == "refit"
-            else (
-                f"this run bought for {own:g}"
-                if budget > own
-                else "a selection that was refined is made for one budget"
-            )
-        )
+        refit = run.model["kind"] == "refit"
+        why = "a refit is made for one budget" if refit else f"this run bought for {own:g}"
         raise SpecError(
             f"This model cannot predict within a budget of {budget:g}: {why}. Run the job again "
             f"with --set multiselect.budget={budget:g}."

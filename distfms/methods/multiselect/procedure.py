@@ -11,7 +11,7 @@ import numpy as np
 from distfms.errors import DataError
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import CALLS, Fold, Members
-from distfms.methods.multiselect.baselines import averages, copies, lasso, refine, single_attribute
+from distfms.methods.multiselect.baselines import averages, copies, lasso, single_attribute
 from distfms.methods.multiselect.greedy import (
     Algorithm,
     Criterion,
@@ -19,7 +19,7 @@ from distfms.methods.multiselect.greedy import (
     greedy_path,
     select,
 )
-from distfms.methods.multiselect.model import PathModels, path_models, projected_model
+from distfms.methods.multiselect.model import PathModels, path_models
 from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,
     BuyFrom,
@@ -96,7 +96,6 @@ class SelectionProcedure(Procedure):
     internal_variance: np.ndarray | None = None
     n_judgments: int = 2
     rules: tuple[Rule, ...] = (Rule("full"),)
-    refine: bool = False
     buy_from: BuyFrom = "independent"
     budgets: np.ndarray | None = None
 
@@ -174,21 +173,13 @@ class SelectionProcedure(Procedure):
         return replace(training, problem=self.with_ridge(training.problem))
 
     def search(self, training: Training, rule: Rule) -> SelectionPath:
-        """Run the chosen algorithm, with its exchanges, or a baseline."""
+        """Run the chosen algorithm or a baseline."""
         problem = training.problem
         limit = self.budget * (1.0 + BUDGET_TOLERANCE)
         if problem.candidates.any() and not (problem.costs[problem.candidates] <= limit).any():
             # Without an attribute that a fold lacks there may be none that can be paid.
             nothing = greedy_path(problem, ScoringState(problem), 0.0, rule.name)
             return replace(nothing, status="unaffordable", budget=float(self.budget))
-        path = self._searched(training, rule)
-        if self.refine and rule == self.rules[0] and path.n_steps:
-            repeats = refine(problem, path.final_repeats, self.budget, rule.objective)
-            return replace(path, refined=repeats)
-        return path
-
-    def _searched(self, training: Training, rule: Rule) -> SelectionPath:
-        problem = training.problem
         if rule.name in _OF_COLLECTED:
             baseline = _OF_COLLECTED[rule.name]
             return baseline(problem, training.estimates, self.budget, self.n_judgments)
@@ -252,44 +243,34 @@ class SelectionProcedure(Procedure):
     def score(
         self, training: Training, path: SelectionPath, held_out: Members, budgets: np.ndarray
     ) -> Answer:
-        """Return the losses along a path, and of what is bought in the end."""
+        """Return the losses along a path."""
         models = path_models(training.problem, path, path.steps_at(budgets))
-        return {
-            "projected_loss": self.losses(training, models, held_out),
-            "selected": self.losses(training, self.final(training, path), held_out),
-        }
-
-    def final(self, training: Training, path: SelectionPath) -> PathModels:
-        """Return the model of what is bought in the end."""
-        model = projected_model(training.problem, path.selected)
-        return PathModels.single(training.problem, model)
+        return {"projected_loss": self.losses(training, models, held_out)}
 
     def evaluate(self, fold: Fold, rule: Rule, budgets: np.ndarray) -> Answer:
         """Select without a fold; score on it."""
         training, named = self.problem_on(fold), rule.name.removeprefix("single:")
         lost = rule.name.startswith("single:") and training and named not in training.problem.names
         if training is None or lost:
-            sizes = {"projected_loss": len(budgets), "selected": 1}
-            return {name: np.full(size, np.nan) for name, size in sizes.items()}
+            return {"projected_loss": np.full(len(budgets), np.nan)}
         return self.score(training, self.search(training, rule), fold.held_out, budgets)
 
     def tuned_values(self, fold: Fold, ends: Sequence[Any], measure: str) -> np.ndarray:
         """Return the losses of what several budgets select without a fold.
 
         With equal costs a smaller budget buys the beginning of what a larger one buys. With
-        unequal ones it spends its rest on something cheaper, and exchanges depend on the whole
-        budget, so every budget then has a search of its own, on the same problem; and with the
-        lasso, whose support depends on the budget.
+        unequal ones it spends its rest on something cheaper, so every budget then has a search of
+        its own, on the same problem; and with the lasso, whose support depends on the budget.
         """
         budgets = np.array(ends, dtype=float)
-        nested = (self.costs == self.costs[0]).all() and not self.refine
-        if nested and self.rules[0].name != "lasso":
-            order = np.argsort(budgets)  # a path is followed from the smallest on
-            found = np.empty(budgets.size)
-            found[order] = self.evaluate(fold, self.rules[0], budgets[order])["projected_loss"]
-            return found
-        alone = [replace(self, budget=budget) for budget in budgets.tolist()]
-        return np.array([p.evaluate(fold, p.rules[0], budgets[:0])["selected"][0] for p in alone])
+        found, order = np.empty(budgets.size), np.argsort(budgets)
+        runs = [order]  # a path is followed from the smallest on
+        if (self.costs != self.costs[0]).any() or self.rules[0].name == "lasso":
+            runs = [np.array([at]) for at in range(budgets.size)]
+        for own in runs:
+            alone = replace(self, budget=float(budgets[own[-1]]))
+            found[own] = alone.evaluate(fold, self.rules[0], budgets[own])["projected_loss"]
+        return found
 
     def n_operations(self) -> float:
         """Return about how many multiplications a search by one rule takes."""

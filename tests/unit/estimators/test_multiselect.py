@@ -94,7 +94,7 @@ def fitted(X, y, **options):
 
 
 def test_clones_keep_parameters(array, cells):
-    selector = fitted(array, cells[1], costs=(1, 2, 1, 1), model="refit", refine=True)
+    selector = fitted(array, cells[1], costs=(1, 2, 1, 1), model="refit")
     assert clone(selector).get_params() == selector.get_params()
 
 

@@ -11,10 +11,8 @@ from distfms.methods.multiselect.baselines import (
     copies,
     lasso,
     lasso_supports,
-    refine,
     single_attribute,
 )
-from distfms.methods.multiselect.greedy import select
 from distfms.methods.multiselect.objective import Problem, full_objective
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_judgments, random_problem, statistics
@@ -136,21 +134,3 @@ def test_attributes_of_the_lasso_are_judged_equally_often(seed, costs):
 def test_the_lasso_buys_nothing_where_no_support_can_be_paid():
     judgments, label, _ = random_judgments(0)
     assert lasso(*learned(judgments, label, 2.0), 1.0, 2).n_steps == 0
-
-
-def test_refinement_undoes_a_choice_that_two_later_ones_made_useless():
-    """x2 = x0 + x1 and a little noise goes first; together x0 and x1 explain all."""
-    mixing = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    external, b = mixing @ mixing.T + np.diag([0, 0, 0.3]), mixing @ [1.0, 1.0]
-    problem = Problem.build(b, np.zeros(3), external, label_variance=2.0)
-    start = select(problem, 2).final_repeats
-    assert start[2] == 1
-    assert refine(problem, start, 2).tolist() == [1, 1, 0]
-
-
-@pytest.mark.parametrize(("v", "start", "cost"), [([0.0, 0.0], [0, 1], 4), ([0.0, 0.9], [0, 3], 3)])
-@pytest.mark.parametrize("algorithm", ["full", "scoring"])
-def test_refinement_gives_back_all_that_a_dear_attribute_needs(algorithm, v, start, cost):
-    """Also where one judgment of three pays for nothing else."""
-    problem = Problem.build([1.0, 0.7], v, np.eye(2), label_variance=2.0, costs=[cost, 1])
-    assert refine(problem, start, cost, algorithm).tolist() == [1, 0]
