@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, ClassVar, Self
 from zipfile import BadZipFile
 
@@ -23,17 +24,11 @@ from distfms.estimators.checks import checked_target
 from distfms.estimators.inputs import Given, array_names, kind_of, of_memory
 from distfms.estimators.kinds import JobRegressor
 from distfms.estimators.parameters import in_words_of_python, plain
-from distfms.methods.attribute_efficient.draws import FIRST_PHASE, Draws, drawing_weights
-from distfms.methods.attribute_efficient.evaluation import design_with, root_mean_squares
 from distfms.methods.attribute_efficient.learner import Chain
-from distfms.methods.attribute_efficient.lessons import stream
+from distfms.methods.attribute_efficient.lessons import design_with, root_mean_squares, stream
 from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
-from distfms.methods.attribute_efficient.session import (
-    ChainSession,
-    PairsSession,
-    Questions,
-    Session,
-)
+from distfms.methods.attribute_efficient.sampling import FIRST_PHASE, Draws, drawing_weights
+from distfms.methods.attribute_efficient.session import PairsLearner, Questions, Session
 from distfms.methods.contract import FinishedRun
 from distfms.spec import parse_section
 from distfms.stats.base import from_bytes, to_bytes
@@ -177,7 +172,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         self, names: Sequence[str] | None, n_attributes: int, n_examples: int | None = None
     ) -> None:
         n_examples = self.n_examples if n_examples is None else n_examples
-        self.session_ = self._new_session(n_attributes, n_examples)
+        self.session_ = Session(self._new_learner(n_attributes, n_examples))
         self._planned = n_examples
         self._name_columns(names, n_attributes)
 
@@ -228,7 +223,13 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
             self._require_spec(other._spec(), "The other session", but="random_state")
             if list(self._levels) != list(other._levels):
                 raise SpecError("The two sessions have other attributes: merge those of the same.")
-            session.merge(other._started())
+            ours, theirs = session.learner, other._started().learner
+            if not (isinstance(ours, PairsLearner) and isinstance(theirs, PairsLearner)):
+                raise SpecError(
+                    "The online learner cannot merge sessions, as each step starts from the last: "
+                    "set `solver: pairs`."
+                )
+            ours.merge(theirs)
         return self
 
     def save(self, path: Any) -> Any:
@@ -284,46 +285,48 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     # --- what was learned ---
 
     def _read(self, run: FinishedRun) -> None:
-        self._learned = {
-            "coef": run.weights["weights"],
-            "intercept": run.model["intercept"],
-            "seen": run.selection["attributes_seen"],
-            "examples": run.selection["examples"],
-            "ratio": run.selection["improvement_ratio"],
-        }
+        found = run.selection
+        self._of_run = SimpleNamespace(
+            weights=run.weights["weights"],
+            intercept=run.model["intercept"],
+            n_seen=found["attributes_seen"],
+            n_examples=found["examples"],
+            improvement_ratio=found["improvement_ratio"],
+        )
 
-    def _of(self, name: str, of_session: Any) -> Any:
+    @property
+    def _found(self) -> Any:
         """Return what a session has learned, or what the run says of it."""
         if hasattr(self, "session_"):
-            return of_session(self.session_)
+            return self.session_.learner
         check_is_fitted(self)
-        return self._learned[name]
+        return self._of_run
 
     @property
     def coef_(self) -> np.ndarray:
         """Weights of the attributes as they come, shape (d,)."""
-        weights: np.ndarray = self._of("coef", lambda session: session.learned.weights)
+        weights: np.ndarray = self._found.weights
         return weights
 
     @property
     def intercept_(self) -> float:
         """What predictions are for attributes of 0."""
-        return float(self._of("intercept", lambda session: session.learned.intercept))
+        return float(self._found.intercept)
 
     @property
     def attributes_seen_(self) -> int:
         """Attributes that were observed."""
-        return int(self._of("seen", lambda session: session.n_seen))
+        return int(self._found.n_seen)
 
     @property
     def n_examples_seen_(self) -> int:
         """Examples learned from."""
-        return int(self._of("examples", lambda session: session.n_examples))
+        return int(self._found.n_examples)
 
     @property
     def improvement_ratio_(self) -> float:
         """ρ: drawing by second moments can save a factor of up to 1/ρ; NaN while none are known."""
-        return float(self._of("ratio", lambda session: session.improvement_ratio))
+        return float(self._found.improvement_ratio)
 
     def predict(self, X: Any, budget: float | None = None) -> Any:
         """Predict targets from all attributes; there is no `budget` for that."""
@@ -358,8 +361,8 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
             )
         return self.session_
 
-    def _new_session(self, n_attributes: int, n_examples: int | None) -> Session:
-        """Return a session by the parameters alone."""
+    def _new_learner(self, n_attributes: int, n_examples: int | None) -> Chain | PairsLearner:
+        """Return a learner by the parameters alone."""
         options = parse_section(AttributeEfficientOptions, self._section(), self._method)
         self._require_attributes(n_attributes)
         by_pairs = options.solves_pairs(n_attributes)
@@ -389,7 +392,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
             n_first = max(1, (n_examples or 0) // FIRST_PHASE) if sampling == "two_phase" else 0
             draws = Draws(options.attributes_per_example, seed, weights)
             gaps = self.missing == "pairs"
-            return PairsSession(n_attributes, draws, options.penalty, gaps, n_first)
+            return PairsLearner(n_attributes, draws, options.penalty, gaps, n_first)
         norm: Any = 1.0 if self.norm is None else float(self.norm)
         design = design_with(
             options,
@@ -400,7 +403,7 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
             n_attributes=n_attributes,
             fixed_step=self.step,
         )
-        return ChainSession(Chain(design, seed))
+        return Chain(design, seed)
 
     def _require_attributes(self, n_attributes: int) -> None:
         if (self.attributes_per_example or 0) > n_attributes:

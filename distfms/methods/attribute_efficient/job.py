@@ -12,23 +12,21 @@ import numpy as np
 from distfms.data.batches import ColumnPlan, require_observed
 from distfms.data.partition import Dataset
 from distfms.errors import DataError, SpecError
-from distfms.methods.attribute_efficient.evaluation import (
+from distfms.methods.attribute_efficient.lessons import (
+    Learned,
     LearningProcedure,
+    Lesson,
     OnRows,
+    average,
     constant_of,
     curves,
     design_of,
-    lesson_of,
-    norm_of,
-    trials,
-)
-from distfms.methods.attribute_efficient.lessons import (
-    Learned,
-    Lesson,
-    average,
     learn,
     learn_chain,
+    lesson_of,
+    norm_of,
     stream,
+    trials,
 )
 from distfms.methods.attribute_efficient.options import ONLINE_ONLY, AttributeEfficientOptions
 from distfms.methods.attribute_efficient.read import (

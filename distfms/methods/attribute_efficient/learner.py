@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from distfms.errors import DataError
-from distfms.methods.attribute_efficient.draws import FIRST_PHASE
 from distfms.methods.attribute_efficient.sampling import (
+    FIRST_PHASE,
     Penalty,
     Phase,
     Sampling,
@@ -145,6 +146,10 @@ class Chain:
     Sampling" (ICML 2015), Algorithms 1 to 4.
     """
 
+    #: Whether values may be missing.
+    takes_gaps = False
+    probabilities: np.ndarray
+
     def __init__(self, design: Design, key: int) -> None:
         from distfms.methods.attribute_efficient import kernels
 
@@ -163,6 +168,7 @@ class Chain:
             key=np.array([key], dtype=np.uint64),
             units=design.units,
         )
+        self.n_draws, self._before = design.n_draws, list[np.ndarray]()
         self._begin(design.phase(), np.zeros(n_attributes))
 
     # --- learning ---
@@ -191,6 +197,30 @@ class Chain:
                 self._end_phase()
         return n_done
 
+    def learn_rows(self, rows: np.ndarray, target: np.ndarray, number: int) -> None:
+        """Learn from rows, or raise DataError and learn nothing; see `learn`."""
+        if len(rows) > 1:  # of one, nothing is learned that could be wrong
+            self._before = self._before or [np.empty_like(array) for array in self.state]
+            for kept, array in zip(self._before, self.state, strict=True):
+                kept[...] = array
+        design, probabilities = self.design, self.probabilities
+        n_done = self.learn(rows, target, longest=design.longest)
+        if n_done == len(rows):
+            return
+        attributes, _ = self.draw(self.n_examples)
+        length = self.length(rows[n_done, attributes], attributes)
+        if len(rows) > 1:
+            self.probabilities = probabilities
+            for array, kept in zip(self.state, self._before, strict=True):
+                array[...] = kept
+        raise design.refuse(length, float(target[n_done]), f"row {n_done}")
+
+    def check(self, values: np.ndarray, target: float, attributes: np.ndarray, name: str) -> None:
+        """Raise DataError if an example cannot be learned from."""
+        design, length = self.design, self.length(values, attributes)
+        if not (length <= design.longest and abs(target - design.offset) <= design.bound):
+            raise design.refuse(length, target, name)
+
     def draw(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Return attributes (−1: none) and factors of example `number`, at the present weights."""
         attributes = np.empty(self.design.n_draws, dtype=np.int64)
@@ -199,10 +229,15 @@ class Chain:
         return attributes, factors
 
     def learn_drawn(
-        self, target: float, values: np.ndarray, attributes: np.ndarray, factors: np.ndarray
+        self,
+        target: float,
+        values: np.ndarray,
+        attributes: np.ndarray,
+        factors: np.ndarray,
+        number: int = 0,
     ) -> None:
-        """Learn from the values of attributes that `draw` returned."""
-        target -= self.design.offset
+        """Learn from the values of attributes that `draw` returned, whatever those of −1."""
+        target, values = target - self.design.offset, np.where(attributes < 0, 0.0, values)
         self._kernels.learn(self.state, target, values, attributes, factors)
         self._end_phase()
 
@@ -232,6 +267,29 @@ class Chain:
             return self.current / self.design.norm
         gathered: np.ndarray = self._kernels.gathered(self.state)
         return gathered / n_averaged / self.design.norm
+
+    @property
+    def intercept(self) -> float:
+        """What is predicted for attributes of 0."""
+        return self.design.offset
+
+    @property
+    def improvement_ratio(self) -> float:
+        """ρ of the moments that are known, or were estimated."""
+        design = self.design
+        if design.moments is None and self.n_examples:
+            design = replace(design, moments=self.estimated_moments)
+        return design.improvement_ratio
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return what was learned as named arrays."""
+        return {**self.state._asdict(), "probabilities": self.probabilities}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Inverse of `to_arrays`."""
+        for name, array in self.state._asdict().items():
+            array[...] = arrays[name]
+        self.probabilities = arrays["probabilities"]
 
     @property
     def step(self) -> float:

@@ -1,15 +1,15 @@
-"""Lessons: an algorithm, or a set of chains, on some examples; pure functions of the rows."""
+"""Lessons, an algorithm on some examples, and what they are worth: pure functions of the rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from typing import Protocol
+from functools import partial, reduce
+from typing import Any, Protocol
 
 import numpy as np
 
-from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
+from distfms.errors import DataError
 from distfms.methods.attribute_efficient.from_pairs import (
     FoldPairs,
     Solution,
@@ -19,13 +19,20 @@ from distfms.methods.attribute_efficient.from_pairs import (
     solve,
 )
 from distfms.methods.attribute_efficient.learner import Chain, Design
+from distfms.methods.attribute_efficient.options import (
+    MOST_PAIRS,
+    ON_FOLDS,
+    AttributeEfficientOptions,
+)
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
-from distfms.methods.attribute_efficient.sampling import Penalty
+from distfms.methods.attribute_efficient.read import Ordered, TrainingRows, errors, measures
+from distfms.methods.attribute_efficient.sampling import Draws, Penalty, drawing_weights, smoothed
+from distfms.methods.contract import Answer
+from distfms.methods.cross_validation import Fold, Members
+from distfms.methods.curves import points_of
+from distfms.methods.statistics_job import NamedRule, Procedure
 from distfms.stats.base import merge_tree
 from distfms.stats.comoments import Moments
-
-#: Rows, targets, and which of them in which order.
-Ordered = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Examples(Protocol):
@@ -183,3 +190,230 @@ def _imputed(found: list[Ordered]) -> list[Ordered]:
 def weights_after(first: Moments) -> np.ndarray:
     """Return the weights of draws after a first phase."""
     return drawing_weights(smoothed(first.weight * first.second_moment, first.weight))
+
+
+def design_of(
+    options: AttributeEfficientOptions, members: Members, n_examples: int | None = None
+) -> Design:
+    """Return what a chain learns, from statistics of its rows; `n_examples` of all chains.
+
+    A DataError says that targets are beyond the bound.
+    """
+    moments, n_rows = members["moments"], members["counts"].n_rows
+    n_examples = n_rows if n_examples is None else n_examples
+    offset = constant_of(options, moments)
+    farthest = float(max(moments.maximum[-1] - offset, offset - moments.minimum[-1]))
+    bound = farthest if options.bound is None else options.bound
+    if farthest > bound:
+        where = f"{farthest:g} from its mean" if options.intercept else f"{farthest:g}"
+        raise DataError(
+            f"The target goes up to {where}, beyond `bound` ({bound:g}), as no prediction can: set "
+            f"it to at least {farthest:g}, leave it out, or divide the target."
+        )
+    step = options.step
+    if step is not None and n_examples:
+        step *= (n_rows / n_examples) ** 0.5
+    second = moments.second_moment[:-1]
+    return design_with(
+        options,
+        n_examples,
+        bound=bound,
+        norm=norm_of(options, members),
+        moments=second,
+        n_attributes=len(second),
+        fixed_step=step,
+        offset=offset,
+    )
+
+
+def norm_of(options: AttributeEfficientOptions, members: Members) -> Any:
+    """Return what attributes are divided by: one number, or each by its own, shape (d,)."""
+    moments = members["moments"]
+    units = root_mean_squares(moments.second_moment[:-1]) if options.standardize else 1.0
+    if not options.scale:
+        return units
+    if options.penalty == "lasso":
+        largest = np.maximum(np.abs(moments.minimum), np.abs(moments.maximum))[:-1]
+        return float((largest / units).max()) * units
+    if options.standardize:
+        return float(np.sqrt(np.count_nonzero(moments.second_moment[:-1]))) * units
+    return float(np.sqrt(members["norms"].largest_square))
+
+
+def root_mean_squares(moments: np.ndarray) -> np.ndarray:
+    """Return the roots of second moments (d,); 1 for those of attributes that are always 0."""
+    return np.sqrt(np.where(moments > 0, moments, 1.0))
+
+
+def constant_of(options: AttributeEfficientOptions, moments: Moments) -> float:
+    """Return the prediction that losses are relative to: the mean of the target, or 0."""
+    return float(moments.mean[-1]) if options.centred else 0.0
+
+
+def design_with(options: AttributeEfficientOptions, n_examples: int, **known: Any) -> Design:
+    """Return what each chain learns from its share of the examples."""
+    return Design(
+        penalty=options.penalty,
+        sampling=options.sampling,
+        n_draws=options.attributes_per_example or known["n_attributes"],
+        n_examples=max(1, -(-n_examples // options.chains)),
+        even_split=options.split == "even",
+        improved=options.inner_product == "improved",
+        step_factor=options.step_factor,
+        first_step_factor=options.first_step_factor,
+        confidence=options.confidence,
+        **known,
+    )
+
+
+@dataclass(frozen=True)
+class LearningProcedure(Procedure):
+    """What is learned of some rows, and how good it is on others; both are given with the rows."""
+
+    options: AttributeEfficientOptions
+    key: int
+    operations: float
+
+    @property
+    def rules(self) -> tuple[NamedRule, ...]:  # type: ignore[override]
+        """The chosen algorithm; others are compared by curves."""
+        return (NamedRule(self.options.chosen),)
+
+    def size(self, members: Members) -> tuple[int, float]:
+        """Return the number of rows, also as their weight."""
+        n_rows = members["counts"].n_rows
+        return n_rows, float(n_rows)
+
+    def problem(self, train: Members) -> Members:
+        """Return the statistics, which designs are made of."""
+        return train
+
+    def lesson(self, train: Members) -> Lesson:
+        """Return what is learned of all training rows, or of those without a fold."""
+        n_examples, fold = train["counts"].n_rows, train.get("left_out", -1)
+        design = design_of(self.options, train)
+        return Lesson(design, self.key, n_examples, self.options.chains, fold=fold)
+
+    def search(self, problem: Members, rule: NamedRule) -> Learned:
+        """Learn from rows."""
+        return learn(self.lesson(problem), problem["rows"])
+
+    def grid(self, path: Learned) -> np.ndarray:
+        """Return one point: there is one model."""
+        return np.zeros(1)
+
+    def score(
+        self, problem: Members, path: Learned, held_out: Members, budgets: np.ndarray
+    ) -> Answer:
+        """Measure the model on the rows of a fold."""
+        model = np.append(path.weights, path.intercept)[None]
+        constant = constant_of(self.options, problem["moments"])
+        fill = problem.get("observed", problem["moments"]).mean[:-1]  # as models predict
+        rows = ((np.where(np.isnan(x), fill, x), y) for x, y in held_out["rows"]())
+        found = [errors(model, x.T, y, constant) for x, y in rows]
+        sums = {name: np.sum([part[name] for part in found], axis=0) for name in found[0]}
+        return measures(sums, bool(problem["counts"].all_in(-1.0, 1.0)[0]))
+
+    def store(self, problem: Members, paths: Mapping[str, Learned]) -> dict[str, np.ndarray]:
+        """Return what was learned as named arrays."""
+        return {name: np.asarray(value) for name, value in vars(paths[self.rules[0].name]).items()}
+
+    def restore(
+        self, whole: Fold, arrays: Mapping[str, np.ndarray]
+    ) -> tuple[Members, dict[str, Learned]]:
+        """Inverse of `store`."""
+        content: Any = {name: a if a.ndim else a.item() for name, a in arrays.items()}
+        return whole.train, {self.rules[0].name: Learned(**content)}
+
+    def n_operations(self) -> float:
+        """Return about how many multiplications it takes to learn once."""
+        return self.operations
+
+
+@dataclass(frozen=True, eq=False)
+class OnRows:
+    """Picklable: an evaluation on a fold, which is given the rows as well."""
+
+    rows: TrainingRows
+    evaluate: Callable[[Fold, Any], Answer]
+
+    def __call__(self, fold: Fold, item: Any) -> Answer:
+        """Evaluate an item on a fold."""
+        train = {**fold.train, "rows": self.rows, "left_out": fold.number}
+        held_out = {**fold.held_out, "rows": partial(self.rows.of_fold, fold.number)}
+        return self.evaluate(Fold(train, held_out, fold.number), item)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A point of a curve: an algorithm, a number of examples, a repeat."""
+
+    name: str
+    size: int
+    repeat: int
+
+
+def trials(options: AttributeEfficientOptions, n_rows: int, n_attributes: int) -> list[Trial]:
+    """List what curves are made of.
+
+    Rows that are observed in full have as many attributes in fewer examples, and all rows.
+    """
+    drawn = options.attributes_per_example or n_attributes
+    sizes = [n_rows >> i for i in reversed(range(options.sizes))]
+    sizes = [size for size in sizes if size >= 2 * options.chains]
+    full = sorted({size * drawn // n_attributes for size in sizes} | {n_rows})
+    return [
+        Trial(name, size, repeat)
+        for name in options.compared
+        if name not in ON_FOLDS or name == options.chosen or n_attributes <= MOST_PAIRS
+        for size in (full if name == "rows" else sizes)
+        if size >= (2 * INNER_FOLDS if name in ON_FOLDS else 2)
+        for repeat in range(options.repeats)
+    ]
+
+
+def lesson_of(
+    trial: Trial, options: AttributeEfficientOptions, members: Members, seed: int
+) -> Lesson:
+    """Return the lesson of a trial; those of one repeat have the same order of examples."""
+    key = stream(seed, trial.repeat)
+    if trial.name in ON_FOLDS:
+        design = design_of(options, members, options.chains * trial.size)
+        return Lesson(design, key, trial.size, solved=trial.name)
+    fixed = {} if trial.name == options.chosen else {"step": None}
+    # Beside a solver that centres the target, the online learner centres it too.
+    changed = options.model_copy(
+        update={
+            "solver": "online",
+            "algorithm": trial.name,
+            "intercept": options.centred,
+            **fixed,
+        }
+    )
+    return Lesson(design_of(changed, members, trial.size), key, trial.size, options.chains)
+
+
+def curves(
+    tried: Sequence[Trial], learned: Sequence[Learned], losses: Mapping[str, np.ndarray]
+) -> list[dict[str, Any]]:
+    """Summarise the repeats of each algorithm at each size, by the rows of the losses."""
+    groups: dict[str, dict[int, list[int]]] = {}
+    for i, trial in enumerate(tried):
+        groups.setdefault(trial.name, {}).setdefault(trial.size, []).append(i)
+    found = []
+    for name, sizes in groups.items():
+        own = list(sizes.values())
+        counts = {
+            "budget": [float(np.mean([learned[i].n_seen for i in repeats])) for repeats in own],
+            "examples": list(sizes),
+            "repeats": [len(repeats) for repeats in own],
+        }
+        scores = {
+            rows: {
+                "relative_loss": [loss[repeats].mean() for repeats in own],
+                "deviation": [loss[r].std(ddof=1) if len(r) > 1 else np.nan for r in own],
+            }
+            for rows, loss in losses.items()
+        }
+        found.append({"name": name, "points": points_of(counts, scores)})
+    return found

@@ -17,8 +17,7 @@ from distfms.methods.attribute_efficient.options import (
     TUNABLE,
     AttributeEfficientOptions,
 )
-from distfms.methods.attribute_efficient.pairs_job import PairsJob
-from distfms.methods.attribute_efficient.tiles import TiledPairsJob
+from distfms.methods.attribute_efficient.pairs_job import PairsJob, TiledPairsJob
 from distfms.methods.contract import Chosen, FinishedRun, Inputs, Method
 from distfms.methods.curves import regrouped
 from distfms.methods.row_predictor import RowPredictor, plan_of_model

@@ -27,9 +27,18 @@ class Pairs:
 
     @classmethod
     def of(cls, observed: np.ndarray, fold: np.ndarray) -> Pairs:
-        """Sum up rows (d + 1, n), NaN where nothing was observed, of folds (n,)."""
+        """Sum up rows (d + 1, n), NaN where nothing was observed, of folds (n,).
+
+        Of many columns with few values in a row, in O(k²) a row instead of O(d²).
+        """
+        d, n = observed.shape
+        n_seen = observed.size - np.count_nonzero(np.isnan(observed))
+        if n and d >= _MANY_COLUMNS and n_seen <= _FEW_VALUES * observed.size:
+            running = RunningPairs(d)
+            running.learn(observed, fold)
+            return running.pairs()
         numbers = np.unique(fold).tolist() or [0]
-        return cls({n: co_moments(observed[:, fold == n]) for n in numbers})
+        return cls({n: CoMoments.from_block(observed[:, fold == n]) for n in numbers})
 
     def merge(self, other: Pairs) -> Pairs:
         """Return the pairs of the rows of both."""
@@ -56,25 +65,6 @@ class Pairs:
                 for number in arrays["folds"].tolist()
             }
         )
-
-
-def co_moments(observed: np.ndarray) -> CoMoments:
-    """Return the co-moments of rows (d, n), NaN where nothing was observed.
-
-    Of many columns with few values in a row, in O(k²) a row instead of O(d²).
-    """
-    d, n = observed.shape
-    if n and d >= _MANY_COLUMNS:
-        columns, starts, values = listed(observed)
-        if columns.size <= _FEW_VALUES * observed.size:
-            from distfms.methods.attribute_efficient.kernels import add_pairs
-
-            counts = np.maximum(np.bincount(columns, minlength=d), 1)
-            mean = np.bincount(columns, values, minlength=d) / counts
-            sums = np.zeros((3, d, d))
-            add_pairs(sums, np.zeros((3, d)), 0, columns, starts, values - mean[columns])
-            return CoMoments(n, float(n), float(n), mean, *sums)
-    return CoMoments.from_block(observed)
 
 
 def listed(observed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,31 +1,47 @@
-"""Regression from pairs of attributes as a job: draws, moments of pairs by fold, one solve."""
+"""Regression from pairs of attributes as a job, in one process or in tiles on actors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from distfms.data.partition import Dataset
+from distfms.data.partition import Dataset, Partition
+from distfms.engine.base import ActorPool
 from distfms.engine.memory import format_bytes
-from distfms.methods.attribute_efficient.draws import Draws, drawing_weights
-from distfms.methods.attribute_efficient.evaluation import LearningProcedure
+from distfms.errors import SpecError
+from distfms.methods.attribute_efficient.from_pairs import FoldPairs, PairMoments, solve
 from distfms.methods.attribute_efficient.job import AttributeEfficientJob
 from distfms.methods.attribute_efficient.lessons import (
     Learned,
+    LearningProcedure,
     learned_from,
+    learned_of,
     stream,
     weights_after,
 )
-from distfms.methods.attribute_efficient.options import MOST_PAIRS, AttributeEfficientOptions
-from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS
-from distfms.methods.attribute_efficient.read import first_phase_reader, pairs_reader
-from distfms.methods.attribute_efficient.sampling import improvement_ratio
+from distfms.methods.attribute_efficient.options import (
+    LARGEST_PAIRS,
+    MOST_PAIRS,
+    AttributeEfficientOptions,
+)
+from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS, RunningPairs
+from distfms.methods.attribute_efficient.read import (
+    LabelledSource,
+    first_phase_reader,
+    observe,
+    observed_reader,
+    pairs_reader,
+)
+from distfms.methods.attribute_efficient.sampling import Draws, drawing_weights, improvement_ratio
 from distfms.methods.contract import Content, Context, Inputs, Stage
 from distfms.methods.cross_validation import Members
 from distfms.methods.rows import SummaryReader
+from distfms.methods.slabs import SLAB_COLUMNS, slab_starts
 from distfms.methods.statistics_job import NamedRule, Solved, TrainMembers
 from distfms.report.formatting import count
 from distfms.stats.base import Bundle
@@ -153,3 +169,165 @@ class PairsJob(AttributeEfficientJob):
             "second_moments": dict(zip(names, moments.tolist(), strict=True)),
             "improvement_ratio": improvement_ratio(self.options.penalty, moments),
         }
+
+
+#: Matrices of a tile that an actor holds at most: sums of the folds, and what is made of them.
+TILE_MATRICES = 4 * INNER_FOLDS + 12
+
+
+@dataclass
+class Tile:
+    """Rows of the moments of folds, and those without a fold and of it that are asked about."""
+
+    folds: FoldPairs
+    now: list[PairMoments] = field(default_factory=list)
+
+    def begin(self) -> tuple[int, np.ndarray]:
+        """Return the number of folds, and which of its attributes vary."""
+        return self.folds.n_folds, self.folds.varies
+
+    def turn(self, varies: np.ndarray, fold: int | None) -> tuple[Any, np.ndarray]:
+        """Turn to the moments without a fold; return what there is of them but matrices."""
+        self.now = []  # room for what comes
+        self.folds.varies = varies
+        train, held_out, mean = self.folds.without(fold)
+        self.now = [train] if held_out is None else [train, held_out]
+        return [(own.cross, own.variance) for own in self.now], mean
+
+    def gram_times(self, part: int, x: np.ndarray) -> np.ndarray:
+        """Return these rows of A x."""
+        return self.now[part].gram_times(x)
+
+    def noise_times(self, part: int, x: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Return these rows of V x."""
+        return self.now[part].noise_times(x, variance)
+
+
+def tiles(n_attributes: int) -> list[slice]:
+    """Divide the rows of a matrix, always in the same way."""
+    starts = slab_starts([1] * n_attributes)
+    return [slice(*bounds) for bounds in pairwise(starts)]
+
+
+def read_tile(
+    source: LabelledSource, partitions: Sequence[Partition], draws: Draws, rows: slice
+) -> Tile:
+    """Add up some rows of the matrices over all partitions."""
+    sums = RunningPairs(source.plan.n_columns, rows)
+    for partition in partitions:
+        for own_source, piece in source.pieces(partition):
+            batch = own_source.read(piece)
+            sums.learn(*observe(batch, draws, source.train_rows(batch)))
+    return Tile(FoldPairs([*sums.pairs().folds.values()]))
+
+
+class TiledPairsJob(PairsJob):
+    """Ridge from pairs of more attributes than one process can hold."""
+
+    def __init__(self, options: AttributeEfficientOptions, inputs: Inputs, seed: int) -> None:
+        super().__init__(options.model_copy(update={"repeats": 0}), inputs, seed)
+        if options.penalty == "lasso":
+            raise SpecError(
+                f"`penalty: lasso` is solved from pairs of at most {LARGEST_PAIRS:,} attributes, "
+                f"and the data have {self._plan.n_features:,}. Set `solver: online`, or "
+                "`penalty: ridge`."
+            )
+        section = inputs.section.model_copy(update={"folds": 0})
+        self.inputs = replace(inputs, section=section)
+
+    def statistics_bytes(self) -> int:
+        """Return the size of one partial statistic in memory."""
+        return AttributeEfficientJob.statistics_bytes(self)
+
+    def tile_bytes(self) -> int:
+        """Return what an actor holds of one tile."""
+        n_columns = self._plan.n_columns
+        return 8 * TILE_MATRICES * min(SLAB_COLUMNS, n_columns) * n_columns
+
+    def describe(self) -> Mapping[str, str]:
+        """Return what the job will do: label → text."""
+        n_tiles = len(tiles(self._plan.n_features))
+        return {
+            **super().describe(),
+            "moments of pairs": f"on actors, {n_tiles} tiles of up to {SLAB_COLUMNS:,} rows, up to "
+            f"{format_bytes(self.tile_bytes())} each, in as many passes over the data",
+        }
+
+    def reader(self, context: Context, dataset: Dataset, held_out: bool) -> SummaryReader:
+        """Return the reader of moments, norms and counts."""
+        return observed_reader(self.source(self._plan, dataset, held_out), self.draws(context))
+
+    def summary_reader(self, context: Context, dataset: Dataset, held_out: bool) -> None:
+        """Return nothing: the products of all attributes are too many."""
+
+    def search(
+        self, context: Context, procedure: LearningProcedure, problem: Members
+    ) -> Sequence[Learned]:
+        """Add the pairs up on actors, and solve there."""
+        train, shards = self.inputs.train, tiles(self._plan.n_features)
+        source = self.source(self._plan, train, False)
+        build = partial(read_tile, source, tuple(train.partitions), self.draws(context))
+        with context.pool(len(shards), self.tile_bytes()) as pool:
+            pool.start(build, shards)
+            found = solve(TiledFolds(pool))
+        context.note(
+            f"The pairs of {self._plan.n_features:,} attributes were solved in {len(shards)} tiles "
+            "on actors. There are no cross-validation and no curves."
+        )
+        observed = problem["observed"]
+        return [learned_of(found, problem["counts"].n_rows, observed.n_observed[:-1])]
+
+
+class TiledFolds:
+    """Moments of folds whose tiles actors hold; see `from_pairs.Folds`.
+
+    Parameters
+    ----------
+    pool : ActorPool
+        With a `Tile` for each of the `tiles`, in their order.
+    """
+
+    def __init__(self, pool: ActorPool) -> None:
+        self.pool = pool
+        answers = pool.step(_asked, ("begin",))
+        self.n_folds = answers[0][0]
+        self.varies = np.concatenate([varies for _, varies in answers])
+
+    def without(self, fold: int | None) -> tuple[TiledMoments, TiledMoments | None, np.ndarray]:
+        """Return moments without a fold, those of the fold about the same means, and these."""
+        answers = self.pool.step(_asked, ("turn", self.varies, fold))
+        found: list[TiledMoments | None] = [None, None]
+        for part, own in enumerate(zip(*(parts for parts, _ in answers), strict=True)):
+            cross, variance = (np.concatenate(pieces) for pieces in zip(*own, strict=True))
+            found[part] = TiledMoments(self.pool, part, cross, variance)
+        assert found[0] is not None
+        return found[0], found[1], answers[0][1]
+
+
+@dataclass(frozen=True, eq=False)
+class TiledMoments:
+    """Moments whose matrices are on actors; see `from_pairs.Moments`."""
+
+    pool: ActorPool
+    part: int
+    cross: np.ndarray
+    variance: np.ndarray
+
+    @property
+    def gram(self) -> None:
+        """Return nothing: no process holds it."""
+
+    def gram_times(self, x: np.ndarray) -> np.ndarray:
+        """Return A x."""
+        return np.concatenate(self.pool.step(_asked, ("gram_times", self.part, x)))
+
+    def noise_times(self, x: np.ndarray) -> np.ndarray:
+        """Return V x."""
+        message = ("noise_times", self.part, x, self.variance)
+        return np.concatenate(self.pool.step(_asked, message))
+
+
+def _asked(tile: Tile, message: tuple[Any, ...]) -> tuple[Tile | None, Any]:
+    """Have a tile answer; only a turn to other folds changes it."""
+    name, *values = message
+    return tile if name == "turn" else None, getattr(tile, name)(*values)

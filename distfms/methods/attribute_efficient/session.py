@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -11,11 +10,16 @@ from numpy.typing import ArrayLike
 
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
-from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.learner import Chain
 from distfms.methods.attribute_efficient.lessons import Learned, learned_from
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, RunningPairs, listed
-from distfms.methods.attribute_efficient.sampling import Penalty, improvement_ratio
+from distfms.methods.attribute_efficient.sampling import (
+    Draws,
+    Penalty,
+    drawing_weights,
+    improvement_ratio,
+    smoothed,
+)
 from distfms.stats.base import below, joined
 
 #: Attributes of an example, and by what their values are multiplied where a chain learns.
@@ -39,80 +43,174 @@ class Questions:
     attributes: np.ndarray
 
 
-class Session(ABC):
-    """What asks for attributes of examples, and learns from the answers.
+class PairsLearner:
+    """Pairs of attributes that were acquired, solved when the weights are asked for.
 
-    Attributes
+    Parameters
     ----------
-    n_draws : int
-        Attributes that are asked for of an example.
-    n_asked : int
-        Examples asked for or learned from.
+    n_attributes : int
+    draws : Draws
+        With `phases`, attributes are drawn alike until `n_first` examples are told, and by their
+        second moments afterwards.
+    penalty : {"ridge", "lasso"}
+    takes_gaps : bool
+        Whether what was asked for may be missing.
+    n_first : int
     """
 
-    n_draws: int
-    n_asked: int
-    #: Whether values may be missing.
-    takes_gaps = False
+    def __init__(
+        self, n_attributes: int, draws: Draws, penalty: Penalty, takes_gaps: bool, n_first: int = 0
+    ) -> None:
+        self.n_attributes, self.penalty, self.takes_gaps = n_attributes, penalty, takes_gaps
+        self.n_draws = min(draws.n_drawn or n_attributes, n_attributes)
+        self.draws, self.n_first = draws, n_first
+        self.sums, self.streams = RunningPairs(n_attributes + 1), {draws.seed}
+        self._learned: Learned | None = None
 
-    def __init__(self) -> None:
+    def learn_rows(self, rows: np.ndarray, target: np.ndarray, number: int) -> None:
+        """Learn from rows, numbered from `number`; of each only what is drawn is looked at."""
+        n_first = min(max(self.n_first - self.sums.n_rows, 0), len(rows))
+        for start, stop in ((0, n_first), (n_first, len(rows))):
+            numbers = np.arange(number + start, number + stop)
+            own = self._drawing().observe(rows[start:stop].T, numbers.astype(np.uint64))
+            observed = np.vstack([own, target[start:stop]])
+            _, starts, values = listed(observed)
+            bad = ~np.isfinite(values)
+            lacking = np.diff(starts) <= (0 if self.takes_gaps else self.n_draws)
+            lacking |= np.isnan(observed[-1])
+            if bad.any() or lacking.any():
+                row = int(np.argmax(lacking))
+                if bad.any():
+                    row = int(np.searchsorted(starts, np.argmax(bad), side="right")) - 1
+                before = f" The {start} rows before have been learned from." if start else ""
+                raise DataError(
+                    f"A value or the target of row {start + row} is missing or infinite: leave the "
+                    f"row out.{before}"
+                )
+            self.sums.learn(observed, numbers % INNER_FOLDS)
+        self._learned = None
+
+    def _drawing(self) -> Draws:
+        """Return the draws, by second moments once the first phase is complete."""
+        if self.n_first and self.draws.weights is None and self.sums.n_rows >= self.n_first:
+            weights = drawing_weights(smoothed(*self.sums.squares()[:, :-1]))
+            self.draws = replace(self.draws, weights=weights)
+        return self.draws
+
+    def draw(self, number: int) -> Drawn:
+        """Return the attributes of example `number`, and ones."""
+        drawn = np.arange(self.n_attributes)
+        if self.n_draws < self.n_attributes:
+            drawn = self._drawing().attributes(np.array([number]), self.n_attributes)[0]
+        return drawn, np.ones(self.n_draws)
+
+    def learn_drawn(
+        self,
+        target: float,
+        values: np.ndarray,
+        attributes: np.ndarray,
+        factors: np.ndarray,
+        number: int,
+    ) -> None:
+        """Add the pairs of what was observed of example `number`."""
+        seen = ~np.isnan(values)
+        columns = np.append(attributes[seen], self.n_attributes)
+        values = np.append(values[seen], target)
+        self.sums.add(number % INNER_FOLDS, columns, np.array([0, len(values)]), values)
+        self._learned = None
+
+    def check(self, values: np.ndarray, target: float, attributes: np.ndarray, name: str) -> None:
+        """Raise DataError if an example cannot be learned from."""
+        if not np.isfinite(target):
+            raise DataError(f"The target of {name} is missing or infinite.")
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return what was learned as named arrays."""
+        weights = {} if self.draws.weights is None else {"weights": self.draws.weights}
+        streams = np.array(sorted(self.streams), dtype=np.uint64)
+        return {**joined({"pairs": self.sums.to_arrays()}), "streams": streams, **weights}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Inverse of `to_arrays`."""
+        self.sums = RunningPairs.from_arrays(below("pairs/", arrays))
+        self.streams = set(arrays["streams"].tolist())
+        self.draws = replace(self.draws, weights=arrays.get("weights"))
+        self._learned = None
+
+    def merge(self, other: PairsLearner) -> None:
+        """Add the examples of another, of other draws."""
+        if self.streams & other.streams:
+            raise SpecError(
+                "The two sessions have the same `random_state`: they asked for the same "
+                "attributes, and may hold the same examples. Begin each session with its own."
+            )
+        self.sums.merge(other.sums)
+        self.streams |= other.streams
+        self._learned = None
+
+    def _solved(self) -> Learned:
+        if self._learned is None:
+            with single_threaded_blas():
+                self._learned = learned_from(self.sums.pairs(), self.penalty)
+        return self._learned
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Weights by all that was told, shape (d,)."""
+        return self._solved().weights
+
+    @property
+    def intercept(self) -> float:
+        """What is predicted for attributes of 0."""
+        return self._solved().intercept
+
+    @property
+    def n_examples(self) -> int:
+        """Examples learned from."""
+        return self.sums.n_rows
+
+    @property
+    def n_seen(self) -> int:
+        """Attributes observed."""
+        return int(self.sums.squares()[1, :-1].sum()) if self.sums.n_rows else 0
+
+    @property
+    def improvement_ratio(self) -> float:
+        """ρ of the second moments of what was observed."""
+        if not self.sums.n_rows:
+            return float("nan")
+        squares, counts = self.sums.squares()[:, :-1]
+        return improvement_ratio(self.penalty, squares / np.maximum(counts, 1.0))
+
+
+class Session:
+    """What asks for attributes of examples, and has a learner learn from the answers.
+
+    Parameters
+    ----------
+    learner : Chain or PairsLearner
+
+    Notes
+    -----
+    Asked and told one example after the other, a chain does what it does with rows. Examples that
+    are asked for together are drawn at the weights of that moment, and so are their residuals
+    estimated: the gradients of a batch are unbiased, but as old as the batch is large.
+    """
+
+    def __init__(self, learner: Chain | PairsLearner) -> None:
+        self.learner, self.n_asked = learner, 0
         self._open: dict[int, Drawn] = {}
 
-    # --- what a way to learn gives ---
-
-    @abstractmethod
     def learn(self, rows: np.ndarray, target: np.ndarray) -> None:
         """Draw attributes of rows (n, d), in their order, and learn from their values.
 
         Raises
         ------
         DataError
-            If a row cannot be learned from; nothing has been learned then.
+            If a row cannot be learned from.
         """
-
-    @abstractmethod
-    def _draw(self, number: int) -> Drawn:
-        """Draw the attributes of an example."""
-
-    @abstractmethod
-    def _learn(self, number: int, target: float, values: np.ndarray, drawn: Drawn) -> None:
-        """Learn from one example."""
-
-    @abstractmethod
-    def _check(self, values: np.ndarray, target: float, attributes: np.ndarray, name: str) -> None:
-        """Raise DataError if an example cannot be learned from."""
-
-    @abstractmethod
-    def _state(self) -> dict[str, np.ndarray]:
-        """Return what was learned as named arrays."""
-
-    @abstractmethod
-    def _restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take what was learned from arrays."""
-
-    @abstractmethod
-    def merge(self, other: Session) -> None:
-        """Learn what another session has learned."""
-
-    @property
-    @abstractmethod
-    def learned(self) -> Learned:
-        """What was learned so far."""
-
-    @property
-    @abstractmethod
-    def n_examples(self) -> int:
-        """Examples learned from."""
-
-    @property
-    @abstractmethod
-    def n_seen(self) -> int:
-        """Attributes observed."""
-
-    @property
-    @abstractmethod
-    def improvement_ratio(self) -> float:
-        """ρ of the second moments, NaN while none are known."""
+        self.learner.learn_rows(rows, target, self.n_asked)
+        self.n_asked += len(rows)
 
     # --- asking and telling ---
 
@@ -124,11 +222,11 @@ class Session(ABC):
     def ask(self, n: int = 1) -> Questions:
         """Draw the attributes of new examples."""
         numbers = np.arange(self.n_asked, self.n_asked + n)
-        drawn = {number: self._draw(number) for number in numbers.tolist()}
+        drawn = {number: self.learner.draw(number) for number in numbers.tolist()}
         self._open.update(drawn)
         self.n_asked += n
         attributes = [attributes for attributes, _ in drawn.values()]
-        return Questions(numbers, np.reshape(attributes, (n, self.n_draws)))
+        return Questions(numbers, np.reshape(attributes, (n, self.learner.n_draws)))
 
     def tell(self, values: ArrayLike, y: ArrayLike, examples: ArrayLike | None = None) -> None:
         """Learn from the values of attributes that were asked for, in the order given.
@@ -154,7 +252,7 @@ class Session(ABC):
         table = np.array(values, dtype=np.float64, ndmin=2)
         self._check_told(numbers, table, target)
         for number, row, label in zip(numbers, table, target.tolist(), strict=True):
-            self._learn(number, label, row, self._open.pop(number))
+            self.learner.learn_drawn(label, row, *self._open.pop(number), number)
 
     def _check_told(self, numbers: list[int], values: np.ndarray, target: np.ndarray) -> None:
         if len(numbers) != len(target):
@@ -162,7 +260,7 @@ class Session(ABC):
                 f"There are {len(target)} targets, but {len(numbers)} examples that were asked for "
                 "and not told: ask for more, or tell fewer."
             )
-        if values.shape != (shape := (len(numbers), self.n_draws)):
+        if values.shape != (shape := (len(numbers), self.learner.n_draws)):
             raise DataError(
                 f"The values have the shape {values.shape}, not {shape}: one row for each example, "
                 "with the attributes in the order of the questions."
@@ -176,23 +274,23 @@ class Session(ABC):
                     f"{self.n_asked}."
                 )
             attributes, _ = self._open[number]
-            known = np.isfinite(values[place]) | (np.isnan(values[place]) & self.takes_gaps)
+            known = np.isfinite(values[place]) | (np.isnan(values[place]) & self.learner.takes_gaps)
             lacking = ~known & (attributes >= 0)
             if lacking.any():
                 raise DataError(
                     f"The value of attribute {attributes[np.argmax(lacking)]} of example {number} "
                     "is missing or infinite: tell an example when all that was asked is there."
                 )
-            self._check(values[place], float(target[place]), attributes, f"example {number}")
+            self.learner.check(values[place], float(target[place]), attributes, f"example {number}")
 
     # --- saving ---
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the state as named arrays."""
         drawn = list(self._open.values())
-        shape = (len(drawn), self.n_draws)
+        shape = (len(drawn), self.learner.n_draws)
         return {
-            **self._state(),
+            **self.learner.to_arrays(),
             "asked": np.array(self.n_asked),
             "open/numbers": np.array(list(self._open), dtype=np.int64),
             "open/attributes": np.reshape([a for a, _ in drawn], shape).astype(np.int64),
@@ -201,221 +299,7 @@ class Session(ABC):
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Take the state that a session of the same parameters has saved."""
-        self._restore(arrays)
+        self.learner.restore(arrays)
         self.n_asked = int(arrays["asked"])
         drawn = zip(arrays["open/attributes"], arrays["open/factors"], strict=True)
         self._open = dict(zip(arrays["open/numbers"].tolist(), drawn, strict=True))
-
-
-class ChainSession(Session):
-    """A chain whose caller acquires the attributes.
-
-    Parameters
-    ----------
-    chain : Chain
-
-    Notes
-    -----
-    Asked and told one example after the other, it does what the chain does with rows. Examples that
-    are asked for together are drawn at the weights of that moment, and so are their residuals
-    estimated: the gradients of a batch are unbiased, but as old as the batch is large.
-    """
-
-    def __init__(self, chain: Chain) -> None:
-        super().__init__()
-        self.chain, self.n_draws = chain, chain.design.n_draws
-        self.n_asked = chain.n_examples
-        self._before: list[np.ndarray] = []
-
-    def learn(self, rows: np.ndarray, target: np.ndarray) -> None:
-        """Learn from rows; of each only what is drawn is looked at."""
-        chain, design = self.chain, self.chain.design
-        if len(rows) > 1:  # of one, nothing is learned that could be wrong
-            self._before = self._before or [np.empty_like(array) for array in chain.state]
-            for kept, array in zip(self._before, chain.state, strict=True):
-                kept[...] = array
-        probabilities = chain.probabilities
-        n_done = chain.learn(rows, target, longest=design.longest)
-        if n_done == len(rows):
-            self.n_asked = chain.n_examples
-            return
-        attributes, _ = chain.draw(chain.n_examples)
-        length = chain.length(rows[n_done, attributes], attributes)
-        if len(rows) > 1:
-            for own, kept in zip(chain.state, self._before, strict=True):
-                own[...] = kept
-        chain.probabilities = probabilities
-        raise design.refuse(length, float(target[n_done]), f"row {n_done}")
-
-    def _draw(self, number: int) -> Drawn:
-        return self.chain.draw(number)
-
-    def _learn(self, number: int, target: float, values: np.ndarray, drawn: Drawn) -> None:
-        self.chain.learn_drawn(target, np.where(drawn[0] < 0, 0.0, values), *drawn)
-
-    def _check(self, values: np.ndarray, target: float, attributes: np.ndarray, name: str) -> None:
-        design, length = self.chain.design, self.chain.length(values, attributes)
-        if not (length <= design.longest and abs(target - design.offset) <= design.bound):
-            raise design.refuse(length, target, name)
-
-    def _state(self) -> dict[str, np.ndarray]:
-        return {**self.chain.state._asdict(), "probabilities": self.chain.probabilities}
-
-    def _restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        for name, array in self.chain.state._asdict().items():
-            array[...] = arrays[name]
-        self.chain.probabilities = arrays["probabilities"]
-
-    def merge(self, other: Session) -> None:
-        """Refuse: the steps of a chain depend on those before."""
-        raise SpecError(
-            "The online learner cannot merge sessions: each step starts from the last. Set "
-            "`solver: pairs`."
-        )
-
-    @property
-    def learned(self) -> Learned:
-        """Weights of the chain."""
-        chain = self.chain
-        return Learned(chain.weights, chain.n_examples, chain.n_seen, intercept=chain.design.offset)
-
-    @property
-    def n_examples(self) -> int:
-        """Examples learned from."""
-        return self.chain.n_examples
-
-    @property
-    def n_seen(self) -> int:
-        """Attributes observed."""
-        return self.chain.n_seen
-
-    @property
-    def improvement_ratio(self) -> float:
-        """ρ of the moments that are known, or were estimated."""
-        design = self.chain.design
-        if design.moments is None and self.chain.n_examples:
-            design = replace(design, moments=self.chain.estimated_moments)
-        return design.improvement_ratio
-
-
-class PairsSession(Session):
-    """Pairs of attributes that are acquired, solved when the weights are asked for.
-
-    Parameters
-    ----------
-    n_attributes : int
-    draws : Draws
-        With `phases`, attributes are drawn alike until `n_first` examples are told, and by their
-        second moments afterwards.
-    penalty : {"ridge", "lasso"}
-    takes_gaps : bool
-        Whether what was asked for may be missing.
-    n_first : int
-    """
-
-    def __init__(
-        self, n_attributes: int, draws: Draws, penalty: Penalty, takes_gaps: bool, n_first: int = 0
-    ) -> None:
-        super().__init__()
-        self.n_attributes, self.penalty, self.takes_gaps = n_attributes, penalty, takes_gaps
-        self.n_draws, self.n_asked = min(draws.n_drawn or n_attributes, n_attributes), 0
-        self.draws, self.n_first = draws, n_first
-        self.sums, self.streams = RunningPairs(n_attributes + 1), {draws.seed}
-        self._learned: Learned | None = None
-
-    def learn(self, rows: np.ndarray, target: np.ndarray) -> None:
-        """Learn from rows; of each only what is drawn is looked at."""
-        n_first = min(max(self.n_first - self.sums.n_rows, 0), len(rows))
-        for start, stop in ((0, n_first), (n_first, len(rows))):
-            numbers = np.arange(self.n_asked, self.n_asked + stop - start)
-            own = self._drawing().observe(rows[start:stop].T, numbers.astype(np.uint64))
-            observed = np.vstack([own, target[start:stop]])
-            _, starts, values = listed(observed)
-            bad = ~np.isfinite(values)
-            lacking = np.diff(starts) <= (0 if self.takes_gaps else self.n_draws)
-            lacking |= np.isnan(observed[-1])
-            if bad.any() or lacking.any():
-                row = int(np.argmax(lacking))
-                if bad.any():
-                    row = int(np.searchsorted(starts, np.argmax(bad), side="right")) - 1
-                before = f" The {start} rows before have been learned from." if start else ""
-                raise DataError(
-                    f"A value or the target of row {start + row} is missing or infinite: leave the "
-                    f"row out.{before}"
-                )
-            self.sums.learn(observed, numbers % INNER_FOLDS)
-            self.n_asked += stop - start
-        self._learned = None
-
-    def _drawing(self) -> Draws:
-        """Return the draws, by second moments once the first phase is complete."""
-        if self.n_first and self.draws.weights is None and self.sums.n_rows >= self.n_first:
-            weights = drawing_weights(smoothed(*self.sums.squares()[:, :-1]))
-            self.draws = replace(self.draws, weights=weights)
-        return self.draws
-
-    def _draw(self, number: int) -> Drawn:
-        drawn = np.arange(self.n_attributes)
-        if self.n_draws < self.n_attributes:
-            drawn = self._drawing().attributes(np.array([number]), self.n_attributes)[0]
-        return drawn, np.ones(self.n_draws)
-
-    def _learn(self, number: int, target: float, values: np.ndarray, drawn: Drawn) -> None:
-        seen = ~np.isnan(values)
-        columns = np.append(drawn[0][seen], self.n_attributes)
-        values = np.append(values[seen], target)
-        self.sums.add(number % INNER_FOLDS, columns, np.array([0, len(values)]), values)
-        self._learned = None
-
-    def _check(self, values: np.ndarray, target: float, attributes: np.ndarray, name: str) -> None:
-        if not np.isfinite(target):
-            raise DataError(f"The target of {name} is missing or infinite.")
-
-    def _state(self) -> dict[str, np.ndarray]:
-        weights = {} if self.draws.weights is None else {"weights": self.draws.weights}
-        streams = np.array(sorted(self.streams), dtype=np.uint64)
-        return {**joined({"pairs": self.sums.to_arrays()}), "streams": streams, **weights}
-
-    def _restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        self.sums = RunningPairs.from_arrays(below("pairs/", arrays))
-        self.streams = set(arrays["streams"].tolist())
-        self.draws = replace(self.draws, weights=arrays.get("weights"))
-        self._learned = None
-
-    def merge(self, other: Session) -> None:
-        """Add the examples that another session was told; what it has asked stays with it."""
-        assert isinstance(other, PairsSession)
-        if self.streams & other.streams:
-            raise SpecError(
-                "The two sessions have the same `random_state`: they asked for the same "
-                "attributes, and may hold the same examples. Begin each session with its own."
-            )
-        self.sums.merge(other.sums)
-        self.streams |= other.streams
-        self._learned = None
-
-    @property
-    def learned(self) -> Learned:
-        """Solve from the pairs of all that was told."""
-        if self._learned is None:
-            with single_threaded_blas():
-                self._learned = learned_from(self.sums.pairs(), self.penalty)
-        return self._learned
-
-    @property
-    def n_examples(self) -> int:
-        """Examples learned from."""
-        return self.sums.n_rows
-
-    @property
-    def n_seen(self) -> int:
-        """Attributes observed."""
-        return int(self.sums.squares()[1, :-1].sum()) if self.sums.n_rows else 0
-
-    @property
-    def improvement_ratio(self) -> float:
-        """ρ of the second moments of what was observed."""
-        if not self.sums.n_rows:
-            return float("nan")
-        squares, counts = self.sums.squares()[:, :-1]
-        return improvement_ratio(self.penalty, squares / np.maximum(counts, 1.0))

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from distfms.errors import DataError
 from distfms.methods.attribute_efficient import from_pairs
-from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.from_pairs import (
     FoldPairs,
     PairMoments,
@@ -18,7 +17,8 @@ from distfms.methods.attribute_efficient.from_pairs import (
     solve,
 )
 from distfms.methods.attribute_efficient.lessons import learned_from
-from distfms.methods.attribute_efficient.pairs import Pairs, RunningPairs, co_moments
+from distfms.methods.attribute_efficient.pairs import Pairs, RunningPairs
+from distfms.methods.attribute_efficient.sampling import Draws, drawing_weights, smoothed
 from distfms.stats.comoments import CoMoments
 from tests.reference import attribute_efficient as literal
 
@@ -121,7 +121,8 @@ def test_pairs_of_few_values_among_many_columns():
     rng = np.random.default_rng(4)
     observed = 3.0 + rng.normal(size=(600, 80))
     observed[:-1][rng.random((599, 80)) > 0.05] = np.nan
-    sparse, dense = co_moments(observed), CoMoments.from_block(observed)
+    sparse = Pairs.of(observed, np.zeros(80)).folds[0]
+    dense = CoMoments.from_block(observed)
     assert sparse.n_samples == dense.n_samples
     np.testing.assert_allclose(sparse.mean, dense.mean, rtol=1e-13)
     np.testing.assert_array_equal(sparse.pair_weight, dense.pair_weight)
