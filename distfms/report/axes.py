@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from distfms.report.formatting import number, percent
+from distfms.report.formatting import number
 from distfms.report.svg import MUTED, RULE, Pair, amount, label, polyline, stroke, width_of
 
 #: Digits that the labels of ticks may have beyond the usual ones.
@@ -107,23 +107,13 @@ def tick_texts(
 
 
 @dataclass(frozen=True)
-class SecondScale:
-    """The values read on the right-hand axis, where `unit` on the left is 100 %."""
-
-    label: str
-    unit: float
-
-
-@dataclass(frozen=True)
 class Frame:
-    """The two axes of a chart, with the ticks of y written."""
+    """The two axes of a chart, with the ticks of y written; `edge` is where the chart ends."""
 
     x: Scale
     y: Scale
     titles: tuple[str, str]
-    y_ticks: tuple[list[float], list[str]]
-    second: SecondScale | None
-    second_ticks: tuple[list[float], list[str]]
+    y_ticks: Mapping[float, str]
     edge: float
 
     @classmethod
@@ -137,25 +127,17 @@ class Frame:
         top: float,
         size: Pair,
         beside: float = 0.0,
-        second: SecondScale | None = None,
     ) -> Frame:
         """Leave room for what stands around the plot, and a width `beside` it on the right."""
         width, height = size
-        ticks, shares = y.ticks(7), list[float]()
-        texts, share_texts = tick_texts(ticks, *writer), list[str]()
-        right = 16.0 + beside
-        if second is not None:
-            shares = Scale(y.low / second.unit, y.high / second.unit).ticks(7)
-            share_texts = tick_texts(shares, percent, 0)
-            right = 30.0 + max(map(width_of, share_texts), default=0.0)
+        ticks = y.ticks(7)
+        texts = tick_texts(ticks, *writer)
         left = 28.0 + max(map(width_of, texts), default=0.0)
         return cls(
-            x.between(left, width - right),
+            x.between(left, width - 16.0 - beside),
             y.between(height - 38.0, top),
             titles,
-            (ticks, texts),
-            second,
-            (shares, share_texts),
+            dict(zip(ticks, texts, strict=True)),
             width - 5.0,
         )
 
@@ -164,42 +146,23 @@ class Frame:
         return self.x(x), self.y(y)
 
     def clipped(self, parts: Sequence[str]) -> str:
-        """Show of some parts what is inside the frame; the page makes the id its own."""
-        size = f'width="{amount(self.width)}" height="{amount(self.height)}"'
-        inside = f'<rect x="{amount(self.x.start)}" y="{amount(self.y.end)}" {size}/>'
-        return (
-            f'<clipPath id="in{self.edge:.0f}">{inside}</clipPath>\n'
-            f'<g clip-path="url(#in{self.edge:.0f})">\n' + "\n".join(parts) + "\n</g>"
-        )
-
-    @property
-    def width(self) -> float:
-        """Of the plot."""
-        return self.x.end - self.x.start
-
-    @property
-    def height(self) -> float:
-        """Of the plot."""
-        return self.y.start - self.y.end
+        """Show of some parts what is inside the frame, as an SVG within the SVG."""
+        x, y = amount(self.x.start), amount(self.y.end)
+        wide, tall = amount(self.x.end - self.x.start), amount(self.y.start - self.y.end)
+        where = f'x="{x}" y="{y}" width="{wide}" height="{tall}" viewBox="{x} {y} {wide} {tall}"'
+        return "\n".join([f"<svg {where}>", *parts, "</svg>"])
 
     def draw(self) -> Iterator[str]:
         """Yield the grid, the axes and all that is written around them."""
         left, right, top, bottom = self.x.start, self.x.end, self.y.end, self.y.start
         yield from x_axis(self.x, self.titles[0], top, bottom, right)
-        for tick, text in zip(*self.y_ticks, strict=True):
+        for tick, text in self.y_ticks.items():
             y = self.y(tick)
             yield stroke(polyline(((left, y), (right, y))), RULE, 0.8)
             yield _tick("y", label(left - 5.0, y + 3.5, text, anchor="end", colour=MUTED))
         middle = (top + bottom) / 2
         yield label(13.0, middle, self.titles[1], anchor="middle", colour=MUTED, turned=True)
         yield stroke(polyline(((left, top), (left, bottom), (right, bottom))), MUTED, 0.8)
-        if self.second is not None:
-            yield stroke(polyline(((right, top), (right, bottom))), MUTED, 0.8)
-            for share, text in zip(*self.second_ticks, strict=True):
-                y = self.y(share * self.second.unit)
-                yield _tick("y", label(right + 5.0, y + 3.5, text, colour=MUTED))
-            name = self.second.label
-            yield label(self.edge, middle, name, anchor="middle", colour=MUTED, turned=True)
 
 
 def x_axis(scale: Scale, title: str, top: float, bottom: float, right: float) -> Iterator[str]:

@@ -206,21 +206,8 @@ def _template() -> Any:
     return environment.get_template("page.html.j2")
 
 
-def isolate_ids(svg: str, prefix: str) -> str:
-    """Put a prefix before all ids of an SVG and all references to them.
-
-    Several charts in one page would otherwise use one another's clip paths and markers.
-    """
-
-    def in_tag(match: re.Match[str]) -> str:
-        tag = re.sub(r'(\sid=")', rf"\g<1>{prefix}", match.group())
-        return re.sub(r'(href="#|url\(#)', rf"\g<1>{prefix}", tag)
-
-    return re.sub(r"<[^>]+>", in_tag, svg)
-
-
 def _numbered(sections: Sequence[Section]) -> list[dict[str, Any]]:
-    """Assign sections anchors, tables and figures numbers, and figures ids of their own."""
+    """Assign anchors to sections, and numbers to tables and figures."""
     from markupsafe import Markup
 
     anchors: set[str] = set()
@@ -234,7 +221,7 @@ def _numbered(sections: Sequence[Section]) -> list[dict[str, Any]]:
                 counter[block.template] += 1
                 entry["number"] = counter[block.template]
             if isinstance(block, Figure):
-                entry["svg"] = Markup(isolate_ids(block.svg, f"f{entry['number']}-"))
+                entry["svg"] = Markup(block.svg)
             blocks.append(entry)
         numbered.append(
             {"title": section.title, "anchor": _anchor(section.title, anchors), "blocks": blocks}

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec
 
 import numpy as np
 
-from distfms.report.axes import Frame, Scale, SecondScale, x_axis
+from distfms.report.axes import Frame, Scale, x_axis
 from distfms.report.formatting import as_number, number, percent, shorten
 from distfms.report.svg import (
     CARD,
@@ -128,7 +128,6 @@ def line_chart(
     xlabel: str,
     ylabel: str,
     marks: Sequence[VerticalMark] = (),
-    second_scale: SecondScale | None = None,
     y_limits: tuple[float | None, float | None] = (None, None),
     y_percent: bool = False,
     log_x: bool = False,
@@ -145,7 +144,7 @@ def line_chart(
     ys = [float(v) for d in drawn for some in (d.y, d.lower, d.upper) for v in some]
     x, y = Scale.over(xs, margin=0.02, log=log_x), Scale.over(ys, margin=0.05, limits=y_limits)
     height = 340.0
-    ends = second_scale is None and width == WIDE and _ends_apart(drawn, x, y, height)
+    ends = width == WIDE and _ends_apart(drawn, x, y, height)
     legend, top = ([], 8.0) if ends else _legend(drawn, width)
     frame = Frame.of(
         x,
@@ -154,8 +153,7 @@ def line_chart(
         (percent, 0) if y_percent else (number, 4),
         top=top + 15.0 * bool(marks),
         size=(width, height),
-        beside=max(width_of(d.name) for d in drawn) if ends else 0.0,
-        second=second_scale,
+        beside=1.12 * max(width_of(d.name) for d in drawn) if ends else 0.0,
     )
     inside = [part for d in sorted(drawn, key=lambda d: d.line.bold) for part in d.draw(frame)]
     if ends:

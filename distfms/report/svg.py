@@ -60,9 +60,10 @@ def label(
 ) -> str:
     """Return text whose base line begins, ends or has its middle at a place."""
     turn = f' transform="rotate(-90 {amount(x)} {amount(y)})"' if turned else ""
+    bare = "" if colour in _VARIABLES else "; stroke: none"  # on a cell, not on the page
     return (
         f'<text x="{amount(x)}" y="{amount(y)}"{turn} style="fill: {ink(colour)}; '
-        f'font-size: {size}px; text-anchor: {anchor}">{words(text)}</text>'
+        f'font-size: {size}px; text-anchor: {anchor}{bare}">{words(text)}</text>'
     )
 
 

@@ -105,8 +105,14 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
     ratio = selection["improvement_ratio"]
     scanned = selection["scanned_for"]
     passed = f"; a pass over all of them found {scanned}" if scanned else ""
-    rows, others = _judged(run), list(curves_of(run.metrics).values())[1:]
-    last = {curve.name: measured(curve.points[-1], rows, _LOSS) for curve in others}
+    rows, curves = _judged(run), list(curves_of(run.metrics).values())
+    most = max((x for curve in curves[:1] for x in curve.x), default=0.0)
+    others = [
+        (curve.name, measured(point, rows, _LOSS))
+        for curve in curves[1:2]
+        for point in curve.points
+        if point["budget"] <= most
+    ]
     return KeyNumbers(
         [
             KeyNumber(
@@ -115,8 +121,8 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
                 f"mean squared error over that of predicting {_constant(run)}, {_ROWS[rows]}",
             ),
             *(
-                KeyNumber(number(last[name]), "relative loss", f"{_TITLES[name]}, at most as many")
-                for name in list(last)[:1]
+                KeyNumber(number(loss), "relative loss", f"{_TITLES[name]}, for as many attributes")
+                for name, loss in others[-1:]
             ),
             KeyNumber(
                 number(selection["attributes_seen"]),

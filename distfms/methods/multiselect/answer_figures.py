@@ -48,7 +48,7 @@ def headline(run: FinishedRun) -> str:
     share = percent(max(loss.explained, 0.0))
     where = READINGS[loss.rows]
     if loss.half_width:
-        share += f" (± {percent(loss.half_width / loss.variance)})"
+        share += f" (±\u00a0{percent(loss.half_width / loss.variance)})"
     better = _better(run, loss.rows)
     return f"Buy {bought}: they explain {share} of the label's variance {where}{better}"
 

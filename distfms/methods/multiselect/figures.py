@@ -20,7 +20,6 @@ from distfms.methods.multiselect.answer_figures import (
     title_of,
 )
 from distfms.methods.multiselect.answer_figures import headline as headline
-from distfms.report.axes import SecondScale
 from distfms.report.curves import (
     Curve,
     comparison_chart,
@@ -56,7 +55,6 @@ _LOOKS: dict[str, dict[str, Any]] = {
     "validation": {"style": 1, "bold": True},
     "test": {"style": 2},
 }
-_SHARE = "of the label's variance in training"
 _STATUSES = {
     "no_positive_gain": "The search ended before the budget: no further judgment lowers the loss.",
     "unaffordable": "The rest of the budget pays for no further judgment that would help.",
@@ -144,7 +142,6 @@ def _loss_figure(run: FinishedRun, lines: Sequence[Line], title: str, caption: l
         xlabel="budget for one object",
         ylabel="mean squared error",
         marks=[VerticalMark(budget, f"budget {number(budget)}")],
-        second_scale=SecondScale(_SHARE, variance) if variance else None,
         y_limits=limits,
     )
     if limits[0] > 0:
