@@ -20,6 +20,7 @@ from distfms.estimators.parameters import plain
 from distfms.methods.contract import FinishedRun
 from distfms.methods.sequence.anytime import AnytimePredictor, AnytimeSession
 from distfms.methods.sequence.budgets import advised, steps_of
+from distfms.methods.sequence.models import LinearModels
 from distfms.methods.sequence.options import SequenceOptions, resolve_groups
 
 
@@ -63,12 +64,16 @@ class GroupSequenceBase(SelectorMixin, JobEstimator):
         self.explained_variance_ = np.array([0.0, *values])
         self.timeliness_ = selection["timeliness"]
         self.n_iter_ = 1 + selection.get("n_passes", 0)
-        coefficients, intercept = model.coefficients.transpose(0, 2, 1), model.intercept
+        if not isinstance(model.models, LinearModels):
+            return
+        coefficients = model.models.coefficients.transpose(0, 2, 1)
+        intercept = model.models.intercept
         if coefficients.shape[1] == 1 and not hasattr(self, "classes_"):
             coefficients, intercept = coefficients[:, 0], intercept[:, 0]
-        number, n_prefixes = advised(run.model), len(model.spent) + 1
-        self.coef_, self.intercept_ = coefficients[number], intercept[number]
-        self.coef_path_, self.intercept_path_ = coefficients[:n_prefixes], intercept[:n_prefixes]
+        at = model.model_of(advised(run.model))
+        self.coef_, self.intercept_ = coefficients[at], intercept[at]
+        prefixes = [model.model_of(number) for number in range(len(model.groups) + 1)]
+        self.coef_path_, self.intercept_path_ = coefficients[prefixes], intercept[prefixes]
 
     # --- prediction ---
 

@@ -57,7 +57,7 @@ class RowJob(StatisticsJob):
     """
 
     #: What missing values count as.
-    missing_said: ClassVar[str] = "Missing values that count as the mean of their column"
+    missing_said: str = "Missing values that count as the mean of their column"
 
     def __init__(self, options: Section, inputs: Inputs, seed: int) -> None:
         self.options, self.inputs, self.seed = options, inputs, seed

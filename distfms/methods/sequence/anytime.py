@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import chain
@@ -13,15 +14,18 @@ import numpy as np
 from distfms.errors import DataError, SpecError
 from distfms.methods.sequence.budgets import best_model
 from distfms.methods.sequence.glm import mean_response
+from distfms.methods.sequence.models import LinearModels, PrefixModels
 from distfms.methods.sequence.problem import Path, longest_affordable, moments_about
+from distfms.methods.sequence.trees import TreeModels
 from distfms.stats.comoments import CoMoments
 
-_ARRAYS = ("spent", "coefficients", "intercept", "fill", "set_spent", "values")
+MODELS: dict[str, type[PrefixModels]] = {own.kind: own for own in (LinearModels, TreeModels)}
+_ARRAYS = ("spent", "set_spent", "values")
 
 
 @dataclass(frozen=True, eq=False)
 class AnytimePredictor:
-    """Linear models of all prefixes of a group sequence, and of sets for a budget.
+    """Models of the prefixes of a group sequence, and of sets for a budget.
 
     Models are numbered: 0..K the prefixes, then the B sets.
 
@@ -37,13 +41,12 @@ class AnytimePredictor:
         The P targets (classes for ``softmax``).
     spent : numpy.ndarray of shape (K,)
         Cost of each prefix.
-    coefficients : numpy.ndarray of shape (K + 1 + B, D, P)
-        In original units.
-    intercept : numpy.ndarray of shape (K + 1 + B, P)
-    fill : numpy.ndarray of shape (D,)
-        What a missing value is taken for: the training mean.
+    fitted : tuple of int
+        Prefixes that have models, 0 and K among them; others have that of the one before.
+    models : LinearModels or TreeModels
+        Of these prefixes, then of the sets.
     family : {"gaussian", "logistic", "softmax", "poisson"}
-        How the linear score becomes a prediction, ∇φ of Appendix B of the paper.
+        How the score becomes a prediction, ∇φ of Appendix B of the paper.
     sets : tuple of tuple of int
         Positions of the columns of each set among the features.
     set_spent : numpy.ndarray of shape (B,)
@@ -57,9 +60,8 @@ class AnytimePredictor:
     feature_names: tuple[str, ...]
     target_names: tuple[str, ...]
     spent: np.ndarray
-    coefficients: np.ndarray
-    intercept: np.ndarray
-    fill: np.ndarray
+    fitted: tuple[int, ...]
+    models: PrefixModels
     family: str = "gaussian"
     sets: tuple[tuple[int, ...], ...] = ()
     set_spent: np.ndarray = field(default_factory=lambda: np.zeros(0))
@@ -75,8 +77,7 @@ class AnytimePredictor:
         values: np.ndarray | None = None,
     ) -> AnytimePredictor:
         """Return the predictor of a sequence and of paths for budgets; outputs may have names."""
-        found = [path.models(), *([array[-1:] for array in own.models()] for own in sets)]
-        coefficients, intercept = map(np.concatenate, zip(*found, strict=True))
+        models = path.prefix_models().joined([own.prefix_models().only([-1]) for own in sets])
         scaling = path.scaling
         position = {name: i for i, name in enumerate(scaling.feature_names)}
 
@@ -89,9 +90,8 @@ class AnytimePredictor:
             feature_names=scaling.feature_names,
             target_names=scaling.target_names if target_names is None else tuple(target_names),
             spent=path.spent,
-            coefficients=coefficients,
-            intercept=intercept,
-            fill=scaling.mean,
+            fitted=tuple(path.fitted.tolist()),
+            models=models,
             family=family,
             sets=tuple(tuple(chain(*placed(own))) for own in sets),
             set_spent=np.array([own.curve_cost[-1] for own in sets]),
@@ -99,14 +99,21 @@ class AnytimePredictor:
         )
 
     def affordable(self, budget: float | None) -> int:
-        """Count the groups of the longest prefix that costs at most `budget` (None: all)."""
-        return longest_affordable(self.spent, budget)
+        """Count the groups of the longest prefix with a model that costs at most `budget`."""
+        return self.fitted[self.model_of(longest_affordable(self.spent, budget))]
+
+    def model_of(self, number: int) -> int:
+        """Return the position of a model among `models`."""
+        if number > len(self.spent):
+            return len(self.fitted) + number - len(self.spent) - 1
+        return bisect_right(self.fitted, number) - 1
 
     def best(self, budget: float | None) -> int:
         """Return the number of the best model that a budget buys (None: all of the sequence)."""
         if budget is None:
             return len(self.spent)
-        return best_model(self.spent, self.set_spent, self.values, budget)
+        found = best_model(self.spent, self.set_spent, self.values, budget)
+        return found if found > len(self.spent) else self.affordable(budget)
 
     def columns_within(self, budget: float | None) -> tuple[str, ...]:
         """Names of the columns that a prediction at this budget reads, in sequence order."""
@@ -161,13 +168,15 @@ class AnytimePredictor:
         position = {name: i for i, name in enumerate(feature_names)}
         # A level of a category that no row has is 0 in all of them.
         used = [c for c in self._used(model) if self.feature_names[c] in position]
-        weights, intercept = self.coefficients[model][used], self.intercept[model]
+        models, number = self.models, self.model_of(model)
+        assert isinstance(models, LinearModels)
+        weights, intercept = models.coefficients[number][used], models.intercept[number]
         n_features, n_targets = len(feature_names), len(intercept)
         columns = [position[self.feature_names[c]] for c in used]
         columns += range(n_features, n_features + n_targets)
-        at_fill = intercept + self.fill[used] @ weights
+        at_fill = intercept + models.fill[used] @ weights
         moments, sums = moments_about(
-            np.concatenate((self.fill[used], at_fill)), columns, statistics
+            np.concatenate((models.fill[used], at_fill)), columns, statistics
         )
         contrast = np.concatenate((-weights, np.eye(n_targets)))
         mse = np.diagonal(contrast.T @ moments @ contrast) / statistics.weight
@@ -202,11 +211,12 @@ class AnytimePredictor:
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Numbers of the predictor; with `to_dict` all there is to store."""
-        return {name: getattr(self, name) for name in _ARRAYS}
+        return {name: getattr(self, name) for name in _ARRAYS} | self.models.to_arrays()
 
     def to_dict(self) -> dict[str, Any]:
         """Names of the predictor, as JSON can hold them."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _ARRAYS}
+        names = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _ARRAYS}
+        return names | {"models": self.models.kind}
 
     @classmethod
     def from_arrays(
@@ -218,6 +228,8 @@ class AnytimePredictor:
             columns=tuple(map(tuple, names["columns"])),
             feature_names=tuple(names["feature_names"]),
             target_names=tuple(names["target_names"]),
+            fitted=tuple(names["fitted"]),
+            models=MODELS[names["models"]].from_arrays(arrays),
             family=names["family"],
             sets=tuple(map(tuple, names.get("sets", ()))),
             **{name: arrays[name] for name in _ARRAYS if name in arrays},
@@ -241,17 +253,15 @@ class AnytimePredictor:
             values = np.empty((n_samples, len(used)), order="F")  # filled column by column
             for j, c in enumerate(used):
                 values[:, j] = X[self.feature_names[c]]
-        return self._filled(values, used)
+        return self._finite(values, used)
 
-    def _filled(self, values: np.ndarray, columns: Sequence[int]) -> np.ndarray:
-        """Values with NaN replaced by the training mean; infinite ones are refused."""
-        if np.isfinite(values).all():
-            return values
+    def _finite(self, values: np.ndarray, columns: Sequence[int]) -> np.ndarray:
+        """Return values; infinite ones are refused."""
         infinite = np.isinf(values).any(axis=0)
         if infinite.any():
             names = [self.feature_names[c] for c, bad in zip(columns, infinite, strict=True) if bad]
             raise DataError(f"Infinite values in {', '.join(names)}.")
-        return np.where(np.isnan(values), self.fill[list(columns)], values)
+        return values
 
     def _used(self, model: int) -> list[int]:
         if model > len(self.spent):
@@ -260,7 +270,7 @@ class AnytimePredictor:
 
     def _of_model(self, model: int, values: np.ndarray) -> np.ndarray:
         """Predict from the values of a model's columns; a vector when there is one target."""
-        score = values @ self.coefficients[model][self._used(model)] + self.intercept[model]
+        score = self.models.score(self.model_of(model), self._used(model), values)
         mean = mean_response(self.family, score)
         return mean[:, 0] if mean.shape[1] == 1 else mean
 
@@ -355,7 +365,7 @@ class AnytimeSession:
         block = np.asarray(values, dtype=np.float64)
         if block.size != shape[0] * shape[1] or (block.ndim == 2 and block.shape != shape):
             raise DataError(f"Group {group!r} needs values of shape {shape}, not {block.shape}.")
-        self._values[:, columns] = self._predictor._filled(block.reshape(shape), columns)
+        self._values[:, columns] = self._predictor._finite(block.reshape(shape), columns)
         self._arrived.add(index)
         self._update()
         return True

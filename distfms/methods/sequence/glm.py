@@ -23,7 +23,7 @@ from distfms.methods.passes import Minimum, Sums, minimise
 from distfms.methods.sequence.budgets import best_set
 from distfms.methods.sequence.greedy import Trail, assemble_factor
 from distfms.methods.sequence.ladder import Ladder
-from distfms.methods.sequence.problem import Path, Scaling, SequenceProblem
+from distfms.methods.sequence.problem import LinearPath, Scaling, SequenceProblem
 from distfms.methods.sequence.residual import Pivot, ResidualGram
 
 #: Largest absolute linear predictor of a mean on the boundary.
@@ -323,7 +323,7 @@ class GlmDesign:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class GlmPath(Path):
+class GlmPath(LinearPath):
     """A path of generalised linear models, R of whose prefixes were fitted.
 
     `refit_at` (R,) are the prefixes that were fitted; one in between has the model of the last

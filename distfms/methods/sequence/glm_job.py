@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,6 +37,14 @@ from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceProblem
 from distfms.methods.sequence.procedure import OTHERS, Rule, SequenceProcedure, parse_rule
 from distfms.methods.sequence.read import FEW_ROWS, N_LARGEST, GlmReader, measures_of
+from distfms.methods.sequence.trees import (
+    Refit,
+    TreeFit,
+    TreePath,
+    features_of,
+    require_trees,
+    spans_of,
+)
 from distfms.methods.statistics_job import Solved, TrainMembers
 from distfms.report.formatting import percent
 from distfms.stats.base import merge_tree
@@ -74,19 +82,21 @@ class GlmSequenceJob(SequenceJob):
 
     def __init__(self, options: SequenceOptions, inputs: Inputs, seed: int) -> None:
         self.asked_criterion = options.criterion
-        self._of_folds: dict[Unit, GlmPath] = {}
+        self._of_folds: dict[Unit, Path] = {}
         names = ("oracle",) if options.baselines is None else options.baselines
-        rules = [parse_rule(name) for name in names]
-        self.left_out = [r.name for r in rules if r.criterion in OTHERS and r.criterion != "oracle"]
-        changed = {
-            "criterion": _on_gradient(options.criterion),
-            "baselines": tuple(
-                replace(rule, criterion=_on_gradient(rule.criterion)).name
-                for rule in rules
-                if rule.name not in self.left_out
-            ),
-        }
+        self.left_out: list[str] = []
+        changed: dict[str, Any] = {"baselines": names}
+        if options.family != "gaussian":
+            rules = [parse_rule(name) for name in names]
+            others = [rule.name for rule in rules if rule.criterion in OTHERS]
+            self.left_out = [name for name in others if name != "oracle"]
+            own = [replace(rule, criterion=_on_gradient(rule.criterion)) for rule in rules]
+            kept = tuple(rule.name for rule in own if rule.name not in self.left_out)
+            changed = {"criterion": _on_gradient(options.criterion), "baselines": kept}
         super().__init__(options.model_copy(update=changed), inputs, seed)
+        if options.model == "lightgbm":
+            require_trees(options.lightgbm, len(self.roles.target))
+            self.missing_said = "Missing values, which count as the mean where groups are ordered"
         if options.class_weights is not None and not self.has_classes:
             raise SpecError("`sequence.class_weights` wants one target of classes.")
         if len(self.roles.target) > 1 and self.text_targets:
@@ -186,25 +196,26 @@ class GlmSequenceJob(SequenceJob):
         """
         plan, design = self.plan(context), self.procedure(context).design(problem.scaling)
         weighted = self.classes(context), self._class_weights(context)
-        passes = Passes(
-            context,
-            lambda *of: GlmReader(self.source(plan, *of), design, *weighted),
-            self._row_values(plan.n_features),
-        )
 
         def answer(asked: Mapping[int, Any]) -> Mapping[int, Any]:
             models = {n: asked[n] for n in asked if isinstance(asked[n], GlmModel)}
-            if not models:
-                return self._judge_together(context, asked)
-            sums = make_pass(list(models.values())).arrays
-            return {
-                n: Sums({name: array[i] for name, array in sums.items()})
-                for i, n in enumerate(models)
-            }
+            refits = {n: asked[n] for n in asked if isinstance(asked[n], Refit)}
+            if models:
+                sums = make_pass(list(models.values())).arrays
+                return {
+                    n: Sums({name: array[i] for name, array in sums.items()})
+                    for i, n in enumerate(models)
+                }
+            if refits:
+                return dict(zip(refits, self._refitted(context, refits.values()), strict=True))
+            return self._judge_together(context, asked)
 
         def run(search: Search, ask: Callable[[Any], Any]) -> Any:
+            def refit(path: Path, ladder: Ladder) -> Any:
+                return ask(Refit(path, tuple(ladder.of_path(path.spent)), search.fold))
+
             own = design.asker(search.problem.scaling, search.fold, ask)
-            return search.run(replace(search.problem, make_pass=own), ask)
+            return search.run(replace(search.problem, make_pass=own, refit=refit), ask)
 
         def side_by_side(searches: Sequence[Search]) -> list[Any]:
             found: list[Any] = []
@@ -213,7 +224,14 @@ class GlmSequenceJob(SequenceJob):
                 found += together(answer, [partial(run, search) for search in own])
             return found
 
-        with passes as make_pass:
+        if self.options.family == "gaussian":
+            yield side_by_side
+            return
+        with Passes(
+            context,
+            lambda *of: GlmReader(self.source(plan, *of), design, *weighted),
+            self._row_values(plan.n_features),
+        ) as make_pass:
             yield side_by_side
 
     def search(
@@ -227,17 +245,39 @@ class GlmSequenceJob(SequenceJob):
         with self._side_by_side(context, problem) as side_by_side:
             return side_by_side([Search(problem, partial(by, rule)) for rule in procedure.rules])
 
+    def _refitted(self, context: Context, asked: Iterable[Refit]) -> list[TreePath]:
+        """Fit trees to the prefixes of paths, each by a task of its own."""
+        plan, train = self.plan(context), self.inputs.train
+        options, spans, asked = self.options, spans_of(self.plan(context)), list(asked)
+        fit = TreeFit(
+            self.source(plan, train, False), train.partitions, options.family, options.lightgbm,
+            self.seed, self.classes(context), self._class_weights(context),
+        )  # fmt: skip
+        tasks = [(features_of(own.path, n, spans), own.fold) for own in asked for n in own.prefixes]
+        texts = iter(context.map(fit, tasks))
+        paths = [own.path_of([next(texts) for _ in own.prefixes], spans) for own in asked]
+        n_folds = max(self.inputs.section.folds, 1)
+        whole = [n for n, own in enumerate(asked) if own.fold < 0]
+        wanted = [(paths[n], paths[n].fitted, range(n_folds)) for n in whole]
+        judged = self.judged(context, wanted, **self._by_class(context)) if wanted else []
+        share = self.procedure(context).share
+        for n, members in zip(whole, judged, strict=True):
+            found = measures_of({name: parts.train() for name, parts in members.items()})
+            paths[n] = replace(paths[n], share=found[share])
+        return paths
+
     def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
         """Return the content of ``selection.json``."""
-        path: GlmPath = solved.path
-        return {
+        path = solved.path
+        content = {
             **super().selection(context, solved),
             "classes": self.class_names(context),
-            "refit_at": path.refit_at.tolist(),
-            "n_passes": int(path.n_passes[-1]),
+            "model": self.options.model,
+            "refit_at": path.fitted[1:].tolist(),
         }
+        return content | ({"n_passes": int(path.n_passes[-1])} if "n_passes" in vars(path) else {})
 
-    def notes(self, path: GlmPath) -> list[str]:
+    def notes(self, path: Path) -> list[str]:
         """Return what a reader of the result should know of the fits."""
         notes = []
         if self.options.class_weights is not None:
@@ -252,12 +292,14 @@ class GlmSequenceJob(SequenceJob):
             )
         if self.left_out:
             notes.append(f"Baselines for squared loss only, left out: {', '.join(self.left_out)}.")
-        if len(path.refit_at) < len(path):
-            listed = ", ".join(map(str, path.refit_at.tolist()))
+        if len(path.fitted) <= len(path):
+            listed = ", ".join(map(str, path.fitted[1:].tolist()))
             notes.append(
                 f"Models were fitted to the prefixes of {listed} groups (`sequence.prefixes`); a "
                 "prefix in between has the model of the one before it."
             )
+        if not isinstance(path, GlmPath):
+            return notes
         unfinished = sorted(set(path.status.tolist()) - {"converged"})
         if unfinished:
             notes.append(
@@ -356,7 +398,7 @@ class GlmSequenceJob(SequenceJob):
     def _evaluate_fold(
         self, work: FoldWork, fold: Fold, item: int, problem: SequenceProblem, ask: Any
     ) -> Answer:
-        def judge(path: GlmPath) -> Answer:
+        def judge(path: Path) -> Answer:
             self._of_folds[fold.number, item] = path
             found: Answer = ask((fold.number, path))
             return found
@@ -366,7 +408,7 @@ class GlmSequenceJob(SequenceJob):
         return evaluated(work, own, item)
 
     def _judge_together(
-        self, context: Context, asked: Mapping[int, tuple[int, GlmPath]]
+        self, context: Context, asked: Mapping[int, tuple[int, Path]]
     ) -> dict[int, Answer]:
         """Measure the prefixes of paths on the fold that each was found without."""
         points = [SequenceProcedure.points(path) for _, path in asked.values()]

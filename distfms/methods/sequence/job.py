@@ -31,7 +31,6 @@ from distfms.methods.sequence.options import SequenceOptions, resolve_costs, res
 from distfms.methods.sequence.problem import Path
 from distfms.methods.sequence.procedure import RIDGES, Rule, SequenceProcedure, parse_rule
 from distfms.methods.sequence.read import (
-    JudgedModels,
     NarrowedSource,
     ScoreReader,
     measures_of,
@@ -291,8 +290,10 @@ class SequenceJob(RowJob):
         if self.options.budget is None:
             return {**stop, "model": stop["n_groups"]}
         model = best_model(spent, costs, values, self.options.budget)
-        n_groups, cost = model, float(path.curve_cost[min(model, len(path))])
-        if model > len(path):
+        if model <= len(path):
+            n_groups = model = path.fitted_within(model)
+            cost = float(path.curve_cost[model])
+        else:
             own = sets[model - len(path) - 1]
             n_groups, cost = own["n_groups"], own["budget"]
         return {**stop, "rule": "budget", "model": model, "n_groups": n_groups, "spent": cost}
@@ -350,6 +351,7 @@ class SequenceJob(RowJob):
         path, points = solved.path, solved.procedure.points(solved.path)
         (judged,) = self.judged(context, [(path, points, [-1])], **options)
         found = measures_of({name: part.test for name, part in judged.items()})
+        found = {name: values for name, values in found.items() if name == "accuracy"}
         if ranks:
             found["ndcg@5"] = judged["ranking"].test.mean[0]
         return {name: path.of_prefixes(points, values) for name, values in found.items()}
@@ -380,9 +382,8 @@ class SequenceJob(RowJob):
         """
         plan, models = self.plan(context), []
         for path, prefixes, parts in asked:
-            coefficients, intercept = path.models()
-            own = coefficients[prefixes], intercept[prefixes], path.scaling.mean
-            models.append(JudgedModels(*own, parts))
+            numbers = np.searchsorted(path.fitted, prefixes, side="right") - 1
+            models.append((path.prefix_models().only(numbers), parts))
         bundle = context.reduce(
             lambda *of: ScoreReader(self.source(plan, *of), models, self.options.family, **options),
             cache=False,

@@ -29,6 +29,12 @@ class Ladder:
         within = np.array(self.costs) * (1 + 1e-12)
         return bool(((within >= spent) & (within < spent + cost)).any())
 
+    def of_path(self, spent: np.ndarray) -> list[int]:
+        """Return the numbers of groups of the prefixes of a sequence, from their costs (K,)."""
+        n_groups, costs = len(spent), np.diff(spent, append=np.inf)
+        steps = enumerate(zip(spent, costs, strict=True), 1)
+        return [k for k, (s, c) in steps if k == n_groups or self.ends_at(k, n_groups, s, c)]
+
     def numbers(self, n_groups: int) -> list[int]:
         """Return the numbers of groups, of so many in all."""
         if self.prefixes == "all":

@@ -106,7 +106,7 @@ def choose_form(job: SequenceJob) -> SequenceJob | SequenceSlabsJob:
     """Return the job itself, or in slabs where it can be and one process would need too much."""
     sizes = Sizes.of(job)
     needed, most = sizes.one_process_bytes(), slab_job.ONE_PROCESS_BYTES
-    if job.options.family != "gaussian" or needed <= most:
+    if isinstance(job, GlmSequenceJob) or needed <= most:
         return job
     if sizes.chosen_bytes() <= most:
         return SequenceSlabsJob(job, sizes)
@@ -282,8 +282,8 @@ class ModelOf:
     def __call__(self, values: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
         """Return predictions (n_rows, n_outputs)."""
         if not self.number:  # nothing is read, but the rows are there
-            mean = mean_response(self.model.family, self.model.intercept[:1])
-            return np.tile(mean, (n_rows, 1))
+            score = self.model.models.score(0, [], np.empty((n_rows, 0)))
+            return mean_response(self.model.family, score)
         return self.model.predict_by(self.number, values).reshape(n_rows, -1)
 
 
@@ -347,6 +347,7 @@ NOT_TUNABLE = {
     ),
     "class_weights": "it states what matters, and deviances weigh rows by it",
     "family": "its values explain different things",
+    **dict.fromkeys(("model", "lightgbm"), "a run of each says more, as all prefixes count"),
     **dict.fromkeys(("budget", "budgets"), "it states what may be spent"),
     "prefixes": "it bounds the work, and more prefixes are never worse",
     "baselines": _AFTERWARDS,
@@ -356,7 +357,8 @@ NOT_TUNABLE = {
 
 def make_job(options: SequenceOptions, inputs: Inputs, seed: int) -> Job:
     """Return the job of the family, in slabs of groups where one process is too small."""
-    form = SequenceJob if options.family == "gaussian" else GlmSequenceJob
+    by_rows = options.family != "gaussian" or options.model != "linear"
+    form = GlmSequenceJob if by_rows else SequenceJob
     return choose_form(form(options, inputs, seed))
 
 
@@ -368,7 +370,9 @@ def _from_1(run: FinishedRun) -> FinishedRun:
     scores |= {f"test_{name}": ("test", name) for name in ("mse", "deviance")}
     shares = {"validation": ("validation", share), "test": ("test", share)}
     trained = dict.fromkeys(("explained_variance", "explained_deviance"), ("train", share))
-    return regrouped(run, {**scores, **shares, **trained}, "spent")
+    found = regrouped(run, {**scores, **shares, **trained}, "spent")
+    fitted = list(range(len(run.weights["intercept"])))
+    return replace(found, model={**run.model, "models": "linear", "fitted": fitted})
 
 
 METHOD = Method(

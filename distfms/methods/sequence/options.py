@@ -204,6 +204,13 @@ class SequenceOptions(Section):
     """
     family: Family = "gaussian"
     """Kind of label: a number, one of two classes, one of several, or a count."""
+    model: Literal["linear", "lightgbm"] = "linear"
+    """What predicts from a prefix. The order of the groups is that of linear models. `lightgbm`
+    needs the extra `distfms[lightgbm]`, takes missing values and categories as LightGBM does, and
+    one target.
+    """
+    lightgbm: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    """Parameters of LightGBM, such as `num_leaves` or `num_iterations`."""
     class_weights: dict[str, NonNegative] | Literal["balanced"] | None = None
     """What the rows of a class weigh in fits and deviances of `logistic` and `softmax`: by class, 1
     for the others, or `balanced`, the same for all classes together. Other measures count rows as

@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 from distfms.errors import DataError
+from distfms.methods.sequence.models import LinearModels, PrefixModels
 from distfms.stats.comoments import CoMoments
 
 
@@ -184,12 +185,13 @@ class SequenceProblem(SequenceOutline):
     """Groups to put in order, on standardised statistics.
 
     `gram` (d, d) is XᵀX/n, without the ridge, `target` (d, P) is XᵀY/n; `make_pass` makes passes
-    over the rows, for models that need them.
+    over the rows, for models that need them; `refit` gives the prefixes of a path other models.
     """
 
     gram: np.ndarray
     target: np.ndarray
     make_pass: Callable[..., Any] | None = None
+    refit: Callable[..., Path] | None = None
 
     @property
     def n_targets(self) -> int:
@@ -347,16 +349,8 @@ class Path(ABC):
         """Share explained on the training rows by the prefixes 0..K, starting at 0."""
 
     @abstractmethod
-    def models(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the linear models of the prefixes 0..K in original units.
-
-        Returns
-        -------
-        coefficients : numpy.ndarray of shape (K + 1, D, P)
-            Zero for groups not in the prefix, constant columns, and columns that depend linearly
-            on earlier ones. Row 0 is the empty prefix.
-        intercept : numpy.ndarray of shape (K + 1, P)
-        """
+    def prefix_models(self) -> PrefixModels:
+        """Return the models of the `fitted` prefixes."""
 
     def step_details(self) -> dict[str, np.ndarray]:
         """Return further numbers of each step, each of shape (K,), for ``selection.json``."""
@@ -379,8 +373,28 @@ class Path(ABC):
         return cls(outline=outline, **content | {"notes": notes, "n_candidates": n})
 
 
+class LinearPath(Path):
+    """A path whose models are linear."""
+
+    @abstractmethod
+    def models(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the models of the prefixes 0..K in original units.
+
+        Returns
+        -------
+        coefficients : numpy.ndarray of shape (K + 1, D, P)
+            Zero for groups not in the prefix, constant columns, and columns that depend linearly
+            on earlier ones. Row 0 is the empty prefix.
+        intercept : numpy.ndarray of shape (K + 1, P)
+        """
+
+    def prefix_models(self) -> LinearModels:
+        """Return the models of the `fitted` prefixes."""
+        return LinearModels(*self.models(), self.scaling.mean).only(self.fitted)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SequencePath(Path):
+class SequencePath(LinearPath):
     """A path of linear regressions.
 
     Attributes

@@ -34,6 +34,7 @@ from distfms.methods.sequence.timeliness import (
     thinned,
     timeliness,
 )
+from distfms.methods.sequence.trees import TreePath
 from distfms.methods.statistics_job import Procedure
 from distfms.stats.base import below, joined
 
@@ -101,7 +102,7 @@ _OF_FOLDS = 100.0
 #: Fields of the procedure that a problem has too.
 _POSED = ("feature_names", "target_names", "groups", "costs", "ridge")
 #: Options that are fields of the procedure.
-_OPTIONS = ("ridge", "max_groups", "family", "alpha")
+_OPTIONS = ("ridge", "max_groups", "family", "model", "alpha")
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,7 @@ class SequenceProcedure(Procedure):
     seed: int = 0
     family: str = "gaussian"
     n_outputs: int = 1
+    model: str = "linear"
     ladder: Ladder = field(default_factory=Ladder)
     alpha: float | None = None
     max_iter: int = 200
@@ -189,6 +191,14 @@ class SequenceProcedure(Procedure):
 
         `where` has the pool and the slabs, if the problem is an outline.
         """
+        path = self._search(problem, rule, **where)
+        if self.model == "linear":
+            return path
+        assert isinstance(problem, SequenceProblem)
+        assert problem.refit is not None
+        return problem.refit(path, self.ladder if rule.budget is None else Ladder(()))
+
+    def _search(self, problem: SequenceOutline, rule: Rule, **where: Any) -> Path:
         options: dict[str, Any] = {
             "cost_aware": rule.cost_aware,
             "doubling": rule.doubling,
@@ -291,6 +301,8 @@ class SequenceProcedure(Procedure):
         """Return problem and paths, in the order of the rules."""
         problem = self.problem_on(whole)
         kind: type[Path] = SequencePath if self.family == "gaussian" else GlmPath
+        if self.model == "lightgbm":
+            kind = TreePath
         stored = {rule.name: below(f"{rule.name}/", arrays) for rule in self.rules}
         return problem, {name: kind.from_arrays(own, problem) for name, own in stored.items()}
 

@@ -16,6 +16,7 @@ from distfms.methods.passes import Sums
 from distfms.methods.ranking import RankingScores
 from distfms.methods.rows import RowSource
 from distfms.methods.sequence.glm import FAMILIES, GlmDesign, GlmModel, GlmRows
+from distfms.methods.sequence.models import PrefixModels
 from distfms.stats.base import Bundle, Fields, Folded
 from distfms.stats.classification import class_measures, class_sums, log_odds
 
@@ -127,40 +128,17 @@ class LargestLosses(Fields):
 
 
 @dataclass(frozen=True, eq=False)
-class JudgedModels:
-    """Linear models to judge, M of them, and the rows to judge them on.
-
-    `coefficients` (M, D, P) and `intercept` (M, P); a missing value is taken for `fill` (D,).
-    `parts` are folds, −1 for the held-out rows.
-    """
-
-    coefficients: np.ndarray
-    intercept: np.ndarray
-    fill: np.ndarray
-    parts: Collection[int]
-
-    def __len__(self) -> int:
-        return len(self.intercept)
-
-    def scores(self, features: np.ndarray) -> np.ndarray:
-        """Return the scores (n, M, P) of rows, from their features (D, n)."""
-        n_models, n_features, n_targets = self.coefficients.shape
-        flat = self.coefficients.transpose(1, 0, 2).reshape(n_features, -1)
-        filled = np.where(np.isnan(features), self.fill[:, np.newaxis], features)
-        return np.asarray((filled.T @ flat).reshape(-1, n_models, n_targets) + self.intercept)
-
-
-@dataclass(frozen=True, eq=False)
 class ScoreReader(PartialReader):
-    """Reads ``scores/i`` (`Sums`), ``largest/i`` and ``ranking/i`` of the models of ``asked[i]``.
+    """Reads ``scores/i`` (`Sums`), ``largest/i`` and ``ranking/i`` of models on some parts.
 
+    ``asked[i]`` has the models and the parts: folds, and −1 for the held-out rows.
     `threshold` lies between the two values of binary targets; with `ranks` rows have a query. With
     `classes`, losses weigh rows by `class_weights`, and rows are counted by class for the last
     model.
     """
 
     source: RowSource
-    asked: Sequence[JudgedModels]
+    asked: Sequence[tuple[PrefixModels, Collection[int]]]
     family: str
     classes: tuple[float, ...] | None = None
     class_weights: tuple[float, ...] | None = None
@@ -179,30 +157,23 @@ class ScoreReader(PartialReader):
         last = self.source.n_parts - 1
         keys = np.zeros(0, dtype=np.uint64)
         found: dict[str, list[Any]] = {}
-        for i, judged in enumerate(self.asked):
-            none = np.zeros((0, len(judged)))
+        for i, (models, _) in enumerate(self.asked):
+            none = np.zeros((0, len(models)))
             found[f"scores/{i}"] = [Sums({})] * (last + 1)
             found[f"largest/{i}"] = [LargestLosses.of(none.T)] * (last + 1)
             found[f"ranking/{i}"] = [RankingScores.from_rows(keys, keys, none)] * (last + 1)
-        wanted = [(i, last if p < 0 else p) for i, own in enumerate(self.asked) for p in own.parts]
+        asked = enumerate(self.asked)
+        wanted = [(i, last if p < 0 else p) for i, (_, parts) in asked for p in parts]
         if not self.source.held_out or any(part == last for _, part in wanted):
             batch = self.source.read(partition)
             for i, part in wanted:
-                self._judge(batch, batch.part_slices[part], self.asked[i], i, part, found)
+                self._judge(batch, i, part, found)
         names = self.part_types
         return Bundle({name: Folded(tuple(found[name])) for name in names})
 
-    def _judge(
-        self,
-        batch: RowBatch,
-        rows: slice,
-        judged: JudgedModels,
-        number: int,
-        part: int,
-        found: dict[str, list[Any]],
-    ) -> None:
-        n_scores = judged.intercept.size
-        step = max(1, _CHUNK_VALUES // max(n_scores, len(judged.fill)))
+    def _judge(self, batch: RowBatch, number: int, part: int, found: dict[str, list[Any]]) -> None:
+        rows, models = batch.part_slices[part], self.asked[number][0]
+        step = max(1, _CHUNK_VALUES // max(len(models) * models.n_outputs, len(batch.features)))
 
         def add(name: str, value: Any) -> None:
             own = found[f"{name}/{number}"]
@@ -210,7 +181,7 @@ class ScoreReader(PartialReader):
 
         for start in range(rows.start, rows.stop, step):
             chunk = slice(start, min(start + step, rows.stop))
-            scores = judged.scores(batch.features[:, chunk])
+            scores = models.scores(batch.features[:, chunk])
             sums, losses = self._sums(batch, chunk, scores)
             add("scores", sums)
             add("largest", LargestLosses.of(losses))
@@ -229,6 +200,8 @@ class ScoreReader(PartialReader):
             if self.threshold is not None:
                 right = (scores > self.threshold) == (self.threshold < target.T)[:, np.newaxis]
                 sums["correct"] = np.tensordot(weight, right, axes=(0, 0)).mean(axis=1)
+            squares = np.square(scores - target.T[:, np.newaxis]).mean(axis=2)
+            sums["squared"] = weight @ squares
             return Sums(sums), np.zeros((scores.shape[1], 0))
         family = FAMILIES[self.family]
         response = response_of(target, self.family, self.classes)
@@ -273,10 +246,13 @@ def measures_of(judged: Mapping[str, Any]) -> dict[str, np.ndarray]:
         deviance = 2.0 * sums["loss"] / max(float(sums["loss_weight"]), np.finfo(float).tiny)
         whole = deviance[0] if deviance[0] > 0 else np.nan
         found = {"explained_deviance": 1.0 - deviance / whole, "deviance": deviance}
-        found["mse"] = sums["squared"] / weight
         largest = judged["largest"].values.sum(axis=1)
         lost = sums["loss"] > 0
         found[FEW_ROWS] = np.divide(largest, sums["loss"], out=np.zeros(len(lost)), where=lost)
+    if weight > 0 and "squared" in sums.arrays:
+        mse = found["mse"] = sums["squared"] / weight
+        if "loss" not in sums.arrays:
+            found["explained_variance"] = 1.0 - mse / (mse[0] if mse[0] > 0 else np.nan)
     if weight > 0 and "correct" in sums.arrays and np.isfinite(sums["correct"]).all():
         found["accuracy"] = sums["correct"] / weight
     if weight > 0 and "confusion" in sums.arrays:

@@ -7,6 +7,7 @@ import pytest
 from distfms.errors import DataError, SpecError
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.greedy import sequence
+from distfms.methods.sequence.models import LinearModels
 from tests.reference.sequence import comoments, correlated, make_problem
 
 SIZES = [2, 1, 3]
@@ -169,9 +170,8 @@ def test_families_answer_with_the_mean(family, n_targets):
     path = sequence(make_problem(X, Y, groups))
     coefficients = 1e-3 * rng.standard_normal((4, 6, n_targets))
     intercept = rng.standard_normal((4, n_targets))
-    predictor = replace(
-        AnytimePredictor.from_path(path, family), coefficients=coefficients, intercept=intercept
-    )
+    models = LinearModels(coefficients, intercept, path.scaling.mean)
+    predictor = replace(AnytimePredictor.from_path(path, family), models=models)
     score = X @ coefficients[3] + intercept[3]
     mean = {
         "logistic": 1 / (1 + np.exp(-score[:, 0])),

@@ -1,0 +1,293 @@
+"""Boosted trees of LightGBM on the prefixes of a sequence, kept as LightGBM's own text."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from distfms.data.batches import ColumnPlan
+from distfms.data.partition import Partition
+from distfms.errors import SpecError
+from distfms.methods.rows import RowSource
+from distfms.methods.sequence.models import PrefixModels
+from distfms.methods.sequence.problem import Path
+from distfms.methods.sequence.read import NarrowedSource, response_of, row_weights
+
+OBJECTIVES = {
+    "gaussian": "regression",
+    "logistic": "binary",
+    "softmax": "multiclass",
+    "poisson": "poisson",
+}
+DEFAULTS = {"num_iterations": 200, "learning_rate": 0.05, "num_leaves": 15}
+"""Parameters of LightGBM that differ from its own defaults."""
+
+#: Parameters on which the bits depend, or that the job decides.
+FIXED = {"deterministic": True, "force_row_wise": True, "num_threads": 1, "verbosity": -1}
+
+
+def lightgbm() -> Any:
+    """Return the package, or raise SpecError where it is not installed."""
+    try:
+        import lightgbm as package
+    except ImportError as error:
+        raise SpecError(
+            "`sequence.model: lightgbm` needs LightGBM, which cannot be imported here "
+            f"({error}). Install it with: pip install 'distfms[lightgbm]'"
+        ) from error
+    return package
+
+
+def require_trees(parameters: Mapping[str, Any], n_targets: int) -> None:
+    """Raise SpecError where LightGBM is not installed, or cannot do what is asked."""
+    lightgbm()
+    decided = sorted(parameters.keys() & {*FIXED, "objective", "num_class", "seed"})
+    if decided:
+        raise SpecError(
+            f"`sequence.lightgbm` gives `{decided[0]}`, which the job decides. Leave it out."
+        )
+    if n_targets > 1:
+        raise SpecError(
+            f"`sequence.model: lightgbm` takes one target; `data.target` names {n_targets}. Run a "
+            "job for each, or use the model `linear`."
+        )
+
+
+@lru_cache(maxsize=512)
+def _booster(text: str) -> Any:
+    return lightgbm().Booster(model_str=text)
+
+
+def spans_of(plan: ColumnPlan) -> np.ndarray:
+    """Return first row, last row + 1 and whether it is a category of each feature (S, 3)."""
+    own = plan.columns[: len(plan.roles.features)]
+    found = [(column.start, column.stop, column.levels is not None) for column in own]
+    return np.array(found, dtype=np.intp).reshape(-1, 3)
+
+
+def inputs_of(values: np.ndarray, rows: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Return what LightGBM takes (n, S): numbers, and codes of categories, NaN where missing.
+
+    `values` (u, n); `rows` (D,) say which of them is a row of a batch, −1 for none.
+    """
+    found = np.full((values.shape[1], len(spans)), np.nan)
+    for column, (start, stop, is_category) in enumerate(spans):
+        levels = np.flatnonzero(rows[start:stop] >= 0)
+        own = values[rows[start:stop][levels]]
+        if is_category:
+            known = (own > 0).any(axis=0)
+            found[known, column] = levels[own[:, known].argmax(axis=0)]
+        elif len(own):
+            found[:, column] = own[0]
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class TreeModels:
+    """Models of LightGBM.
+
+    Attributes
+    ----------
+    null : numpy.ndarray of shape (P,)
+        Scores by the model of no group.
+    spans : numpy.ndarray of shape (S, 3)
+        See `spans_of`; the models name their features by their positions here.
+    text : numpy.ndarray of uint8
+        One model after the other, without that of no group.
+    ends : numpy.ndarray of shape (M,)
+        Where they end in it, from 0.
+    """
+
+    kind: ClassVar[str] = "lightgbm"
+    null: np.ndarray
+    spans: np.ndarray
+    text: np.ndarray
+    ends: np.ndarray
+
+    @classmethod
+    def of(cls, texts: Sequence[str], null: np.ndarray, spans: np.ndarray) -> TreeModels:
+        """Return models of their texts; that of no group has an empty one."""
+        payloads = [text.encode() for text in texts]
+        text = np.frombuffer(b"".join(payloads), dtype=np.uint8)
+        return cls(null, spans, text, np.cumsum([len(payload) for payload in payloads]))
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of scores of a row."""
+        return len(self.null)
+
+    @property
+    def texts(self) -> list[str]:
+        """The text of each model."""
+        starts = np.append(0, self.ends[:-1])
+        pairs = zip(starts, self.ends, strict=True)
+        return [self.text[start:end].tobytes().decode() for start, end in pairs]
+
+    def scores(self, features: np.ndarray) -> np.ndarray:
+        """Return the scores (n, M, P) of rows, from their features (D, n)."""
+        rows, texts = np.arange(len(features)), self.texts
+        return np.stack([self._scores(text, rows, features) for text in texts], axis=1)
+
+    def score(self, number: int, columns: Sequence[int], values: np.ndarray) -> np.ndarray:
+        """Return the scores (n, P) by one model, from values (n, u) of the columns it reads."""
+        rows = np.full(self.spans[:, 1].max(), -1)
+        rows[list(columns)] = np.arange(len(columns))
+        return self._scores(self.texts[number], rows, values.T)
+
+    def _scores(self, text: str, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+        n_rows = values.shape[1]
+        if not text or not n_rows:
+            return np.tile(self.null, (n_rows, 1))
+        booster = _booster(text)
+        spans = self.spans[[int(name) for name in booster.feature_name()]]
+        inputs = inputs_of(values, rows, spans)
+        found = booster.predict(inputs, raw_score=True, num_threads=1)
+        return np.asarray(found).reshape(n_rows, -1)
+
+    def only(self, numbers: Sequence[int] | np.ndarray) -> TreeModels:
+        """Return some of the models."""
+        texts = self.texts
+        return TreeModels.of([texts[number] for number in numbers], self.null, self.spans)
+
+    def joined(self, others: Sequence[TreeModels]) -> TreeModels:
+        """Return these models and then those of others of the same data."""
+        texts = [text for own in (self, *others) for text in own.texts]
+        return TreeModels.of(texts, self.null, self.spans)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return all there is to store, as named arrays."""
+        return {own.name: getattr(self, own.name) for own in fields(self)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> TreeModels:
+        """Inverse of `to_arrays`."""
+        return cls(**{own.name: arrays[own.name] for own in fields(cls)})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TreePath(Path):
+    """A path whose prefixes at `refit_at` (M - 1,) have models of LightGBM.
+
+    `share` (M,) is what these and the model of no group explain; other fields are of `TreeModels`.
+    """
+
+    refit_at: np.ndarray
+    share: np.ndarray
+    null: np.ndarray
+    spans: np.ndarray
+    text: np.ndarray
+    ends: np.ndarray
+
+    @property
+    def fitted(self) -> np.ndarray:
+        """Prefixes that were fitted, and that of no group."""
+        return np.append(0, self.refit_at)
+
+    @property
+    def curve_value(self) -> np.ndarray:
+        """Share explained on the training rows by the prefixes 0..K; NaN where it was not asked."""
+        return self.of_prefixes(self.fitted, self.share)
+
+    def prefix_models(self) -> PrefixModels:
+        """Return the models of the `fitted` prefixes."""
+        return TreeModels(self.null, self.spans, self.text, self.ends)
+
+    def step_details(self) -> dict[str, np.ndarray]:
+        """Return what each step adds."""
+        return {"gain": np.diff(self.curve_value)}
+
+
+@dataclass(frozen=True, eq=False)
+class Refit:
+    """A path of linear models, some of whose prefixes are to have trees, without a fold's rows."""
+
+    path: Path
+    prefixes: tuple[int, ...]
+    fold: int
+
+    def path_of(self, texts: Sequence[str], spans: np.ndarray) -> TreePath:
+        """Return the path with these models."""
+        path, null = self.path, self.path.prefix_models().only([0])
+        scores = null.score(0, (), np.empty((1, 0)))[0]
+        models = TreeModels.of(["", *texts], scores, spans)
+        return TreePath(
+            outline=path.outline,
+            order=path.order,
+            cost=path.cost,
+            notes=path.notes,
+            n_candidates=path.n_candidates,
+            refit_at=np.array(self.prefixes, dtype=np.intp),
+            share=np.full(len(models), np.nan),
+            **models.to_arrays(),
+        )
+
+
+def features_of(path: Path, n_groups: int, spans: np.ndarray) -> tuple[int, ...]:
+    """Return the source features of the first groups of a path, ascending."""
+    groups, kept = path.outline.groups.columns, path.scaling.kept
+    rows = [kept[c] for g in path.order[:n_groups] for c in groups[g]]
+    return tuple(np.unique(np.searchsorted(spans[:, 1], rows, side="right")).tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class TreeFit:
+    """Picklable function from features and a fold whose rows are not read to a model's text."""
+
+    source: RowSource
+    partitions: Sequence[Partition]
+    family: str
+    parameters: Mapping[str, Any]
+    seed: int
+    classes: tuple[float, ...] | None = None
+    class_weights: tuple[float, ...] | None = None
+
+    def __call__(self, task: tuple[tuple[int, ...], int]) -> str:
+        """Read the rows of these features alone, and fit."""
+        features, left_out = task
+        plan = self.source.plan.restricted([self.source.plan.roles.features[f] for f in features])
+        source = replace(self.source, plan=plan)
+        if self.source.section.missing == "drop" and not isinstance(source, NarrowedSource):
+            source = NarrowedSource(**vars(source), everything=self.source.plan)
+        spans, blocks = spans_of(plan), []
+        for partition in self.partitions:
+            for own, piece in source.pieces(partition):
+                blocks.append(self._rows(own, piece, spans, left_out))
+        inputs, response, weight = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+        key = hashlib.sha256(f"{self.seed}/{left_out}/{features}".encode()).digest()
+        fixed: dict[str, Any] = {**FIXED, "seed": int.from_bytes(key[:4], "big") >> 1}
+        fixed["objective"] = OBJECTIVES[self.family]
+        if self.family == "softmax":
+            fixed["num_class"] = len(self.classes or ())
+        parameters = {**DEFAULTS, **self.parameters, **fixed}
+        package = lightgbm()
+        data = package.Dataset(
+            inputs,
+            label=response,
+            weight=weight,
+            feature_name=[str(f) for f in features],
+            categorical_feature=np.flatnonzero(spans[:, 2]).tolist(),
+            params=parameters,
+        )
+        n_iterations = parameters.pop("num_iterations")
+        text: str = package.train(parameters, data, n_iterations).model_to_string()
+        return text
+
+    def _rows(
+        self, source: RowSource, partition: Partition, spans: np.ndarray, left_out: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return inputs, responses and weights of the training rows of a partition."""
+        batch = source.read(partition)
+        folds = [own for fold, own in enumerate(batch.part_slices[:-1]) if fold != left_out]
+        rows = np.concatenate([np.arange(own.start, own.stop) for own in folds])
+        inputs = inputs_of(batch.features[:, rows], np.arange(len(batch.features)), spans)
+        response = response_of(batch.target[:, rows], self.family, self.classes).ravel()
+        weight = np.ones(len(rows)) if batch.weight is None else batch.weight[rows]
+        return inputs, np.array(response, float), weight * row_weights(response, self.class_weights)

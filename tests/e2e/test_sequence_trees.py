@@ -1,0 +1,132 @@
+"""Sequences whose prefixes have models of LightGBM, against LightGBM on the same columns."""
+
+import sys
+
+import lightgbm
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distfms import GroupSequenceClassifier
+from distfms.data.folds import assign_parts
+from distfms.errors import SpecError
+from distfms.methods.sequence.trees import DEFAULTS, FIXED
+from distfms.runs.driver import run_job
+from distfms.runs.predict import predict_file
+from tests.e2e.jobs import content, results, spec_of
+
+OWN = {"num_iterations": 15, "min_data_in_leaf": 5}
+CLASSES = ["high", "low", "mid"]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """Rows of a gappy number, a category with gaps, and two other numbers, in two files."""
+    folder, rng = tmp_path_factory.mktemp("trees"), np.random.default_rng(0)
+    n = 400
+    frame = pd.DataFrame({name: rng.normal(size=n) for name in ("a", "b", "c")})
+    frame["ward"] = rng.choice(["east", "north", "west"], n)
+    score = np.sin(2 * frame["a"]) + (frame["ward"] == "north") - 0.5 * frame["b"] ** 2
+    frame["y"] = score + 0.2 * rng.normal(size=n)
+    frame["kind"] = np.array(CLASSES)[np.digitize(frame["y"], [-0.5, 0.5])]
+    frame["flag"] = (frame["y"] > 0.2).astype(float)
+    frame.loc[::7, "a"], frame.loc[::11, "ward"], frame["id"] = np.nan, None, np.arange(n)
+    for part, own in enumerate(np.array_split(np.arange(n), 2)):
+        pq.write_table(pa.Table.from_pandas(frame.iloc[own]), folder / f"{part}.parquet")
+    return folder, frame
+
+
+TARGETS = {"gaussian": "y", "logistic": "flag", "softmax": "kind"}
+
+
+def run(rows, output, family="gaussian", sequence=(), **changes):
+    folder, _ = rows
+    data = {"path": str(folder), "target": TARGETS[family], "id": "id", "missing": "mean"}
+    data |= {"exclude": [name for name in ("y", "kind", "flag") if name != TARGETS[family]]}
+    own = {"family": family, "model": "lightgbm", "lightgbm": OWN, "ridge": 1e-3}
+    job = {"name": "trees", "method": "sequence", "data": {**data, "folds": 2, "test": 0.25}}
+    job |= {"sequence": {**own, **dict(sequence)}, "engine": {"workers": 1}, "output": str(output)}
+    return run_job(spec_of(job, changes), out=output / "run").folder
+
+
+@pytest.mark.parametrize(
+    ("family", "objective"),
+    [("gaussian", "regression"), ("logistic", "binary"), ("softmax", "multiclass")],
+)
+def test_models_are_those_of_lightgbm_on_the_columns_of_a_prefix(rows, tmp_path, family, objective):
+    folder = run(rows, tmp_path, family, {"prefixes": (1, 3)})
+    selection, metrics = content(folder, "selection.json"), content(folder, "metrics.json")
+    assert selection["refit_at"] == [1, 3, 4]
+    _, frame = rows
+    frame = frame.assign(ward=pd.Categorical(frame["ward"]).codes)
+    frame["ward"] = frame["ward"].where(frame["ward"] >= 0)
+    parts = assign_parts(frame["id"].to_numpy(), n_folds=2, test=0.25, seed=0)
+    # Rows of a batch come file by file and fold by fold.
+    order = np.concatenate([np.flatnonzero((frame["id"] // 200 == f) & (parts == p))
+                            for f in (0, 1) for p in (0, 1)])  # fmt: skip
+    y = frame[TARGETS[family]]
+    y = y.map(CLASSES.index) if family == "softmax" else y
+    for budget, length in ((1.0, 1), (2.0, 1), (4.0, 4)):
+        steps = {step["group"] for step in selection["sequence"][:length]}
+        names = [name for name in ("a", "b", "c", "ward") if name in steps]
+        out = tmp_path / "p.parquet"
+        said = predict_file(folder, str(rows[0]), out, budget=budget)
+        assert all(name in said for name in names)
+        parameters = {**DEFAULTS, **FIXED, **OWN, "objective": objective}
+        parameters |= {"num_class": 3} if family == "softmax" else {}
+        X = frame[names].to_numpy(dtype=float)
+        category = [names.index("ward")] if "ward" in names else []
+        data = lightgbm.Dataset(X[order], y.to_numpy()[order], categorical_feature=category)
+        expected = lightgbm.train(parameters, data).predict(X).reshape(len(X), -1)
+        found = pq.read_table(out).to_pandas()
+        columns = [f"predicted_{TARGETS[family]}"]
+        if family != "gaussian":
+            columns = [c for c in found.columns if c.startswith("probability")][
+                -expected.shape[1] :
+            ]
+        np.testing.assert_allclose(found[columns], expected, rtol=1e-6)
+    test = parts == 2
+    if family == "gaussian":
+        mse = np.mean((expected[test, 0] - y[test]) ** 2)
+        assert metrics["test"]["mse"] == pytest.approx(mse)
+        explained = 1 - mse / np.mean((y[test] - y[~test].mean()) ** 2)
+        assert metrics["test"]["explained_variance"] == pytest.approx(explained)
+        assert metrics["test"]["explained_variance"] > 0.5
+    assert metrics["stop"]["rule"] == "one_standard_error"
+    assert [fold["n_rows"] for fold in metrics["folds"]] == np.bincount(parts)[:2].tolist()
+
+
+def test_texts_are_stored_and_bits_do_not_depend_on_workers(rows, tmp_path):
+    folders = [
+        run(rows, tmp_path / str(workers), "logistic", engine={"workers": workers})
+        for workers in (1, 2)
+    ]
+    assert results(folders[0]) == results(folders[1])
+    with np.load(folders[0] / "weights.npz", allow_pickle=False) as arrays:
+        text = arrays["text"][: arrays["ends"][1]].tobytes().decode()
+    assert lightgbm.Booster(model_str=text).num_trees() == OWN["num_iterations"]
+
+
+def test_estimators_have_trees(rows):
+    _, frame = rows
+    X = frame[["a", "b", "c", "ward"]]
+    model = GroupSequenceClassifier(model="lightgbm", lightgbm=OWN, missing="mean")
+    model.fit(X, frame["kind"])
+    assert model.score(X, frame["kind"]) > 0.7
+    assert not hasattr(model, "coef_")
+    session = model.anytime(n_samples=len(X))
+    for group in model.sequence_:
+        session.deliver(group, model.group_values(group, X))
+    np.testing.assert_allclose(session.prediction, model.predict_proba(X, budget=4))
+
+
+def test_what_lightgbm_cannot_do_is_said(rows, tmp_path, monkeypatch):
+    with pytest.raises(SpecError, match="`num_threads`, which the job decides"):
+        run(rows, tmp_path, sequence={"lightgbm": {"num_threads": 4}})
+    with pytest.raises(SpecError, match=r"names 2"):
+        run(rows, tmp_path, data={"target": ["y", "flag"], "exclude": ["kind"]})
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    with pytest.raises(SpecError, match=r"distfms\[lightgbm\]"):
+        run(rows, tmp_path)
