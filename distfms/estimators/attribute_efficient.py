@@ -20,10 +20,9 @@ from distfms.data.roles import resolve_roles
 from distfms.engine.storage import locate, open_binary, write_whole
 from distfms.errors import DataError, SpecError
 from distfms.estimators.base import JobEstimator
-from distfms.estimators.checks import checked_target
 from distfms.estimators.inputs import Given, array_names, kind_of, of_memory
 from distfms.estimators.kinds import JobRegressor
-from distfms.estimators.parameters import in_words_of_python, plain
+from distfms.estimators.parameters import checked_target, in_words_of_python, plain
 from distfms.methods.attribute_efficient.learner import Chain
 from distfms.methods.attribute_efficient.lessons import design_with, root_mean_squares, stream
 from distfms.methods.attribute_efficient.options import AttributeEfficientOptions

@@ -22,14 +22,6 @@ from distfms.data.partition import NAME, Dataset
 from distfms.data.row_columns import index_columns
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
-from distfms.estimators.checks import (
-    check_columns,
-    checked_target,
-    seed_of,
-    target_names,
-    type_of,
-    workers_of,
-)
 from distfms.estimators.inputs import (
     Given,
     are_named,
@@ -44,7 +36,19 @@ from distfms.estimators.inputs import (
     of_memory,
     without,
 )
-from distfms.estimators.parameters import described, in_words_of_python, plain, said, signature_of
+from distfms.estimators.parameters import (
+    check_columns,
+    checked_target,
+    described,
+    in_words_of_python,
+    plain,
+    said,
+    seed_of,
+    signature_of,
+    target_names,
+    type_of,
+    workers_of,
+)
 from distfms.methods.contract import FinishedRun, Inputs
 from distfms.methods.row_predictor import plan_of_model, set_missing
 from distfms.spec import Section

@@ -1,13 +1,12 @@
-"""Charts: lines with bands, labelled points, horizontal bars, pictures. Each returns one SVG."""
+"""Charts: lines with bands, labelled points, horizontal bars. Each returns one SVG."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import wraps
 from itertools import pairwise
-from typing import Any, ParamSpec
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +16,15 @@ from distfms.report.svg import (
     CARD,
     INK,
     MUTED,
-    NARROW,
+    NAME_SIZE,
     SERIES,
     WIDE,
     Pair,
+    amount,
+    at_both_widths,
     circle,
     document,
     filled,
-    grid,
     ink,
     label,
     polyline,
@@ -39,12 +39,10 @@ _DASHES = ("", "9 3", "2.4 2.4", "10 3 2.4 3", "4.5 2.2", "13 4.5", "7 2 1.8 2 1
 _DOTS = _DASHES[2]
 _MARKS_A_LINE = 9
 _TIPS_A_LINE = 40
-_NAME_SIZE = 10.5
 #: Distance of names at the ends of lines.
 _APART = 13.0
 _NAME_CHARACTERS = 24
 _BAR_HEIGHT = 19.0
-_LARGEST_CELL, _READABLE_CELL = 44.0, 26.0
 #: Points with a name of their own in the SVG (tooltips); the others share one path.
 _NAMED_POINTS = 400
 
@@ -107,20 +105,7 @@ class Bar:
     label: str = ""
 
 
-_Options = ParamSpec("_Options")
-
-
-def _at_both_widths(draw: Callable[_Options, str]) -> Callable[_Options, str]:
-    """Draw a chart twice, for a page and for a telephone; the page shows one of them."""
-
-    @wraps(draw)
-    def both(*args: _Options.args, **options: _Options.kwargs) -> str:
-        return "\n".join(draw(*args, **{**options, "width": w}) for w in (WIDE, NARROW))  # type: ignore[arg-type]
-
-    return both
-
-
-@_at_both_widths
+@at_both_widths
 def line_chart(
     lines: Sequence[Line],
     *,
@@ -167,7 +152,7 @@ def line_chart(
     return document(width, height, title, parts)
 
 
-@_at_both_widths
+@at_both_widths
 def scatter_chart(
     points: Sequence[Point],
     *,
@@ -200,7 +185,7 @@ def scatter_chart(
     return document(width, 380.0, title, [*frame.draw(), inside, *_names(frame, shown, n_labels)])
 
 
-@_at_both_widths
+@at_both_widths
 def bar_chart(
     bars: Sequence[Bar], *, title: str, xlabel: str, n_bars: int = 30, width: float = WIDE
 ) -> str:
@@ -214,7 +199,7 @@ def bar_chart(
     left = 14.0 + max(map(width_of, names), default=0.0)
     values = [as_number(bar.value) or 0.0 for bar in shown]
     # Where labels at the ends of bars leave room for the longest bar.
-    room = width - left - 14.0 - max((width_of(end, _NAME_SIZE) for end in ends), default=0.0)
+    room = width - left - 14.0 - max((width_of(end, NAME_SIZE) for end in ends), default=0.0)
     least = None if min(values, default=0.0) < 0 else 0.0
     scale = Scale.over([0.0, *values], margin=0.0, limits=(least, None))
     scale = scale.between(left, left + max(room, 80.0))
@@ -222,14 +207,13 @@ def bar_chart(
     parts = list(x_axis(scale, xlabel, 8.0, bottom, width - 10.0))
     for place, (name, end, value) in enumerate(zip(names, ends, values, strict=True)):
         middle = 8.0 + _BAR_HEIGHT * (place + 0.5)
-        corners = [
-            (scale(v), middle + s * 6.5) for v, s in ((0, -1), (value, -1), (value, 1), (0, 1))
-        ]
+        low, high = sorted((scale(0.0), scale(value)))
+        data = f"M{amount(low)},{amount(middle - 6.5)}h{amount(high - low)}v13H{amount(low)}Z"
+        told = f"<title>{words(shown[place].name)}: {words(end)}</title>"
         parts += [
-            "<g>" + filled(polyline(corners, closed=True), SERIES[0]),
-            f"<title>{words(shown[place].name)}: {words(end)}</title></g>",
+            f"<g>{filled(data, SERIES[0])}{told}</g>",
             label(left - 6.0, middle + 3.5, name, anchor="end"),
-            label(scale(max(value, 0.0)) + 4.0, middle + 3.5, end, size=_NAME_SIZE, colour=MUTED),
+            label(scale(max(value, 0.0)) + 4.0, middle + 3.5, end, size=NAME_SIZE, colour=MUTED),
         ]
     return document(width, bottom + 38.0, title, parts)
 
@@ -356,9 +340,9 @@ def _mark(frame: Frame, mark: VerticalMark) -> str:
     """Return a vertical line with its label above the plot."""
     x, (top, bottom) = frame.x(mark.x), (frame.y.end, frame.y.start)
     line = stroke(polyline(((x, top), (x, bottom))), INK, 1.0, dash=_DASHES[1])
-    half = width_of(mark.label, _NAME_SIZE) / 2
+    half = width_of(mark.label, NAME_SIZE) / 2
     place = max(min(x, frame.edge - half), half + 5.0)
-    return line + label(place, top - 4.0, mark.label, anchor="middle", size=_NAME_SIZE)
+    return line + label(place, top - 4.0, mark.label, anchor="middle", size=NAME_SIZE)
 
 
 # --- points -------------------------------------------------------------------------------------
@@ -393,7 +377,7 @@ def _names(frame: Frame, points: Sequence[Point], n_names: int) -> Iterator[str]
         name = shorten(points[i].name, _NAME_CHARACTERS)
         (x, y), width, gap = (
             frame.at(points[i].x, points[i].y),
-            width_of(name, _NAME_SIZE),
+            width_of(name, NAME_SIZE),
             radii[i] + 3,
         )
         for anchor, base, edge in (
@@ -408,7 +392,7 @@ def _names(frame: Frame, points: Sequence[Point], n_names: int) -> Iterator[str]
             if inside and not any(_overlap(box, other) for other in taken):
                 taken.append(box)
                 place = {"start": edge, "end": edge + width, "middle": x}[anchor]
-                yield label(place, base, name, anchor=anchor, size=_NAME_SIZE)
+                yield label(place, base, name, anchor=anchor, size=NAME_SIZE)
                 break
 
 
@@ -435,105 +419,3 @@ def _values(values: Sequence[Any], log: bool = False) -> np.ndarray:
 def _drawable(value: Any, log: bool) -> bool:
     found = as_number(value)
     return found is not None and (found > 0 or not log)
-
-
-# --- pictures -----------------------------------------------------------------------------------
-
-
-@_at_both_widths
-def picture_chart(
-    pictures: Sequence[Sequence[float]],
-    shape: tuple[int, int],
-    labels: Sequence[str],
-    *,
-    title: str,
-    width: float = WIDE,
-) -> str:
-    """Draw values of the pixels of pictures side by side, each with a scale of its own.
-
-    Parameters
-    ----------
-    pictures : sequence of sequence of float
-        Values of the pixels, row by row.
-    shape : (int, int)
-        Height and width in pixels.
-    labels : sequence of str
-        What the values of each picture are.
-    title : str
-        As for `line_chart`.
-
-    Returns
-    -------
-    str
-        SVG. Values of both signs have a scale with 0 in its middle.
-    """
-    across = min(width / len(pictures), 400.0)
-    wide = across - 70.0
-    tall = wide * shape[0] / shape[1]
-    parts = list[str]()
-    for place, (values, name) in enumerate(zip(pictures, labels, strict=True)):
-        left, cells = 10.0 + across * place, np.reshape(np.asarray(values, dtype=float), shape)
-        top = float(np.abs(cells).max()) or 1.0
-        low = -top if (cells < 0).any() else 0.0
-        parts += [
-            grid(_shades(cells / top), left, 8.0, wide, tall),
-            *_ramp(left + wide + 6.0, tall, top, low),
-            label(left, tall + 24.0, name),
-        ]
-    return document(width, tall + 34.0, title, parts)
-
-
-def _shades(shares: np.ndarray) -> list[list[str]]:
-    """Return colours of shares in [−1, 1]: blue from 0 on, red below, white in between."""
-    blue, red = np.array([8.0, 48.0, 107.0]), np.array([140.0, 20.0, 30.0])
-    strength = np.rint(64.0 * np.abs(shares)[..., None] ** 0.8) / 64.0
-    colours = 255.0 + strength * (np.where(shares[..., None] < 0, red, blue) - 255.0)
-    numbers = np.rint(colours).astype(np.uint8)
-    return [[f"#{bytes(cell).hex()}" for cell in row] for row in numbers]
-
-
-@_at_both_widths
-def heat_map(
-    values: Sequence[Sequence[float | None]],
-    names: Sequence[str],
-    *,
-    title: str,
-    width: float = WIDE,
-) -> str:
-    """Draw correlations of things with each other, None where there are none; see `line_chart`."""
-    table = np.array(values, dtype=float)
-    short = [shorten(name, 18 if width == WIDE else 12) for name in names]
-    beside = max(map(width_of, short), default=0.0)
-    left, n = 20.0 + beside, max(1, len(short))
-    cell = min(_LARGEST_CELL, (width - left - 60.0) / n)
-    side = cell * n
-    shown = _shades(np.nan_to_num(table))
-    parts = [grid(shown, left, 8.0, side, side)] if short else []
-    for place, name in enumerate(short):
-        middle = cell * (place + 0.5)
-        parts.append(label(left - 6.0, 11.5 + middle, name, anchor="end"))
-        parts.append(label(left + middle + 3.5, 14.0 + side, name, anchor="end", turned=True))
-    for (row, column), value in np.ndenumerate(table):
-        if np.isfinite(value):
-            # The cells are the same on a dark page.
-            colour = "#fafafa" if abs(value) > 0.5 else "#111111"
-            x, y = left + cell * (column + 0.5), 11.0 + cell * (row + 0.5)
-            if cell > _READABLE_CELL:
-                text = f"{value:.2f}"
-                parts.append(label(x, y, text, anchor="middle", size=9.5, colour=colour))
-            parts.append(tip((x, y), f"{names[row]}, {names[column]}: {number(float(value), 3)}"))
-    parts += _ramp(left + side + 10.0, side, 1.0, -1.0)
-    return document(width, side + beside + 24.0, title, parts)
-
-
-def _ramp(left: float, height: float, top: float, low: float) -> list[str]:
-    """Return the scale of colours beside a picture."""
-    shades = _shades(np.linspace(1.0, low / top, 64)[:, None])
-    texts = ((16.0, top), (8.0 + height, low))
-    return [
-        grid(shades, left, 8.0, 8.0, height),
-        *(
-            label(left + 11.0, y, number(value, 2), size=_NAME_SIZE, colour=MUTED)
-            for y, value in texts
-        ),
-    ]

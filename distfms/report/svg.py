@@ -7,8 +7,10 @@ light, dark and print, and still shows when it stands alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from html import escape
+from typing import ParamSpec
 
 #: Widths of a chart: on a page, and on a telephone, where text of the same size needs other room.
 WIDE, NARROW = 820.0, 360.0
@@ -21,13 +23,24 @@ _VARIABLES = {INK: "ink", MUTED: "muted", RULE: "rule", CARD: "card"} | {
     colour: f"s{i}" for i, colour in enumerate(SERIES, start=1)
 }
 
-FONT_SIZE = 11.5
+FONT_SIZE, NAME_SIZE = 11.5, 10.5
 # Shares of the font size that characters take in common fonts without serifs.
 _NARROW, _WIDE = frozenset(" !'()*,-./:;I[]fijlrt|\u00a0\u202f"), frozenset("@GMOQW%mw…–")
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 Pair = tuple[float, float]
+_Options = ParamSpec("_Options")
+
+
+def at_both_widths(draw: Callable[_Options, str]) -> Callable[_Options, str]:
+    """Draw a chart twice, for a page and for a telephone; the page shows one of them."""
+
+    @wraps(draw)
+    def both(*args: _Options.args, **options: _Options.kwargs) -> str:
+        return "\n".join(draw(*args, **{**options, "width": w}) for w in (WIDE, NARROW))  # type: ignore[arg-type]
+
+    return both
 
 
 # --- elements -----------------------------------------------------------------------------------

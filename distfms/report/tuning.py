@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distfms.report.curves import more
-from distfms.report.formatting import as_number, count, measure_title, number, options_text
+from distfms.report.formatting import as_number, count, measure_title, options_text
 from distfms.report.page import Column, Figure, Section, Table, Text
-from distfms.report.plots import Bar, Line, bar_chart, line_chart
+from distfms.report.plots import Line, line_chart
 
 Point = Mapping[str, Any]
 
 _LINES_SHOWN = 8
-_BARS_SHOWN = 30
 _ROWS_SHOWN = 100
 #: Least values of a number for a line over it.
 _LINE_VALUES = 3
@@ -46,23 +45,25 @@ def tuning_section(metrics: Mapping[str, Any]) -> Section:
         f"{measure} ({better} is better). {_RULES[tuning['rule']]} The mean of the "
         "chosen point is slightly too good; held-out rows show what to expect."
     )
-    return Section("Options tried", [Text(text), _figure(tuning, points), _table(tuning, points)])
+    return Section("Options tried", [Text(text), *_figures(tuning, points), _table(tuning, points)])
 
 
-def _figure(tuning: Mapping[str, Any], points: Sequence[Point]) -> Figure:
+def _figures(tuning: Mapping[str, Any], points: Sequence[Point]) -> list[Figure]:
+    """Draw the measure over an option with numbers; the table alone has what makes no lines."""
     measure = measure_title(tuning["measure"])
     title = f"{measure} of the points of the grid"
     over = _number_option(points)
     lines = [] if over is None else _lines(points, over)
     if over is None or len(lines) > _LINES_SHOWN:
-        return _bars(tuning, points, title)
+        return []
     values = [v for line in lines for v in line.x]
     log_x = min(values) > 0 and max(values) >= _WIDE * min(values)
-    return Figure(
-        line_chart(lines, title=title, xlabel=over, ylabel=measure, log_x=log_x),
+    chart = line_chart(lines, title=title, xlabel=over, ylabel=measure, log_x=log_x)
+    caption = (
         f"Mean of the folds, weighted by their rows, against {over}. The ring is the point that "
-        "was chosen; its line has a band of one standard error.",
+        "was chosen; its line has a band of one standard error."
     )
+    return [Figure(chart, caption)]
 
 
 def _number_option(points: Sequence[Point]) -> str | None:
@@ -113,23 +114,6 @@ def _line(name: str, points: Sequence[Point], over: str) -> Line:
             if p["chosen"] and mean is not None
         ],
     )
-
-
-def _bars(tuning: Mapping[str, Any], points: Sequence[Point], title: str) -> Figure:
-    bars = [
-        Bar(
-            options_text(p["options"]),
-            p["mean"],
-            f"{number(p['mean'])} ± {number(p['standard_error'], 2)}"
-            + (", chosen" if p["chosen"] else ""),
-        )
-        for p in _ranked(tuning, points)[:_BARS_SHOWN]
-    ]
-    chart = bar_chart(
-        bars, title=title, xlabel=measure_title(tuning["measure"]), n_bars=_BARS_SHOWN
-    )
-    rest = more(len(points), len(bars), "in metrics.json")
-    return Figure(chart, f"Mean of the folds ± one standard error, the best first.{rest}")
 
 
 def _ranked(tuning: Mapping[str, Any], points: Sequence[Point]) -> list[Point]:

@@ -11,7 +11,8 @@ from distfms.report.curves import Curve, curves_of, measured, more
 from distfms.report.formatting import count, number, percent
 from distfms.report.measures import measure_tables
 from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Section, Table, Text
-from distfms.report.plots import Bar, Line, bar_chart, line_chart, picture_chart
+from distfms.report.pictures import picture_chart
+from distfms.report.plots import Bar, Line, bar_chart, line_chart
 from distfms.report.provenance import notes
 from distfms.report.tuning import tuning_section
 

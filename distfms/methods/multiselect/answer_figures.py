@@ -11,7 +11,7 @@ from distfms.report.curves import measured, more
 from distfms.report.formatting import as_number, count, number, percent
 from distfms.report.measures import without_empty_columns
 from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Text
-from distfms.report.plots import heat_map
+from distfms.report.pictures import heat_map
 
 #: The losses of a selection, the most trusted first: on which objects.
 READINGS = {

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from distfms.report.axes import Scale, tick_texts
 from distfms.report.formatting import number
+from distfms.report.pictures import heat_map
 from distfms.report.plots import (
     Bar,
     Line,
     Point,
     VerticalMark,
     bar_chart,
-    heat_map,
     line_chart,
     scatter_chart,
 )
