@@ -37,10 +37,9 @@ from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,
     Problem,
     SelectionPath,
-    check_budget,
     full_objective,
     holdout_loss,
-    objective_of,
+    scoring_objective,
 )
 from distfms.methods.multiselect.options import MultiselectOptions, resolve_costs
 from distfms.methods.multiselect.predictor import TrainedColumns, trained_model
@@ -179,10 +178,7 @@ class MultiselectJob(ChoosingJob):
         train, test, names = judgments.train(), judgments.test, self.layout.names
         _check_objects(train, test, self.inputs)
         check_told_apart(train)
-        # Without "MakePSD", which tells nothing and takes long.
-        estimates = train.estimates(self.settings.internal_variance, names)
-        problem = Problem.from_estimates(estimates, self.settings.costs, names=names, psd="none")
-        check_budget(self.options.budget, problem)
+        train.estimates(self.settings.internal_variance, names)
         n_rows = self.inputs.train.n_rows
         n_rows += 0 if self.inputs.test is None else self.inputs.test.n_rows
         left_out = n_rows - train.n_objects - test.n_objects
@@ -236,7 +232,9 @@ class MultiselectJob(ChoosingJob):
     def path_content(self, problem: Problem, path: SelectionPath) -> dict[str, Any]:
         """Return ``selection.json`` but for its entries of single attributes."""
         names, repeats, rule = self.layout.names, path.final_repeats, self.settings.rules[0]
-        algorithm = rule.objective
+        explained = objective = full_objective(problem, repeats)
+        if rule.objective == "scoring":
+            objective = scoring_objective(problem, repeats)
         return {
             "method": self.name,
             "algorithm": rule.name,
@@ -245,8 +243,8 @@ class MultiselectJob(ChoosingJob):
             "budget": self.options.budget,
             "spent": float(repeats @ self.settings.costs),
             "label_variance": problem.label_variance,
-            "objective": objective_of(problem, algorithm, repeats),
-            "projected_loss": problem.label_variance - full_objective(problem, repeats),
+            "objective": objective,
+            "projected_loss": problem.label_variance - explained,
             "status": path.status,
             "n_candidates": path.n_candidates,
             "repeats": named_repeats(names, repeats),

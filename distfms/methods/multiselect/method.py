@@ -22,7 +22,7 @@ from distfms.methods.curves import regrouped
 from distfms.methods.multiselect.evaluate import attribute_entries
 from distfms.methods.multiselect.greedy import AttributeSlab, Question, answer, select
 from distfms.methods.multiselect.job import MultiselectJob
-from distfms.methods.multiselect.objective import Problem, SelectionPath, check_budget
+from distfms.methods.multiselect.objective import Problem, SelectionPath
 from distfms.methods.multiselect.options import MEASURES, NOT_TUNABLE, TUNABLE, MultiselectOptions
 from distfms.methods.multiselect.predictor import make_predictor
 from distfms.methods.multiselect.procedure import Rule
@@ -138,7 +138,6 @@ class MultiselectSlabsJob(slab_job.SlabsJob):
         settings, estimates = self.whole.settings, self._estimates(context)
         estimated: dict[str, Any] = {name: getattr(estimates, name) for name in _ESTIMATED}
         problem = Problem(settings.names, costs=settings.costs, ridge=0.0, psd="none", **estimated)
-        check_budget(settings.budget, problem)
         return settings.with_ridge(problem)
 
     def shards(self, outline: Problem, locations: Sequence[Location]) -> list[Any]:

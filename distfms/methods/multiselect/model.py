@@ -16,7 +16,6 @@ from distfms.methods.multiselect.objective import (
     BuyFrom,
     Problem,
     SelectionPath,
-    check_repeats,
     full_weights,
 )
 from distfms.methods.multiselect.same_raters import SameState, averages_of_raters
@@ -57,7 +56,7 @@ def projected_model(problem: Problem, repeats: ArrayLike) -> LinearModel:
 
     The weights are M_r⁺ b; the intercept makes the mean prediction the mean label.
     """
-    r = check_repeats(repeats, problem.n_attributes)
+    r = np.asarray(repeats)
     weights = full_weights(problem, r)
     intercept = problem.label_mean - float(weights @ problem.means)
     return LinearModel(problem.names, r, weights, intercept, problem.means)

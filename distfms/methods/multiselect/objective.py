@@ -21,9 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from distfms.errors import DataError, SpecError
 from distfms.linalg import mirrored, nearest_psd, symmetric_pinv
-from distfms.methods.multiselect.options import Costs, resolve_costs
 from distfms.stats.base import Fields
 from distfms.stats.comoments import CONSTANT_RTOL
 
@@ -89,7 +87,7 @@ class Problem(Fields):
         external: ArrayLike,
         *,
         label_variance: float,
-        costs: Costs = 1.0,
+        costs: ArrayLike = 1.0,
         ridge: float = 0.0,
         label_mean: float = 0.0,
         means: ArrayLike | None = None,
@@ -98,39 +96,27 @@ class Problem(Fields):
         semidefinite: bool = False,
         noise_covariance: ArrayLike | None = None,
     ) -> Problem:
-        """Check the numbers and make the estimated external covariance semi-definite, in O(d³).
+        """Make the estimated external covariance semi-definite, in O(d³).
 
         A matrix that is known to be `semidefinite` but for rounding, as a covariance of rows
         without gaps is, is taken as it is.
-
-        Raises
-        ------
-        SpecError
-            A cost is not a positive number, or the ridge is not a non-negative number.
-        DataError
-            A statistic is not finite, or an internal variance is negative.
         """
         b_, v_ = np.asarray(b, dtype=float), np.asarray(v, dtype=float)
         external_ = np.asarray(external, dtype=float)
-        names_ = tuple(map(str, range(b_.size))) if names is None else tuple(names)
-        means_ = np.zeros(b_.size) if means is None else np.asarray(means, dtype=float)
-        _check_statistics(names_, b_, v_, external_, means_)
         # Rows are read for columns everywhere, so that it has to be symmetric to the bit.
         if not np.array_equal(external_, external_.T):
             external_ = (external_ + external_.T) / 2
-        if not (np.isfinite(ridge) and ridge >= 0):
-            raise SpecError(f"ridge is {ridge}; it must be a number that is at least 0.")
         problem = cls(
-            names_,
+            tuple(map(str, range(b_.size))) if names is None else tuple(names),
             b_,
             v_,
             external_,
             np.maximum(np.diagonal(external_), 0.0),
-            resolve_costs(costs, names_),
+            np.full(b_.size, costs, dtype=float),
             float(ridge),
             float(label_variance),
             float(label_mean),
-            means_,
+            np.zeros(b_.size) if means is None else np.asarray(means, dtype=float),
             psd,
             None if noise_covariance is None else np.asarray(noise_covariance, dtype=float),
         )
@@ -146,7 +132,7 @@ class Problem(Fields):
     def from_estimates(
         cls,
         estimates: JudgmentEstimates,
-        costs: Costs = 1.0,
+        costs: ArrayLike = 1.0,
         ridge: float = 0.0,
         *,
         names: Sequence[str] | None = None,
@@ -223,33 +209,6 @@ def _make_psd(matrix: np.ndarray, deviation: np.ndarray, varying: np.ndarray) ->
     return result
 
 
-def _check_statistics(
-    names: tuple[str, ...],
-    b: np.ndarray,
-    v: np.ndarray,
-    external: np.ndarray,
-    means: np.ndarray,
-) -> None:
-    finite = np.isfinite(b) & np.isfinite(v) & np.isfinite(external).all(axis=1)
-    bad = np.flatnonzero(~finite | (v < 0) | ~np.isfinite(means))
-    if bad.size:
-        raise DataError(
-            f"The statistics of attribute {names[bad[0]]!r} are not usable: b={b[bad[0]]}, "
-            f"v={v[bad[0]]}, mean={means[bad[0]]} (all must be finite, and v at least 0)."
-        )
-
-
-def check_repeats(repeats: ArrayLike, n_attributes: int) -> np.ndarray:
-    """Return a repeat vector as int64 of shape (d,); SpecError if it is none."""
-    array = np.asarray(repeats)
-    as_int = array.astype(np.int64)
-    if array.shape != (n_attributes,) or (as_int != array).any() or (as_int < 0).any():
-        raise SpecError(
-            f"A repeat vector needs {n_attributes} whole numbers that are at least 0; got {array}."
-        )
-    return as_int
-
-
 def covariance_of_averages(
     problem: Problem, repeats: np.ndarray, support: np.ndarray
 ) -> np.ndarray:
@@ -283,7 +242,7 @@ def inverse_of(matrix: np.ndarray) -> np.ndarray:
 
 def full_weights(problem: Problem, repeats: ArrayLike) -> np.ndarray:
     """Weights w = M_r⁺ b of the predictor with the least projected loss, 0 where not judged."""
-    r = check_repeats(repeats, problem.n_attributes)
+    r = np.asarray(repeats)
     support = np.flatnonzero((r > 0) & problem.candidates)
     weights = np.zeros(problem.n_attributes)
     inverse = inverse_of(covariance_of_averages(problem, r, support))
@@ -305,16 +264,10 @@ def scoring_objective(problem: Problem, repeats: ArrayLike) -> float:
     That is Σ over r[a] > 0 of b[a]² / (σ²[a] + ρ + v[a]/r[a]), 0 for constant attributes;
     equation 1 of [1]_.
     """
-    r = check_repeats(repeats, problem.n_attributes)
+    r = np.asarray(repeats)
     support = np.flatnonzero((r > 0) & problem.candidates)
     variance = problem.external_variance[support] + problem.ridge + problem.v[support] / r[support]
     return float(np.sum(problem.b[support] ** 2 / variance))
-
-
-def objective_of(problem: Problem, algorithm: str, repeats: np.ndarray) -> float:
-    """Objective of the named algorithm, computed afresh by its literal formula."""
-    compute = full_objective if algorithm == "full" else scoring_objective
-    return compute(problem, repeats)
 
 
 def holdout_loss(
@@ -350,15 +303,8 @@ def holdout_loss(
     -------
     ndarray of shape (), or (n_models,)
         In squared units of the label, in O(n_models · s²) for s attributes in use.
-
-    Raises
-    ------
-    SpecError
-        An attribute has a weight but no repeats.
     """
     weights, repeats = np.asarray(weights, dtype=float), np.asarray(repeats)
-    if ((repeats <= 0) & (weights != 0)).any():
-        raise SpecError("A predictor has a weight for an attribute that is judged 0 times.")
     used = np.flatnonzero(np.atleast_2d(weights != 0).any(axis=0))
     w, r = weights[..., used], np.maximum(repeats[..., used], 1)
     offset = estimates.label_mean - np.asarray(intercepts) - w @ estimates.means[used]
@@ -471,22 +417,6 @@ class SelectionPath(Fields):
         this stops, so that up to one step's cost may stay unspent.
         """
         return self.repeats_after(int(self.steps_at(budget)))
-
-
-def check_budget(budget: float, problem: Problem) -> None:
-    """Raise unless a budget is a number that buys at least one judgment."""
-    if not (np.isfinite(budget) and budget > 0):
-        raise SpecError(f"The budget is {budget}; it must be a positive finite number.")
-    eligible = np.flatnonzero(problem.candidates)
-    if eligible.size == 0:
-        return
-    cheapest = eligible[np.argmin(problem.costs[eligible])]
-    if problem.costs[cheapest] > budget * (1.0 + BUDGET_TOLERANCE):
-        raise DataError(
-            f"The budget {budget:g} buys nothing: a judgment of the cheapest attribute, "
-            f"{problem.names[cheapest]!r}, costs {problem.costs[cheapest]:g}. Raise the budget or "
-            f"lower the cost."
-        )
 
 
 class Purse(NamedTuple):

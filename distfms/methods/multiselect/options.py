@@ -12,8 +12,6 @@ from pydantic import Field, Strict, field_validator
 from distfms.errors import SpecError, nearest
 from distfms.spec import NonNegative, Positive, Section
 
-Costs = float | Sequence[float] | np.ndarray | Mapping[str, float]
-
 ALGORITHMS = ("full", "scoring")
 BASELINES = (*ALGORITHMS, "averages", "copies", "lasso")
 
@@ -123,29 +121,12 @@ NOT_TUNABLE = {
 MEASURES = {"projected_loss": False}
 
 
-def resolve_costs(costs: Costs, names: Sequence[str]) -> np.ndarray:
+def resolve_costs(costs: Mapping[str, float], names: Sequence[str]) -> np.ndarray:
     """Return the cost of one judgment of every attribute, shape (d,).
 
-    One cost for all; one per attribute; or name → cost. A key may be a glob (``"bp_*"``); an exact
-    name goes first, then the first glob that matches, then ``default`` (1 if absent).
+    A key may be a glob (``"bp_*"``); an exact name goes first, then the first glob that matches,
+    then ``default`` (1 if absent).
     """
-    if isinstance(costs, Mapping):
-        values = _named_costs(costs, names)
-    else:
-        values = np.asarray(costs, dtype=float)
-        values = np.full(len(names), float(values)) if values.ndim == 0 else values.copy()
-    if values.shape != (len(names),):
-        raise SpecError(f"There are {len(names)} attributes but {values.size} costs.")
-    bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
-    if bad.size:
-        raise SpecError(
-            f"The cost of attribute {names[bad[0]]!r} is {values[bad[0]]}; costs must be positive "
-            f"finite numbers."
-        )
-    return values
-
-
-def _named_costs(costs: Mapping[str, float], names: Sequence[str]) -> np.ndarray:
     patterns = [key for key in costs if key != "default"]
     for pattern in patterns:
         if not any(pattern == name or fnmatchcase(name, pattern) for name in names):
@@ -153,13 +134,8 @@ def _named_costs(costs: Mapping[str, float], names: Sequence[str]) -> np.ndarray
                 f"`costs` names {pattern!r}, which no attribute of the data matches."
                 f"{nearest(pattern, names)}"
             )
-    default = costs.get("default", 1.0)
-    return np.array(
-        [
-            costs[name]
-            if name in costs
-            else next((costs[p] for p in patterns if fnmatchcase(name, p)), default)
-            for name in names
-        ],
-        dtype=float,
-    )
+    found = []
+    for name in names:
+        keys = [name, *(p for p in patterns if fnmatchcase(name, p)), "default"]
+        found.append(next((costs[key] for key in keys if key in costs), 1.0))
+    return np.array(found, dtype=float)

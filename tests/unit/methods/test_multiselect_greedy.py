@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 from distfms import linalg
-from distfms.errors import DataError, SpecError
 from distfms.methods import slabs
 from distfms.methods.multiselect import greedy as greedy_module
 from distfms.methods.multiselect.greedy import FullState, ScoringState, select
 from distfms.methods.multiselect.objective import (
     Problem,
-    check_budget,
     full_objective,
     scoring_objective,
 )
@@ -175,15 +173,6 @@ def test_status_when_nothing_gains(b, v, external, chosen):
     path = select(Problem.build(b, v, external, label_variance=1.5), 10)
     assert path.attributes.tolist() == chosen
     assert path.status == "no_positive_gain"
-
-
-@pytest.mark.parametrize("budget", [0.0, -3.0, np.nan, np.inf])
-def test_budgets_that_buy_nothing_are_refused(budget):
-    problem = random_problem(0, d=3, costs=[4.0, 2.5, 7.0], names=("x", "y", "z"))
-    with pytest.raises(SpecError, match="positive finite"):
-        check_budget(budget, problem)
-    with pytest.raises(DataError, match=r"2 buys nothing.*'y', costs 2\.5"):
-        check_budget(2.0, problem)
 
 
 def test_scale_of_the_issue_within_the_time_it_allows():

@@ -5,17 +5,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from distfms.errors import DataError, SpecError
+from distfms.errors import SpecError
 from distfms.methods.multiselect.objective import (
     Problem,
     full_objective,
     holdout_loss,
-    resolve_costs,
     scoring_objective,
 )
+from distfms.methods.multiselect.options import resolve_costs
 from distfms.stats.fold_means import over_folds
 from tests.reference import multiselect as literal
-from tests.reference.multiselect_cases import random_judgments, random_problem, statistics
+from tests.reference.multiselect_cases import random_judgments, statistics
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -115,47 +115,12 @@ def test_interval_of_the_cross_validated_loss_covers_the_loss():
     assert abs(covered - 135) <= 4 * np.sqrt(150 * 0.9 * 0.1)
 
 
-def test_holdout_loss_refuses_weights_without_judgments():
-    est = statistics(*random_judgments(1)[:2]).estimates()
-    with pytest.raises(SpecError, match="judged 0 times"):
-        holdout_loss(est, np.ones(5), 0.0, [1, 1, 1, 1, 0])
-
-
-def test_costs_by_number_list_name_and_glob():
+def test_costs_by_name_and_glob():
     names = ("bp_high", "bp_low", "age")
-    np.testing.assert_array_equal(resolve_costs(2, names), [2, 2, 2])
-    np.testing.assert_array_equal(resolve_costs([1, 2, 3], names), [1, 2, 3])
-    given = {"default": 5, "bp_*": 2, "bp_low": 3}
-    np.testing.assert_array_equal(resolve_costs(given, names), [2, 3, 5])
-    np.testing.assert_array_equal(resolve_costs({"age": 4}, names), [1, 1, 4])
-
-
-@pytest.mark.parametrize(
-    ("costs", "message"),
-    [
-        *(({"age": bad}, "'age'") for bad in (0.0, -1.0, np.nan, np.inf)),
-        ({"weigth": 4}, r"`costs` names 'weigth', .* Did you mean 'weight'"),
-        ([1, 2, 3], "2 attributes but 3 costs"),
-    ],
-)
-def test_costs_that_cannot_be(costs, message):
-    with pytest.raises(SpecError, match=message):
-        resolve_costs(costs, ("weight", "age"))
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("b", [np.nan, 1]), ("v", [1, -1]), ("v", [np.inf, 1]), ("means", [0, np.nan])],
-)
-def test_unusable_statistics_name_the_attribute(field, value):
-    arguments = {"b": [1, 1], "v": [1, 1], "means": [0, 0], "external": np.eye(2), field: value}
-    with pytest.raises(DataError, match=r"attribute '(left|right)'"):
-        Problem.build(**arguments, label_variance=1.0, names=("left", "right"))
-
-
-@pytest.mark.parametrize("repeats", [[1, 2], [-1] * 6, [0.5] * 6])
-def test_repeat_vectors_and_the_ridge_are_checked(repeats):
-    with pytest.raises(SpecError, match="repeat vector"):
-        full_objective(random_problem(0), repeats)
-    with pytest.raises(SpecError, match="ridge"):
-        random_problem(0, ridge=-1.0)
+    for given, expected in (
+        ({"default": 5, "bp_*": 2, "bp_low": 3}, [2, 3, 5]),
+        ({"age": 4}, [1, 1, 4]),
+    ):
+        np.testing.assert_array_equal(resolve_costs(given, names), expected)
+    with pytest.raises(SpecError, match=r"`costs` names 'aeg', .* Did you mean 'age'"):
+        resolve_costs({"aeg": 4}, names)
