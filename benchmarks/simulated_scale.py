@@ -41,8 +41,10 @@ from distfms.data.batches import ColumnPlan
 from distfms.data.dataset import open_dataset
 from distfms.data.partition import Dataset
 from distfms.data.roles import resolve_roles
-from distfms.engine import Executor, LocalExecutor, Unit, map_reduce
-from distfms.engine.graph import UnitRunner, batch_size, build_graph
+from distfms.engine.base import Executor
+from distfms.engine.graph import Unit, UnitRunner, batch_size, build_graph
+from distfms.engine.local import LocalExecutor
+from distfms.engine.mapreduce import map_reduce
 from distfms.engine.retry import RetryPolicy
 from distfms.stats.comoments import CoMoments
 

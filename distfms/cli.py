@@ -278,8 +278,8 @@ def predict(
     storage: Storage = None,
 ) -> None:
     """Apply a run's model to the rows of a dataset."""
+    from distfms.runs.finished import PREFIX
     from distfms.runs.job_spec import require_lasting
-    from distfms.runs.models import PREFIX
     from distfms.runs.predict import predict_file
     from distfms.spec import EngineSection, parse_section
 
@@ -345,14 +345,13 @@ def submit(
     set_: Sets = None,
 ) -> None:
     """Submit a job to a Ray cluster; the same command resumes one that was stopped."""
-    from distfms.runs import ray_head
     from distfms.runs.job_spec import load_spec
-    from distfms.runs.submit import follow, submit
+    from distfms.runs.submit import connect, dashboard_url, follow, is_loopback, submit
 
     loaded = load_spec(spec, set_ or ())
-    url = ray_head.dashboard_url(address)
-    client = ray_head.connect(url, insecure=insecure, say=say)
-    local = ray_head.is_loopback(url)
+    url = dashboard_url(address)
+    client = connect(url, insecure=insecure, say=say)
+    local = is_loopback(url)
     id = submit(client, url, loaded, local=local, say=say, retrain=retrain)
     if wait:
         follow(client, url, id, partial(print, end="", flush=True), say)

@@ -29,7 +29,7 @@ _PROMOTION_S = 60.0
 
 def _open(named: str | None, storage: list[str] | None) -> models.Registry:
     from distfms.engine.storage import reading
-    from distfms.runs.models import open_registry
+    from distfms.runs.finished import open_registry
 
     found = open_registry(named, storage_options(storage))
     with reading(found.root):
@@ -61,7 +61,7 @@ def _print(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
 
 
 def _text(value: Any) -> str:
-    from distfms.runs.models import flat
+    from distfms.runs.finished import flat
 
     if isinstance(value, Mapping):
         numbers = {k: v for k, v in flat(value).items() if isinstance(v, int | float)}
@@ -108,7 +108,7 @@ def show_(
     storage: Storage = None,
 ) -> None:
     """Show a version, or the current one: facts, files, and when it was promoted."""
-    from distfms.runs.models import flat, parse_model
+    from distfms.runs.finished import flat, parse_model
 
     kept, (name, number) = _open(registry, storage), parse_model(model)
     version = kept.version(name, number)
@@ -132,8 +132,8 @@ def diff(
     storage: Storage = None,
 ) -> None:
     """Show what differs between two versions: facts, files by their sha256, what was chosen."""
-    from distfms.retrain.selection import chosen_in
-    from distfms.runs.models import flat
+    from distfms.retrain.gate import chosen_in
+    from distfms.runs.finished import flat
 
     kept = _open(registry, storage)
     versions = [kept.version(name, n) for n in (a, b)]
@@ -164,7 +164,7 @@ def promote(
 ) -> None:
     """Make a version the current one."""
     from distfms.registry import author
-    from distfms.runs.models import parse_model
+    from distfms.runs.finished import parse_model
 
     kept, (name, number) = _open(registry, storage), parse_model(model)
     if number is None:
@@ -240,7 +240,7 @@ def sign(
     storage: Storage = None,
 ) -> None:
     """Sign a version, or the current one, with the key in DISTFMS_SIGNING_KEY."""
-    from distfms.runs.models import parse_model
+    from distfms.runs.finished import parse_model
 
     signed = _open(registry, storage).sign(*parse_model(model))
     say(f"{model}: version {signed.number} is signed.")

@@ -5,31 +5,41 @@ and Ray clusters, pools of actors that hold state, the cache of partial results,
 memory projection. Importing it loads neither dask nor ray.
 """
 
-from distfms.engine.base import ActorPool, Executor, PoolCounts
-from distfms.engine.blas import single_threaded_blas
-from distfms.engine.cache import PartialCache
-from distfms.engine.graph import Unit
-from distfms.engine.local import LocalExecutor, SerialPool
-from distfms.engine.mapreduce import Reduction, map_reduce
-from distfms.engine.memory import MemoryProjection, available_bytes, project, require
-from distfms.engine.open import make_executor
-from distfms.engine.retry import RetryPolicy
+from __future__ import annotations
 
-__all__ = [
-    "ActorPool",
-    "Executor",
-    "LocalExecutor",
-    "MemoryProjection",
-    "PartialCache",
-    "PoolCounts",
-    "Reduction",
-    "RetryPolicy",
-    "SerialPool",
-    "Unit",
-    "available_bytes",
-    "make_executor",
-    "map_reduce",
-    "project",
-    "require",
-    "single_threaded_blas",
-]
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distfms.engine.base import Executor
+    from distfms.spec import EngineSection
+
+
+def make_executor(
+    engine: EngineSection, on_silence: Callable[[str], None] | None = None
+) -> Executor:
+    """Make the executor that a job asks for.
+
+    Parameters
+    ----------
+    engine : EngineSection
+    on_silence : callable, optional
+        See `distfms.engine.ray_cluster.RayExecutor`.
+
+    Raises
+    ------
+    EngineError
+        No usable cluster at the address.
+    """
+    if engine.kind == "dask":
+        from distfms.engine.dask_cluster import DaskExecutor
+
+        assert engine.address is not None
+        return DaskExecutor(engine.address)
+    if engine.kind == "ray":
+        from distfms.engine.ray_cluster import RayExecutor
+
+        return RayExecutor(engine.address, engine.workers, on_silence=on_silence)
+    from distfms.engine.local import LocalExecutor
+
+    return LocalExecutor(engine.workers, processes=engine.processes)

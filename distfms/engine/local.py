@@ -27,8 +27,7 @@ from distfms.engine.base import ActorPool, Executor
 from distfms.engine.blas import limit_blas_threads, single_threaded_blas
 from distfms.engine.graph import Graph, Partial, Watch, WorkerLoss
 from distfms.engine.memory import available_bytes, n_processors, require_room
-from distfms.engine.pool_host import Host
-from distfms.engine.replay_pool import Loss, ReplayPool
+from distfms.engine.replay_pool import Host, Loss, ReplayPool
 from distfms.engine.retry import RetryPolicy
 from distfms.errors import EngineError
 

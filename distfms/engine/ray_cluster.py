@@ -11,9 +11,8 @@ from distfms.engine.base import ActorPool, Executor
 from distfms.engine.blas import limit_blas_threads
 from distfms.engine.graph import Graph, Partial, UnitReport, UnitRunner, Watch
 from distfms.engine.memory import available_bytes, require_room
-from distfms.engine.pool_host import Host, Reply, dump
 from distfms.engine.ray_session import RaySession, explained
-from distfms.engine.replay_pool import Loss, ReplayPool
+from distfms.engine.replay_pool import Host, Loss, ReplayPool, Reply, dump
 from distfms.engine.retry import RetryPolicy
 
 _POLL_S = 0.5

@@ -457,7 +457,7 @@ def run_in_memory(prepared: Prepared, say: Callable[[str], None]) -> RunFiles:
     from distfms.engine.storage import files_below, remove_tree
     from distfms.runs.driver import run_prepared
     from distfms.runs.finished import RunFiles
-    from distfms.runs.manifest import read_manifest
+    from distfms.runs.folder import read_manifest
 
     try:
         folder = run_prepared(replace(prepared, draws=False), f"{prepared.root}/run", say).folder

@@ -13,8 +13,7 @@ from typing import Any
 
 from distfms.engine import storage
 from distfms.errors import EngineError, SpecError, nearest
-from distfms.registry.journal import Journal, listed, writing
-from distfms.registry.locks import locked
+from distfms.registry.journal import Journal, listed, locked, writing
 from distfms.registry.records import SIGNING_KEY, Change, DamagedError, Lock, R, Version, author
 
 #: As the name of a job.

@@ -18,9 +18,8 @@ from distfms.errors import DataError, SpecError
 from distfms.methods.contract import RETRAINING, Content, Context, FinishedRun, Stage
 from distfms.registry import Registry, author
 from distfms.report.retraining import refusal
-from distfms.retrain.compare import compare, require_metric
 from distfms.retrain.drift import Summaries, history, same_rows, summarise, worst
-from distfms.retrain.gate import Condition, conditions
+from distfms.retrain.gate import Condition, changed_choices, compare, conditions, require_metric
 from distfms.retrain.place import (
     DRIFT,
     Changes,
@@ -30,13 +29,11 @@ from distfms.retrain.place import (
     made_before,
     require_same_question,
 )
-from distfms.retrain.selection import changed_choices
-from distfms.runs.driver import Prepared, prepare, run_prepared
+from distfms.runs.driver import Prepared, keep_last, prepare, run_prepared
 from distfms.runs.events import Display, Say
 from distfms.runs.finished import open_run
+from distfms.runs.folder import MANIFEST
 from distfms.runs.job_spec import JobSpec
-from distfms.runs.manifest import MANIFEST
-from distfms.runs.retention import keep_last
 from distfms.spec import RetrainSection
 
 #: Files of a run that no version needs: they can be computed again.

@@ -6,6 +6,7 @@ It is the only place that puts data, engine and method together.
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,14 +15,14 @@ from functools import partial
 from importlib import metadata
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distfms.data.row_columns import row_remarks
+from distfms.engine import make_executor
 from distfms.engine.base import Executor
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.cache import prune
 from distfms.engine.memory import counted
-from distfms.engine.open import make_executor
 from distfms.engine.remote import RemotePath
 from distfms.engine.retry import RetryPolicy
 from distfms.engine.storage import Location, hangs, missing_folders, reading, remove_tree
@@ -30,16 +31,26 @@ from distfms.hidden import hidden_in_urls
 from distfms.methods import load_method
 from distfms.methods.contract import Inputs, Job, Method, Stage
 from distfms.methods.tuning import Tuning
-from distfms.runs.choose_folder import choose_folder
 from distfms.runs.context import RunContext
 from distfms.runs.events import Display, Recorder, Say, record_end
-from distfms.runs.folder import RunFolder, now, write_atomic
+from distfms.runs.folder import (
+    LATEST,
+    SCHEMA_VERSION,
+    Manifest,
+    RunFolder,
+    choose_folder,
+    now,
+    read_manifest,
+    write_atomic,
+)
 from distfms.runs.inputs import Opened, open_inputs
 from distfms.runs.job_spec import JobSpec
-from distfms.runs.manifest import LATEST, SCHEMA_VERSION, Manifest, read_manifest
 from distfms.runs.projection import Projection, project_job
-from distfms.runs.retention import keep_last
 from distfms.runs.tracking import require_tracker, track
+
+if TYPE_CHECKING:
+    from distfms.registry import Registry
+
 
 _PACKAGES = ("numpy", "scipy", "pyarrow", "dask", "scikit-learn")
 
@@ -175,7 +186,7 @@ def run_job(
     progress : callable
         Receives the engine's events.
     on_silence : callable, optional
-        See :func:`distfms.engine.open.make_executor`.
+        See :func:`distfms.engine.make_executor`.
 
     Returns
     -------
@@ -394,3 +405,35 @@ def _counted(counts: Mapping[str, int]) -> str:
         return ""
     cached = f", {counts['n_cached']} from the cache" if counts.get("n_cached") else ""
     return f" ({counted(counts['n_read'], 'partition')} read{cached})"
+
+
+#: Name of the folder of a run, as `choose_folder` makes it.
+_RUN = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ-[0-9a-f]{8}")
+
+
+def keep_last(spec: JobSpec, run: Location, registry: Registry | None = None) -> None:
+    """Delete the oldest runs of a job beyond `output.keep_runs`, and records of old locks.
+
+    `run` stays, the one that has just finished, and so do those of the current model and of the one
+    that a rollback would promote, and runs that are under way or were killed. Failing is no error:
+    the next run tries again.
+    """
+    keep, base = spec.output.keep_runs, spec.place() / spec.name
+    if keep is None:
+        return
+    from distfms.registry import Lock
+
+    with suppress(OSError, DistfmsError):
+        registry = registry or spec.registry()
+        names = sorted(path.name for path in base.iterdir() if _RUN.fullmatch(path.name))
+        facts = [registry.version(spec.name, n).facts for n in registry.in_use(spec.name)]
+        needed = {run.name} | {
+            str(own.get("run")).replace("\\", "/").rpartition("/")[2] for own in facts
+        }
+        for name in names[:-keep]:
+            manifest = None if name in needed else read_manifest(base / name)
+            if manifest is not None and manifest.status in ("done", "failed"):
+                remove_tree(base / name)
+        locks = registry.journal(spec.name, Lock)
+        for number in locks.numbers()[:-1]:
+            locks.place(number).unlink(missing_ok=True)

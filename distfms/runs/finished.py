@@ -1,36 +1,75 @@
-"""Reading finished runs: for prediction, for the report, for the one-line summary."""
+"""Finished runs, in a folder or a registry: which one is meant, and reading it."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
-from distfms.engine.remote import RemotePath
+from distfms.engine.remote import RemotePath, is_url
 from distfms.engine.storage import Location, locate, read_each, read_regular, reading
 from distfms.errors import SpecError
 from distfms.methods import METHODS, load_method
 from distfms.methods.contract import RETRAINING, FinishedRun, Method
-from distfms.runs.folder import RunFolder, parse_json, write_atomic
-from distfms.runs.manifest import (
+from distfms.runs.folder import (
     FIRST_READABLE,
     LATEST,
     MANIFEST,
     Manifest,
+    RunFolder,
+    parse_json,
     parse_manifest,
     read_manifest,
+    write_atomic,
 )
-from distfms.runs.models import PREFIX, open_registry, parse_model
-from distfms.spec import expanded
+from distfms.spec import expand_variables, expanded
 from distfms.stats.base import from_bytes
 
 if TYPE_CHECKING:
     from distfms.registry import Registry, Version
+
+PREFIX = "registry:"
+_NAMED = re.compile(r"([^@]+)(?:@([0-9]{1,8}))?")
+
+
+def open_registry(
+    named: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    default: str = "runs/registry",
+) -> Registry:
+    """Return the registry at a path or URL, else the environment's, else the default."""
+    from distfms.registry import VARIABLE, Registry
+
+    place = expand_variables(os.fspath(named or os.environ.get(VARIABLE) or default))
+    return Registry(locate(place, expanded(storage_options or {}) if is_url(place) else None))
+
+
+def parse_model(text: str) -> tuple[str, int | None]:
+    """Return name and version of ``NAME`` or ``NAME@version``; no version for the current one."""
+    match = _NAMED.fullmatch(text.removeprefix(PREFIX))
+    if match is None:
+        raise SpecError(
+            f"{text[:100]!r} names no model. Write NAME, or NAME@3 for its third version."
+        )
+    return match[1], int(match[2]) if match[2] else None
+
+
+def flat(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested mappings as one with dotted names."""
+    found = dict[str, Any]()
+    for key, value in content.items():
+        if isinstance(value, Mapping) and value:
+            found |= {f"{key}.{inner}": one for inner, one in flat(value).items()}
+        else:
+            found[key] = value
+    return found
+
 
 _MODEL = ("selection.json", "model.json", "weights.npz", "metrics.json")
 

@@ -22,12 +22,13 @@ import errno
 import hashlib
 import json
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from distfms.engine.remote import OBJECT_STORAGE, RemotePath
 from distfms.engine.storage import (
@@ -37,14 +38,152 @@ from distfms.engine.storage import (
     is_temporary,
     locked_file,
     open_binary,
+    read_each,
+    read_regular,
     reading,
     unwritable,
     write_whole,
     writing,
 )
 from distfms.errors import DistfmsError, EngineError, SpecError
-from distfms.runs.manifest import MANIFEST, Manifest, parse_manifest, read_manifest
 from distfms.stats.base import load_npz, to_bytes
+
+MANIFEST = "manifest.json"
+#: Link to the last finished run, among the runs of a job.
+LATEST = "latest"
+SCHEMA_VERSION = 2
+#: The models of earlier runs cannot be read.
+FIRST_READABLE = 2
+
+
+class StageEntry(BaseModel):
+    """A finished stage; may hold counts as well."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    files: dict[str, str]
+    """The sha256 of each file, or folder, that it wrote."""
+
+
+class Manifest(BaseModel):
+    """What ``manifest.json`` has to hold; methods enter more."""
+
+    model_config = ConfigDict(extra="allow")
+
+    schema_version: Annotated[int, Field(alias="schema")] = 0
+    distfms: str = ""
+    method: str = ""
+    form: Annotated[int, Field(alias="model_form", ge=1)] = 1
+    """Form of the model's files; see `Method.upgrades`."""
+    identity: str = ""
+    status: str = ""
+    created: str = ""
+    attempt: int = 0
+    writer: str = ""
+    """Token of the driver that has claimed the run."""
+    stages: list[StageEntry] = []
+    notes: list[str] = []
+    inputs: list[dict[str, Any]] = []
+
+    def content(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    def files(self) -> dict[str, str]:
+        """Return the sha256 of all files that finished stages wrote."""
+        return {name: sha for stage in self.stages for name, sha in stage.files.items()}
+
+
+def read_manifest(folder: Location) -> Manifest | None:
+    """Read the manifest of a run folder, None if it has none."""
+    with reading(folder / MANIFEST):
+        try:
+            payload = read_regular(folder / MANIFEST) or b""
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+    return parse_manifest(folder, payload)
+
+
+def parse_manifest(folder: Location, payload: bytes) -> Manifest:
+    """Parse the content of a run's manifest; see `read_manifest`."""
+    try:
+        manifest = Manifest.model_validate(json.loads(payload))
+    except (ValueError, RecursionError) as error:
+        reason = str(error)
+        if isinstance(error, ValidationError):
+            where = ".".join(map(str, error.errors()[0]["loc"])) or "it"
+            reason = f"{where}: {error.errors()[0]['msg']}"
+        raise SpecError(
+            f"{folder / MANIFEST} is damaged ({reason}), so this run cannot be used. Delete "
+            f"the whole folder {folder}, or name another with --out, and run the job again."
+        ) from error
+    if manifest.schema_version > SCHEMA_VERSION:
+        raise SpecError(
+            f"{folder} was written by distfms {manifest.distfms}, which is newer than this one. "
+            "Upgrade distfms to read it."
+        )
+    return manifest
+
+
+def choose_folder(
+    named: Location | None, base: Location, identity: str, say: Callable[[str], None]
+) -> Location:
+    """Return the named folder, that of an unfinished run of the same identity, or a new one.
+
+    ``base`` is the folder of all runs of the job; ``say`` is told of damaged runs that are skipped.
+    """
+    if named is not None:
+        with reading(named):
+            _refuse_foreign(named, identity)
+        return named
+    with reading(base):
+        return _unfinished_or_new(base, identity, say)
+
+
+def _unfinished_or_new(base: Location, identity: str, say: Callable[[str], None]) -> Location:
+    """Return the latest unfinished run of an identity below a folder, or the place of a new one.
+
+    The names of runs ascend, also of those that begin in the same second, and end with the
+    beginning of their identity.
+    """
+    ending = f"-{identity[:8]}"
+    for path, content in read_each(base, MANIFEST, ending):
+        try:
+            found = parse_manifest(path, content)
+        except SpecError as error:
+            # Such a run stays as it is, and is in nobody's way.
+            say(f"Note: skipping the run {path}. {error}")
+            continue
+        of_now = found.schema_version == SCHEMA_VERSION
+        if of_now and found.identity == identity and found.status != "done":
+            return path
+    taken, moment = set[str](), datetime.now(UTC)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        taken = {path.name.rpartition("-")[0] for path in base.iterdir()}
+    while True:
+        stamp = moment.strftime("%Y-%m-%dT%H-%M-%SZ")
+        path = base / f"{stamp}{ending}"
+        if stamp not in taken and not path.exists():
+            return path
+        moment += timedelta(seconds=1)
+
+
+def _refuse_foreign(out: Location, identity: str) -> None:
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise SpecError(f"--out {out} is a file. Name a folder.")
+    found = read_manifest(out)
+    if found is not None and found.identity != identity:
+        raise SpecError(
+            f"The run folder {out} belongs to another spec or to other data (identity "
+            f"{found.identity[:8]}, not {identity[:8]}). Choose another folder with --out."
+        )
+    if found is None and any(not path.name.startswith(".") for path in out.iterdir()):
+        raise SpecError(
+            f"--out {out} holds files that are not a run's. Name an empty or a new folder."
+        )
 
 
 def now() -> str:

@@ -14,8 +14,7 @@ from distfms.report.page import Block, Column, Figure, Link, Page, Section, Tabl
 from distfms.report.plots import Line, line_chart
 from distfms.report.retraining import refusal
 from distfms.runs.finished import Run, find_run, read_run, redraw
-from distfms.runs.folder import write_atomic
-from distfms.runs.manifest import LATEST, MANIFEST, parse_manifest
+from distfms.runs.folder import LATEST, MANIFEST, parse_manifest, write_atomic
 from distfms.spec import expanded
 
 INDEX = "index.html"

@@ -18,8 +18,8 @@ from distfms.errors import SpecError, nearest
 from distfms.hidden import hidden, hidden_in_urls
 from distfms.methods import METHODS, load_method
 from distfms.methods.tuning import checked_grid, options_to_tune
-from distfms.runs.manifest import LATEST
-from distfms.runs.models import open_registry
+from distfms.runs.finished import open_registry
+from distfms.runs.folder import LATEST
 from distfms.spec import (
     DataSection,
     EngineSection,

@@ -17,16 +17,15 @@ from distfms.data.folds import FoldPlan, assign_parts
 from distfms.data.partition import Dataset, Partition
 from distfms.data.roles import require_columns
 from distfms.data.write import CsvFile, GroupedFile
+from distfms.engine import make_executor
 from distfms.engine.base import Executor
 from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import counted
-from distfms.engine.open import make_executor
 from distfms.engine.remote import RemotePath, is_url
 from distfms.engine.storage import Location, absolute, locate, reading, unwritable, whole_file
 from distfms.errors import SpecError
 from distfms.hidden import hidden_in_urls
-from distfms.runs.finished import Run, RunFiles, checked_budget, read_run
-from distfms.runs.models import PREFIX
+from distfms.runs.finished import PREFIX, Run, RunFiles, checked_budget, read_run
 from distfms.runs.predicted_folder import Predict, predict_folder
 from distfms.spec import EngineSection, expanded, parse_yaml
 
@@ -81,7 +80,7 @@ def predict_file(
     storage_options : mapping, optional
         Passed to fsspec for those of these places that are URLs.
     registry : path or URL, optional
-        See :func:`distfms.runs.models.open_registry`.
+        See :func:`distfms.runs.finished.open_registry`.
 
     Returns
     -------

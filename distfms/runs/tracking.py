@@ -15,8 +15,7 @@ from typing import Any
 
 from distfms.engine.storage import Location
 from distfms.errors import SpecError
-from distfms.runs.finished import open_run
-from distfms.runs.models import flat
+from distfms.runs.finished import flat, open_run
 from distfms.spec import parse_yaml
 
 _ARTEFACTS = (

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from distfms.engine import ActorPool, LocalExecutor, SerialPool
+from distfms.engine.base import ActorPool
+from distfms.engine.local import LocalExecutor, SerialPool
 from distfms.engine.ray_cluster import RayExecutor
 from tests.conformance import engine_tasks
 

@@ -105,7 +105,7 @@ def test_a_clock_that_went_back_changes_no_order_of_versions(trained, days, monk
         def now(cls, tz=None):
             return cls(1999, 1, 1, tzinfo=tz)
 
-    for module in ("distfms.registry.records", "distfms.runs.folder", "distfms.runs.choose_folder"):
+    for module in ("distfms.registry.records", "distfms.runs.folder", "distfms.runs.folder"):
         monkeypatch.setattr(f"{module}.datetime", Past)
     write_day(days, "2026-01-04", 4)
     outcome = again(trained)

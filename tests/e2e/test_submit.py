@@ -13,8 +13,7 @@ import pytest
 from distfms.engine.storage import locate
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
-from distfms.runs.ray_head import connect
-from distfms.runs.submit import submit
+from distfms.runs.submit import connect, submit
 from tests.e2e.jobs import judgments_job, results, stage, write_judgments
 from tests.faults.dying import killed
 from tests.waiting import until

@@ -20,9 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from distfms import cli
-from distfms.engine import RetryPolicy, Unit, map_reduce, nodes
+from distfms.engine import nodes
 from distfms.engine.dask_cluster import DaskExecutor
+from distfms.engine.graph import Unit
+from distfms.engine.mapreduce import map_reduce
 from distfms.engine.ray_cluster import RayExecutor
+from distfms.engine.retry import RetryPolicy
 from distfms.errors import DistfmsError
 from tests.conformance import engine_tasks, pool_tasks
 from tests.faults.cases import CASES

@@ -18,8 +18,13 @@ from typing import Any
 
 import pytest
 
-from distfms.engine import Executor, LocalExecutor, PartialCache, RetryPolicy, Unit, map_reduce
+from distfms.engine.base import Executor
+from distfms.engine.cache import PartialCache
 from distfms.engine.dask_cluster import DaskExecutor
+from distfms.engine.graph import Unit
+from distfms.engine.local import LocalExecutor
+from distfms.engine.mapreduce import map_reduce
+from distfms.engine.retry import RetryPolicy
 from distfms.errors import EngineError
 from tests.conformance import engine_tasks as tasks
 from tests.waiting import until
@@ -75,7 +80,9 @@ def test_killed_process_in_map(tmp_path: Path) -> None:
 
 INTERRUPTED = """
 import sys, time
-from distfms.engine import LocalExecutor, Unit, map_reduce
+from distfms.engine.local import LocalExecutor
+from distfms.engine.graph import Unit
+from distfms.engine.mapreduce import map_reduce
 
 def work(seconds):
     time.sleep(seconds)

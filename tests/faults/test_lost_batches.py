@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from distfms.engine import Executor, LocalExecutor, PartialCache, Unit, map_reduce
-from distfms.engine.graph import batch_size
+from distfms.engine.base import Executor
+from distfms.engine.cache import PartialCache
+from distfms.engine.graph import Unit, batch_size
+from distfms.engine.local import LocalExecutor
+from distfms.engine.mapreduce import map_reduce
 from tests.conformance import engine_tasks as tasks
 
 N_UNITS = 66

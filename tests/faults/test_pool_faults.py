@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from distfms.engine import LocalExecutor, RetryPolicy
+from distfms.engine.local import LocalExecutor
+from distfms.engine.retry import RetryPolicy
 from distfms.errors import EngineError
 from tests.conformance import pool_tasks
 from tests.conformance.pool_tasks import pool_of, walked

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from distfms.engine import Unit, map_reduce, ray_cluster
+from distfms.engine import ray_cluster
+from distfms.engine.graph import Unit
+from distfms.engine.mapreduce import map_reduce
 from distfms.engine.ray_cluster import RayExecutor
 from distfms.engine.ray_session import RaySession, explained, lacking_token
 from distfms.errors import EngineError, SpecError

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from distfms.engine import LocalExecutor, RetryPolicy, map_reduce
+from distfms.engine.local import LocalExecutor
+from distfms.engine.mapreduce import map_reduce
 from distfms.engine.ray_cluster import RayExecutor
+from distfms.engine.retry import RetryPolicy
 from distfms.errors import EngineError
 from tests.conformance import engine_tasks as tasks
 from tests.conformance import pool_tasks

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import distfms
-from distfms.engine import LocalExecutor
+from distfms.engine.local import LocalExecutor
 from distfms.errors import DistfmsError
 from distfms.runs import driver
 from distfms.runs.driver import run_job

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from distfms.engine.local import LocalPool
-from distfms.engine.pool_host import Host, Reply, dump
+from distfms.engine.replay_pool import Host, Reply, dump
 from distfms.engine.retry import RetryPolicy
 from distfms.errors import DataError
 from tests.waiting import until
@@ -41,7 +41,7 @@ def test_closed_pools_leave_no_descriptors() -> None:
 
 SCRIPT = """
 import sys
-from distfms.engine.pool_host import dump
+from distfms.engine.replay_pool import dump
 
 class Message:
     number = 7

@@ -7,10 +7,9 @@ import pytest
 
 from distfms.engine.storage import remove_tree
 from distfms.errors import SpecError
-from distfms.runs import choose_folder as choosing
-from distfms.runs.choose_folder import choose_folder
+from distfms.runs import folder as choosing
 from distfms.runs.finished import open_run
-from distfms.runs.manifest import SCHEMA_VERSION
+from distfms.runs.folder import SCHEMA_VERSION, choose_folder
 
 IDENTITY = "0123456789abcdef"
 

@@ -15,8 +15,7 @@ from distfms.engine.storage import locate, locked_file, remove_tree
 from distfms.errors import EngineError, SpecError
 from distfms.runs import finished
 from distfms.runs.finished import open_run, redraw
-from distfms.runs.folder import RunFolder
-from distfms.runs.manifest import SCHEMA_VERSION
+from distfms.runs.folder import SCHEMA_VERSION, RunFolder
 from distfms.stats.base import to_bytes
 
 FILES = {

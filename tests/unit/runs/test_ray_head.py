@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from distfms.errors import EngineError, SpecError
-from distfms.runs import ray_head
-from distfms.runs.ray_head import connect, dashboard_url, explained, is_loopback
+from distfms.runs import submit as ray_head
+from distfms.runs.submit import connect, dashboard_url, explained, is_loopback
 
 TOKEN = "0123456789abcdef-secret"
 VERSION = json.dumps({"version": "4", "ray_version": "2.60.0"})
