@@ -1,16 +1,23 @@
-"""The experiments of Kukliansky and Shamir (ICML 2015), and the speed of a step.
+"""Attribute-efficient regression: pairs of attributes, the papers' algorithms, and their speed.
 
-``synthetic`` and ``mnist`` print, for each algorithm, the test loss relative to predicting 0
-against the number of attributes drawn: the mean over repeats with other orders and draws, ± one
-standard deviation. Bound and factor of the step (in the second of two phases too; the first has
-those of uniform drawing) are chosen for each algorithm by 10-fold cross-validation at the largest
-number of attributes; for fewer the step is longer, in the proportion of the theory.
+``paper`` repeats the experiments of Kukliansky and Shamir (ICML 2015) on ``synthetic`` data or
+``mnist``: for each algorithm the test loss relative to predicting 0 against the number of
+attributes drawn, the mean over repeats with other orders and draws, ± one standard deviation. Bound
+and factor of the step (in the second of two phases too; the first has those of uniform drawing) are
+chosen for each algorithm by 10-fold cross-validation at the largest number of attributes; for fewer
+the step is longer, in the proportion of the theory.
 
-``speed`` prints examples a second by processor time at k + 1 = 5, rows in memory, against the
-compiled literal loop over all d attributes, for a bound that is never reached and one that nearly
-always is.
+``pairs`` prints, for each number of examples of ``synthetic``, ``mnist`` or a table, the test loss
+relative to predicting the mean: of one solve from pairs (attributes drawn alike, by second moments,
+in two phases), of ridge on as many attributes in rows observed in full, of ridge after imputing
+means for what was not drawn, and of the online learner, drawn alike and by moments, whose bound and
+step are chosen at each number.
 
-Run with ``OMP_NUM_THREADS=1 python benchmarks/attribute_efficient.py synthetic --penalty lasso``.
+``speed`` prints what a row costs through the estimator, without a warm-up, against the compiled
+literal loop over all d attributes; and the seconds in which pairs are added up and solved, against
+the literal accumulation.
+
+Run with ``OMP_NUM_THREADS=1 PYTHONPATH=. python benchmarks/attribute_efficient.py pairs mnist``.
 """
 
 from __future__ import annotations
@@ -18,7 +25,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,19 +33,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 from threadpoolctl import threadpool_limits
 
-from distfms.methods.attribute_efficient.kernels import online_rows, uniforms
-from distfms.methods.attribute_efficient.learner import Chain, Design
+from distfms import AttributeEfficientRidge
+from distfms.methods.attribute_efficient.from_pairs import FoldPairs, solve
+from distfms.methods.attribute_efficient.learner import Design
 from distfms.methods.attribute_efficient.lessons import Lesson, Ordered, learn, stream
 from distfms.methods.attribute_efficient.options import ALGORITHMS
-from distfms.methods.attribute_efficient.sampling import improvement_ratio
-from tests.reference.attribute_efficient import compiled, gaelr, gaerr
+from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
+from distfms.methods.attribute_efficient.sampling import Draws, improvement_ratio
+from tests.reference.attribute_efficient import compiled, gaerr
 
 N_FOLDS = 10
-FULL = ("online", "offline")
+SOLVES = ("uniform", "moments", "two_phase", "rows", "imputed")
 FACTORS = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 BOUNDS = (1.0, 3.0, 10.0)  # times the largest target
 
@@ -91,10 +98,9 @@ class Experiment:
     def lesson(self, name: str, size: int, bound: float, repeat: int, **more: Any) -> Lesson:
         largest, norm, moments = self.known
         fold = more.pop("fold", -1)
-        sampling = "uniform" if name in FULL else ALGORITHMS[self.penalty][name]
         design = Design(
             self.penalty,
-            sampling,
+            ALGORITHMS[self.penalty][name],
             len(moments),
             self.n_draws,
             size,
@@ -103,19 +109,15 @@ class Experiment:
             moments,
             **more,
         )
-        full = name if name in FULL else ""
-        return Lesson(design, stream(7, repeat), size, full=full, fold=fold)
+        return Lesson(design, stream(7, repeat), size, fold=fold)
 
     def choose(self, name: str, **fixed: float) -> tuple[float, dict[str, float], float]:
         """Choose bound and factor by cross-validation; also return the loss."""
         best = (np.inf, 0.0, 0.0)
-        factors = (1.0,) if name == "offline" else FACTORS
-        for bound, factor in itertools.product(BOUNDS, factors):
+        for bound, factor in itertools.product(BOUNDS, FACTORS):
             losses = []
             for fold, held_out in enumerate(self.folds):
                 size = len(self.train.rows) - len(held_out[0])
-                if name in FULL:
-                    size = max(2, size * self.n_draws // self.train.rows.shape[1])
                 more = {**fixed, "fold": fold, "step_factor": factor}
                 weights = learn(self.lesson(name, size, bound, 0, **more), self.train).weights
                 losses.append(relative_loss(weights, *held_out))
@@ -126,16 +128,14 @@ class Experiment:
         self, name: str, sizes: Sequence[int], repeats: int, bound: float, **more: float
     ) -> None:
         for size in sizes:
-            n_repeats = min(repeats, 5) if name == "offline" else repeats
             found = [
                 learn(self.lesson(name, size, bound, repeat, **more), self.train)
-                for repeat in range(n_repeats)
+                for repeat in range(repeats)
             ]
             losses = [relative_loss(one.weights, *self.test) for one in found]
-            d = self.train.rows.shape[1]
-            drawn = size * (d if name in FULL else self.n_draws)
+            seen = np.mean([one.n_seen for one in found])
             print(
-                f"| {name} | {size} | {drawn} | {np.mean([one.n_seen for one in found]):.0f} "
+                f"| {name} | {size} | {size * self.n_draws} | {seen:.0f} "
                 f"| {np.mean(losses):.4f} ± {np.std(losses, ddof=1):.4f} |",
                 flush=True,
             )
@@ -146,17 +146,16 @@ class Experiment:
         print(f"\nρ = {ratio:.3f}, d = {d}, m = {n}, {repeats} repeats")
         print("| algorithm | examples | attributes drawn | observed | relative test loss |")
         sizes = [n >> i for i in reversed(range(n_sizes))]
-        full = sorted({size * self.n_draws // d for size in sizes} - {0, 1})
         _, two_phase, uniform = ALGORITHMS[self.penalty]
         chosen: dict[str, Any] = {}
-        for name in (*reversed(ALGORITHMS[self.penalty]), *FULL):
+        for name in reversed(ALGORITHMS[self.penalty]):
             fixed = {}
             if name == two_phase:
                 fixed = {"first_step_factor": chosen[uniform][1]["step_factor"]}
             chosen[name] = self.choose(name, **fixed)
             bound, more, loss = chosen[name]
             print(f"{name}: bound {bound:g} × max |y|, {more}; cross-validated {loss:.4f}")
-            self.curve(name, full if name in FULL else sizes, repeats, bound, **more)
+            self.curve(name, sizes, repeats, bound, **more)
 
 
 def synthetic(penalty: Any, alpha: float, m: int, d: int = 500, n_test: int = 2000) -> Experiment:
@@ -181,116 +180,165 @@ def mnist(penalty: Any, folder: Path) -> Experiment:
     return Experiment(penalty, InMemory(*found[0]), found[1], 57 if penalty == "ridge" else 5)
 
 
+def table(name: str, folder: Path, draws: int) -> Experiment:
+    """One of the regression tables, standardized, a third of its rows for the test."""
+    frame = pq.read_table(folder / "regression" / f"{name}.parquet").to_pandas()
+    values = frame.select_dtypes("number").dropna().to_numpy(dtype=float)
+    values = values[np.random.default_rng(0).permutation(len(values))]
+    values = (values - values.mean(axis=0)) / values.std(axis=0)
+    cut = 2 * len(values) // 3
+    train, test = values[:cut], values[cut:]
+    return Experiment(
+        "ridge", InMemory(train[:, :-1], train[:, -1]), (test[:, :-1], test[:, -1]), draws
+    )
+
+
+# --- pairs --------------------------------------------------------------------------------------
+
+
+def some(experiment: Experiment, n: int, repeat: int) -> Experiment:
+    rng, whole = np.random.default_rng(100 + repeat), experiment.train
+    own = rng.permutation(len(whole.rows))[:n]
+    return replace(experiment, train=InMemory(whole.rows[own], whole.target[own]))
+
+
+def loss(weights: np.ndarray, intercept: float, experiment: Experiment) -> float:
+    rows, target = experiment.test
+    null = np.sum((target - experiment.train.target.mean()) ** 2)
+    return float(np.sum((rows @ weights + intercept - target) ** 2) / null)
+
+
+def solved(experiment: Experiment, how: str, repeat: int) -> float:
+    train, (n, d) = experiment.train, experiment.train.rows.shape
+    moments = (train.rows**2).mean(axis=0)
+    sampling: Any = "uniform" if how in ("rows", "imputed") else how
+    design = Design("ridge", sampling, d, experiment.n_draws, n, 1.0, 1.0, moments)
+    size = max(10, n * experiment.n_draws // d) if how == "rows" else n
+    if how == "imputed":
+        draws, keys = Draws(experiment.n_draws, repeat), np.arange(n, dtype=np.uint64)
+        train = InMemory(draws.observe(train.rows.T.copy(), keys).T, train.target)
+    what = how if how in ("rows", "imputed") else "pairs"
+    found = learn(Lesson(design, repeat, size, solved=what), train)
+    return loss(found.weights, found.intercept, experiment)
+
+
+def online(experiment: Experiment, name: str, repeat: int) -> float:
+    mean = float(experiment.train.target.mean())
+    centred = replace(
+        experiment, train=InMemory(experiment.train.rows, experiment.train.target - mean)
+    )
+    bound, more, _ = centred.choose(name)
+    lesson = centred.lesson(name, len(centred.train.rows), bound, repeat, **more)
+    return loss(learn(lesson, centred.train).weights, mean, experiment)
+
+
+def compare(name: str, experiment: Experiment, rows: Sequence[int], repeats: int) -> None:
+    print(f"| {name}, {experiment.n_draws} drawn | {' | '.join(SOLVES)} | aerr | ddaerr |")
+    for n in rows:
+        cells = []
+        for how in (*SOLVES, "aerr", "ddaerr"):
+            function = solved if how in SOLVES else online
+            found = [function(some(experiment, n, r), how, r) for r in range(repeats)]
+            cells.append(f"{np.mean(found):.3f} ± {np.std(found, ddof=1):.3f}")
+        print(f"| {n} | {' | '.join(cells)} |", flush=True)
+
+
 # --- speed --------------------------------------------------------------------------------------
 
 
-def processor_time(function: Any, *args: Any) -> float:
-    start = time.process_time()
+def seconds(function: Any, *args: Any) -> float:
+    start = time.perf_counter()
     function(*args)
-    return time.process_time() - start
+    return time.perf_counter() - start
 
 
-def literal_speed(
-    chain: Chain, rows: np.ndarray, target: np.ndarray, m: int
-) -> tuple[float, float]:
-    """Examples a second, and the share of steps that were projected (ridge) or clipped (lasso)."""
-    design, d = chain.design, rows.shape[1]
-    lasso = design.penalty == "lasso"
-    u = uniforms(np.uint64(1), 0, m * 5).reshape(m, 5)
-    points = np.minimum((u[:, :4] * d).astype(np.int64), d - 1)
-    start = np.full((2, d), 0.5 / d) if lasso else np.zeros(d)
-    q, inner = chain.probabilities, np.sqrt(design.moments)
-    rest = (u[:, 4:].copy(), q, inner, False, chain.step, design.bound, start)
-    function = compiled(gaelr if lasso else gaerr)
-    function(rows[:2], target, points[:2], *rest, np.zeros(d), np.zeros(1))
-    events = np.zeros(1)
-    taken = processor_time(function, rows, target, points, *rest, np.zeros(d), events)
-    return m / taken, float(events[0]) / m
-
-
-def speed(d: int, rounds: int) -> None:
+def speed(d: int, n: int, rounds: int) -> None:
+    """Rows through `partial_fit`, in the order of a first use, and through the literal loop."""
     rng = np.random.default_rng(0)
-    n = max(2000, 40_000_000 // d)
-    rows = (rng.random((n, d)) * np.arange(1, d + 1) ** -0.5).copy()
-    moments, target = (rows**2).mean(axis=0), rng.normal(size=n)
-    m = 400_000
-    order = np.arange(m) % n
-    for penalty, (regime, bound) in itertools.product(
-        ("ridge", "lasso"), (("never", 1e6), ("always", 1e-2))
-    ):
-        norm = 1.0 if regime == "always" else float(np.linalg.norm(rows, axis=1).max())
-        design = Design(penalty, "moments", d, 5, m, bound, norm, moments, even_split=False)
-        if penalty == "ridge" and regime == "always":
-            design = replace(design, step_factor=10.0)
-        ratios, ours = [], 0.0
-        for _ in range(rounds):
-            Chain(design, 1).learn(rows, target, order[:1000])
-            chain = Chain(design, 1)
-            ours = m / processor_time(chain.learn, rows, target, order)
-            literal, events = literal_speed(chain, rows, target, max(300, min(n, 5_000_000 // d)))
-            ratios.append(ours / literal)
-        print(
-            f"d = {d:6} {penalty} bound {bound:g} ({events:.2f} projected or clipped): "
-            f"{ours / 1e6:.2f} M examples/s, literal {literal / 1e3:.1f} k; ratios "
-            f"{', '.join(f'{ratio:.1f}' for ratio in sorted(ratios))}",
-            flush=True,
-        )
-    weights, total, some = np.zeros(d), np.zeros(d), np.arange(min(n, 5_000_000 // d))
-    args = (rows, target, some, np.ones(d), weights, total, False, 1e-6, 1.0)
-    online_rows(rows, target, some[:2], *args[3:])
-    taken = processor_time(online_rows, *args) / len(some)
-    print(f"d = {d:6} all attributes, online ridge: {1e6 * taken:.2f} µs an example")
+    rows, target = rng.random((n, d)), rng.normal(size=n)
+    rows /= np.linalg.norm(rows, axis=1).max()
+    model = AttributeEfficientRidge(5, algorithm="aerr", split="one", bound=10.0, n_examples=n)
+    first = seconds(model.partial_fit, rows[:1], target[:1])
+    one = [seconds(model.partial_fit, rows[i : i + 1], target[i : i + 1]) for i in range(1, 50)]
+    many = [seconds(model.partial_fit, rows, target) / n for _ in range(rounds)]
+    m = min(n, 5_000_000 // d)
+    points, uniforms = rng.integers(0, d, size=(m, 4)), rng.random((m, 1))
+    rest = (np.full(d, 1 / d), np.ones(d), True, model.session_.learner.step, 10.0)
+    args = (rows, target, points, uniforms, *rest, np.zeros(d), np.zeros(d), np.zeros(1))
+    compiled(gaerr)(rows, target, points[:2], uniforms[:2], *args[4:])
+    literal = [seconds(compiled(gaerr), *args) / m for _ in range(rounds)]
+    print(
+        f"d = {d:6}: first row {first:.2f} s, then {1e6 * np.median(one):.0f} µs a call; "
+        f"{n} rows at a time {1e6 * np.median(many):.2f} µs a row, literal loop "
+        f"{1e6 * np.median(literal):.2f}: {np.median(literal) / np.median(many):.1f} ×",
+        flush=True,
+    )
 
 
-def decoding(d: int) -> None:
-    """Share of the time from Parquet that is reading rather than learning."""
-    from distfms.methods.attribute_efficient.job import AttributeEfficientJob
-    from distfms.runs.driver import prepare
-    from distfms.runs.job_spec import build_spec
-
-    n = 10_000_000 // d
+def pairs_speed(d: int, k: int, n: int) -> None:
+    """Pairs of n rows added up and solved, and the literal sums of products of all attributes."""
     rng = np.random.default_rng(0)
-    with tempfile.TemporaryDirectory() as folder:
-        columns = {f"x{j}": rng.random(n) for j in range(d)} | {"y": rng.normal(size=n)}
-        pq.write_table(pa.table(columns), f"{folder}/rows.parquet")
-        content = {"name": "speed", "method": "attribute_efficient", "output": folder}
-        content["data"] = {"path": f"{folder}/rows.parquet", "target": "y"}
-        content["attribute_efficient"] = {"attributes_per_example": 5, "solver": "online"}
-        job = prepare(build_spec(content)).job
-        assert isinstance(job, AttributeEfficientJob)
-        rows = replace(job._rows(), keep=True)
-        read = processor_time(lambda: list(rows.ordered(1, 0, 1, -1)))
-        values, target, order = next(rows.ordered(1, 0, 1, -1))
-        design = Design("ridge", "uniform", d, 5, n, 10.0, float(d) ** 0.5)
-        Chain(design, 1).learn(values, target, order[:100])
-        learned = processor_time(Chain(design, 1).learn, values, target, order)
-    share = read / (read + learned)
-    print(f"d = {d:6} from Parquet, {n} rows: {100 * share:.0f} % of the processor time is reading")
+    rows, keys = rng.normal(size=(d, n)), np.arange(n, dtype=np.uint64)
+    observed = np.vstack([Draws(k, 0).observe(rows, keys), rows[:3].sum(axis=0)])
+    fold = (keys % np.uint64(INNER_FOLDS)).astype(int)
+
+    def literal() -> None:
+        for f in range(INNER_FOLDS):
+            own = observed[:, fold == f]
+            M = (~np.isnan(own)).astype(float)
+            Z = np.where(M > 0, own, 0.0)
+            M @ M.T, Z @ Z.T, Z @ M.T
+
+    taken = [seconds(Pairs.of, observed, fold) for _ in range(2)]
+    moments = FoldPairs([*Pairs.of(observed, fold).folds.values()])
+    print(
+        f"pairs, d = {d}, {k} drawn, {n} rows: first {taken[0]:.2f} s, then {taken[1]:.2f} s, "
+        f"literal {seconds(literal):.2f} s; solved in {seconds(solve, moments):.2f} s",
+        flush=True,
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("synthetic", "mnist", "speed"))
+    parser.add_argument("what", choices=("paper", "pairs", "speed"))
+    parser.add_argument("data", nargs="?", default="mnist", help="mnist, synthetic, or a table")
     parser.add_argument("--penalty", choices=("ridge", "lasso"), default="ridge")
     parser.add_argument("--alpha", type=float, nargs="+", default=[0.0, -0.5, -1.0, -2.0])
-    parser.add_argument("--rows", type=int, default=16_000)
-    parser.add_argument("--repeats", type=int, default=50)
+    parser.add_argument("--rows", type=int, nargs="+", default=[])
+    parser.add_argument("--draws", type=int, default=None)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--sizes", type=int, default=6)
     parser.add_argument("--d", type=int, nargs="+", default=[500, 5_000, 50_000])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--data", type=Path, default=os.environ.get("DISTFMS_REALDATA"))
+    parser.add_argument("--folder", type=Path, default=os.environ.get("DISTFMS_REALDATA", "."))
     given = parser.parse_args()
     with threadpool_limits(1):
         if given.what == "speed":
             for d in given.d:
-                speed(d, given.rounds)
-                decoding(d)
-        elif given.what == "mnist":
-            mnist(given.penalty, Path(given.data)).run(given.repeats, given.sizes)
-        else:
-            for alpha in given.alpha:
-                print(f"\n## α = {alpha:g}, {given.penalty}")
-                synthetic(given.penalty, alpha, given.rows).run(given.repeats, given.sizes)
+                speed(d, 900, 5)
+            pairs_speed(784, 57, 11_552)
+            pairs_speed(5_000, 57, 5_000)
+            return
+        tried = {given.data: lambda: table(given.data, Path(given.folder), 3)}
+        if given.data == "mnist":
+            tried = {"mnist": lambda: mnist(given.penalty, Path(given.folder))}
+        elif given.data == "synthetic":
+            size = max(given.rows or [16_000])
+            tried = {
+                f"synthetic, α = {alpha:g}": lambda alpha=alpha: synthetic(
+                    given.penalty, alpha, size
+                )
+                for alpha in given.alpha
+            }
+        for name, make in tried.items():
+            experiment = make()
+            if given.draws:
+                experiment = replace(experiment, n_draws=given.draws)
+            if given.what == "pairs":
+                rows = given.rows or [len(experiment.train.rows)]
+                compare(name, experiment, rows, given.repeats)
+            else:
+                print(f"\n## {name}, {given.penalty}")
+                experiment.run(given.repeats, given.sizes)
 
 
 if __name__ == "__main__":
