@@ -6,8 +6,9 @@ contiguous run of columns, so per-fold statistics are slices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -42,7 +43,9 @@ class SourceColumn:
     """A Parquet column and the batch rows ``[start, stop)`` it becomes.
 
     One for a number, one for each level of a category; `levels` are ascending, None for a number.
-    A target that is a category is one row, of the positions of its values among the levels.
+    A target that is a category is one row, of the positions of its values among the levels. A
+    number is followed by max(0, x − k) for each of its `knots`, and any feature with a `flag` by a
+    row that is 1 where it is missing.
     """
 
     name: str
@@ -50,13 +53,21 @@ class SourceColumn:
     stop: int
     levels: tuple[str, ...] | None = None
     is_target: bool = False
+    knots: tuple[float, ...] = ()
+    flag: bool = False
 
     @property
     def value_names(self) -> tuple[str, ...]:
-        """Names of the rows of the batch: ``column`` or ``column=level``."""
-        if self.levels is None or self.is_target:
-            return (self.name,)
-        return tuple(f"{self.name}={level}" for level in self.levels)
+        """Names of the rows of the batch: ``column`` or ``column=level``, ``column>knot``, …."""
+        names = [self.name, *(f"{self.name}>{knot!r}" for knot in self.knots)]
+        if self.levels is not None and not self.is_target:
+            names = [f"{self.name}={level}" for level in self.levels]
+        return (*names, f"{self.name} missing") if self.flag else tuple(names)
+
+    @property
+    def expanded(self) -> bool:
+        """Whether the column has rows beside those of its values or levels."""
+        return bool(self.knots) or self.flag
 
 
 @dataclass(frozen=True)
@@ -87,7 +98,9 @@ class ColumnPlan:
             if name not in levels:
                 raise DataError(f"The levels of the categorical column {name!r} are unknown.")
         known = {name: tuple(levels[name]) for name in categorical}
-        return cls(_side_by_side(roles, known), roles, unknown)
+        columns = [SourceColumn(name, 0, 0, known.get(name)) for name in roles.features]
+        columns += [SourceColumn(name, 0, 0, known.get(name), True) for name in roles.target]
+        return cls(_side_by_side(columns), roles, unknown)
 
     @property
     def n_columns(self) -> int:
@@ -122,21 +135,29 @@ class ColumnPlan:
 
     def restricted(self, features: Sequence[str]) -> ColumnPlan:
         """Return the plan of some source features, in the order given, and all targets."""
-        levels = {column.name: column.levels for column in self.columns}
+        by_name = {column.name: column for column in self.columns}
         roles = replace(self.roles, features=tuple(features))
-        return replace(self, columns=_side_by_side(roles, levels), roles=roles)
+        columns = [by_name[name] for name in (*features, *roles.target)]
+        return replace(self, columns=_side_by_side(columns), roles=roles)
+
+    def expanded(
+        self, knots: Mapping[str, Sequence[float]], flagged: Collection[str]
+    ) -> ColumnPlan:
+        """Return the plan with knots of some numbers and flags of missing values."""
+        columns = [
+            replace(c, knots=tuple(knots.get(c.name, ())), flag=c.name in flagged)
+            for c in self.columns
+        ]
+        return replace(self, columns=_side_by_side(columns))
 
 
-def _side_by_side(
-    roles: Roles, levels: Mapping[str, tuple[str, ...] | None]
-) -> tuple[SourceColumn, ...]:
-    placed, start = [], 0
-    for name in (*roles.features, *roles.target):
-        own, is_target = levels.get(name), name in roles.target
-        stop = start + (1 if own is None or is_target else len(own))
-        placed.append(SourceColumn(name, start, stop, own, is_target))
-        start = stop
-    return tuple(placed)
+def _side_by_side(columns: Sequence[SourceColumn]) -> tuple[SourceColumn, ...]:
+    stops = list(accumulate(len(column.value_names) for column in columns))
+    starts = [0, *stops]
+    return tuple(
+        replace(column, start=start, stop=stop)
+        for column, start, stop in zip(columns, starts, stops, strict=False)
+    )
 
 
 @dataclass(frozen=True)
@@ -294,13 +315,28 @@ class _Filler:
                 fill_column(stored, self.values[column.start], self.order)
             else:
                 self._fill_category(column, stored)
+            self._expand(column)
         self._sum(columns)
 
     def fill_numbers(self, columns: Sequence[SourceColumn], matrix: np.ndarray) -> None:
         """Fill the rows of the batch of columns of numbers from an array (n, k) of them."""
-        own = self.values[columns[0].start : columns[-1].stop]
-        own[:] = matrix.T if self.order is None else matrix[self.order].T
+        matrix = matrix if self.order is None else matrix[self.order]
+        if any(column.expanded for column in columns):
+            for column, values in zip(columns, matrix.T, strict=True):
+                self.values[column.start] = values
+                self._expand(column)
+        else:
+            self.values[columns[0].start : columns[-1].stop] = matrix.T
         self._sum(columns)
+
+    def _expand(self, column: SourceColumn) -> None:
+        """Fill the rows of a column that follow its values."""
+        values = self.values[column.start]
+        for row, knot in enumerate(column.knots, start=column.start + 1):
+            np.subtract(values, knot, out=self.values[row])
+            np.maximum(self.values[row], 0.0, out=self.values[row])
+        if column.flag:
+            np.isnan(values, out=self.values[column.stop - 1], casting="unsafe")
 
     def _sum(self, columns: Sequence[SourceColumn]) -> None:
         """Add up what was filled, and look at what the sums raise a doubt about."""

@@ -50,7 +50,7 @@ from distfms.estimators.parameters import (
     workers_of,
 )
 from distfms.methods.contract import FinishedRun, Inputs
-from distfms.methods.row_predictor import plan_of_model, set_missing
+from distfms.methods.row_predictor import levels_of, plan_of_model, set_missing
 from distfms.spec import Section
 
 if TYPE_CHECKING:
@@ -297,7 +297,9 @@ class JobEstimator(BaseEstimator):
         if kind.startswith("dask"):
             empty = pa.list_(pa.float64()) if tags.input_tags.three_d_array else pa.string()
             return of_dask(X, names, beside, empty)
-        types = None if reset else {name: type_of(levels) for name, levels in self._levels.items()}
+        types = (
+            None if reset else {name: type_of(levels_of(own)) for name, own in self._levels.items()}
+        )
         return of_memory(X, names, beside, types)
 
     @property

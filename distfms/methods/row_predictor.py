@@ -115,19 +115,34 @@ def set_missing(values: np.ndarray, column: SourceColumn) -> np.ndarray:
     rows = values[column.start : column.stop]
     if column.levels is not None:
         rows[:, ~rows.any(axis=0)] = np.nan  # NaN counts as true
-    return np.isnan(rows[0])
+    absent: np.ndarray = np.isnan(rows[0])
+    if column.flag:
+        rows[-1] = absent
+    return absent
 
 
-def sources_of(plan: ColumnPlan) -> dict[str, list[str] | None]:
-    """Return the levels of each feature, None for a number, for ``model.json``."""
-    features = plan.columns[: len(plan.roles.features)]
-    return {c.name: None if c.levels is None else list(c.levels) for c in features}
+def sources_of(plan: ColumnPlan) -> dict[str, Any]:
+    """Return the levels of each feature, None for a number, for ``model.json``.
+
+    Where a feature has other rows too, it is a mapping with the ``levels``.
+    """
+    found: dict[str, Any] = {}
+    for column in plan.columns[: len(plan.roles.features)]:
+        levels = None if column.levels is None else list(column.levels)
+        rows = {"levels": levels, "knots": list(column.knots), "missing": column.flag}
+        found[column.name] = rows if column.expanded else levels
+    return found
+
+
+def levels_of(source: Any) -> Any:
+    """Return the levels of a feature from an entry of `sources_of`."""
+    return source["levels"] if isinstance(source, Mapping) else source
 
 
 def plan_of_model(
     dataset: Dataset,
     needed: Sequence[str],
-    sources: Mapping[str, Sequence[str] | None],
+    sources: Mapping[str, Any],
     id: str | None,
 ) -> ColumnPlan:
     """Find the columns of a model in a dataset, which needs no target.
@@ -140,10 +155,14 @@ def plan_of_model(
     roles = Roles((), (), id=id)
     if needed:
         roles = resolve_roles(schema, target=None, features=needed, globs=False, id=id)
-    for name in needed:
-        _require_kind(schema, name, sources[name] is not None)
-    levels = {name: list(known) for name in needed if (known := sources[name]) is not None}
-    return ColumnPlan.from_schema(schema, roles, levels, unknown="zero")
+    expanded = {n: own for n in needed if isinstance(own := sources[n], Mapping)}
+    known = {name: levels_of(sources[name]) for name in needed}
+    for name, own in known.items():
+        _require_kind(schema, name, own is not None)
+    levels = {name: list(own) for name, own in known.items() if own is not None}
+    plan = ColumnPlan.from_schema(schema, roles, levels, unknown="zero")
+    knots = {name: own["knots"] for name, own in expanded.items()}
+    return plan.expanded(knots, [name for name, own in expanded.items() if own["missing"]])
 
 
 def _require_kind(schema: pa.Schema, name: str, categorical: bool) -> None:

@@ -222,7 +222,10 @@ class RowSource(FoldedSource):
         roles = self.plan.roles
         return {
             **super().key(),
-            "columns": [[c.name, c.levels] for c in self.plan.columns],
+            "columns": [
+                [c.name, c.levels, *([c.knots, c.flag] if c.expanded else ())]
+                for c in self.plan.columns
+            ],
             "target": list(roles.target),
             "weight": roles.weight,
             "fold_key": roles.fold_key,

@@ -30,6 +30,7 @@ LEARNERS = {
         "landmarks": {"task": "classification", "similarity": "gaussian", "landmarks": 20},
     },
     "slabs": {"sequence": {"max_groups": 3, "baselines": []}},
+    "splines": {"sequence": {"expand": {"splines": 3, "missing": True}, "baselines": []}},
     "attribute_efficient": {
         "method": "attribute_efficient",
         "attribute_efficient": {"attributes_per_example": 3, "bound": 30.0},

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,12 +13,13 @@ from sklearn.metrics import ndcg_score
 
 import distfms
 from distfms.data.folds import assign_parts
+from distfms.methods import slab_job
 from distfms.runs.driver import run_job
 from distfms.runs.job_spec import load_spec
 from distfms.runs.predict import predict_file
 from tests.e2e.jobs import content
 from tests.e2e.landmarks_jobs import ranked_rows
-from tests.e2e.sequence_jobs import curve, mixed_job, write_rows
+from tests.e2e.sequence_jobs import curve, mixed_job, mixed_rows, write_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -180,6 +182,55 @@ def test_a_derived_group_comes_after_what_it_is_computed_from(tmp_path, family):
     while session is not None and session.next_group != "fti":
         session.deliver(session.next_group, 2.0)
     assert session is None or session.spent >= 25.92
+
+
+@pytest.mark.parametrize("slabs", [False, True])
+def test_numbers_become_piecewise_linear_within_their_groups(tmp_path, monkeypatch, slabs):
+    columns = mixed_rows()
+    columns["y"] += np.abs(np.asarray(columns["age"]) - 100.0)
+    data = write_rows(tmp_path / "data", columns)
+    options = {"expand": {"splines": 4, "missing": True}, "ridge": 1e-4, "baselines": []}
+    if slabs:
+        monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", 0)
+        monkeypatch.setattr("distfms.methods.slabs.SLAB_COLUMNS", 8)
+        options |= {"max_groups": 5}
+    spec = mixed_job(data, tmp_path, data={"folds": 0}, sequence=options)
+    run = run_job(spec).folder
+    model, weights = content(run, "model.json"), np.load(run / "weights.npz")
+    test = assign_parts(np.array(columns["id"], object), n_folds=0, test=0.25, seed=0) == 1
+    known = ~np.isnan(columns["y"])
+    values: dict[str, Any] = {"still": columns["still"]}
+    for name in ("bp_low", "bp_high", "age", "scan", "blood"):
+        x, own = columns[name], model["sources"][name]
+        train = x[known & ~test & ~np.isnan(x)]
+        quantiles = np.quantile(train, [0.2, 0.4, 0.6, 0.8], method="inverted_cdf")
+        assert own["knots"] == pytest.approx(quantiles)
+        assert own["missing"] == (name == "scan")
+        values[name], values[f"{name} missing"] = x, np.isnan(x).astype(float)
+        values |= {f"{name}>{knot!r}": np.maximum(x - knot, 0.0) for knot in own["knots"]}
+    ward = np.array(columns["ward"], object)
+    absent = ward == None  # noqa: E711
+    values |= {f"ward={w}": np.where(absent, np.nan, ward == w) for w in ("east", "north", "west")}
+    values["ward missing"] = absent.astype(float)
+    # All columns of a group are bought, and paid for, together.
+    steps = content(run, "selection.json")["sequence"]
+    assert [len(step["columns"]) for step in steps if step["group"] == "bp"] == [2]
+    assert len(steps) == 5
+    names = model["feature_names"]
+    X = np.column_stack([values[name] for name in names]).astype(float)
+    fill = np.nanmean(X[known & ~test], axis=0)
+    filled = np.where(np.isnan(X), fill, X)
+    expected = filled @ weights["coefficients"][-1, :, 0] + weights["intercept"][-1, 0]
+    predict_file(run, str(data), tmp_path / "p.parquet", budget=1e9)
+    found = pq.read_table(tmp_path / "p.parquet").column("predicted_y").to_numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    # An unknown category is one that is missing.
+    table = pa.table(columns).slice(0, 1)
+    row = [{name: None if name == "ward" else table[name][0] for name in table.column_names}]
+    odd = [{**row[0], "ward": pa.scalar("south")}]
+    load = distfms.load(run, budget=1e9)
+    none, other = (load.predict(pa.Table.from_pylist(rows, table.schema)) for rows in (row, odd))
+    assert none.column("predicted_y") == other.column("predicted_y")
 
 
 def test_the_group_lasso_is_a_curve(mixed_data, tmp_path):

@@ -20,19 +20,27 @@ from distfms.methods.contract import (
     Inputs,
     Job,
     Judged,
+    PartialReader,
     Stage,
 )
-from distfms.methods.row_job import RowJob
+from distfms.methods.row_job import LEVELS_GUESSED, RowJob
 from distfms.methods.row_predictor import sources_of
-from distfms.methods.rows import RowCounts, RowSource
+from distfms.methods.rows import MomentReader, RowCounts, RowSource, missing_by_source
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.budgets import best_model, budget_ladder, values_of
-from distfms.methods.sequence.options import SequenceOptions, resolve_costs, resolve_groups
+from distfms.methods.sequence.options import (
+    ExpandSection,
+    SequenceOptions,
+    resolve_costs,
+    resolve_groups,
+)
 from distfms.methods.sequence.problem import Path
 from distfms.methods.sequence.procedure import RIDGES, Rule, SequenceProcedure, parse_rule
 from distfms.methods.sequence.read import (
     NarrowedSource,
+    QuantileReader,
     ScoreReader,
+    knots_of,
     measures_of,
 )
 from distfms.methods.sequence.timeliness import Curve, compared, stopping_prefix, timeliness
@@ -42,6 +50,9 @@ from distfms.stats.base import Folded
 from distfms.stats.fold_means import over_folds
 
 RIDGE = "ridge.json"
+EXPANSION = "statistics/expansion.json"
+#: Rows whose quantiles are knots.
+_SAMPLED = 2000
 #: Names in a note; ``constant`` in ``selection.json`` has them all.
 _NAMES_SAID = 12
 
@@ -106,11 +117,12 @@ class SequenceJob(RowJob):
         shared += f", {n_derived} computed from others" if n_derived else ""
         n_categories = len(self.categorical)
         kinds = f", {n_categories} of them categorical" if n_categories else ""
+        wide = f", expanded to about {self.guessed_columns():,}" if self.options.expand else ""
         return {
             "method": f"feature-group sequencing, {self.rule.name}",
             "target": ", ".join(self.roles.target),
             **self.first_values(),
-            "columns": f"{len(self.roles.features)}{kinds}",
+            "columns": f"{len(self.roles.features)}{kinds}{wide}",
             "groups": f"{len(self.groups)} ({price} each{shared})",
             "baselines": ", ".join(rule.name for rule in self.baselines) or "none",
             "budgets": ", ".join(f"{rule.budget:g}" for rule in self.of_budgets) or "none",
@@ -131,6 +143,58 @@ class SequenceJob(RowJob):
         *first, select, model, evaluate = super().stages()
         ridge = [Stage("ridge", self._ridge)] if self.chooses_ridge else []
         return [*first, *ridge, select, evaluate, model]
+
+    # --- columns in place of numbers ---
+
+    def first_stages(self) -> Sequence[Stage]:
+        """Return the stages that read the levels of categories and the quantiles of numbers."""
+        knots = [Stage("expand", self._expansion)] if self.options.expand else []
+        return [*super().first_stages(), *knots]
+
+    def _expansion(self, context: Context) -> Mapping[str, Content]:
+        """Find the knots of numbers, and the columns that have missing values."""
+        wanted, plan = self.options.expand, super().plan(context)
+        assert wanted is not None
+        found = context.reduce(lambda *of: QuantileReader(self.source(plan, *of), _SAMPLED))
+        sample, counts = found["sample"].train(), found["counts"].train()
+        knots = {
+            column.name: knots_of(sample.values[column.start], wanted.splines)
+            for column in plan.columns[: len(self.roles.features)]
+            if column.levels is None
+        }
+        missing = list(missing_by_source(plan, counts.n_missing)) if wanted.missing else []
+        return {EXPANSION: {"knots": knots, "missing": missing}}
+
+    def plan(self, context: Context) -> ColumnPlan:
+        """Return which columns are read and which rows of a batch they become."""
+        plan = super().plan(context)
+        if not self.options.expand:
+            return plan
+        found = context.read_json(EXPANSION)
+        return plan.expanded(found["knots"], found["missing"])
+
+    def guessed_widths(self) -> dict[str, int]:
+        """Return the rows of a batch of each feature, before they are known."""
+        expand = self.options.expand or ExpandSection()
+        flags = int(expand.missing and self.inputs.section.missing == "mean")
+        return {
+            name: flags + (LEVELS_GUESSED if name in self.categorical else 1 + expand.splines)
+            for name in self.roles.features
+        }
+
+    def guessed_columns(self) -> int:
+        """Return the number of rows of features in a batch, before they are known."""
+        return sum(self.guessed_widths().values())
+
+    def summary_reader(
+        self, context: Context, dataset: Dataset, held_out: bool
+    ) -> PartialReader | None:
+        """Return the reader of co-moments of the columns as they are, whatever the knots."""
+        return MomentReader(self.source(super().plan(context), dataset, held_out))
+
+    def summary_names(self, context: Context) -> Sequence[str]:
+        """Return the names of what it summarises."""
+        return (*super().plan(context).feature_names, *self.roles.target)
 
     # --- statistics, selection and model ---
 
@@ -358,7 +422,8 @@ class SequenceJob(RowJob):
 
     def judge(self, context: Context, models: Sequence[FinishedRun]) -> Judged:
         """Return the errors of the prefixes that runs predict with, from statistics."""
-        if not self.weighs_partitions:
+        sources = [own for run in models for own in run.model["sources"].values()]
+        if not self.weighs_partitions or any(isinstance(own, Mapping) for own in sources):
             return super().judge(context, models)
         moments, names = self.held_out(context)["moments"], self.plan(context).feature_names
         scores = [

@@ -23,7 +23,6 @@ from distfms.engine.storage import Location
 from distfms.methods import slab_job
 from distfms.methods.contract import Chosen, Context, FinishedRun, Inputs, Job, Method
 from distfms.methods.curves import regrouped
-from distfms.methods.row_job import LEVELS_GUESSED
 from distfms.methods.row_predictor import RowPredictor, plan_of_model
 from distfms.methods.rows import MomentReader
 from distfms.methods.sequence.anytime import AnytimePredictor
@@ -64,7 +63,7 @@ class Sizes:
     @classmethod
     def of(cls, job: SequenceJob) -> Sizes:
         """Return the sizes of a job."""
-        guessed = [LEVELS_GUESSED if f in job.categorical else 1 for f in job.roles.features]
+        guessed = list(job.guessed_widths().values())
         searched = {*job.compared, *job.of_budgets, Rule("omp")} - set(map(Rule, NOT_IN_SLABS))
         return cls(
             tuple(sum(guessed[c] for c in group) for group in job.groups.columns),
@@ -345,6 +344,7 @@ NOT_TUNABLE = {
     **dict.fromkeys(
         ("groups", "prefix_separator", "costs", "cost_file", "shared_costs", "requires"), _STATES
     ),
+    "expand": "statistics are of its columns, and one reading of the rows is for all points",
     "class_weights": "it states what matters, and deviances weigh rows by it",
     "family": "its values explain different things",
     **dict.fromkeys(("model", "lightgbm"), "a run of each says more, as all prefixes count"),

@@ -166,6 +166,19 @@ class SharedCostSection(Section):
     """Paid once, beside the groups' own costs."""
 
 
+class ExpandSection(Section):
+    """What columns become, within their groups: a group's cost is paid once."""
+
+    splines: Annotated[int, Field(ge=0)] = 0
+    """Knots of each number, at quantiles of a sample of the training rows: a number x becomes the
+    piecewise linear functions x and max(0, x − knot).
+    """
+    missing: bool = False
+    """Add an indicator of missing values to columns that have any (with `data.missing: mean`)."""
+    categories: Literal["target_free"] = "target_free"
+    """An indicator for each level, which the target has no part in."""
+
+
 class SequenceOptions(Section):
     """Which groups there are, what they cost, and by which rule they are put in order."""
 
@@ -188,6 +201,8 @@ class SequenceOptions(Section):
     """Groups that are computed from others: `{fti: [tt4, t4u]}`. Such a group costs what is not
     bought yet of these, and nothing once they are; what `costs` says of it is added.
     """
+    expand: ExpandSection | None = None
+    """Columns in place of numbers, for models that are not linear in them."""
     criterion: Literal["fr", "omp", "omp-single", "omp-no-whiten"] | None = None
     """What a step maximises: with `fr` the gain in explained variance, with the others a function
     of the gradient at the present model, which is faster: whitened within the group (`omp`), its

@@ -57,7 +57,12 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "sequence": (
         "GroupSequencer",
         "number",
-        {"costs": {"default": 3.0}, "ridge": 1e-3, "budgets": "auto"},
+        {
+            "costs": {"default": 3.0},
+            "ridge": 1e-3,
+            "budgets": "auto",
+            "expand": {"splines": 3},
+        },
         {},
     ),
     "sequence-tuned": (
