@@ -42,7 +42,8 @@ def main() -> None:
             spec.write_text(
                 f"name: scale\nmethod: landmarks\noutput: {scratch}/runs\n"
                 f"data: {{path: {folder}, target: y, folds: 5, test: 0.1}}\n"
-                f"landmarks: {{landmarks: {args.landmarks}, precision: {args.precision}, metric: none}}\n"
+                f"landmarks: {{landmarks: {args.landmarks}, precision: {args.precision}, "
+                "metric: none}\n"
             )
             command = [sys.executable, "-c", "from distfms.cli import main; main()", "run", spec]
             before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -89,7 +89,7 @@ def one_split(X, y, similarity, seed, args, ordinal):
     if not ordinal:
         rule = NamedRule("own")
         procedure = LandmarkProcedure((rule,), True, args.landmarks, ridge=args.ridge)
-        problem = {"own": SquaredProblem.of(moments)}
+        problem = {"own": SquaredProblem.of(moments, ridge=args.ridge)}
         path = procedure.search(problem, rule)
         held_out = {"own": embedded_moments(mapping, X[:, test], y[test], None)}
         error = procedure.score(problem, path, held_out, np.array([float(args.landmarks)]))["mse"]

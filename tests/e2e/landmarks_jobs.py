@@ -36,7 +36,7 @@ def landmarks_job(data: Path, output: Path, /, **changes: Any) -> JobSpec:
             "folds": 4,
             "test": 0.25,
         },
-        "landmarks": {"similarity": "gaussian", "landmarks": 60, "metric": "none"},
+        "landmarks": {"similarity": "gaussian", "landmarks": 60, "metric": "none", "clip": False},
         "engine": {"workers": 1},
         "output": str(output),
     }

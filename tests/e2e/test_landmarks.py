@@ -195,7 +195,7 @@ def test_a_metric_is_learned_without_the_rows_that_judge_it(tmp_path):
     more = np.random.default_rng(1).normal(size=(N, 5))
     columns |= {f"n{j}": values for j, values in enumerate(more.T)}
     data = write_rows(tmp_path / "rows", columns)
-    own = {"landmarks": 30, "metric": "auto", "iterations": 3, "baselines": []}
+    own = {"landmarks": 30, "metric": "auto", "iterations": 3, "baselines": [], "clip": True}
     names = ("selection.json", "model.json", "weights.npz", "metrics.json", "report.html")
     found = []
     for engine in ({"workers": 1}, {"workers": 2, "processes": True}):
@@ -211,6 +211,10 @@ def test_a_metric_is_learned_without_the_rows_that_judge_it(tmp_path):
     assert set(list(told["weights"])[:3]) == {"x0", "x1", "x2"}
     assert sum(list(told["weights"].values())[:3]) > 0.9
     assert [entry["kind"] for entry in told["compared"]] == ["none", "diagonal", "full"]
+    features = [f"x{j}" for j in range(3)] + [f"n{j}" for j in range(5)]
+    X, y = np.column_stack([columns[name] for name in features]), columns["y"]
+    parts = assign_parts(np.array(columns["id"], object), n_folds=2, test=0.25, seed=0)
+    assert content(folder, "model.json")["range"] == [y[parts < 2].min(), y[parts < 2].max()]
     report = (folder / "report.html").read_text()
     for text in (f"({told['kind']} metric) explain", "did not teach them"):
         assert text in report
@@ -221,9 +225,6 @@ def test_a_metric_is_learned_without_the_rows_that_judge_it(tmp_path):
     ).folder
     assert metrics["test"]["mse"] < 0.5 * content(plain, "metrics.json")["test"]["mse"]
     # Each fold is judged by a model under the metric that the other rows taught.
-    features = [f"x{j}" for j in range(3)] + [f"n{j}" for j in range(5)]
-    X, y = np.column_stack([columns[name] for name in features]), columns["y"]
-    parts = assign_parts(np.array(columns["id"], object), n_folds=2, test=0.25, seed=0)
     Z = (X - X[parts < 2].mean(axis=0)) / X[parts < 2].std(axis=0)
     with np.load(folder / "statistics" / "metrics.npz") as arrays:
         metric = dict(arrays)

@@ -29,6 +29,7 @@ def similarity(name: str, x: Vector, y: Vector, p: dict[str, float]) -> float:
         "sigmoid": lambda: math.tanh(p["a"] * dot(x, y) + p["r"]),
         "manhattan": lambda: manhattan(x, y),
         "gaussian": lambda: math.exp(euclidean(x, y) / (2 * p["sigma"] ** 2)),
+        "laplace": lambda: math.exp(-math.sqrt(-euclidean(x, y)) / p["sigma"]),
         "euclidean": lambda: euclidean(x, y),
         "linear": lambda: dot(x, y),
         "polynomial": lambda: (p["a"] * dot(x, y) + p["r"]) ** p["degree"],

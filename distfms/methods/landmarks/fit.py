@@ -304,8 +304,7 @@ class PassProcedure(LandmarkProcedure):
         if rule.name == COLUMNS:
             ridge, n = own.cross_validated_ridge(), own.n_landmarks
             plain = replace(self, sparse=False, keep=n, ridge=ridge, bound=None)
-            return plain._search(problem, rule, own, [0, n])
-        own = replace(own, ridge=own.ridge if self.ridge is None else self.ridge)
+            return plain._search(problem, rule, replace(own, ridge=ridge), [0, n])
         keep = min(self.keep, own.n_landmarks)
         sizes = [k for k in ladder(keep) if 10 * k >= keep]
         return self._search(problem, rule, own, sizes)

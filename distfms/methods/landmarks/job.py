@@ -235,6 +235,7 @@ class LandmarkJob(MappedJob):
                 "features": kept,
                 "similarity": mapping.similarity.name,
                 "parameters": dict(mapping.similarity.parameters),
+                **self.range_of(context),
                 **self.decoding(context, procedure, models),
             },
             "weights.npz": {
@@ -244,6 +245,12 @@ class LandmarkJob(MappedJob):
                 **mapping.arrays,
             },
         }
+
+    def range_of(self, context: Context) -> Mapping[str, Any]:
+        """Return the range that predictions are cut to, where they are."""
+        if not self.options.clip or self.options.task not in ("regression", "sparse"):
+            return {}
+        return {"range": context.read_arrays(LANDMARKS)["range"].tolist()}
 
     def decoding(
         self, context: Context, procedure: Any, models: Sequence[Linear]

@@ -121,6 +121,7 @@ class MappedJob(RowJob):
         ids: Any = landmarks.row_ids if landmarks.ids is None else landmarks.ids
         if self.options.is_precomputed:
             ids = np.array(plan.feature_names)
+        own["range"] = np.array([moments.minimum[-1], moments.maximum[-1]])
         kept = {f"sample/{name}": array for name, array in sample.to_arrays().items()}
         return {LANDMARKS: {**own, **kept, "ids": ids}}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +41,8 @@ class LandmarkModel:
         Between levels.
     gives_probabilities : bool
         Of the classes, rather than these.
+    range : sequence of float, or None
+        Least and greatest prediction.
     """
 
     names: tuple[str, ...]
@@ -50,6 +52,7 @@ class LandmarkModel:
     classes: np.ndarray | None = None
     thresholds: np.ndarray | None = None
     gives_probabilities: bool = False
+    range: Sequence[float] | None = None
 
     @classmethod
     def of(cls, model: Mapping[str, Any], arrays: Mapping[str, np.ndarray], budget: Any) -> Any:
@@ -79,6 +82,7 @@ class LandmarkModel:
             None if model.get("classes") is None else np.array(model["classes"]),
             np.array(model["thresholds"][at]) if "thresholds" in model else None,
             model.get("probabilities", False),
+            model.get("range"),
         )
 
     @property
@@ -91,7 +95,8 @@ class LandmarkModel:
         features = np.stack([values[name] for name in self.names])
         scores = self.mapping.scores(features, self.weights, self.intercept)
         if self.classes is None:
-            return scores
+            least, most = self.range or (-np.inf, np.inf)
+            return np.clip(scores, least, most)
         if self.gives_probabilities:
             return probabilities(scores)
         if self.thresholds is not None:
@@ -150,6 +155,7 @@ METHOD = Method(
         "task": "its values explain different things",
         "loss": "its values explain different things",
         "levels": "it says what the target may be, not how to learn",
+        "clip": "errors from statistics are those before the cut",
         **dict.fromkeys(
             ("scaling", "choice", "unlabelled", "precision", "metric", "iterations", "metric_rows"),
             _STATES,

@@ -144,9 +144,13 @@ class LandmarksOptions(Section):
     """
     bound: Positive | None = None
     """Largest Euclidean norm B of the weights, where similarities are divided by √landmarks."""
-    scaling: Literal["standard", "unit", "none"] = "standard"
-    """Whether features are compared in units of their standard deviation, of their range, or as
-    they are.
+    clip: bool = True
+    """Whether predictions of `regression` and `sparse` are cut to the range of the target in the
+    training rows. Errors in the report that come from statistics are those before the cut.
+    """
+    scaling: Literal["standard", "unit", "quantile", "none"] = "standard"
+    """Whether features are compared in units of their standard deviation, of their range, by the
+    normal scores of their quantiles in a `sample`, or as they are.
     """
     precision: Literal["float32", "float64"] = "float64"
     """Of similarities. With `float32` they take half the time and memory; what is summed up of them

@@ -143,8 +143,8 @@ class LandmarkProcedure(Procedure):
         options: Any,
         labels: Sequence[str],
         n_landmarks: int,
-        maps: Mapping[str, LandmarkMap],
-        ridges: Mapping[str, float],
+        maps: Mapping[str, LandmarkMap] | None = None,
+        ridges: Mapping[str, float] | None = None,
     ) -> LandmarkProcedure:
         """Return the procedure of a job's options, for so many landmarks."""
         return cls(
@@ -155,8 +155,8 @@ class LandmarkProcedure(Procedure):
             ridge=options.ridge,
             bound=options.bound,
             candidates=n_landmarks,
-            maps=maps,
-            ridges=ridges,
+            maps=maps or {},
+            ridges=ridges or {},
         )
 
     def size(self, members: Members) -> tuple[int, float]:
@@ -176,11 +176,12 @@ class LandmarkProcedure(Procedure):
         return {rule.name: self._problem(train[rule.name], rule.name, fold) for rule in self.rules}
 
     def _problem(self, moments: Any, name: str, fold: int) -> SquaredProblem:
-        if name == COLUMNS or name not in self.maps:
-            return SquaredProblem.of(moments, None if name == COLUMNS else self.candidates)
+        if name == COLUMNS:
+            return SquaredProblem.of(moments)
         label = of_fold(name, fold) if of_fold(name, fold) in self.maps else name
-        penalty = self.maps[label].penalty()
-        return SquaredProblem.of(moments, self.candidates, penalty, self.ridges.get(label, RIDGE))
+        penalty = self.maps[label].penalty() if label in self.maps else None
+        ridge = self.ridges.get(label, RIDGE) if self.ridge is None else self.ridge
+        return SquaredProblem.of(moments, self.candidates, penalty, ridge)
 
     def search(self, problem: Mapping[str, SquaredProblem], rule: NamedRule) -> LandmarkPath:
         """Return the landmarks in the order of choice, or the first ones."""
@@ -188,11 +189,10 @@ class LandmarkProcedure(Procedure):
         if rule.name == COLUMNS:
             order, ridge = np.arange(own.n_landmarks), own.cross_validated_ridge()
             return LandmarkPath(rule.name, {"order": order, "ridge": np.array(ridge)})
-        ridge = own.ridge if self.ridge is None else self.ridge
         order = np.arange(min(self.keep, own.n_landmarks))
         if self.sparse:
-            order = greedy(own, self.keep, ridge, self.by_gradient)
-        return LandmarkPath(rule.name, {"order": order, "ridge": np.array(ridge)})
+            order = greedy(own, self.keep, own.ridge, self.by_gradient)
+        return LandmarkPath(rule.name, {"order": order, "ridge": np.array(own.ridge)})
 
     def weights(
         self, problem: Mapping[str, SquaredProblem], path: LandmarkPath, sizes: Sequence[int]

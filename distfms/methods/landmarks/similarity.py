@@ -254,7 +254,7 @@ def _asked(name: str, rows: np.ndarray, landmarks: np.ndarray) -> np.ndarray:
 
 
 #: Arrays of a map.
-MAP_ARRAYS = ("shift", "scale", "fill", "landmarks", "single", "transform")
+MAP_ARRAYS = ("shift", "scale", "fill", "landmarks", "single", "transform", "quantiles")
 
 
 # --- the map ------------------------------------------------------------------------------------
@@ -279,6 +279,9 @@ class LandmarkMap:
     transform : ndarray of shape (0,), (c,) or (c, c)
         Applied to the c scaled columns that count, of which it is the diagonal or the whole; empty
         for none.
+    quantiles : ndarray of shape (0,) or (2, d, q)
+        Values of each column, ascending, and the normal scores that they are replaced with before
+        they are scaled; empty for none.
     """
 
     similarity: Similarity
@@ -288,6 +291,7 @@ class LandmarkMap:
     landmarks: np.ndarray
     single: bool | np.ndarray = False
     transform: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    quantiles: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def of(cls, similarity: Similarity, arrays: Mapping[str, np.ndarray]) -> LandmarkMap:
@@ -316,6 +320,9 @@ class LandmarkMap:
         missing = np.isnan(values)
         if missing.any():
             values = np.where(missing, self.fill[used, np.newaxis], values)
+        if self.quantiles.size:
+            pairs = zip(values, *self.quantiles[:, used], strict=True)
+            values = np.stack([np.interp(own, at, score) for own, at, score in pairs])
         found = (values - self.shift[used, np.newaxis]) / self.scale[used, np.newaxis]
         if self.transform.size:
             found = transformed(self.transform, found)
@@ -377,6 +384,8 @@ class LandmarkMap:
 MOST_COLUMNS = 2000
 #: Similarities that stay the same when all rows are moved.
 _OF_DISTANCES = ("manhattan", "gaussian", "laplace", "euclidean")
+#: Quantiles of a column that normal scores are known at; others are interpolated.
+_QUANTILES = 257
 #: Rows that the mean distance between rows is taken of.
 SIGMA_ROWS = 500
 
@@ -405,6 +414,8 @@ def landmark_arrays(
     if not scale.any():
         raise DataError("All features are constant: no row differs from another.")
     arrays = {"shift": shift, "scale": scale, "fill": moments.mean[:n_features]}
+    if options.scaling == "quantile":
+        arrays["quantiles"] = normal_scores(pool.values[:n_features])
     arrays["deviation"] = scales(moments, n_features, "standard")[1]
     arrays["single"] = np.array(options.precision == "float32")
     if options.is_precomputed:
@@ -442,12 +453,31 @@ def scales(moments: Moments, n: int, scaling: str) -> tuple[np.ndarray, np.ndarr
     """Return shift and scale of the first n columns; 0 for those that do not vary."""
     if scaling in (PRECOMPUTED, "none"):
         return np.zeros(n), np.ones(n)
+    if scaling == "quantile":
+        return np.zeros(n), 1.0 - moments.constant_columns()[:n]
     varies = ~moments.constant_columns()[:n]
     if scaling == "unit":
         shift, scale = moments.minimum[:n], moments.maximum[:n] - moments.minimum[:n]
     else:
         shift, scale = moments.mean[:n], np.sqrt(moments.variance[:n])
     return np.where(varies, shift, 0.0), np.where(varies, scale, 0.0)
+
+
+def normal_scores(rows: np.ndarray) -> np.ndarray:
+    """Return values of columns (d, m), ascending, and their normal scores, (2, d, q).
+
+    Equal values have the score of their mean rank.
+    """
+    from scipy.special import ndtri
+
+    shares = np.linspace(0.0, 1.0, min(_QUANTILES, rows.shape[1]))
+    values = np.nanquantile(rows, shares, axis=1, method="nearest").T
+    found = np.empty((2, *values.shape))
+    for own, column, out in zip(values, rows, np.moveaxis(found, 1, 0), strict=True):
+        known = np.sort(column[~np.isnan(column)])
+        ranks = np.searchsorted(known, own) + np.searchsorted(known, own, "right")
+        out[:] = own, ndtri((ranks + 1.0) / (2.0 * len(known) + 2.0))
+    return found
 
 
 def landmark_maps(
@@ -496,7 +526,7 @@ def transformed(transform: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 def _centred(mapping: LandmarkMap) -> LandmarkMap:
     """Compare features less their training means: distances then keep their digits."""
-    return replace(mapping, shift=mapping.fill)
+    return mapping if mapping.quantiles.size else replace(mapping, shift=mapping.fill)
 
 
 def mean_distance(rows: np.ndarray) -> float:
