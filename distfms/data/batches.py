@@ -128,11 +128,6 @@ class ColumnPlan:
         features = self.columns[: len(self.roles.features)]
         return {column.name: tuple(range(column.start, column.stop)) for column in features}
 
-    def without_target(self) -> ColumnPlan:
-        """Return the plan for prediction: the same features, no target, no weight."""
-        roles = replace(self.roles, target=(), weight=None)
-        return replace(self, columns=self.columns[: len(self.roles.features)], roles=roles)
-
     def restricted(self, features: Sequence[str]) -> ColumnPlan:
         """Return the plan of some source features, in the order given, and all targets."""
         by_name = {column.name: column for column in self.columns}

@@ -110,7 +110,7 @@ def files(tmp_path_factory):
         ("smooth", {"keep": 61}, "`keep` is 61, and there are 60 landmarks"),
         ("smooth", {"landmarks": 350}, r"landmarks` is 350: choose at most 3\d\d"),
         ("smooth", {"similarity": ["linear", "precomputed"]}, "`precomputed` beside others"),
-        ("smooth", {"similarity": ["linear", "cosine"], "data.folds": 0}, "at least 2"),
+        ("smooth", {"similarity": ["linear", "sigmoid"], "data.folds": 0}, "at least 2"),
         ("smooth", {"similarity": f"{FUNCTIONS}:f"}, "cannot be imported"),
         ("smooth", {"similarity": f"{FUNCTIONS}:broken"}, "row group.* failed: ValueError: broken"),
         ("smooth", {"data.target": ["y", "still"]}, "landmarks predict one"),

@@ -124,7 +124,7 @@ def _landmarks(chance: Chance, X: np.ndarray, score: np.ndarray, section: dict[s
     section["target"] = "y"
     if task == "ranking":
         columns["q"], section["query"] = np.sort(chance.integers(0, 12, size=len(X))), "q"
-    simple = _one(chance, "manhattan", "euclidean", "linear", "cosine", "sigmoid", "polynomial")
+    simple = _one(chance, "manhattan", "euclidean", "linear", "sigmoid", "polynomial")
     similarity: Any = _one(chance, simple, {"name": "gaussian", "sigma": 2.0})
     if section["folds"]:
         similarity = _one(chance, similarity, [simple, "gaussian"])
@@ -134,7 +134,6 @@ def _landmarks(chance: Chance, X: np.ndarray, score: np.ndarray, section: dict[s
         scaling=_one(chance, "standard", "unit"),
         ridge=1e-3,
         keep=3,
-        choice="spread",
         precision="float32",
     )
     if task == "regression":

@@ -69,7 +69,6 @@ def sections(run: FinishedRun) -> list[Section]:
         Section("Error and number of landmarks", [_error_figure(run), _baseline_table(run)]),
         Section("The metric", _metric_tables(run)),
         Section("The landmarks", [_landmark_table(run)]),
-        Section("How good the similarities are", [_goodness_table(run)]),
         class_section(run.metrics, "the model"),
         Section("The model", [*_predicted_figure(run), *measure_tables(run.metrics, _MEASURES)]),
         tuning_section(run.metrics),
@@ -258,36 +257,6 @@ def _landmark_table(run: FinishedRun) -> Table:
     how = "as they were chosen" if run.selection["task"] == "sparse" else "in their random order"
     return Table(
         columns, rows, f"The landmarks {how}, and the weight of the similarity to each.{rest}"
-    )
-
-
-def _goodness_table(run: FinishedRun) -> Table:
-    """List the goodness (ε₀, B) of each similarity for a ladder of landmarks."""
-    curves, reading = list(curves_of(run.metrics).values()), _reading(run)
-    rows, emphasis = list[list[Any]](), []
-    surrogate = "loss" if any(curve.has(reading, "loss") for curve in curves) else "mse"
-    for curve in curves:
-        loss, largest = curve.values(reading, surrogate), curve.values("train", "largest_weight")
-        for n_landmarks, error, weight in zip(curve.x, loss, largest, strict=True):
-            share = n_landmarks / run.selection["n_candidates"]
-            rows.append([curve.name, n_landmarks, share, error, weight])
-        if curve.name == run.selection["similarity"]:
-            emphasis.append(len(rows) - 1)
-    columns = [
-        Column("Similarity", "text"),
-        Column("Landmarks", "number"),
-        Column("Share τ", "percent"),
-        Column("Loss ε₀", "measure"),
-        Column("Bound B", "measure"),
-    ]
-    return Table(
-        columns,
-        rows,
-        "A similarity is (ε₀, B)-good for the task if some weights of size up to B have a loss of "
-        "at most ε₀. Estimated by models on so many landmarks: ε₀ is their loss "
-        f"({ROWS[reading]}), B their largest weight where similarities are averaged, τ "
-        "the share of the candidates that they use.",
-        emphasis=emphasis,
     )
 
 

@@ -341,9 +341,8 @@ class PassProcedure(LandmarkProcedure):
             model = last.model
         sums = make_pass(self.loss, model, "landmark")
         slope = np.abs(sums["gradient"]).sum(axis=1)
-        if not self.by_gradient:
-            spread = np.sqrt(np.diagonal(problem.covariance)[:-1])
-            slope = np.divide(slope, spread, out=np.zeros_like(slope), where=spread > 0)
+        spread = np.sqrt(np.diagonal(problem.covariance)[:-1])
+        slope = np.divide(slope, spread, out=np.zeros_like(slope), where=spread > 0)
         slope[order] = -1.0
         return int(np.argmax(slope))
 

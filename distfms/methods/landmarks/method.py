@@ -147,7 +147,7 @@ METHOD = Method(
     starter={"task": "regression", "landmarks": None},
     takes_unlabelled=True,
     tunable=(
-        *("landmarks", "keep", "ridge", "bound", "criterion"),
+        *("landmarks", "keep", "ridge", "bound"),
         *("epsilon", "gamma", "spacing", "smoothing"),
     ),
     not_tunable={
@@ -157,7 +157,7 @@ METHOD = Method(
         "levels": "it says what the target may be, not how to learn",
         "clip": "errors from statistics are those before the cut",
         **dict.fromkeys(
-            ("scaling", "choice", "unlabelled", "precision", "metric", "iterations", "metric_rows"),
+            ("scaling", "precision", "metric", "iterations", "metric_rows"),
             _STATES,
         ),
         "sample": "it concerns what is compared with the model, not the model",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict, field_validator, model_validator
@@ -29,7 +28,7 @@ class SimilaritySection(Section):
     """A similarity and its parameters."""
 
     name: str
-    """`sigmoid`, `manhattan`, `gaussian`, `laplace`, `euclidean`, `linear`, `polynomial`, `cosine`,
+    """`sigmoid`, `manhattan`, `gaussian`, `laplace`, `euclidean`, `linear`, `polynomial`,
     `precomputed` (the features are similarities to as many landmarks), or `module:function`: a
     function of rows (n, d) and landmarks (L, d) that returns an array (n, L).
     """
@@ -105,24 +104,16 @@ class LandmarksOptions(Section):
         SimilaritySection(name="gaussian"),
     )
     """Name, or section of a name and parameters; or a list of these, of which the one with the
-    least error in cross-validation is kept. A parameter may be a list, which stands for as many
-    similarities.
+    least error in cross-validation is kept.
     """
     landmarks: Count | None = None
     """Rows that others are compared with, taken from the training rows by hash, or from
     `data.unlabelled_path`. By default 500, or all rows where there are fewer.
     """
-    choice: Literal["random", "spread"] = "random"
-    """`spread` takes landmarks far from one another (as k-means++ does), from a `sample`."""
-    unlabelled: bool = False
-    """Whether training rows without a target may be landmarks, too (with `missing: drop | mean`).
-    """
     keep: Count | None = None
     """Landmarks of the model: for `sparse` those chosen (default 50), otherwise the first of the
     random order (default all).
     """
-    criterion: Literal["gain", "gradient"] = "gain"
-    """What a choice of `sparse` maximises: the fall of the squared loss, or its gradient."""
     ridge: NonNegative | None = None
     """Ridge: ½·`ridge`·wᵀAw is added to the mean loss of every task, where A has the similarities
     of the landmarks to each other for `gaussian` and `laplace` (the squared norm of the function),
@@ -174,8 +165,7 @@ class LandmarksOptions(Section):
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
         listed = value if isinstance(value, list | tuple) else [value]
-        named = [{"name": one} if isinstance(one, str) else one for one in listed]
-        return tuple(section for one in named for section in _each(one))
+        return tuple({"name": one} if isinstance(one, str) else one for one in listed)
 
     @model_validator(mode="after")
     def _consistent(self) -> LandmarksOptions:
@@ -221,13 +211,3 @@ class LandmarksOptions(Section):
         """Return how many of these landmarks the model has."""
         default = DEFAULT_KEPT if self.task == "sparse" else n_landmarks
         return min(n_landmarks, self.keep or default)
-
-
-def _each(similarity: Any) -> list[Any]:
-    """Return a similarity for each combination of the values that parameters list."""
-    if not isinstance(similarity, dict):
-        return [similarity]
-    listed = {name: v for name, v in similarity.items() if isinstance(v, list | tuple)}
-    return [
-        {**similarity, **dict(zip(listed, own, strict=True))} for own in product(*listed.values())
-    ]

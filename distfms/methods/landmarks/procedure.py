@@ -115,7 +115,6 @@ class LandmarkProcedure(Procedure):
         Choose landmarks rather than take the first ones.
     keep : int
         Most landmarks of a model.
-    by_gradient : bool
     ridge : float or None
         By default that of `ridges`.
     bound : float or None
@@ -130,7 +129,6 @@ class LandmarkProcedure(Procedure):
     rules: tuple[NamedRule, ...]
     sparse: bool
     keep: int
-    by_gradient: bool = False
     ridge: float | None = 0.0
     bound: float | None = None
     candidates: int | None = None
@@ -151,7 +149,6 @@ class LandmarkProcedure(Procedure):
             rules=tuple(NamedRule(label) for label in labels),
             sparse=options.task == "sparse",
             keep=options.n_kept(n_landmarks),
-            by_gradient=options.criterion == "gradient",
             ridge=options.ridge,
             bound=options.bound,
             candidates=n_landmarks,
@@ -191,7 +188,7 @@ class LandmarkProcedure(Procedure):
             return LandmarkPath(rule.name, {"order": order, "ridge": np.array(ridge)})
         order = np.arange(min(self.keep, own.n_landmarks))
         if self.sparse:
-            order = greedy(own, self.keep, own.ridge, self.by_gradient)
+            order = greedy(own, self.keep, own.ridge)
         return LandmarkPath(rule.name, {"order": order, "ridge": np.array(own.ridge)})
 
     def weights(

@@ -32,7 +32,6 @@ PARAMETERS: Mapping[str, Mapping[str, float | None]] = {
     "euclidean": {},
     "linear": {},
     "polynomial": {"a": None, "r": 1.0, "degree": 3.0},
-    "cosine": {},
     PRECOMPUTED: {},
 }
 
@@ -47,7 +46,7 @@ class Similarity:
         ``sigmoid`` tanh(a⟨x, l⟩ + r), ``manhattan`` −‖x − l‖₁, ``gaussian`` exp(−‖x − l‖²/2σ²),
         ``laplace`` exp(−‖x − l‖/σ), ``euclidean`` −‖x − l‖₂², ``linear`` ⟨x, l⟩,
         ``polynomial`` (a⟨x, l⟩ + r)^degree,
-        ``cosine`` ⟨x, l⟩/‖x‖‖l‖, ``precomputed`` (the columns of the data are similarities), or
+        ``precomputed`` (the columns of the data are similarities), or
         ``module:function``, called with rows (n, d) and landmarks (L, d) for an array (n, L).
     parameters : tuple of (str, float)
     """
@@ -117,14 +116,10 @@ def _polynomial(landmarks: Any, rows: Any, out: Any, a: float, r: float, degree:
     np.power(np.add(out, r, out=out), int(degree), out=out)
 
 
-def _cosine(landmarks: Any, rows: Any, out: Any) -> None:
-    lengths = [np.sqrt(np.einsum("ij,ij->j", x, x)) for x in (landmarks.T, rows)]
-    own, theirs = (np.where(x > 0, x, 1.0).astype(x.dtype) for x in lengths)
-    np.matmul(landmarks / own[:, np.newaxis], rows / theirs, out=out)
-
-
 def _manhattan(landmarks: Any, rows: Any, out: Any) -> None:
-    _compiled_manhattan()(landmarks, rows, out)
+    from scipy.spatial.distance import cdist
+
+    np.negative(cdist(landmarks, rows.T, "cityblock"), out=out, casting="same_kind")
 
 
 def _euclidean(landmarks: Any, rows: Any, out: Any) -> None:
@@ -179,30 +174,8 @@ _FORMULAS: dict[str, Callable[..., None]] = {
     "euclidean": _euclidean,
     "linear": _linear,
     "polynomial": _polynomial,
-    "cosine": _cosine,
     PRECOMPUTED: _precomputed,
 }
-
-
-@cache
-def _compiled_manhattan() -> Callable[..., None]:
-    """Compile −‖x − l‖₁; the inner loop is over rows, so that sums have the same order anywhere."""
-    from numba import njit
-
-    def kernel(landmarks, rows, out):  # type: ignore[no-untyped-def]
-        for i in range(out.shape[0]):
-            own = out[i]
-            own[:] = 0.0
-            for column in range(rows.shape[0]):
-                at, values = landmarks[i, column], rows[column]
-                for row in range(own.shape[0]):
-                    own[row] -= abs(values[row] - at)
-
-    try:
-        compiled: Callable[..., None] = njit(nogil=True, cache=True)(kernel)
-    except RuntimeError:  # no folder that compiled code can be kept in
-        compiled = njit(nogil=True)(kernel)
-    return compiled
 
 
 # --- functions of the user's --------------------------------------------------------------------
@@ -421,32 +394,7 @@ def landmark_arrays(
     if options.is_precomputed:
         return pool, {**arrays, "landmarks": np.eye(n_features)}
     chosen = pool.first(n_landmarks)
-    if options.choice == "spread":
-        plain = LandmarkMap.of(Similarity("linear"), {**arrays, "landmarks": np.zeros(0)})
-        rows = _centred(plain).scaled(pool.values[:n_features])
-        chosen = pool.taken(spread(rows, n_landmarks, int(pool.hashes[0] % 2**32)))
     return chosen, {**arrays, "landmarks": chosen.values[:n_features].T}
-
-
-def spread(rows: np.ndarray, n: int, seed: int) -> np.ndarray:
-    """Choose n of the rows (d, m) far from one another; the first m of the order are a choice of m.
-
-    References
-    ----------
-    Arthur, Vassilvitskii, "k-means++: the advantages of careful seeding", SODA 2007.
-    """
-    random = np.random.default_rng(seed)
-    nearest, order = np.full(rows.shape[1], np.inf), [0]
-    while len(order) < min(n, rows.shape[1]):
-        away = np.square(rows - rows[:, order[-1:]]).sum(axis=0)
-        nearest = np.minimum(nearest, away)
-        nearest[order] = 0.0
-        reached = np.cumsum(nearest)
-        if not reached[-1] > 0:  # copies of those that were chosen
-            order.append(int(np.setdiff1d(np.arange(len(nearest)), order)[0]))
-            continue
-        order.append(int(np.searchsorted(reached, random.random() * reached[-1], "right")))
-    return np.array(order)
 
 
 def scales(moments: Moments, n: int, scaling: str) -> tuple[np.ndarray, np.ndarray]:

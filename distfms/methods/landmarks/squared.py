@@ -186,9 +186,7 @@ def errors(problem: SquaredProblem, weights: np.ndarray, held_out: CoMoments) ->
     return np.maximum(spread, 0.0) + bias**2
 
 
-def greedy(
-    problem: SquaredProblem, n_steps: int, ridge: float, by_gradient: bool = False
-) -> np.ndarray:
+def greedy(problem: SquaredProblem, n_steps: int, ridge: float) -> np.ndarray:
     """Choose landmarks one by one, all weights refitted after each step.
 
     Parameters
@@ -197,9 +195,6 @@ def greedy(
     n_steps : int
         Most landmarks to choose.
     ridge : float
-    by_gradient : bool
-        Choose the landmark of the largest gradient, as Algorithm 2 does, rather than the one that
-        lowers the squared loss most.
 
     Returns
     -------
@@ -222,8 +217,7 @@ def greedy(
         np.divide(residual**2, variance, out=gain, where=possible)
         if not gain.max() > np.finfo(float).eps * problem.target_variance:
             break
-        score = np.where(possible, np.abs(residual), 0.0) if by_gradient else gain
-        own = int(np.argmax(score >= score.max() * (1.0 - _TIED)))
+        own = int(np.argmax(gain >= gain.max() * (1.0 - _TIED)))
         row = factor[step]
         np.subtract(gram[own], factor[:step, own] @ factor[:step], out=row)
         row /= np.sqrt(variance[own])

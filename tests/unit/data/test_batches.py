@@ -146,8 +146,6 @@ def test_the_plan_tells_which_rows_belong_to_a_category(tmp_path):
     assert plan.column_groups == {"c": (0, 1), "x": (2,)}
     assert (plan.n_columns, plan.n_features) == (4, 3)
     assert plan.feature_names == ("c=u", "c=v", "x")
-    assert plan.without_target().value_names == ("c=u", "c=v", "x")
-    assert plan.without_target().roles.weight is None
     fewer = plan.restricted(["x"])
     assert fewer.value_names == ("x", "y")
     batch = read_rows(dataset.reader, dataset.partitions[0], plan.restricted(["x", "c"]))

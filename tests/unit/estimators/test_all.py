@@ -83,7 +83,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "sparse": (
         "LandmarkRegressor",
         "number",
-        {"task": "sparse", "landmarks": 30, "keep": 9, "similarity": ["cosine", "gaussian"]},
+        {"task": "sparse", "landmarks": 30, "keep": 9, "similarity": ["linear", "gaussian"]},
         {"folds": 3, "tune": {"ridge": [1e-4, 1.0]}},
     ),
     "insensitive": ("LandmarkRegressor", "number", {"loss": "epsilon_insensitive"}, {}),

@@ -17,7 +17,6 @@ from distfms.methods.landmarks.similarity import (
     landmark_maps,
     mean_distance,
     normal_scores,
-    spread,
 )
 from distfms.stats.comoments import Moments
 from distfms.stats.sample import RowSample
@@ -31,7 +30,6 @@ NAMES = (
     "euclidean",
     "linear",
     "polynomial",
-    "cosine",
 )
 RNG = np.random.default_rng(3)
 ROWS, LANDMARKS = RNG.normal(size=(4, 23)), RNG.normal(size=(5, 4))
@@ -175,16 +173,3 @@ def test_functions_of_the_user():
         similarity.user_function("no.such.module:function")
     with pytest.raises(SpecError, match="cannot be imported"):
         similarity.user_function(f"{here}:nothing")
-
-
-@given(seed=st.integers(0, 1000), n=st.integers(1, 12), copies=st.booleans())
-def test_spread_landmarks_are_different_rows_and_nested(seed, n, copies):
-    rows = np.random.default_rng(seed).normal(size=(2, 12))
-    if copies:
-        rows[:, 3:] = rows[:, :1]
-    order = spread(rows, 12, seed)
-    assert sorted(order.tolist()) == list(range(12))
-    assert spread(rows, n, seed).tolist() == order[:n].tolist()
-    if copies:
-        assert set(order[:3].tolist()) & {0, *range(3, 12)}
-        assert {1, 2} <= set(order[:3].tolist())

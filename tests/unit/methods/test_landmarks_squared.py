@@ -89,8 +89,6 @@ def test_copies_of_a_landmark_are_not_chosen_twice():
     assert len(order) == 9
     assert set(order.tolist()) == set(range(9))
     assert len(greedy(problem_of(K, np.full(len(y), 4.0)), 3, 0.0)) == 0
-    by_gradient = greedy(problem_of(K * np.r_[100.0, np.ones(8)], y), 1, 0.0, by_gradient=True)
-    assert by_gradient.tolist() == [0]
 
 
 def test_measures_of_a_procedure():
