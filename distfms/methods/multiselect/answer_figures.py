@@ -142,10 +142,10 @@ def rater_blocks(run: FinishedRun) -> list[Block]:
     if not train["known"]:
         return [
             Text(
-                "Nobody knows who judged, so judgments were taken as independent: as if no rater "
-                "judged two attributes of an object. If some did, attributes share their raters' "
-                "moods, and these losses are wrong, mostly too small. `distfms check` says how "
-                "to tell who judged."
+                "Raters are unknown, so judgments were taken as independent: as if no rater judged "
+                "two attributes of an object. If some did, attributes share their raters' errors, "
+                "and these losses are wrong, mostly too small. `distfms check` says how to tell "
+                "who judged."
             )
         ]
     whose = "the same raters" if train["buy_from"] == "same" else "independent raters"
@@ -176,8 +176,8 @@ def _noise_figures(correlations: Mapping[str, Mapping[str, float | None]]) -> li
         return [Text("No rater judged two of the attributes that are bought.")] if names else []
     chart = heat_map(values, names, title="Correlation of one rater's errors, by attribute")
     caption = (
-        "How far one rater's judgments of two attributes of an object err alike: correlation of "
-        "what is left when the attributes themselves are taken away. Near 0: as good as "
+        "How far one rater's judgments of two attributes of an object share errors: correlation "
+        "of what is left when the attributes themselves are taken away. Near 0: as good as "
         "independent. Blank: no rater judged both."
     )
     return [Figure(chart, caption + more(len(correlations), _MAPPED, "in metrics.json"))]

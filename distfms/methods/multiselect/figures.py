@@ -13,7 +13,6 @@ from distfms.methods.contract import FinishedRun
 from distfms.methods.multiselect.answer_figures import (
     FEW_OBJECTS,
     READINGS,
-    Loss,
     key_numbers,
     rater_blocks,
     repeats_of,
@@ -67,7 +66,6 @@ _MEASURES = {
     "mse": "Plain error",
 }
 _BARS_SHOWN = 30
-_PATH_SHOWN = 60
 _ATTRIBUTES_SHOWN = 1000
 
 
@@ -77,7 +75,7 @@ def sections(run: FinishedRun) -> list[Section]:
         Section("", [*_notes(run), key_numbers(run)]),
         Section("What a budget buys", _loss_blocks(run)),
         Section("What to buy", _repeats_blocks(run)),
-        Section("The attributes", _attribute_blocks(run.selection)),
+        Section("The attributes", _attribute_blocks(run)),
         Section("Who judges", rater_blocks(run)),
         Section("The model", _model_blocks(run)),
         tuning_section(run.metrics),
@@ -206,74 +204,50 @@ def _repeats_blocks(run: FinishedRun) -> list[Block]:
     )
     caption = "How many judgments of each attribute to buy for one object."
     rest = more(len(bars), _BARS_SHOWN, "in the table", "with most judgments")
-    return [Figure(chart, caption + rest), *_path_tables(run)]
-
-
-def _path_tables(run: FinishedRun) -> list[Table]:
-    """List the first purchases in order."""
-    path, variance = run.selection["path"], run.selection["label_variance"]
-    if not path:
-        return []
-    keys = ("count", "repeats", "cost", "spent", "projected_loss")
-    n = run.metrics["train"]["n_objects"]
-    rows = [
-        [
-            step["attribute"],
-            *(step[key] for key in keys),
-            Loss(step["projected_loss"], variance, n).explained,
-        ]
-        for step in path[:_PATH_SHOWN]
-    ]
-    titles = ("Judgments", "Of it so far", "Cost", "Spent so far", "Projected loss")
-    columns = [
-        Column("Attribute", "text"),
-        *(Column(title, "number") for title in titles),
-        Column("Projected share explained", "percent"),
-    ]
-    caption = (
-        "The order of purchase. Stopping anywhere gives the selection for that budget. The search "
-        "chose what makes the projected loss small, so expect more on other objects."
-    )
-    caption += more(len(path), _PATH_SHOWN, "in selection.json")
-    return [without_empty_columns(columns, rows, caption)]
+    return [Figure(chart, caption + rest)]
 
 
 # --- attributes ---------------------------------------------------------------------------------
 
 
-def _attribute_blocks(selection: Json) -> list[Block]:
-    rows = _attribute_rows(selection)
+def _attribute_blocks(run: FinishedRun) -> list[Block]:
+    rows = _attribute_rows(run)
     points = [
         Point(
             name, v / sigma, correlation, r, f"{name}: correlation {number(correlation)}, r = {r}"
         )
-        for name, r, correlation, _, _, v, sigma, *_ in rows
+        for name, r, _, correlation, _, _, v, sigma, *_ in rows
         if correlation is not None
     ]
     caption = (
-        "All attributes, the most bought first. Buy: judgments to buy for one object; correlation "
-        "with the label as if judged without noise; b̂: covariance with the label; v̂: variance "
-        "between raters of one object; σ̂: standard deviation between objects; have: judgments of "
-        "an object on average; without: objects that have none."
+        "All attributes, the most bought first. Buy: judgments to buy for one object; weight: of "
+        f"their average in the prediction of {run.model['target']}, which begins with "
+        f"{number(run.model['intercept'], 6)} (without judgments the mean takes their place); "
+        "correlation with the label as if judged without noise; b̂: covariance with the label; v̂: "
+        "variance between raters of one object; σ̂: standard deviation between objects; have: "
+        "judgments of an object on average; without: objects that have none."
     )
-    titles = ("Buy", "Correlation", "v̂/σ̂²", "b̂", "v̂", "σ̂", "Cost", "Mean", "Have", "Without")
-    columns = [Column("Attribute", "text"), *(Column(title, "number") for title in titles)]
+    titles = ("Buy", "Weight", "Correlation", "v̂/σ̂²", "b̂", "v̂", "σ̂")
+    numbers = (*titles, "Cost", "Mean", "Have", "Without")
+    columns = [Column("Attribute", "text"), *(Column(title, "number") for title in numbers)]
     rest = more(len(rows), _ATTRIBUTES_SHOWN, "in selection.json")
     table = Table(columns, rows[:_ATTRIBUTES_SHOWN], caption + rest)
     return [*_attribute_figures(points, len(rows) - len(points)), table]
 
 
-def _attribute_rows(selection: Json) -> list[list[Any]]:
+def _attribute_rows(run: FinishedRun) -> list[list[Any]]:
     """Return what is known of each attribute, the most bought first."""
-    repeats, deviation = repeats_of(selection), math.sqrt(selection["label_variance"])
+    selection, deviation = run.selection, math.sqrt(run.selection["label_variance"])
+    weights = dict(zip(run.model["attributes"], run.weights["weights"].tolist(), strict=True))
     rows: list[list[Any]] = []
     for a in selection["attributes"]:
         name, b, v, sigma = (a[key] for key in ("name", "b", "v", "sigma"))
         correlation = b / (sigma * deviation) if sigma and deviation else None
         noise = v / sigma**2 if sigma else None
+        bought = selection["repeats"].get(name, 0), weights.get(name)
         rest = (a[key] for key in ("cost", "mean", "mean_judgments", "n_missing"))
-        rows.append([name, repeats.get(name, 0), correlation, noise, b, v, sigma, *rest])
-    return sorted(rows, key=lambda row: (-row[1], -abs(row[2] or 0.0)))
+        rows.append([name, *bought, correlation, noise, b, v, sigma, *rest])
+    return sorted(rows, key=lambda row: (-row[1], -abs(row[3] or 0.0)))
 
 
 def _attribute_figures(points: Sequence[Point], n_left: int) -> list[Figure]:
@@ -315,26 +289,4 @@ def _model_blocks(run: FinishedRun) -> list[Block]:
         "mean squared error with the judgments to be bought; the plain error is measured where "
         "objects hold as many."
     )
-    measures = tables_of(rows, _MEASURES, caption)
-    return [*_coefficient_tables(run), *measures]
-
-
-def _coefficient_tables(run: FinishedRun) -> list[Table]:
-    """List the weights, those that move the prediction most first."""
-    sigma = {a["name"]: a["sigma"] for a in run.selection["attributes"]}
-    numbers = (run.weights[key].tolist() for key in ("repeats", "weights", "means"))
-    rows = [
-        [name, r, weight, weight * sigma[name], mean]
-        for name, r, weight, mean in zip(run.model["attributes"], *numbers, strict=True)
-    ]
-    rows.sort(key=lambda row: -abs(row[3]))
-    titles = ("Judgments", "Weight", "Weight × σ̂", "Training mean")
-    caption = (
-        f"The model. A prediction of {run.model['target']} is {number(run.model['intercept'], 6)} "
-        "plus, for each attribute, its weight times the average of its judgments; for an attribute "
-        "without judgments the training mean takes the place of the average. Weight × σ̂ is what "
-        "one standard deviation between objects changes."
-    )
-    columns = [Column("Attribute", "text"), *(Column(title, "measure") for title in titles)]
-    rest = more(len(rows), _ATTRIBUTES_SHOWN, "in weights.npz")
-    return [Table(columns, rows[:_ATTRIBUTES_SHOWN], caption + rest)] if rows else []
+    return [*tables_of(rows, _MEASURES, caption)]

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from typing import Any
 
 import numpy as np
@@ -214,7 +213,6 @@ def test_what_cannot_be_said_is_promised_nowhere(measured: Any, absent: str) -> 
     assert absent not in plain(render(chosen, content))
     if absent == "99 %":
         found = tables(sections(chosen, content))
-        assert [c.title for c in found["The order "].columns][-1] == "Projected loss"
         assert "Share explained" not in [c.title for c in found["What the m"].columns]
 
 
@@ -231,16 +229,14 @@ def test_tables_of_the_page() -> None:
         ["Training objects that hold all judgments", 40, None, None, None, 71],
         ["Held-out objects that hold all judgments", 20, None, None, None, 83],
     ]
-    model = found["The model."]  # the most important first
-    assert model.rows == [["calm", 2, -4.0, -4.0, 6.0], ["age", 1, 0.5, 1.0, 5.0]]
-    assert "A prediction of mood is 3.25 plus" in model.caption
-    ranked = [(row[0], row[2]) for row in found["All attrib"].rows]
-    assert ranked == [("calm", 0.3), ("age", 0.2), ("warm", -0.2), ("kind", None)]
-    assert [list(row) for row in found["The order "].rows] == [
-        ["calm", 1, 1, 1, 1, 95.0, pytest.approx(0.05)],
-        ["age", 1, 1, 4, 5, 75.0, pytest.approx(0.25)],
-        ["calm", 1, 2, 1, 6, 70.0, pytest.approx(0.30)],
+    attributes = found["All attrib"]
+    assert [row[:4] for row in attributes.rows] == [
+        ["calm", 2, -4.0, 0.3],
+        ["age", 1, 0.5, 0.2],
+        ["warm", 0, None, -0.2],
+        ["kind", 0, None, None],
     ]
+    assert "the prediction of mood, which begins with 3.25" in attributes.caption
     baselines = found["The select"]
     assert [row[0] for row in baselines.rows] == ["Full", "Scoring", "Copies"]
     assert [row[3:6] for row in baselines.rows] == [[70, 76, 82], [74, None, 84], [75, 78, None]]
@@ -296,20 +292,16 @@ def test_page_says_all_that_was_asked(
     assert [words for words in absent if words in text] == []
 
 
-def test_a_thousand_attributes_and_many_steps_stay_readable() -> None:
+def test_a_thousand_attributes_stay_readable() -> None:
     many = selection()
     many["attributes"] += [
         {**many["attributes"][i % 4], "name": f"a_{i}_{'x' * 80}"} for i in range(1500)
     ]
     many["repeats"] = {a["name"]: 1 + i % 3 for i, a in enumerate(many["attributes"])}
-    many["path"] *= 50
     found = sections(many, metrics())
     captions = " ".join(figure.caption for figure in figures_of(found))
     assert "The first 30 with most judgments; 1\u202f474 more are in the table." in captions
     assert len(tables(found)["All attrib"].rows) == 1000
-    path = tables(found)["The order "]
-    assert len(path.rows) == 60
-    assert "90 more are in selection.json" in path.caption
 
 
 @pytest.mark.parametrize(("drop", "cut"), [(4.0, True), (14.0, False)])
@@ -319,12 +311,6 @@ def test_a_scale_that_does_not_begin_at_zero_says_so(drop: float, cut: bool) -> 
     content = {**metrics(), "curves": curves}
     found = figures_of(sections(selection(), content))
     assert ["begin at zero" in figure.caption for figure in found[:2]] == [cut, cut]
-
-
-def n_circles(chosen: Any, content: Any) -> int:
-    """Count strokes of the circles that set off points of the curve."""
-    figure, *_ = figures_of(sections(chosen, content))
-    return len(re.findall(r"stroke-width: 2[;\"]", figure.svg))
 
 
 def test_who_judges() -> None:
