@@ -107,7 +107,28 @@ class Part:
 
 
 class Converter:
-    """A conversion whose options are checked; see `convert_long_judgments`."""
+    """Judgments in long form, to be written in the wide form that jobs read.
+
+    Parameters
+    ----------
+    source : path or sequence of paths
+        Parquet or CSV files, folders, globs or URLs. The first file's object column decides about
+        its type (a CSV column of digits is read as integers).
+    label : str, optional
+        If neither it nor ``labels`` is given, the result has no label. With ``label_from`` the name
+        of a column, the label column is named ``<label>_<label_from>``.
+    seed, storage_options, memory_bytes
+        What draws judgments, goes to fsspec, and bounds what the conversion may hold apart from
+        ``labels``, which does not change the result. The other options are those of
+        :class:`distfms.spec.LongForm`.
+
+    Raises
+    ------
+    DataError
+        If a file, column or attribute is missing, an object or attribute is null, a value is not
+        a finite number, an object has two labels, a worker judged twice, no object has a label,
+        or the folder cannot be written.
+    """
 
     def __init__(
         self,
@@ -224,54 +245,6 @@ class Converter:
         if self.rule.column is not None:
             return column_label(cells, code, self.rule.column)
         return None if code is None else mean_label(cells, code)
-
-
-def convert_long_judgments(
-    source: Source,
-    out: str | os.PathLike[str],
-    *,
-    rows_per_shard: int = ROWS_PER_SHARD,
-    overwrite: bool = False,
-    **options: Any,
-) -> ConversionReport:
-    """Convert judgments in long form to the wide form that jobs read.
-
-    The options are those of :class:`distfms.spec.LongForm`; the others are these.
-
-    Parameters
-    ----------
-    source : path or sequence of paths
-        Parquet or CSV files, folders, globs or URLs. The first file's object column decides about
-        its type (a CSV column of digits is read as integers).
-    out : path
-        Folder to write; has one row per object, ascending by id: the id (named ``object``), the
-        label (float64), and one list of float64 per attribute, by name, with its judgments in
-        source order; with ``worker`` also one list of the workers' ids per attribute, named
-        ``<attribute>__raters``. ``_conversion.json`` there holds the counts of the report.
-    label : str, optional
-        If neither it nor ``labels`` is given, the result has no label. With ``label_from`` the name
-        of a column, the label column is named ``<label>_<label_from>``.
-    rows_per_shard : int
-        Objects in a file.
-    overwrite : bool
-        Replace a dataset at ``out``.
-    **options
-        Also ``seed``, ``storage_options`` and ``memory_bytes``, about what the conversion may hold
-        apart from ``labels``, which does not change the result.
-
-    Returns
-    -------
-    ConversionReport
-
-    Raises
-    ------
-    DataError
-        If a file, column or attribute is missing, an object or attribute is null, a value is not
-        a finite number, an object has two labels, a worker judged twice, no object has a label,
-        or the folder cannot be written.
-    """
-    converter = Converter(source, **options)
-    return converter.write(Path(out), rows_per_shard=rows_per_shard, overwrite=overwrite)
 
 
 @dataclass(frozen=True)

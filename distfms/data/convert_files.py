@@ -61,7 +61,7 @@ def convert_files(
     Raises
     ------
     DataError
-        As :func:`distfms.data.convert.convert_long_judgments`; files that are done stay.
+        As :meth:`distfms.data.convert.Converter.write`; files that are done stay.
     """
     files = {file.name.replace("//", "/"): file for file in converter.long.files}
     found = [_objects_of(converter, file, out / _OBJECTS / name) for name, file in files.items()]

@@ -17,7 +17,6 @@ from distfms.data.convert import (
     CONVERSION,
     CONVERTER_VERSION,
     Converter,
-    convert_long_judgments,
 )
 from distfms.data.convert_files import convert_files, delete_unused, is_converted, read_counts
 from distfms.data.dataset import open_dataset
@@ -164,16 +163,6 @@ def _open_long(
     section = data.model_copy(update={**converted, "target": (report["label"],), "id": long.object})
     opened = Inputs(_open(section, str(out)), None, section)
     return Opened(opened, tuple(fingerprints), tuple(_left_out(report)))
-
-
-def convert_judgments(source: str, out: Path, **options: Any) -> list[str]:
-    """Convert judgments in long form, for the command line, and return what was done in words.
-
-    The options are those of :func:`distfms.data.convert.convert_long_judgments`.
-    """
-    report = convert_long_judgments(source, out, **options)
-    done = f"{report.n_judgments:,} judgments of {report.n_objects:,} objects in {report.out}"
-    return [done, *_left_out(report.to_dict())]
 
 
 def _left_out(report: Mapping[str, Any]) -> list[str]:

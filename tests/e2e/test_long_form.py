@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from distfms.data.convert import convert_long_judgments
+from distfms.data.convert import Converter
 from distfms.errors import DataError
 from distfms.retrain.job import retrain
 from distfms.runs.driver import prepare, run_job
@@ -111,7 +111,7 @@ def test_retraining_reads_what_is_new_and_keeps_one_copy(tmp_path):
     for name in RESULTS:
         assert (folders[-1] / name).read_bytes() == (fresh / name).read_bytes()
     by_id, options = [("object", "ascending")], {"labels": tmp_path / "labels.csv", "label": "y"}
-    convert_long_judgments(whole, tmp_path / "wide", **FORM, **options)
+    Converter(whole, **FORM, **options).write(tmp_path / "wide")
     found, wanted = (pq.read_table(p).sort_by(by_id) for p in (copy, tmp_path / "wide"))
     assert found.column("object").equals(wanted.column("object"))
     assert sorted(map(len, found["a"].to_pylist())) == sorted(map(len, wanted["a"].to_pylist()))

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from distfms.data.convert import ConversionReport, convert_long_judgments
+from distfms.data.convert import ConversionReport, Converter
 from distfms.data.convert_files import delete_unused
 from distfms.data.sorted_runs import SortedRuns
 from distfms.errors import DataError
@@ -58,6 +58,10 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+def convert(source: Any, out: Path, *, overwrite: bool = False, **options: Any) -> ConversionReport:
+    return Converter(source, **options).write(out, overwrite=overwrite)
+
+
 @pytest.mark.parametrize("text_ids", [False, True])
 @pytest.mark.parametrize("options", [{}, {"label": "old", "max_judgments": 2, "worker": "who"}])
 def test_memory_bound_does_not_change_a_byte(
@@ -70,12 +74,9 @@ def test_memory_bound_does_not_change_a_byte(
     reports, written = [], []
     for memory_bytes in (2**30, 300_000, 40_000):
         out = tmp_path / f"out-{memory_bytes}"
-        source = str(tmp_path / "?.parquet")
-        reports.append(
-            convert_long_judgments(
-                source, out, **ROLES, **options, memory_bytes=memory_bytes, rows_per_shard=20
-            )
-        )
+        given = {**ROLES, **options, "memory_bytes": memory_bytes}
+        converter = Converter(str(tmp_path / "?.parquet"), **given)
+        reports.append(converter.write(out, rows_per_shard=20))
         written.append(contents(out))
     assert [report.n_ranges > k for report, k in zip(reports, (0, 1, 9), strict=True)] == [True] * 3
     assert reports[0].n_ranges == 1
@@ -114,9 +115,9 @@ def test_any_rows(
     expected = pivot(rows)
     if not expected:
         with pytest.raises(DataError):
-            convert_long_judgments(source, folder / "out", **ROLES, memory_bytes=memory_bytes)
+            convert(source, folder / "out", **ROLES, memory_bytes=memory_bytes)
         return
-    report = convert_long_judgments(source, folder / "out", **ROLES, memory_bytes=memory_bytes)
+    report = convert(source, folder / "out", **ROLES, memory_bytes=memory_bytes)
     assert report.n_without_value == sum(value is None for *_, value in rows)
     found = {row.pop("thing"): row for row in wide(folder / "out")}
     assert list(found) == list(expected)
@@ -132,16 +133,16 @@ def test_csv_in_several_files_reads_as_parquet_does(tmp_path: Path) -> None:
             writer = csv.writer(handle)
             writer.writerow(["answer", "thing", "extra", "question"])
             writer.writerows([answer, thing, "x", question] for thing, question, answer in part)
-    convert_long_judgments(tmp_path / "csv", tmp_path / "from-csv", **ROLES)
+    convert(tmp_path / "csv", tmp_path / "from-csv", **ROLES)
     source = write_long(tmp_path / "long.parquet", rows)
-    convert_long_judgments(source, tmp_path / "from-parquet", **ROLES)
+    convert(source, tmp_path / "from-parquet", **ROLES)
     assert contents(tmp_path / "from-csv") == contents(tmp_path / "from-parquet")
 
 
 def test_label_is_the_mean_of_an_attribute(tmp_path: Path) -> None:
     rows: list[Row] = [(2, "a", 1), (1, "y", 4), (1, "a", 2), (1, "y", 7), (2, "b", 5), (3, "y", 1)]
     source = write_long(tmp_path / "long.parquet", rows)
-    report = convert_long_judgments(source, tmp_path / "out", **ROLES, label="y")
+    report = convert(source, tmp_path / "out", **ROLES, label="y")
     assert wide(tmp_path / "out") == [
         {"thing": 1, "y": 5.5, "a": [2.0], "b": []},
         {"thing": 3, "y": 1.0, "a": [], "b": []},
@@ -164,7 +165,7 @@ def test_label_from_a_table(tmp_path: Path, form: str) -> None:
     else:
         table = pa.table({"thing": [9, 1, 5, 4], "score": [90.0, 10.0, None, 40.5]})
         pq.write_table(table, labels)
-    report = convert_long_judgments(source, tmp_path / "out", **ROLES, labels=labels, label="score")
+    report = convert(source, tmp_path / "out", **ROLES, labels=labels, label="score")
     assert wide(tmp_path / "out") == [
         {"thing": 1, "score": 10.0, "a": [2.0]},
         {"thing": 4, "score": 40.5, "a": [3.0]},
@@ -175,15 +176,15 @@ def test_label_from_a_table(tmp_path: Path, form: str) -> None:
 def test_label_next_to_the_judgments(tmp_path: Path) -> None:
     rows: list[Row] = [(1, "a", 1), (1, "y", 3), (2, "y", 4), (2, "a", 5)]
     source = write_long(tmp_path / "long.parquet", rows, gold=[7, 8, 9, 10], fixed=[1, 1, 2, 2])
-    convert_long_judgments(source, tmp_path / "g", **ROLES, label="y", label_from="gold")
+    convert(source, tmp_path / "g", **ROLES, label="y", label_from="gold")
     assert wide(tmp_path / "g") == [
         {"thing": 1, "y_gold": 8.0, "a": [1.0], "y": [3.0]},
         {"thing": 2, "y_gold": 9.0, "a": [5.0], "y": [4.0]},
     ]
-    convert_long_judgments(source, tmp_path / "f", **ROLES, label="fixed", label_from="column")
+    convert(source, tmp_path / "f", **ROLES, label="fixed", label_from="column")
     assert [row["fixed"] for row in wide(tmp_path / "f")] == [1.0, 2.0]
     with pytest.raises(DataError, match="object 1 has two labels in column 'gold'"):
-        convert_long_judgments(source, tmp_path / "e", **ROLES, label="gold", label_from="column")
+        convert(source, tmp_path / "e", **ROLES, label="gold", label_from="column")
 
 
 def test_drawn_judgments_are_uniform_and_seeded(tmp_path: Path) -> None:
@@ -192,7 +193,7 @@ def test_drawn_judgments_are_uniform_and_seeded(tmp_path: Path) -> None:
     drawn = {}
     for seed in (0, 1):
         out = tmp_path / str(seed)
-        convert_long_judgments(source, out, **ROLES, max_judgments=2, seed=seed)
+        convert(source, out, **ROLES, max_judgments=2, seed=seed)
         drawn[seed] = pq.read_table(out)
     first = np.array(drawn[0]["a"].to_pylist())
     assert first.shape == (2000, 2)
@@ -211,17 +212,17 @@ def test_duplicates(tmp_path: Path) -> None:
     who = ["ann", "bob", "ann", "ann", None]
     source = write_long(tmp_path / "long.parquet", [*rows, (1, "a", 6)], who=[*who, None])
 
-    def convert(name: str, duplicates: Any) -> tuple[ConversionReport, list[float]]:
+    def converted(name: str, duplicates: Any) -> tuple[ConversionReport, list[float]]:
         out = tmp_path / name
-        report = convert_long_judgments(source, out, **ROLES, worker="who", duplicates=duplicates)
+        report = convert(source, out, **ROLES, worker="who", duplicates=duplicates)
         return report, wide(out)[0]["a"]
 
     with pytest.raises(DataError, match="worker 'ann' judged attribute 'a' of object 1 more than"):
-        convert("error", "error")
+        converted("error", "error")
     assert not (tmp_path / "error").exists()
-    report, judged = convert("keep", "keep")
+    report, judged = converted("keep", "keep")
     assert (report.n_duplicates, judged) == (1, [1, 2, 4, 5, 6])
-    report, judged = convert("first", "first")
+    report, judged = converted("first", "first")
     assert (report.n_duplicates, judged) == (1, [1, 2, 5, 6])
 
 
@@ -237,7 +238,7 @@ def test_a_file_that_changes_while_it_is_converted(
 
     monkeypatch.setattr(SortedRuns, "add", add_and_replace)
     with pytest.raises(DataError, match=r"long\.parquet changed while it was converted"):
-        convert_long_judgments(source, tmp_path / "out", **ROLES)
+        convert(source, tmp_path / "out", **ROLES)
     assert [path.name for path in tmp_path.iterdir()] == ["long.parquet"]
 
 
@@ -250,7 +251,7 @@ def test_dictionary_and_boolean_columns(tmp_path: Path) -> None:
         }
     )
     pq.write_table(table, tmp_path / "long.parquet")
-    convert_long_judgments(tmp_path / "long.parquet", tmp_path / "out", **ROLES)
+    convert(tmp_path / "long.parquet", tmp_path / "out", **ROLES)
     assert wide(tmp_path / "out") == [
         {"thing": "x", "q": [1.0], "r": [1.0]},
         {"thing": "y", "q": [0.0], "r": []},
@@ -277,7 +278,7 @@ FINE: list[Row] = [(1, "a", 1.0), (2, "b", 2.0)]
 def test_wrong_use(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     source = write_long(tmp_path / "long.parquet", FINE)
     with pytest.raises(DataError, match=message):
-        convert_long_judgments(source, tmp_path / "out", **{**ROLES, **options})
+        convert(source, tmp_path / "out", **{**ROLES, **options})
     assert [path.name for path in tmp_path.iterdir()] == ["long.parquet"]
 
 
@@ -298,7 +299,7 @@ def test_wrong_rows(tmp_path: Path, column: str, values: list[Any], message: str
     table = table.set_column(table.schema.get_field_index(column), column, pa.array(values))
     pq.write_table(table, tmp_path / "long.parquet")
     with pytest.raises(DataError, match=message):
-        convert_long_judgments(tmp_path / "long.parquet", tmp_path / "out", **ROLES)
+        convert(tmp_path / "long.parquet", tmp_path / "out", **ROLES)
     assert [path.name for path in tmp_path.iterdir()] == ["long.parquet"]
 
 
@@ -318,7 +319,7 @@ def test_wrong_labels(tmp_path: Path, labels: str, message: str) -> None:
     (tmp_path / "labels.csv").write_text(labels)
     options = {"labels": tmp_path / "labels.csv", "label": "score"}
     with pytest.raises(DataError, match=message):
-        convert_long_judgments(source, tmp_path / "out", **ROLES, **options)
+        convert(source, tmp_path / "out", **ROLES, **options)
     assert not (tmp_path / "out").exists()
 
 
@@ -332,23 +333,23 @@ def test_attributes_named_like_another_column(
     rows = [(1, attribute, 1.0) for attribute in attributes]
     source = write_long(tmp_path / "long.parquet", rows, who=["x", "x"])
     with pytest.raises(DataError, match=f"'{name}' would name two columns"):
-        convert_long_judgments(source, tmp_path / "out", **ROLES, **options)
+        convert(source, tmp_path / "out", **ROLES, **options)
 
 
 def test_no_such_source_and_broken_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no file or folder .*nowhere"):
-        convert_long_judgments(tmp_path / "nowhere", tmp_path / "out", **ROLES)
+        convert(tmp_path / "nowhere", tmp_path / "out", **ROLES)
     source = write_long(tmp_path / "long.parquet", FINE)
     source.write_bytes(source.read_bytes()[:-20])
     with pytest.raises(DataError, match=r"long\.parquet cannot be read"):
-        convert_long_judgments(source, tmp_path / "out", **ROLES)
+        convert(source, tmp_path / "out", **ROLES)
 
 
 def test_ids_of_another_type_in_a_later_file(tmp_path: Path) -> None:
     write_long(tmp_path / "1.parquet", FINE)
     write_long(tmp_path / "2.parquet", [("x", "a", 1.0)])
     with pytest.raises(DataError, match=r"2\.parquet does not hold int64"):
-        convert_long_judgments(str(tmp_path / "*.parquet"), tmp_path / "out", **ROLES)
+        convert(str(tmp_path / "*.parquet"), tmp_path / "out", **ROLES)
 
 
 @pytest.mark.parametrize("memory_bytes", [2**30, 4_000])
@@ -362,7 +363,7 @@ def test_workers_stand_beside_their_judgments(tmp_path: Path, memory_bytes: int)
     rows = [(thing, name, value) for (thing, name, _), value in zip(rows, values, strict=True)]
     source = write_long(tmp_path / "a.parquet", rows, who=workers)
     options = {"worker": "who", "duplicates": "first", "max_judgments": 4, "seed": 3}
-    convert_long_judgments(source, tmp_path / "w", memory_bytes=memory_bytes, **ROLES, **options)
+    convert(source, tmp_path / "w", memory_bytes=memory_bytes, **ROLES, **options)
     told = dict(zip(values, workers, strict=True))
     found = wide(tmp_path / "w")
     assert list(found[0]) == ["thing", "a", "b", "a__raters", "b__raters"]
