@@ -72,9 +72,11 @@ class Moments(Protocol):
 
 
 class Folds(Protocol):
-    """Moments of the rows of folds, whose attributes `varies` vary."""
+    """Moments of the rows of folds, whose attributes `varies` vary; `counts` (d,) were observed."""
 
     n_folds: int
+    n_rows: int
+    counts: np.ndarray
     varies: np.ndarray
 
     def without(self, fold: int | None) -> tuple[Moments, Moments | None, np.ndarray]:
@@ -147,6 +149,7 @@ class FoldPairs:
                 "Too few rows to choose constants on folds: at least 2 in each of 2 folds."
             )
         whole = merge_tree(self.folds)
+        self.n_rows, self.counts = whole.n_samples, whole.observed_weight[:-1]
         varying = whole.start + np.flatnonzero(~whole.constant_columns())
         self.varies = varying[varying < whole.n_columns - 1]
 
@@ -277,21 +280,24 @@ def _spectra(moments: Moments) -> tuple[_Spectrum, _Spectrum]:
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
-    """Weights (d,) and intercept of a solve.
+class Learned:
+    """What some examples taught: weights (d,) for attributes as they come, and what was observed.
 
-    `noise_level` is ν of unit attributes, `shares` what each candidate weighs, and
-    `held_out_loss` that of the best one, less the variance of the target.
+    `sampling` (d,) and `step` are those at the end. Of a solve, `noise_level` is ν of unit
+    attributes and `shares` what each candidate weighs.
     """
 
     weights: np.ndarray
-    intercept: float
-    noise_level: float
-    shares: np.ndarray
-    held_out_loss: float
+    n_examples: int
+    n_seen: int
+    sampling: np.ndarray | None = None
+    step: float = 0.0
+    intercept: float = 0.0
+    noise_level: float = 0.0
+    shares: np.ndarray | None = None
 
 
-def solve(folds: Folds, candidates: Candidates = ridge_candidates) -> Solution:
+def solve(folds: Folds, candidates: Candidates = ridge_candidates) -> Learned:
     """Solve from the moments of two folds or more.
 
     Candidates are averaged, those of full rows excepted, of which the best is taken.
@@ -309,7 +315,8 @@ def solve(folds: Folds, candidates: Candidates = ridge_candidates) -> Solution:
     if candidates is full_candidates:
         shares = (np.arange(len(loss)) == np.argmin(loss)).astype(float)
     else:
-        error = np.std(losses, axis=0, ddof=1) / np.sqrt(folds.n_folds)
+        with np.errstate(over="ignore"):
+            error = np.std(losses, axis=0, ddof=1) / np.sqrt(folds.n_folds)
         doubted = loss + DOUBT * error
         width = max(TEMPERATURE * float(error[np.argmin(doubted)]), _LEAST)
         with np.errstate(over="ignore"):  # zero is known without error
@@ -320,4 +327,5 @@ def solve(folds: Folds, candidates: Candidates = ridge_candidates) -> Solution:
     weights = np.zeros(len(mean) - 1)
     weights[folds.varies] = shares @ tried
     intercept = float(mean[-1] - mean[:-1] @ weights)
-    return Solution(weights, intercept, noise, shares, float(loss[np.argmax(shares)]))
+    n, counts = folds.n_rows, folds.counts
+    return Learned(weights, n, int(counts.sum()), counts / n, 0.0, intercept, noise, shares)

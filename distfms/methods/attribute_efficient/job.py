@@ -12,8 +12,8 @@ import numpy as np
 from distfms.data.batches import ColumnPlan, require_observed
 from distfms.data.partition import Dataset
 from distfms.errors import DataError, SpecError
+from distfms.methods.attribute_efficient.from_pairs import Learned
 from distfms.methods.attribute_efficient.lessons import (
-    Learned,
     LearningProcedure,
     Lesson,
     OnRows,

@@ -17,7 +17,6 @@ from distfms.methods.attribute_efficient.sampling import (
     Sampling,
     alias_table,
     improvement_ratio,
-    smoothing,
 )
 
 
@@ -51,8 +50,6 @@ class Design:
         Instead of the theoretical step, but for the first of two phases.
     offset : float
         Taken off every target: the intercept of the model.
-    confidence : float
-        1 − δ of the moments that a first phase estimates; 0 takes ε = 0.
     """
 
     penalty: Penalty
@@ -67,7 +64,6 @@ class Design:
     improved: bool = True
     step_factor: float = 1.0
     first_step_factor: float = 1.0
-    confidence: float = 0.0
     fixed_step: float | None = None
     offset: float = 0.0
 
@@ -114,20 +110,14 @@ class Design:
 
     def phase(self, estimated: np.ndarray | None = None) -> Phase:
         """Return the only or first phase, or the second with the moments that the first found."""
-        moments, more = self.moments if self.sampling == "moments" else None, {}
+        moments = self.moments if self.sampling == "moments" else None
         n_examples = self.first_examples or self.n_examples
         if estimated is not None:
-            n_examples = max(1, self.n_examples - self.first_examples)
-            draws = float(self.n_draws * self.first_examples)
-            more = {
-                "smoothing": smoothing(self.n_attributes, draws, self.confidence),
-                "first_draws": draws,
-                "confidence": self.confidence,
-            }
-            moments = estimated
+            moments, n_examples = estimated, max(1, self.n_examples - self.first_examples)
         scaled = None if moments is None else moments / self.norm**2
+        known = estimated is not None
         return Phase(
-            self.penalty, self.n_attributes, n_examples, self.n_point, self.bound, scaled, **more
+            self.penalty, self.n_attributes, n_examples, self.n_point, self.bound, scaled, known
         )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from distfms.errors import DataError
 from distfms.methods.attribute_efficient.from_pairs import (
     FoldPairs,
-    Solution,
+    Learned,
     full_candidates,
     lasso_candidates,
     ridge_candidates,
@@ -56,22 +56,6 @@ class Lesson:
     n_chains: int = 1
     solved: str = ""
     fold: int = -1
-
-
-@dataclass(frozen=True, eq=False)
-class Learned:
-    """What a lesson taught: weights (d,) for attributes as they come, and what was observed.
-
-    `sampling` (d,) and `step` are those at the end.
-    """
-
-    weights: np.ndarray
-    n_examples: int
-    n_seen: int
-    sampling: np.ndarray | None = None
-    step: float = 0.0
-    intercept: float = 0.0
-    noise_level: float = 0.0
 
 
 def learn_chain(lesson: Lesson, number: int, examples: Examples) -> Learned:
@@ -131,22 +115,7 @@ def _first(n_examples: int, ordered: Iterator[Ordered]) -> Iterator[Ordered]:
 def learned_from(pairs: Pairs, penalty: Penalty, full: bool = False) -> Learned:
     """Solve from pairs of attributes, or of rows that were observed in full."""
     candidates = lasso_candidates if penalty == "lasso" else ridge_candidates
-    folds = FoldPairs([*pairs.folds.values()])
-    found = solve(folds, full_candidates if full else candidates)
-    counts = np.sum([own.observed_weight[:-1] for own in folds.folds], axis=0)
-    return learned_of(found, sum(own.n_samples for own in folds.folds), counts)
-
-
-def learned_of(found: Solution, n_rows: int, counts: np.ndarray) -> Learned:
-    """Return what a solve teaches, from rows whose attributes were observed `counts` times."""
-    return Learned(
-        found.weights,
-        n_rows,
-        int(counts.sum()),
-        counts / n_rows,
-        intercept=found.intercept,
-        noise_level=found.noise_level,
-    )
+    return solve(FoldPairs([*pairs.folds.values()]), full_candidates if full else candidates)
 
 
 def _on_folds(lesson: Lesson, found: list[Ordered]) -> Learned:
@@ -261,7 +230,6 @@ def design_with(options: AttributeEfficientOptions, n_examples: int, **known: An
         improved=options.inner_product == "improved",
         step_factor=options.step_factor,
         first_step_factor=options.first_step_factor,
-        confidence=options.confidence,
         **known,
     )
 
@@ -316,7 +284,8 @@ class LearningProcedure(Procedure):
 
     def store(self, problem: Members, paths: Mapping[str, Learned]) -> dict[str, np.ndarray]:
         """Return what was learned as named arrays."""
-        return {name: np.asarray(value) for name, value in vars(paths[self.rules[0].name]).items()}
+        content = vars(paths[self.rules[0].name])
+        return {name: np.asarray(v) for name, v in content.items() if v is not None}
 
     def restore(
         self, whole: Fold, arrays: Mapping[str, np.ndarray]

@@ -27,7 +27,6 @@ ONLINE_ONLY = (
     "first_step_factor",
     "split",
     "inner_product",
-    "confidence",
     "scale",
     "standardize",
     "chains",
@@ -79,10 +78,6 @@ class AttributeEfficientOptions(Section):
     inner_product: Literal["improved", "base"] = "improved"
     """Draw attributes for the inner product by weight and second moment, where moments are known,
     or by the weights alone.
-    """
-    confidence: Annotated[float, Strict(), Field(ge=0, lt=1)] = 0.0
-    """Confidence of the upper bounds on the moments that the first of two phases estimates; 0 takes
-    the estimates as they are.
     """
     scale: bool = True
     """Divide all attributes by the largest norm of a row (ridge) or the largest value (lasso), as
@@ -199,7 +194,6 @@ TUNABLE = (
     "algorithm",
     "split",
     "inner_product",
-    "confidence",
 )
 _STATES = "it says what examples cost and how they are shared out, not how to learn"
 _AFTERWARDS = "it concerns what is reported, not what is learned"

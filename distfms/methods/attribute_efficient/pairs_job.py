@@ -14,13 +14,11 @@ from distfms.data.partition import Dataset, Partition
 from distfms.engine.base import ActorPool
 from distfms.engine.memory import format_bytes
 from distfms.errors import SpecError
-from distfms.methods.attribute_efficient.from_pairs import FoldPairs, PairMoments, solve
+from distfms.methods.attribute_efficient.from_pairs import FoldPairs, Learned, PairMoments, solve
 from distfms.methods.attribute_efficient.job import AttributeEfficientJob
 from distfms.methods.attribute_efficient.lessons import (
-    Learned,
     LearningProcedure,
     learned_from,
-    learned_of,
     stream,
     weights_after,
 )
@@ -182,9 +180,9 @@ class Tile:
     folds: FoldPairs
     now: list[PairMoments] = field(default_factory=list)
 
-    def begin(self) -> tuple[int, np.ndarray]:
-        """Return the number of folds, and which of its attributes vary."""
-        return self.folds.n_folds, self.folds.varies
+    def begin(self) -> tuple[int, int, np.ndarray, np.ndarray]:
+        """Return numbers of folds and rows, counts, and which of its attributes vary."""
+        return self.folds.n_folds, self.folds.n_rows, self.folds.counts, self.folds.varies
 
     def turn(self, varies: np.ndarray, fold: int | None) -> tuple[Any, np.ndarray]:
         """Turn to the moments without a fold; return what there is of them but matrices."""
@@ -274,8 +272,7 @@ class TiledPairsJob(PairsJob):
             f"The pairs of {self._plan.n_features:,} attributes were solved in {len(shards)} tiles "
             "on actors. There are no cross-validation and no curves."
         )
-        observed = problem["observed"]
-        return [learned_of(found, problem["counts"].n_rows, observed.n_observed[:-1])]
+        return [found]
 
 
 class TiledFolds:
@@ -290,8 +287,8 @@ class TiledFolds:
     def __init__(self, pool: ActorPool) -> None:
         self.pool = pool
         answers = pool.step(_asked, ("begin",))
-        self.n_folds = answers[0][0]
-        self.varies = np.concatenate([varies for _, varies in answers])
+        self.n_folds, self.n_rows, self.counts, _ = answers[0]
+        self.varies = np.concatenate([varies for *_, varies in answers])
 
     def without(self, fold: int | None) -> tuple[TiledMoments, TiledMoments | None, np.ndarray]:
         """Return moments without a fold, those of the fold about the same means, and these."""

@@ -17,9 +17,6 @@ Penalty = Literal["ridge", "lasso"]
 #: first phase with equal probabilities has estimated.
 Sampling = Literal["uniform", "moments", "two_phase"]
 
-#: Constant of the upper confidence bound of estimated moments (Algorithm 2).
-_SMOOTHING = 13.0 / 6.0
-
 
 def point_probabilities(penalty: Penalty, moments: np.ndarray) -> np.ndarray:
     """Return the probabilities q that minimise the bound on the gradient's size.
@@ -83,8 +80,8 @@ class Phase:
     """One phase of learning: how many examples, and what is known of the second moments.
 
     `n_point` attributes are drawn for the point (k); `moments` (d,) are those of scaled attributes,
-    None where all are drawn alike. Of estimated moments, `smoothing` is ε, `first_draws` (k + 1) m₁
-    of the phase that estimated them, and `confidence` 1 − δ.
+    None where all are drawn alike, or as a first phase has `estimated` them, which are taken as
+    they are (ε = 0, as in the paper's experiments).
     """
 
     penalty: Penalty
@@ -93,15 +90,13 @@ class Phase:
     n_point: int
     bound: float
     moments: np.ndarray | None = None
-    smoothing: float = 0.0
-    first_draws: float = 0.0
-    confidence: float = 0.0
+    estimated: bool = False
 
     def probabilities(self) -> np.ndarray:
         """Return q, shape (d,)."""
         if self.moments is None:
             return np.full(self.n_attributes, 1.0 / self.n_attributes)
-        return point_probabilities(self.penalty, self.moments + _SMOOTHING * self.smoothing)
+        return point_probabilities(self.penalty, self.moments)
 
     def step(self) -> float:
         """Return the step η that minimises the bound on the risk."""
@@ -112,42 +107,22 @@ class Phase:
         uniform = math.sqrt(k / (2.0 * d * m))  # 2B/(G√m), G² = 8B²d/k
         if self.moments is None:
             return uniform
-        if not self.first_draws:
-            return 1.0 / math.sqrt(m * (_half_norm(self.moments) / k + 1.0))  # Theorem 3.3
-        norm = _half_norm(2.0 * self.moments + 10.0 / 3.0 * self.smoothing)
-        doubt = 0.0
-        if self.smoothing:
-            log = math.log(2.0 * d / (1.0 - self.confidence))
-            doubt = math.sqrt(5.0 * d**3 * norm * log / (3.0 * self.first_draws))
-        own = math.sqrt(k / m / (2.0 * norm + 2.0 * doubt + k))
+        norm = float(np.sqrt(self.moments).sum() ** 2)
+        if not self.estimated:
+            return 1.0 / math.sqrt(m * (norm / k + 1.0))  # Theorem 3.3
+        own = math.sqrt(k / m / (4.0 * norm + k))
         return max(math.sqrt(k / (6.0 * d * m)), own)  # Theorem 3.4
 
     def _lasso_step(self) -> float:
-        d, k, m, log = (
-            self.n_attributes,
-            self.n_point,
-            self.n_examples,
-            math.log(2.0 * self.n_attributes),
-        )
+        d, k, m = self.n_attributes, self.n_point, self.n_examples
+        log = math.log(2.0 * d)
         if self.moments is None:
             # The minimum of Theorem 4.1 at G² = 8B²d/k, as Hazan and Koren have it.
             return math.sqrt(k * log / (40.0 * d * m)) / self.bound
         norm = float(self.moments.sum())
-        if not self.first_draws:
+        if not self.estimated:
             return math.sqrt(log / (20.0 * m * (norm / k + 1.0))) / self.bound  # Theorem 4.4
-        doubt = 20.0 * d * min(self.smoothing, 1.0)
-        return math.sqrt(k * log / (20.0 * m * (8.0 * norm + doubt + k))) / self.bound  # 4.5
-
-
-def smoothing(n_attributes: int, first_draws: float, confidence: float) -> float:
-    """Return ε = d log(2d/δ) / ((k + 1) m₁) of Algorithm 2; 0 without a confidence 1 − δ."""
-    if not confidence:
-        return 0.0
-    return n_attributes * math.log(2.0 * n_attributes / (1.0 - confidence)) / first_draws
-
-
-def _half_norm(moments: np.ndarray) -> float:
-    return float(np.sqrt(moments).sum() ** 2)
+        return math.sqrt(k * log / (20.0 * m * (8.0 * norm + k))) / self.bound  # 4.5
 
 
 #: How attributes are drawn: alike, by second moments that a pass over all rows finds, or by those

@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike
 
 from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
+from distfms.methods.attribute_efficient.from_pairs import Learned
 from distfms.methods.attribute_efficient.learner import Chain
-from distfms.methods.attribute_efficient.lessons import Learned, learned_from
+from distfms.methods.attribute_efficient.lessons import learned_from
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, RunningPairs, listed
 from distfms.methods.attribute_efficient.sampling import (
     Draws,
