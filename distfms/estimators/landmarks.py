@@ -305,7 +305,7 @@ class LandmarkRanker(PredictingEstimator, LandmarkBase):
     def score(  # type: ignore[override]
         self, X: Any, y: Any, query: Any, cutoff: int = 5
     ) -> float:
-        """Mean NDCG of so many positions, over the queries that have a relevant row."""
+        """Mean NDCG of the first `cutoff` positions, over the queries that have a relevant row."""
         keys, relevance = hash_keys(in_memory(X, query)), np.asarray(in_memory(X, y), dtype=float)
         if keys.shape != relevance.shape:
             raise DataError(f"There are {len(relevance)} relevances and {len(keys)} queries.")

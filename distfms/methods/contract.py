@@ -148,7 +148,7 @@ class Context(Protocol):
         shard_bytes : int
             Memory one state takes.
         shared_bytes : int
-            Memory that the states of one actor take together, beside that.
+            Memory that the states of one actor share, in addition.
         n_operations : float, optional
             About how many multiplications all steps take together. Where that is less than the
             start of actors costs, the states are kept in this process. Default: it pays.
@@ -384,8 +384,9 @@ class Job(ABC):
     def check_tuning(self) -> None:
         """Raise SpecError where a job of this form cannot compare options on folds."""
         raise SpecError(
-            f"`tune` compares by cross-validation, which a job of this form (`{self.name}`) does "
-            "not have. Leave `tune` out."
+            f"`tune` compares by cross-validation, which this `{self.name}` job does not have. "
+            "Leave `tune` out or, if the job works in slabs of columns, read fewer of them "
+            "(`data.features`)."
         )
 
 

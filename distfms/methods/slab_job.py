@@ -21,7 +21,6 @@ import numpy as np
 from distfms.data.partition import Dataset
 from distfms.engine.memory import COLUMN_BYTES, format_bytes
 from distfms.engine.storage import Location, absolute
-from distfms.errors import SpecError
 from distfms.methods.contract import (
     Content,
     Context,
@@ -266,14 +265,6 @@ class SlabsJob(Job):
     def columns(self) -> Sequence[str]:
         """Return the columns the job reads."""
         return self.whole.columns()
-
-    def check_tuning(self) -> None:
-        """Refuse `tune`: there is no cross-validation in slabs."""
-        raise SpecError(
-            f"`tune` compares by cross-validation, which `{self.name}` does not do in slabs; one "
-            f"process would take {format_bytes(self.one_process_bytes)}. Read fewer columns "
-            "(`data.features`), or leave `tune` out."
-        )
 
 
 def without_folds(job: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 from distfms.report.formatting import as_number, number
@@ -75,18 +76,11 @@ def comparison_chart(
 ) -> list[Line]:
     """Return a line for each rule, the chosen one bold; known rules keep their colours."""
     taken = {styles[curve.name] for curve in curves if curve.name in styles}
-    free = [style for style in range(_N_STYLES) if style not in taken] or [_N_STYLES - 1]
-    others = [curve.name for curve in curves if curve.name not in styles]
-    own = {name: free[i % len(free)] for i, name in enumerate(others)}
+    free = cycle([s for s in range(_N_STYLES) if s not in taken] or [_N_STYLES - 1])
+    own = {c.name: styles[c.name] if c.name in styles else next(free) for c in curves}
     return [
-        Line(
-            title(curve.name),
-            curve.x,
-            curve.values(rows, measure),
-            style=styles.get(curve.name, own.get(curve.name)),
-            bold=curve.name == chosen,
-        )
-        for curve in curves
+        Line(title(c.name), c.x, c.values(rows, measure), style=own[c.name], bold=c.name == chosen)
+        for c in curves
     ]
 
 

@@ -29,7 +29,7 @@ def integer(value: float) -> str:
 
 
 def fixed(value: float, decimals: int) -> str:
-    """Write a number with so many decimals, digits grouped."""
+    """Write a number with a fixed number of decimals, digits grouped."""
     text = f"{value:,.{decimals}f}"
     if float(text.replace(",", "")) == 0:
         text = text.removeprefix("-")
@@ -37,7 +37,7 @@ def fixed(value: float, decimals: int) -> str:
 
 
 def number(value: Any, digits: int = 4) -> str:
-    """Write a number with about so many significant digits; what is none gives :data:`MISSING`.
+    """Write a number with about `digits` significant digits; what is none gives :data:`MISSING`.
 
     Whole numbers whole, others without trailing zeros; powers of ten below 1e-4 and from 1e9 on,
     where digits alone are hard to read.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -78,14 +78,6 @@ class Line:
 
 
 @dataclass(frozen=True)
-class VerticalMark:
-    """A vertical line with a label, such as the budget."""
-
-    x: float
-    label: str
-
-
-@dataclass(frozen=True)
 class Point:
     """A point of a scatter chart: filled, of an area by its size, or hollow for size 0."""
 
@@ -112,7 +104,7 @@ def line_chart(
     title: str,
     xlabel: str,
     ylabel: str,
-    marks: Sequence[VerticalMark] = (),
+    marks: Mapping[str, float] | None = None,
     y_limits: tuple[float | None, float | None] = (None, None),
     y_percent: bool = False,
     log_x: bool = False,
@@ -121,11 +113,13 @@ def line_chart(
     """Draw lines over a common x, and return the SVG.
 
     The title is read to those who cannot see the chart, and not drawn. With `y_percent` values are
-    shares; a logarithmic x leaves out points at x ≤ 0; a limit of None is left to the data. Names
-    stand at the ends of lines where there is room, otherwise in a legend.
+    shares; a logarithmic x leaves out points at x ≤ 0; a limit of None is left to the data. `marks`
+    are vertical lines at x by their names. Names of lines stand at their ends where there is room,
+    otherwise in a legend.
     """
+    marks = marks or {}
     drawn = [_Drawn.of(line, place, log_x) for place, line in enumerate(lines)]
-    xs = [float(v) for d in drawn for v in d.x] + [mark.x for mark in marks]
+    xs = [float(v) for d in drawn for v in d.x] + [*marks.values()]
     ys = [float(v) for d in drawn for some in (d.y, d.lower, d.upper) for v in some]
     x, y = Scale.over(xs, margin=0.02, log=log_x), Scale.over(ys, margin=0.05, limits=y_limits)
     height = 340.0
@@ -148,7 +142,12 @@ def line_chart(
         ]
     if width == WIDE:
         legend += [part for d in drawn for part in d.tips(frame, percent if y_percent else number)]
-    parts = [*frame.draw(), frame.clipped(inside), *(_mark(frame, mark) for mark in marks), *legend]
+    parts = [
+        *frame.draw(),
+        frame.clipped(inside),
+        *(_mark(frame, *mark) for mark in marks.items()),
+        *legend,
+    ]
     return document(width, height, title, parts)
 
 
@@ -336,13 +335,13 @@ def _legend(entries: Sequence[_Drawn], room: float) -> tuple[list[str], float]:
     return parts, y + 10.0 if entries else 8.0
 
 
-def _mark(frame: Frame, mark: VerticalMark) -> str:
+def _mark(frame: Frame, name: str, at: float) -> str:
     """Return a vertical line with its label above the plot."""
-    x, (top, bottom) = frame.x(mark.x), (frame.y.end, frame.y.start)
+    x, (top, bottom) = frame.x(at), (frame.y.end, frame.y.start)
     line = stroke(polyline(((x, top), (x, bottom))), INK, 1.0, dash=_DASHES[1])
-    half = width_of(mark.label, NAME_SIZE) / 2
+    half = width_of(name, NAME_SIZE) / 2
     place = max(min(x, frame.edge - half), half + 5.0)
-    return line + label(place, top - 4.0, mark.label, anchor="middle", size=NAME_SIZE)
+    return line + label(place, top - 4.0, name, anchor="middle", size=NAME_SIZE)
 
 
 # --- points -------------------------------------------------------------------------------------

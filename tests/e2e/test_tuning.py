@@ -176,7 +176,7 @@ def test_slabs_refuse(judgments, tmp_path, monkeypatch):
     monkeypatch.setattr(slab_job, "ONE_PROCESS_BYTES", 0)
     tune = {"grid": {"psd": ["none", "nearest"]}}
     spec = judgments_job(judgments, tmp_path / "runs", multiselect={"psd": "none"}, tune=tune)
-    with pytest.raises(SpecError, match=r"which `multiselect` does not do in slabs"):
+    with pytest.raises(SpecError, match=r"which this `multiselect` job does not have"):
         prepare(spec)
 
 

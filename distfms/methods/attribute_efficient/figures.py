@@ -245,6 +245,6 @@ def _coefficient_table(selection: Json) -> Table:
             Column("Second moment", "measure"),
         ],
         rows,
-        "Coefficients for attributes as they come, the largest first."
+        "Coefficients in the original units of the attributes, the largest first."
         + more(len(ranked), len(rows), "in selection.json"),
     )

@@ -186,7 +186,7 @@ def _baseline_table(run: FinishedRun) -> Table:
         columns,
         rows,
         f"{_sentence(run)} of the model and what it is compared with. Kernel regression compares "
-        "with every row of a sample. Where the similarities of a row add up to nothing, it has no "
+        "with every row of a sample. Where the similarities of a row sum to zero, it has no "
         "answer and the mean stands in for it: these rows are counted as guarded.",
         emphasis=[0],
     )

@@ -35,7 +35,6 @@ from distfms.report.plots import (
     Bar,
     Line,
     Point,
-    VerticalMark,
     bar_chart,
     line_chart,
     scatter_chart,
@@ -139,7 +138,7 @@ def _loss_figure(run: FinishedRun, lines: Sequence[Line], title: str, caption: l
         title=title,
         xlabel="budget for one object",
         ylabel="mean squared error",
-        marks=[VerticalMark(budget, f"budget {number(budget)}")],
+        marks={f"budget {number(budget)}": budget},
         y_limits=limits,
     )
     if limits[0] > 0:

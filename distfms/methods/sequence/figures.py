@@ -24,7 +24,7 @@ from distfms.report.curves import (
 from distfms.report.formatting import as_number, count, number, percent
 from distfms.report.measures import measure_tables, without_empty_columns
 from distfms.report.page import Block, Column, Figure, KeyNumber, KeyNumbers, Section, Table, Text
-from distfms.report.plots import Bar, Line, VerticalMark, bar_chart, line_chart
+from distfms.report.plots import Bar, Line, bar_chart, line_chart
 from distfms.report.provenance import notes
 from distfms.report.tuning import tuning_section
 
@@ -278,7 +278,7 @@ def _score_figure(run: FinishedRun, own: Curve, key: str) -> Figure:
         title=f"{name} of the chosen sequence on held-out rows",
         xlabel="cost spent",
         ylabel=name,
-        marks=[_stop_line(run)],
+        marks=_stop_line(run),
         y_percent=key == "accuracy",
     )
     return Figure(chart, f"{name} of the chosen sequence on held-out rows, against the cost spent.")
@@ -292,16 +292,16 @@ def _chart(lines: Sequence[Line], run: FinishedRun, title: str) -> str:
         title=title,
         xlabel="cost spent",
         ylabel=f"explained {_what(run)}",
-        marks=[_stop_line(run)],
+        marks=_stop_line(run),
         # An extrapolating prefix can be far below nothing explained; the chart need not follow it.
         y_limits=(max(min(0.0, bottom), -0.5), 1.08 * top if top > 0 else None),
         y_percent=True,
     )
 
 
-def _stop_line(run: FinishedRun) -> VerticalMark:
+def _stop_line(run: FinishedRun) -> dict[str, float]:
     stop = _stop(run)
-    return VerticalMark(stop["spent"], f"stop after {count(stop['n_groups'], 'group')}")
+    return {f"stop after {count(stop['n_groups'], 'group')}": stop["spent"]}
 
 
 def _timeliness_table(run: FinishedRun) -> Table:

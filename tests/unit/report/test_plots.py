@@ -16,7 +16,6 @@ from distfms.report.plots import (
     Bar,
     Line,
     Point,
-    VerticalMark,
     bar_chart,
     line_chart,
     scatter_chart,
@@ -35,7 +34,7 @@ def lines() -> str:
     return line_chart(
         [band, dashed],
         **LABELS,
-        marks=[VerticalMark(40, "budget 40")],
+        marks={"budget 40": 40},
         y_limits=(0, None),
     )
 
