@@ -23,11 +23,10 @@ from distfms.estimators.kinds import JobRegressor
 from distfms.estimators.parameters import in_words_of_python, plain
 from distfms.methods.contract import FinishedRun
 from distfms.methods.multiselect.model import LinearModel
-from distfms.methods.multiselect.objective import BUDGET_TOLERANCE, holdout_loss
+from distfms.methods.multiselect.objective import BUDGET_TOLERANCE
 from distfms.methods.multiselect.options import MultiselectOptions
-from distfms.methods.multiselect.predictor import JudgmentPredictor, trained_model
+from distfms.methods.multiselect.predictor import JudgmentPredictor, loss_on, trained_model
 from distfms.methods.multiselect.read import JudgmentSource, judgment_reader, object_column, plan_of
-from distfms.methods.multiselect.same_raters import held_out_estimates
 from distfms.methods.rows import SummaryReader
 from distfms.spec import DataSection
 from distfms.stats.base import Bundle, merge_tree
@@ -241,17 +240,15 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         ndarray of int, shape (d,)
         """
         check_is_fitted(self)
-        selection, left = self.model_.run.selection, budget * (1.0 + BUDGET_TOLERANCE)
-        bought = dict.fromkeys(self._known_columns(), 0)
-        costs = {attribute["name"]: attribute["cost"] for attribute in selection["attributes"]}
-        for step in selection["path"]:
-            name = step["attribute"]
-            paid = min(step["count"], int(left // costs[name]))
-            bought[name] += paid
-            left -= paid * costs[name]
-            if paid < step["count"]:
-                break
-        return np.array(list(bought.values()))
+        selection = self.model_.run.selection
+        places = {name: at for at, name in enumerate(self._known_columns())}
+        costs = np.array([attribute["cost"] for attribute in selection["attributes"]])
+        path = selection["path"]
+        steps = np.array([places[step["attribute"]] for step in path], dtype=np.int64)
+        bought = np.repeat(steps, [step["count"] for step in path])
+        spent, limit = np.cumsum(costs[bought]), budget * (1.0 + BUDGET_TOLERANCE)
+        paid = bought[: np.searchsorted(spent, limit, side="right")]
+        return np.bincount(paid, minlength=len(places))
 
     # --- applying ---
 
@@ -336,11 +333,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
             statistics = _summed(judgment_reader(source), given.dataset.partitions)
             variance = _by_name(self.internal_variance, self._known_columns(), "internal_variance")
             known = np.array([variance.get(name, np.nan) for name in model.names])
-            trained = {a["name"]: a["v"] for a in self.model_.run.selection["attributes"]}
-            v = [trained[name] for name in model.names]
-            estimates = held_out_estimates(statistics, known, v, None, model.names)
-            bought = (model.weights, model.intercept, model.repeats)
-            return estimates, float(holdout_loss(estimates, *bought, self.buy_from))
+            return loss_on(self.model_.run, statistics, known, self.buy_from)
 
     def acquisition_plan(self, X: Any, ids: Any = None, raters: Any = None) -> pd.DataFrame:
         """List the judgments that objects lack of `repeats_`.

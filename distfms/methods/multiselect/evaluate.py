@@ -21,7 +21,7 @@ from distfms.methods.multiselect.model import (
 )
 from distfms.methods.multiselect.objective import Problem, SelectionPath
 from distfms.methods.multiselect.procedure import SelectionProcedure
-from distfms.methods.statistics_job import Solved
+from distfms.methods.statistics_job import Solved, fold_entries
 from distfms.stats.base import Folded
 from distfms.stats.comoments import CoMoments
 from distfms.stats.fold_means import FoldMeans, over_folds
@@ -58,7 +58,7 @@ class Evaluation:
         return {
             "train": self._scores(solved.train, train),
             "test": solved.test and self._scores(solved.test, test),
-            "folds": self._fold_entries(),
+            "folds": [] if self.validated is None else fold_entries(self.validated),
             "chosen": curves[chosen[0]][-1],
             "better": self._better(),
             "baselines": {
@@ -114,15 +114,14 @@ class Evaluation:
             scores["test"] = {"projected_loss": self._losses(models, test)}
         return points_of({"budget": budgets, "spent": models.spent}, scores)
 
-    def _losses(self, models: PathModels, held_out: Members) -> np.ndarray:
+    def _losses(self, models: LinearModel | PathModels, held_out: Members) -> np.ndarray:
         return self.solved.procedure.losses(self.solved.problem, models, held_out)
 
     def _scores(self, members: Members, averages: CoMoments | None) -> dict[str, Any]:
         """Scores on some objects of the fitted model, whose weights a refit may have changed."""
         judgments: JudgmentStatistics = members["judgments"]
         variance = float(judgments.means.variance()[-1])
-        alone = PathModels.single(self.solved.problem.problem, self.model)
-        loss = float(self._losses(alone, members)[0])
+        loss = float(self._losses(self.model, members)[0])
         return {
             "projected_loss": loss,
             "r2": 1.0 - loss / variance if variance > 0 else None,
@@ -130,10 +129,10 @@ class Evaluation:
             "n_objects": int(judgments.n_objects),
             "n_objects_with_all_judgments": averages and averages.n_samples,
             "label_variance": variance,
-            "raters": self._raters(alone, members, loss),
+            "raters": self._raters(members, loss),
         }
 
-    def _raters(self, model: PathModels, members: Members, loss: float) -> dict[str, Any]:
+    def _raters(self, members: Members, loss: float) -> dict[str, Any]:
         """Losses by whom the judgments are bought from, and what raters' judgments share.
 
         ``loss_ignored`` is what would be claimed if nothing were known of raters.
@@ -146,27 +145,13 @@ class Evaluation:
             return entry | others
         kinds: tuple[Any, ...] = ("independent", "same", "ignored")
         found = {
-            f"loss_{kind}": float(procedure.losses(training, model, members, kind)[0])
+            f"loss_{kind}": float(procedure.losses(training, self.model, members, kind)[0])
             for kind in kinds
         }
-        bought = np.flatnonzero(model.repeats[0])
+        bought = np.flatnonzero(self.model.repeats)
         names = [procedure.names[a] for a in bought.tolist()]
         correlations = noise_correlations(members["judgments"].take(bought), names)
         return entry | found | {"noise_correlation": correlations}
-
-    def _fold_entries(self) -> list[dict[str, Any]]:
-        found = self.validated
-        if found is None:
-            return []
-        return [
-            {
-                "fold": fold,
-                "projected_loss": float(answer["projected_loss"][-1]),
-                "n_objects": found.n_rows[f],
-                "weight": found.weight[f],
-            }
-            for f, (fold, answer) in enumerate(zip(found.folds, found.answers[0], strict=True))
-        ]
 
 
 def noise_correlations(

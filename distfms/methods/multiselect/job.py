@@ -38,11 +38,10 @@ from distfms.methods.multiselect.objective import (
     Problem,
     SelectionPath,
     full_objective,
-    holdout_loss,
     scoring_objective,
 )
 from distfms.methods.multiselect.options import MultiselectOptions, resolve_costs
-from distfms.methods.multiselect.predictor import TrainedColumns, trained_model
+from distfms.methods.multiselect.predictor import TrainedColumns, loss_on, trained_model
 from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
 from distfms.methods.multiselect.read import (
     PLAN,
@@ -54,7 +53,6 @@ from distfms.methods.multiselect.read import (
 from distfms.methods.multiselect.same_raters import (
     check_buying,
     check_told_apart,
-    held_out_estimates,
     rater_remarks,
     raters_in_words,
 )
@@ -353,12 +351,7 @@ class MultiselectJob(ChoosingJob):
         statistics, v = held_out.take(used), self.settings.known_variance[used]
         if (statistics.n_judged == 0).any():
             return {"projected_loss": math.nan}
-        trained = {attribute["name"]: attribute["v"] for attribute in run.selection["attributes"]}
-        trained_v = [trained[name] for name in model.names]
-        estimates = held_out_estimates(statistics, v, trained_v, None, model.names)
-        bought = (model.weights, model.intercept, model.repeats)
-        loss = holdout_loss(estimates, *bought, self.options.buy_from)
-        return {"projected_loss": float(loss)}
+        return {"projected_loss": loss_on(run, statistics, v, self.options.buy_from)[1]}
 
     # --- plan ---
 

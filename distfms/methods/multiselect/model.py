@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -50,6 +49,11 @@ class LinearModel:
     intercept: float
     means: np.ndarray
 
+    @property
+    def bought(self) -> tuple[np.ndarray, float, np.ndarray]:
+        """Weights, intercept and repeats, as `holdout_loss` takes them."""
+        return self.weights, self.intercept, self.repeats
+
 
 def projected_model(problem: Problem, repeats: ArrayLike) -> LinearModel:
     """Model with the least projected loss, straight from the statistics.
@@ -72,16 +76,10 @@ class PathModels:
     objective: np.ndarray
     spent: np.ndarray
 
-    @classmethod
-    def single(cls, problem: Problem, model: LinearModel) -> Self:
-        """Take a model of the problem's attributes for a path of one."""
-        return cls(
-            repeats=model.repeats[None, :],
-            weights=model.weights[None, :],
-            intercepts=np.array([model.intercept]),
-            objective=np.array([problem.b @ full_weights(problem, model.repeats)]),
-            spent=np.array([model.repeats @ problem.costs]),
-        )
+    @property
+    def bought(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Weights, intercepts and repeats, as `holdout_loss` takes them."""
+        return self.weights, self.intercepts, self.repeats
 
 
 def path_models(problem: Problem, path: SelectionPath, steps: np.ndarray) -> PathModels:

@@ -17,8 +17,15 @@ from distfms.data.roles import Roles, resolve_roles
 from distfms.errors import DataError, SpecError
 from distfms.methods.contract import FinishedRun
 from distfms.methods.multiselect.model import LinearModel, predict, projected_model
-from distfms.methods.multiselect.objective import Problem, SelectionPath
+from distfms.methods.multiselect.objective import (
+    BuyFrom,
+    Problem,
+    SelectionPath,
+    holdout_loss,
+)
+from distfms.methods.multiselect.same_raters import held_out_estimates
 from distfms.stats.base import below
+from distfms.stats.judgments import JudgmentEstimates, JudgmentStatistics
 
 _NUMBERED = re.compile(r"__[0-9]+$")
 
@@ -68,6 +75,17 @@ def trained_model(run: FinishedRun) -> LinearModel:
         intercept=float(run.model["intercept"]),
         **{name: run.weights[name] for name in ("repeats", "weights", "means")},
     )
+
+
+def loss_on(
+    run: FinishedRun, held_out: JudgmentStatistics, known_variance: np.ndarray, buy_from: BuyFrom
+) -> tuple[JudgmentEstimates, float]:
+    """Return the estimates from held-out objects, of a model's attributes, and its loss on them."""
+    model = trained_model(run)
+    trained = {attribute["name"]: attribute["v"] for attribute in run.selection["attributes"]}
+    v = [trained[name] for name in model.names]
+    estimates = held_out_estimates(held_out, known_variance, v, None, model.names)
+    return estimates, float(holdout_loss(estimates, *model.bought, buy_from))
 
 
 def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> JudgmentPredictor:

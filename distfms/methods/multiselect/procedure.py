@@ -19,7 +19,7 @@ from distfms.methods.multiselect.greedy import (
     greedy_path,
     select,
 )
-from distfms.methods.multiselect.model import PathModels, path_models
+from distfms.methods.multiselect.model import LinearModel, PathModels, path_models
 from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,
     BuyFrom,
@@ -207,7 +207,7 @@ class SelectionProcedure(Procedure):
     def losses(
         self,
         training: Training,
-        models: PathModels,
+        models: LinearModel | PathModels,
         held_out: Members,
         buy_from: BuyFrom | Literal["ignored"] | None = None,
     ) -> np.ndarray:
@@ -218,7 +218,9 @@ class SelectionProcedure(Procedure):
         ``ignored``: what would be claimed if nothing were known of raters.
         """
         statistics, trained = held_out["judgments"], training.estimates
-        used = np.flatnonzero((models.weights != 0).any(axis=0))
+        weights, repeats = np.atleast_2d(models.weights), np.atleast_2d(models.repeats)
+        intercepts = models.bought[1]
+        used = np.flatnonzero((weights != 0).any(axis=0))
         judged = used[statistics.n_judged[training.attributes[used]] > 0]
         own = training.attributes[judged]
         noise = trained.noise_covariance
@@ -230,14 +232,9 @@ class SelectionProcedure(Procedure):
         buy_from = buy_from or self.buy_from
         if buy_from == "ignored":
             found = replace(found, external=found.second_moment - np.diag(found.noise))
-        losses = holdout_loss(
-            found,
-            models.weights[:, judged],
-            models.intercepts,
-            models.repeats[:, judged],
-            "same" if buy_from == "same" else "independent",
-        )
-        blind = np.delete(models.weights, judged, axis=1) != 0
+        whose: BuyFrom = "same" if buy_from == "same" else "independent"
+        losses = holdout_loss(found, weights[:, judged], intercepts, repeats[:, judged], whose)
+        blind = np.delete(weights, judged, axis=1) != 0
         return np.where(blind.any(axis=1), np.nan, losses)
 
     def score(
