@@ -48,6 +48,8 @@ class RowPredictor:
     classes : sequence of str or float
         Where the outputs are probabilities of classes, these classes, as many, or two for the
         probability of the second; `outputs` then has the name of the column of predicted classes.
+    threshold : float
+        Probability from which on the second of two classes is predicted.
     """
 
     reader: PartitionReader
@@ -56,6 +58,7 @@ class RowPredictor:
     predict: Callable[[Mapping[str, np.ndarray], int], np.ndarray]
     spending: str = ""
     classes: Sequence[Any] = ()
+    threshold: float = 0.5
 
     @property
     def columns(self) -> Sequence[str]:
@@ -94,7 +97,7 @@ class RowPredictor:
         return pa.table(arrays, names=list(columns))
 
     def _of_classes(self, found: np.ndarray) -> dict[str, Any]:
-        """Return the most probable class of each row, and the probabilities of all."""
+        """Return the class that is predicted of each row, and the probabilities of all."""
         if found.shape[1] == 1:
             found = np.concatenate((1.0 - found, found), axis=1)
         named = np.array(self.classes)
@@ -102,7 +105,10 @@ class RowPredictor:
         named = named.astype(np.int64) if whole else named
         names = [f"probability_{name:g}" if whole else f"probability_{name}" for name in named]
         shares = dict(zip(names, found.T.copy(), strict=True))
-        return {self.outputs[0]: named[found.argmax(axis=1)], **shares}
+        place = found.argmax(axis=1)
+        if self.threshold != 0.5:
+            place = (found[:, 1] >= self.threshold).astype(np.intp)
+        return {self.outputs[0]: named[place], **shares}
 
     def remarks(self, table: Any) -> Mapping[str, int]:
         """Count the rows that lack a value."""

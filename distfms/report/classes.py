@@ -39,8 +39,14 @@ def class_section(metrics: Mapping[str, Any], model: str) -> Section:
         f"the classes {percent(found['balanced_accuracy'])}, macro F1 "
         f"{number(found['macro_f1'], 3)}, AUROC {number(found['auroc'], 3)} (to within "
         f"{number(found['auroc_error'], 1)}, as scores are counted in bins of width "
-        f"{number(found['bin_width'])})."
+        f"{number(found['bin_width'])})"
     )
+    text += f", AUPRC {number(found['auprc'], 3)}." if "auprc" in found else "."
+    if (threshold := found.get("threshold", 0.5)) != 0.5:
+        text += (
+            f" A row is predicted as {names[1]} where the probability of it is at least "
+            f"{number(threshold, 3)}."
+        )
     blocks: list[Block] = [Text(text), _class_table(found, confusion, where)]
     if len(names) <= _IN_MATRIX:
         rows = [[name, *row] for name, row in zip(names, confusion.tolist(), strict=True)]
@@ -57,9 +63,11 @@ def _class_table(found: Mapping[str, Any], confusion: np.ndarray, where: str) ->
     right, true, predicted = np.diagonal(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
     with np.errstate(invalid="ignore"):
         shares = [true / true.sum(), right / true, right / predicted]
-    measures = [true, *shares, np.array(found["auroc_by_class"], dtype=float)]
+        f1 = 2 * right / (true + predicted)
+    measures = [true, *shares, f1, np.array(found["auroc_by_class"], dtype=float)]
     columns = [Column(title, "percent") for title in ("Share", "Recall", "Precision")]
-    columns = [Column("Rows", "number"), *columns, Column("AUROC", "number")]
+    scores = [Column(title, "number") for title in ("F1", "AUROC")]
+    columns = [Column("Rows", "number"), *columns, *scores]
     rows = [
         [name, *(None if np.isnan(value) else float(value) for value in own)]
         for name, *own in zip(found["names"], *measures, strict=True)
@@ -71,8 +79,8 @@ def _class_table(found: Mapping[str, Any], confusion: np.ndarray, where: str) ->
         [Column("Class", "text"), *columns],
         rows,
         f"The classes: {where}. Recall is the share of the rows of a class that are predicted as "
-        "it, precision the share of the rows predicted as it that are of it, AUROC how often "
-        f"{event} has a higher score than another row.",
+        "it, precision the share of the rows predicted as it that are of it, F1 their harmonic "
+        f"mean, AUROC how often {event} has a higher score than another row.",
     )
 
 

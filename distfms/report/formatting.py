@@ -134,6 +134,7 @@ _MEASURES = {
     "r2": "R²",
     "error": "share of wrong classes",
     "auroc": "AUROC",
+    "auprc": "AUPRC",
     "macro_f1": "macro F1",
     "ndcg@1": "NDCG@1",
     "ndcg@3": "NDCG@3",

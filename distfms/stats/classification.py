@@ -7,7 +7,7 @@ far that can be from the value of unbinned scores.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,32 +83,102 @@ def auroc(events: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarra
         return (lower + ties) / pairs, ties / pairs
 
 
+def average_precision(events: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the area under the curve of precision against recall, by steps, of binned scores.
+
+    Of shape (…) for counts of shape (…, 2048); NaN where there is no event.
+    """
+    right, wrong = _above(events), _above(others)
+    with np.errstate(invalid="ignore"):
+        precision = np.nan_to_num(right / (right + wrong))[..., :-1]
+        return np.asarray((events * precision).sum(axis=-1) / events.sum(axis=-1))
+
+
+def _above(counts: np.ndarray) -> np.ndarray:
+    """Return the counts of rows in each bin or above it, (…, 2049); 0 above the last."""
+    above = np.cumsum(counts[..., ::-1], axis=-1)[..., ::-1]
+    return np.concatenate((above, np.zeros_like(above[..., :1])), axis=-1)
+
+
+def best_threshold(sums: Mapping[str, np.ndarray], rule: str | Sequence[float]) -> float:
+    """Return the probability from which on the second of two classes is best predicted.
+
+    Parameters
+    ----------
+    sums : mapping of str to ndarray
+        See `class_sums`; the scores are log-odds.
+    rule : {"f1", "balanced", "youden"} or pair of float
+        What is to be greatest: F1 of the second class, balanced accuracy, or Youden's J (which the
+        same threshold maximises). Or what it costs to predict the second class of a row of the
+        first, and the first of a row of the second: the sum over the rows is to be least.
+
+    Returns
+    -------
+    float
+        Between 0 and 1; of several equally good, the one nearest to ½.
+    """
+    right, wrong = _above(sums["events"][-1]), _above(sums["others"][-1])
+    n_events, n_others = right[0], wrong[0]
+    with np.errstate(invalid="ignore"):
+        if rule == "f1":
+            value = 2 * right / (right + wrong + n_events)
+        elif isinstance(rule, str):
+            value = right / n_events - wrong / n_others
+        else:
+            value = -(rule[0] * wrong + rule[1] * (n_events - right))
+    edges = np.linspace(-_LIMIT, _LIMIT, _N_BINS + 1)
+    value = np.nan_to_num(value, nan=-np.inf)
+    best = edges[value >= value.max() - 1e-12 * abs(value.max())]
+    return float(1.0 / (1.0 + np.exp(-best[np.abs(best).argmin()])))
+
+
+def at_threshold(sums: Mapping[str, np.ndarray], threshold: float) -> dict[str, np.ndarray]:
+    """Return the sums of two classes with the second predicted from this probability on.
+
+    Bins are not divided: the threshold is taken for the nearest edge of one.
+    """
+    score = float(log_odds(np.array(threshold)))
+    edge = round((score + _LIMIT) * (_N_BINS / (2 * _LIMIT)))
+    events, others = sums["events"][-1], sums["others"][-1]
+    rows = [[own[:edge].sum(), own[edge:].sum()] for own in (others, events)]
+    return {**sums, "confusion": np.array(rows)}
+
+
 def class_measures(sums: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Return balanced accuracy, macro F1 and AUROC of a model; NaN where there is no row.
+    """Return balanced accuracy, macro F1, AUROC and AUPRC of a model; NaN where there is no row.
 
     The first is the mean recall of the classes that occur, the second the mean over classes that
-    occur or are predicted; AUROC is the mean over the scores.
+    occur or are predicted; AUROC and AUPRC (average precision) are means over the scores.
     """
     confusion, (area, _) = sums["confusion"], auroc(sums["events"], sums["others"])
     right, true = np.diagonal(confusion), confusion.sum(axis=1)
     both = true + confusion.sum(axis=0)
+    precision = average_precision(sums["events"], sums["others"])
     shares = {
         "balanced_accuracy": right[true > 0] / true[true > 0],
         "macro_f1": 2 * right[both > 0] / both[both > 0],
         "auroc": area[np.isfinite(area)],
+        "auprc": precision[np.isfinite(precision)],
     }
     return {name: float(own.mean()) if own.size else np.nan for name, own in shares.items()}
 
 
 def class_report(
-    sums: Mapping[str, np.ndarray], names: list[Any], rows: str, *, calibrated: bool
+    sums: Mapping[str, np.ndarray],
+    names: list[Any],
+    rows: str,
+    *,
+    calibrated: bool,
+    threshold: float = 0.5,
 ) -> dict[str, Any]:
     """Return what ``metrics.json`` says of the classes by one model.
 
     `rows` says which rows were counted; `calibrated` whether the scores are log-odds of
     probabilities, which may then be compared with shares. Fewer scores than classes are those of
-    the last ones.
+    the last ones. Of two classes the second is predicted from the probability `threshold` on.
     """
+    if threshold != 0.5:
+        sums = at_threshold(sums, threshold)
 
     def number(value: Any) -> float | None:
         return float(value) if np.isfinite(value) else None
@@ -116,10 +186,14 @@ def class_report(
     confusion, events, others = (sums[name] for name in CLASS_SUMS)
     area, error = auroc(events, others)
     share = confusion.sum(axis=1) / confusion.sum()
+    both = confusion.sum(axis=0) + confusion.sum(axis=1)
+    right = np.diagonal(confusion)
     return {
         "rows": rows,
         "names": names,
         "confusion": confusion.tolist(),
+        "threshold": threshold,
+        "f1_by_class": [2 * r / b if b else None for r, b in zip(right, both, strict=True)],
         "largest_share": float(share.max()),
         "auroc_by_class": [None] * (len(names) - len(area)) + [number(a) for a in area],
         "auroc_error": float(np.nan_to_num(error).max()),

@@ -19,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from distfms.data.folds import assign_parts
+from distfms.errors import SpecError
 from distfms.methods import passes
 from distfms.methods.sequence.glm import FAMILIES
 from distfms.runs import context as contexts
@@ -248,6 +249,40 @@ def test_class_weights_are_those_of_scikit_learn(tmp_path, weights):
     right = (share > 0.5) == y
     assert metrics["test"]["accuracy"] == pytest.approx(right[test].mean())
     assert "weigh by class" in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize("threshold", ["f1", {"cost": [1, 9]}, 0.2])
+def test_the_threshold_is_chosen_on_folds_and_decides_the_class(tmp_path, threshold):
+    rare = lambda s, r: (s.sum(axis=1) + r.logistic(size=len(s)) > 2.5).astype(float)  # noqa: E731
+    table = write_rows(tmp_path / "data", rare)
+    options = {"sequence": {"threshold": threshold}, "data": {"folds": 3, "test": 0.3}}
+    folder, _, metrics = finished(job(tmp_path / "data", tmp_path, "logistic", **options), "run")
+    chosen = metrics["classes"]["threshold"]
+    found = predicted(folder, tmp_path / "data", tmp_path / "p.parquet", None)
+    y, share = np.asarray(table.column("y")), np.asarray(found.column("probability_1"))
+    decoded = np.asarray(found.column("predicted_y"))
+    assert (decoded == (share >= chosen)).all()
+    assert chosen == 0.2 if threshold == 0.2 else 0.05 < chosen < 0.6
+    test = assign_parts(table.column("id").to_numpy(), n_folds=3, test=0.3, seed=0) == 3
+    assert metrics["classes"]["confusion"] == confusion_matrix(y[test], decoded[test]).tolist()
+    f1 = metrics["classes"]["f1_by_class"][1]
+    assert f1 == pytest.approx(f1_score(y[test], decoded[test]))
+    assert "is at least" in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "message"),
+    [
+        ("logistic", {}, "folds"),
+        ("poisson", {"data": {"folds": 3}}, "only the families"),
+        ("softmax", {"data": {"folds": 3}}, "two classes; 'y' has 3"),
+    ],
+)
+def test_thresholds_that_cannot_be_chosen(tmp_path, family, changes, message):
+    write_rows(tmp_path / "data", three_classes, n=60)
+    changes = {"sequence": {"threshold": "f1"}, **changes}
+    with pytest.raises(SpecError, match=message):
+        finished(job(tmp_path / "data", tmp_path, family, **changes), "run")
 
 
 def test_several_labels_are_logistic_regressions_side_by_side(tmp_path):

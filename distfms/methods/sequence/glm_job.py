@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.errors import SpecError, nearest
+from distfms.errors import DataError, SpecError, nearest
 from distfms.methods.contract import (
     Answer,
     Content,
@@ -47,13 +47,16 @@ from distfms.methods.sequence.trees import (
 )
 from distfms.methods.statistics_job import Solved, TrainMembers
 from distfms.report.formatting import percent
-from distfms.stats.base import merge_tree
-from distfms.stats.classification import class_report
+from distfms.stats.classification import best_threshold, class_report
 
 #: Explained deviance from which classes without a ridge count as separated.
 _SEPARATED = 1 - 1e-6
 #: Share of the deviance that a few rows are told to decide about.
 _FEW_ROWS_DECIDE = 0.25
+_NO_FOLDS = (
+    "`sequence.threshold` is chosen on folds, and there are none. Set `data.folds` to at least 2, "
+    "or give a probability."
+)
 _ROWS = {"test": "held-out rows", "validation": "rows of the folds", "train": "training rows"}
 
 #: Searches that make passes together: their models are summed up in one product with the rows.
@@ -97,6 +100,10 @@ class GlmSequenceJob(SequenceJob):
         if options.model == "lightgbm":
             require_trees(options.lightgbm, len(self.roles.target))
             self.missing_said = "Missing values, which count as the mean where groups are ordered"
+        if options.threshold != 0.5 and not self.has_classes:
+            raise SpecError("`sequence.threshold` wants one target of two classes.")
+        if not isinstance(options.threshold, float) and inputs.section.folds < 2:
+            raise SpecError(_NO_FOLDS)
         if options.class_weights is not None and not self.has_classes:
             raise SpecError("`sequence.class_weights` wants one target of classes.")
         if len(self.roles.target) > 1 and self.text_targets:
@@ -146,7 +153,13 @@ class GlmSequenceJob(SequenceJob):
     def _classes(self, context: Context) -> Mapping[str, Content]:
         family = self.options.family
         most = 2 if family == "logistic" else None
-        return {CLASSES: self.read_classes(context, f"`sequence.family` {family}", most)}
+        found = self.read_classes(context, f"`sequence.family` {family}", most)
+        if self.options.threshold != 0.5 and len(found["classes"]) != 2:
+            raise SpecError(
+                f"`sequence.threshold` is for two classes; {found['target']!r} has "
+                f"{len(found['classes'])}. Leave it out: the most probable class is predicted."
+            )
+        return {CLASSES: found}
 
     def output_names(self, context: Context) -> tuple[str, ...]:
         """Return the names of what the model predicts: targets, or classes of a target."""
@@ -331,27 +344,46 @@ class GlmSequenceJob(SequenceJob):
         if stop["model"] >= n_prefixes:
             rule, spent = len(self.compared) + stop["model"] - n_prefixes, np.inf
         path = list(solved.paths.values())[rule]
-        if solved.test is not None:
-            rows, models = "test", [(path, [-1])]
-        elif validated is not None:
-            rows = "validation"
-            models = [(p, [f]) for (f, r), p in sorted(self._of_folds.items()) if r == rule]
-        else:
-            folds = range(max(self.inputs.section.folds, 1))
-            rows, models = "train", [(path, [*folds])]
-        asked = [(path, [path.affordable(spent)], parts) for path, parts in models]
-        found = self.judged(context, asked, **self._by_class(context))
-        judged = {
-            name: merge_tree([o[name].test if rows == "test" else o[name].train() for o in found])
-            for name in found[0]
+        models = {
+            "train": [(path, [*range(max(self.inputs.section.folds, 1))])],
+            "validation": [(p, [f]) for (f, r), p in sorted(self._of_folds.items()) if r == rule],
+            "test": [(path, [-1])],
         }
+        rows = "train" if validated is None else "validation"
+        rows = rows if solved.test is None else "test"
+        if isinstance(self.options.threshold, float) or validated is None:
+            models = {rows: models[rows]}
+        found = self._judged_at(context, spent, models)
+        judged = found[rows]
         if text := few_rows(judged, _ROWS[rows]):
             advice = "" if self.chooses_ridge else ", or raise `sequence.ridge`"
             context.note(f"{text} Look at these rows{advice}.")
         if self.has_classes:
             names, sums = self.class_texts(context), judged["scores"].arrays
-            content["classes"] = class_report(sums, names, rows, calibrated=True)
+            threshold = self.options.threshold
+            if not isinstance(threshold, float):
+                if validated is None:
+                    raise DataError(_NO_FOLDS)
+                asked = threshold["cost"] if isinstance(threshold, dict) else threshold
+                threshold = best_threshold(found["validation"]["scores"].arrays, asked)
+            content["classes"] = class_report(
+                sums, names, rows, calibrated=True, threshold=threshold
+            )
         return content
+
+    def _judged_at(
+        self, context: Context, spent: float, models: Mapping[str, Sequence[tuple[Path, list[int]]]]
+    ) -> dict[str, dict[str, Any]]:
+        """Judge, by one pass, what a cost buys of paths; merge what is of one name."""
+        wanted = [(name, *one) for name, of_name in models.items() for one in of_name]
+        asked = [(path, [path.affordable(spent)], parts) for _, path, parts in wanted]
+        judged = self.judged(context, asked, **self._by_class(context))
+        merged: dict[str, dict[str, Any]] = {name: {} for name in models}
+        for (name, *_), members in zip(wanted, judged, strict=True):
+            for kind, parts in members.items():
+                own, known = parts.test if name == "test" else parts.train(), merged[name]
+                known[kind] = known[kind].merge(own) if kind in known else own
+        return merged
 
     def _by_class(self, context: Context) -> dict[str, Any]:
         """Return the options of a `ScoreReader` that concern classes."""

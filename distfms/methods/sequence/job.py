@@ -289,7 +289,12 @@ class SequenceJob(RowJob):
         stop = metrics["stop"]
         names = {"method": self.name, "id": self.roles.id, "sources": sources, "stop": stop}
         return {
-            "model.json": {**names, "classes": self.class_names(context), **predictor.to_dict()},
+            "model.json": {
+                **names,
+                "classes": self.class_names(context),
+                "threshold": metrics.get("classes", {}).get("threshold", 0.5),
+                **predictor.to_dict(),
+            },
             "weights.npz": predictor.to_arrays(),
         }
 

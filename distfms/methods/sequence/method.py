@@ -299,6 +299,7 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
         ModelOf(model, number),
         _spending(run, model, number, budget),
         run.model["classes"] or (),
+        run.model["threshold"],
     )
 
 
@@ -347,6 +348,7 @@ NOT_TUNABLE = {
     "expand": "statistics are of its columns, and one reading of the rows is for all points",
     "class_weights": "it states what matters, and deviances weigh rows by it",
     "family": "its values explain different things",
+    "threshold": "curves are of probabilities, on which it does not bear",
     **dict.fromkeys(("model", "lightgbm"), "a run of each says more, as all prefixes count"),
     **dict.fromkeys(("budget", "budgets"), "it states what may be spent"),
     "prefixes": "it bounds the work, and more prefixes are never worse",
@@ -372,7 +374,8 @@ def _from_1(run: FinishedRun) -> FinishedRun:
     trained = dict.fromkeys(("explained_variance", "explained_deviance"), ("train", share))
     found = regrouped(run, {**scores, **shares, **trained}, "spent")
     fitted = list(range(len(run.weights["intercept"])))
-    return replace(found, model={**run.model, "models": "linear", "fitted": fitted})
+    added = {"models": "linear", "fitted": fitted, "threshold": 0.5}
+    return replace(found, model={**run.model, **added})
 
 
 METHOD = Method(

@@ -231,6 +231,16 @@ class SequenceOptions(Section):
     for the others, or `balanced`, the same for all classes together. Other measures count rows as
     they are.
     """
+    threshold: (
+        Annotated[float, Field(gt=0, lt=1)]
+        | Literal["f1", "balanced", "youden"]
+        | dict[Literal["cost"], tuple[NonNegative, NonNegative]]
+    ) = 0.5
+    """Probability from which on the second of two classes is predicted; or chosen on the folds, by
+    the model that predictions use: for the best F1 of the second class, the best balanced accuracy
+    (`balanced`, or `youden`, which is the same), or the least `cost`, `{cost: [1, 20]}` where a
+    false alarm costs 1 and a row of the second class that is missed 20.
+    """
     prefixes: Literal["auto", "all"] | tuple[Annotated[int, Field(ge=1)], ...] = "auto"
     """Prefixes at which a model is fitted to the rows, as numbers of groups, for all families but
     `gaussian`: `all`, those listed, or `auto`, which is 1 to 10 and then each an eighth more.
@@ -276,10 +286,10 @@ class SequenceOptions(Section):
             return value
         return {name: (v,) if isinstance(v, str) else v for name, v in value.items()}
 
-    @field_validator("class_weights")
+    @field_validator("class_weights", "threshold")
     @classmethod
     def _of_classes(cls, value: Any, info: ValidationInfo) -> Any:
-        if value is not None and info.data.get("family") not in ("logistic", "softmax"):
+        if value not in (None, 0.5) and info.data.get("family") not in ("logistic", "softmax"):
             raise ValueError("only the families `logistic` and `softmax` have classes")
         return value
 

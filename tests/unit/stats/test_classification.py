@@ -3,10 +3,24 @@
 import numpy as np
 import pytest
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import balanced_accuracy_score, confusion_matrix, f1_score, roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    balanced_accuracy_score,
+    confusion_matrix,
+    f1_score,
+    roc_auc_score,
+)
 
 from distfms.report.classes import class_section
-from distfms.stats.classification import auroc, class_measures, class_report, class_sums, log_odds
+from distfms.stats.classification import (
+    at_threshold,
+    auroc,
+    best_threshold,
+    class_measures,
+    class_report,
+    class_sums,
+    log_odds,
+)
 from tests.unit.report.checks import tables
 
 
@@ -46,6 +60,29 @@ def test_measures_are_those_of_the_rows_in_parts_as_in_whole(n_classes):
     assert (np.abs(area - areas) <= error).all()
     assert (error < 0.004).all()
     assert found["auroc"] == pytest.approx(area.mean())
+    precision = [average_precision_score(e, s, **on) for e, s in zip(events, shares, strict=True)]
+    assert found["auprc"] == pytest.approx(np.mean(precision), abs=0.003)
+
+
+@pytest.mark.parametrize(
+    ("rule", "loss"),
+    [
+        ("f1", lambda t, d, w: -f1_score(t, d, sample_weight=w)),
+        ("youden", lambda t, d, w: -balanced_accuracy_score(t, d, sample_weight=w)),
+        ((1.0, 4.0), lambda t, d, w: w @ np.where(d > t, 1.0, 4.0 * (d < t))),
+    ],
+)
+def test_the_threshold_is_the_best_of_all(rule, loss):
+    target, shares, weight = rows(2)
+    sums, _ = sums_of(target, shares[1:], weight, 2)
+    found = best_threshold(sums, rule)
+    losses = [loss(target, shares[1] >= t, weight) for t in (*np.unique(shares[1]), 2.0)]
+    decoded = shares[1] >= found
+    assert loss(target, decoded, weight) == pytest.approx(min(losses), rel=3e-3)
+    if rule == "youden":
+        assert found == best_threshold(sums, "balanced")
+    confusion = confusion_matrix(target, decoded, sample_weight=weight)
+    np.testing.assert_allclose(at_threshold(sums, found)["confusion"], confusion)
 
 
 def test_measures_of_classes_that_do_not_occur_do_not_count():
