@@ -8,10 +8,14 @@ same bits everywhere.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import islice
+from threading import BoundedSemaphore, Lock
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from distfms.data.footers import (
     DataFile,
@@ -27,12 +31,12 @@ from distfms.data.partition import (
     Dataset,
     HeldPartition,
     Partition,
-    Rows,
     RowsReader,
     column_runs,
     digest,
 )
 from distfms.data.storage import list_parquet_files
+from distfms.engine.memory import n_processors
 from distfms.errors import DataError, SpecError
 
 if TYPE_CHECKING:
@@ -54,9 +58,10 @@ _PAGES_BYTES = 3 * 2**20
 # What is read ahead of each column of such a row group, from a local disk and from elsewhere.
 _STREAM_BYTES, _REMOTE_STREAM_BYTES = 2**16, 2**20
 
-# Threads that decode such a row group, each some of its columns: with a third one, which sums up
-# what they have decoded, they keep two cores busy.
-_DECODERS = 2
+# Batches of such a row group that are worked on side by side, each by a thread.
+_BATCHES = 2
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,11 @@ class PartitionReader:
     filesystem: Any
 
     def open(self, partition: Partition, *, buffer_size: int = 0) -> pq.ParquetFile:
-        """Open the file of a partition; a DataError if it no longer holds the partition's rows."""
+        """Open the file of a partition; a DataError if it is no longer the one listed."""
+        self._verify(partition)
+        return self._opened(partition, buffer_size)
+
+    def _opened(self, partition: Partition, buffer_size: int = 0) -> pq.ParquetFile:
         import pyarrow.parquet as pq
 
         # Buffering ahead hides the latency of a remote store; on a local disk its helper threads
@@ -78,7 +87,6 @@ class PartitionReader:
         ahead = self._is_remote and not buffer_size
         options = {"filesystem": self.filesystem, "pre_buffer": ahead, "buffer_size": buffer_size}
         path = partition.path
-        self._verify(partition)
         metadata = parsed_footer(self.filesystem, path, partition.file_version)
         if metadata is None:
             raise _changed(partition)
@@ -101,50 +109,74 @@ class PartitionReader:
         At least one column at a time. Errors as of :meth:`read`, before the last table is yielded.
         """
         with self.open(partition) as file:
-            for run in column_runs(columns, partition):
+            for run in column_runs(columns, partition.n_rows):
                 table = _read(file, partition, run)
                 if run[-1] == columns[-1]:
                     self._verify(partition)
                 yield table
 
-    def batches(
-        self, partition: Partition, columns: Sequence[str]
-    ) -> Iterator[tuple[RowsReader, Partition]]:
-        """Read some rows of a large partition after the others, the next while these are used.
+    def each_batch(
+        self, partition: Partition, columns: Sequence[str], function: Callable[[Any, Any], T]
+    ) -> Iterator[T]:
+        """Call a function for a partition, or for some rows of a large one after the others.
 
-        Of one column or more. Yields what stands in for this reader, and for the partition.
+        It is called with what stands in for this reader, and for the partition, and may read each
+        of the columns once; of a large partition, in two threads. Yields what it returns, in the
+        order of the rows.
         """
+        if not partition.batch_rows:
+            yield function(self, partition)
+            return
+        step, n_rows = partition.batch_rows, partition.n_rows
         where = f"row group {partition.row_groups[0]}, first at its row"
-        shares = [share for n in range(_DECODERS) if (share := columns[n::_DECODERS])]
-        with ThreadPoolExecutor(_DECODERS) as ahead:
-            decoded = [self._row_tables(partition, share) for share in shares]
-            upcoming = [ahead.submit(next, tables, None) for tables in decoded]
-            start = 0
-            while (tables := [future.result() for future in upcoming])[0] is not None:
-                upcoming = [ahead.submit(next, tables, None) for tables in decoded]
-                table = _side_by_side(tables, columns)
-                piece = replace(
-                    partition,
-                    n_rows=table.num_rows,
-                    n_bytes=partition.n_bytes * table.num_rows // partition.n_rows,
-                    row_offset=partition.row_offset + start,
-                    file_row_offset=partition.file_row_offset + start,
-                    batch_rows=0,
-                )
-                yield RowsReader(where, start), HeldPartition(**vars(piece), rows=Rows(table))
-                start += table.num_rows
 
-    def _row_tables(self, partition: Partition, columns: Sequence[str]) -> Iterator[pa.Table]:
-        import pyarrow as pa
+        def call(number: int) -> T:
+            start = number * step
+            own_rows = min(step, n_rows - start)
+            piece = replace(
+                partition,
+                n_rows=own_rows,
+                n_bytes=partition.n_bytes * own_rows // n_rows,
+                row_offset=partition.row_offset + start,
+                file_row_offset=partition.file_row_offset + start,
+                batch_rows=0,
+            )
+            rows = _BatchRows(streams, number)
+            try:
+                held = HeldPartition(**vars(piece), rows=rows)
+                return function(RowsReader(where, start), held)
+            finally:
+                rows.let_go()
 
-        buffer_size = _REMOTE_STREAM_BYTES if self._is_remote else _STREAM_BYTES
-        with self.open(partition, buffer_size=buffer_size) as file, readable(partition.path):
-            _require_columns(file.schema_arrow.names, partition, columns)
-            for batch in file.iter_batches(
-                partition.batch_rows, list(partition.row_groups), list(columns), use_threads=False
-            ):
-                yield pa.Table.from_batches([batch])
+        numbers = iter(range(-(-n_rows // step)))
+        with _streams(), ThreadPoolExecutor(_BATCHES) as pool:
+            streams = self._column_streams(partition, columns)
+            calls = deque(pool.submit(call, number) for number in islice(numbers, _BATCHES))
+            try:
+                while calls:
+                    found = calls.popleft().result()
+                    calls.extend(pool.submit(call, number) for number in islice(numbers, 1))
+                    yield found
+            finally:
+                pool.shutdown(cancel_futures=True)
+                streams.clear()
         self._verify(partition)
+
+    def _column_streams(
+        self, partition: Partition, columns: Sequence[str]
+    ) -> dict[str, _ColumnStream]:
+        """Open a large row group once for each of some columns that are decoded together."""
+        self._verify(partition)
+        buffer_size = _REMOTE_STREAM_BYTES if self._is_remote else _STREAM_BYTES
+        streams: dict[str, _ColumnStream] = {}
+        for run in column_runs(columns, partition.batch_rows):
+            file = self._opened(partition, buffer_size)
+            _require_columns(file.schema_arrow.names, partition, run)
+            batches = file.iter_batches(
+                partition.batch_rows, list(partition.row_groups), list(run), use_threads=False
+            )
+            streams |= dict.fromkeys(run, _ColumnStream(partition, batches))
+        return streams
 
     @property
     def _is_remote(self) -> bool:
@@ -169,6 +201,62 @@ class PartitionReader:
     def _verify(self, partition: Partition) -> None:
         if not is_stored(self.filesystem, partition.path, partition.file_version):
             raise _changed(partition)
+
+
+class _ColumnStream:
+    """Some columns of a large row group, decoded batch after batch by whoever asks."""
+
+    def __init__(self, partition: Partition, batches: Iterator[pa.RecordBatch]) -> None:
+        self._path, self._batches = partition.path, batches
+        self._lock, self._n_decoded = Lock(), 0
+        self._waiting: dict[int, pa.RecordBatch] = {}
+
+    def take(self, number: int) -> pa.RecordBatch | None:
+        """Return the batch of a number; None when it has been taken."""
+        with self._lock, readable(self._path):
+            while self._n_decoded <= number:
+                self._waiting[self._n_decoded] = next(self._batches)
+                self._n_decoded += 1
+            return self._waiting.pop(number, None)
+
+
+@dataclass(eq=False)
+class _BatchRows:
+    """Rows of a batch in place of `Rows`; each column is decoded when it is read, and let go."""
+
+    streams: Mapping[str, _ColumnStream]
+    number: int
+    decoded: dict[str, pa.Array] = field(default_factory=dict)
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """Return columns, in the order given, each at most once."""
+        import pyarrow as pa
+
+        for name in columns:
+            if name not in self.decoded:
+                batch = self.streams[name].take(self.number)
+                assert batch is not None, f"{name} is read twice"
+                self.decoded.update(zip(batch.schema.names, batch.columns, strict=True))
+        return pa.table({name: self.decoded.pop(name) for name in columns})
+
+    def matrix(self, columns: Sequence[str]) -> None:
+        """Return None: columns of a file are no array."""
+
+    def let_go(self) -> None:
+        """Pass by what has not been read."""
+        for stream in set(self.streams.values()):
+            stream.take(self.number)
+
+
+@cache
+def _streams() -> BoundedSemaphore:
+    """Return how many large row groups a process reads at once: each holds pages of all columns."""
+    return BoundedSemaphore(streams_at_once())
+
+
+def streams_at_once() -> int:
+    """Return how many large row groups a process reads at once, each in two threads."""
+    return max(1, n_processors() // _BATCHES)
 
 
 def _changed(partition: Partition) -> DataError:
@@ -251,14 +339,6 @@ def _read(file: pq.ParquetFile, partition: Partition, columns: Sequence[str]) ->
     return table
 
 
-def _side_by_side(tables: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
-    """Return a table of columns that are in several tables of the same rows."""
-    import pyarrow as pa
-
-    found = {name: table.column(name) for table in tables for name in table.column_names}
-    return pa.table({name: found[name] for name in columns})
-
-
 def _require_columns(names: Sequence[str], partition: Partition, columns: Sequence[str]) -> None:
     missing = [name for name in columns if name not in names]
     if missing:
@@ -282,10 +362,10 @@ def _layout(
                 # The columns decoded and the batch filled from them.
                 batch_rows, held_bytes = 0, 2 * n_bytes
                 if n_rows > _LARGE * max_rows or n_bytes > _LARGE * max_bytes:
-                    batch_rows = max(1, min(max_rows, max_bytes * n_rows // (2 * n_bytes)))
-                    # Two batches as they are decoded, one ahead, one filled; pages of all columns.
+                    batch_rows = max(1, min(max_rows, max_bytes * n_rows // (3 * n_bytes)))
+                    # Two batches filled, one as it was decoded; pages of all columns.
                     pages = min(2 * file.row_group_encoded[groups[0]], n_columns * _PAGES_BYTES)
-                    held_bytes = 4 * n_bytes * batch_rows // n_rows + pages
+                    held_bytes = 3 * n_bytes * batch_rows // n_rows + pages
                 content = (file.name, file.version, repr(groups), described)
                 partitions.append(
                     Partition(

@@ -130,9 +130,9 @@ def digest(*texts: str) -> str:
     return hashlib.sha256("\x1f".join(texts).encode()).hexdigest()[:32]
 
 
-def column_runs(columns: Sequence[str], partition: Partition) -> Iterator[Sequence[str]]:
-    """Divide columns into those that are decoded together."""
-    step = max(1, _TABLE_BYTES // (8 * max(partition.n_rows, 1)))
+def column_runs(columns: Sequence[str], n_rows: int) -> Iterator[Sequence[str]]:
+    """Divide columns into those of which as many rows are decoded together."""
+    step = max(1, _TABLE_BYTES // (8 * max(n_rows, 1)))
     return (columns[start : start + step] for start in range(0, len(columns), step))
 
 
@@ -198,7 +198,7 @@ class HeldPartition(Partition):
     @property
     def is_lazy(self) -> bool:
         """Whether its rows are still to be computed, by Dask."""
-        return not isinstance(self.rows, Rows)
+        return hasattr(self.rows, "compute")
 
     def loaded(self) -> HeldPartition:
         """Return the partition with its rows computed."""
@@ -222,7 +222,7 @@ class RowsReader:
 
     def column_tables(self, partition: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield columns, some at a time."""
-        for run in column_runs(columns, partition):
+        for run in column_runs(columns, partition.n_rows):
             yield self.read(partition, run)
 
     def matrix(self, partition: Any, columns: Sequence[str]) -> np.ndarray | None:

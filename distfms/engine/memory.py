@@ -61,12 +61,11 @@ class MemoryProjection:
 
 def project(
     n_units: int,
-    largest_unit_bytes: int,
+    units_bytes: int,
     value_bytes: int,
     workers: int,
     driver_bytes: int = 0,
     *,
-    copies: float = 2.0,
     processes: bool = False,
     units_per_task: int = 1,
     program_bytes: int = PROCESS_BYTES,
@@ -81,12 +80,12 @@ def project(
     ----------
     n_units, workers, units_per_task : int
         Units of the pass; tasks at the same time; see `distfms.engine.graph.batch_size`.
-    largest_unit_bytes, value_bytes : int
-        Of a decoded unit, and of one (merged) value.
+    units_bytes : int
+        Held of all units that are worked on at the same time.
+    value_bytes : int
+        Of one (merged) value.
     driver_bytes : int
         What the driver holds afterwards besides the value: factors, paths, models.
-    copies : float
-        How often a unit is in memory while it is worked on.
     processes : bool
         Whether workers are processes. Values then also travel pickled, through the driver.
     program_bytes : int
@@ -98,7 +97,7 @@ def project(
     return MemoryProjection(
         n_units=n_units,
         workers=workers,
-        units_bytes=int(copies * largest_unit_bytes) * busy,
+        units_bytes=units_bytes,
         values_bytes=value_bytes * (n_values + (2 * busy if processes else 0)),
         processes_bytes=program_bytes * (1 + (workers if processes else 0)),
         driver_bytes=driver_bytes,

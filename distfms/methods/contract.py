@@ -64,7 +64,7 @@ class PartialReader(Protocol):
         if source is None or not partition.batch_rows:
             return self(partition)
         read: Any = self
-        parts = (replace(read, source=own)(piece) for own, piece in source.pieces(partition))
+        parts = source.each_batch(partition, lambda own, piece: replace(read, source=own)(piece))
         return reduce(Bundle.merge, parts)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from distfms.data.batches import ColumnPlan, SourceColumn, read_rows
 from distfms.data.columns import as_arrow, n_positive
 from distfms.data.dataset import PartitionReader
-from distfms.data.partition import Dataset, Partition
+from distfms.data.partition import Dataset, Partition, Rows
 from distfms.data.roles import Roles, is_categorical, resolve_roles
 from distfms.errors import DataError
 
@@ -211,15 +211,17 @@ class RowJudge:
     def __call__(self, partition: Partition) -> Sums:
         """Read, predict and add up; of a large partition some rows after the others."""
         reader, roles = self.predictors[0].reader, self.roles
-        if not partition.batch_rows:
-            return self._judged(reader, partition)
         others = (c for predictor in self.predictors for c in predictor.columns)
         needed = dict.fromkeys((*roles.target, roles.weight, roles.fold_key, *others))
-        found = Sums({})
-        for own, piece in reader.batches(partition, [n for n in needed if n is not None]):
+        columns = [name for name in needed if name is not None]
+
+        def judged(own: Any, piece: Any) -> Sums:
+            if own is not reader:  # columns of a batch are read once, and models share them
+                piece = replace(piece, rows=Rows(piece.rows.read(columns)))
             predictors = tuple(replace(one, reader=own) for one in self.predictors)
-            found = found.merge(replace(self, predictors=predictors)._judged(own, piece))
-        return found
+            return replace(self, predictors=predictors)._judged(own, piece)
+
+        return reduce(Sums.merge, reader.each_batch(partition, columns, judged))
 
     def _judged(self, reader: Any, partition: Partition) -> Sums:
         roles, kept = self.roles, np.ones(partition.n_rows, dtype=bool)

@@ -28,6 +28,7 @@ from distfms.stats.base import Bundle, Fields, Folded, Statistic
 from distfms.stats.comoments import CoMoments
 
 S = TypeVar("S", bound=Statistic)
+T = TypeVar("T")
 
 #: Raised whenever a partial's content changes meaning, so that cached ones are not used again.
 FORMAT = 5
@@ -174,14 +175,16 @@ class FoldedSource(ABC):
     def read(self, partition: Partition) -> Any:
         """Read a batch, its rows or objects ordered by part."""
 
-    def pieces(self, partition: Partition) -> Iterator[tuple[Self, Partition]]:
-        """Iterate over a partition, of a large one batch by batch, with their sources."""
-        if not partition.batch_rows:
-            yield self, partition
-            return
-        for reader, piece in self.reader.batches(partition, self.columns):
-            own: Any = reader
-            yield replace(self, reader=own), piece
+    def each_batch(
+        self, partition: Partition, function: Callable[[Self, Partition], T]
+    ) -> Iterator[T]:
+        """Call a function with sources and partitions; of a large one, batch by batch."""
+        reader: Any = self.reader
+
+        def call(own: Any, piece: Partition) -> T:
+            return function(replace(self, reader=own), piece)
+
+        return reader.each_batch(partition, self.columns, call)
 
     def key(self) -> dict[str, Any]:
         """Plain values that a partial depends on, beside its partition."""

@@ -147,13 +147,13 @@ def _predicted(
     """Predict a partition, of a large one some rows after the others, and count what is to say."""
     import pyarrow as pa
 
-    if not partition.batch_rows or not predictor.columns:
-        table = predictor(partition)
-    else:
-        pieces = predictor.reader.batches(partition, predictor.columns)
-        table = pa.concat_tables(
-            replace(predictor, reader=reader)(piece) for reader, piece in pieces
+    if predictor.columns:
+        tables = predictor.reader.each_batch(
+            partition, predictor.columns, lambda own, piece: replace(predictor, reader=own)(piece)
         )
+        table = pa.concat_tables(tables)
+    else:
+        table = predictor(partition)
     counts = Counter(predictor.remarks(table))
     return table if parts is None else parts.beside(table, partition), counts
 

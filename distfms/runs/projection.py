@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 
+from distfms.data.dataset import streams_at_once
+from distfms.data.partition import Partition
 from distfms.engine.graph import batch_size
 from distfms.engine.memory import (
     COLUMN_BYTES,
@@ -61,6 +65,14 @@ class Projection:
 _CACHE_FREELY_BYTES = 2**30
 
 
+def _held_at_once(partitions: Sequence[Partition], workers: int, threads: bool) -> int:
+    """Return what workers hold of partitions; threads of a process take turns at large ones."""
+    large = [partition.held_bytes for partition in partitions if partition.batch_rows]
+    others = [partition.held_bytes for partition in partitions if not partition.batch_rows]
+    large = nlargest(streams_at_once() if threads else workers, large)
+    return sum(nlargest(workers, large + others))
+
+
 def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = None) -> Projection:
     """Project a job's size from its data's footers and its statistics.
 
@@ -73,12 +85,13 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
     cached = spec.engine.cache and cache_bytes <= max(_CACHE_FREELY_BYTES, read_bytes)
     workers = workers or spec.engine.workers or n_processors()
     largest = max(p.held_bytes for p in partitions)
+    threads = spec.engine.kind == "local" and not spec.engine.processes
     memory = project(
         n_units=len(partitions),
-        largest_unit_bytes=largest + COLUMN_BYTES * len(job.columns()),
+        units_bytes=_held_at_once(partitions, workers, threads)
+        + COLUMN_BYTES * len(job.columns()) * min(workers, len(partitions)),
         value_bytes=value_bytes,
         workers=workers,
-        copies=1.0,
         processes=spec.engine.processes,
         program_bytes=LOCAL_BYTES if spec.engine.kind == "local" else PROCESS_BYTES,
         # As on a cluster; threads take fewer.

@@ -212,10 +212,14 @@ def read_tile(
 ) -> Tile:
     """Add up some rows of the matrices over all partitions."""
     sums = RunningPairs(source.plan.n_columns, rows)
+
+    def observe_piece(own: LabelledSource, piece: Partition) -> tuple[Any, ...]:
+        batch = own.read(piece)
+        return observe(batch, draws, own.train_rows(batch))
+
     for partition in partitions:
-        for own_source, piece in source.pieces(partition):
-            batch = own_source.read(piece)
-            sums.learn(*observe(batch, draws, source.train_rows(batch)))
+        for observed in source.each_batch(partition, observe_piece):
+            sums.learn(*observed)
     return Tile(FoldPairs([*sums.pairs().folds.values()]))
 
 

@@ -229,8 +229,8 @@ class TrainingRows:
         """Read a window, or return it where it was kept."""
         if number in self._kept:
             return self._kept[number]
-        own = (piece for partition in partitions for piece in self.source.pieces(partition))
-        pieces = [self._read(*piece) for piece in own]
+        each = self.source.each_batch
+        pieces = [own for partition in partitions for own in each(partition, self._read)]
         window = Window(*(np.concatenate(arrays) for arrays in zip(*pieces, strict=True)))
         if self.keep:
             self._kept[number] = window
@@ -239,7 +239,7 @@ class TrainingRows:
     def _read(self, source: LabelledSource, partition: Partition) -> tuple[np.ndarray, ...]:
         batch = source.read(partition)
         own = self.source.train_rows(batch)
-        values = np.ascontiguousarray(batch.features[:, own].T)
+        values = np.array(batch.features[:, own].T, order="C")  # of no buffer
         missing = np.isnan(values)
         if missing.any():
             values = np.where(missing, self.fill, values)

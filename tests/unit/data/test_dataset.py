@@ -1,5 +1,6 @@
 import os
 import pickle
+from functools import partial
 
 import fsspec
 import numpy as np
@@ -61,22 +62,37 @@ def test_partitions_of_wide_tables_may_be_larger():
     assert [default_bytes(n) >> 20 for n in (1, 2896, 3500, 4096, 50_000)] == [64, 64, 93, 128, 128]
 
 
+def read(reader, piece, columns=("x", "y")):
+    return piece, reader.read(piece, columns)
+
+
 def test_a_large_row_group_is_read_in_batches_of_rows(tmp_path):
     write(tmp_path / "b.parquet", n_rows=95, start=3, y=np.arange(95))
     write(tmp_path / "a.parquet", n_rows=3, y=np.arange(3))
     dataset = open_dataset(tmp_path, max_rows=20)
     small, large = dataset.partitions
     assert (small.batch_rows, large.batch_rows) == (0, 20)
-    found = list(dataset.reader.batches(large, ["y", "x"]))
-    assert [piece.n_rows for _, piece in found] == [20, 20, 20, 20, 15]
-    assert [piece.file_row_offset for _, piece in found] == [0, 20, 40, 60, 80]
-    assert [piece.row_offset for _, piece in found] == [3, 23, 43, 63, 83]
-    tables = [reader.read(piece, ["x", "y"]) for reader, piece in found]
+    found = list(dataset.reader.each_batch(large, ["y", "x"], read))
+    pieces, tables = zip(*found, strict=True)
+    assert [piece.n_rows for piece in pieces] == [20, 20, 20, 20, 15]
+    assert [piece.file_row_offset for piece in pieces] == [0, 20, 40, 60, 80]
+    assert [piece.row_offset for piece in pieces] == [3, 23, 43, 63, 83]
     assert pa.concat_tables(tables).equals(dataset.reader.read(large, ["x", "y"]))
-    reader, piece = found[2]
-    assert reader.locate_row(piece, 7) == "row group 0, first at its row 47"
     with pytest.raises(DataError, match="no column 'z'"):
-        list(dataset.reader.batches(large, ["x", "z"]))
+        list(dataset.reader.each_batch(large, ["x", "z"], read))
+
+    def third(reader, piece):  # others are passed by without being read
+        if piece.file_row_offset == 40:
+            assert reader.read(piece, ["x"]).column("x").to_pylist() == [*range(43, 63)]
+            assert reader.locate_row(piece, 7) == "row group 0, first at its row 47"
+            raise ValueError("third")
+
+    for _ in range(2):  # what fails keeps no other from reading
+        with pytest.raises(ValueError, match="third"):
+            list(dataset.reader.each_batch(large, ["x", "y"], third))
+    assert list(dataset.reader.each_batch(small, ["x"], lambda *own: own)) == [
+        (dataset.reader, small)
+    ]
     assert open_dataset(tmp_path, max_rows=19).partitions[1].fingerprint != large.fingerprint
 
 
@@ -87,10 +103,11 @@ def test_batches_of_rows_do_not_depend_on_the_columns_that_are_read(tmp_path):
     pq.write_table(table, tmp_path / "a.parquet", dictionary_pagesize_limit=999, data_page_size=500)
     dataset = open_dataset(tmp_path, max_rows=1500)
     for columns in (["x"], ["c"], ["x", "c"]):
-        found = list(dataset.reader.batches(dataset.partitions[0], columns))
-        assert [piece.n_rows for _, piece in found] == [1500, 1500, 1500, 500]
-        read = pa.concat_tables(reader.read(piece, columns) for reader, piece in found)
-        assert read.to_pydict() == table.select(columns).to_pydict()
+        large, read_columns = dataset.partitions[0], partial(read, columns=columns)
+        found = list(dataset.reader.each_batch(large, columns, read_columns))
+        assert [piece.n_rows for piece, _ in found] == [1500, 1500, 1500, 500]
+        whole = pa.concat_tables(own for _, own in found)
+        assert whole.to_pydict() == table.select(columns).to_pydict()
 
 
 def test_sizes_are_those_of_decoded_values(tmp_path):
@@ -104,7 +121,8 @@ def test_sizes_are_those_of_decoded_values(tmp_path):
 def test_a_file_replaced_between_two_batches_of_its_rows_is_refused(tmp_path):
     file = write(tmp_path / "a.parquet", n_rows=100)
     dataset = open_dataset(tmp_path, max_rows=20)
-    batches = dataset.reader.batches(dataset.partitions[0], ["x"])
+    large, read_x = dataset.partitions[0], partial(read, columns=["x"])
+    batches = dataset.reader.each_batch(large, ["x"], read_x)
     next(batches)
     write(file, n_rows=100, start=5)
     with pytest.raises(DataError, match="changed after the job had listed it"):
@@ -384,11 +402,11 @@ def test_a_file_that_is_gone_or_replaced(tmp_path, kept_time, n_rows):
 
 def test_the_footer_of_a_file_is_parsed_once(tmp_path, monkeypatch):
     write(tmp_path / "a.parquet", n_rows=40, row_group_size=5)
-    dataset, read = open_dataset(tmp_path, max_rows=5), []
+    dataset, parsed = open_dataset(tmp_path, max_rows=5), []
     parse = footers._parse
-    monkeypatch.setattr(footers, "_parse", lambda footer: read.append(footer) or parse(footer))
+    monkeypatch.setattr(footers, "_parse", lambda footer: parsed.append(footer) or parse(footer))
     assert all_values(dataset) == all_values(dataset) == [*range(40)]
-    assert len(read) == 1
+    assert len(parsed) == 1
 
 
 def test_a_file_replaced_between_two_of_its_columns_is_refused(tmp_path, monkeypatch):
