@@ -257,9 +257,12 @@ class TreeFit:
         if self.source.section.missing == "drop" and not isinstance(source, NarrowedSource):
             source = NarrowedSource(**vars(source), everything=self.source.plan)
         spans, blocks = spans_of(plan), []
+
+        def read(own: RowSource, piece: Partition) -> tuple[np.ndarray, ...]:
+            return self._rows(own, piece, spans, left_out)
+
         for partition in self.partitions:
-            for own, piece in source.pieces(partition):
-                blocks.append(self._rows(own, piece, spans, left_out))
+            blocks.extend(source.each_batch(partition, read))
         inputs, response, weight = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
         key = hashlib.sha256(f"{self.seed}/{left_out}/{features}".encode()).digest()
         fixed: dict[str, Any] = {**FIXED, "seed": int.from_bytes(key[:4], "big") >> 1}
