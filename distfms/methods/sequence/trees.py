@@ -256,7 +256,7 @@ class TreeFit:
         source = replace(self.source, plan=plan)
         if self.source.section.missing == "drop" and not isinstance(source, NarrowedSource):
             source = NarrowedSource(**vars(source), everything=self.source.plan)
-        spans, blocks = spans_of(plan), []
+        spans, blocks = spans_of(plan), list[tuple[np.ndarray, ...]]()
 
         def read(own: RowSource, piece: Partition) -> tuple[np.ndarray, ...]:
             return self._rows(own, piece, spans, left_out)
