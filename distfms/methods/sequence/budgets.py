@@ -14,6 +14,7 @@ References
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, combinations, pairwise
 from typing import Any, cast
@@ -74,7 +75,7 @@ def point_of(metrics: Mapping[str, Any], model: int) -> Mapping[str, Any]:
     points: list[Mapping[str, Any]] = metrics["curves"][0]["points"]
     if model > (last := points[-1]["n_groups"]):
         return cast(Mapping[str, Any], metrics["budgets"][model - last - 1]["set"])
-    return max((p for p in points if p["n_groups"] <= model), key=lambda p: int(p["n_groups"]))
+    return points[bisect_right(points, model, key=lambda point: int(point["n_groups"])) - 1]
 
 
 def values_of(metrics: Mapping[str, Any]) -> np.ndarray:

@@ -195,7 +195,6 @@ class GlmSequenceJob(SequenceJob):
         """Return the pure part."""
         return replace(
             super().procedure(context),
-            rules=(*self.compared, *self.of_budgets),
             n_outputs=len(self.output_names(context)),
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -106,6 +105,11 @@ class SequenceJob(RowJob):
         """Rules whose sequences are compared, the chosen one first."""
         return (self.rule, *(rule for rule in self.baselines if rule.criterion != "oracle"))
 
+    @property
+    def searched(self) -> tuple[Rule, ...]:
+        """Rules that find paths: those that are compared, then those of budgets."""
+        return (*self.compared, *self.of_budgets)
+
     # --- what the driver asks ---
 
     def describe(self) -> Mapping[str, str]:
@@ -206,13 +210,12 @@ class SequenceJob(RowJob):
         return NarrowedSource(**vars(source), everything=self.everything)
 
     def procedure(self, context: Context) -> SequenceProcedure:
-        """Return the pure part; CS-G-OMP is among the rules, as its curve cuts α-timeliness."""
-        rules = tuple(dict.fromkeys((*self.compared, *self.of_budgets, Rule("omp"))))
+        """Return the pure part."""
         more: dict[str, Any] = {"seed": self.seed}
         if self.chooses_ridge and (context.folder / RIDGE).exists():
             more["ridge"] = context.read_json(RIDGE)["ridge"]
         return SequenceProcedure.of(
-            self.options, rules, self.plan(context), self.groups, self.costs, **more
+            self.options, self.searched, self.plan(context), self.groups, self.costs, **more
         )
 
     def _ridge(self, context: Context) -> Mapping[str, Content]:
@@ -304,17 +307,13 @@ class SequenceJob(RowJob):
 
     # --- evaluation ---
 
-    def on_folds(self, context: Context, solved: Solved) -> SequenceProcedure:
-        """Return the procedure without what is only a measuring rod."""
-        return replace(solved.procedure, rules=(*self.compared, *self.of_budgets))
-
     def metrics(
         self, context: Context, solved: Solved, validated: FoldAnswers | None
     ) -> dict[str, Any]:
         """Return the content of ``metrics.json``."""
         curves, last, share = {}, {}, solved.procedure.share
         whole: dict[str, float] = {}
-        for number, rule in enumerate((*self.compared, *self.of_budgets)):
+        for number, rule in enumerate(self.searched):
             path = solved.paths[rule.name]
             found = self.measures(context, solved, path, rule == self.rule)
             if rule == self.rule:

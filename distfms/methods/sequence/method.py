@@ -64,7 +64,7 @@ class Sizes:
     def of(cls, job: SequenceJob) -> Sizes:
         """Return the sizes of a job."""
         guessed = list(job.guessed_widths().values())
-        searched = {*job.compared, *job.of_budgets, Rule("omp")} - set(map(Rule, NOT_IN_SLABS))
+        searched = set(job.searched) - set(map(Rule, NOT_IN_SLABS))
         return cls(
             tuple(sum(guessed[c] for c in group) for group in job.groups.columns),
             len(job.roles.target),

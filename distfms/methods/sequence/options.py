@@ -252,7 +252,9 @@ class SequenceOptions(Section):
     `gaussian`, which have neither `sparse` nor `random`.
     """
     alpha: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Share of the final objective where α-timeliness is cut. Left out: by the plateau rule."""
+    """Share of the final objective of `omp`, or of the rule itself where it is not among the
+    baselines, at which α-timeliness is cut. Left out: by the plateau rule.
+    """
     budgets: tuple[NonNegative, ...] | Literal["auto"] = ()
     """Also find the best set of groups for each of these costs: the better of greedy selection by
     gain per cost and by gain, improved by exchanging groups. A prediction within a budget uses the
