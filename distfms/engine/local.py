@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable
 from concurrent.futures import (
     BrokenExecutor,
     Future,
@@ -191,7 +191,6 @@ class SerialPool(ReplayPool):
     def __init__(self, *, actor_bytes: int = 0, **options: Any) -> None:
         require_room(actor_bytes, available_bytes(), "this machine")
         super().__init__(1, **options)
-        self._reply = b""
 
     def _spawn(self, actor: int) -> None:
         self._host = Host()
@@ -199,12 +198,14 @@ class SerialPool(ReplayPool):
     def _end(self, actor: int) -> None:
         self._host = Host()
 
-    def _send(self, actor: int, request: bytes) -> None:
+    def _send(self, actor: int, setup: bytes | None, request: bytes) -> Future[bytes]:
+        answer: Future[bytes] = Future()
         with single_threaded_blas():
-            self._reply = self._host.handle(request)
+            answer.set_result(self._host.handle(setup, request))
+        return answer
 
-    def _receive(self, actors: Sequence[int], wait_s: float) -> Mapping[int, bytes | Loss]:
-        return {0: self._reply}
+    def _loss(self, error: Exception) -> bytes | Loss:
+        raise error
 
 
 class LocalPool(ReplayPool):
@@ -221,31 +222,24 @@ class LocalPool(ReplayPool):
         require_room(room, available_bytes(), "this machine", f"{n_actors} actors")
         super().__init__(n_actors, **options)
         self._seats: dict[int, ProcessPoolExecutor] = {}
-        self._asked: dict[int, Future[bytes]] = {}
 
     def _spawn(self, actor: int) -> None:
         self._seats[actor] = _processes(1)
 
     def _end(self, actor: int) -> None:
-        self._asked.pop(actor, None)
         _kill(self._seats.pop(actor))
 
-    def _send(self, actor: int, request: bytes) -> None:
+    def _send(self, actor: int, setup: bytes | None, request: bytes) -> Future[bytes]:
         try:
-            self._asked[actor] = self._seats[actor].submit(_handle, request)
+            return self._seats[actor].submit(_handle, setup, request)
         except BrokenExecutor as error:
-            self._asked[actor] = Future()
-            self._asked[actor].set_exception(error)
+            answer: Future[bytes] = Future()
+            answer.set_exception(error)
+            return answer
 
-    def _receive(self, actors: Sequence[int], wait_s: float) -> Mapping[int, bytes | Loss]:
-        wait([self._asked[actor] for actor in actors], wait_s, return_when="FIRST_COMPLETED")
-        return {a: _heard(self._asked.pop(a)) for a in actors if self._asked[a].done()}
-
-
-def _heard(answer: Future[bytes]) -> bytes | Loss:
-    try:
-        return answer.result()
-    except BrokenExecutor:
+    def _loss(self, error: Exception) -> bytes | Loss:
+        if not isinstance(error, BrokenExecutor):
+            raise error
         return Loss("its process ended")
 
 
@@ -253,10 +247,10 @@ def _heard(answer: Future[bytes]) -> bytes | Loss:
 _host = Host()
 
 
-def _handle(request: bytes) -> bytes:
+def _handle(setup: bytes | None, request: bytes) -> bytes:
     """Carry out a request in an actor's process."""
     limit_blas_threads()
-    return _host.handle(request)
+    return _host.handle(setup, request)
 
 
 def _processes(n: int) -> ProcessPoolExecutor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from itertools import zip_longest
 from typing import Any
 
@@ -165,7 +166,6 @@ class RayPool(ReplayPool):
         self._session = session
         self._actor_bytes = actor_bytes
         self._actors: dict[int, Any] = {}
-        self._asked: dict[int, Any] = {}
 
     def _spawn(self, actor: int) -> None:
         import ray
@@ -189,7 +189,6 @@ class RayPool(ReplayPool):
     def _end(self, actor: int) -> None:
         import ray
 
-        self._asked.pop(actor, None)
         handle = self._actors.pop(actor, None)
         if handle is None or not ray.is_initialized():
             return
@@ -204,17 +203,20 @@ class RayPool(ReplayPool):
 
         return request if len(request) <= _INLINE_BYTES else ray.put(request)
 
-    def _send(self, actor: int, request: Any) -> None:
-        self._asked[actor] = self._actors[actor].handle.remote(request)
+    def _send(self, actor: int, setup: bytes | None, request: Any) -> Future[bytes]:
+        answer: Future[bytes] = self._actors[actor].handle.remote(setup, request).future()
+        return answer
 
-    def _receive(self, actors: Sequence[int], wait_s: float) -> Mapping[int, bytes | Loss]:
+    def _loss(self, error: Exception) -> bytes | Loss:
         import ray
 
-        numbers = {self._asked[actor]: actor for actor in actors}
-        done, _ = ray.wait(list(numbers), num_returns=1, timeout=wait_s)
-        if done:
-            done, _ = ray.wait(list(numbers), num_returns=len(numbers), timeout=0)
-        return {numbers[ref]: _heard(ref) for ref in done}
+        if isinstance(error, ray.exceptions.RayTaskError):
+            # Not the work, whose errors are in the reply: the actor could not be made.
+            return dump(Reply(error=explained(error)))
+        if not isinstance(error, ray.exceptions.RayError):
+            raise error
+        first = str(error).strip().split("\n")[0]
+        return Loss(f"Ray says {type(error).__name__}: {first[:200]}")
 
     def _check(self) -> None:
         self._session.check()
@@ -233,20 +235,7 @@ class _RayActor:
     def __init__(self) -> None:
         self._host = Host()
 
-    def handle(self, request: bytes) -> bytes:
+    def handle(self, setup: bytes | None, request: bytes) -> bytes:
         """Carry out one request."""
         limit_blas_threads()
-        return self._host.handle(request)
-
-
-def _heard(ref: Any) -> bytes | Loss:
-    import ray
-
-    try:
-        return ray.get(ref)
-    except ray.exceptions.RayTaskError as error:
-        # Not the work, whose errors are in the reply: the actor could not be made.
-        return dump(Reply(error=explained(error)))
-    except ray.exceptions.RayError as error:
-        first = str(error).strip().split("\n")[0]
-        return Loss(f"Ray says {type(error).__name__}: {first[:200]}")
+        return self._host.handle(setup, request)

@@ -10,6 +10,7 @@ import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,19 +33,26 @@ class Reply:
 
 
 class Host:
-    """The states of one actor; requests are pickled calls of its methods, one at a time."""
+    """The states of one actor; requests are pickled calls of its methods, one at a time.
+
+    A ``setup``, the pickled arguments of `build`, comes with the first request.
+    """
 
     def __init__(self) -> None:
         self._states: dict[int, Any] = {}
 
-    def handle(self, request: bytes) -> bytes:
+    def handle(self, setup: bytes | None, request: bytes) -> bytes:
         """Carry out one request and return a pickled `Reply`; errors are in the reply.
 
         Interrupts and exits pass, as they are not the work's errors.
         """
+        reply = Reply()
         try:
+            if setup is not None:
+                self.build(reply, *pickle.loads(setup))
             method, *arguments = pickle.loads(request)
-            reply = getattr(self, method)(*arguments)
+            if not reply.errors:
+                getattr(self, method)(reply, *arguments)
         except Exception as error:
             reply = Reply(error=portable(error))
         if reply.error is None and not reply.errors:
@@ -52,12 +60,16 @@ class Host:
         return dump(reply)
 
     def build(
-        self, build: bytes, shards: dict[int, bytes], log: Sequence[bytes], retry: RetryPolicy
-    ) -> Reply:
+        self,
+        reply: Reply,
+        build: bytes,
+        shards: dict[int, bytes],
+        log: Sequence[bytes],
+        retry: RetryPolicy,
+    ) -> None:
         """Forget all states, make them from their shards and do the steps of the log again."""
         self._states = {}
         make = pickle.loads(build)
-        reply = Reply()
 
         def one(index: int) -> None:
             state, n_retries = call_with_retry(
@@ -74,11 +86,13 @@ class Host:
                 reply.n_replayed += 1
             self._states[index] = state
 
-        return self._each(reply, one, shards)
+        self._each(reply, one, shards)
 
-    def step(self, call: bytes) -> Reply:
+    def rest(self, reply: Reply) -> None:
+        """Do nothing more than a setup asks for."""
+
+    def step(self, reply: Reply, call: bytes) -> None:
         """Call ``function(state, message)`` on every state."""
-        reply = Reply()
 
         def one(index: int) -> None:
             # Each shard gets a message of its own, which it may keep or change.
@@ -90,26 +104,24 @@ class Host:
                 self._states[index] = changed
                 reply.changed = True
 
-        return self._each(reply, one, sorted(self._states))
+        self._each(reply, one, sorted(self._states))
 
-    def call(self, call: bytes) -> Reply:
+    def call(self, reply: Reply, call: bytes) -> None:
         """Call ``function(state, item)`` on the first state."""
-        reply = Reply()
 
         def one(index: int) -> None:
             function, item = pickle.loads(call)
             reply.answers[index] = dump(function(self._states[index], item))
 
-        return self._each(reply, one, [min(self._states)])
+        self._each(reply, one, [min(self._states)])
 
     @staticmethod
-    def _each(reply: Reply, work: Callable[[int], None], indices: Iterable[int]) -> Reply:
+    def _each(reply: Reply, work: Callable[[int], None], indices: Iterable[int]) -> None:
         for index in indices:
             try:
                 work(index)
             except Exception as error:
                 reply.errors[index] = portable(error)
-        return reply
 
 
 def portable(error: BaseException) -> BaseException:
@@ -144,6 +156,7 @@ def dump(value: Any) -> bytes:
 _POLL_S = 1.0
 # What starting a process and importing its modules may take besides, on a busy cluster.
 _START_S = 60.0
+_BUILDING = "building states"
 
 
 @dataclass(frozen=True)
@@ -155,11 +168,10 @@ class Loss:
 
 @dataclass
 class _Work:
-    """What an actor is at."""
+    """What an actor is at; the request is as `_share` gave it."""
 
-    request: Any  # as `_share` gave it; None when it is only to build its states
+    request: Any
     what: str
-    building: bool
     deadline_s: float = 0.0
     n_losses: int = 0
 
@@ -189,6 +201,8 @@ class ReplayPool(ActorPool):
         self._retry = replace(retry or RetryPolicy(), timeout_s=None)
         self._on_event = on_event
         self._up: set[int] = set()
+        self._set_up: set[int] = set()  # of these, those with states
+        self._asked: dict[int, Future[bytes]] = {}
         self._ready = False
         self._build = b""
         self._shards: list[bytes] = []
@@ -203,14 +217,15 @@ class ReplayPool(ActorPool):
         self._build = dump(build)
         self._shards = [dump(shard) for shard in shards]
         self._log = []
-        self._ask_all("building states", None)
+        self._set_up.clear()
+        self._ask_all(_BUILDING, dump(("rest",)))
 
     def step(self, fn: StepFunction, message: Any = None) -> list[Any]:
         """Call ``fn(state, message)`` on every state; see `ActorPool.step`."""
         self._require_ready()
         start_s = time.perf_counter()
         call, number = dump((fn, message)), self.counts.n_steps + 1
-        reply = self._ask_all(f"step {number}", self._share(dump(("step", call))))
+        reply = self._ask_all(f"step {number}", dump(("step", call)))
         if reply.changed:
             self._log.append(call)
         self.counts.n_steps = number
@@ -237,7 +252,7 @@ class ReplayPool(ActorPool):
                 return None
             at[actor], item = todo.popleft()
             request = self._share(dump(("call", dump((function, item)))))
-            return _Work(request, f"item {at[actor]}", building=False)
+            return _Work(request, f"item {at[actor]}")
 
         def take(actor: int, reply: Reply) -> None:
             index = at[actor]
@@ -257,9 +272,7 @@ class ReplayPool(ActorPool):
     def close(self) -> None:
         """End the actors; safe to call twice."""
         self._ready = False
-        for actor in sorted(self._up):
-            self._end(actor)
-        self._up.clear()
+        self._drop(sorted(self._up))
 
     # --- how requests travel --------------------------------------------------------------------
 
@@ -269,15 +282,15 @@ class ReplayPool(ActorPool):
 
     @abstractmethod
     def _end(self, actor: int) -> None:
-        """End an actor at once, whatever it does, and forget what it was asked."""
+        """End an actor at once, whatever it does."""
 
     @abstractmethod
-    def _send(self, actor: int, request: Any) -> None:
-        """Hand a request, as `_share` gave it, to an actor; never waits, never raises for loss."""
+    def _send(self, actor: int, setup: bytes | None, request: Any) -> Future[bytes]:
+        """Have an actor's `Host` handle this; the request is as `_share` gave it."""
 
     @abstractmethod
-    def _receive(self, actors: Sequence[int], wait_s: float) -> Mapping[int, bytes | Loss]:
-        """Wait up to ``wait_s`` for one of the actors; return all replies and losses there are."""
+    def _loss(self, error: Exception) -> bytes | Loss:
+        """Return what an error of a future means: a loss, or a reply."""
 
     def _share(self, request: bytes) -> Any:
         """Prepare a request that goes to several actors, so that it travels once."""
@@ -289,16 +302,16 @@ class ReplayPool(ActorPool):
 
     # --- requests, whatever happens -------------------------------------------------------------
 
-    def _ask_all(self, what: str, request: Any) -> Reply:
-        """Have all actors do the same; None to build their states."""
-        todo = set(range(self.n_actors))
+    def _ask_all(self, what: str, request: bytes) -> Reply:
+        """Have all actors do the same."""
+        todo, shared = set(range(self.n_actors)), self._share(request)
         found = Reply()
 
         def assign(actor: int) -> _Work | None:
             if actor not in todo:
                 return None
             todo.discard(actor)
-            return _Work(request, what, building=request is None)
+            return _Work(shared, what)
 
         def take(actor: int, reply: Reply) -> None:
             found.answers |= reply.answers
@@ -329,45 +342,55 @@ class ReplayPool(ActorPool):
                 for actor, news in self._next(works).items():
                     if isinstance(news, Loss):
                         self._replace(actor, works[actor], news)
-                    elif (reply := self._opened(actor, works[actor], news)) is not None:
-                        take(actor, reply)
+                    else:
+                        take(actor, self._opened(actor, works[actor], news))
                         go_on(actor)
         except BaseException:
             # What these would still answer belongs to no request any more.
-            for actor in self._up & set(works):
-                self._end(actor)
-            self._up -= set(works)
+            self._drop(self._up & set(works))
             raise
 
     def _post(self, actor: int, work: _Work) -> None:
-        limit_s = self._timeout_s
-        if work.building:
-            if actor not in self._up:
-                self._spawn(actor)
-                self._up.add(actor)
+        limit_s, setup = self._timeout_s, None
+        if actor not in self._up:
+            self._spawn(actor)
+            self._up.add(actor)
+        if actor not in self._set_up:
             shards = {i: self._shards[i] for i in range(actor, len(self._shards), self.n_actors)}
-            request = self._share(dump(("build", self._build, shards, self._log, self._retry)))
+            setup = dump((self._build, shards, self._log, self._retry))
             if limit_s is not None:
-                # A new process, every state, and every step that is replayed.
-                limit_s = _START_S + limit_s * (1 + len(self._log))
-        else:
-            request = work.request
+                # A new process, every state, every step that is replayed, and the request.
+                limit_s = _START_S + limit_s * (2 + len(self._log))
         work.deadline_s = float("inf") if limit_s is None else time.monotonic() + limit_s
-        self._send(actor, request)
+        self._asked[actor] = self._send(actor, setup, work.request)
+
+    def _drop(self, actors: Iterable[int]) -> None:
+        """End actors and forget what they were asked."""
+        for actor in list(actors):
+            self._asked.pop(actor, None)
+            self._end(actor)
+            self._up.discard(actor)
+            self._set_up.discard(actor)
 
     def _next(self, works: Mapping[int, _Work]) -> dict[int, bytes | Loss]:
         """Wait for replies; actors beyond their deadline count as lost."""
         soonest_s = min(work.deadline_s for work in works.values())
         wait_s = min(_POLL_S, max(0.0, soonest_s - time.monotonic()))
-        news = dict(self._receive(sorted(works), wait_s))
+        wait([self._asked[actor] for actor in works], wait_s, FIRST_COMPLETED)
         self._check()
-        for actor in works.keys() - news.keys():
-            if time.monotonic() >= works[actor].deadline_s:
-                news[actor] = Loss(f"it did not answer in time ({works[actor].what})")
+        news: dict[int, bytes | Loss] = {}
+        for actor, work in works.items():
+            if self._asked[actor].done():
+                try:
+                    news[actor] = self._asked[actor].result()
+                except Exception as error:
+                    news[actor] = self._loss(error)
+            elif time.monotonic() >= work.deadline_s:
+                news[actor] = Loss(f"it did not answer in time ({work.what})")
         return news
 
-    def _opened(self, actor: int, work: _Work, raw: bytes) -> Reply | None:
-        """Return the reply to the request; None for what is done before it can be asked."""
+    def _opened(self, actor: int, work: _Work, raw: bytes) -> Reply:
+        """Return the reply to a request, and account for what was built before."""
         reply: Reply = pickle.loads(raw)
         if reply.error is not None:
             raise _explained(reply.error)
@@ -376,13 +399,10 @@ class ReplayPool(ActorPool):
         self.counts.n_retries += reply.n_retries
         if reply.n_retries:
             self._event("retry", key=f"actor-{actor}", n_retries=reply.n_retries)
-        if not work.building or work.request is None:
-            return reply
-        self._finish(reply.errors)
-        self._event("actor_replayed", actor=actor, shards=reply.n_built, steps=reply.n_replayed)
-        work.building = False
-        self._post(actor, work)
-        return None
+        if reply.n_built and work.what != _BUILDING:
+            self._event("actor_replayed", actor=actor, shards=reply.n_built, steps=reply.n_replayed)
+        self._set_up.add(actor)
+        return reply
 
     def _replace(self, actor: int, work: _Work, loss: Loss) -> None:
         """Start another actor in place of a lost one and have it do the same."""
@@ -391,8 +411,7 @@ class ReplayPool(ActorPool):
         self.counts.n_lost += 1
         n_losses = self.counts.n_lost
         self._event("actor_lost", actor=actor, reason=loss.reason, n_losses=n_losses)
-        self._end(actor)
-        self._up.discard(actor)
+        self._drop([actor])
         if work.n_losses >= self._retry.attempts:
             raise EngineError(
                 f"Actor {actor} was lost {work.n_losses} times while {work.what}: "
@@ -400,7 +419,6 @@ class ReplayPool(ActorPool):
                 "time it is given: use more and smaller shards, fewer actors or a longer timeout, "
                 "then run the same command again; finished work is kept."
             )
-        work.building = True
         self._post(actor, work)
 
     def _event(self, event: str, **facts: Any) -> None:
