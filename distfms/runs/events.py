@@ -23,7 +23,7 @@ from typing import Any, Self, TextIO
 from distfms.engine.memory import format_bytes
 from distfms.engine.storage import Location, hangs, write_whole
 from distfms.errors import SpecError
-from distfms.runs.folder import RunFolder, plain
+from distfms.runs.folder import RunFolder, to_json
 from distfms.runs.metrics import FILE_VARIABLE, RUN_LABELS, Metrics
 
 Event = Mapping[str, Any]
@@ -332,7 +332,7 @@ class Recorder:
             self.flush()
 
     def _keep(self, event: Event) -> None:
-        line = json.dumps(plain({"time": round(time.time(), 3), **event})) + "\n"
+        line = to_json({"time": round(time.time(), 3), **event}).decode() + "\n"
         if not isinstance(self._path, Path):
             self._waiting.append(line)
             return

@@ -28,6 +28,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import numpy as np
+import pydantic_core
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from distfms.engine.remote import OBJECT_STORAGE, RemotePath
@@ -228,26 +229,22 @@ def encode(name: str, content: Any) -> bytes:
     Numbers in JSON are unrounded; NaN and infinities, which JSON does not have, become ``null``.
     """
     if name.endswith(".json"):
-        text = json.dumps(plain(content), indent=1, ensure_ascii=False, allow_nan=False)
-        return (text + "\n").encode()
+        return to_json(content, indent=1) + b"\n"
     if name.endswith(".npz"):
         return to_bytes(content)
     return str(content).encode()
 
 
-def plain(value: Any) -> Any:
-    """Reduce numpy values and tuples to what JSON can say."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value
+def to_json(content: Any, indent: int | None = None) -> bytes:
+    """Return JSON; numpy values are those of Python, NaN and infinities ``null``."""
+    written: bytes = pydantic_core.to_json(
+        content, indent=indent, inf_nan_mode="null", fallback=_of_numpy
+    )
+    return written
+
+
+def _of_numpy(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else dict(value)
 
 
 class RunFolder:

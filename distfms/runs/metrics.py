@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +26,15 @@ _NUMBERED = re.compile(r" \d+ of \d+$")
 class Metric:
     """One metric for Prometheus: a counter if its name ends in ``_total``, else a gauge.
 
-    Attributes
-    ----------
-    name, text : str
-    adds : mapping of str to str
-        Events that add to it: name of the event → field with the amount, empty for 1.
-    labels : tuple of str
-        Its own, besides those of every metric.
+    `event` is the kind of events that add to it: 1, or what their field `amount` says. `labels` are
+    its own, besides those of every metric.
     """
 
     name: str
+    event: str
+    amount: str
+    labels: tuple[str, ...]
     text: str
-    adds: Mapping[str, str] = field(default_factory=dict, hash=False)
-    labels: tuple[str, ...] = ("stage",)
 
     @property
     def is_counter(self) -> bool:
@@ -47,50 +43,27 @@ class Metric:
 
 
 #: All metrics. Sums and counts only: a histogram of Ray's forgets the sum of what it observed.
-METRICS = (
-    Metric(
-        "distfms_partitions_done_total",
-        "Partitions done, each once in a pass: read, or their statistics taken from the cache",
-        labels=("stage", "source"),
-    ),
-    Metric("distfms_bytes_read_total", "Bytes of the partitions read"),
-    Metric("distfms_passes_done_total", "Passes over the data", {"pass_finished": ""}),
-    Metric("distfms_pass_partitions", "Partitions of the latest pass"),
-    Metric("distfms_pass_partitions_done", "Partitions done of the latest pass"),
-    Metric(
-        "distfms_candidates_evaluated_total",
-        "Gains of attributes or groups that the search for the selection computed and compared",
-        {"stage_done": "n_candidates"},
-    ),
-    Metric(
-        "distfms_pool_steps_total", "Steps that all shards of a pool answered", {"pool_step": ""}
-    ),
-    Metric("distfms_pool_step_seconds_total", "Time these steps took", {"pool_step": "seconds"}),
-    Metric(
-        "distfms_actors_lost_total",
-        "Actors that died or hung, and were replaced",
-        {"actor_lost": ""},
-    ),
-    Metric(
-        "distfms_states_rebuilt_total",
-        "States of shards built again after that",
-        {"actor_replayed": "shards"},
-    ),
-    Metric(
-        "distfms_steps_replayed_total",
-        "Steps of shards done again after that",
-        {"actor_replayed": "steps"},
-    ),
-    Metric("distfms_workers_lost_total", "Times local worker processes died", {"worker_lost": ""}),
-    Metric(
-        "distfms_retries_total", "Attempts repeated after a transient error", {"retry": "n_retries"}
-    ),
-    Metric("distfms_stages_done_total", "Stages finished", {"stage_done": ""}),
-    Metric(
-        "distfms_stage_seconds_total", "Time the finished stages took", {"stage_done": "seconds"}
-    ),
-    Metric("distfms_runs_total", "Runs begun (or resumed), done and failed", labels=("status",)),
-    Metric("distfms_run_active", "1 while the run is active", labels=()),
+METRICS = tuple(
+    Metric(f"distfms_{name}", event, amount, tuple(labels.split()), text)
+    for name, event, amount, labels, text in (
+        ("partitions_done_total", "", "", "stage source", "Partitions done, each once in a pass"),
+        ("bytes_read_total", "", "", "stage", "Bytes of the partitions read"),
+        ("passes_done_total", "pass_finished", "", "stage", "Passes over the data"),
+        ("pass_partitions", "", "", "stage", "Partitions of the latest pass"),
+        ("pass_partitions_done", "", "", "stage", "Partitions done of the latest pass"),
+        ("candidates_evaluated_total", "stage_done", "n_candidates", "stage", "Gains compared"),
+        ("pool_steps_total", "pool_step", "", "stage", "Steps that all shards of a pool answered"),
+        ("pool_step_seconds_total", "pool_step", "seconds", "stage", "Time these steps took"),
+        ("actors_lost_total", "actor_lost", "", "stage", "Actors that were lost and replaced"),
+        ("states_rebuilt_total", "actor_replayed", "shards", "stage", "States built again"),
+        ("steps_replayed_total", "actor_replayed", "steps", "stage", "Steps of shards done again"),
+        ("workers_lost_total", "worker_lost", "", "stage", "Times local worker processes died"),
+        ("retries_total", "retry", "n_retries", "stage", "Attempts after a transient error"),
+        ("stages_done_total", "stage_done", "", "stage", "Stages finished"),
+        ("stage_seconds_total", "stage_done", "seconds", "stage", "Time finished stages took"),
+        ("runs_total", "", "", "status", "Runs begun (or resumed), done and failed"),
+        ("run_active", "", "", "", "1 while the run is active"),
+    )
 )
 
 _BY_NAME = {metric.name: metric for metric in METRICS}
@@ -143,9 +116,9 @@ class Metrics:
             self._add("distfms_runs_total", 1, "begun" if kind == "begin" else kind)
             self._set("distfms_run_active", float(kind == "begin"))
         for metric in METRICS:
-            if kind in metric.adds:
-                amount = metric.adds[kind]
-                self._add(metric.name, event.get(amount, 0) if amount else 1, self._stage)
+            if kind == metric.event:
+                amount = event.get(metric.amount, 0) if metric.amount else 1
+                self._add(metric.name, amount, self._stage)
         if self._clock() - self._written_s >= _INTERVAL_S:
             self._write()
 
