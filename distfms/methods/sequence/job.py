@@ -19,16 +19,14 @@ from distfms.methods.contract import (
     Inputs,
     Job,
     Judged,
-    PartialReader,
     Stage,
 )
-from distfms.methods.row_job import LEVELS_GUESSED, RowJob
 from distfms.methods.row_predictor import sources_of
-from distfms.methods.rows import MomentReader, RowCounts, RowSource, missing_by_source
+from distfms.methods.rows import RowCounts, RowSource
 from distfms.methods.sequence.anytime import AnytimePredictor
 from distfms.methods.sequence.budgets import best_model, budget_ladder, values_of
+from distfms.methods.sequence.expand import ExpandedJob
 from distfms.methods.sequence.options import (
-    ExpandSection,
     SequenceOptions,
     resolve_costs,
     resolve_groups,
@@ -37,9 +35,7 @@ from distfms.methods.sequence.problem import Path
 from distfms.methods.sequence.procedure import RIDGES, Rule, SequenceProcedure, parse_rule
 from distfms.methods.sequence.read import (
     NarrowedSource,
-    QuantileReader,
     ScoreReader,
-    knots_of,
     measures_of,
 )
 from distfms.methods.sequence.timeliness import Curve, compared, stopping_prefix, timeliness
@@ -49,14 +45,11 @@ from distfms.stats.base import Folded
 from distfms.stats.fold_means import over_folds
 
 RIDGE = "ridge.json"
-EXPANSION = "statistics/expansion.json"
-#: Rows whose quantiles are knots.
-_SAMPLED = 2000
 #: Names in a note; ``constant`` in ``selection.json`` has them all.
 _NAMES_SAID = 12
 
 
-class SequenceJob(RowJob):
+class SequenceJob(ExpandedJob):
     """Feature-group sequencing (Hu, Grubb, Bagnell, Hebert) as a job, for squared loss."""
 
     name: ClassVar[str] = "sequence"
@@ -147,58 +140,6 @@ class SequenceJob(RowJob):
         *first, select, model, evaluate = super().stages()
         ridge = [Stage("ridge", self._ridge)] if self.chooses_ridge else []
         return [*first, *ridge, select, evaluate, model]
-
-    # --- columns in place of numbers ---
-
-    def first_stages(self) -> Sequence[Stage]:
-        """Return the stages that read the levels of categories and the quantiles of numbers."""
-        knots = [Stage("expand", self._expansion)] if self.options.expand else []
-        return [*super().first_stages(), *knots]
-
-    def _expansion(self, context: Context) -> Mapping[str, Content]:
-        """Find the knots of numbers, and the columns that have missing values."""
-        wanted, plan = self.options.expand, super().plan(context)
-        assert wanted is not None
-        found = context.reduce(lambda *of: QuantileReader(self.source(plan, *of), _SAMPLED))
-        sample, counts = found["sample"].train(), found["counts"].train()
-        knots = {
-            column.name: knots_of(sample.values[column.start], wanted.splines)
-            for column in plan.columns[: len(self.roles.features)]
-            if column.levels is None
-        }
-        missing = list(missing_by_source(plan, counts.n_missing)) if wanted.missing else []
-        return {EXPANSION: {"knots": knots, "missing": missing}}
-
-    def plan(self, context: Context) -> ColumnPlan:
-        """Return which columns are read and which rows of a batch they become."""
-        plan = super().plan(context)
-        if not self.options.expand:
-            return plan
-        found = context.read_json(EXPANSION)
-        return plan.expanded(found["knots"], found["missing"])
-
-    def guessed_widths(self) -> dict[str, int]:
-        """Return the rows of a batch of each feature, before they are known."""
-        expand = self.options.expand or ExpandSection()
-        flags = int(expand.missing and self.inputs.section.missing == "mean")
-        return {
-            name: flags + (LEVELS_GUESSED if name in self.categorical else 1 + expand.splines)
-            for name in self.roles.features
-        }
-
-    def guessed_columns(self) -> int:
-        """Return the number of rows of features in a batch, before they are known."""
-        return sum(self.guessed_widths().values())
-
-    def summary_reader(
-        self, context: Context, dataset: Dataset, held_out: bool
-    ) -> PartialReader | None:
-        """Return the reader of co-moments of the columns as they are, whatever the knots."""
-        return MomentReader(self.source(super().plan(context), dataset, held_out))
-
-    def summary_names(self, context: Context) -> Sequence[str]:
-        """Return the names of what it summarises."""
-        return (*super().plan(context).feature_names, *self.roles.target)
 
     # --- statistics, selection and model ---
 

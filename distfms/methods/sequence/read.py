@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from distfms.data.batches import ColumnPlan, RowBatch
-from distfms.data.folds import hash_keys, row_hashes, with_seed
+from distfms.data.folds import hash_keys
 from distfms.data.partition import Partition
 from distfms.methods.contract import PartialReader
 from distfms.methods.passes import Sums
 from distfms.methods.ranking import RankingScores
-from distfms.methods.rows import RowCounts, RowSource
+from distfms.methods.rows import RowSource
 from distfms.methods.sequence.glm import FAMILIES, GlmDesign, GlmModel, GlmRows
 from distfms.methods.sequence.models import PrefixModels
 from distfms.stats.base import Bundle, Fields, Folded
 from distfms.stats.classification import class_measures, class_sums, log_odds
-from distfms.stats.sample import RowSample
 
 
 @dataclass(frozen=True)
@@ -49,48 +47,6 @@ class NarrowedSource(RowSource):
         """Plain values that a partial depends on, beside its partition."""
         read = [[column.name, column.levels] for column in self.everything.columns]
         return {**super().key(), "read": read}
-
-
-# --- quantiles of numbers ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class QuantileReader(PartialReader):
-    """Reads ``sample`` (`RowSample` of features) and ``counts`` of the rows of each part."""
-
-    part_types: ClassVar = {"sample": RowSample, "counts": RowCounts}
-    source: RowSource
-    size: int
-
-    def __call__(self, partition: Partition) -> Bundle:
-        """Read the partition and sample each of its parts."""
-        batch = self.source.read(partition)
-        rows = batch.row_ids - partition.row_offset
-        hashes = with_seed(row_hashes(partition)[rows], self.source.seed)
-
-        def sample(part: int) -> RowSample:
-            own = batch.part_slices[part]
-            # Rows are told apart by their hashes alone.
-            return RowSample.from_rows(
-                self.size, hashes[own], np.zeros_like(rows[own]), batch.features[:, own]
-            )
-
-        counts = partial(RowCounts.from_block, batch)
-        return Bundle({"sample": self.source.folded(sample), "counts": self.source.folded(counts)})
-
-    def key(self) -> dict[str, Any]:
-        """Everything but the partition that a partial depends on."""
-        return {**self.source.key(), "kind": "quantiles", "size": self.size}
-
-
-def knots_of(values: np.ndarray, n_knots: int) -> list[float]:
-    """Return the inner quantiles of values, at most so many, each between two values."""
-    known = values[np.isfinite(values)]
-    if not len(known):
-        return []
-    levels = np.arange(1, n_knots + 1) / (n_knots + 1)
-    found = np.unique(np.quantile(known, levels, method="inverted_cdf"))
-    return found[(found > known.min()) & (found < known.max())].tolist()
 
 
 # --- rows to fit ---------------------------------------------------------------------------------
