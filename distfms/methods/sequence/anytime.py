@@ -115,10 +115,6 @@ class AnytimePredictor:
         found = best_model(self.spent, self.set_spent, self.values, budget)
         return found if found > len(self.spent) else self.affordable(budget)
 
-    def columns_within(self, budget: float | None) -> tuple[str, ...]:
-        """Names of the columns that a prediction at this budget reads, in sequence order."""
-        return tuple(self.feature_names[c] for c in self._used(self.best(budget)))
-
     def predict(
         self, X: np.ndarray | Mapping[str, np.ndarray], budget: float | None = None
     ) -> np.ndarray:

@@ -29,8 +29,6 @@ from distfms.methods.sequence.residual import CRITERIA
 from distfms.methods.sequence.sparse import sparse_order
 from distfms.methods.sequence.timeliness import (
     MAX_POINTS,
-    plateau,
-    stopping_cost,
     thinned,
     timeliness,
 )
@@ -87,7 +85,6 @@ def parse_rule(name: str) -> Rule:
 MEASURES = {
     "timeliness": True,
     "step_timeliness": True,
-    "alpha_timeliness": True,
     "explained_variance": True,
     "mse": False,
 }
@@ -102,7 +99,7 @@ _OF_FOLDS = 100.0
 #: Fields of the procedure that a problem has too.
 _POSED = ("feature_names", "target_names", "groups", "costs", "ridge")
 #: Options that are fields of the procedure.
-_OPTIONS = ("ridge", "max_groups", "family", "model", "alpha")
+_OPTIONS = ("ridge", "max_groups", "family", "model")
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,6 @@ class SequenceProcedure(Procedure):
     n_outputs: int = 1
     model: str = "linear"
     ladder: Ladder = field(default_factory=Ladder)
-    alpha: float | None = None
     max_iter: int = 200
     tol: float = TOLERANCE
 
@@ -268,8 +264,6 @@ class SequenceProcedure(Procedure):
         if measure.endswith("timeliness"):
             # On one scale for all points: what all groups cost, and all that can be explained.
             whole = float(self.costs.own.sum() + sum(item.cost for item in self.costs.shared))
-            if measure == "alpha_timeliness":
-                whole = fold.once("cut", lambda: self._cut(fold))
             cost, value = path.curve_cost, curve[self.share]
             return np.array(
                 [
@@ -281,15 +275,6 @@ class SequenceProcedure(Procedure):
                 ]
             )  # fmt: skip
         return curve["mse" if measure == "mse" else self.share][last]
-
-    def _cut(self, fold: Fold) -> float:
-        """Return the cost at which omp without a ridge has α of what it explains in training.
-
-        That is by squared loss for every family, so that it is the same for all points of a grid.
-        """
-        path = sequence(replace(self.problem_on(fold), ridge=0.0), "omp")
-        cost, value = path.curve_cost, path.curve_value
-        return stopping_cost(cost, value, self.alpha or plateau(cost, value))
 
     def store(self, problem: SequenceProblem, paths: Mapping[str, Path]) -> dict[str, np.ndarray]:
         """Return the paths as named arrays."""

@@ -12,7 +12,6 @@ from distfms.methods.multiselect.procedure import SelectionProcedure
 from distfms.methods.sequence.problem import FeatureGroups, GroupCosts, SharedCost
 from distfms.methods.sequence.procedure import MEASURES as SEQUENCE_MEASURES
 from distfms.methods.sequence.procedure import Rule, SequenceProcedure
-from distfms.methods.sequence.timeliness import plateau, stopping_cost, timeliness
 from distfms.report.page import Figure
 from distfms.report.tuning import tuning_section
 from distfms.stats.comoments import CoMoments
@@ -98,21 +97,6 @@ def test_a_sequence_that_ends_early_stays_where_it_is():
     value = path.held_out(fold.held_out["moments"])["explained_variance"][1]
     first = path.curve_cost[1]
     assert short == pytest.approx((first * value / 2 + (8.5 - first) * value) / 8.5)
-
-
-@pytest.mark.parametrize("alpha", [0.9, None])
-def test_alpha_timeliness_ends_where_omp_has_its_share(alpha):
-    procedure, fold, _ = sequence_fold()
-    procedure = replace(procedure, alpha=alpha)
-    omp = replace(procedure, ridge=0.0).search(procedure.problem(fold.train), Rule("omp"))
-    share = alpha or plateau(omp.curve_cost, omp.curve_value)
-    cut = stopping_cost(omp.curve_cost, omp.curve_value, share)
-    path = procedure.search(procedure.problem_on(fold), Rule("fr"))
-    value = path.held_out(fold.held_out["moments"])["explained_variance"]
-    expected = timeliness(path.curve_cost, value, stop=cut, final=1.0)
-    for ridge in (0.2, 0.0):  # the same end for all points
-        replace(procedure, ridge=ridge).tuned_values(fold, [None], "alpha_timeliness")
-    assert procedure.tuned_values(fold, [None], "alpha_timeliness") == pytest.approx([expected])
 
 
 def test_stored_paths_come_back_in_the_order_of_the_rules():
