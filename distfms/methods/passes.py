@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 import numpy as np
 
 from distfms.data.partition import Dataset, Partition
+from distfms.engine.blas import single_threaded_blas
 from distfms.engine.memory import available_bytes, format_bytes
 from distfms.methods.contract import Context, PartialReader
 from distfms.stats.base import Bundle, Folded, merge_tree
@@ -120,6 +121,8 @@ class Passes:
         self._dataset = context.inputs.train
         self._n_values = row_values * self._dataset.n_rows
         self._pool: Any = None
+        #: Rows that are kept in this process, where no pool of actors pays.
+        self._kept: list[_Shard] = []
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -131,13 +134,18 @@ class Passes:
             step *= 2
         shards = [partitions[first : first + step] for first in range(0, len(partitions), step)]
         largest = max(sum(p.n_rows for p in shard) for shard in shards)
-        pool = self._context.pool(
+        pool: Any = self._context.pool(
             len(shards),
             8 * largest * self._n_values // self._dataset.n_rows,
             n_operations=4.0 * _PASSES_GUESSED * self._n_values,
         )
         self._pool = self._stack.enter_context(pool)
-        self._pool.start(partial(_read_shard, self._reader(self._dataset, False)), shards)
+        read = partial(_read_shard, self._reader(self._dataset, False))
+        if pool.name == "serial":
+            self._stack.enter_context(single_threaded_blas())
+            self._kept = [read(shard) for shard in shards]
+        else:
+            pool.start(read, shards)
         n_bytes = sum(partition.n_bytes for partition in partitions)
         self._context.count(n_read=len(partitions), bytes_read=n_bytes)
         return self
@@ -154,6 +162,8 @@ class Passes:
         """Make one pass."""
         if self._pool is None:
             return one_pass(self._context, self._reader, message)
+        if self._kept:
+            return merge_tree([_shard_sums(shard, message)[1] for shard in self._kept])
         return merge_tree(self._pool.step(_shard_sums, message))
 
 

@@ -64,6 +64,15 @@ class EmbeddedRows:
     weight: np.ndarray
 
 
+def joined_rows(rows: Sequence[EmbeddedRows], label: str) -> EmbeddedRows:
+    """Join rows of several parts, with one similarity: few rows cost little more than none."""
+    similarities = np.concatenate([own.similarities[label] for own in rows], axis=1)
+    target, weight = (
+        np.concatenate([getattr(own, name) for own in rows]) for name in ("target", "weight")
+    )
+    return EmbeddedRows(-1, {label: similarities}, target, weight)
+
+
 @dataclass(frozen=True, eq=False)
 class FitPass:
     """Loss, gradient and Hessian of a model over rows but those of one fold.
@@ -91,11 +100,11 @@ class FitPass:
 
     def sums(self, rows: Iterable[EmbeddedRows]) -> Sums:
         """Add up over rows, some at a time."""
-        found = Sums({})
-        for own in rows:
-            if own.part == self.left_out:
-                continue
-            size = max(256, _BLOCK_VALUES // max(len(self.centre), 1))
+        found, size = Sums({}), max(256, _BLOCK_VALUES // max(len(self.centre), 1))
+        kept = [own for own in rows if own.part != self.left_out]
+        if len(kept) > 1 and sum(len(own.target) for own in kept) <= size:
+            kept = [joined_rows(kept, self.label)]
+        for own in kept:
             for start in range(0, len(own.target), size):
                 found = found.merge(Sums(self._sums(own, slice(start, start + size))))
         return found
