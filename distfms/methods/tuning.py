@@ -94,8 +94,6 @@ def checked_grid(method: Method, options: Section, tune: TuneSection, n_folds: i
         name: tuple(_read(method, content, name, i, value) for i, value in enumerate(values))
         for name, values in tune.grid.items()
     }
-    for name, values in grid.items():
-        _refuse_repeated(name, values)
     for point in grid_points(grid):
         _read_point(method, content, point)
     measure = _measure(method, tune.measure)
@@ -142,15 +140,6 @@ def _read_point(method: Method, content: Mapping[str, Any], point: Point) -> Non
         parse_section(method.Options, {**content, **point}, method.name)
     except SpecError as error:
         raise SpecError(f"With `tune` at {options_text(point)}: {error}") from error
-
-
-def _refuse_repeated(name: str, values: Sequence[Any]) -> None:
-    for i, value in enumerate(values):
-        if value in values[:i]:
-            raise SpecError(
-                f"`tune.grid.{name}[{i}]` is {value!r}, as is `tune.grid.{name}"
-                f"[{values.index(value)}]`. Name each value once."
-            )
 
 
 def _measure(method: Method, wanted: str | None) -> str:

@@ -61,6 +61,8 @@ def split(rows, held_out):
 
 
 def test_the_best_point_is_used_and_written_down(folder):
+    spec = load_spec(folder / "spec.yaml")  # the user's, without the choice
+    assert (spec.options.ridge, spec.tune.grid["ridge"]) == (1e-5, (1e-5, 0.3, 3.0))
     tuning, selection = content(folder, "tuning.json"), content(folder, "selection.json")
     best = max(tuning["points"], key=lambda p: p["mean"])
     assert best["best"]
@@ -95,12 +97,6 @@ def test_the_rest_is_the_job_with_these_options(mixed_data, folder, tmp_path):
     assert [(stop["rule"], stop["n_groups"]) for stop in stops[1]] == [
         ("tuned", 5), ("one_standard_error", 4),
     ]  # fmt: skip
-
-
-def test_spec_of_the_run_is_the_users(folder):
-    spec = load_spec(folder / "spec.yaml")
-    assert spec.options.ridge == 1e-5
-    assert spec.tune.grid["ridge"] == (1e-5, 0.3, 3.0)
 
 
 def test_actors_are_opened_for_the_grid_and_for_the_chosen_sequence(
@@ -151,11 +147,6 @@ def test_folds_without_rows_are_left_out(mixed_data, tmp_path):
     assert 2 <= len(tuning["folds"]) < 9
     assert all(fold["n_rows"] > 1 for fold in tuning["folds"])
     assert any("play no part in tuning" in note for note in manifest["notes"])
-
-
-def test_too_few_rows_for_any_fold(tmp_path):
-    few = write_rows(tmp_path / "few", mixed_rows(12, seed=5), n_files=1)
-    grid = {"ridge": [0.1, 1.0]}
     spec = mixed_job(few, tmp_path / "runs", data={"folds": 200, "test": 0}, tune={"grid": grid})
     with pytest.raises(DataError, match="nothing to tune by"):
         run_job(spec)

@@ -235,6 +235,3 @@ def test_long_grids_show_their_best():
     section = tuning_section(entry(points_over(ridge=[float(i) for i in range(1, 251)])))
     assert len(section.blocks[2].rows) == 100
     assert "150 more are in metrics.json" in section.blocks[2].caption
-
-
-# --- scikit-learn -------------------------------------------------------------------------------
