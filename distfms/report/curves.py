@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
+import numpy as np
+
 from distfms.report.formatting import as_number, number
 from distfms.report.plots import Line
 
@@ -94,6 +96,22 @@ def value_range(lines: Sequence[Line]) -> tuple[float, float]:
         if (value := as_number(y)) is not None
     ]
     return min(values, default=0.0), max(values, default=1.0)
+
+
+def fences(lines: Sequence[Line]) -> tuple[float | None, float | None]:
+    """Return limits that leave out values far outside (Tukey's outer fences); None where none are.
+
+    One point that diverges would flatten all others.
+    """
+    values = [value for line in lines for y in line.y if (value := as_number(y)) is not None]
+    if not values:
+        return None, None
+    first, third = np.percentile(values, [25, 75]).tolist()
+    kept = [v for v in values if 4 * first - 3 * third <= v <= 4 * third - 3 * first]
+    if len(kept) == len(values):
+        return None, None
+    margin = 0.05 * (max(kept) - min(kept))
+    return min(kept) - margin, max(kept) + margin
 
 
 def more(n: int, shown: int, where: str, which: str = "") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from distfms.report.curves import more
+from distfms.report.curves import fences, more
 from distfms.report.formatting import as_number, count, measure_title, options_text
 from distfms.report.page import Column, Figure, Section, Table, Text
 from distfms.report.plots import Line, line_chart
@@ -58,10 +58,15 @@ def _figures(tuning: Mapping[str, Any], points: Sequence[Point]) -> list[Figure]
         return []
     values = [v for line in lines for v in line.x]
     log_x = min(values) > 0 and max(values) >= _WIDE * min(values)
-    chart = line_chart(lines, title=title, xlabel=over, ylabel=measure, log_x=log_x)
+    limits = fences(lines)
+    chart = line_chart(
+        lines, title=title, xlabel=over, ylabel=measure, log_x=log_x, y_limits=limits
+    )
     caption = (
         f"Mean of the folds, weighted by their rows, against {over}. The ring is the point that "
         "was chosen; its line has a band of one standard error."
+        + " Values beyond the scale are in the table."
+        * (limits != (None, None))
     )
     return [Figure(chart, caption)]
 

@@ -1,5 +1,6 @@
 """Points of a grid on a fold, the section of the report, and the search of scikit-learn."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -229,6 +230,15 @@ def test_section_has_words_a_figure_and_a_table():
 def test_the_table_alone_where_no_line_fits(values):
     section = tuning_section(entry(points_over(**values)))
     assert not any(isinstance(block, Figure) for block in section.blocks)
+
+
+@pytest.mark.parametrize(("far", "is_cut"), [(9.0, False), (1e6, True)])
+def test_a_point_that_diverges_does_not_flatten_the_others(far, is_cut):
+    points = points_over(ridge=[float(i) for i in range(1, 9)])
+    points[-1]["mean"] = far
+    figure = tuning_section(entry(points)).blocks[1]
+    assert ("Values beyond the scale are in the table." in figure.caption) == is_cut
+    assert not re.search(r'class="y-tick"><text[^>]*>[^<]*000', figure.svg)
 
 
 def test_long_grids_show_their_best():
