@@ -27,12 +27,11 @@ from distfms.methods.multiselect.greedy import (
 from distfms.methods.multiselect.model import path_objective
 from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,
+    GreedyState,
     Problem,
-    Purse,
     SelectionPath,
     full_objective,
 )
-from distfms.methods.multiselect.same_raters import SameState
 
 if TYPE_CHECKING:
     from distfms.stats.judgments import JudgmentEstimates
@@ -193,23 +192,19 @@ def copies(
     return greedy_path(raw, _AtMost(full_state(raw), n_judgments), budget, "copies")
 
 
-class _AtMost:
-    """A state that buys so many judgments of an attribute at most."""
+class _AtMost(GreedyState):
+    """A state that buys `most` judgments of an attribute at most."""
 
-    def __init__(self, inner: FullState | SameState, most: int) -> None:
-        self._inner, self._most = inner, most
+    def __init__(self, inner: GreedyState, most: int) -> None:
+        self._inner, self._most, self.objective = inner, most, 0.0
         self.costs, self.repeats = inner.costs, inner.repeats
 
-    @property
-    def objective(self) -> float:
-        return self._inner.objective
+    def gains(self) -> np.ndarray:
+        return np.where(self.repeats < self._most, self._inner.gains(), -np.inf)
 
-    def best(self, purse: Purse) -> tuple[int | None, bool]:
-        gains = np.where(self.repeats < self._most, self._inner.gains(), -np.inf)
-        return purse.best(gains, self.costs), bool((gains > 0).any())
-
-    def buy(self, attribute: int) -> None:
-        self._inner.buy(attribute)
+    def buy(self, attribute: int, count: int = 1) -> None:
+        self._inner.buy(attribute, count)
+        self.objective = self._inner.objective
 
 
 def single_attribute(problem: Problem, name: str, budget: float) -> SelectionPath:

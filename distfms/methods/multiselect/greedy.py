@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -34,10 +34,12 @@ from distfms.linalg import Growing
 from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,
     RANK_TOLERANCE,
+    GreedyState,
     Problem,
     Purse,
     SelectionPath,
     Status,
+    WeightsState,
     inverse_of,
 )
 from distfms.methods.multiselect.same_raters import SameState
@@ -51,23 +53,6 @@ REFRESH_EVERY = 4096
 
 #: Numerators below this share of their Cauchy-Schwarz bound are rounding.
 NOISE_TOLERANCE = 1e-13
-
-
-class GreedyState(Protocol):
-    """What the greedy pass needs: a way to find the best purchase, and to make it."""
-
-    costs: np.ndarray
-    repeats: np.ndarray
-
-    @property
-    def objective(self) -> float:
-        """Explained part of the label's variance."""
-
-    def best(self, purse: Purse) -> tuple[int | None, bool]:
-        """Best purchase that can be afforded, and whether any judgment has a positive gain."""
-
-    def buy(self, attribute: int) -> None:
-        """Add a judgment of one attribute."""
 
 
 class AttributeSlab(NamedTuple):
@@ -231,7 +216,7 @@ def answer(slab: FullSlab, question: Question) -> tuple[FullSlab, Any]:
     return slab, getattr(slab, question.method)(*question.arguments)
 
 
-class FullState:
+class FullState(WeightsState):
     """P and w of the attributes S that have judgments; slabs of all attributes follow in a pool.
 
     M stays positive definite: a candidate that depends linearly on S, or would make M indefinite
@@ -242,7 +227,6 @@ class FullState:
     process unless a pool is given; the problem needs no matrix where the slabs have it.
     """
 
-    _w: np.ndarray
     _diagonal: np.ndarray
 
     def __init__(
@@ -279,13 +263,6 @@ class FullState:
         gains = np.concatenate(self._ask("gains", self.objective))
         gains[self._support] = self._repeat_gains()
         return gains
-
-    @property
-    def weights(self) -> np.ndarray:
-        """Weights of the predictor, shape (d,); 0 for attributes that are not judged."""
-        weights = np.zeros(self.repeats.size)
-        weights[self._support] = self._w
-        return weights
 
     def buy(self, attribute: int, count: int = 1) -> None:
         """Add `count` judgments of one attribute."""
@@ -368,7 +345,7 @@ class FullState:
         self._offers, self._n_updates = [], 0
 
 
-class ScoringState:
+class ScoringState(GreedyState):
     """State of the Scoring objective, a sum of one term for each attribute; a step costs O(d)."""
 
     def __init__(self, problem: Problem) -> None:
@@ -391,18 +368,14 @@ class ScoringState:
         """Gain of one more judgment, shape (d,); −inf for constant attributes."""
         return self._gains
 
-    def best(self, purse: Purse) -> tuple[int | None, bool]:
-        """Best purchase that can be afforded, and whether any judgment has a positive gain."""
-        return purse.best(self._gains, self.costs), bool((self._gains > 0).any())
-
-    def buy(self, attribute: int) -> None:
+    def buy(self, attribute: int, count: int = 1) -> None:
         """Add a judgment of one attribute."""
         self.objective += float(self._gains[attribute])
         self.repeats[attribute] += 1
         self._gains[[attribute]] = self._gains_of(np.array([attribute]))
 
 
-def full_state(problem: Problem) -> FullState | SameState:
+def full_state(problem: Problem) -> WeightsState:
     """State of Full's objective, of judgments by independent or by the same raters."""
     return FullState(problem) if problem.noise_covariance is None else SameState(problem)
 

@@ -436,3 +436,39 @@ class Purse(NamedTuple):
         scores = self.scores(gains, costs)
         best = int(np.argmax(scores))
         return best if scores[best] > 0 else None
+
+
+class GreedyState:
+    """What the greedy pass needs: what there is to gain, and a way to buy."""
+
+    costs: np.ndarray
+    repeats: np.ndarray
+    #: Explained part of the label's variance.
+    objective: float
+
+    def gains(self) -> np.ndarray:
+        """Gain of one more judgment, shape (d,); −inf for attributes that are never bought."""
+        raise NotImplementedError
+
+    def buy(self, attribute: int, count: int = 1) -> None:
+        """Add `count` judgments of one attribute."""
+        raise NotImplementedError
+
+    def best(self, purse: Purse) -> tuple[int | None, bool]:
+        """Best purchase that can be afforded, and whether any judgment has a positive gain."""
+        gains = self.gains()
+        return purse.best(gains, self.costs), bool((gains > 0).any())
+
+
+class WeightsState(GreedyState):
+    """A state with the weights of the attributes that have judgments."""
+
+    _support: np.ndarray
+    _w: np.ndarray
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Weights of the predictor, shape (d,); 0 for attributes that are not judged."""
+        weights = np.zeros(self.repeats.size)
+        weights[self._support] = self._w
+        return weights

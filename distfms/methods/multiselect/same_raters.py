@@ -20,7 +20,7 @@ from distfms.methods.multiselect.objective import (
     RANK_TOLERANCE,
     BuyFrom,
     Problem,
-    Purse,
+    WeightsState,
     covariance_of_averages,
     inverse_of,
 )
@@ -182,7 +182,7 @@ def averages_of_raters(
     return np.concatenate(found, axis=1)
 
 
-class SameState:
+class SameState(WeightsState):
     """P = C⁻¹ and w = P b of the attributes S that have judgments by the same raters.
 
     It buys like :class:`distfms.methods.multiselect.greedy.FullState`. Another judgment of a ∈ S
@@ -203,18 +203,6 @@ class SameState:
         self._inverse = inverse_of(covariance_of_averages(problem, self.repeats, self._support))
         self._w = self._inverse @ problem.b[self._support]
         self.objective = float(self._w @ problem.b[self._support])
-
-    @property
-    def weights(self) -> np.ndarray:
-        """Weights of the predictor, shape (d,); 0 for attributes that are not judged."""
-        weights = np.zeros(self.repeats.size)
-        weights[self._support] = self._w
-        return weights
-
-    def best(self, purse: Purse) -> tuple[int | None, bool]:
-        """Best purchase that can be afforded, and whether any judgment has a positive gain."""
-        gains = self.gains()
-        return purse.best(gains, self.costs), bool((gains > 0).any())
 
     def buy(self, attribute: int, count: int = 1) -> None:
         """Add `count` judgments of one attribute."""
