@@ -22,7 +22,7 @@ from distfms.estimators.inputs import Given, column_names, in_memory, kind_of, w
 from distfms.estimators.kinds import JobRegressor
 from distfms.estimators.parameters import in_words_of_python, plain
 from distfms.methods.contract import FinishedRun
-from distfms.methods.multiselect.model import LinearModel
+from distfms.methods.multiselect.model import LinearModel, averages
 from distfms.methods.multiselect.objective import BUDGET_TOLERANCE
 from distfms.methods.multiselect.options import MultiselectOptions
 from distfms.methods.multiselect.predictor import JudgmentPredictor, loss_on, trained_model
@@ -415,11 +415,8 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
 def _means(predictor: JudgmentPredictor, model: LinearModel, partition: Any) -> np.ndarray:
     """Average the first judgments, shape (n, d); the training mean where there is none."""
     batch = read_judgments(predictor.reader, partition, predictor.layout, predictor.roles)
-    out = np.empty((batch.n_rows, len(model.names)))
-    for a, ragged in enumerate(batch.attributes):
-        column = ragged.first(int(model.repeats[a])).means()
-        out[:, a] = np.where(np.isnan(column), model.means[a], column)
-    return out
+    columns = [*averages(model, batch.attributes)]
+    return np.stack(columns, axis=1) if columns else np.empty((batch.n_rows, 0))
 
 
 def _summed(reader: SummaryReader, partitions: Sequence[Any]) -> Any:

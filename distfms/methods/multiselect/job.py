@@ -41,7 +41,7 @@ from distfms.methods.multiselect.objective import (
     scoring_objective,
 )
 from distfms.methods.multiselect.options import MultiselectOptions, resolve_costs
-from distfms.methods.multiselect.predictor import TrainedColumns, loss_on, trained_model
+from distfms.methods.multiselect.predictor import loss_on, trained_columns, trained_model
 from distfms.methods.multiselect.procedure import Rule, SelectionProcedure
 from distfms.methods.multiselect.read import (
     PLAN,
@@ -293,7 +293,7 @@ class MultiselectJob(ChoosingJob):
             "id": self.roles.id,
             "attributes": list(chosen.names),
             "intercept": model.intercept,
-            **TrainedColumns.of(chosen, self.inputs.train.schema.names).to_json(),
+            **trained_columns(chosen, self.inputs.train.schema.names),
         }
         return {**files, "model.json": description, "weights.npz": arrays}
 

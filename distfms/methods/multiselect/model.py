@@ -203,9 +203,17 @@ def predict(model: LinearModel, judgments: Sequence[Ragged]) -> np.ndarray:
         A judgment is infinite.
     """
     values = np.full(judgments[0].n_rows, model.intercept)
-    for a in np.flatnonzero(model.repeats > 0).tolist():
-        column = judgments[a].first(int(model.repeats[a])).means()
-        if np.isinf(column).any():
-            raise DataError(f"A judgment of attribute {model.names[a]!r} is infinite.")
-        values += model.weights[a] * np.where(np.isnan(column), model.means[a], column)
+    for weight, column in zip(model.weights, averages(model, judgments), strict=True):
+        values += weight * column
     return values
+
+
+def averages(model: LinearModel, judgments: Sequence[Ragged]) -> Iterator[np.ndarray]:
+    """Yield the averages of each attribute, its training mean where there is no judgment."""
+    for name, r, mean, ragged in zip(
+        model.names, model.repeats.tolist(), model.means, judgments, strict=True
+    ):
+        column = ragged.first(r).means()
+        if np.isinf(column).any():
+            raise DataError(f"A judgment of attribute {name!r} is infinite.")
+        yield np.where(np.isnan(column), mean, column)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -96,7 +96,7 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
     id_ = run.model["id"] if run.model["id"] in dataset.schema.names else None
     roles, layout = Roles((), (), id=id_), JudgmentLayout(())
     if model.names:
-        columns = TrainedColumns.from_json(run.model).find(model.names, dataset.schema.names)
+        columns = find_columns(run.model, model.names, dataset.schema.names)
         roles = resolve_roles(
             dataset.schema, target=None, features=columns, globs=False, id=id_, judgments=True
         )
@@ -129,76 +129,49 @@ def _model_within(run: FinishedRun, model: LinearModel, budget: float) -> Linear
     )
 
 
-@dataclass(frozen=True)
-class TrainedColumns:
-    """What the columns of some attributes were in the training data.
+def trained_columns(layout: JudgmentLayout, available: Iterable[str]) -> dict[str, Any]:
+    """Return entries of ``model.json``: the columns of attributes, and those that were left out.
 
-    Attributes
-    ----------
-    read : mapping of str to sequence of str
-        Attribute → its columns; attributes that are unknown here may come in any form.
-    left : frozenset of str
-        Columns that are named like a judgment of one of the attributes, but were not read: they
-        were excluded, or had another role.
+    That is, named like a judgment of one of the attributes but not read: they were excluded, or had
+    another role.
     """
+    read, names = set(layout.columns), set(layout.names)
+    named = {column for column in available if _attribute_of(column, names) is not None}
+    return {
+        "columns": {attribute.name: list(attribute.columns) for attribute in layout.attributes},
+        "columns_left": sorted(named - read),
+    }
 
-    read: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    left: frozenset[str] = frozenset()
 
-    @classmethod
-    def of(cls, layout: JudgmentLayout, available: Iterable[str]) -> TrainedColumns:
-        """Describe the columns of some attributes, of all that are available."""
-        read, names = set(layout.columns), set(layout.names)
-        named = (column for column in available if _attribute_of(column, names) is not None)
-        return cls(
-            {attribute.name: attribute.columns for attribute in layout.attributes},
-            frozenset(column for column in named if column not in read),
+def find_columns(
+    model: Mapping[str, Any], names: Sequence[str], available: Iterable[str]
+) -> list[str]:
+    """Find the columns of some attributes in other data, in the order of the data.
+
+    Columns that training left out are left out here too. An attribute may come in another form than
+    in training, and with more or fewer numbered columns; where both forms are there, that of
+    training counts. A model that does not say reads what it finds.
+    """
+    wanted, left = set(names), set(model.get("columns_left", ()))
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for column in available:
+        attribute = None if column in left else _attribute_of(column, wanted)
+        if attribute is not None:
+            found[attribute].append(column)
+    lacking = [name for name, columns in found.items() if not columns]
+    if lacking:
+        own = sorted(c for c in left if _attribute_of(c, set(lacking)) is not None)
+        hint = f" ({', '.join(own)} was left out in training, too.)" if own else ""
+        raise DataError(
+            f"The data hold no judgments of {', '.join(map(repr, lacking))}, which the model "
+            f"asks for.{hint}"
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Entries of ``model.json``."""
-        return {
-            "columns": {name: list(columns) for name, columns in self.read.items()},
-            "columns_left": sorted(self.left),
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> TrainedColumns:
-        """Inverse of :meth:`to_json`; a model that does not say reads what it finds."""
-        return cls(content.get("columns", {}), frozenset(content.get("columns_left", ())))
-
-    def find(self, names: Sequence[str], available: Iterable[str]) -> list[str]:
-        """Find the columns of some attributes in other data, in the order of the data.
-
-        Columns that training left out are left out here too. An attribute may come in another
-        form than in training, and with more or fewer numbered columns; where both forms are there,
-        that of training counts.
-        """
-        wanted = set(names)
-        found: dict[str, list[str]] = {name: [] for name in names}
-        for column in available:
-            attribute = None if column in self.left else _attribute_of(column, wanted)
-            if attribute is not None:
-                found[attribute].append(column)
-        chosen = {c for name, columns in found.items() for c in self._of_one_form(name, columns)}
-        lacking = [name for name, columns in found.items() if not columns]
-        if lacking:
-            left = sorted(c for c in self.left if _attribute_of(c, set(lacking)) is not None)
-            hint = f" ({', '.join(left)} was left out in training, too.)" if left else ""
-            raise DataError(
-                f"The data hold no judgments of {', '.join(map(repr, lacking))}, which the model "
-                f"asks for.{hint}"
-            )
-        return [column for columns in found.values() for column in columns if column in chosen]
-
-    def _of_one_form(self, name: str, columns: Sequence[str]) -> Sequence[str]:
-        """Leave out columns of another form than in training, where both are there."""
-        trained = self.read.get(name)
-        if name not in columns or len(columns) == 1 or not trained:
-            return columns
-        if list(trained) == [name]:
-            return [name]
-        return [column for column in columns if column != name]
+    trained = model.get("columns", {})
+    for name, columns in found.items():
+        if name in columns and len(columns) > 1 and name in trained:
+            whole = list(trained[name]) == [name]
+            found[name] = [column for column in columns if (column == name) == whole]
+    return [column for columns in found.values() for column in columns]
 
 
 def _attribute_of(column: str, names: set[str]) -> str | None:

@@ -18,7 +18,7 @@ from distfms.methods.multiselect.model import (
     refit_statistics,
 )
 from distfms.methods.multiselect.objective import Problem, full_objective, holdout_loss
-from distfms.methods.multiselect.predictor import TrainedColumns
+from distfms.methods.multiselect.predictor import find_columns, trained_columns
 from distfms.stats.judgments import JudgmentStatistics
 from distfms.stats.ragged import Ragged
 from tests.reference.multiselect_cases import ragged, random_judgments, random_problem, statistics
@@ -142,20 +142,18 @@ PLAIN = AttributeColumns("a", ("a",), "list")
     ],
 )
 def test_columns_of_other_data(attribute, available, new, expected):
-    trained = TrainedColumns.of(JudgmentLayout((attribute,)), [*available, "y", "b__1"])
-    assert trained.find(["a"], new) == expected
-    assert TrainedColumns.from_json(trained.to_json()) == TrainedColumns(
-        {"a": list(attribute.columns)}, trained.left
-    )
+    trained = trained_columns(JudgmentLayout((attribute,)), [*available, "y", "b__1"])
+    assert find_columns(trained, ["a"], new) == expected
+    assert trained["columns"] == {"a": list(attribute.columns)}
 
 
 def test_what_is_lacking_is_named_with_what_was_left_out():
-    trained = TrainedColumns.of(JudgmentLayout((FIXED,)), ["a", "a__1", "a__2"])
+    trained = trained_columns(JudgmentLayout((FIXED,)), ["a", "a__1", "a__2"])
     with pytest.raises(DataError, match=r"no judgments of 'a', 'c', .* \(a was left out in tr"):
-        trained.find(["a", "b", "c"], ["a", "b"])
+        find_columns(trained, ["a", "b", "c"], ["a", "b"])
     # Names that end like numbered columns are names where a column is called so.
-    assert TrainedColumns().find(["x__1", "x"], ["x__1", "x__2"]) == ["x__1", "x__2"]
-    assert TrainedColumns.from_json({}).find([], ["a"]) == []
+    assert find_columns({}, ["x__1", "x"], ["x__1", "x__2"]) == ["x__1", "x__2"]
+    assert find_columns({}, [], ["a"]) == []
 
 
 @pytest.mark.parametrize("form", ["lists", "fixed"])
