@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+T = TypeVar("T")
 
 #: What rows in memory are called in messages.
 NAME = "X"
@@ -224,6 +226,12 @@ class RowsReader:
         """Yield columns, some at a time."""
         for run in column_runs(columns, partition.n_rows):
             yield self.read(partition, run)
+
+    def each_batch(
+        self, partition: Any, columns: Sequence[str], function: Callable[[Any, Any], T]
+    ) -> Iterator[T]:
+        """Call a function for the partition, which is in memory as a whole."""
+        yield function(self, partition)
 
     def matrix(self, partition: Any, columns: Sequence[str]) -> np.ndarray | None:
         """Return columns of numbers as one array (n, k), or None where they are no array."""
