@@ -197,10 +197,7 @@ def _metric_tables(run: FinishedRun) -> list[Block]:
     metric = run.selection["metric"]
     if "compared" not in metric:
         return []
-    compared = [
-        [own["kind"], own["iteration"], own["error"], own["gain"], own["standard_error"]]
-        for own in metric["compared"]
-    ]
+    compared = [list(own.values()) for own in metric["compared"]]
     kinds = [entry["kind"] for entry in metric["compared"]]
     columns = [
         Column("Metric", "text"),

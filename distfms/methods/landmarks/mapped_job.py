@@ -173,7 +173,7 @@ class MappedJob(RowJob):
                 for fold in range(n_folds if n_folds > 1 else 0):
                     rows = sample.train_without(fold)
                     lessons[of_fold(own.label, fold)] = replace(lesson, sample=rows)
-        answers = context.map(learn_lesson, list(lessons.values()))
+        answers = context.map(Lesson.learned, list(lessons.values()))
         found = dict(zip(lessons, answers, strict=True))
         used = plain[self.learned[0]].scale > 0
         names = [n for n, u in zip(self.plan(context).feature_names, used, strict=True) if u]
@@ -296,11 +296,6 @@ class Lesson:
         return [last, *found]
 
 
-def learn_lesson(lesson: Lesson) -> list[Metric]:
-    """Learn what a lesson teaches."""
-    return lesson.learned()
-
-
 def under(mapping: LandmarkMap, metric: Metric | None) -> LandmarkMap:
     """Return a map under a metric; without one, as it is."""
     if metric is None:
@@ -322,40 +317,29 @@ def told(found: Sequence[Metric], names: Sequence[str]) -> dict[str, Any]:
     content: dict[str, Any] = {
         "kind": chosen.kind,
         "iteration": chosen.iteration,
-        "compared": [_compared(metric, compared[0]) for metric in compared],
+        "compared": [],
     }
+    for metric in compared:
+        gain, error = metric.gain_over(compared[0])
+        own = {"kind": metric.kind, "iteration": metric.iteration, "error": metric.error}
+        content["compared"].append({**own, "gain": gain, "standard_error": error})
     if chosen.kind == "none":
         return content
     t = np.asarray(chosen.transform)
     product = np.diag(t**2) if t.ndim == 1 else t.T @ t
-    share = np.diagonal(product) / np.trace(product)
-    order = np.argsort(-share, kind="stable")
-    content["weights"] = {names[i]: float(share[i]) for i in order}
+    product /= np.trace(product)
+    content["weights"] = _largest(np.diagonal(product), names, len(names))
     if chosen.kind == "full":
         values, vectors = np.linalg.eigh(product)
         content["directions"] = [
-            {
-                "share": float(value / np.trace(product)),
-                "columns": _loadings(vector, names),
-            }
-            for value, vector in list(zip(values[::-1], vectors.T[::-1], strict=True))[:5]
+            {"share": float(values[-i]), "columns": _largest(vectors[:, -i], names, 5)}
+            for i in range(1, min(5, len(values)) + 1)
         ]
     return content
 
 
-def _compared(metric: Metric, plain: Metric) -> Mapping[str, Any]:
-    gain, error = metric.gain_over(plain)
-    return {
-        "kind": metric.kind,
-        "iteration": metric.iteration,
-        "error": metric.error,
-        "gain": gain,
-        "standard_error": error,
-    }
-
-
-def _loadings(vector: np.ndarray, names: Sequence[str]) -> dict[str, float]:
-    """Return the largest entries of a direction, whose largest is positive."""
-    order = np.argsort(-np.abs(vector), kind="stable")[:5]
+def _largest(vector: np.ndarray, names: Sequence[str], most: int) -> dict[str, float]:
+    """Return the largest entries of a vector, turned so that the first of them is positive."""
+    order = np.argsort(-np.abs(vector), kind="stable")[:most]
     sign = np.sign(vector[order[0]]) or 1.0
     return {names[i]: float(sign * vector[i]) for i in order}
