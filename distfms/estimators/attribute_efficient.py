@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar, Self
@@ -120,8 +119,8 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
 
     def _rows(self, X: Any, y: Any, *, reset: bool) -> tuple[np.ndarray, np.ndarray, Any]:
         """Read all rows and their targets into memory; return also the names of the columns."""
-        plain_floats = are_floats(X, 2) and are_floats(y, 1) and not reset
-        if plain_floats and self._array is not None and X.shape == (len(y), self.n_features_in_):
+        floats = all(type(v) is np.ndarray and v.dtype == np.float64 for v in (X, y))
+        if floats and not reset and self._array and X.shape == (*y.shape, self.n_features_in_):
             return X, y, None  # as it is: checks would look at all of it
         gaps = self.missing == "pairs"
         if kind_of(X) == kind_of(y) == "array":
@@ -216,9 +215,9 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         session = self._started()
         with in_words_of_python(self._method):
             if not isinstance(other, AttributeEfficientBase):
-                state = _State.read(other)
-                mine = {"random_state": state.spec["random_state"]}
-                other = clone(self).set_params(**mine)._resumed(state, str(other))
+                meta, arrays = _read_state(other)
+                own = clone(self).set_params(random_state=meta["spec"]["random_state"])
+                other = own._resumed(meta, arrays, str(other))
             self._require_spec(other._spec(), "The other session", but="random_state")
             if list(self._levels) != list(other._levels):
                 raise SpecError("The two sessions have other attributes: merge those of the same.")
@@ -236,14 +235,14 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         if not hasattr(self, "session_"):
             return super().save(path)
         names = getattr(self, "feature_names_in_", None)
-        state = _State(
-            self._spec(),
-            None if names is None else list(names),
-            self.n_features_in_,
-            self._planned,
-            self.session_.to_arrays(),
-        )
-        write_whole(locate(path), state.to_bytes())
+        meta = {
+            "spec": self._spec(),
+            "names": None if names is None else list(names),
+            "n_attributes": self.n_features_in_,
+            "n_examples": self._planned,
+        }
+        content = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
+        write_whole(locate(path), to_bytes({**self.session_.to_arrays(), _META: content}))
         return path
 
     def resume(self, path: Any = None) -> Self:
@@ -261,13 +260,15 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
                 "`resume` needs an estimator with the parameters that the state was saved with: "
                 "call it on one, not on the class."
             )
-        return self._resumed(_State.read(path), str(path))
+        return self._resumed(*_read_state(path), str(path))
 
-    def _resumed(self, state: _State, path: str) -> Self:
-        self._require_spec(state.spec, f"The state in {path}")
+    def _resumed(
+        self, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], path: str
+    ) -> Self:
+        self._require_spec(meta["spec"], f"The state in {path}")
         with in_words_of_python(self._method):
-            self._begin(state.names, state.n_attributes, state.n_examples)
-        self.session_.restore(state.arrays)
+            self._begin(meta["names"], meta["n_attributes"], meta["n_examples"])
+        self.session_.restore(arrays)
         return self
 
     def _require_spec(self, spec: Mapping[str, Any], what: str, but: str = "") -> None:
@@ -428,38 +429,15 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         return moments
 
 
-def are_floats(values: Any, n_dimensions: int) -> bool:
-    """Return whether values are a plain array of float64."""
-    return type(values) is np.ndarray and values.dtype == np.float64 and values.ndim == n_dimensions
-
-
-@dataclass(frozen=True)
-class _State:
-    """What a file holds of a session, and of the estimator it is one of."""
-
-    spec: Mapping[str, Any]
-    names: Sequence[str] | None
-    n_attributes: int
-    n_examples: int | None
-    arrays: dict[str, np.ndarray]
-
-    def to_bytes(self) -> bytes:
-        """Return the content of the file."""
-        meta = {name: value for name, value in vars(self).items() if name != "arrays"}
-        content = np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)
-        return to_bytes({**self.arrays, _META: content})
-
-    @classmethod
-    def read(cls, path: Any) -> _State:
-        """Read a file; a DataError says that it is none."""
-        try:
-            with open_binary(locate(path)) as file:
-                arrays = from_bytes(file.read())
-            meta = json.loads(arrays.pop(_META).tobytes())
-            own = {name: meta[name] for name in ("spec", "names", "n_attributes", "n_examples")}
-            return cls(**own, arrays=arrays)
-        except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
-            raise DataError(f"{path} holds no state of attribute-efficient learning.") from error
+def _read_state(path: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Read what a file holds of a session; a DataError says that it holds none."""
+    try:
+        with open_binary(locate(path)) as file:
+            arrays = from_bytes(file.read())
+        meta: dict[str, Any] = json.loads(arrays.pop(_META).tobytes())
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
+        raise DataError(f"{path} holds no state of attribute-efficient learning.") from error
+    return meta, arrays
 
 
 def _products(weights: np.ndarray, intercept: float, batch: RowBatch) -> np.ndarray:

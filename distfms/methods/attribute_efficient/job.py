@@ -34,8 +34,8 @@ from distfms.methods.attribute_efficient.read import (
     LossReader,
     TrainingRows,
     measures,
-    moments_reader,
     plus_minus,
+    statistics_reader,
 )
 from distfms.methods.contract import Content, Context, FoldAnswers, Inputs
 from distfms.methods.cross_validation import FoldWork, Members
@@ -130,7 +130,7 @@ class AttributeEfficientJob(RowJob):
         options, n_rows = self.options, self.inputs.train.n_rows
         first = self.inputs.train.partitions[0]
         source = self.source(self._plan, self.inputs.train, False)
-        found = TrainMembers(moments_reader(source)(first))
+        found = TrainMembers(statistics_reader(source)(first))
         self._check_values(found)
         moments = found["moments"].second_moment[:-1]
         drawn = options.attributes_per_example or len(moments)
@@ -172,7 +172,7 @@ class AttributeEfficientJob(RowJob):
 
     def reader(self, context: Context, dataset: Dataset, held_out: bool) -> SummaryReader:
         """Return the reader of moments, norms and counts."""
-        return moments_reader(self.source(self._plan, dataset, held_out))
+        return statistics_reader(self.source(self._plan, dataset, held_out))
 
     def summary_reader(
         self, context: Context, dataset: Dataset, held_out: bool
@@ -278,7 +278,9 @@ class AttributeEfficientJob(RowJob):
     def search(
         self, context: Context, procedure: LearningProcedure, problem: Members
     ) -> Sequence[Learned]:
-        """Learn from all training rows, chain by chain."""
+        """Solve from the pairs of all training rows, or learn from these, chain by chain."""
+        if "pairs" in problem:
+            return [procedure.search(problem, rule) for rule in procedure.rules]
         lesson = procedure.lesson(problem)
         items = [(lesson, chain) for chain in range(lesson.n_chains)]
         return [average(self._run(context, problem, _learn_chain, items))]

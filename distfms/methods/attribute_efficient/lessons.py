@@ -263,7 +263,9 @@ class LearningProcedure(Procedure):
         return Lesson(design, self.key, n_examples, self.options.chains, fold=fold)
 
     def search(self, problem: Members, rule: NamedRule) -> Learned:
-        """Learn from rows."""
+        """Solve from pairs, or learn from rows."""
+        if "pairs" in problem:
+            return learned_from(problem["pairs"], self.options.penalty)
         return learn(self.lesson(problem), problem["rows"])
 
     def grid(self, path: Learned) -> np.ndarray:

@@ -46,7 +46,8 @@ class AttributeEfficientOptions(Section):
     solver: Literal["auto", "pairs", "online"] = "auto"
     """`pairs` solves once, from the moments of pairs of attributes that were observed together;
     `online` takes a step for each example, as the paper does. `auto` takes `pairs` up to 2,000
-    attributes, unless an option of the online learner is set.
+    attributes, unless an option of the online learner is set. Asked for, `pairs` is solved in one
+    process up to 5,000 attributes and in tiles on actors beyond, without cross-validation.
     """
     draws: Drawing = "uniform"
     """With `solver: pairs`, which attributes are drawn: all alike; by their second `moments`, which

@@ -18,7 +18,6 @@ from distfms.methods.attribute_efficient.from_pairs import FoldPairs, Learned, P
 from distfms.methods.attribute_efficient.job import AttributeEfficientJob
 from distfms.methods.attribute_efficient.lessons import (
     LearningProcedure,
-    learned_from,
     stream,
     weights_after,
 )
@@ -32,28 +31,19 @@ from distfms.methods.attribute_efficient.read import (
     LabelledSource,
     first_phase_reader,
     observe,
-    observed_reader,
-    pairs_reader,
+    statistics_reader,
 )
 from distfms.methods.attribute_efficient.sampling import Draws, drawing_weights, improvement_ratio
 from distfms.methods.contract import Content, Context, Inputs, Stage
 from distfms.methods.cross_validation import Members
 from distfms.methods.rows import SummaryReader
 from distfms.methods.slabs import SLAB_COLUMNS, slab_starts
-from distfms.methods.statistics_job import NamedRule, Solved, TrainMembers
+from distfms.methods.statistics_job import Solved, TrainMembers
 from distfms.report.formatting import count
 from distfms.stats.base import Bundle
 
 #: Weights of the draws.
 DRAWS = "statistics/draws.npz"
-
-
-class PairsProcedure(LearningProcedure):
-    """What the pairs of some rows teach."""
-
-    def search(self, problem: Members, rule: NamedRule) -> Learned:
-        """Solve from the pairs of all rows, or of those without a fold."""
-        return learned_from(problem["pairs"], self.options.penalty)
 
 
 class PairsJob(AttributeEfficientJob):
@@ -110,7 +100,8 @@ class PairsJob(AttributeEfficientJob):
 
     def reader(self, context: Context, dataset: Dataset, held_out: bool) -> SummaryReader:
         """Return the reader of moments, norms, counts and pairs."""
-        return pairs_reader(self.source(self._plan, dataset, held_out), self.draws(context))
+        source = self.source(self._plan, dataset, held_out)
+        return statistics_reader(source, self.draws(context), with_pairs=True)
 
     def summary_reader(
         self, context: Context, dataset: Dataset, held_out: bool
@@ -142,16 +133,6 @@ class PairsJob(AttributeEfficientJob):
         if self.options.attributes_per_example is None:
             return np.full(self._plan.n_features, np.nan)
         return self.fill(members)
-
-    def procedure(self, context: Context) -> PairsProcedure:
-        """Return what is learned, of some rows."""
-        return PairsProcedure(self.options, stream(self.seed, 0), self._operations())
-
-    def search(
-        self, context: Context, procedure: LearningProcedure, problem: Members
-    ) -> Sequence[Learned]:
-        """Solve from the pairs of all training rows."""
-        return [procedure.search(problem, rule) for rule in procedure.rules]
 
     def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
         """Return the content of ``selection.json``."""
@@ -257,7 +238,7 @@ class TiledPairsJob(PairsJob):
 
     def reader(self, context: Context, dataset: Dataset, held_out: bool) -> SummaryReader:
         """Return the reader of moments, norms and counts."""
-        return observed_reader(self.source(self._plan, dataset, held_out), self.draws(context))
+        return statistics_reader(self.source(self._plan, dataset, held_out), self.draws(context))
 
     def summary_reader(self, context: Context, dataset: Dataset, held_out: bool) -> None:
         """Return nothing: the products of all attributes are too many."""

@@ -64,57 +64,44 @@ class LabelledSource(RowSource):
 
 #: Rows, targets, and which of them in which order.
 Ordered = tuple[np.ndarray, np.ndarray, np.ndarray]
-#: What every reader of rows reads of each part.
-SUMMARY = {"moments": Moments, "norms": Norms, "counts": RowCounts}
 
 
-def summary(batch: RowBatch, part: int) -> dict[str, Any]:
-    """Return moments of features and the target, norms of rows, and counts."""
+def statistics_reader(
+    source: LabelledSource, draws: Draws | None = None, with_pairs: bool = False
+) -> SummaryReader:
+    """Return the reader of moments of features and the target, norms of rows, and counts.
+
+    With `draws`, also of moments of what is ``observed`` of the rows and, if asked for, its
+    ``pairs`` by inner fold. These are the folds where there are some, else rows are divided by
+    their keys.
+    """
+    members: dict[str, type[Any]] = {"moments": Moments, "norms": Norms, "counts": RowCounts}
+    if draws is None:
+        return SummaryReader(source, "second moments", members, partial(_summary, None, None))
+    members |= {"observed": Moments, **({"pairs": Pairs} if with_pairs else {})}
+    on_folds = source.section.folds >= LEAST_FOLDS if with_pairs else None
+    kind, known = "pairs" if with_pairs else "observed", {"draws": draws.key()}
+    return SummaryReader(source, kind, members, partial(_summary, draws, on_folds), known)
+
+
+def _summary(
+    draws: Draws | None, on_folds: bool | None, batch: RowBatch, part: int
+) -> dict[str, Any]:
     own = batch.part_slices[part]
     squares = np.nansum(batch.features[:, own] ** 2, axis=0)
-    return {
+    found: dict[str, Any] = {
         "moments": Moments.from_block(batch.values[:, own]),
         "norms": Norms(float(squares.max(initial=0.0))),
         "counts": RowCounts.from_block(batch, part),
     }
-
-
-def moments_reader(source: LabelledSource) -> SummaryReader:
-    """Return the reader of a `summary`."""
-    return SummaryReader(source, "second moments", SUMMARY, summary)
-
-
-def observed_reader(source: LabelledSource, draws: Draws) -> SummaryReader:
-    """Return the reader of a `summary`, and of moments of what is ``observed`` of the rows."""
-    members, known = {**SUMMARY, "observed": Moments}, {"draws": draws.key()}
-    return SummaryReader(source, "observed", members, partial(_with_observed, draws), known)
-
-
-def _with_observed(draws: Draws, batch: RowBatch, part: int) -> dict[str, Any]:
-    observed, _ = observe(batch, draws, batch.part_slices[part])
-    return {**summary(batch, part), "observed": Moments.from_block(observed)}
-
-
-def pairs_reader(source: LabelledSource, draws: Draws) -> SummaryReader:
-    """Return the reader of what is observed of the rows, and of its ``pairs`` by inner fold.
-
-    Inner folds are the folds where there are some, else rows are divided by their keys.
-    """
-    members = {**SUMMARY, "pairs": Pairs, "observed": Moments}
-    summarise = partial(_with_pairs, draws, source.section.folds >= LEAST_FOLDS)
-    return SummaryReader(source, "pairs", members, summarise, {"draws": draws.key()})
-
-
-def _with_pairs(draws: Draws, on_folds: bool, batch: RowBatch, part: int) -> dict[str, Any]:
-    observed, inner = observe(batch, draws, batch.part_slices[part])
-    is_held_out = part == len(batch.part_slices) - 1
-    if on_folds:
-        inner = np.full(len(inner), part)
-    return {
-        **summary(batch, part),
-        "pairs": Pairs({}) if is_held_out else Pairs.of(observed, inner),
-        "observed": Moments.from_block(observed),
-    }
+    if draws is not None:
+        observed, inner = observe(batch, draws, own)
+        found["observed"] = Moments.from_block(observed)
+        if on_folds is not None:
+            inner = np.full(len(inner), part) if on_folds else inner
+            is_held_out = part == len(batch.part_slices) - 1
+            found["pairs"] = Pairs({}) if is_held_out else Pairs.of(observed, inner)
+    return found
 
 
 def observe(batch: RowBatch, draws: Draws, own: slice) -> tuple[np.ndarray, np.ndarray]:
