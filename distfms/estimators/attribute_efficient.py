@@ -16,16 +16,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distfms.data.batches import ColumnPlan, RowBatch, read_rows
 from distfms.data.roles import resolve_roles
+from distfms.engine.blas import single_threaded_blas
 from distfms.engine.storage import locate, open_binary, write_whole
 from distfms.errors import DataError, SpecError
 from distfms.estimators.base import JobEstimator
 from distfms.estimators.inputs import Given, array_names, kind_of, of_memory
 from distfms.estimators.kinds import JobRegressor
 from distfms.estimators.parameters import checked_target, in_words_of_python, plain
+from distfms.methods.attribute_efficient.draws import FIRST_PHASE, Draws, drawing_weights
 from distfms.methods.attribute_efficient.learner import Chain
 from distfms.methods.attribute_efficient.lessons import design_with, root_mean_squares, stream
 from distfms.methods.attribute_efficient.options import AttributeEfficientOptions
-from distfms.methods.attribute_efficient.sampling import FIRST_PHASE, Draws, drawing_weights
 from distfms.methods.attribute_efficient.session import PairsLearner, Questions, Session
 from distfms.methods.contract import FinishedRun
 from distfms.spec import parse_section
@@ -305,13 +306,15 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
     @property
     def coef_(self) -> np.ndarray:
         """Weights of the attributes as they come, shape (d,)."""
-        weights: np.ndarray = self._found.weights
+        with single_threaded_blas():
+            weights: np.ndarray = self._found.weights
         return weights
 
     @property
     def intercept_(self) -> float:
         """What predictions are for attributes of 0."""
-        return float(self._found.intercept)
+        with single_threaded_blas():
+            return float(self._found.intercept)
 
     @property
     def attributes_seen_(self) -> int:

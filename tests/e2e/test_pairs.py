@@ -13,8 +13,8 @@ from distfms.data.folds import hash_keys
 from distfms.errors import SpecError
 from distfms.methods import slabs
 from distfms.methods.attribute_efficient import method
+from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.lessons import stream
-from distfms.methods.attribute_efficient.sampling import Draws, drawing_weights, smoothed
 from distfms.runs.driver import prepare, run_job
 from distfms.runs.predict import predict_file
 from tests.e2e.attribute_efficient_jobs import IDS, Y, few_columns, few_job

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError
+from distfms.methods.attribute_efficient.draws import FIRST_PHASE
 from distfms.methods.attribute_efficient.sampling import (
-    FIRST_PHASE,
     Penalty,
     Phase,
     Sampling,

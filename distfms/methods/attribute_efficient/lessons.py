@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from distfms.errors import DataError
+from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.from_pairs import (
     FoldPairs,
     Learned,
@@ -26,7 +27,7 @@ from distfms.methods.attribute_efficient.options import (
 )
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
 from distfms.methods.attribute_efficient.read import Ordered, TrainingRows, errors, measures
-from distfms.methods.attribute_efficient.sampling import Draws, Penalty, drawing_weights, smoothed
+from distfms.methods.attribute_efficient.sampling import Penalty
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import Fold, Members
 from distfms.methods.curves import points_of

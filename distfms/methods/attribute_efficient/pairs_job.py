@@ -14,6 +14,7 @@ from distfms.data.partition import Dataset, Partition
 from distfms.engine.base import ActorPool
 from distfms.engine.memory import format_bytes
 from distfms.errors import SpecError
+from distfms.methods.attribute_efficient.draws import Draws, drawing_weights
 from distfms.methods.attribute_efficient.from_pairs import FoldPairs, Learned, PairMoments, solve
 from distfms.methods.attribute_efficient.job import AttributeEfficientJob
 from distfms.methods.attribute_efficient.lessons import (
@@ -33,7 +34,7 @@ from distfms.methods.attribute_efficient.read import (
     observe,
     statistics_reader,
 )
-from distfms.methods.attribute_efficient.sampling import Draws, drawing_weights, improvement_ratio
+from distfms.methods.attribute_efficient.sampling import improvement_ratio
 from distfms.methods.contract import Content, Context, Inputs, Stage
 from distfms.methods.cross_validation import Members
 from distfms.methods.rows import SummaryReader

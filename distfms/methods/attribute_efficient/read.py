@@ -12,8 +12,8 @@ import numpy as np
 from distfms.data.batches import RowBatch
 from distfms.data.folds import hash_keys, mix
 from distfms.data.partition import Partition
+from distfms.methods.attribute_efficient.draws import Draws
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS, Pairs
-from distfms.methods.attribute_efficient.sampling import Draws
 from distfms.methods.passes import Sums
 from distfms.methods.rows import RowCounts, RowSource, SummaryReader
 from distfms.stats.base import Fields, joined

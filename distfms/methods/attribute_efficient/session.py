@@ -8,19 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from distfms.engine.blas import single_threaded_blas
 from distfms.errors import DataError, SpecError
+from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.from_pairs import Learned
 from distfms.methods.attribute_efficient.learner import Chain
 from distfms.methods.attribute_efficient.lessons import learned_from
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, RunningPairs, listed
-from distfms.methods.attribute_efficient.sampling import (
-    Draws,
-    Penalty,
-    drawing_weights,
-    improvement_ratio,
-    smoothed,
-)
+from distfms.methods.attribute_efficient.sampling import Penalty, improvement_ratio
 from distfms.stats.base import below, joined
 
 #: Attributes of an example, and by what their values are multiplied where a chain learns.
@@ -151,8 +145,7 @@ class PairsLearner:
 
     def _solved(self) -> Learned:
         if self._learned is None:
-            with single_threaded_blas():
-                self._learned = learned_from(self.sums.pairs(), self.penalty)
+            self._learned = learned_from(self.sums.pairs(), self.penalty)
         return self._learned
 
     @property

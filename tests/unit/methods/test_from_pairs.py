@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from distfms.errors import DataError
 from distfms.methods.attribute_efficient import from_pairs
+from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.from_pairs import (
     FoldPairs,
     PairMoments,
@@ -18,7 +19,6 @@ from distfms.methods.attribute_efficient.from_pairs import (
 )
 from distfms.methods.attribute_efficient.lessons import learned_from
 from distfms.methods.attribute_efficient.pairs import Pairs, RunningPairs
-from distfms.methods.attribute_efficient.sampling import Draws, drawing_weights, smoothed
 from distfms.stats.comoments import CoMoments
 from tests.reference import attribute_efficient as literal
 
