@@ -24,6 +24,7 @@ import numpy as np
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.problem import (
     GroupCosts,
+    Path,
     SequenceOutline,
     SequencePath,
     SequenceProblem,
@@ -34,6 +35,8 @@ from distfms.methods.sequence.residual import ResidualGram
 
 #: Share of F by which an exchange has to raise it.
 _EXCHANGE_RTOL = 1e-6
+#: Name in ``metrics.json`` of the standard error of what a set gains on the prefix of its budget.
+ERROR = "error_of_gain"
 #: Groups of which searches begin with each, and of which two are exchanged for one.
 _FEW = 24
 
@@ -79,16 +82,47 @@ def point_of(metrics: Mapping[str, Any], model: int) -> Mapping[str, Any]:
 
 
 def values_of(metrics: Mapping[str, Any]) -> np.ndarray:
-    """Return what all models explain: in cross-validation, or else of the training rows."""
+    """Return what all models explain: in cross-validation, or else of the training rows.
+
+    In cross-validation sets count for a standard error of their gain less than they explain, as
+    the better of two is so by chance too. One that is no better than the prefix that its budget
+    buys has -inf.
+    """
     n_prefixes = metrics["curves"][0]["points"][-1]["n_groups"] + 1
     models = range(n_prefixes + len(metrics["budgets"]))
     points = [point_of(metrics, model) for model in models]
     (share,) = points[0]["train"]
     for rows in ("validation", "train"):
-        values = np.array([point.get(rows, {}).get(share) for point in points], dtype=float)
+        found = [point.get(rows, {}) for point in points]
+        values = np.array([own.get(share) for own in found], dtype=float)
         if np.isfinite(values).all():
             break
+    values = values - np.array([own.get(ERROR, 0.0) for own in found])
+    costs = [point["budget"] for point in points[:n_prefixes]]
+    for model, entry in enumerate(metrics["budgets"], start=n_prefixes):
+        if values[model] <= values[longest_affordable(costs, entry["budget"]) - 1]:
+            values[model] = -np.inf
     return values
+
+
+def choose_models(
+    path: Path, metrics: Mapping[str, Any], budget: float | None, stop: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Enter the best model of each budget, and return where to stop with the model there."""
+    sets, values = [entry["set"] for entry in metrics["budgets"]], values_of(metrics)
+    spent, costs = path.spent, np.array([point["budget"] for point in sets])
+    for entry in metrics["budgets"]:
+        entry["model"] = best_model(spent, costs, values, entry["budget"])
+    if budget is None:
+        return {**stop, "model": stop["n_groups"]}
+    model = best_model(spent, costs, values, budget)
+    if model <= len(path):
+        n_groups = model = path.fitted_within(model)
+        cost = float(path.curve_cost[model])
+    else:
+        own = sets[model - len(path) - 1]
+        n_groups, cost = own["n_groups"], own["budget"]
+    return {**stop, "rule": "budget", "model": model, "n_groups": n_groups, "spent": cost}
 
 
 def steps_of(selection: Mapping[str, Any], model: int) -> Sequence[Mapping[str, Any]]:

@@ -24,14 +24,14 @@ from distfms.methods.contract import (
 from distfms.methods.row_predictor import sources_of
 from distfms.methods.rows import RowCounts, RowSource
 from distfms.methods.sequence.anytime import AnytimePredictor
-from distfms.methods.sequence.budgets import best_model, budget_ladder, values_of
+from distfms.methods.sequence.budgets import ERROR, budget_ladder, choose_models, values_of
 from distfms.methods.sequence.expand import ExpandedJob
 from distfms.methods.sequence.options import (
     SequenceOptions,
     resolve_costs,
     resolve_groups,
 )
-from distfms.methods.sequence.problem import Path
+from distfms.methods.sequence.problem import Path, longest_affordable
 from distfms.methods.sequence.procedure import RIDGES, Rule, SequenceProcedure, parse_rule
 from distfms.methods.sequence.read import (
     NarrowedSource,
@@ -253,7 +253,6 @@ class SequenceJob(ExpandedJob):
     ) -> dict[str, Any]:
         """Return the content of ``metrics.json``."""
         curves, last, share = {}, {}, solved.procedure.share
-        whole: dict[str, float] = {}
         for number, rule in enumerate(self.searched):
             path = solved.paths[rule.name]
             found = self.measures(context, solved, path, rule == self.rule)
@@ -265,9 +264,8 @@ class SequenceJob(ExpandedJob):
             mean = {}
             if validated is not None:
                 own = [answer[share] for answer in validated.answers[number]]
-                *scored, whole[rule.name] = over_folds(np.stack(own, -1), validated.weight).mean
-                known = solved.procedure.points(path)
-                mean = {share: path.of_prefixes(known, np.array(scored))}
+                scored = over_folds(np.stack(own, -1), validated.weight).mean[:-1]
+                mean = {share: path.of_prefixes(solved.procedure.points(path), scored)}
             curve = path.groups, path.curve_cost, path.curve_value, share
             curves[rule.name] = Curve(*curve, found.get("test", {}), mean)
         sets = [curves.pop(rule.name).points()[-1] for rule in self.of_budgets]
@@ -279,33 +277,28 @@ class SequenceJob(ExpandedJob):
             **compared(curves, reference, self.options.alpha, with_oracle),
         }
         content["budgets"] = [
-            {
-                "budget": rule.budget,
-                "set": {**point, "validation": {share: float(whole[rule.name])} if whole else {}},
-            }
-            for rule, point in zip(self.of_budgets, sets, strict=True)
+            {"budget": rule.budget, "set": {**point, "validation": own}}
+            for rule, point, own in zip(
+                self.of_budgets, sets, self._validated_sets(solved, validated, share), strict=True
+            )
         ]
         stop = self.stop(solved, content["alpha"]["alpha"], validated)
-        return {**content, "stop": self._choose_models(solved.path, content, stop)}
+        return {**content, "stop": choose_models(solved.path, content, self.options.budget, stop)}
 
-    def _choose_models(
-        self, path: Path, content: Mapping[str, Any], stop: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Choose the model of each budget, and return where to stop with the model there."""
-        sets, values = [entry["set"] for entry in content["budgets"]], values_of(content)
-        spent, costs = path.spent, np.array([point["budget"] for point in sets])
-        for entry in content["budgets"]:
-            entry["model"] = best_model(spent, costs, values, entry["budget"])
-        if self.options.budget is None:
-            return {**stop, "model": stop["n_groups"]}
-        model = best_model(spent, costs, values, self.options.budget)
-        if model <= len(path):
-            n_groups = model = path.fitted_within(model)
-            cost = float(path.curve_cost[model])
-        else:
-            own = sets[model - len(path) - 1]
-            n_groups, cost = own["n_groups"], own["budget"]
-        return {**stop, "rule": "budget", "model": model, "n_groups": n_groups, "spent": cost}
+    def _validated_sets(
+        self, solved: Solved, validated: FoldAnswers | None, share: str
+    ) -> list[dict[str, float]]:
+        """Return what the set of each budget explains in cross-validation, where there is one."""
+        if validated is None:
+            return [{} for _ in self.of_budgets]
+        scores = [np.stack([answer[share] for answer in o], -1) for o in validated.answers]
+        grid, found = solved.procedure.grid(solved.path), []
+        for rule, own in zip(self.of_budgets, scores[len(self.compared) :], strict=True):
+            prefix = scores[0][longest_affordable(grid, rule.budget) - 1]
+            gain = over_folds(own[-1] - prefix, validated.weight)
+            mean = over_folds(own[-1], validated.weight).mean
+            found.append({share: float(mean), ERROR: float(gain.standard_error)})
+        return found
 
     def stop(self, solved: Solved, alpha: float, validated: FoldAnswers | None) -> dict[str, Any]:
         """Find the prefix that predictions use by default, and the best one.

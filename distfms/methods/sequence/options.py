@@ -258,8 +258,9 @@ class SequenceOptions(Section):
     budgets: tuple[NonNegative, ...] | Literal["auto"] = ()
     """Also find the best set of groups for each of these costs: the better of greedy selection by
     gain per cost and by gain, improved by exchanging groups. A prediction within a budget uses the
-    best model that it buys, a set or a prefix of the sequence, in cross-validation where there are
-    folds. `auto`: budgets that double, at the prices of groups.
+    best model that it buys: the prefix of the sequence, or a set if that is better, with folds by
+    more than a standard error in cross-validation. `auto`: budgets that double, at the prices of
+    groups.
     """
     budget: NonNegative | None = None
     """A budget that predictions use by default; one of `budgets`, listed there or not."""
