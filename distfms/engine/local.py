@@ -204,8 +204,8 @@ class SerialPool(ReplayPool):
             answer.set_result(self._host.handle(setup, request))
         return answer
 
-    def _loss(self, error: Exception) -> bytes | Loss:
-        raise error
+    def _heard(self, answer: Future[bytes]) -> bytes | Loss:
+        return answer.result()
 
 
 class LocalPool(ReplayPool):
@@ -237,10 +237,11 @@ class LocalPool(ReplayPool):
             answer.set_exception(error)
             return answer
 
-    def _loss(self, error: Exception) -> bytes | Loss:
-        if not isinstance(error, BrokenExecutor):
-            raise error
-        return Loss("its process ended")
+    def _heard(self, answer: Future[bytes]) -> bytes | Loss:
+        try:
+            return answer.result()
+        except BrokenExecutor:
+            return Loss("its process ended")
 
 
 #: The states of an actor; in its process, which belongs to it alone.

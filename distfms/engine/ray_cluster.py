@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -203,20 +202,28 @@ class RayPool(ReplayPool):
 
         return request if len(request) <= _INLINE_BYTES else ray.put(request)
 
-    def _send(self, actor: int, setup: bytes | None, request: Any) -> Future[bytes]:
-        answer: Future[bytes] = self._actors[actor].handle.remote(setup, request).future()
-        return answer
+    def _send(self, actor: int, setup: bytes | None, request: Any) -> Any:
+        return self._actors[actor].handle.remote(setup, request)
 
-    def _loss(self, error: Exception) -> bytes | Loss:
+    def _done(self, answers: Sequence[Any], wait_s: float) -> Collection[Any]:
         import ray
 
-        if isinstance(error, ray.exceptions.RayTaskError):
+        # Not by futures of Ray's: after the loss of a node, work of others then hangs.
+        done, _ = ray.wait(answers, num_returns=1, timeout=wait_s)
+        return ray.wait(answers, num_returns=len(answers), timeout=0)[0] if done else ()
+
+    def _heard(self, answer: Any) -> bytes | Loss:
+        import ray
+
+        try:
+            reply: bytes = ray.get(answer)
+        except ray.exceptions.RayTaskError as error:
             # Not the work, whose errors are in the reply: the actor could not be made.
             return dump(Reply(error=explained(error)))
-        if not isinstance(error, ray.exceptions.RayError):
-            raise error
-        first = str(error).strip().split("\n")[0]
-        return Loss(f"Ray says {type(error).__name__}: {first[:200]}")
+        except ray.exceptions.RayError as error:
+            first = str(error).strip().split("\n")[0]
+            return Loss(f"Ray says {type(error).__name__}: {first[:200]}")
+        return reply
 
     def _check(self) -> None:
         self._session.check()

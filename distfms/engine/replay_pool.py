@@ -9,8 +9,8 @@ import pickle
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -202,7 +202,7 @@ class ReplayPool(ActorPool):
         self._on_event = on_event
         self._up: set[int] = set()
         self._set_up: set[int] = set()  # of these, those with states
-        self._asked: dict[int, Future[bytes]] = {}
+        self._asked: dict[int, Any] = {}
         self._ready = False
         self._build = b""
         self._shards: list[bytes] = []
@@ -285,12 +285,19 @@ class ReplayPool(ActorPool):
         """End an actor at once, whatever it does."""
 
     @abstractmethod
-    def _send(self, actor: int, setup: bytes | None, request: Any) -> Future[bytes]:
-        """Have an actor's `Host` handle this; the request is as `_share` gave it."""
+    def _send(self, actor: int, setup: bytes | None, request: Any) -> Any:
+        """Have an actor's `Host` handle this; the request is as `_share` gave it.
+
+        Returns a future, or what `_done` and `_heard` take for one.
+        """
+
+    def _done(self, answers: Sequence[Any], wait_s: float) -> Collection[Any]:
+        """Wait up to ``wait_s`` for one of the answers; return all that are there."""
+        return wait(answers, wait_s, FIRST_COMPLETED).done
 
     @abstractmethod
-    def _loss(self, error: Exception) -> bytes | Loss:
-        """Return what an error of a future means: a loss, or a reply."""
+    def _heard(self, answer: Any) -> bytes | Loss:
+        """Return the reply, or why there is none."""
 
     def _share(self, request: bytes) -> Any:
         """Prepare a request that goes to several actors, so that it travels once."""
@@ -376,15 +383,12 @@ class ReplayPool(ActorPool):
         """Wait for replies; actors beyond their deadline count as lost."""
         soonest_s = min(work.deadline_s for work in works.values())
         wait_s = min(_POLL_S, max(0.0, soonest_s - time.monotonic()))
-        wait([self._asked[actor] for actor in works], wait_s, FIRST_COMPLETED)
+        done = self._done([self._asked[actor] for actor in works], wait_s)
         self._check()
         news: dict[int, bytes | Loss] = {}
         for actor, work in works.items():
-            if self._asked[actor].done():
-                try:
-                    news[actor] = self._asked[actor].result()
-                except Exception as error:
-                    news[actor] = self._loss(error)
+            if self._asked[actor] in done:
+                news[actor] = self._heard(self._asked[actor])
             elif time.monotonic() >= work.deadline_s:
                 news[actor] = Loss(f"it did not answer in time ({work.what})")
         return news
