@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import uuid
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -53,14 +54,10 @@ class Account:
     cache_error: str = ""
 
     def __add__(self, other: Account) -> Account:
-        return Account(
-            self.n_computed + other.n_computed,
-            self.n_cached + other.n_cached,
-            self.bytes_read + other.bytes_read,
-            self.n_retries + other.n_retries,
-            self.n_corrupt + other.n_corrupt,
-            self.cache_error or other.cache_error,
-        )
+        *mine, error = vars(self).values()
+        *others, other_error = vars(other).values()
+        summed: list[Any] = [*map(operator.add, mine, others), error or other_error]
+        return Account(*summed)
 
 
 @dataclass(frozen=True)

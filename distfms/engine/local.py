@@ -204,9 +204,6 @@ class SerialPool(ReplayPool):
             answer.set_result(self._host.handle(setup, request))
         return answer
 
-    def _heard(self, answer: Future[bytes]) -> bytes | Loss:
-        return answer.result()
-
 
 class LocalPool(ReplayPool):
     """One process of this machine for each actor, with one BLAS thread; see `Executor.pool`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from distfms.engine.base import EventHandler, Executor, ignore
 from distfms.engine.cache import PartialCache
@@ -25,12 +25,12 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Reduction(Generic[T]):
+class Reduction(Account):
     """The result of a map-reduce and what it took.
 
     Attributes
     ----------
-    value : T
+    value : object
         The merged value of all units.
     n_computed, n_cached : int
         Units computed and units loaded from the cache; they add up to the number of units.
@@ -41,12 +41,7 @@ class Reduction(Generic[T]):
         computed again.
     """
 
-    value: T
-    n_computed: int
-    n_cached: int
-    bytes_read: int
-    n_retries: int = 0
-    n_corrupt: int = 0
+    value: Any = None
 
 
 def map_reduce(
@@ -60,7 +55,7 @@ def map_reduce(
     retry: RetryPolicy | None = None,
     on_event: EventHandler = ignore,
     value_bytes: int = 0,
-) -> Reduction[Any]:
+) -> Reduction:
     """Map every unit and merge the results along a fixed binary tree.
 
     The value depends on the units and the functions only: not on the executor, its number of
@@ -130,14 +125,7 @@ def map_reduce(
             f"{len(units)} units; this is a bug in distfms or its scheduler, not in the data."
         )
     tally.finish(account)
-    return Reduction(
-        root.value,
-        account.n_computed,
-        account.n_cached,
-        account.bytes_read,
-        account.n_retries,
-        account.n_corrupt,
-    )
+    return Reduction(**vars(account), value=root.value)
 
 
 class _Tally:

@@ -29,22 +29,19 @@ _MEMORY_GROUPS = (
 
 @dataclass(frozen=True)
 class MemoryProjection:
-    """Bytes that a pass and what follows it are expected to hold at their peak; see `project`."""
+    """Bytes that a pass is expected to hold at its peak; see `project`."""
 
     n_units: int
     workers: int
     units_bytes: int
     values_bytes: int
     processes_bytes: int
-    driver_bytes: int
     value_bytes: int
 
     @property
     def total_bytes(self) -> int:
-        """Peak over the pass and the time after it, which do not overlap."""
-        during = self.units_bytes + self.values_bytes
-        after = self.value_bytes + self.driver_bytes
-        return self.processes_bytes + max(during, after)
+        """Peak of the pass."""
+        return self.processes_bytes + self.units_bytes + self.values_bytes
 
     def lines(self) -> list[str]:
         """Return the projection as lines for people."""
@@ -54,7 +51,6 @@ class MemoryProjection:
             f"partial statistics     {format_bytes(self.values_bytes)} "
             f"({format_bytes(self.value_bytes)} each)",
             f"programs and libraries {format_bytes(self.processes_bytes)}",
-            f"driver after the pass  {format_bytes(self.driver_bytes)}",
             f"peak                   {format_bytes(self.total_bytes)}",
         ]
 
@@ -64,7 +60,6 @@ def project(
     units_bytes: int,
     value_bytes: int,
     workers: int,
-    driver_bytes: int = 0,
     *,
     processes: bool = False,
     units_per_task: int = 1,
@@ -84,8 +79,6 @@ def project(
         Held of all units that are worked on at the same time.
     value_bytes : int
         Of one (merged) value.
-    driver_bytes : int
-        What the driver holds afterwards besides the value: factors, paths, models.
     processes : bool
         Whether workers are processes. Values then also travel pickled, through the driver.
     program_bytes : int
@@ -100,7 +93,6 @@ def project(
         units_bytes=units_bytes,
         values_bytes=value_bytes * (n_values + (2 * busy if processes else 0)),
         processes_bytes=program_bytes * (1 + (workers if processes else 0)),
-        driver_bytes=driver_bytes,
         value_bytes=value_bytes,
     )
 

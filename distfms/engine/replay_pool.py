@@ -295,9 +295,10 @@ class ReplayPool(ActorPool):
         """Wait up to ``wait_s`` for one of the answers; return all that are there."""
         return wait(answers, wait_s, FIRST_COMPLETED).done
 
-    @abstractmethod
     def _heard(self, answer: Any) -> bytes | Loss:
         """Return the reply, or why there is none."""
+        reply: bytes = answer.result()
+        return reply
 
     def _share(self, request: bytes) -> Any:
         """Prepare a request that goes to several actors, so that it travels once."""

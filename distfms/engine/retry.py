@@ -54,12 +54,6 @@ class RetryPolicy:
     max_delay_s: float = 10.0
     timeout_s: float | None = None
 
-    def __post_init__(self) -> None:
-        wrong = self.attempts < 1 or self.first_delay_s < 0 or self.factor < 1
-        wrong |= self.max_delay_s < 0 or (self.timeout_s is not None and self.timeout_s <= 0)
-        if wrong:
-            raise ValueError(f"not a retry policy: {self!r}")
-
     def delay_s(self, failures: int) -> float:
         """Return the seconds to wait after ``failures`` failures, of which there is at least 1."""
         # The exponent is capped so that no number of failures overflows a float.

@@ -42,8 +42,6 @@ def machine(tmp_path: Path) -> Path:
         ({"n_units": 1024 * 1024}, "values_bytes", 7 * (4 + 20 + 4)),
         # Workers without work hold nothing.
         ({"n_units": 1, "workers": 16}, "values_bytes", 14),
-        # The driver counts after the pass, not on top; processes add interpreters.
-        ({"driver_bytes": 10_000}, "total_bytes", PROCESS_BYTES + 10_007),
         ({"processes": True}, "processes_bytes", 5 * PROCESS_BYTES),
         ({"units_per_task": 8}, "values_bytes", 7 * (4 + 10 + 4 + 4 * 3)),
     ],
