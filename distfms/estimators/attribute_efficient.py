@@ -232,7 +232,10 @@ class AttributeEfficientBase(JobRegressor, JobEstimator):
         return self
 
     def save(self, path: Any) -> Any:
-        """Write the state of a session to a file (npz), or after `fit` the run to a folder."""
+        """Write the state of a session to a file (npz), or after `fit` the run to a folder.
+
+        Pairs of d attributes take 120 d² bytes: 30 MB for 500 attributes.
+        """
         if not hasattr(self, "session_"):
             return super().save(path)
         names = getattr(self, "feature_names_in_", None)
