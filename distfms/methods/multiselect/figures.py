@@ -219,12 +219,13 @@ def _attribute_blocks(run: FinishedRun) -> list[Block]:
         if correlation is not None
     ]
     caption = (
-        "All attributes, the most bought first. Buy: judgments to buy for one object; weight: of "
-        f"their average in the prediction of {run.model['target']}, which begins with "
-        f"{number(run.model['intercept'], 6)} (without judgments the mean takes their place); "
-        "correlation with the label as if judged without noise; b̂: covariance with the label; v̂: "
-        "variance between raters of one object; σ̂: standard deviation between objects; have: "
-        "judgments of an object on average; without: objects that have none."
+        "All attributes, the most bought first. Buy: judgments to buy for one object; weight: "
+        "multiplies the average of the judgments (the mean where there are none) in the "
+        f"prediction of {run.model['target']}, whose intercept is "
+        f"{number(run.model['intercept'], 6)}; correlation with the label as if judged without "
+        "noise; b̂: covariance with the label; v̂: variance between raters of one object; σ̂: "
+        "standard deviation between objects; have: judgments of an object on average; without: "
+        "objects that have none."
     )
     titles = ("Buy", "Weight", "Correlation", "v̂/σ̂²", "b̂", "v̂", "σ̂")
     numbers = (*titles, "Cost", "Mean", "Have", "Without")

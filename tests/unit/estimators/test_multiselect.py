@@ -93,11 +93,6 @@ def fitted(X, y, **options):
 # --- scikit-learn's contract --------------------------------------------------------------------
 
 
-def test_clones_keep_parameters(array, cells):
-    selector = fitted(array, cells[1], costs=(1, 2, 1, 1), model="refit")
-    assert clone(selector).get_params() == selector.get_params()
-
-
 def test_pipelines_and_grid_search(array, cells):
     y = cells[1]
     last = make_pipeline(FunctionTransformer(), FeatureMultiSelector(BUDGET)).fit(array, y)

@@ -236,7 +236,7 @@ def test_tables_of_the_page() -> None:
         ["warm", 0, None, -0.2],
         ["kind", 0, None, None],
     ]
-    assert "the prediction of mood, which begins with 3.25" in attributes.caption
+    assert "the prediction of mood, whose intercept is 3.25;" in attributes.caption
     baselines = found["The select"]
     assert [row[0] for row in baselines.rows] == ["Full", "Scoring", "Copies"]
     assert [row[3:6] for row in baselines.rows] == [[70, 76, 82], [74, None, 84], [75, 78, None]]

@@ -13,7 +13,6 @@ from distfms.methods.multiselect.objective import (
     scoring_objective,
 )
 from distfms.methods.multiselect.options import resolve_costs
-from distfms.stats.fold_means import over_folds
 from tests.reference import multiselect as literal
 from tests.reference.multiselect_cases import random_judgments, statistics
 
@@ -96,23 +95,6 @@ def test_holdout_loss_is_unbiased_at_other_repeats():
     assert abs(losses.mean() - expected) < 4 * standard_error
     # The test can tell: dropping the offset's share of the mean is off by many standard errors.
     assert standard_error < 0.1 * expected / m
-
-
-def test_interval_of_the_cross_validated_loss_covers_the_loss():
-    """Nominal 90 %; the count of 150 draws is within 4 binomial standard deviations."""
-    rng = np.random.default_rng(0)
-    weights, repeats, internal = np.array([1.0, -1.0]), np.array([1, 5]), np.array([1.0, 2.0])
-    expected = 0.3**2 + 0.25 + 0.2**2 + np.sum(weights**2 * internal / repeats)
-    covered = 0
-    for _ in range(150):
-        truth = rng.standard_normal((80, 2))
-        label = truth @ [1.3, -1.0] + 0.5 * rng.standard_normal(80)
-        noise = np.sqrt(internal)[:, None] * rng.standard_normal((80, 2, 2))
-        folds = zip(np.split(truth[:, :, None] + noise, 10), np.split(label, 10), strict=True)
-        found = [holdout_loss(statistics(*f).estimates(), weights, 0.2, repeats) for f in folds]
-        means = over_folds(np.array(found), [8] * 10)
-        covered += bool(abs(means.mean - expected) <= means.half_width(0.9))
-    assert abs(covered - 135) <= 4 * np.sqrt(150 * 0.9 * 0.1)
 
 
 def test_costs_by_name_and_glob():
