@@ -179,6 +179,8 @@ class FoldedSource(ABC):
         self, partition: Partition, function: Callable[[Self, Partition], T]
     ) -> Iterator[T]:
         """Call a function with sources and partitions; of a large one, batch by batch."""
+        if not partition.batch_rows:
+            return iter([function(self, partition)])
         reader: Any = self.reader
 
         def call(own: Any, piece: Partition) -> T:

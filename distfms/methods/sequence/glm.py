@@ -23,8 +23,8 @@ from distfms.methods.passes import Minimum, Sums, minimise
 from distfms.methods.sequence.budgets import best_set
 from distfms.methods.sequence.greedy import Trail, assemble_factor
 from distfms.methods.sequence.ladder import Ladder
-from distfms.methods.sequence.problem import LinearPath, Scaling, SequenceProblem
-from distfms.methods.sequence.residual import Pivot, ResidualGram
+from distfms.methods.sequence.problem import LinearPath, RefittedPath, Scaling, SequenceProblem
+from distfms.methods.sequence.residual import Pivot, ResidualGram, group_norms
 
 #: Largest absolute linear predictor of a mean on the boundary.
 _LINK_LIMIT = 30.0
@@ -323,7 +323,7 @@ class GlmDesign:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class GlmPath(LinearPath):
+class GlmPath(RefittedPath, LinearPath):
     """A path of generalised linear models, R of whose prefixes were fitted.
 
     `refit_at` (R,) are the prefixes that were fitted; one in between has the model of the last
@@ -332,7 +332,6 @@ class GlmPath(LinearPath):
     `gradient_norm` in units of the tolerance; passes since the beginning.
     """
 
-    refit_at: np.ndarray
     weights: np.ndarray
     loss: np.ndarray
     status: np.ndarray
@@ -345,11 +344,6 @@ class GlmPath(LinearPath):
         if not self.loss[0] > 0.0:
             return np.zeros(len(self) + 1)
         return 1.0 - self.loss[self.model_of_prefix] / self.loss[0]
-
-    @property
-    def fitted(self) -> np.ndarray:
-        """Prefixes that were fitted, and that of no group."""
-        return np.append(0, self.refit_at)
 
     @property
     def model_of_prefix(self) -> np.ndarray:
@@ -388,7 +382,6 @@ def sequence_glm(
     doubling: bool = False,
     max_groups: int | None = None,
     budget: float | None = None,
-    max_iter: int = 200,
     tol: float = TOLERANCE,
 ) -> GlmPath:
     """Put the groups of a problem in order for anytime prediction.
@@ -403,7 +396,7 @@ def sequence_glm(
     """
     n_groups, columns = len(problem.groups), [list(g) for g in problem.groups.columns]
     n_wanted, order = n_groups if max_groups is None else min(max_groups, n_groups), None
-    fits = _Fits(make_pass, problem, design, max_iter, tol)
+    fits = _Fits(make_pass, problem, design, tol)
     if budget is not None:
         order = best_set(fits.squared_loss(), budget, max_groups).order.tolist()
         n_wanted, ladder = len(order), Ladder(())
@@ -412,13 +405,10 @@ def sequence_glm(
         problem.gram, fits.gradient[:-1], columns, "omp" if criterion == "fr" else criterion,
         ridge=problem.ridge / fits.curvature,
     )  # fmt: skip
-    group_of = np.empty(len(problem.gram), dtype=np.intp)
-    for number, own in enumerate(columns):
-        group_of[own] = number
 
     def values() -> np.ndarray:
-        squares = np.bincount(group_of, np.square(state.residual).sum(axis=1), n_groups)
-        return np.where(np.sqrt(squares) > fits.threshold, 2.0 * state.values(), 0.0)
+        norms = group_norms(state.residual, columns)
+        return np.where(norms > fits.threshold, 2.0 * state.values(), 0.0)
 
     def fit() -> None:
         fits.fit(pivots)
@@ -468,7 +458,6 @@ class _Fits:
     make_pass: MakePass
     problem: SequenceProblem
     design: GlmDesign
-    max_iter: int
     tol: float
     models: list[np.ndarray] = field(default_factory=list)
     loss: list[float] = field(default_factory=list)
@@ -525,10 +514,8 @@ class _Fits:
 
         factor = np.zeros((len(active), len(active)))
         factor[:-1, :-1], factor[-1, -1] = upper, 1.0
-        found = minimise(
-            objective, self.weights[active], factor=np.sqrt(self.curvature) * factor,
-            tol=self.threshold, max_iter=self.max_iter,
-        )  # fmt: skip
+        factor *= np.sqrt(self.curvature)
+        found = minimise(objective, self.weights[active], factor=factor, tol=self.threshold)
         if not self._is_whole:
             self.weights = np.zeros_like(self.weights)
             self.weights[active] = found.weights

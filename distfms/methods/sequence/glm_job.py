@@ -36,7 +36,7 @@ from distfms.methods.sequence.ladder import Ladder
 from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceProblem
 from distfms.methods.sequence.procedure import OTHERS, Rule, SequenceProcedure, parse_rule
-from distfms.methods.sequence.read import FEW_ROWS, N_LARGEST, GlmReader, measures_of
+from distfms.methods.sequence.read import GlmReader, few_rows, measures_of
 from distfms.methods.sequence.trees import (
     Refit,
     TreeFit,
@@ -46,13 +46,10 @@ from distfms.methods.sequence.trees import (
     spans_of,
 )
 from distfms.methods.statistics_job import Solved, TrainMembers
-from distfms.report.formatting import percent
 from distfms.stats.classification import best_threshold, class_report
 
 #: Explained deviance from which classes without a ridge count as separated.
 _SEPARATED = 1 - 1e-6
-#: Share of the deviance that a few rows are told to decide about.
-_FEW_ROWS_DECIDE = 0.25
 _NO_FOLDS = (
     "`sequence.threshold` is chosen on folds, and there are none. Set `data.folds` to at least 2, "
     "or give a probability."
@@ -100,12 +97,11 @@ class GlmSequenceJob(SequenceJob):
         if options.model == "lightgbm":
             require_trees(options.lightgbm, len(self.roles.target))
             self.missing_said = "Missing values, which count as the mean where groups are ordered"
-        if options.threshold != 0.5 and not self.has_classes:
-            raise SpecError("`sequence.threshold` wants one target of two classes.")
         if not isinstance(options.threshold, float) and inputs.section.folds < 2:
             raise SpecError(_NO_FOLDS)
-        if options.class_weights is not None and not self.has_classes:
-            raise SpecError("`sequence.class_weights` wants one target of classes.")
+        for name, default in (("class_weights", None), ("threshold", 0.5)):
+            if getattr(options, name) != default and not self.has_classes:
+                raise SpecError(f"`sequence.{name}` wants one target of classes.")
         if len(self.roles.target) > 1 and self.text_targets:
             raise SpecError("Classes in text are for one target; `data.target` names several.")
         if options.family == "softmax" and len(self.roles.target) > 1:
@@ -129,15 +125,15 @@ class GlmSequenceJob(SequenceJob):
         n_groups = min(self.options.max_groups or len(self.groups), len(self.groups))
         n_fits = len(Ladder(self.options.prefixes).numbers(n_groups))
         cap = f"at {n_fits} of {n_groups} prefixes"
-        n_bytes = 8 * self._row_values(self.guessed_columns()) * self.inputs.train.n_rows
+        n_values = self.guessed_columns() + len(self.roles.target) + 1
         n_folds = self.inputs.section.folds
         again = f", and again without each of {n_folds} folds" if n_folds > 1 else ""
         model = f"{self.options.family}, fitted {cap}{again}"
-        return {**super().describe(), "model": model, "passes": said_rows(n_bytes)}
-
-    def _row_values(self, n_columns: int) -> int:
-        """Numbers that a row takes while a model is fitted: columns, target and weight."""
-        return n_columns + len(self.roles.target) + 1
+        return {
+            **super().describe(),
+            "model": model,
+            "passes": said_rows(8 * n_values * self.inputs.train.n_rows),
+        }
 
     def check_tried(self, name: str, first: Job) -> None:
         """Refuse a criterion that stands for another."""
@@ -193,10 +189,7 @@ class GlmSequenceJob(SequenceJob):
 
     def procedure(self, context: Context) -> SequenceProcedure:
         """Return the pure part."""
-        return replace(
-            super().procedure(context),
-            n_outputs=len(self.output_names(context)),
-        )
+        return replace(super().procedure(context), n_outputs=len(self.output_names(context)))
 
     @contextmanager
     def _side_by_side(
@@ -242,7 +235,7 @@ class GlmSequenceJob(SequenceJob):
         with Passes(
             context,
             lambda *of: GlmReader(self.source(plan, *of), design, *weighted),
-            self._row_values(plan.n_features),
+            plan.n_columns + 1,
         ) as make_pass:
             yield side_by_side
 
@@ -281,13 +274,13 @@ class GlmSequenceJob(SequenceJob):
     def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
         """Return the content of ``selection.json``."""
         path = solved.path
-        content = {
+        return {
             **super().selection(context, solved),
             "classes": self.class_names(context),
             "model": self.options.model,
-            "refit_at": path.fitted[1:].tolist(),
+            "refit_at": path.refit_at.tolist(),
+            **({"n_passes": int(path.n_passes[-1])} if isinstance(path, GlmPath) else {}),
         }
-        return content | ({"n_passes": int(path.n_passes[-1])} if "n_passes" in vars(path) else {})
 
     def notes(self, path: Path) -> list[str]:
         """Return what a reader of the result should know of the fits."""
@@ -396,11 +389,10 @@ class GlmSequenceJob(SequenceJob):
         parts = [-1, *range(n_folds)] if chosen else [-1]
         points = solved.procedure.points(path)
         (members,) = self.judged(context, [(path, points, parts)], **self._by_class(context))
-        by_part = {
-            "train": {name: of_parts.train() for name, of_parts in members.items()},
-            "test": {name: of_parts.test for name, of_parts in members.items()},
+        found = {
+            "train": measures_of({name: parts.train() for name, parts in members.items()}),
+            "test": measures_of({name: parts.test for name, parts in members.items()}),
         }
-        found = {part: measures_of(judged) for part, judged in by_part.items()}
         return {
             part: {name: path.of_prefixes(points, values) for name, values in own.items()}
             for part, own in found.items()
@@ -450,18 +442,6 @@ class GlmSequenceJob(SequenceJob):
             measures = measures_of({name: parts.folds[fold] for name, parts in own.items()})
             found[number] = {n: path.of_prefixes(known, v) for n, v in measures.items()}
         return found
-
-
-def few_rows(judged: Mapping[str, Any], rows: str) -> str:
-    """Say where a few rows decide about a deviance, which has no bound; empty where none do."""
-    n_rows = int(judged["scores"].arrays.get("n_rows", 0))
-    share = float(measures_of(judged).get(FEW_ROWS, [0.0])[0])
-    if share < max(_FEW_ROWS_DECIDE, 10 * N_LARGEST / max(n_rows, 1)):
-        return ""
-    return (
-        f"{N_LARGEST} of {n_rows:,} {rows} carry {percent(share)} of the deviance: the model is "
-        "sure of another outcome there."
-    )
 
 
 def _on_gradient(criterion: str | None) -> str:

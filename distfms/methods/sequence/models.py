@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
+
+from distfms.stats.base import Fields
 
 
 class PrefixModels(Protocol):
@@ -44,7 +46,7 @@ class PrefixModels(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class LinearModels:
+class LinearModels(Fields):
     """Linear models; a missing value is taken for the training mean.
 
     Attributes
@@ -92,12 +94,3 @@ class LinearModels:
         coefficients = np.concatenate([own.coefficients for own in (self, *others)])
         intercept = np.concatenate([own.intercept for own in (self, *others)])
         return LinearModels(coefficients, intercept, self.fill)
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return all there is to store, as named arrays."""
-        return {own.name: getattr(self, own.name) for own in fields(self)}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> LinearModels:
-        """Inverse of `to_arrays`."""
-        return cls(**{own.name: arrays[own.name] for own in fields(cls)})

@@ -248,7 +248,7 @@ class SequenceOptions(Section):
     """
     baselines: tuple[str, ...] | None = None
     """A criterion with the endings `-blind` (costs play no part) and `-doubling`, or `oracle`,
-    `sparse`, `random`. Left out: `omp, fr-blind, oracle, sparse`; `oracle` for families other than
+    `sparse`, `random`. Left out: `omp, fr-blind, oracle`; `oracle` for families other than
     `gaussian`, which have neither `sparse` nor `random`.
     """
     alpha: Annotated[float, Field(gt=0, le=1)] | None = None

@@ -373,6 +373,18 @@ class Path(ABC):
         return cls(outline=outline, **content | {"notes": notes, "n_candidates": n})
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RefittedPath(Path):
+    """A path of which only the prefixes at `refit_at` (R,) have models, the last among them."""
+
+    refit_at: np.ndarray
+
+    @property
+    def fitted(self) -> np.ndarray:
+        """Prefixes with models, and that of no group."""
+        return np.append(0, self.refit_at)
+
+
 class LinearPath(Path):
     """A path whose models are linear."""
 

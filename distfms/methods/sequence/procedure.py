@@ -36,7 +36,7 @@ from distfms.methods.sequence.trees import TreePath
 from distfms.methods.statistics_job import Procedure
 from distfms.stats.base import below, joined
 
-DEFAULT_BASELINES = ("omp", "fr-blind", "oracle", "sparse")
+DEFAULT_BASELINES = ("omp", "fr-blind", "oracle")
 """What a sequence is compared with when the spec does not say."""
 
 OTHERS = ("oracle", "sparse", "random")
@@ -107,7 +107,7 @@ class SequenceProcedure(Procedure):
     """What decides about sequences besides the statistics.
 
     `groups` partition the rows of a batch; `n_outputs` counts those of a model that is not
-    gaussian, the classes of ``softmax``; `max_iter` and `tol` limit each fit of such a model.
+    gaussian, the classes of ``softmax``; `tol` ends each fit of such a model.
     """
 
     rules: tuple[Rule, ...]
@@ -122,7 +122,6 @@ class SequenceProcedure(Procedure):
     n_outputs: int = 1
     model: str = "linear"
     ladder: Ladder = field(default_factory=Ladder)
-    max_iter: int = 200
     tol: float = TOLERANCE
 
     @classmethod
@@ -210,7 +209,6 @@ class SequenceProcedure(Procedure):
                 self.ladder,
                 criterion=rule.criterion,
                 budget=rule.budget,
-                max_iter=self.max_iter,
                 tol=self.tol,
                 **options,
             )

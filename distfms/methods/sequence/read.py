@@ -17,6 +17,7 @@ from distfms.methods.ranking import RankingScores
 from distfms.methods.rows import RowSource
 from distfms.methods.sequence.glm import FAMILIES, GlmDesign, GlmModel, GlmRows
 from distfms.methods.sequence.models import PrefixModels
+from distfms.report.formatting import percent
 from distfms.stats.base import Bundle, Fields, Folded
 from distfms.stats.classification import class_measures, class_sums, log_odds
 
@@ -106,6 +107,8 @@ N_LARGEST = 10
 """Rows that may decide about a deviance: those of the largest losses."""
 FEW_ROWS = f"share_of_{N_LARGEST}_rows"
 """Measure: what share of the deviance those rows carry."""
+#: Share of the deviance that a few rows are told to decide about.
+_FEW_ROWS_DECIDE = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,3 +263,15 @@ def measures_of(judged: Mapping[str, Any]) -> dict[str, np.ndarray]:
             found[name] = np.full(len(sums["loss"]), np.nan)
             found[name][-1] = values
     return found
+
+
+def few_rows(judged: Mapping[str, Any], rows: str) -> str:
+    """Say where a few rows decide about a deviance, which has no bound; empty where none do."""
+    n_rows = int(judged["scores"].arrays.get("n_rows", 0))
+    share = float(measures_of(judged).get(FEW_ROWS, [0.0])[0])
+    if share < max(_FEW_ROWS_DECIDE, 10 * N_LARGEST / max(n_rows, 1)):
+        return ""
+    return (
+        f"{N_LARGEST} of {n_rows:,} {rows} carry {percent(share)} of the deviance: the model is "
+        "sure of another outcome there."
+    )

@@ -240,6 +240,13 @@ def _whiteners(blocks: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(scale[:, :, None] * vectors.transpose(0, 2, 1))
 
 
+def group_norms(values: np.ndarray, columns: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return ‖values_g‖ of each group, from values (d, P)."""
+    group_of = np.repeat(np.arange(len(columns)), [len(group) for group in columns])
+    squares = np.square(values[[c for group in columns for c in group]]).sum(axis=1)
+    return np.sqrt(np.bincount(group_of, squares, len(columns)))
+
+
 def dependence_rtol(n_columns: int) -> float:
     """Share of a column's variance below which its residual is taken for rounding."""
     return 32 * float(np.finfo(np.float64).eps) * max(n_columns, 16)

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from distfms.methods.sequence.problem import SequenceProblem
+from distfms.methods.sequence.residual import group_norms
 
 TOLERANCE = 1e-8
 """Share of κ by which ‖R_g‖ may differ from it where u_g > 0, or exceed it where u_g = 0."""
@@ -59,14 +60,14 @@ def sparse_order(problem: SequenceProblem) -> list[int]:
         left = left[~entering[left]]
 
     residual = problem.target
-    take(costs == 0, _norms(residual, columns))
+    take(costs == 0, group_norms(residual, columns))
     for _, weights in sparse_path(problem) if len(left) else ():
-        norms = _norms(weights, columns)
+        norms = group_norms(weights, columns)
         take(norms > 0, norms)
         if not len(left):
             break
         residual = problem.target - problem.gram @ weights
-    take(np.ones(len(columns), dtype=bool), _norms(residual, columns))
+    take(np.ones(len(columns), dtype=bool), group_norms(residual, columns))
     return order
 
 
@@ -111,13 +112,6 @@ def _weights(problem: SequenceProblem) -> np.ndarray:
     """Return what the penalty of each group is multiplied with: its cost, where any has one."""
     costs = problem.costs.alone
     return costs if costs.any() else np.ones_like(costs)
-
-
-def _norms(values: np.ndarray, columns: Sequence[Sequence[int]]) -> np.ndarray:
-    """‖values_g‖ of each group."""
-    group_of = np.repeat(np.arange(len(columns)), [len(group) for group in columns])
-    squares = np.square(values[[c for group in columns for c in group]]).sum(axis=1)
-    return np.sqrt(np.bincount(group_of, squares, len(columns)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,9 @@ from distfms.data.partition import Partition
 from distfms.errors import SpecError
 from distfms.methods.rows import RowSource
 from distfms.methods.sequence.models import PrefixModels
-from distfms.methods.sequence.problem import Path
+from distfms.methods.sequence.problem import Path, RefittedPath
 from distfms.methods.sequence.read import NarrowedSource, response_of, row_weights
+from distfms.stats.base import Fields
 
 OBJECTIVES = {
     "gaussian": "regression",
@@ -88,7 +89,7 @@ def inputs_of(values: np.ndarray, rows: np.ndarray, spans: np.ndarray) -> np.nda
 
 
 @dataclass(frozen=True, eq=False)
-class TreeModels:
+class TreeModels(Fields):
     """Models of LightGBM.
 
     Attributes
@@ -162,34 +163,19 @@ class TreeModels:
         texts = [text for own in (self, *others) for text in own.texts]
         return TreeModels.of(texts, self.null, self.spans)
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return all there is to store, as named arrays."""
-        return {own.name: getattr(self, own.name) for own in fields(self)}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> TreeModels:
-        """Inverse of `to_arrays`."""
-        return cls(**{own.name: arrays[own.name] for own in fields(cls)})
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TreePath(Path):
+class TreePath(RefittedPath):
     """A path whose prefixes at `refit_at` (M - 1,) have models of LightGBM.
 
     `share` (M,) is what these and the model of no group explain; other fields are of `TreeModels`.
     """
 
-    refit_at: np.ndarray
     share: np.ndarray
     null: np.ndarray
     spans: np.ndarray
     text: np.ndarray
     ends: np.ndarray
-
-    @property
-    def fitted(self) -> np.ndarray:
-        """Prefixes that were fitted, and that of no group."""
-        return np.append(0, self.refit_at)
 
     @property
     def curve_value(self) -> np.ndarray:
@@ -218,15 +204,11 @@ class Refit:
         path, null = self.path, self.path.prefix_models().only([0])
         scores = null.score(0, (), np.empty((1, 0)))[0]
         models = TreeModels.of(["", *texts], scores, spans)
+        own: dict[str, Any] = {member.name: getattr(path, member.name) for member in fields(Path)}
         return TreePath(
-            outline=path.outline,
-            order=path.order,
-            cost=path.cost,
-            notes=path.notes,
-            n_candidates=path.n_candidates,
             refit_at=np.array(self.prefixes, dtype=np.intp),
             share=np.full(len(models), np.nan),
-            **models.to_arrays(),
+            **(own | models.to_arrays()),
         )
 
 

@@ -19,10 +19,9 @@ from distfms.methods.sequence.glm import (
     mean_response,
     sequence_glm,
 )
-from distfms.methods.sequence.glm_job import few_rows
 from distfms.methods.sequence.ladder import Ladder
 from distfms.methods.sequence.problem import GroupCosts
-from distfms.methods.sequence.read import LargestLosses
+from distfms.methods.sequence.read import LargestLosses, few_rows
 from distfms.stats.base import Folded, merge_tree
 from tests.reference import glm as literal
 from tests.reference.sequence import make_problem
