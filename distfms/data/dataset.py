@@ -73,6 +73,8 @@ class PartitionReader:
     """
 
     filesystem: Any
+    #: Columns of whole numbers in some files and of floats in others: floats in all.
+    floats: frozenset[str] = frozenset()
 
     def open(self, partition: Partition, *, buffer_size: int = 0) -> pq.ParquetFile:
         """Open the file of a partition; a DataError if it is no longer the one listed."""
@@ -99,7 +101,7 @@ class PartitionReader:
         A DataError says that the file cannot be read, lacks a column or is not the one listed.
         """
         with self.open(partition) as file:
-            table = _read(file, partition, columns)
+            table = self._read(file, partition, columns)
         self._verify(partition)
         return table
 
@@ -110,10 +112,28 @@ class PartitionReader:
         """
         with self.open(partition) as file:
             for run in column_runs(columns, partition.n_rows):
-                table = _read(file, partition, run)
+                table = self._read(file, partition, run)
                 if run[-1] == columns[-1]:
                     self._verify(partition)
                 yield table
+
+    def _read(self, file: pq.ParquetFile, partition: Partition, columns: Sequence[str]) -> pa.Table:
+        with readable(partition.path):
+            table = file.read_row_groups(
+                list(partition.row_groups), columns=list(columns), use_threads=False
+            )
+        if table.column_names != list(columns):
+            _require_columns(table.column_names, partition, columns)
+            table = table.select(list(columns))
+        return table.cast(self._types(table.schema)) if self.floats else table
+
+    def _types(self, schema: pa.Schema) -> pa.Schema:
+        """Return columns as they are read."""
+        import pyarrow as pa
+
+        own = (field.with_type(pa.float64()) if field.name in self.floats else field
+               for field in schema)  # fmt: skip
+        return pa.schema(own, metadata=schema.metadata)
 
     def each_batch(
         self, partition: Partition, columns: Sequence[str], function: Callable[[Any, Any], T]
@@ -141,7 +161,7 @@ class PartitionReader:
                 file_row_offset=partition.file_row_offset + start,
                 batch_rows=0,
             )
-            rows = _BatchRows(streams, number)
+            rows = _BatchRows(streams, number, self._types)
             try:
                 held = HeldPartition(**vars(piece), rows=rows)
                 return function(RowsReader(where, start), held)
@@ -226,6 +246,7 @@ class _BatchRows:
 
     streams: Mapping[str, _ColumnStream]
     number: int
+    types: Callable[[pa.Schema], pa.Schema]
     decoded: dict[str, pa.Array] = field(default_factory=dict)
 
     def read(self, columns: Sequence[str]) -> pa.Table:
@@ -237,7 +258,8 @@ class _BatchRows:
                 batch = self.streams[name].take(self.number)
                 assert batch is not None, f"{name} is read twice"
                 self.decoded.update(zip(batch.schema.names, batch.columns, strict=True))
-        return pa.table({name: self.decoded.pop(name) for name in columns})
+        table = pa.table({name: self.decoded.pop(name) for name in columns})
+        return table.cast(self.types(table.schema))
 
     def matrix(self, columns: Sequence[str]) -> None:
         """Return None: columns of a file are no array."""
@@ -309,14 +331,16 @@ def open_dataset(
     footers = read_footers(filesystem, stored)
     schema = footers[0][1]
     refuse_duplicate_columns(schema, stored[0].path)
+    floats = set[str]()
     for file, (_, other) in zip(stored[1:], footers[1:], strict=True):
-        check_same_schema(schema, stored[0], other, file)
+        floats |= check_same_schema(schema, stored[0], other, file)
     files = tuple(f for f, _ in footers)
     if not any(file.n_rows for file in files):
         where = stored[0].path if len(stored) == 1 else f"the {len(stored)} files of {path}"
         raise DataError(f"There are no rows in {where}: {without_rows}.")
     partitions = _layout(files, schema, max_rows, max_bytes or default_bytes(len(schema)))
-    return Dataset(schema, partitions, PartitionReader(filesystem), files)
+    reader = PartitionReader(filesystem, frozenset(floats))
+    return Dataset(reader._types(schema), partitions, reader, files)
 
 
 def default_bytes(n_columns: int) -> int:
@@ -326,17 +350,6 @@ def default_bytes(n_columns: int) -> int:
     cost more to merge than to summarise.
     """
     return min(max(8 * n_columns**2, _LEAST_BYTES), _MOST_BYTES)
-
-
-def _read(file: pq.ParquetFile, partition: Partition, columns: Sequence[str]) -> pa.Table:
-    with readable(partition.path):
-        table = file.read_row_groups(
-            list(partition.row_groups), columns=list(columns), use_threads=False
-        )
-    if table.column_names != list(columns):
-        _require_columns(table.column_names, partition, columns)
-        table = table.select(list(columns))
-    return table
 
 
 def _require_columns(names: Sequence[str], partition: Partition, columns: Sequence[str]) -> None:

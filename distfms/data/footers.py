@@ -238,19 +238,25 @@ def refuse_duplicate_columns(schema: pa.Schema, path: str) -> None:
 
 def check_same_schema(
     schema: pa.Schema, first: StoredFile, other: pa.Schema, file: StoredFile
-) -> None:
+) -> set[str]:
     """Refuse a file whose columns or types differ from the first one's; their order may.
+
+    Returns columns of whole numbers in the one and of floats in the other, of 64 bits: pandas
+    writes floats where whole numbers are missing.
 
     A file without the index of another is another's equal.
     """
+    floats = set[str]()
     if schema.equals(other):
-        return
+        return floats
     refuse_duplicate_columns(other, file.path)
     expected, found = _column_types(schema), _column_types(other)
     index = {*index_columns(schema), *index_columns(other)}
     for name in (*expected, *found):
         types = {expected.get(name), found.get(name)}
-        if len(types) == 1 or (name in index and None in types):
+        if types == {"int64", "double"}:
+            floats.add(name)
+        if len(types) == 1 or name in floats or (name in index and None in types):
             continue
         if name not in found:
             difference = f"lacks the column {name!r}"
@@ -262,6 +268,7 @@ def check_same_schema(
             f"The file {file.path} {difference}, unlike {first.path}: all files of a dataset must "
             "have the same columns and types. Convert the file or take it out of the dataset."
         )
+    return floats
 
 
 def _column_types(schema: pa.Schema) -> dict[str, str]:

@@ -362,6 +362,22 @@ def test_a_shard_with_another_schema(tmp_path, columns, difference):
         open_dataset(tmp_path)
 
 
+@pytest.mark.parametrize("first", [np.int64, np.float64])
+def test_whole_numbers_and_floats_are_one_column(tmp_path, first):
+    """As pandas writes them where a value is missing."""
+    write(tmp_path / "a.parquet", y=np.arange(10, dtype=first))
+    before = open_dataset(tmp_path).partitions[0].fingerprint
+    other = np.float64 if first is np.int64 else np.int64
+    write(tmp_path / "b.parquet", n_rows=40, y=np.arange(40, dtype=other))
+    dataset = open_dataset(tmp_path, max_rows=19)
+    assert dataset.schema.field("y").type == pa.float64()
+    small, large = dataset.partitions
+    assert small.fingerprint == before
+    ((_, table),) = dataset.reader.each_batch(small, ["x", "y"], read)
+    tables = [table, *(own for _, own in dataset.reader.each_batch(large, ["x", "y"], read))]
+    assert pa.concat_tables(tables).column("y").to_pylist() == [*range(10), *range(40)]
+
+
 def test_storage_of_strings_and_order_of_columns_may_differ(tmp_path):
     texts = pa.array(["u", "v"])
     pq.write_table(pa.table({"x": [1.0, 2.0], "s": texts}), tmp_path / "a.parquet")
