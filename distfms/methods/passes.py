@@ -108,7 +108,8 @@ class Passes:
 
     A context manager; calling it with a message makes a pass. The sums have the same bits whether
     rows are kept or read again. `reader` makes of a dataset a `RowReader`, whose rows have
-    `row_values` numbers; of held-out data its sums are without entries.
+    `row_values` numbers; of held-out data its sums are without entries. A pass is worth `n_outputs`
+    products of the rows.
     """
 
     def __init__(
@@ -116,10 +117,11 @@ class Passes:
         context: Context,
         reader: Callable[[Dataset, bool], RowReader],
         row_values: int,
+        n_outputs: int = 1,
     ) -> None:
         self._context, self._reader = context, reader
         self._dataset = context.inputs.train
-        self._n_values = row_values * self._dataset.n_rows
+        self._n_values, self._n_outputs = row_values * self._dataset.n_rows, n_outputs
         self._pool: Any = None
         #: Rows that are kept in this process, where no pool of actors pays.
         self._kept: list[_Shard] = []
@@ -137,7 +139,7 @@ class Passes:
         pool: Any = self._context.pool(
             len(shards),
             8 * largest * self._n_values // self._dataset.n_rows,
-            n_operations=4.0 * _PASSES_GUESSED * self._n_values,
+            n_operations=4.0 * _PASSES_GUESSED * self._n_values * self._n_outputs,
         )
         self._pool = self._stack.enter_context(pool)
         read = partial(_read_shard, self._reader(self._dataset, False))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from distfms.errors import DataError, SpecError, nearest
+from distfms.errors import DataError, SpecError
 from distfms.methods.contract import (
     Answer,
     Content,
@@ -36,7 +36,7 @@ from distfms.methods.sequence.ladder import Ladder
 from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceProblem
 from distfms.methods.sequence.procedure import OTHERS, Rule, SequenceProcedure, parse_rule
-from distfms.methods.sequence.read import GlmReader, few_rows, measures_of
+from distfms.methods.sequence.read import GlmReader, few_rows, measures_of, weights_of_classes
 from distfms.methods.sequence.trees import (
     Refit,
     TreeFit,
@@ -124,11 +124,10 @@ class GlmSequenceJob(SequenceJob):
         """Return what the job will do: label → text."""
         n_groups = min(self.options.max_groups or len(self.groups), len(self.groups))
         n_fits = len(Ladder(self.options.prefixes).numbers(n_groups))
-        cap = f"at {n_fits} of {n_groups} prefixes"
         n_values = self.guessed_columns() + len(self.roles.target) + 1
         n_folds = self.inputs.section.folds
         again = f", and again without each of {n_folds} folds" if n_folds > 1 else ""
-        model = f"{self.options.family}, fitted {cap}{again}"
+        model = f"{self.options.family}, fitted at {n_fits} of {n_groups} prefixes{again}"
         return {
             **super().describe(),
             "model": model,
@@ -169,16 +168,7 @@ class GlmSequenceJob(SequenceJob):
         if wanted is None:
             return None
         own = context.read_json(CLASSES)["train_weight"]
-        if wanted == "balanced":
-            return tuple(sum(own) / (len(own) * weight) for weight in own)
-        names = self.class_texts(context)
-        for name in wanted:
-            if name not in names:
-                raise SpecError(
-                    f"`sequence.class_weights` names {name!r}, which is no class of the target."
-                    f"{nearest(name, names)}"
-                )
-        return tuple(wanted.get(name, 1.0) for name in names)
+        return weights_of_classes(wanted, own, self.class_texts(context))
 
     @staticmethod
     def takes_text(options: Any) -> bool:
@@ -236,6 +226,7 @@ class GlmSequenceJob(SequenceJob):
             context,
             lambda *of: GlmReader(self.source(plan, *of), design, *weighted),
             plan.n_columns + 1,
+            design.n_outputs,
         ) as make_pass:
             yield side_by_side
 
@@ -261,14 +252,13 @@ class GlmSequenceJob(SequenceJob):
         tasks = [(features_of(own.path, n, spans), own.fold) for own in asked for n in own.prefixes]
         texts = iter(context.map(fit, tasks))
         paths = [own.path_of([next(texts) for _ in own.prefixes], spans) for own in asked]
-        n_folds = max(self.inputs.section.folds, 1)
+        folds = range(max(self.inputs.section.folds, 1))
         whole = [n for n, own in enumerate(asked) if own.fold < 0]
-        wanted = [(paths[n], paths[n].fitted, range(n_folds)) for n in whole]
+        wanted = [(paths[n], paths[n].fitted, folds) for n in whole]
         judged = self.judged(context, wanted, **self._by_class(context)) if wanted else []
-        share = self.procedure(context).share
         for n, members in zip(whole, judged, strict=True):
             found = measures_of({name: parts.train() for name, parts in members.items()})
-            paths[n] = replace(paths[n], share=found[share])
+            paths[n] = replace(paths[n], share=found[self.procedure(context).share])
         return paths
 
     def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
@@ -346,21 +336,19 @@ class GlmSequenceJob(SequenceJob):
         if isinstance(self.options.threshold, float) or validated is None:
             models = {rows: models[rows]}
         found = self._judged_at(context, spent, models)
-        judged = found[rows]
-        if text := few_rows(judged, _ROWS[rows]):
+        if text := few_rows(found[rows], _ROWS[rows]):
             advice = "" if self.chooses_ridge else ", or raise `sequence.ridge`"
             context.note(f"{text} Look at these rows{advice}.")
         if self.has_classes:
-            names, sums = self.class_texts(context), judged["scores"].arrays
+            names, sums = self.class_texts(context), found[rows]["scores"].arrays
             threshold = self.options.threshold
             if not isinstance(threshold, float):
                 if validated is None:
                     raise DataError(_NO_FOLDS)
                 asked = threshold["cost"] if isinstance(threshold, dict) else threshold
                 threshold = best_threshold(found["validation"]["scores"].arrays, asked)
-            content["classes"] = class_report(
-                sums, names, rows, calibrated=True, threshold=threshold
-            )
+            more: dict[str, Any] = {"calibrated": True, "threshold": threshold}
+            content["classes"] = class_report(sums, names, rows, **more)
         return content
 
     def _judged_at(

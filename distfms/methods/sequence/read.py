@@ -11,6 +11,7 @@ import numpy as np
 from distfms.data.batches import ColumnPlan, RowBatch
 from distfms.data.folds import hash_keys
 from distfms.data.partition import Partition
+from distfms.errors import SpecError, nearest
 from distfms.methods.contract import PartialReader
 from distfms.methods.passes import Sums
 from distfms.methods.ranking import RankingScores
@@ -65,6 +66,21 @@ def row_weights(response: np.ndarray, of_classes: Sequence[float] | None) -> np.
     if of_classes is None:
         return np.ones(response.shape[-1])
     return np.array(of_classes)[response.ravel().astype(np.intp)]
+
+
+def weights_of_classes(
+    wanted: Mapping[str, float] | str, own: Sequence[float], names: Sequence[str]
+) -> tuple[float, ...]:
+    """Return what a row of each class weighs in fits, from what the rows of each weigh together."""
+    if isinstance(wanted, str):  # balanced
+        return tuple(sum(own) / (len(own) * weight) for weight in own)
+    for name in wanted:
+        if name not in names:
+            raise SpecError(
+                f"`sequence.class_weights` names {name!r}, which is no class of the target."
+                f"{nearest(name, names)}"
+            )
+    return tuple(wanted.get(name, 1.0) for name in names)
 
 
 @dataclass(frozen=True, eq=False)
