@@ -29,7 +29,7 @@ from distfms.data.columns import (
 from distfms.data.raters import BY_POSITION, OF_ALL, OF_ONE, RaterCodes, rater_columns
 from distfms.data.roles import Roles, is_number_list
 from distfms.data.rows import Batch, read_row_index
-from distfms.errors import DataError, SpecError
+from distfms.errors import SpecError
 from distfms.stats.ragged import Ragged
 
 if TYPE_CHECKING:
@@ -91,11 +91,6 @@ class JudgmentLayout:
     def restricted(self, names: Sequence[str]) -> JudgmentLayout:
         """Return the layout of some attributes, in the order given."""
         known = {attribute.name: attribute for attribute in self.attributes}
-        for name in names:
-            if name not in known:
-                raise DataError(
-                    f"The data hold no judgments of {name!r}. Attributes: {', '.join(known)}."
-                )
         return JudgmentLayout(tuple(known[name] for name in names))
 
 
@@ -233,16 +228,9 @@ def read_judgments(
 
     Raises
     ------
-    SpecError
-        If several targets are named.
     DataError
         If a judgment or label is infinite, a label missing, or a weight negative or missing.
     """
-    if len(roles.target) > 1:
-        raise SpecError(
-            f"Judgments are learned against one label, but `target` names {len(roles.target)} "
-            f"columns ({', '.join(roles.target)}): run one job for each."
-        )
     partition = partition.loaded()
     rows = read_row_index(reader, partition, roles, folds)
     label, unlabelled = _read_label(reader, partition, roles, rows.order, missing)

@@ -243,11 +243,13 @@ def test_held_out_data_of_their_own(tmp_path):
 # --- specs --------------------------------------------------------------------------------------
 
 
-def test_steps_of_a_large_budget_are_told_before(tmp_path):
+def test_large_budgets_and_several_labels_are_told_before(tmp_path):
     path = write(tmp_path, objects())
     options = {"budget": 150, "costs": {"default": 2, "b": 1}}
     prepared = prepare(job(path, tmp_path, multiselect=options))
     assert prepared.job.describe()["search"] == "up to 150 judgments, bought one at a time"
+    with pytest.raises(SpecError, match=r"one label; `data\.target` names 2"):
+        prepare(job(path, tmp_path, data={"target": ["y", "id"], "id": None}))
 
 
 def test_equal_steps_in_a_row_are_one_entry_of_the_path(tmp_path):
