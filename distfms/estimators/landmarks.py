@@ -157,6 +157,8 @@ class LandmarkRegressor(JobRegressor, LandmarkBase):
     intercept_ : float
     map_ : LandmarkMap
         From features to similarities.
+    metric_ : dict
+        What was learned of distances: ``kind``, and ``weights`` of columns, the largest first.
     model_ : distfms.runs.serve.Model
         The finished run.
     n_features_in_ : int
@@ -198,7 +200,7 @@ class LandmarkClassifier(LandmarkClasses):
     classes_ : ndarray of shape (n_classes,)
     coef_ : ndarray of shape (k,) or (n_classes, k)
     intercept_ : float or ndarray of shape (n_classes,)
-    landmarks_, map_, model_, n_features_in_, feature_names_in_
+    landmarks_, map_, metric_, model_, n_features_in_, feature_names_in_
         See :class:`LandmarkRegressor`.
 
     References
@@ -224,7 +226,7 @@ class LandmarkOrdinalRegressor(LandmarkClasses):
         Levels of the target, ascending.
     thresholds_ : ndarray of shape (n_levels - 1,)
         Between the scores of neighbouring levels.
-    landmarks_, coef_, intercept_, map_, model_, n_features_in_, feature_names_in_
+    landmarks_, coef_, intercept_, map_, metric_, model_, n_features_in_, feature_names_in_
         See :class:`LandmarkRegressor`.
 
     References
@@ -246,7 +248,7 @@ class LandmarkRanker(PredictingEstimator, LandmarkBase):
 
     Attributes
     ----------
-    landmarks_, coef_, intercept_, map_, model_, n_features_in_, feature_names_in_
+    landmarks_, coef_, intercept_, map_, metric_, model_, n_features_in_, feature_names_in_
         See :class:`LandmarkRegressor`.
 
     Notes

@@ -28,7 +28,7 @@ class SimilaritySection(Section):
     """A similarity and its parameters."""
 
     name: str
-    """`sigmoid`, `manhattan`, `gaussian`, `laplace`, `euclidean`, `linear`, `polynomial`,
+    """`sigmoid`, `manhattan`, `gaussian`, `laplace`, `euclidean`, `linear`, `polynomial`, `cosine`,
     `precomputed` (the features are similarities to as many landmarks), or `module:function`: a
     function of rows (n, d) and landmarks (L, d) that returns an array (n, L).
     """

@@ -32,6 +32,7 @@ PARAMETERS: Mapping[str, Mapping[str, float | None]] = {
     "euclidean": {},
     "linear": {},
     "polynomial": {"a": None, "r": 1.0, "degree": 3.0},
+    "cosine": {},
     PRECOMPUTED: {},
 }
 
@@ -46,7 +47,7 @@ class Similarity:
         ``sigmoid`` tanh(a⟨x, l⟩ + r), ``manhattan`` −‖x − l‖₁, ``gaussian`` exp(−‖x − l‖²/2σ²),
         ``laplace`` exp(−‖x − l‖/σ), ``euclidean`` −‖x − l‖₂², ``linear`` ⟨x, l⟩,
         ``polynomial`` (a⟨x, l⟩ + r)^degree,
-        ``precomputed`` (the columns of the data are similarities), or
+        ``cosine`` ⟨x, l⟩/‖x‖‖l‖, ``precomputed`` (the columns of the data are similarities), or
         ``module:function``, called with rows (n, d) and landmarks (L, d) for an array (n, L).
     parameters : tuple of (str, float)
     """
@@ -116,6 +117,12 @@ def _polynomial(landmarks: Any, rows: Any, out: Any, a: float, r: float, degree:
     np.power(np.add(out, r, out=out), int(degree), out=out)
 
 
+def _cosine(landmarks: Any, rows: Any, out: Any) -> None:
+    lengths = [np.sqrt(np.einsum("ij,ij->j", x, x)) for x in (landmarks.T, rows)]
+    own, theirs = (np.where(x > 0, x, 1.0).astype(x.dtype) for x in lengths)
+    np.matmul(landmarks / own[:, np.newaxis], rows / theirs, out=out)
+
+
 def _manhattan(landmarks: Any, rows: Any, out: Any) -> None:
     from scipy.spatial.distance import cdist
 
@@ -174,6 +181,7 @@ _FORMULAS: dict[str, Callable[..., None]] = {
     "euclidean": _euclidean,
     "linear": _linear,
     "polynomial": _polynomial,
+    "cosine": _cosine,
     PRECOMPUTED: _precomputed,
 }
 

@@ -8,7 +8,7 @@ from distfms import LandmarkClassifier, LandmarkOrdinalRegressor, LandmarkRegres
 from distfms.methods.landmarks.losses import probabilities
 from tests.reference import landmarks as literal
 
-SIMILARITIES = ("sigmoid", "manhattan", "gaussian", "euclidean", "linear", "polynomial")
+SIMILARITIES = ("sigmoid", "manhattan", "gaussian", "euclidean", "linear", "polynomial", "cosine")
 
 
 def rows(n=300, seed=0):

@@ -30,6 +30,7 @@ NAMES = (
     "euclidean",
     "linear",
     "polynomial",
+    "cosine",
 )
 RNG = np.random.default_rng(3)
 ROWS, LANDMARKS = RNG.normal(size=(4, 23)), RNG.normal(size=(5, 4))
