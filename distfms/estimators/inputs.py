@@ -294,7 +294,8 @@ def column_names(X: Any) -> list[str]:
     if "frame" not in kind_of(X):
         raise DataError("y or sample_weight names a column, but X has no named columns.")
     columns = getattr(X, "column_names", None) or getattr(X, "columns", X)
-    names = [str(name) for name in columns]
+    # An index of pandas takes a call for each name that it is asked for.
+    names = [str(name) for name in (np.asarray(columns) if hasattr(columns, "dtype") else columns)]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"X has two columns named {twice!r}: rename one.")
