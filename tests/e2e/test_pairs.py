@@ -12,7 +12,7 @@ import pytest
 from distfms.data.folds import hash_keys
 from distfms.errors import SpecError
 from distfms.methods import slabs
-from distfms.methods.attribute_efficient import method
+from distfms.methods.attribute_efficient import method, options
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights, smoothed
 from distfms.methods.attribute_efficient.lessons import stream
 from distfms.runs.driver import prepare, run_job
@@ -178,7 +178,7 @@ def test_pairs_of_many_attributes_are_solved_in_tiles(data, tmp_path, monkeypatc
         prepare(pairs_job(data, tmp_path, {"solver": "pairs", "penalty": "lasso"}))
 
 
-def test_auto_takes_the_online_learner_where_its_options_are_set(data, tmp_path):
+def test_auto_takes_the_online_learner_where_its_options_are_set(data, tmp_path, monkeypatch):
     for own, solver in (({}, "pairs"), ({"algorithm": "aerr"}, "auto"), ({"bound": 9.0}, "auto")):
         assert prepare(pairs_job(data, tmp_path, own)).job.options.solver == solver
     with pytest.raises(SpecError, match="`step_factor` is an option of `solver: online`"):
@@ -186,6 +186,9 @@ def test_auto_takes_the_online_learner_where_its_options_are_set(data, tmp_path)
     tune = {"grid": {"step_factor": [1.0, 3.0]}}
     with pytest.raises(SpecError, match=r"tune.grid.step_factor.*Set `solver: online`"):
         prepare(pairs_job(data, tmp_path, tune=tune))
+    monkeypatch.setattr(options, "MOST_PAIRS", len(NAMES) - 1)  # and of more attributes than that
+    said = prepare(pairs_job(data, tmp_path)).job.describe()["solver"]
+    assert said == "online; `solver: pairs` would hold 16.9 KiB of moments of pairs"
 
 
 def test_the_same_bits_in_processes_and_after_more_rows(data, tmp_path):

@@ -11,6 +11,7 @@ import numpy as np
 
 from distfms.data.batches import ColumnPlan, require_observed
 from distfms.data.partition import Dataset
+from distfms.engine.memory import format_bytes
 from distfms.errors import DataError, SpecError
 from distfms.methods.attribute_efficient.from_pairs import Learned
 from distfms.methods.attribute_efficient.lessons import (
@@ -29,6 +30,7 @@ from distfms.methods.attribute_efficient.lessons import (
     trials,
 )
 from distfms.methods.attribute_efficient.options import ONLINE_ONLY, AttributeEfficientOptions
+from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, PAIR_BYTES
 from distfms.methods.attribute_efficient.read import (
     LabelledSource,
     LossReader,
@@ -143,8 +145,17 @@ class AttributeEfficientJob(RowJob):
             "improvement ratio": said_ratio(design_of(options, found).improvement_ratio)
             + f" (from the first {found['counts'].n_rows:,} rows)",
             "chains": str(options.chains),
+            **self._solver_said(),
             **self.first_values(),
         }
+
+    def _solver_said(self) -> dict[str, str]:
+        """Say why `solver: auto` takes the online learner of many attributes."""
+        options = self.options
+        if options.solver != "auto" or options.online_options:
+            return {}
+        size = format_bytes(PAIR_BYTES * self._plan.n_columns**2 * INNER_FOLDS)
+        return {"solver": f"online; `solver: pairs` would hold {size} of moments of pairs"}
 
     def class_option(self) -> str:
         """Return how to ask for classes."""

@@ -12,6 +12,8 @@ from distfms.stats.comoments import CoMoments
 
 #: Folds that constants are chosen on where the data have fewer than so many.
 INNER_FOLDS, LEAST_FOLDS = 5, 4
+#: Bytes of the sums of a pair of columns.
+PAIR_BYTES = 24
 #: Columns from which on, and share of values up to which, pairs are added up one by one.
 _MANY_COLUMNS, _FEW_VALUES = 512, 1 / 8
 

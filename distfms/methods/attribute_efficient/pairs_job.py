@@ -15,7 +15,12 @@ from distfms.engine.base import ActorPool
 from distfms.engine.memory import format_bytes
 from distfms.errors import SpecError
 from distfms.methods.attribute_efficient.draws import Draws, drawing_weights
-from distfms.methods.attribute_efficient.from_pairs import FoldPairs, Learned, PairMoments, solve
+from distfms.methods.attribute_efficient.from_pairs import (
+    FoldPairs,
+    Learned,
+    PairMoments,
+    solve,
+)
 from distfms.methods.attribute_efficient.job import AttributeEfficientJob
 from distfms.methods.attribute_efficient.lessons import (
     LearningProcedure,
@@ -27,7 +32,12 @@ from distfms.methods.attribute_efficient.options import (
     MOST_PAIRS,
     AttributeEfficientOptions,
 )
-from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, LEAST_FOLDS, RunningPairs
+from distfms.methods.attribute_efficient.pairs import (
+    INNER_FOLDS,
+    LEAST_FOLDS,
+    PAIR_BYTES,
+    RunningPairs,
+)
 from distfms.methods.attribute_efficient.read import (
     LabelledSource,
     first_phase_reader,
@@ -62,7 +72,7 @@ class PairsJob(AttributeEfficientJob):
         """Return the size of one partial statistic in memory."""
         folds = self.inputs.section.folds
         n_parts = folds if folds >= LEAST_FOLDS else INNER_FOLDS * max(folds, 1)
-        return 24 * (self._plan.n_features + 1) ** 2 * n_parts + super().statistics_bytes()
+        return PAIR_BYTES * (self._plan.n_features + 1) ** 2 * n_parts + super().statistics_bytes()
 
     def describe(self) -> Mapping[str, str]:
         """Return what the job will do: label → text, from one partition of the data."""
