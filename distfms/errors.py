@@ -9,6 +9,7 @@ it.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 from distfms.hidden import hidden_in_urls, printable
@@ -83,3 +84,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return f" Did you mean {near!r}?"
     listed = ", ".join(names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
     return f" There are: {listed}." if names else ""
+
+
+def plain_name(name: str) -> str:
+    """Return how to write a name of letters, digits, dots, underscores and hyphens."""
+    near = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")
+    example = f", as in `{near[:100]}`" if near else ""
+    return f"use letters, digits, `.`, `_` and `-`{example}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distfms.engine import storage
-from distfms.errors import EngineError, SpecError, nearest
+from distfms.errors import EngineError, SpecError, nearest, plain_name
 from distfms.registry.journal import Journal, listed, locked, writing
 from distfms.registry.records import SIGNING_KEY, Change, DamagedError, Lock, R, Version, author
 
@@ -339,7 +339,7 @@ class Registry:
 
     def _of(self, name: str) -> storage.Location:
         if not _NAME.fullmatch(name):
-            raise SpecError(f"{name!r} is no name of a model: use letters, digits, `.`, `_`, `-`.")
+            raise SpecError(f"{name!r} is not a model name: {plain_name(name)}.")
         return self.root / name
 
     def journal(self, name: str, kind: type[R]) -> Journal[R]:

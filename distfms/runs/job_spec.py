@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 
 from distfms.engine.remote import RemotePath, is_url, local_part
 from distfms.engine.storage import Location, locate
-from distfms.errors import SpecError, nearest
+from distfms.errors import SpecError, nearest, plain_name
 from distfms.hidden import hidden, hidden_in_urls
 from distfms.methods import METHODS, load_method
 from distfms.methods.tuning import checked_grid, options_to_tune
@@ -79,7 +79,7 @@ class OutputSection(Section):
 class TopKeys(Section):
     """The keys at the top of a spec, without the sections."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+    name: Annotated[str, Field(max_length=100)]
     """Names the folder of the runs: letters, digits, `.`, `_` and `-`; not `latest` or `registry`,
     which other folders have.
     """
@@ -93,6 +93,8 @@ class TopKeys(Section):
     @field_validator("name")
     @classmethod
     def _free(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", value):
+            raise ValueError(plain_name(value))
         if value.lower() in (LATEST, "registry"):
             raise ValueError("a folder below the runs has this name; choose another")
         return value

@@ -123,6 +123,7 @@ def test_set_dotted_refuses_nonsense(assignment):
         ({"data": {"path": "x", "target": "y", ("a",): 1}}, "Keys should be strings"),
         ({"multiselect": {"budget": 1, "costs": {("a",): 1}}}, "should be a valid string"),
         *(({"name": name}, "name") for name in ("", "../up", "a/b", ".hidden")),
+        ({"name": "my job/two"}, "as in `my-job-two`"),
         *(({"engine": {"memory": size}}, f"`engine.memory` is '{size}'") for size in NO_SIZES),
         *(({"output": {"cache_bytes": size}}, "cache_bytes") for size in NO_SIZES),
     ],
