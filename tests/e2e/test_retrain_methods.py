@@ -30,6 +30,9 @@ LEARNERS = {
         "landmarks": {"task": "classification", "similarity": "gaussian", "landmarks": 20},
     },
     "slabs": {"sequence": {"max_groups": 3, "baselines": []}},
+    "budget": {
+        "sequence": {"costs": {"a": 9}, "budget": 9.5, "baselines": []},
+    },
     "splines": {"sequence": {"expand": {"splines": 3, "missing": True}, "baselines": []}},
     "attribute_efficient": {
         "method": "attribute_efficient",

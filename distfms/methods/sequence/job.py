@@ -24,7 +24,7 @@ from distfms.methods.contract import (
 from distfms.methods.row_predictor import sources_of
 from distfms.methods.rows import RowCounts, RowSource
 from distfms.methods.sequence.anytime import AnytimePredictor
-from distfms.methods.sequence.budgets import ERROR, budget_ladder, choose_models, values_of
+from distfms.methods.sequence.budgets import ERROR, advised, budget_ladder, choose_models, values_of
 from distfms.methods.sequence.expand import ExpandedJob
 from distfms.methods.sequence.options import (
     SequenceOptions,
@@ -366,7 +366,7 @@ class SequenceJob(ExpandedJob):
         moments, names = self.held_out(context)["moments"], self.plan(context).feature_names
         scores = [
             AnytimePredictor.from_arrays(run.weights, run.model).errors_on(
-                moments, names, run.model["stop"]["n_groups"]
+                moments, names, advised(run.model)
             )
             for run in models
             if moments.n_samples
