@@ -21,6 +21,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from distfms.methods.contract import FoldAnswers
 from distfms.methods.sequence.greedy import sequence
 from distfms.methods.sequence.problem import (
     GroupCosts,
@@ -32,6 +33,7 @@ from distfms.methods.sequence.problem import (
     within,
 )
 from distfms.methods.sequence.residual import ResidualGram
+from distfms.stats.fold_means import over_folds
 
 #: Share of F by which an exchange has to raise it.
 _EXCHANGE_RTOL = 1e-6
@@ -103,6 +105,22 @@ def values_of(metrics: Mapping[str, Any]) -> np.ndarray:
         if values[model] <= values[longest_affordable(costs, entry["budget"]) - 1]:
             values[model] = -np.inf
     return values
+
+
+def add_validation(
+    budgets: Sequence[dict[str, Any]], validated: FoldAnswers, share: str, grid: np.ndarray
+) -> None:
+    """Add to the set of each budget what it explains in cross-validation.
+
+    Its answers are the last ones, those of the sequence the first, at the costs of `grid`.
+    """
+    scores = [np.stack([answer[share] for answer in own], -1) for own in validated.answers]
+    for entry, own in zip(budgets, scores[len(scores) - len(budgets) :], strict=True):
+        prefix = scores[0][longest_affordable(grid, entry["budget"]) - 1]
+        gain = over_folds(own[-1] - prefix, validated.weight)
+        mean = over_folds(own[-1], validated.weight).mean
+        found = {share: float(mean), ERROR: float(gain.standard_error)}
+        entry["set"] = {**entry["set"], "validation": found}
 
 
 def choose_models(

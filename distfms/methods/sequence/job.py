@@ -24,14 +24,20 @@ from distfms.methods.contract import (
 from distfms.methods.row_predictor import sources_of
 from distfms.methods.rows import RowCounts, RowSource
 from distfms.methods.sequence.anytime import AnytimePredictor
-from distfms.methods.sequence.budgets import ERROR, advised, budget_ladder, choose_models, values_of
-from distfms.methods.sequence.expand import ExpandedJob
+from distfms.methods.sequence.budgets import (
+    add_validation,
+    advised,
+    budget_ladder,
+    choose_models,
+    values_of,
+)
+from distfms.methods.sequence.expand_job import ExpandedJob
 from distfms.methods.sequence.options import (
     SequenceOptions,
     resolve_costs,
     resolve_groups,
 )
-from distfms.methods.sequence.problem import Path, longest_affordable
+from distfms.methods.sequence.problem import Path
 from distfms.methods.sequence.procedure import RIDGES, Rule, SequenceProcedure, parse_rule
 from distfms.methods.sequence.read import (
     NarrowedSource,
@@ -277,28 +283,14 @@ class SequenceJob(ExpandedJob):
             **compared(curves, reference, self.options.alpha, with_oracle),
         }
         content["budgets"] = [
-            {"budget": rule.budget, "set": {**point, "validation": own}}
-            for rule, point, own in zip(
-                self.of_budgets, sets, self._validated_sets(solved, validated, share), strict=True
-            )
+            {"budget": rule.budget, "set": point}
+            for rule, point in zip(self.of_budgets, sets, strict=True)
         ]
+        if validated is not None:
+            grid = solved.procedure.grid(solved.path)
+            add_validation(content["budgets"], validated, share, grid)
         stop = self.stop(solved, content["alpha"]["alpha"], validated)
         return {**content, "stop": choose_models(solved.path, content, self.options.budget, stop)}
-
-    def _validated_sets(
-        self, solved: Solved, validated: FoldAnswers | None, share: str
-    ) -> list[dict[str, float]]:
-        """Return what the set of each budget explains in cross-validation, where there is one."""
-        if validated is None:
-            return [{} for _ in self.of_budgets]
-        scores = [np.stack([answer[share] for answer in o], -1) for o in validated.answers]
-        grid, found = solved.procedure.grid(solved.path), []
-        for rule, own in zip(self.of_budgets, scores[len(self.compared) :], strict=True):
-            prefix = scores[0][longest_affordable(grid, rule.budget) - 1]
-            gain = over_folds(own[-1] - prefix, validated.weight)
-            mean = over_folds(own[-1], validated.weight).mean
-            found.append({share: float(mean), ERROR: float(gain.standard_error)})
-        return found
 
     def stop(self, solved: Solved, alpha: float, validated: FoldAnswers | None) -> dict[str, Any]:
         """Find the prefix that predictions use by default, and the best one.
