@@ -59,8 +59,6 @@ class RaySession:
         timeout_s: float = 5.0,
         on_silence: Callable[[str], None] | None = None,
     ) -> None:
-        import ray
-
         self.address = address or os.environ.get("RAY_ADDRESS") or "local"
         self._timeout_s = timeout_s
         self._closed = threading.Event()
@@ -70,6 +68,8 @@ class RaySession:
             check_address("ray", self.address)
         except ValueError as error:  # of RAY_ADDRESS: the spec has checked its own
             raise SpecError(f"{error}.") from error
+        import ray
+
         self._owns = not ray.is_initialized()
         self.started_here = self._owns and self.address == "local"
         if self._owns:
