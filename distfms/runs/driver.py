@@ -46,6 +46,7 @@ from distfms.runs.folder import (
 from distfms.runs.inputs import Opened, open_inputs
 from distfms.runs.job_spec import JobSpec
 from distfms.runs.projection import Projection, project_job
+from distfms.runs.tracking import require_tracker, track
 
 if TYPE_CHECKING:
     from distfms.registry import Registry
@@ -113,6 +114,8 @@ def prepare(spec: JobSpec, say: Say = _silent, opened: Opened | None = None) -> 
     ------
     SpecError, DataError
     """
+    if spec.output.tracking is not None:
+        require_tracker(spec.output.tracking)
     root = spec.place()
     method = load_method(spec.method)
     if spec.data.unlabelled_path is not None and not method.takes_unlabelled:
@@ -250,6 +253,8 @@ def run_prepared(
                     _bound_cache(cache, spec)
                 raise
             _bound_cache(cache, spec)
+            if spec.output.tracking is not None:
+                _track(spec.output.tracking, spec.name, path, record)
             record.event("done")
             run.require_claim()
             if path.parent == prepared.root / spec.name:
@@ -265,6 +270,15 @@ def _link_latest(path: Location) -> None:
             link.unlink(missing_ok=True)
             link.symlink_to(path.name, target_is_directory=True)
             link.replace(path.with_name(LATEST))
+
+
+def _track(tracker: str, name: str, path: Location, record: Recorder) -> None:
+    """Tell a tracker of a finished run, which is finished also if the tracker fails."""
+    try:
+        track(tracker, name, path)
+    except Exception as error:
+        text = f"{tracker} could not be told of this run ({type(error).__name__}: {error})."
+        record.event("note", f"Note: {text}", text=text)
 
 
 def _bound_cache(cache: Location, spec: JobSpec) -> None:

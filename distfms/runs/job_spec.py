@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -60,6 +60,8 @@ class OutputSection(Section):
     """How many runs of the job are kept; by default all. When a run ends, older ones are deleted,
     but for those of the current model and of the one before it.
     """
+    tracking: Literal["mlflow"] | None = None
+    """Log each finished run to MLflow: options, metrics, and its files but for statistics."""
 
     @field_validator("path", "registry")
     @classmethod
