@@ -13,6 +13,7 @@ from sklearn.metrics import roc_auc_score
 from distfms.data.folds import assign_parts, hash_keys, mix
 from distfms.errors import SpecError
 from distfms.methods.attribute_efficient import job as job_module
+from distfms.methods.attribute_efficient import options
 from distfms.methods.attribute_efficient import read as read_module
 from distfms.methods.attribute_efficient.learner import Chain, Design
 from distfms.methods.attribute_efficient.lessons import stream
@@ -129,6 +130,24 @@ def test_folds_are_learned_without(data, tmp_path):
         assert entry["n_rows"] == out.sum()
 
 
+@pytest.mark.parametrize("penalty", ["ridge", "lasso"])
+def test_what_all_attributes_would_teach(data, tmp_path, penalty):
+    own = {"penalty": penalty, "bound": 10.0, "repeats": 2}
+    metrics = content(run_job(few_job(data, tmp_path, own)).folder, "metrics.json")
+    curves = {curve["name"]: curve["points"] for curve in metrics["curves"]}
+    full = ["online", "offline", "rows"] if penalty == "lasso" else ["online", "rows"]
+    assert list(curves) == [*options.ALGORITHMS[penalty], "pairs", *full]
+    last = {name: points[-1] for name, points in curves.items()}
+    for name in full:
+        assert all(p["budget"] == D * p["examples"] for p in curves[name])
+        assert last[name]["examples"] == TRAIN.sum()
+    losses = {name: point["test"]["relative_loss"] for name, point in last.items()}
+    for name in full[1:]:
+        assert losses[name] < 0.02 < losses["online"] < 1.0  # the target is a linear function
+        assert last[name]["test"]["deviation"] < 1e-4  # whatever the order
+    assert losses["pairs"] < losses[metrics["curves"][0]["name"]]
+
+
 @pytest.mark.parametrize("window_bytes", [1, 2 * 300 * 8 * 15, 2**28])
 def test_chains_share_out_the_rows(data, monkeypatch, window_bytes):
     monkeypatch.setattr(read_module, "WINDOW_BYTES", window_bytes)
@@ -208,7 +227,8 @@ def test_the_intercept_is_the_mean_of_the_training_rows(tmp_path):
     mean = Y[TRAIN].mean()
     folders = {}
     for name, target in {"plain": Y - mean, "intercept": Y + 100.0}.items():
-        own = {"penalty": "lasso", "intercept": name == "intercept"}
+        kept = ["aelr", "online", "offline", "rows"]
+        own = {"penalty": "lasso", "intercept": name == "intercept", "baselines": kept}
         job = few_job(
             write_rows(tmp_path / name, few_columns(target=target)),
             tmp_path / "runs",

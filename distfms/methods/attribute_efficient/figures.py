@@ -29,16 +29,9 @@ _TITLES = {
     "two_phase_ddaelr": "Two-phase DDAELR",
     "aelr": "AELR",
     "online": "online, all attributes",
-    "offline": "offline, all attributes",
+    "offline": "best weights within the bound, all attributes",
     "rows": "ridge, rows observed in full",
     "imputed": "ridge, means for missing values",
-}
-_STYLES = {name: place % 3 for place, name in enumerate(list(_TITLES)[1:7])} | {
-    "pairs": 0,
-    "online": 3,
-    "offline": 4,
-    "rows": 3,
-    "imputed": 3,
 }
 _BARS_SHOWN = 30
 _ROWS_SHOWN = 1000
@@ -59,9 +52,9 @@ def headline(run: FinishedRun) -> str:
 def _in_full(run: FinishedRun) -> str:
     """Say how many rows, observed in full, do as well; nothing where all of them do not."""
     curves, rows = curves_of(run.metrics), _judged(run)
-    if not {"pairs", "rows"} <= curves.keys():
+    if "rows" not in curves:
         return ""
-    own, full = curves["pairs"], curves["rows"]
+    own, full = curves[run.selection["algorithm"]], curves["rows"]
     reached, total = own.values(rows, _LOSS)[-1], own.x[-1]
     for point, loss in zip(full.points, full.values(rows, _LOSS), strict=True):
         as_good = reached is not None and loss is not None and loss <= reached
@@ -176,8 +169,7 @@ def _line(curve: Curve, rows: str, bold: bool) -> Line:
     lower, upper = (
         [None if m is None else m + s * (e or 0.0) for m, e in pairs] for s in (-1.0, 1.0)
     )
-    looks = {"style": _STYLES[curve.name], "bold": bold, "lower": lower, "upper": upper}
-    return curve.line(rows, _LOSS, _TITLES[curve.name], **looks)
+    return curve.line(rows, _LOSS, _TITLES[curve.name], bold=bold, lower=lower, upper=upper)
 
 
 def _top(lines: Sequence[Line]) -> float:

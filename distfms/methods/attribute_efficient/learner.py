@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -50,6 +51,8 @@ class Design:
         Instead of the theoretical step, but for the first of two phases.
     offset : float
         Taken off every target: the intercept of the model.
+    confidence : float
+        1 − δ of the moments that a first phase estimates; 0 takes ε = 0.
     """
 
     penalty: Penalty
@@ -66,6 +69,7 @@ class Design:
     first_step_factor: float = 1.0
     fixed_step: float | None = None
     offset: float = 0.0
+    confidence: float = 0.0
 
     @property
     def units(self) -> np.ndarray:
@@ -110,15 +114,16 @@ class Design:
 
     def phase(self, estimated: np.ndarray | None = None) -> Phase:
         """Return the only or first phase, or the second with the moments that the first found."""
-        moments = self.moments if self.sampling == "moments" else None
-        n_examples = self.first_examples or self.n_examples
+        moments, doubt = self.moments if self.sampling == "moments" else None, None
+        d, n_examples = self.n_attributes, self.first_examples or self.n_examples
         if estimated is not None:
             moments, n_examples = estimated, max(1, self.n_examples - self.first_examples)
+            doubt = 0.0
+            if self.confidence:
+                log = math.log(2 * d / (1 - self.confidence))
+                doubt = d * log / (self.n_draws * self.first_examples)
         scaled = None if moments is None else moments / self.norm**2
-        known = estimated is not None
-        return Phase(
-            self.penalty, self.n_attributes, n_examples, self.n_point, self.bound, scaled, known
-        )
+        return Phase(self.penalty, d, n_examples, self.n_point, self.bound, scaled, doubt)
 
 
 class Chain:

@@ -21,13 +21,15 @@ from distfms.methods.attribute_efficient.from_pairs import (
 )
 from distfms.methods.attribute_efficient.learner import Chain, Design
 from distfms.methods.attribute_efficient.options import (
+    ALGORITHMS,
+    FULL,
     MOST_PAIRS,
     ON_FOLDS,
     AttributeEfficientOptions,
 )
 from distfms.methods.attribute_efficient.pairs import INNER_FOLDS, Pairs
 from distfms.methods.attribute_efficient.read import Ordered, TrainingRows, errors, measures
-from distfms.methods.attribute_efficient.sampling import Penalty
+from distfms.methods.attribute_efficient.sampling import Penalty, Phase
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import Fold, Members
 from distfms.methods.curves import points_of
@@ -47,15 +49,16 @@ class Examples(Protocol):
 class Lesson:
     """An algorithm on at most `n_examples`, all but those of a `fold` (−1 for none).
 
-    `design` is that of one chain. What is no chain but one solve has a name, `solved`: ``pairs``,
-    ``rows`` or ``imputed``. `key` decides the order of the examples and the draws.
+    `design` is that of one chain. What is no chain has a name, `other`: ``pairs``, ``rows`` and
+    ``imputed`` are solved on folds; ``online`` and ``offline`` observe all attributes within the
+    bound. `key` decides the order of the examples and the draws.
     """
 
     design: Design
     key: int
     n_examples: int
     n_chains: int = 1
-    solved: str = ""
+    other: str = ""
     fold: int = -1
 
 
@@ -86,11 +89,13 @@ def average(chains: list[Learned]) -> Learned:
 
 def learn(lesson: Lesson, examples: Examples) -> Learned:
     """Learn a lesson, chain after chain."""
-    if not lesson.solved:
+    if not lesson.other:
         numbers = range(lesson.n_chains)
         return average([learn_chain(lesson, number, examples) for number in numbers])
     found = list(_first(lesson.n_examples, _of_chain(lesson, 0, examples, n_chains=1)))
-    return _on_folds(lesson, found)
+    if lesson.other in ON_FOLDS:
+        return _on_folds(lesson, found)
+    return (_online if lesson.other == "online" else _offline)(lesson.design, found)
 
 
 def stream(key: int, number: int) -> int:
@@ -122,9 +127,9 @@ def learned_from(pairs: Pairs, penalty: Penalty, full: bool = False) -> Learned:
 def _on_folds(lesson: Lesson, found: list[Ordered]) -> Learned:
     """Solve from the pairs that are drawn of the examples, by their number in the order."""
     design, draws = lesson.design, Draws(None, lesson.key)
-    if lesson.solved == "imputed":
+    if lesson.other == "imputed":
         found = _imputed(found)
-    if lesson.solved == "pairs":
+    if lesson.other == "pairs":
         phases = design.sampling == "two_phase"
         draws = Draws(design.n_draws, lesson.key, phases=phases)
         if phases:
@@ -136,7 +141,33 @@ def _on_folds(lesson: Lesson, found: list[Ordered]) -> Learned:
     for values, target, keys in _numbered(found):
         observed = np.vstack([draws.observe(values, keys), target])
         pairs = pairs.merge(Pairs.of(observed, (keys % np.uint64(INNER_FOLDS)).astype(int)))
-    return learned_from(pairs, design.penalty, lesson.solved != "pairs")
+    return learned_from(pairs, design.penalty, lesson.other != "pairs")
+
+
+def _online(design: Design, found: list[Ordered]) -> Learned:
+    from distfms.methods.attribute_efficient.full_information import online
+
+    n, d, bound = sum(len(order) for *_, order in found), design.n_attributes, design.bound
+    # Theorems 3.3 and 4.4 with k → ∞.
+    phase = Phase(design.penalty, d, design.n_examples, np.inf, bound, np.ones(d))
+    step, weights, total = design.step_factor * phase.step(), np.zeros(d), np.zeros(d)
+    for rows, target, order in found:
+        scaled, own = rows[order] / design.units, target[order] - design.offset
+        online(scaled, own, weights, total, design.penalty == "lasso", step, bound)
+    return Learned(total / n / design.units, n, d * n, step=step, intercept=design.offset)
+
+
+def _offline(design: Design, found: list[Ordered]) -> Learned:
+    from distfms.methods.attribute_efficient.full_information import offline_lasso
+
+    n, d = sum(len(order) for *_, order in found), design.n_attributes
+    gram, cross = np.zeros((d, d)), np.zeros(d)
+    for rows, target, order in found:
+        scaled = rows[order] / design.units
+        gram += scaled.T @ scaled / n
+        cross += (target[order] - design.offset) @ scaled / n
+    weights = offline_lasso(gram, cross, design.bound) / design.units
+    return Learned(weights, n, d * n, intercept=design.offset)
 
 
 def _numbered(found: list[Ordered]) -> Iterator[Ordered]:
@@ -231,6 +262,7 @@ def design_with(options: AttributeEfficientOptions, n_examples: int, **known: An
         improved=options.inner_product == "improved",
         step_factor=options.step_factor,
         first_step_factor=options.first_step_factor,
+        confidence=options.confidence,
         **known,
     )
 
@@ -333,12 +365,13 @@ def trials(options: AttributeEfficientOptions, n_rows: int, n_attributes: int) -
     drawn = options.attributes_per_example or n_attributes
     sizes = [n_rows >> i for i in reversed(range(options.sizes))]
     sizes = [size for size in sizes if size >= 2 * options.chains]
+    at_once = (*ON_FOLDS, "offline")
     full = sorted({size * drawn // n_attributes for size in sizes} | {n_rows})
     return [
         Trial(name, size, repeat)
         for name in options.compared
-        if name not in ON_FOLDS or name == options.chosen or n_attributes <= MOST_PAIRS
-        for size in (full if name == "rows" else sizes)
+        if name not in at_once or name == options.chosen or n_attributes <= MOST_PAIRS
+        for size in (full if name in FULL else sizes)
         if size >= (2 * INNER_FOLDS if name in ON_FOLDS else 2)
         for repeat in range(options.repeats)
     ]
@@ -349,9 +382,9 @@ def lesson_of(
 ) -> Lesson:
     """Return the lesson of a trial; those of one repeat have the same order of examples."""
     key = stream(seed, trial.repeat)
-    if trial.name in ON_FOLDS:
+    if trial.name not in ALGORITHMS[options.penalty]:
         design = design_of(options, members, options.chains * trial.size)
-        return Lesson(design, key, trial.size, solved=trial.name)
+        return Lesson(design, key, trial.size, other=trial.name)
     fixed = {} if trial.name == options.chosen else {"step": None}
     # Beside a solver that centres the target, the online learner centres it too.
     changed = options.model_copy(

@@ -15,8 +15,8 @@ ALGORITHMS: dict[str, dict[str, Sampling]] = {
     "ridge": {"ddaerr": "moments", "two_phase_ddaerr": "two_phase", "aerr": "uniform"},
     "lasso": {"ddaelr": "moments", "two_phase_ddaelr": "two_phase", "aelr": "uniform"},
 }
-#: What is solved at once, with constants chosen on folds.
-ON_FOLDS = ("pairs", "rows", "imputed")
+#: What is solved at once, with constants chosen on folds; and what observes all attributes.
+ON_FOLDS, FULL = ("pairs", "rows", "imputed"), ("online", "offline", "rows")
 #: Attributes up to which `solver: auto` keeps the moments of all pairs, and the most it can.
 MOST_PAIRS, LARGEST_PAIRS = 2000, 5000
 #: Options of the online learner alone.
@@ -28,6 +28,7 @@ ONLINE_ONLY = (
     "first_step_factor",
     "split",
     "inner_product",
+    "confidence",
     "scale",
     "standardize",
     "chains",
@@ -81,6 +82,10 @@ class AttributeEfficientOptions(Section):
     """Draw attributes for the inner product by weight and second moment, where moments are known,
     or by the weights alone.
     """
+    confidence: Annotated[float, Strict(), Field(ge=0, lt=1)] = 0.0
+    """Confidence of the upper bounds on the moments that the first of two phases estimates; 0 takes
+    the estimates as they are.
+    """
     scale: bool = True
     """Divide all attributes by the largest norm of a row (ridge) or the largest value (lasso), as
     the theory assumes. A pass over all attributes of all rows finds it. Reported coefficients are
@@ -103,9 +108,10 @@ class AttributeEfficientOptions(Section):
     the result: the error is that of a chain's share of the examples.
     """
     baselines: tuple[str, ...] | None = None
-    """What to compare with: algorithms of the penalty, and `rows`, a ridge on rows observed in
-    full. By default all of them or, with `solver: pairs`, `rows` and the algorithm that draws in
-    the same way.
+    """What to compare with: algorithms of the penalty, `pairs`, and what observes all attributes:
+    `online` takes a step for each row; `rows` is the ridge, solved at once with its constant chosen
+    on folds; `offline`, for `penalty: lasso`, the best weights within `bound`. By default all of
+    them or, with `solver: pairs`, `rows` and the algorithm that draws in the same way.
     """
     repeats: Annotated[int, Strict(), Field(ge=0, le=1000)] = 10
     """Repeats of the curves, for their error bars; 0 for no curves."""
@@ -121,7 +127,7 @@ class AttributeEfficientOptions(Section):
 
     @model_validator(mode="after")
     def _algorithm_of_penalty(self) -> AttributeEfficientOptions:
-        known = [*ALGORITHMS[self.penalty], "rows", "imputed"]
+        known = [*self._all_baselines, "imputed"]
         if self.algorithm is not None and self.algorithm not in ALGORITHMS[self.penalty]:
             listed = ", ".join(ALGORITHMS[self.penalty])
             raise ValueError(f"`{self.algorithm}` is no {self.penalty}; choose among {listed}")
@@ -175,6 +181,11 @@ class AttributeEfficientOptions(Section):
         return " and ".join(found)
 
     @property
+    def _all_baselines(self) -> tuple[str, ...]:
+        offline = ("offline",) if self.penalty == "lasso" else ()
+        return (*ALGORITHMS[self.penalty], "pairs", "online", *offline, "rows")
+
+    @property
     def compared(self) -> tuple[str, ...]:
         """Names of the algorithms of the curves, the chosen one first."""
         wanted = self.baselines
@@ -183,7 +194,7 @@ class AttributeEfficientOptions(Section):
             wanted = ("imputed",) if self.attributes_per_example is None else ("rows",)
             wanted += () if self.attributes_per_example is None else (drawn_so[self.draws],)
         elif wanted is None:
-            wanted = (*ALGORITHMS[self.penalty], "rows")
+            wanted = self._all_baselines
         return tuple(dict.fromkeys((self.chosen, *wanted)))
 
 
@@ -196,6 +207,7 @@ TUNABLE = (
     "algorithm",
     "split",
     "inner_product",
+    "confidence",
 )
 _STATES = "it says what examples cost and how they are shared out, not how to learn"
 _AFTERWARDS = "it concerns what is reported, not what is learned"

@@ -13,6 +13,9 @@ Penalty = Literal["ridge", "lasso"]
 #: first phase with equal probabilities has estimated.
 Sampling = Literal["uniform", "moments", "two_phase"]
 
+#: What ε is multiplied with in the upper bounds on estimated moments (Algorithm 2).
+_SMOOTHING = 13.0 / 6.0
+
 
 def point_probabilities(penalty: Penalty, moments: np.ndarray) -> np.ndarray:
     """Return the probabilities q that minimise the bound on the gradient's size.
@@ -76,23 +79,22 @@ class Phase:
     """One phase of learning: how many examples, and what is known of the second moments.
 
     `n_point` attributes are drawn for the point (k); `moments` (d,) are those of scaled attributes,
-    None where all are drawn alike, or as a first phase has `estimated` them, which are taken as
-    they are (ε = 0, as in the paper's experiments).
+    None where all are drawn alike. Where a first phase has estimated them, `doubt` is ε.
     """
 
     penalty: Penalty
     n_attributes: int
     n_examples: int
-    n_point: int
+    n_point: float
     bound: float
     moments: np.ndarray | None = None
-    estimated: bool = False
+    doubt: float | None = None
 
     def probabilities(self) -> np.ndarray:
         """Return q, shape (d,)."""
         if self.moments is None:
             return np.full(self.n_attributes, 1.0 / self.n_attributes)
-        return point_probabilities(self.penalty, self.moments)
+        return point_probabilities(self.penalty, self.moments + _SMOOTHING * (self.doubt or 0.0))
 
     def step(self) -> float:
         """Return the step η that minimises the bound on the risk."""
@@ -103,10 +105,12 @@ class Phase:
         uniform = math.sqrt(k / (2.0 * d * m))  # 2B/(G√m), G² = 8B²d/k
         if self.moments is None:
             return uniform
-        norm = float(np.sqrt(self.moments).sum() ** 2)
-        if not self.estimated:
+        if self.doubt is None:
+            norm = float(np.sqrt(self.moments).sum() ** 2)
             return 1.0 / math.sqrt(m * (norm / k + 1.0))  # Theorem 3.3
-        own = math.sqrt(k / m / (4.0 * norm + k))
+        norm = float(np.sqrt(2.0 * self.moments + 10.0 / 3.0 * self.doubt).sum() ** 2)
+        norm += d * math.sqrt(5.0 / 3.0 * self.doubt * norm)
+        own = math.sqrt(k / m / (2.0 * norm + k))
         return max(math.sqrt(k / (6.0 * d * m)), own)  # Theorem 3.4
 
     def _lasso_step(self) -> float:
@@ -116,6 +120,7 @@ class Phase:
             # The minimum of Theorem 4.1 at G² = 8B²d/k, as Hazan and Koren have it.
             return math.sqrt(k * log / (40.0 * d * m)) / self.bound
         norm = float(self.moments.sum())
-        if not self.estimated:
+        if self.doubt is None:
             return math.sqrt(log / (20.0 * m * (norm / k + 1.0))) / self.bound  # Theorem 4.4
-        return math.sqrt(k * log / (20.0 * m * (8.0 * norm + k))) / self.bound  # 4.5
+        norm = 8.0 * norm + 20.0 * d * min(self.doubt, 1.0)
+        return math.sqrt(k * log / (20.0 * m * (norm + k))) / self.bound  # Theorem 4.5

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from distfms.methods.attribute_efficient import kernels
+from distfms.methods.attribute_efficient.full_information import offline_lasso, online
 from distfms.methods.attribute_efficient.learner import Chain, Design, logarithms
 from distfms.methods.attribute_efficient.sampling import (
     Phase,
@@ -145,12 +146,15 @@ def test_scaling_split_and_base_sampling(penalty, even, norm):
 
 # With long first steps and a small bound the scale has fallen by far when the first phase ends.
 @pytest.mark.parametrize("penalty", ["ridge", "lasso"])
-@pytest.mark.parametrize(("bound", "factor"), [(2.0, 1.0), (0.1, 10.0)])
-def test_two_phases(penalty, bound, factor):
+@pytest.mark.parametrize(
+    ("confidence", "bound", "factor"), [(0.0, 2.0, 1.0), (0.9, 2.0, 1.0), (0.0, 0.1, 10.0)]
+)
+def test_two_phases(penalty, confidence, bound, factor):
     m, d, norm = 4_000, 20, 3.0
     X, y = examples(penalty, m, d, 2.0)
     X *= norm
-    design = Design(penalty, "two_phase", d, 5, m, bound, norm, first_step_factor=factor)
+    more = {"first_step_factor": factor, "confidence": confidence}
+    design = Design(penalty, "two_phase", d, 5, m, bound, norm, **more)
     chain, literal = Chain(design, KEY), Literal(design, KEY)
     m1 = design.first_examples
     assert m1 == 400
@@ -167,6 +171,8 @@ def test_two_phases(penalty, bound, factor):
         twin.learn_drawn(y[t], X[t, attributes], attributes, factors)
     moments = squares / n
     second = design.phase(moments)
+    epsilon = d * math.log(2 * d / (1 - confidence)) / (5 * m1) if confidence else 0.0
+    assert second.doubt == pytest.approx(epsilon)
     np.testing.assert_allclose(twin.probabilities, second.probabilities())
     literal.w = literal.average.copy()
     if penalty == "lasso":
@@ -268,6 +274,46 @@ def test_random_numbers_are_splitmix64():
     assert found.tolist() == [(n >> 11) * 2.0**-53 for n in known]
 
 
+@pytest.mark.parametrize("penalty", ["ridge", "lasso"])
+def test_learning_from_all_attributes(penalty):
+    """Against the steps as the paper writes them; the rows come in two parts."""
+    (X, y), bound, step = examples(penalty, 500, 12, 1.5), 0.4, 0.3
+    w, z, expected, active = np.zeros(12), np.full((2, 12), 1 / 24), np.zeros(12), 0
+    for x, target in zip(X, y, strict=True):
+        w = bound * (z[0] - z[1]) / z.sum() if penalty == "lasso" else w
+        expected += w
+        g = np.clip((w @ x - target) * x, -1 / step, 1 / step)
+        z *= np.exp([-step * g, step * g])
+        w = w - step * (w @ x - target) * x
+        active += np.linalg.norm(w) > bound
+        w = w * min(1.0, bound / np.linalg.norm(w))
+    weights, total = np.zeros((2, 12))
+    for part in (slice(0, 200), slice(200, 500)):
+        online(X[part], y[part], weights, total, penalty == "lasso", step, bound)
+    np.testing.assert_allclose(total, expected, rtol=1e-9)
+    assert 20 < active < 480
+
+
+@pytest.mark.parametrize("share", [0.001, 0.5, 1.5, 1000.0])  # of the least squares' norm
+@pytest.mark.parametrize("decades", [0, 3])  # the units of attributes differ by twice as many
+def test_the_offline_lasso_is_the_best_within_the_bound(decades, share):
+    rng = np.random.default_rng(5)
+    own = rng.normal(size=(200, 6)) @ (np.eye(6) + 0.5)
+    y = own @ rng.normal(size=6) + rng.normal(size=200)
+    units = 10.0 ** np.linspace(-decades, decades, 6)
+    least = np.linalg.lstsq(own, y)[0]
+    X = np.column_stack((own, own[:, 0], np.zeros(200))) * [*units, units[0], 1.0]
+    bound = share * np.abs(least / units).sum()
+    weights = offline_lasso(X.T @ X / 200, y @ X / 200, bound)
+    assert np.abs(weights).sum() <= bound * (1 + 1e-9)
+    residuals = X @ weights - y
+    gradient = residuals @ X
+    gap = gradient @ weights + bound * np.abs(gradient).max()
+    excess = residuals @ residuals - np.sum((own @ least - y) ** 2)
+    # No weights within the bound are better than the gap of duality says, none at all than these.
+    assert min(gap, excess) < 1e-8 * (y @ y)
+
+
 def test_formulas_of_the_paper():
     s, m, k, B = np.array([0.04, 0.01, 0.25]), 100, 4, 2.0
     root = 0.2 + 0.1 + 0.5
@@ -286,10 +332,15 @@ def test_formulas_of_the_paper():
     assert Phase("lasso", **known).step() == pytest.approx(uniform)
     by_moments = math.sqrt(log / (5 * m * (0.3 / k + 1))) / (2 * B)
     assert Phase("lasso", **known, moments=s).step() == pytest.approx(by_moments)
-    second = {"moments": s, "estimated": True}  # with ε = 0
-    eta = max(math.sqrt(k / (6 * 3 * m)), math.sqrt(k / m / (4 * root**2 + k)))
-    assert Phase("ridge", **known, **second).step() == pytest.approx(eta)
-    eta = math.sqrt(k * log / (20 * B**2 * m * (8 * 0.3 + k)))
-    assert Phase("lasso", **known, **second).step() == pytest.approx(eta)
-    q = np.sqrt(s)
-    np.testing.assert_allclose(Phase("ridge", **known, **second).probabilities(), q / q.sum())
+    # What a first phase estimated: with ε = 0, with some, and where it counts no further.
+    for eps in (0.0, 0.02, 3.0):
+        second = {"moments": s, "doubt": eps}
+        half = np.sqrt(2 * s + 10 / 3 * eps).sum() ** 2
+        eta = math.sqrt(k / m / (2 * half + 2 * math.sqrt(5 * 9 * half * eps / 3) + k))
+        eta = max(math.sqrt(k / (6 * 3 * m)), eta)
+        assert Phase("ridge", **known, **second).step() == pytest.approx(eta)
+        eta = math.sqrt(k * log / (20 * B**2 * m * (8 * 0.3 + 60 * min(eps, 1.0) + k)))
+        assert Phase("lasso", **known, **second).step() == pytest.approx(eta)
+        q = np.sqrt(s + 13 / 6 * eps)
+        found = Phase("ridge", **known, **second).probabilities()
+        np.testing.assert_allclose(found, q / q.sum())
