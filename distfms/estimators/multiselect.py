@@ -238,6 +238,7 @@ class FeatureMultiSelector(SelectorMixin, JobRegressor, JobEstimator):
         Returns
         -------
         ndarray of int, shape (d,)
+            Before any refinement.
         """
         check_is_fitted(self)
         selection = self.model_.run.selection

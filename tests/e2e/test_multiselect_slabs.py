@@ -123,7 +123,7 @@ def test_form_depends_on_the_spec_and_the_number_of_attributes(judgments, tmp_pa
         return type(prepare(job(judgments, tmp_path, **changes)).job)
 
     assert form() is MultiselectSlabsJob
-    for option in ({"psd": "nearest"}, {"algorithm": "scoring"}):
+    for option in ({"psd": "nearest"}, {"algorithm": "scoring"}, {"refine": True}):
         assert form(multiselect=option) is MultiselectJob
     few = {"data": {"folds": 0}, "multiselect": {"baselines": ["scoring"]}}
     made = prepare(job(judgments, tmp_path, **few)).job.whole

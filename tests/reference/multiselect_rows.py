@@ -45,6 +45,10 @@ class Independent:
         w[s] = np.linalg.solve(matrix, e.b[s])
         return w, self.label_mean(mask) - w @ e.means
 
+    def projected_loss(self, mask, r):
+        e, psd = self.problem(mask)
+        return e.label_variance - literal.full_objective(e.b, e.v, psd, r, self.penalty(mask))
+
     def label_mean(self, mask):
         return np.average(self.label[mask], weights=self.weight[mask])
 

@@ -11,15 +11,17 @@ import numpy as np
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.cross_validation import Members
 from distfms.methods.curves import points_of
+from distfms.methods.multiselect.baselines import scoring_optimum
 from distfms.methods.multiselect.choice_job import first_within_error
 from distfms.methods.multiselect.model import (
     LinearModel,
     PathModels,
+    final_models,
     path_models,
     path_objective,
     plain_loss,
 )
-from distfms.methods.multiselect.objective import Problem, SelectionPath
+from distfms.methods.multiselect.objective import Problem, SelectionPath, scoring_objective
 from distfms.methods.multiselect.procedure import SelectionProcedure
 from distfms.methods.statistics_job import Solved, fold_entries
 from distfms.stats.base import Folded
@@ -41,7 +43,8 @@ class Evaluation:
     def metrics(self) -> dict[str, Any]:
         """Return the content of ``metrics.json``.
 
-        What is bought in the end stands under ``chosen``: the last point of the first curve.
+        Curves are those of the greedy paths. What is bought in the end stands under ``chosen``:
+        the last point of the first curve or, where the selection was refined, a point off it.
         """
         solved = self.solved
         train, test = (self.averages.train(), self.averages.test) if self.averages else (None, None)
@@ -50,16 +53,20 @@ class Evaluation:
             name: self._points(
                 budgets,
                 path_models(solved.problem.problem, path, path.steps_at(budgets)),
-                self._on_folds(number),
+                self._on_folds(number, slice(-1)),
             )
             for number, (name, path) in enumerate(solved.paths.items())
         }
-        chosen, *baselines = solved.paths.items()
+        (name, path), *baselines = solved.paths.items()
+        chosen = curves[name][-1]
+        if path.refined is not None:
+            model = final_models(solved.problem.problem, path)
+            chosen = self._points([path.budget], model, self._on_folds(0, slice(-1, None)))[0]
         return {
             "train": self._scores(solved.train, train),
             "test": solved.test and self._scores(solved.test, test),
             "folds": [] if self.validated is None else fold_entries(self.validated),
-            "chosen": curves[chosen[0]][-1],
+            "chosen": chosen,
             "better": self._better(),
             "baselines": {
                 name: {
@@ -90,11 +97,11 @@ class Evaluation:
         gain, half = float(behind.mean), float(behind.half_width(self.confidence))
         return {"name": list(self.solved.paths)[best], "gain": gain, "half_width": half}
 
-    def _on_folds(self, rule: int) -> FoldMeans | None:
-        """Average the losses of a rule over the folds."""
+    def _on_folds(self, rule: int, which: slice) -> FoldMeans | None:
+        """Average some losses of a rule over the folds."""
         if self.validated is None:
             return None
-        found = [answer["projected_loss"] for answer in self.validated.answers[rule]]
+        found = [answer["projected_loss"][which] for answer in self.validated.answers[rule]]
         return over_folds(np.stack(found, axis=-1), self.validated.weight)
 
     def _points(
@@ -182,6 +189,22 @@ def noise_correlations(
 def named_repeats(names: Sequence[str], repeats: np.ndarray) -> dict[str, int]:
     """Return judgments by attribute, without those that get none."""
     return {names[int(a)]: int(repeats[a]) for a in np.flatnonzero(repeats)}
+
+
+def optimum_entry(problem: Problem, budget: float) -> dict[str, Any] | None:
+    """Entry of ``selection.json`` for the exact optimum of Scoring, if that can be found.
+
+    None too where costs are equal, as the greedy pass finds it then.
+    """
+    differ = (problem.costs != problem.costs[0]).any()
+    repeats = scoring_optimum(problem, budget) if differ else None
+    if repeats is None:
+        return None
+    return {
+        "objective": scoring_objective(problem, repeats),
+        "spent": float(repeats @ problem.costs),
+        "repeats": named_repeats(problem.names, repeats),
+    }
 
 
 def path_entries(problem: Problem, path: SelectionPath) -> list[dict[str, Any]]:

@@ -106,8 +106,14 @@ def _loss_blocks(run: FinishedRun) -> list[Block]:
 
 def _own_figure(run: FinishedRun, curve: Curve) -> Figure:
     name = title_of(curve.name)
+    refined = run.metrics["chosen"] if run.selection["refined"] else {}
+    marks = {
+        rows: [(curve.x[-1], loss)]
+        for rows in _LOOKS
+        if (loss := measured(refined, rows, _LOSS)) is not None
+    }
     lines = [
-        curve.line(rows, _LOSS, READINGS[rows], **look)
+        curve.line(rows, _LOSS, READINGS[rows], marks=marks.get(rows, ()), **look)
         for rows, look in _LOOKS.items()
         if curve.has(rows, _LOSS)
     ]
@@ -117,6 +123,11 @@ def _own_figure(run: FinishedRun, curve: Curve) -> Figure:
     ]
     if curve.has("validation", "lower"):
         caption.append("The band is the confidence interval of the cross-validated loss.")
+    if refined:
+        caption.append(
+            "Lines show the greedy search; circles show the selection after judgments were "
+            "exchanged."
+        )
     return _loss_figure(run, lines, f"Loss of {name} against the budget", caption)
 
 

@@ -41,6 +41,7 @@ from distfms.methods.multiselect.objective import (
     Status,
     WeightsState,
     inverse_of,
+    scoring_objective,
 )
 from distfms.methods.multiselect.same_raters import SameState
 from distfms.methods.slabs import Loadable, OneProcess, Pool, loaded, slab_starts
@@ -348,10 +349,12 @@ class FullState(WeightsState):
 class ScoringState(GreedyState):
     """State of the Scoring objective, a sum of one term for each attribute; a step costs O(d)."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, repeats: np.ndarray | None = None) -> None:
         self._problem, self.costs, self._candidates = problem, problem.costs, problem.candidates
-        self.repeats, self.objective = np.zeros(problem.n_attributes, np.int64), 0.0
-        self._gains = self._gains_of(np.arange(problem.n_attributes))
+        n = problem.n_attributes
+        self.repeats = np.zeros(n, np.int64) if repeats is None else repeats.copy()
+        self.objective = scoring_objective(problem, self.repeats)
+        self._gains = self._gains_of(np.arange(n))
 
     def _gains_of(self, attributes: np.ndarray) -> np.ndarray:
         """Exact differences of two terms, without cancellation."""
@@ -375,9 +378,21 @@ class ScoringState(GreedyState):
         self._gains[[attribute]] = self._gains_of(np.array([attribute]))
 
 
-def full_state(problem: Problem) -> WeightsState:
+def full_state(problem: Problem, repeats: np.ndarray | None = None) -> WeightsState:
     """State of Full's objective, of judgments by independent or by the same raters."""
-    return FullState(problem) if problem.noise_covariance is None else SameState(problem)
+    kind = FullState if problem.noise_covariance is None else SameState
+    return kind(problem, repeats)
+
+
+def make_state(problem: Problem, algorithm: str, repeats: np.ndarray | None = None) -> GreedyState:
+    """State of an algorithm's objective, from some repeats on."""
+    return (ScoringState if algorithm == "scoring" else full_state)(problem, repeats)
+
+
+def criteria_of(problem: Problem) -> list[Criterion]:
+    """Return the criteria that may choose differently: with equal costs there is only one."""
+    equal = (problem.costs == problem.costs[0]).all()
+    return ["gain_per_cost"] if equal else ["gain_per_cost", "gain"]
 
 
 def select(
@@ -398,16 +413,10 @@ def select(
     A step costs O(d·|S|) for Full, with S the attributes bought so far, and O(d) for Scoring. With
     equal costs, Scoring is optimal for its objective (Theorem 3.2 of [1]_).
     """
-    paths, criteria = [], [criterion]
-    if criterion == "best":
-        equal = (problem.costs == problem.costs[0]).all()
-        criteria = ["gain_per_cost"] if equal else ["gain_per_cost", "gain"]
-    for each in criteria:
-        state: GreedyState
-        if algorithm == "scoring":
-            state = ScoringState(problem)
-        elif slabs is None:
-            state = full_state(problem)
+    paths = []
+    for each in criteria_of(problem) if criterion == "best" else [criterion]:
+        if slabs is None:
+            state = make_state(problem, algorithm)
         else:
             state = FullState(problem, pool=pool, slabs=slabs)
         found = greedy_path(problem, state, budget, algorithm, each)
@@ -424,10 +433,11 @@ def greedy_path(
     algorithm: str,
     criterion: str = "gain_per_cost",
 ) -> SelectionPath:
-    """Buy on a state that starts empty until the budget or the gains are used up."""
+    """Buy from where a state stands until the budget or the gains are used up."""
     attributes: list[int] = []
     objective: list[float] = []
-    spent, costs, limit = 0.0, state.costs, budget * (1.0 + BUDGET_TOLERANCE)
+    costs, limit = state.costs, budget * (1.0 + BUDGET_TOLERANCE)
+    spent = float(state.repeats @ costs)
     per_cost = criterion == "gain_per_cost" and bool((costs != costs[0]).any())
     while True:
         best, any_gain = state.best(Purse(spent, limit, per_cost))

@@ -29,6 +29,7 @@ from distfms.methods.multiselect.evaluate import (
     attribute_entries,
     evaluation_remarks,
     named_repeats,
+    optimum_entry,
     path_entries,
     selection_remarks,
 )
@@ -38,7 +39,7 @@ from distfms.methods.multiselect.objective import (
     Problem,
     SelectionPath,
     full_objective,
-    scoring_objective,
+    objective_of,
 )
 from distfms.methods.multiselect.options import MultiselectOptions, resolve_costs
 from distfms.methods.multiselect.predictor import loss_on, trained_columns, trained_model
@@ -114,6 +115,7 @@ class MultiselectJob(ChoosingJob):
             internal_variance=np.array([known.get(n, np.nan) for n in names]) if known else None,
             n_judgments=options.baseline_judgments,
             rules=tuple(map(Rule, rules)),
+            refine=options.refine,
             buy_from=options.buy_from,
         )
         self.most_steps = _most_steps(options.budget, self.settings.costs, names)
@@ -229,10 +231,8 @@ class MultiselectJob(ChoosingJob):
 
     def path_content(self, problem: Problem, path: SelectionPath) -> dict[str, Any]:
         """Return ``selection.json`` but for its entries of single attributes."""
-        names, repeats, rule = self.layout.names, path.final_repeats, self.settings.rules[0]
-        explained = objective = full_objective(problem, repeats)
-        if rule.objective == "scoring":
-            objective = scoring_objective(problem, repeats)
+        names, repeats, rule = self.layout.names, path.selected, self.settings.rules[0]
+        scoring = rule.objective == "scoring"
         return {
             "method": self.name,
             "algorithm": rule.name,
@@ -241,11 +241,13 @@ class MultiselectJob(ChoosingJob):
             "budget": self.options.budget,
             "spent": float(repeats @ self.settings.costs),
             "label_variance": problem.label_variance,
-            "objective": objective,
-            "projected_loss": problem.label_variance - explained,
+            "objective": objective_of(problem, rule.objective, repeats),
+            "projected_loss": problem.label_variance - full_objective(problem, repeats),
             "status": path.status,
             "n_candidates": path.n_candidates,
+            "refined": bool((repeats != path.final_repeats).any()),
             "repeats": named_repeats(names, repeats),
+            "optimum": optimum_entry(problem, self.options.budget) if scoring else None,
             "path": path_entries(problem, path),
             "constant": [names[int(a)] for a in np.flatnonzero(~problem.candidates)],
         }
@@ -261,7 +263,7 @@ class MultiselectJob(ChoosingJob):
         """Fit the model on the selected repeats, reading averages only if they are asked for."""
         files: dict[str, Content] = {}
         averages: CoMoments | None = None
-        repeats, problem = solved.path.final_repeats, solved.problem.problem
+        repeats, problem = solved.path.selected, solved.problem.problem
         support, chosen = self._chosen(repeats)
         if self._wants_averages:
             counts = tuple(repeats[support].tolist())
@@ -282,7 +284,7 @@ class MultiselectJob(ChoosingJob):
             "repeats": repeats[support],
             "means": problem.means[support],
         }
-        if self.options.model == "projected":
+        if self.options.model == "projected" and np.isin(solved.path.attributes, support).all():
             own = problem.take(support), solved.path.on(support)
             for kind, part in zip(("problem", "path"), own, strict=True):
                 arrays |= {f"{kind}/{name}": a for name, a in part.to_arrays().items()}
@@ -302,7 +304,7 @@ class MultiselectJob(ChoosingJob):
         return self.options.model == "refit" or self.options.plain_error
 
     def _fit(self, solved: Solved, averages: CoMoments | None) -> LinearModel:
-        repeats = solved.path.final_repeats
+        repeats = solved.path.selected
         if self.options.model == "refit" and averages is not None:
             ridge = solved.problem.problem.ridge
             return refit(averages, self.layout.names, repeats, ridge=ridge)

@@ -47,7 +47,7 @@ _ESTIMATED = (
 def choose_form(job: MultiselectJob) -> MultiselectJob | MultiselectSlabsJob:
     """Return the job itself, or in slabs where it can be and one process would need too much."""
     options = job.options
-    able = options.algorithm == "full" and options.psd == "none"
+    able = options.algorithm == "full" and options.psd == "none" and not options.refine
     able = able and options.buy_from == "independent" and options.selection != "lasso"
     needed = one_process_bytes(job, len(job.layout.names), job.inputs.section.folds)
     return MultiselectSlabsJob(job) if able and needed > slab_job.ONE_PROCESS_BYTES else job

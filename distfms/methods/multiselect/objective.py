@@ -270,6 +270,11 @@ def scoring_objective(problem: Problem, repeats: ArrayLike) -> float:
     return float(np.sum(problem.b[support] ** 2 / variance))
 
 
+def objective_of(problem: Problem, algorithm: str, repeats: ArrayLike) -> float:
+    """Objective of an algorithm, ``"full"`` or ``"scoring"``."""
+    return (scoring_objective if algorithm == "scoring" else full_objective)(problem, repeats)
+
+
 def holdout_loss(
     estimates: JudgmentEstimates,
     weights: ArrayLike,
@@ -342,6 +347,8 @@ class SelectionPath(Fields):
         the algorithm maximises, after it.
     label_variance : float
         Loss of the empty selection.
+    refined : ndarray of int, shape (d,), or None
+        What is bought in the end, where exchanges have improved on the end of the path.
     n_candidates : int
         Gains of attributes computed and compared, also by the look that ends the search.
     """
@@ -358,6 +365,7 @@ class SelectionPath(Fields):
     objective: np.ndarray
     label_variance: float
     n_candidates: int = 0
+    refined: np.ndarray | None = None
 
     def on(self, attributes: np.ndarray) -> SelectionPath:
         """Return the path as one on some of the attributes, those it has bought among them."""
@@ -366,7 +374,13 @@ class SelectionPath(Fields):
             names=tuple(self.names[a] for a in attributes.tolist()),
             costs=self.costs[attributes],
             attributes=np.searchsorted(attributes, self.attributes),
+            refined=None if self.refined is None else self.refined[attributes],
         )
+
+    @property
+    def selected(self) -> np.ndarray:
+        """Repeat vector that is bought in the end, int of shape (d,)."""
+        return self.final_repeats if self.refined is None else self.refined
 
     @property
     def n_steps(self) -> int:

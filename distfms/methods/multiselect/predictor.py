@@ -108,9 +108,14 @@ def make_predictor(run: FinishedRun, dataset: Dataset, budget: float | None) -> 
 def _model_within(run: FinishedRun, model: LinearModel, budget: float) -> LinearModel:
     """Return the model of what a smaller budget buys."""
     own = run.selection["budget"]
+    if budget == own:
+        return model
     if budget > own or "path/attributes" not in run.weights:
-        refit = run.model["kind"] == "refit"
-        why = "a refit is made for one budget" if refit else f"this run bought for {own:g}"
+        why = f"this run bought for {own:g}"
+        if run.model["kind"] == "refit":
+            why = "a refit is made for one budget"
+        elif budget < own:
+            why = "a selection that was refined is made for one budget"
         raise SpecError(
             f"This model cannot predict within a budget of {budget:g}: {why}. Run the job again "
             f"with --set multiselect.budget={budget:g}."

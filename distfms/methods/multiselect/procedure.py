@@ -11,7 +11,7 @@ import numpy as np
 from distfms.errors import DataError
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import CALLS, Fold, Members
-from distfms.methods.multiselect.baselines import averages, copies, lasso, single_attribute
+from distfms.methods.multiselect.baselines import averages, copies, lasso, refine, single_attribute
 from distfms.methods.multiselect.greedy import (
     Algorithm,
     Criterion,
@@ -19,7 +19,7 @@ from distfms.methods.multiselect.greedy import (
     greedy_path,
     select,
 )
-from distfms.methods.multiselect.model import LinearModel, PathModels, path_models
+from distfms.methods.multiselect.model import LinearModel, PathModels, final_models, path_models
 from distfms.methods.multiselect.objective import (
     BUDGET_TOLERANCE,
     BuyFrom,
@@ -96,6 +96,7 @@ class SelectionProcedure(Procedure):
     internal_variance: np.ndarray | None = None
     n_judgments: int = 2
     rules: tuple[Rule, ...] = (Rule("full"),)
+    refine: bool = False
     buy_from: BuyFrom = "independent"
     budgets: np.ndarray | None = None
 
@@ -173,13 +174,21 @@ class SelectionProcedure(Procedure):
         return replace(training, problem=self.with_ridge(training.problem))
 
     def search(self, training: Training, rule: Rule) -> SelectionPath:
-        """Run the chosen algorithm or a baseline."""
+        """Run the chosen algorithm, with its exchanges, or a baseline."""
         problem = training.problem
         limit = self.budget * (1.0 + BUDGET_TOLERANCE)
         if problem.candidates.any() and not (problem.costs[problem.candidates] <= limit).any():
             # Without an attribute that a fold lacks there may be none that can be paid.
             nothing = greedy_path(problem, ScoringState(problem), 0.0, rule.name)
             return replace(nothing, status="unaffordable", budget=float(self.budget))
+        path = self._searched(training, rule)
+        if self.refine and rule == self.rules[0] and path.n_steps:
+            repeats = refine(problem, path.final_repeats, self.budget, rule.objective)
+            return replace(path, refined=repeats)
+        return path
+
+    def _searched(self, training: Training, rule: Rule) -> SelectionPath:
+        problem = training.problem
         if rule.name in _OF_COLLECTED:
             baseline = _OF_COLLECTED[rule.name]
             return baseline(problem, training.estimates, self.budget, self.n_judgments)
@@ -240,16 +249,20 @@ class SelectionProcedure(Procedure):
     def score(
         self, training: Training, path: SelectionPath, held_out: Members, budgets: np.ndarray
     ) -> Answer:
-        """Return the losses along a path."""
+        """Return the losses along a path, and last that of what is bought in the end."""
         models = path_models(training.problem, path, path.steps_at(budgets))
-        return {"projected_loss": self.losses(training, models, held_out)}
+        losses = self.losses(training, models, held_out)
+        last = losses[-1:]
+        if path.refined is not None:
+            last = self.losses(training, final_models(training.problem, path), held_out)
+        return {"projected_loss": np.append(losses, last)}
 
     def evaluate(self, fold: Fold, rule: Rule, budgets: np.ndarray) -> Answer:
         """Select without a fold; score on it."""
         training, named = self.problem_on(fold), rule.name.removeprefix("single:")
         lost = rule.name.startswith("single:") and training and named not in training.problem.names
         if training is None or lost:
-            return {"projected_loss": np.full(len(budgets), np.nan)}
+            return {"projected_loss": np.full(len(budgets) + 1, np.nan)}
         return self.score(training, self.search(training, rule), fold.held_out, budgets)
 
     def tuned_values(self, fold: Fold, ends: Sequence[Any], measure: str) -> np.ndarray:
@@ -257,16 +270,19 @@ class SelectionProcedure(Procedure):
 
         With equal costs a smaller budget buys the beginning of what a larger one buys. With
         unequal ones it spends its rest on something cheaper, so every budget then has a search of
-        its own, on the same problem; and with the lasso, whose support depends on the budget.
+        its own, on the same problem; and where the whole budget decides, as for exchanges and the
+        support of the lasso.
         """
         budgets = np.array(ends, dtype=float)
         found, order = np.empty(budgets.size), np.argsort(budgets)
         runs = [order]  # a path is followed from the smallest on
-        if (self.costs != self.costs[0]).any() or self.rules[0].name == "lasso":
+        whole = self.refine or self.rules[0].name == "lasso"
+        if whole or (self.costs != self.costs[0]).any():
             runs = [np.array([at]) for at in range(budgets.size)]
         for own in runs:
             alone = replace(self, budget=float(budgets[own[-1]]))
-            found[own] = alone.evaluate(fold, self.rules[0], budgets[own])["projected_loss"]
+            losses = alone.evaluate(fold, self.rules[0], budgets[own])["projected_loss"]
+            found[own] = [*losses[: own.size - 1], losses[-1]]
         return found
 
     def n_operations(self) -> float:

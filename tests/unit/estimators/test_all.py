@@ -95,7 +95,12 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         {"attributes_per_example": 3, "intercept": True, "algorithm": "two_phase_ddaelr"},
         {},
     ),
-    "multiselect": ("FeatureMultiSelector", "number", {"budget": 9.0, "plain_error": True}, {}),
+    "multiselect": (
+        "FeatureMultiSelector",
+        "number",
+        {"budget": 9.0, "plain_error": True, "refine": True},
+        {},
+    ),
     "refit": (
         "FeatureMultiSelector",
         "number",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ def selection() -> dict[str, Any]:
         "objective": 30.0,
         "projected_loss": 70.0,
         "status": "ok",
+        "refined": False,
         "repeats": {"age": 1, "calm": 2, "kind": 0, "warm": 0},
         "path": steps,
         "attributes": attributes,
@@ -311,6 +313,29 @@ def test_a_scale_that_does_not_begin_at_zero_says_so(drop: float, cut: bool) -> 
     content = {**metrics(), "curves": curves}
     found = figures_of(sections(selection(), content))
     assert ["begin at zero" in figure.caption for figure in found[:2]] == [cut, cut]
+
+
+def test_a_refined_selection_is_a_point_of_its_own() -> None:
+    chosen, content = selection() | {"refined": True}, metrics()
+    point = {"budget": 6, "spent": 6, "train": {LOSS: 68.0}}
+    content["chosen"] = point | {"validation": {LOSS: 70.5, "lower": 60.0, "upper": 80.0}}
+    content["test"] = None
+    page = plain(render(chosen, content))
+    assert "circles show the selection after judgments were exchanged" in page
+    # The answer is told by the refined selection's losses, not by those of the path's end (76).
+    assert "in cross-validation; 100 without judgments" in page
+    found = tables(sections(chosen, content))["The select"]
+    assert found.rows[0][4] == 70.5
+    both = n_circles(chosen, content)
+    content["chosen"] = point
+    assert both == 2 * n_circles(chosen, content) > 0
+    assert n_circles(selection(), content) == 0
+
+
+def n_circles(chosen: Any, content: Any) -> int:
+    """Count strokes of the circles that set off points of the curve."""
+    figure, *_ = figures_of(sections(chosen, content))
+    return len(re.findall(r"stroke-width: 2[;\"]", figure.svg))
 
 
 def test_who_judges() -> None:
