@@ -120,7 +120,7 @@ class Growing:
     """A matrix X that takes updates X ← X + κ q yᵀ, LATE of them by one product of matrices.
 
     A q with one value more than the last adds a row to X, and a column too if X is `square` (its
-    updates are then symmetric, y = q).
+    updates are then symmetric, y = q); of a square X only one triangle is kept.
     """
 
     def __init__(self, matrix: np.ndarray, square: bool = False) -> None:
@@ -137,16 +137,24 @@ class Growing:
 
     def row(self, at: int) -> np.ndarray:
         """Return a row of X."""
-        late = slice(self._n_late)
-        found = self._made[at] + (self._kappas[late] * self._left[late, at]) @ self._right[late]
+        late, made = slice(self._n_late), self._made[at]
+        if self._square:
+            made = np.concatenate([self._made[:at, at], made[at:]])
+        found = made + (self._kappas[late] * self._left[late, at]) @ self._right[late]
         return found[: self.n] if self._square else found
 
     def combined(self, x: np.ndarray) -> np.ndarray:
         """Return xᵀX."""
+        from scipy.linalg.blas import dsymv
+
         late = slice(self._n_late)
         shares = self._kappas[late] * (self._left[late, : self.n] @ x)
-        found = x @ self._made[: self.n] + shares @ self._right[late]
-        return found[: self.n] if self._square else found
+        if not self._square:
+            return x @ self._made[: self.n] + shares @ self._right[late]
+        padded = np.zeros(len(self._made))
+        padded[: self.n] = x
+        found = dsymv(1.0, self._made.T, padded, lower=1) + shares @ self._right[late]
+        return found[: self.n]
 
     def add(self, kappa: float, q: np.ndarray, y: np.ndarray) -> None:
         """Take an update; `make` has to follow where it `is_full`."""
@@ -163,10 +171,17 @@ class Growing:
 
     def make(self, kept: np.ndarray | None = None) -> None:
         """Make the updates; keep some columns only, by default all."""
-        from scipy.linalg.blas import dgemm
+        from scipy.linalg.blas import dgemm, dsyrk
 
-        by_kappa, into = (self._kappas[:, None] * self._left).T, self._made.T
-        if into.size:
+        into = self._made.T
+        if self._square:
+            for sign in (1.0, -1.0):
+                some = sign * self._kappas > 0
+                half = np.sqrt(np.abs(self._kappas[some]))[:, None] * self._left[some]
+                if len(half):
+                    dsyrk(sign, half.T, beta=1.0, c=into, lower=1, overwrite_c=1)
+        elif into.size:
+            by_kappa = (self._kappas[:, None] * self._left).T
             dgemm(1.0, self._right.T, by_kappa, beta=1.0, c=into, trans_b=1, overwrite_c=1)
         self._n_late = 0
         if kept is not None and not kept.all():
