@@ -13,8 +13,7 @@ from typing import Any
 
 if sys.platform == "win32":
     raise ImportError(
-        "distfms needs the file locks and signals of Linux or macOS. On Windows, install and run "
-        "it in WSL."
+        "distfms needs the file locks and signals of Linux or macOS. On Windows, use WSL."
     )
 
 _PUBLIC = {

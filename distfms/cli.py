@@ -31,10 +31,10 @@ app.add_typer(cli_models.app, name="models")
 Spec = Annotated[Path, typer.Argument(help="Job spec (YAML or JSON).")]
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a key, as `multiselect.budget=20`."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a key, such as `multiselect.budget=20`."),
 ]
 Run = Annotated[
-    str, typer.Argument(help="Folder or URL of a finished run, or of a job's runs for the last.")
+    str, typer.Argument(help="Folder or URL of a finished run, or of a job (its last run).")
 ]
 Engine = Annotated[str | None, typer.Option(help="Where to run: local, dask or ray.")]
 Address = Annotated[str | None, typer.Option(help="Address of the cluster.")]
@@ -42,14 +42,12 @@ Log = Annotated[
     str,
     typer.Option(
         envvar="DISTFMS_LOG",
-        help="Format of standard output: text for people, or json, one event per line.",
+        help="Output format: text, or json (one event per line).",
     ),
 ]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print only the result, and errors if any.")
-]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result and errors.")]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Also print every event, as events.jsonl has it.")
+    bool, typer.Option("--verbose", "-v", help="Also print every event, as in events.jsonl.")
 ]
 
 
@@ -84,11 +82,11 @@ def _sets(engine: str | None, address: str | None, others: list[str] | None) -> 
 
 @app.command()
 def init(
-    method: Annotated[str, typer.Argument(help="What decides; `distfms options` lists them.")],
+    method: Annotated[str, typer.Argument(help="Method; `distfms options` lists them.")],
     data: Annotated[
-        str | None, typer.Argument(help="Parquet folder, file, glob or URL to take columns from.")
+        str | None, typer.Argument(help="Parquet folder, file, glob or URL whose columns to use.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Spec to write.")] = Path("job.yaml"),
+    out: Annotated[Path, typer.Option(help="Spec file to write.")] = Path("job.yaml"),
 ) -> None:
     """Write a commented job spec to start from."""
     from distfms.runs.options_table import write_starter
@@ -101,8 +99,8 @@ def init(
 def check(spec: Spec, as_json: AsJson = False, set_: Sets = None) -> None:
     """Check a spec against its data and show what a run would do.
 
-    Only the files' footers and the first values of the target are read; judgments in long form are
-    converted, once.
+    Reads only file footers and the first values of the target; converts judgments in long form,
+    once.
     """
     from distfms.runs.driver import prepare
     from distfms.runs.job_spec import load_spec
@@ -120,7 +118,7 @@ def check(spec: Spec, as_json: AsJson = False, set_: Sets = None) -> None:
             say(line)
     projection.require()
     if not as_json:
-        say("The spec is in order.")
+        say("The spec is valid.")
 
 
 @app.command()
@@ -134,7 +132,7 @@ def run(
     verbose: Verbose = False,
     set_: Sets = None,
 ) -> None:
-    """Run a job; the same command resumes a run that was stopped."""
+    """Run a job, or resume it after a stop."""
     from distfms.runs.driver import run_job
     from distfms.runs.events import open_log
     from distfms.runs.finished import headline
@@ -152,11 +150,11 @@ def run(
 def retrain(
     spec: Spec,
     anew: Annotated[
-        bool, typer.Option("--anew", help="Replace the current model without comparing the two.")
+        bool, typer.Option("--anew", help="Promote the new model without a comparison.")
     ] = False,
     accept: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="Do not refuse this file for drift; may be repeated."),
+        typer.Option(metavar="FILE", help="Accept this file despite drift; may be repeated."),
     ] = None,
     registry: Registry = None,
     engine: Engine = None,
@@ -166,7 +164,7 @@ def retrain(
     verbose: Verbose = False,
     set_: Sets = None,
 ) -> None:
-    """Train on data that grew; promote the model if it is good enough, else exit with 3."""
+    """Retrain on new data; promote the model if it passes its gate, else exit with code 3."""
     from distfms.retrain.job import retrain
     from distfms.runs.events import open_log
     from distfms.runs.interrupts import end_at_once, orderly_end
@@ -195,30 +193,29 @@ def schedule(
     cron: Annotated[
         str,
         typer.Option(
-            help="Minute, hour, day of the month, month, day of the week: `0 3 * * *` is at three "
-            "every night."
+            help="Minute, hour, day of month, month, day of week: `0 3 * * *` is 3:00 every night."
         ),
     ],
-    zone: Annotated[str, typer.Option(help="Time zone, as Europe/Berlin.")] = "UTC",
+    zone: Annotated[str, typer.Option(help="Time zone, such as Europe/Berlin.")] = "UTC",
     jitter: Annotated[
-        float, typer.Option(min=0, help="Most seconds to put a start off by, at random.")
+        float, typer.Option(min=0, help="Delay each start by up to this many random seconds.")
     ] = 0.0,
     missed: Annotated[
-        str, typer.Option(help="After starts that were missed: start `once` at once, or `skip`.")
+        str, typer.Option(help="After missed starts: start `once` now, or `skip` them.")
     ] = "once",
     health: Annotated[
         Path | None,
-        typer.Option(help="JSON file that says what goes on, and remembers the last start."),
+        typer.Option(help="JSON file to write the status and the last start to."),
     ] = None,
     registry: Registry = None,
     set_: Sets = None,
 ) -> None:
-    """Retrain jobs at set times, one after the other, until SIGTERM."""
+    """Retrain jobs on a schedule, one after the other, until SIGTERM."""
     from distfms.retrain.schedule import Scheduler, parse_times, retrain_commands
     from distfms.runs.job_spec import load_spec
 
     if missed not in ("once", "skip"):
-        raise SpecError(f"--missed is {missed!r}; use once or skip.")
+        raise SpecError(f"Unknown --missed {missed!r}; choose from once, skip.")
     for spec in specs:
         load_spec(spec, set_ or ())
     options = [word for one in set_ or () for word in ("--set", one)]
@@ -239,45 +236,43 @@ def predict(
         list[str],
         typer.Argument(
             metavar="[RUN] DATA",
-            help="Folder or URL of a finished run, or of a job's runs for the last; then Parquet "
+            help="Folder or URL of a finished run, or of a job (its last run), then Parquet "
             "folder, file, glob or URL.",
         ),
     ],
     out: Annotated[
         str,
         typer.Option(
-            help="Parquet or CSV file to write, or its URL; with a slash at its end, a folder of "
-            "a file for each partition, of which finished ones are kept."
+            help="Parquet or CSV file or URL to write. With a trailing slash, a folder with a file "
+            "for each partition; keeps finished files."
         ),
     ],
     model: Annotated[
         str | None,
         typer.Option(
-            help="In place of RUN: registry:NAME for the current version, or registry:NAME@3."
+            help="Instead of RUN: registry:NAME for the current version, or registry:NAME@3."
         ),
     ] = None,
     registry: Registry = None,
     budget: Annotated[
         float | None,
-        typer.Option(
-            help="Most a row may cost; only the groups or judgments it pays for are read."
-        ),
+        typer.Option(help="Maximum cost of a row; reads only the groups or judgments it pays for."),
     ] = None,
     allow: Annotated[
         list[str] | None,
         typer.Option(
             metavar="MODULE:FUNCTION",
-            help="Let the model call this function of yours; no other that it names is imported.",
+            help="Allow the model to import and call this function, and no other.",
         ),
     ] = None,
     with_folds: Annotated[
-        bool, typer.Option("--with-folds", help="Add which rows the job held out, and their folds.")
+        bool, typer.Option("--with-folds", help="Add each row's fold and whether it was held out.")
     ] = False,
     engine: Engine = None,
     address: Address = None,
     storage: Storage = None,
 ) -> None:
-    """Apply a run's model to the rows of a dataset."""
+    """Predict the rows of a dataset."""
     from distfms.runs.finished import PREFIX
     from distfms.runs.job_spec import require_lasting
     from distfms.runs.predict import predict_file
@@ -286,7 +281,7 @@ def predict(
     require_lasting(out)
     chosen = {"kind": engine or "local", "address": address}
     if len(places) != (1 if model else 2):
-        raise SpecError("Name a run and the data to predict; with --model only the data.")
+        raise SpecError("Give RUN and DATA; with --model, only DATA.")
     say(
         predict_file(
             f"{PREFIX}{model.removeprefix(PREFIX)}" if model else places[0],
@@ -304,7 +299,7 @@ def predict(
 
 @app.command()
 def report(run: Run, storage: Storage = None) -> None:
-    """Draw a run's report again from its files, or an index page of a folder of jobs (`runs/`)."""
+    """Redraw the report of a run, or draw an index page of a folder of jobs (`runs/`)."""
     from distfms.runs.index import draw
 
     say(f"Report: {draw(run, storage_options(storage))}")
@@ -313,10 +308,10 @@ def report(run: Run, storage: Storage = None) -> None:
 @app.command()
 def options(
     section: Annotated[
-        str | None, typer.Argument(help="Section, as `multiselect` or `data.long`.")
+        str | None, typer.Argument(help="Section, such as `multiselect` or `data.long`.")
     ] = None,
 ) -> None:
-    """List the keys of a section of the job spec; without an argument, the sections."""
+    """List the sections of the job spec, or the keys of one."""
     from distfms.runs.options_table import options_lines
 
     for line in options_lines(section, width=min(shutil.get_terminal_size().columns, 100)):
@@ -330,21 +325,21 @@ def submit(
         str,
         typer.Option(
             envvar="RAY_API_SERVER_ADDRESS",
-            help="Dashboard of the Ray head, as http://head:8265.",
+            help="Dashboard of the Ray head, such as http://head:8265.",
         ),
     ],
     wait: Annotated[
-        bool, typer.Option("--wait", help="Show the job's output, and exit as it does.")
+        bool, typer.Option("--wait", help="Follow the job's output and exit with its code.")
     ] = False,
     retrain: Annotated[
-        bool, typer.Option("--retrain", help="Do as `distfms retrain` does, rather than `run`.")
+        bool, typer.Option("--retrain", help="Submit `distfms retrain` instead of `distfms run`.")
     ] = False,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Accept a remote head that requires no token.")
     ] = False,
     set_: Sets = None,
 ) -> None:
-    """Submit a job to a Ray cluster; the same command resumes one that was stopped."""
+    """Submit a job to a Ray cluster, or resume it after a stop."""
     from distfms.runs.job_spec import load_spec
     from distfms.runs.submit import connect, dashboard_url, follow, is_loopback, submit
 

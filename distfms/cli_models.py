@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List, compare and switch versions of models.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="Of the model, as `distfms models list` has it.")]
-NameOrNone = Annotated[str | None, typer.Argument(help="A model; by default all of them.")]
+Name = Annotated[str, typer.Argument(help="Model, as in `distfms models list`.")]
+NameOrNone = Annotated[str | None, typer.Argument(help="Model; by default all.")]
 Because = Annotated[
     str, typer.Option("--because", metavar="TEXT", help="Reason, for `distfms models log`.")
 ]
@@ -57,7 +57,7 @@ def _print(rows: Sequence[Mapping[str, Any]], as_json: bool) -> None:
     elif rows:
         show(list(rows[0]), [[_text(value) for value in row.values()] for row in rows])
     else:
-        say("There are none.")
+        say("None found.")
 
 
 def _text(value: Any) -> str:
@@ -75,7 +75,7 @@ def _text(value: Any) -> str:
 
 @app.command("list")
 def list_(
-    name: Annotated[str | None, typer.Argument(help="A model, to list its versions.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Model whose versions to list.")] = None,
     as_json: AsJson = False,
     registry: Registry = None,
     storage: Storage = None,
@@ -107,7 +107,7 @@ def show_(
     registry: Registry = None,
     storage: Storage = None,
 ) -> None:
-    """Show a version, or the current one: facts, files, and when it was promoted."""
+    """Show the details of a version, by default the current one."""
     from distfms.runs.finished import flat, parse_model
 
     kept, (name, number) = _open(registry, storage), parse_model(model)
@@ -126,12 +126,12 @@ def show_(
 def diff(
     name: Name,
     a: Annotated[int, typer.Argument(help="Version.")],
-    b: Annotated[int, typer.Argument(help="Another version.")],
+    b: Annotated[int, typer.Argument(help="Version to compare with.")],
     as_json: AsJson = False,
     registry: Registry = None,
     storage: Storage = None,
 ) -> None:
-    """Show what differs between two versions: facts, files by their sha256, what was chosen."""
+    """Compare two versions: details, files (by sha256) and selection."""
     from distfms.retrain.gate import chosen_in
     from distfms.runs.finished import flat
 
@@ -146,7 +146,7 @@ def diff(
 def log(
     name: Name, as_json: AsJson = False, registry: Registry = None, storage: Storage = None
 ) -> None:
-    """Show who has changed which version is current, or removed versions, and why."""
+    """Show the history of promotions, rollbacks and removals."""
     changes = _open(registry, storage).history(name)
     if as_json:
         return say(json.dumps([change.model_dump() for change in changes], indent=1))
@@ -162,13 +162,13 @@ def promote(
     registry: Registry = None,
     storage: Storage = None,
 ) -> None:
-    """Make a version the current one."""
+    """Promote a version: make it the current one."""
     from distfms.registry import author
     from distfms.runs.finished import parse_model
 
     kept, (name, number) = _open(registry, storage), parse_model(model)
     if number is None:
-        raise SpecError(f"Say which version of {name!r} to promote, as {name}@3.")
+        raise SpecError(f"Name the version of {name!r} to promote, such as {name}@3.")
     kept.version(name, number)
     with kept.locked(name, author(), _PROMOTION_S):
         kept.promote(name, number, because=because)
@@ -179,7 +179,7 @@ def promote(
 def rollback(
     name: Name, because: Because = "", registry: Registry = None, storage: Storage = None
 ) -> None:
-    """Make the version current that was so before; also while a retraining is under way."""
+    """Promote the previous version again; works during a retraining too."""
     found = _open(registry, storage).rollback(name, because)
     say(f"{name}: version {found.version} is current again.")
 
@@ -187,19 +187,19 @@ def rollback(
 @app.command()
 def gc(
     name: Name,
-    keep: Annotated[int, typer.Option(min=1, help="How many of the last versions to keep.")],
+    keep: Annotated[int, typer.Option(min=1, help="Number of latest versions to keep.")],
     because: Because = "",
     registry: Registry = None,
     storage: Storage = None,
 ) -> None:
-    """Remove old versions; never the current one nor the one before it."""
+    """Remove old versions, but never the current one or the one before it."""
     removed = _open(registry, storage).gc(name, keep, because)
     say(f"{name}: removed {', '.join(map(str, removed)) or 'nothing'}.")
 
 
 @app.command()
 def verify(name: NameOrNone = None, registry: Registry = None, storage: Storage = None) -> None:
-    """Check records, signatures and files; exit with 2 if anything is wrong."""
+    """Check records, signatures and files; exit with code 2 if any is damaged."""
     from distfms.registry.repair import verify
 
     kept = _open(registry, storage)
@@ -209,17 +209,17 @@ def verify(name: NameOrNone = None, registry: Registry = None, storage: Storage 
         say(problem)
     if problems:
         raise SpecError(
-            f"{len(problems)} of the registry's records or versions cannot be used. "
-            "`distfms models repair NAME` sets aside what is damaged."
+            f"Damaged records or versions: {len(problems)}. Set them aside with `distfms models "
+            "repair NAME`."
         )
-    say(f"Everything is in order: {', '.join(names) or 'there are no models'}.")
+    say(f"No damage found: {', '.join(names) or 'there are no models'}.")
 
 
 @app.command()
 def repair(
     name: Name, because: Because = "", registry: Registry = None, storage: Storage = None
 ) -> None:
-    """Set aside what is damaged; if that is the current version, go back to the one before it."""
+    """Set damaged records and versions aside; roll back if the current version is damaged."""
     from distfms.registry import author
     from distfms.registry.repair import repair
 
@@ -239,7 +239,7 @@ def sign(
     registry: Registry = None,
     storage: Storage = None,
 ) -> None:
-    """Sign a version, or the current one, with the key in DISTFMS_SIGNING_KEY."""
+    """Sign a version, by default the current one, with the key in DISTFMS_SIGNING_KEY."""
     from distfms.runs.finished import parse_model
 
     signed = _open(registry, storage).sign(*parse_model(model))

@@ -50,7 +50,7 @@ def lacking() -> str:
     if missing:
         return (
             f"the cluster's Python ({sys.executable}) lacks {', '.join(missing)}. Use an image "
-            "that has distfms installed (cluster/Dockerfile builds one), or install them there."
+            "with distfms installed (cluster/Dockerfile builds one), or install them there."
         )
     return ""
 

@@ -2,8 +2,7 @@
 
 Each message is one paragraph that says what is wrong, where (file, column, row group, attribute)
 and what to do about it. The command line prints it without a traceback and exits with
-``exit_code``. What is wrong with an input is a ``ValueError`` too, as Python and scikit-learn have
-it.
+``exit_code``. Errors about input are also ``ValueError``, as in Python and scikit-learn.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _LISTED = 20
 
 
 class DistfmsError(Exception):
-    """Base of every error that distfms raises on purpose; shows no secret of a URL."""
+    """Base of all errors that distfms raises deliberately; hides the secrets of URLs."""
 
     exit_code = 1
 
@@ -28,7 +27,7 @@ class DistfmsError(Exception):
 
 
 class SpecError(DistfmsError, ValueError):
-    """The job spec, or the use of a command or of a parameter, is wrong."""
+    """The job spec, a command or a parameter is wrong."""
 
     exit_code = 2
 
@@ -40,7 +39,7 @@ class DataError(DistfmsError, ValueError):
 
 
 class NumericalError(DistfmsError):
-    """A computation cannot be carried out on otherwise well-formed numbers."""
+    """A computation fails although its input is valid."""
 
 
 class EngineError(DistfmsError):
@@ -48,7 +47,7 @@ class EngineError(DistfmsError):
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """Find the known name that is most like a wrong one, whatever its capitals.
+    """Find the known name closest to a wrong one, ignoring case.
 
     Parameters
     ----------
@@ -58,7 +57,7 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     Returns
     -------
     str or None
-        None where nothing is near.
+        None if no name is close.
     """
     lowered = {other.lower(): other for other in known}
     near = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
@@ -66,7 +65,7 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Advise on a wrong name, for the end of an error message.
+    """Suggest a name instead of a wrong one, to end an error message.
 
     Parameters
     ----------
@@ -76,18 +75,18 @@ def nearest(name: str, known: Iterable[str]) -> str:
     Returns
     -------
     str
-        A sentence with a leading space: the nearest known name, or what there is.
+        A sentence with a leading space: the closest known name, or the list of known names.
     """
     names = list(known)
     near = closest(name, names)
     if near is not None:
         return f" Did you mean {near!r}?"
     listed = ", ".join(names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
-    return f" There are: {listed}." if names else ""
+    return f" Choose from {listed}." if names else ""
 
 
 def plain_name(name: str) -> str:
-    """Return how to write a name of letters, digits, dots, underscores and hyphens."""
+    """Return how to write a name with letters, digits, dots, underscores and hyphens only."""
     near = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")
     example = f", as in `{near[:100]}`" if near else ""
     return f"use letters, digits, `.`, `_` and `-`{example}"

@@ -112,7 +112,7 @@ def _symmetric(matrix: np.ndarray) -> np.ndarray:
     """Symmetric part of a finite square matrix."""
     matrix = np.asarray(matrix, dtype=np.float64)
     if not np.isfinite(matrix).all():
-        raise NumericalError("a matrix to be decomposed holds a value that is not a finite number")
+        raise NumericalError("a matrix to decompose holds a value that is not finite")
     return (matrix + matrix.T) / 2
 
 

@@ -50,7 +50,7 @@ Size = Annotated[ByteSize, Field(gt=0)]
 
 
 class Section(BaseModel):
-    """Base of all spec sections: frozen, unknown keys refused, no silent conversions."""
+    """Base of all spec sections: frozen; refuses unknown keys and converts nothing silently."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -69,40 +69,43 @@ def _as_tuple(value: Any) -> Any:
 
 
 class LongForm(Section):
-    """Columns of judgments in long form: one row per (object, attribute, worker)."""
+    """Columns of judgments in long form: one row per (object, attribute, rater)."""
 
     object: str
-    """Column of the object."""
+    """Column with the object."""
     attribute: str
-    """Column of the attribute."""
+    """Column with the attribute."""
     value: str
-    """Column of the judgment."""
+    """Column with the judgment."""
     label: str
     """Name of the label: a column of `labels`, or an attribute."""
     worker: str | None = None
-    """Column that tells the workers apart. With it, what a worker's judgments of several attributes
-    share is told from the attributes, and a worker's second judgment of one cell is an error.
+    """Column with the rater. With it, the errors that a rater's judgments share are separated from
+    the attributes, and a second judgment of an attribute of an object by the same rater is an
+    error.
     """
     labels: str | None = None
-    """Path of a table with one row per object that holds the label. Without it `label` names an
-    attribute whose mean judgment is the label.
+    """Path of a table with one row per object that holds the label. Without it, the label is the
+    mean judgment of the attribute `label`.
     """
     label_from: str = "mean"
-    """Without `labels`: `mean` of the attribute's judgments (the attribute is then no longer among
-    those to buy), `column` if `label` is a column of the long table, or the name of a column that
-    holds the label where the attribute is `label`.
+    """Without `labels`: `mean` of the attribute's judgments (the attribute cannot then be bought),
+    `column` if `label` is a column of the long table, or the name of a column that holds the label
+    in rows of the attribute `label`.
     """
     duplicates: Literal["error", "keep", "first"] = "error"
-    """What to do with a worker's second judgment of one cell."""
+    """What to do with a rater's second judgment of the same attribute and object."""
     max_judgments: Annotated[int, Strict(), Field(ge=1)] | None = None
-    """At most so many judgments of a cell are kept, drawn at random by the job's seed."""
+    """Most judgments of an attribute to keep for each object, drawn at random with the job's
+    seed.
+    """
 
 
 class DataSection(Section):
     """Where the data are and what their columns mean."""
 
     path: str | tuple[str, ...] | None = None
-    """Folder, file, glob, list of these, or fsspec URL. `${NAME}` stands for an environment
+    """Folder, file, glob, list of these, or fsspec URL. `${NAME}` is replaced by an environment
     variable. Relative paths start at the current directory.
     """
     builtin: str | None = None
@@ -110,46 +113,44 @@ class DataSection(Section):
     options: dict[str, Any] = Field(default_factory=dict)
     """Parameters of the embedded dataset."""
     long: LongForm | None = None
-    """What the columns of files in long form are; the judgments are converted once."""
+    """Columns of files in long form; the judgments are converted once."""
     target: tuple[str, ...] = ()
-    """Column(s) to predict. Not needed with `long` or `builtin` data, which know their own."""
+    """Column(s) to predict. Leave it out with `long` or `builtin` data."""
     id: str | None = None
-    """Column that identifies a row's object; rows of one id stay in one fold."""
+    """Column with the id of a row's object; rows with the same id stay in one fold."""
     weight: str | None = None
     """Column with the weights of rows."""
     query: str | None = None
-    """Column of the query that a row belongs to; rows of one query stay in one fold."""
+    """Column with the query of a row; rows of one query stay in one fold."""
     time: str | None = None
     """Column with the time of a row."""
     features: tuple[str, ...] = ("*",)
-    """Names or globs of the columns to use, in this order; by default all without another role. A
-    glob passes over the index of a pandas frame; to use it, name it.
+    """Names or globs of the columns to use, in this order; by default all without another role.
+    Globs skip the index of a pandas frame; to use it, name it.
     """
     exclude: tuple[str, ...] = ()
-    """Names or globs of columns not to use."""
+    """Names or globs of columns to leave out."""
     missing: Literal["error", "drop", "mean", "pairs"] = "error"
-    """What to do with missing values: refuse them, leave out their rows, take the column's mean, or
-    learn from the pairs of values that are there (`attribute_efficient` with `solver: pairs`).
+    """What to do with missing values: refuse them, drop their rows, replace them with the column's
+    mean, or learn from observed pairs of values (`attribute_efficient` with `solver: pairs`).
     """
     folds: Annotated[int, Strict(), Field(ge=0, le=200)] = 0
     """Cross-validation folds, 0 for none."""
     test: Annotated[float, Strict(), Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
-    """Share of rows held out by hash, in [0, 1)."""
+    """Share of rows to hold out, by hash, in [0, 1)."""
     test_path: str | tuple[str, ...] | None = None
-    """Held-out rows from elsewhere; excludes `test` and `long`."""
+    """Path of held-out rows; excludes `test` and `long`."""
     unlabelled_path: str | tuple[str, ...] | None = None
-    """Rows that need no target, which landmarks are taken from: a table of them, or a larger sample
-    of unlabelled data.
-    """
+    """Path of rows to take landmarks from; they need no target."""
     storage_options: dict[str, Any] = Field(default_factory=dict)
-    """Passed to fsspec. `${NAME}` in a text stands for an environment variable."""
+    """Passed to fsspec. `${NAME}` is replaced by an environment variable."""
     max_partition_rows: Annotated[int, Strict(), Field(ge=1)] = 131_072
-    """Most rows of a partition. It decides about the order of sums, so changing it changes the last
-    bits of the result.
+    """Most rows of a partition. It decides the order of sums, so changing it changes the last bits
+    of the result.
     """
     max_partition_bytes: Annotated[int, Strict(), Field(ge=1)] | None = None
-    """Most decoded bytes of a partition, by default 64 MiB, in tables of several thousand columns
-    up to 128 MiB; changing it changes the last bits of the result, too.
+    """Most decoded bytes of a partition, by default 64 MiB, or up to 128 MiB for tables with
+    thousands of columns; changing it changes the last bits of the result too.
     """
 
     @field_validator("target", "features", "exclude", mode="before")
@@ -167,7 +168,7 @@ class DataSection(Section):
         if (self.path is None) == (self.builtin is None):
             raise ValueError("give exactly one of `path` and `builtin`")
         if self.folds == 1:
-            raise ValueError("`folds: 1` leaves nothing to train on; use 0 or at least 2")
+            raise ValueError("`folds: 1` leaves nothing to train on; set 0 or at least 2")
         if self.test_path is not None and self.test > 0:
             raise ValueError("`test` and `test_path` exclude each other")
         if self.path is not None and self.long is None and not self.target:
@@ -183,7 +184,7 @@ class DataSection(Section):
             # Paths are written down with the run, and told in messages.
             raise ValueError("a URL holds a password; write `storage_options: {password: ${NAME}}`")
         if self.options and self.builtin is None:
-            raise ValueError("`options` apply only to embedded data (`builtin`)")
+            raise ValueError("`options` are for embedded data (`builtin`) only")
         if self.test_path is not None and self.path is None:
             raise ValueError("`test_path` needs `path`; hold rows out with `test`")
         return self
@@ -203,7 +204,7 @@ class DataSection(Section):
         if self.long is None:
             return self
         if self.path is None:
-            raise ValueError("`long` describes the files of `path`, which is missing")
+            raise ValueError("`long` describes the files of `path`; set `path`")
         if self.test_path is not None:
             raise ValueError(
                 "`test_path` cannot be combined with `long`; hold objects out with `test`"
@@ -219,29 +220,27 @@ class EngineSection(Section):
     """Where the work runs. Never changes a result."""
 
     kind: Literal["local", "dask", "ray"] = "local"
-    """`local` needs no cluster; `dask` joins the scheduler at `address`; `ray` joins the cluster at
-    `address`, or starts one here when there is none.
+    """`local` needs no cluster; `dask` connects to the scheduler at `address`; `ray` connects to
+    the cluster at `address`, or starts one on this machine.
     """
     workers: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Tasks side by side; by default the number of usable cores (for `dask`: what is there)."""
+    """Tasks to run in parallel; by default the number of usable cores (`dask`: all workers)."""
     address: str | None = None
     """Of the Dask scheduler, such as `tcp://host:8786`, or of the Ray cluster, such as `host:6379`,
     `ray://host:10001` or `auto`.
     """
     processes: bool = False
-    """Local tasks in processes instead of threads."""
+    """Run local tasks in processes instead of threads."""
     retries: Annotated[int, Field(ge=0, le=100)] = 2
-    """How often a task that failed for a passing reason is tried again."""
+    """How often to retry a task after a transient error."""
     timeout_s: Annotated[float, Field(gt=0)] | None = None
-    """An attempt at a partition, or an actor's step, that takes longer is taken for hung and done
-    again: the attempt is left behind, as its process may hold other work; the actor is ended. By
-    default never.
+    """Longest time for a partition or an actor's step. After it, the work is taken to hang and is
+    done again; a hung actor is killed. By default there is no limit.
     """
     cache: bool = True
-    """Keep partial statistics on disk, so that a later job reads only partitions it has not seen.
-    """
+    """Keep partial statistics on disk, so that later jobs read only new partitions."""
     memory: Size | None = None
-    """Bytes the job may use, such as `4GiB`; by default what the machine has."""
+    """Memory the job may use, such as `4GiB`; by default all of the machine's."""
 
     @model_validator(mode="after")
     def _address_where_needed(self) -> EngineSection:
@@ -251,7 +250,7 @@ class EngineSection(Section):
         elif self.address:
             check_address(self.kind, self.address)
         elif self.kind == "dask":
-            raise ValueError("`kind: dask` needs the scheduler's `address`, as tcp://host:8786")
+            raise ValueError("`kind: dask` needs the `address` of the scheduler: tcp://host:8786")
         return self
 
 
@@ -265,7 +264,7 @@ _ADDRESSES = {
     "ray": (
         re.compile(r"auto|local|(ray://)?[^\s/:]+:\d+"),
         "a Ray cluster",
-        "host:6379 or ray://host:10001, or is auto",
+        "host:6379, ray://host:10001 or auto",
     ),
 }
 
@@ -277,7 +276,7 @@ def check_address(kind: str, address: str) -> None:
         return
     hint = ""
     if address.startswith("http"):
-        hint = ". This looks like the address of a dashboard, which has another port"
+        hint = ". This looks like the port of a dashboard"
         hint += "; jobs are sent there with `distfms submit`" if kind == "ray" else ""
     for other, (its_form, whose, _) in _ADDRESSES.items():
         if other != kind and its_form.fullmatch(address):
@@ -289,66 +288,65 @@ class TuneSection(Section):
     """Options of the method to try by cross-validation, before the selection."""
 
     grid: Annotated[dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]], Field(min_length=1)]
-    """For each option of the method's section the list of values to try; every combination is one
-    point of the grid.
+    """Values to try for each option of the method's section; every combination is a point of the
+    grid.
     """
     rule: Literal["best", "one_standard_error"] = "best"
     """Take the point with the best mean over the folds, or the simplest point whose mean is within
-    one standard error of the best. Points are as simple as they come early: the values of an option
-    stand from the simplest to the least simple, and an option that stands before another weighs
-    more.
+    one standard error of the best. List the values of each option from the simplest; of two points,
+    the one that is simpler in the first option where they differ is simpler.
     """
     measure: str | None = None
-    """What is compared, by default the method's first measure."""
+    """Measure to compare by; by default the method's first."""
 
 
 class Forgetting(Section):
-    """Which partitions count, and how much; `all` in its place lets all count alike.
+    """Which partitions count, and how much; `all` instead weighs all equally.
 
     The age of a partition is counted back from the newest one: in partitions, in the order of the
     data, or in days, by `data.time` or else by the date in the file's name.
     """
 
     window: Span | None = None
-    """Only the newest count, such as `30 days` or `12 partitions`."""
+    """Use only the newest data, such as `30 days` or `12 partitions`."""
     half_life: Span | None = None
-    """Age at which rows weigh half, such as `90 days`; for squared losses."""
+    """Age at which rows have half the weight, such as `90 days`; for squared losses."""
 
 
 class GateSection(Section):
-    """What a new model has to be to be promoted."""
+    """Conditions for promoting a new model."""
 
     metric: str | None = None
-    """What the two are compared by, on rows that neither learned from; by default `mse`, or the
-    method's own loss.
+    """Measure to compare with the current model, on rows that neither model learned from; by
+    default `mse`, or the method's own loss.
     """
     on: Literal["held_out", "newest"] = "held_out"
     """Rows that must show the gain: all held-out rows, or those of new partitions."""
     min_gain: Annotated[float, Strict(), Field(allow_inf_nan=False)] | None = None
-    """Least gain there: by which share a loss has to fall, or a score of at most 1 to rise."""
-    max_regression: NonNegative = 0.02
-    """Most that the new model may lose, in the same units, on all held-out rows and on the new
-    ones.
+    """Least gain there: the share by which a loss must fall, or the amount by which a score of at
+    most 1 must rise.
     """
+    max_regression: NonNegative = 0.02
+    """Largest loss allowed, in the same units, on all held-out rows and on new ones."""
     max_drift: Positive | None = None
-    """Most that a new or changed file (with `data.time`, a day of one) may differ from what the
-    current model has learned from: in the mean of a column (in standard deviations), its standard
-    deviation (as a logarithm) or its correlation with the target. By chance, the mean of n rows is
-    about 1/√n off: small files want a larger bound, or `data.time`.
+    """Largest drift allowed between a new or changed file (with `data.time`, one day of it) and the
+    data behind the current model: in a column's mean (in standard deviations), standard deviation
+    (as a logarithm) or correlation with the target. By chance alone, the mean of n rows is about
+    1/√n off: for small files, set a larger bound or `data.time`.
     """
     min_rows: Annotated[int, Field(ge=0)] = 1
-    """Fewest rows of new and changed partitions."""
+    """Fewest rows required in new and changed partitions."""
     max_lost: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """Largest share of the rows behind the current model that may have vanished."""
+    """Largest share of the rows behind the current model that may be gone."""
 
 
 class RetrainSection(Section):
-    """How `distfms retrain` forgets, and when a new model takes the place of another."""
+    """How `distfms retrain` forgets old data, and when it promotes a new model."""
 
     forget: Forgetting = Field(default_factory=Forgetting)
-    """`all`, or what is forgotten."""
+    """`all` to use all data equally, or a section that limits their age."""
     gate: GateSection = Field(default_factory=GateSection)
-    """What the new model has to be."""
+    """Conditions for promotion."""
 
     @field_validator("forget", mode="before")
     @classmethod
@@ -393,7 +391,7 @@ def _load(text: str) -> Any:
             anchored.pop()
         problem = None
         if depth > _MOST_DEPTH:
-            problem = f"it is nested more than {_MOST_DEPTH} deep"
+            problem = f"it is nested more than {_MOST_DEPTH} levels deep"
         elif kind == "AliasEvent" and (len(anchored) > 1 or n_aliases > _MOST_ALIASES):
             problem = f"aliases within anchored values, or more than {_MOST_ALIASES}, are refused"
         elif getattr(event, "tag", None) is not None:
@@ -434,7 +432,7 @@ def parse_yaml(text: str, where: str) -> dict[str, Any]:
     content = _parse(text, where)
     if not isinstance(content, dict):
         found = "nothing" if content is None else type(content).__name__
-        raise SpecError(f"{where}: a job spec is a mapping of keys to values; found {found}.")
+        raise SpecError(f"{where}: a job spec must be a mapping of keys to values; found {found}.")
     return content
 
 
@@ -444,7 +442,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise SpecError(f"There is no spec file {path}. Check the name and the folder.") from error
+        raise SpecError(f"There is no spec file {path}. Check the path.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"The spec file {path} cannot be read: {error}.") from error
     return parse_yaml(text, str(path))
@@ -465,7 +463,7 @@ def set_dotted(content: Mapping[str, Any], assignments: Sequence[str]) -> dict[s
 
 def _assigned(section: Any, keys: Sequence[str], value: Any, dotted: str) -> dict[str, Any]:
     if section is not None and not isinstance(section, Mapping):
-        raise SpecError(f"--set {dotted}: `{keys[0]}` lies in something that is not a section.")
+        raise SpecError(f"--set {dotted}: `{keys[0]}` is inside something that is not a section.")
     result = dict(section or {})
     result[keys[0]] = (
         value if len(keys) == 1 else _assigned(result.get(keys[0]), keys[1:], value, dotted)
@@ -500,9 +498,7 @@ def _explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
         return f"Unknown key `{dotted}` in the job spec.{nearest(location[-1], known)} {listed}"
     if problem["type"] == "missing":
         return f"The job spec is missing the key `{dotted}`."
-    message = (
-        problem["msg"].removeprefix("Value error, ").replace("Input should be", "it should be")
-    )
+    message = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
     message = message.replace("a valid tuple", "a list").replace("a valid dictionary", "a section")
     if problem["type"] in ("too_short", "string_too_short"):
         least = problem["ctx"]["min_length"]
@@ -535,8 +531,8 @@ def expand_variables(path: str) -> str:
         name = match.group(1)
         if name not in os.environ:
             raise SpecError(
-                f"{path} names the environment variable {name}, which is not set. Set it "
-                f"(export {name}=…) or write the value out."
+                f"{path} names the environment variable {name}, which is not set. Set it (export "
+                f"{name}=…) or write the value itself."
             )
         return os.environ[name]
 

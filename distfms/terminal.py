@@ -15,14 +15,14 @@ Storage = Annotated[
     typer.Option(
         "--storage",
         metavar="KEY=VALUE",
-        help="A storage option for URLs, as `endpoint_url=http://host:9000` or `secret=${NAME}`.",
+        help="Option of the storage, such as `endpoint_url=http://host:9000` or `secret=${NAME}`.",
     ),
 ]
 Registry = Annotated[
     str | None,
     typer.Option(
         envvar="DISTFMS_REGISTRY",
-        help="Folder or URL of the registry, if not the spec's or runs/registry.",
+        help="Folder or URL of the registry; by default the spec's, or runs/registry.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

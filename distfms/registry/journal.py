@@ -82,7 +82,9 @@ class Journal(Generic[R]):
         except SpecError:
             raise
         except (ValueError, RecursionError) as error:
-            reason = "it is no regular file" if payload is None else str(error).partition("\n")[0]
+            reason = (
+                "it is not a regular file" if payload is None else str(error).partition("\n")[0]
+            )
         raise DamagedError(
             f"{place} is damaged ({reason}). Restore it from a copy of the registry, or set it "
             f"aside with `distfms models repair {self.model.name}`."
@@ -163,7 +165,7 @@ def locked(
         other = _last(journal) or own
         until = datetime.fromtimestamp(expires or own.until, UTC)
         raise EngineError(
-            f"{other.owner} is working on {name!r}. Wait for its end; if it was killed, its lock "
+            f"{other.owner} is working on {name!r}. Wait until it ends; if it was killed, its lock "
             f"expires at {until:%Y-%m-%d %H:%M:%S} UTC."
         )
 

@@ -82,7 +82,7 @@ class Change(Record):
     @model_validator(mode="after")
     def _descends(self) -> Change:
         if self.below is not None and not 0 < self.below < self.number:
-            raise ValueError("it returns to a change that is not before it")
+            raise ValueError("it rolls back to a change that is not before it")
         return self
 
 
@@ -130,7 +130,7 @@ def decode(kind: type[R], payload: bytes, model: str, place: object, *, signed: 
     content = json.loads(payload)
     form = content.get("form", 1) if isinstance(content, dict) else 0
     if not isinstance(form, int) or form < 1 or "token" not in content:
-        raise ValueError("it is no record")
+        raise ValueError("it is not a record")
     if form > _FORM:
         raise SpecError(f"{place} was written by a newer distfms. Upgrade distfms to read it.")
     found, upgraded = content.pop("signature", None), content
@@ -141,7 +141,7 @@ def decode(kind: type[R], payload: bytes, model: str, place: object, *, signed: 
         if found is None:
             raise SpecError(
                 f"{place} is not signed, and {SIGNING_KEY} is set. If you trust this version, sign "
-                f"it with `distfms models sign {model}@NUMBER`; else retrain with --anew."
+                f"it with `distfms models sign {model}@NUMBER`; if not, retrain with --anew."
             )
         if not hmac.compare_digest(signature.encode(), json.dumps(found).strip('"').encode()):
             raise SpecError(

@@ -141,9 +141,9 @@ class Registry:
             for file, sha256 in found.files.items():
                 if hashlib.sha256(payloads.get(file, b"")).hexdigest() != sha256:
                     raise DamagedError(
-                        f"Version {found.number} of {name!r} is damaged: {folder / file} is not "
-                        "what was added (its sha256 differs). Use another version, as `distfms "
-                        f"models rollback {name}` does, or set this one aside with `distfms models "
+                        f"Version {found.number} of {name!r} is damaged: {folder / file} has "
+                        "changed since it was added (its sha256 differs). Roll back with `distfms "
+                        f"models rollback {name}`, or set this version aside with `distfms models "
                         f"repair {name}`."
                     )
             return found, payloads
@@ -211,8 +211,8 @@ class Registry:
         def change(last: Change) -> dict[str, Any] | None:
             if expected not in ("any", last.version):
                 raise EngineError(
-                    f"Version {number} of {name!r} is not promoted: version {last.version} is "
-                    f"current by now, and it was compared with version {expected}. Compare again."
+                    f"Version {number} of {name!r} is not promoted: it was compared with version "
+                    f"{expected}, but version {last.version} is current now. Retrain again."
                 )
             self.version(name, number)
             if last.version == number:
@@ -263,7 +263,7 @@ class Registry:
             If there is no key or no such version, or it is damaged.
         """
         if not os.environ.get(SIGNING_KEY):
-            raise SpecError(f"There is no key to sign with: set {SIGNING_KEY}.")
+            raise SpecError(f"There is no signing key: set {SIGNING_KEY}.")
         number = self.last(name).version if number is None else number
         if number in self.numbers(name):
             journal = self.journal(name, Version)

@@ -74,7 +74,7 @@ def _findings(registry: Registry, name: str) -> Iterator[Finding]:
                 yield Finding(str(error), journal, number, isinstance(error, DamagedError))
     current = registry.last(name, skip=True).version
     if current is not None and current not in versions.numbers():
-        yield Finding(f"Version {current} is current, and it is gone.", versions, current)
+        yield Finding(f"Version {current} is current, but its files are gone.", versions, current)
 
 
 def repair(registry: Registry, name: str, because: str = "") -> list[Finding]:

@@ -11,6 +11,7 @@ from distfms.data.partition import Dataset
 from distfms.errors import SpecError
 from distfms.methods.contract import Context, FinishedRun, Inputs, Job, Method
 from distfms.registry import Registry
+from distfms.report.formatting import measure_title
 from distfms.retrain.place import Changes
 from distfms.runs.finished import read_version
 from distfms.spec import GateSection
@@ -77,11 +78,12 @@ def conditions(
     require(most, f"{lost:.1%} of its rows lost", lost <= gate.max_lost)
     for comparison in compared:
         gain, where = comparison.gain, f"{comparison.rows.replace('_', '-')} rows"
-        said = f"{comparison.metric} {_in_words(gain)} on {where}"
-        worse = f"{comparison.metric} on {where} at most {gate.max_regression:.2%} worse"
+        metric = measure_title(comparison.metric)
+        said = f"{metric} {_in_words(gain)} on {where}"
+        worse = f"{metric} on {where} at most {gate.max_regression:.2%} worse"
         require(worse, said, gain >= -gate.max_regression)
         if gate.min_gain is not None and comparison.rows == gate.on:
-            better = f"{comparison.metric} on {where} better by at least {gate.min_gain:.2%}"
+            better = f"{metric} on {where} better by at least {gate.min_gain:.2%}"
             require(better, said, gain >= gate.min_gain)
     if gate.min_gain is not None and gate.on not in [comparison.rows for comparison in compared]:
         better = f"better by at least {gate.min_gain:.2%} on {gate.on.replace('_', '-')} rows"
@@ -93,7 +95,7 @@ def conditions(
         if again := drift["refused"]:
             said = f"{', '.join(again)} drifted when last seen"
             require(
-                "no file that was refused before, unless mended or accepted (--accept FILE)",
+                "no file refused before, unless fixed or accepted (--accept FILE)",
                 said,
                 False,
             )

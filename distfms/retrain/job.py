@@ -103,8 +103,8 @@ def retrain(
     spec = replace(spec, retrain=section)
     if not spec.data.test and spec.data.test_path is None:
         raise SpecError(
-            "`distfms retrain` compares models on rows that neither learned from, and the spec "
-            "holds none out. Set `data.test` (such as 0.2), or `data.test_path`."
+            "`distfms retrain` compares models on held-out rows, and the spec holds none out. Set "
+            "`data.test` (such as 0.2) or `data.test_path`."
         )
     prepared = prepare(spec, say)
     require_metric(section.gate, prepared.job.judged_by)
@@ -119,12 +119,12 @@ def retrain(
             if made is not None and (made == number or withdrawn):
                 what = "which was rolled back" if withdrawn else "the current model"
                 say(
-                    f"Nothing to do: version {made} of {spec.name!r}, {what}, was made from the "
-                    "same spec and data."
+                    f"Nothing to do: version {made} of {spec.name!r}, {what}, has the same spec "
+                    "and data."
                 )
                 return Outcome(number, False)
             if made is not None:
-                say(f"The data are again those of version {made}: its model becomes current again.")
+                say(f"The data are again those of version {made}: promoting it again.")
         if in_place is not None and not anew:
             require_same_question(prepared, in_place)
             # Raises now what would stop the comparison.
@@ -270,7 +270,7 @@ def _promote(retraining: Retraining, registry: Registry, folder: Location, say: 
         if drifted := (content["drift"] or {}).get("drifted"):
             refused = {name: (version, False) for name, version in drifted.items()}
             retraining.refusal.write(registry, spec.name, refused)
-            say("Accept a file that is as it should be with --accept FILE.")
+            say("If a file is correct, accept it with --accept FILE.")
         return Outcome(number, False, folder, reasons)
     written = [name for stage in run.manifest["stages"] for name in stage["files"]]
     kept = [name for name in written if not name.startswith(_LEFT_OUT) or name == DRIFT]
@@ -285,7 +285,7 @@ def _promote(retraining: Retraining, registry: Registry, folder: Location, say: 
     }
     version = registry.add(spec.name, files, facts, number)
     # A run that was resumed may have been compared with the version before.
-    because = "retrained anew" if content["anew"] else "retrained"
+    because = "retrained with --anew" if content["anew"] else "retrained"
     registry.promote(spec.name, version.number, expected=content["in_place"], because=because)
     data = content["data"]
     say(

@@ -23,8 +23,8 @@ from distfms.stats.base import from_bytes
 DRIFT = "statistics/drift.npz"
 
 _ANEW = (
-    "Retrain under another `name`, or with --anew, which replaces the model without comparing the "
-    "two."
+    "Retrain under another `name`, or with --anew, which promotes the new model without a "
+    "comparison."
 )
 
 
@@ -59,7 +59,7 @@ class InPlace:
         except SpecError as error:
             if not anew:
                 raise
-            registry.note(f"Replacing version {number} unread. {error}")
+            registry.note(f"Replacing version {number} without reading it. {error}")
             return cls(number, FinishedRun({}, {}, {}, {"inputs": []}, {}), {}, {})
 
 
@@ -108,7 +108,7 @@ class Refusal(Record):
         for one in named:
             own = {file: v for file, v in known.items() if f"/{one}/" in f"/{file}/"}
             if not own:
-                raise SpecError(f"The data have no file {one!r} to accept.{nearest(one, known)}")
+                raise SpecError(f"There is no file {one!r} to accept.{nearest(one, known)}")
             found |= own
         return self.write(registry, name, found)
 
@@ -184,10 +184,10 @@ def require_same_question(prepared: Prepared, in_place: InPlace) -> None:
         )
     data = ("target", "id", "query", "weight", "test", "long")
     own: dict[tuple[str, ...], str] = {
-        ("data", key): "it decides what is predicted, or which rows are held out" for key in data
+        ("data", key): "it decides what is predicted or which rows are held out" for key in data
     }
     own |= {("seed",): "it decides which rows are held out"}
-    why = "it decides what is predicted, or what is chosen among"
+    why = "it decides what is predicted or selected from"
     own |= {(spec["method"], option): why for option in prepared.method.question}
     for keys, why in own.items():
         was, now = _at(before, keys), _at(spec, keys)
@@ -210,7 +210,7 @@ def _require_same_columns(prepared: Prepared, in_place: InPlace) -> None:
     found = (("gone", gone), ("new", new), ("of another type", other))
     listed = "; ".join(f"{what}: {names}" for what, names in found if names)
     raise SpecError(
-        f"The columns of the data are not those of version {in_place.number} of "
+        f"The columns of the data differ from those of version {in_place.number} of "
         f"{prepared.spec.name!r}, the current model ({listed}). Restore them, or name the columns "
         f"to learn from in `data.features`. {_ANEW}"
     )

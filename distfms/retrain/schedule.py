@@ -63,7 +63,7 @@ def parse_times(cron: str, zone: str) -> Times:
         times = Times(cron, ZoneInfo(zone))
     except (ValueError, KeyError, OSError) as error:
         raise SpecError(
-            f"--zone {zone!r} is no time zone that this machine knows; write UTC, or as "
+            f"--zone {zone!r} is not a time zone this machine knows; write UTC or, for example, "
             "Europe/Berlin."
         ) from error
     try:
@@ -71,10 +71,10 @@ def parse_times(cron: str, zone: str) -> Times:
             raise CronSimError("it does not have five fields")
         times.after(datetime.now(UTC))
     except (CronSimError, StopIteration) as error:
-        reason = str(error) or "no such time ever comes"
+        reason = str(error) or "that time never comes"
         raise SpecError(
             f"--cron {cron!r} cannot be read ({reason}). Write minute, hour, day of the month, "
-            'month and day of the week, as "0 3 * * *" for every night at three.'
+            'month and day of week, such as "0 3 * * *" for 3:00 every night.'
         ) from error
     return times
 
@@ -168,7 +168,7 @@ class Scheduler:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             reason = f"{type(error).__name__}: {error}"
             self.say(
-                f"Replacing {self.health}, which is damaged ({reason}): missed starts are lost."
+                f"Replacing {self.health}, which is damaged ({reason}); missed starts are lost."
             )
             return now
         return last
@@ -177,7 +177,10 @@ class Scheduler:
         """Return the next start; of those missed since the last one, the latest or none."""
         now = self.clock()
         if last - now > _AHEAD:
-            self.say(f"The last start was {last:%Y-%m-%d %H:%M} UTC by a clock that has gone back.")
+            self.say(
+                f"The last start, {last:%Y-%m-%d %H:%M} UTC, is in the future: the clock was set "
+                "back."
+            )
             last = now
         start, latest = self.times.after(last), self.times.before(now)
         if latest > last and (now - start).total_seconds() > _LATE_S:
@@ -210,7 +213,7 @@ class Scheduler:
             self.say(f"Starting {name}")
             code = (self.launch or self._launched)(command)
             job |= {"ended": self.clock().isoformat(), "exit_code": code}
-            self.say(f"{name} ended with {code}: {_MEANING.get(code, 'stopped or failed')}")
+            self.say(f"{name} ended with code {code}: {_MEANING.get(code, 'stopped or failed')}")
 
     def _launched(self, command: Sequence[str]) -> int:
         """Run a command in a process of its own, so that its memory is free afterwards."""
@@ -250,7 +253,7 @@ class Scheduler:
                 self._unwritten = False
             except (OSError, DistfmsError) as error:
                 if not self._unwritten:
-                    self.say(f"The health file is not up to date, jobs go on: {error}")
+                    self.say(f"The health file cannot be written; jobs continue: {error}")
                 self._unwritten = True
 
 

@@ -120,8 +120,8 @@ def prepare(spec: JobSpec, say: Say = _silent, opened: Opened | None = None) -> 
     method = load_method(spec.method)
     if spec.data.unlabelled_path is not None and not method.takes_unlabelled:
         raise SpecError(
-            f"`data.unlabelled_path` has rows for landmarks, and the method is `{spec.method}`: "
-            "leave it out."
+            f"`data.unlabelled_path` is for landmarks only; this job's method is `{spec.method}`. "
+            "Leave it out."
         )
     if spec.data.missing == "pairs" and not method.takes_gaps:
         raise SpecError(
@@ -138,8 +138,8 @@ def prepare(spec: JobSpec, say: Say = _silent, opened: Opened | None = None) -> 
         job = tuning.job
     if spec.retrain is not None and spec.retrain.forget.half_life and not job.weighs_partitions:
         raise SpecError(
-            "`retrain.forget.half_life` makes older statistics weigh less, and this job learns "
-            f"from the rows themselves (`{spec.method}`). Use `forget: all`, or a `window`."
+            "`retrain.forget.half_life` weighs statistics by age, but this `{spec.method}` job "
+            "learns from the rows themselves. Use `forget: all` or a `window`."
         )
     remarks = row_remarks(opened.inputs.train, opened.inputs.section, job.columns())
     opened = replace(opened, notes=(*opened.notes, *remarks))

@@ -52,9 +52,9 @@ LEVELS = {
 #: What people should read at once.
 _NOTICES = {
     "retry": "{key} succeeded after retries: {n_retries}",
-    "cache_corrupt": "the cached partial of {key} was damaged; it is computed again",
+    "cache_corrupt": "the cached partial of {key} was damaged; recomputing it",
     "cache_unwritable": "cannot write the cache; continuing without it ({error})",
-    "worker_lost": "worker processes died; their work is repeated",
+    "worker_lost": "worker processes died; repeating their work",
     "metrics_unavailable": "no metrics: {reason}",
 }
 

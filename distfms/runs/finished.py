@@ -54,9 +54,7 @@ def parse_model(text: str) -> tuple[str, int | None]:
     """Return name and version of ``NAME`` or ``NAME@version``; no version for the current one."""
     match = _NAMED.fullmatch(text.removeprefix(PREFIX))
     if match is None:
-        raise SpecError(
-            f"{text[:100]!r} names no model. Write NAME, or NAME@3 for its third version."
-        )
+        raise SpecError(f"{text[:100]!r} is not a model name. Write NAME, or NAME@3 for version 3.")
     return match[1], int(match[2]) if match[2] else None
 
 
@@ -93,13 +91,13 @@ class RunFiles:
         """Parse them; the model may call the functions in `allow`, as ``module:function``."""
         if self.manifest.method not in METHODS:
             raise SpecError(
-                f"{self.called} is a run of `{self.manifest.method}`, which this distfms does not "
-                "have."
+                f"{self.called} is a run of `{self.manifest.method}`, a method this distfms does "
+                "not have."
             )
         if self.manifest.schema_version < FIRST_READABLE:
             raise SpecError(
-                f"{self.called} was made by distfms {self.manifest.distfms}, and the files of runs "
-                "have changed since. Run its job again."
+                f"{self.called} was made by distfms {self.manifest.distfms}, and the format of "
+                "runs has changed since. Run the job again."
             )
         method, form = load_method(self.manifest.method), self.manifest.form
         if form > method.form:
@@ -116,8 +114,8 @@ class RunFiles:
             weights = from_bytes(self.files["weights.npz"])
         except (ValueError, AttributeError, EOFError, MemoryError, BadZipFile) as error:
             raise SpecError(
-                f"{self.place / 'weights.npz'} is not what a run writes ({error}). Run the job "
-                "again, or use another version."
+                f"{self.place / 'weights.npz'} is damaged ({error}). Run the job again, or use "
+                "another version."
             ) from error
         if RETRAINING in self.files:
             retraining = parse_json(self.place / RETRAINING, self.files[RETRAINING])
@@ -171,14 +169,14 @@ def read_version(
     place, called = registry.files(name, version), f"{PREFIX}{name}@{version.number}"
     for file in (MANIFEST, *_MODEL):
         if file not in found:
-            raise SpecError(f"{called} is no model of a run: it has no {file}.")
+            raise SpecError(f"{called} is not the model of a run: it has no {file}.")
     return version, RunFiles(place, called, found, parse_manifest(place, found[MANIFEST]))
 
 
 def checked_budget(budget: float | None, name: str) -> float | None:
     """Return what a row may cost, as a user has given it by this name."""
     if budget is not None and not (math.isfinite(budget) and budget >= 0):
-        raise SpecError(f"{name} is {budget:g}; it must be a finite number of at least 0.")
+        raise SpecError(f"{name} is {budget:g}; it must be a finite number, at least 0.")
     return budget
 
 
@@ -215,8 +213,8 @@ def _whole_files(path: Location, manifest: Manifest) -> dict[str, bytes]:
             payloads[name] = read_regular(path / name) or b""
         if hashlib.sha256(payloads.get(name, b"")).hexdigest() != written[name]:
             raise SpecError(
-                f"{path / name} is not what the run wrote (its sha256 differs). Run the job's "
-                f"command again with --out {path} to repeat that stage."
+                f"{path / name} was changed after the run wrote it (its sha256 differs). Run the "
+                f"job again with --out {path} to repeat that stage."
             )
     return payloads
 

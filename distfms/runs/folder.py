@@ -178,13 +178,11 @@ def _refuse_foreign(out: Location, identity: str) -> None:
     found = read_manifest(out)
     if found is not None and found.identity != identity:
         raise SpecError(
-            f"The run folder {out} belongs to another spec or to other data (identity "
+            f"The run folder {out} belongs to another spec or other data (identity "
             f"{found.identity[:8]}, not {identity[:8]}). Choose another folder with --out."
         )
     if found is None and any(not path.name.startswith(".") for path in out.iterdir()):
-        raise SpecError(
-            f"--out {out} holds files that are not a run's. Name an empty or a new folder."
-        )
+        raise SpecError(f"--out {out} holds files that no run wrote. Name an empty or new folder.")
 
 
 def now() -> str:
@@ -208,7 +206,7 @@ def digest(path: Location) -> str:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     result, entries = hashlib.sha256(), files_below(path)
     if isinstance(path, RemotePath) and not entries:
-        raise FileNotFoundError(errno.ENOENT, f"there is nothing at {path}")
+        raise FileNotFoundError(errno.ENOENT, f"{path} does not exist")
     for entry in entries:
         result.update(f"{entry.name}:{digest(entry.place)}\n".encode())
     return result.hexdigest()
@@ -273,7 +271,7 @@ class RunFolder:
             yield
             return
         busy = (
-            f"Another process is writing the run {self.path}. Wait for it to end, or choose "
+            f"Another process is writing the run {self.path}. Wait until it ends, or choose "
             "another folder with --out."
         )
         with locked_file(self.path / ".lock", busy):
@@ -310,8 +308,8 @@ class RunFolder:
         if (found.attempt, found.writer) != (own.attempt, own.writer):
             raise EngineError(
                 f"Another driver has taken over the run {self.path} (attempt {found.attempt}; "
-                f"this one was attempt {own.attempt}). It resumes from the finished stages; this "
-                "driver stops here and writes nothing more."
+                f"this one was attempt {own.attempt}). It resumes after the finished stages; this "
+                "driver stops and writes nothing more."
             )
 
     def holds_claim(self) -> bool:

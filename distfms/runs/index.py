@@ -96,7 +96,9 @@ def _page(name: str, jobs: Mapping[str, list[_Entry]]) -> Page:
         Column("Answer of the last run", "text"),
         "Refused",
     ]
-    overview = Table(heads, rows, "Jobs of this folder, with the answer of the last finished run.")
+    overview = Table(
+        heads, rows, "Jobs of this folder, with the answer of each job's last finished run."
+    )
     sections = [Section(job, _blocks(entries)) for job, entries in jobs.items()]
     title = f"{len(jobs)} job{'s' * (len(jobs) != 1)}"
     return Page(name, "Runs", title, [Section("", [overview]), *sections])
@@ -116,7 +118,7 @@ def _blocks(entries: list[_Entry]) -> list[Block]:
         refused = [(n, value) for n, value, is_refused in known if is_refused]
         line = Line(title, x, y, marks=refused, bold=True)
         chart = line_chart([line], title=f"{title} by run", xlabel="run", ylabel=title.lower())
-        caption = f"{title} on held-out rows, by run in order of time. Rings: refused models."
+        caption = f"{title} on held-out rows, by run, oldest first. Rings: refused models."
         blocks.append(Figure(chart, caption))
     rows = [
         [entry.when, "refused" if entry.refused else "", entry.value, _link(entry)]
@@ -128,7 +130,7 @@ def _blocks(entries: list[_Entry]) -> list[Block]:
         Column(title, "measure"),
         Column("Answer", "text"),
     ]
-    return [*blocks, Table(heads, rows, "Finished runs, the last one first.")]
+    return [*blocks, Table(heads, rows, "Finished runs, newest first.")]
 
 
 def _link(entry: _Entry) -> str | Link:

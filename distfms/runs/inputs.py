@@ -105,7 +105,7 @@ def _refuse_overlap(train: Dataset, test: Dataset) -> None:
     if both:
         raise SpecError(
             f"The file {min(both)} is in both `data.path` and `data.test_path`; a loss on training "
-            "rows means nothing. Separate the two, or hold rows out with `data.test`."
+            "rows is no test. Separate the files, or hold rows out with `data.test`."
         )
 
 
@@ -171,13 +171,15 @@ def _left_out(report: Mapping[str, Any]) -> list[str]:
         "n_unlabelled": "objects without a label",
         "n_unjudged_labels": "labels of objects without judgments",
         "n_without_value": "rows without a value",
-        "n_duplicates": "second judgments by one worker",
+        "n_duplicates": "second judgments by the same rater",
     }
     found = [f"{report[key]:,} {text}" for key, text in kinds.items() if report.get(key)]
     notes = [f"Left out when converting the judgments: {', '.join(found)}."] if found else []
     if spread := report.get("n_spread"):
         named = counted(spread, "object")
-        notes.append(f"An object belongs to the first file that names it; several name {named}.")
+        notes.append(
+            f"Several files hold judgments of {named}; each object counts with its first file."
+        )
     return notes
 
 

@@ -40,25 +40,25 @@ if TYPE_CHECKING:
 
 
 class OutputSection(Section):
-    """Where runs are kept; a text is its path."""
+    """Where to keep runs; a string is the path."""
 
     path: Annotated[str, Field(min_length=1)] = "runs"
-    """Folder or fsspec URL of all runs. `${NAME}` stands for an environment variable."""
+    """Folder or fsspec URL of all runs. `${NAME}` is replaced by an environment variable."""
     registry: Annotated[str, Field(min_length=1)] | None = None
     """Folder or URL of the registry of models; by default `registry` below `path`. The environment
-    variable DISTFMS_REGISTRY takes its place.
+    variable DISTFMS_REGISTRY overrides it.
     """
     storage_options: dict[str, Any] = Field(default_factory=dict)
-    """Passed to fsspec, for URLs. `${NAME}` in a text stands for an environment variable; secrets
-    given in clear are not written down.
+    """Passed to fsspec, for URLs. `${NAME}` is replaced by an environment variable; secrets given
+    in clear text are not saved.
     """
     cache_bytes: Size = Field(default="10GiB", validate_default=True)
-    """What the partial statistics kept for later runs (`engine.cache`) may take, such as `10GiB`;
-    when a run ends, those that were used least recently are deleted.
+    """Largest size of the partial statistics kept for later runs (`engine.cache`), such as `10GiB`;
+    at the end of a run, the least recently used are deleted.
     """
     keep_runs: Annotated[int, Field(ge=1)] | None = None
-    """How many runs of the job are kept; by default all. When a run ends, older ones are deleted,
-    but for those of the current model and of the one before it.
+    """Number of runs of the job to keep; by default all. At the end of a run, older ones are
+    deleted, except those of the current model and the one before it.
     """
     tracking: Literal["mlflow"] | None = None
     """Log each finished run to MLflow: options, metrics, and its files but for statistics."""
@@ -83,14 +83,14 @@ class TopKeys(Section):
 
     name: Annotated[str, Field(max_length=100)]
     """Names the folder of the runs: letters, digits, `.`, `_` and `-`; not `latest` or `registry`,
-    which other folders have.
+    which are reserved.
     """
     method: str
-    """What decides: `multiselect`, `sequence`, `landmarks` or `attribute_efficient`.
-    Its section has the same name.
+    """Method: `multiselect`, `sequence`, `landmarks` or `attribute_efficient`. Its section has the
+    same name.
     """
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] = 0
-    """Every random stream of the job derives from it."""
+    """Seed of all random streams of the job."""
 
     @field_validator("name")
     @classmethod
@@ -98,7 +98,7 @@ class TopKeys(Section):
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", value):
             raise ValueError(plain_name(value))
         if value.lower() in (LATEST, "registry"):
-            raise ValueError("a folder below the runs has this name; choose another")
+            raise ValueError("this name is reserved for a folder of the runs; choose another")
         return value
 
 
@@ -191,8 +191,8 @@ def require_lasting(place: Location | str) -> None:
     """Refuse a place that is gone when this process ends, for commands that end with their work."""
     if re.match("memory:", str(place), re.IGNORECASE):
         raise SpecError(
-            f"{place} exists only in the memory of this process: what is written there would be "
-            "gone when the command ends. Name a folder or other storage (`output` or --out)."
+            f"{place} exists only in the memory of this process: everything written there would be "
+            "lost when the command ends. Name a folder or other storage (`output` or --out)."
         )
 
 

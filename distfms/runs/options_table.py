@@ -192,7 +192,7 @@ def _columns_of(data: str | None) -> tuple[str | None, str | None, str]:
         f"{kind}: {', '.join(names[:_LISTED])}{', …' * (len(names) > _LISTED)}"
         for kind, names in by_type.items()
     ]
-    found = f"Columns by type, of which target and id are guessed: {'; '.join(listed)}."
+    found = f"Columns by type (target and id are guesses): {'; '.join(listed)}."
     return next(iter([*named, *numbers[::-1]]), None), id, found
 
 

@@ -184,8 +184,8 @@ class _Parts:
             require_columns(dataset.schema, [key], "what decided the folds of the run")
         elif not known.issuperset((file.name, file.footer) for file in dataset.files):
             raise SpecError(
-                "--with-folds: the run's data have no id or query, so the place of a row in the "
-                "files it was made from decides its fold. Name those files as in its spec."
+                "--with-folds: the run's data have no id or query, so a row's position in the "
+                "files decides its fold. Name the files as in the run's spec."
             )
         plan = FoldPlan(section["folds"], section["test"], int(spec["seed"]))
         held_out = frozenset(file.path for file in dataset.files if file.footer in tested)
@@ -218,9 +218,7 @@ def _refuse_place(out: Location, data: str, dataset: Dataset, into_folder: bool)
             )
     suffix = PurePath(out.name).suffix.lower()
     if not into_folder and suffix not in ("", ".parquet", ".pq", ".csv"):
-        raise SpecError(
-            f"--out {out} ends in {suffix}; predictions are written as .parquet or .csv."
-        )
+        raise SpecError(f"--out {out} ends in {suffix}; use .parquet or .csv.")
     files = {file.path for file in dataset.files}
     if isinstance(out, RemotePath):
         # By URL, as another storage may have a file of the same path.
@@ -232,7 +230,7 @@ def _refuse_place(out: Location, data: str, dataset: Dataset, into_folder: bool)
         inside = Path(data).is_dir() and Path(data).resolve() in (target, *target.parents)
         read = any(Path(file).resolve() == target for file in files)
     if read:
-        raise SpecError(f"--out {out} is a file of the data to predict. Name another file.")
+        raise SpecError(f"--out {out} is one of the files to predict. Name another file.")
     if inside:
         raise SpecError(
             f"--out {out} lies in the data folder {data} and would become part of the data. "

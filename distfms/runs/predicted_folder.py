@@ -76,7 +76,7 @@ def predict_folder(
             (out / name).unlink(missing_ok=True)
     note |= {"status": "done", "n_rows": dataset.n_rows, "n_partitions": len(work)}
     write_atomic(out / _NOTE, encode(_NOTE, note))
-    counts = Counter({"Predictions removed, as their data are gone": len(gone)})
+    counts = Counter({"Removed predictions of files that are gone": len(gone)})
     return reduce(Counter.__add__, written, counts)
 
 
@@ -91,7 +91,7 @@ class _Write:
         """Return what there is to say of a partition, given the files that may be of it."""
         partition, found = work
         if any(_is_whole(self.folder / name) for name in found):
-            return Counter({"Partitions that had been predicted": 1})
+            return Counter({"Partitions predicted before": 1})
         table, counts = self.predict(partition)
         with TemporaryDirectory(prefix="distfms-") as scratch:
             made = Path(scratch) / "predictions"
@@ -102,7 +102,7 @@ class _Write:
         for other in set(found) - {name}:
             with writing(self.folder / other):
                 (self.folder / other).unlink(missing_ok=True)
-        return counts + Counter({"Damaged predictions made again": int(bool(found))})
+        return counts + Counter({"Damaged predictions replaced": int(bool(found))})
 
 
 def _is_whole(place: Location) -> bool:
@@ -125,11 +125,11 @@ def _key(partition: Partition) -> str:
 def _refuse_others(out: Location, found: Sequence[str], note: Mapping[str, Any]) -> None:
     """Refuse a folder of something else than these predictions."""
     if not isinstance(out, RemotePath) and out.exists() and not out.is_dir():
-        raise SpecError(f"--out {out}/ is a file. Name a folder, or leave the slash out.")
+        raise SpecError(f"--out {out}/ is a file. Name a folder, or remove the slash.")
     if _NOTE not in found:
         if found:
             raise SpecError(
-                f"--out {out}/ holds {min(found)}, which is no prediction. Name an empty or a new "
+                f"--out {out}/ holds {min(found)}, which is not a prediction. Name an empty or new "
                 "folder."
             )
         return
@@ -137,18 +137,17 @@ def _refuse_others(out: Location, found: Sequence[str], note: Mapping[str, Any])
         before = parse_json(out / _NOTE, (out / _NOTE).read_bytes())
     if before.get("data") != note["data"]:
         raise SpecError(
-            f"--out {out}/ holds predictions of {before.get('data', 'unnamed data')}, and this "
+            f"--out {out}/ holds predictions of {before.get('data', 'unnamed data')}, but this "
             f"command predicts {note['data']}. Name a new folder."
         )
     if set(note["files"]).isdisjoint(before.get("files", ())):
         raise SpecError(
-            f"--out {out}/ holds predictions of files that {note['data']} no longer has, and none "
-            "of those it has. Name a new folder."
+            f"--out {out}/ holds only predictions of files that are no longer in {note['data']}. "
+            "Name a new folder."
         )
     for key in ("model", "budget", "with_folds"):
         if before.get(key) != note[key]:
             raise SpecError(
-                f"--out {out}/ holds predictions of {before.get('called')}, and its {key} is not "
-                f"the one of this command ({note['called']}). Predict as before, or name a new "
-                "folder."
+                f"--out {out}/ holds predictions of {before.get('called')}, whose {key} differs "
+                f"from this command's ({note['called']}). Predict as before, or name a new folder."
             )

@@ -138,7 +138,7 @@ def resolved(spec: JobSpec, *, local: bool, say: Say) -> dict[str, Any]:
     if made_absolute and not local:
         say(
             f"Warning: relative paths became {', '.join(made_absolute)}; every node of the cluster "
-            "must be able to reach them (shared storage)."
+            "must see them (shared storage)."
         )
     return content
 
@@ -184,7 +184,7 @@ def follow(client: Any, address: str, id: str, write: Say, say: Say) -> None:
     except KeyboardInterrupt:
         say(
             f"The job keeps running. To stop it: ray job stop {id} --address {address}; to follow "
-            "it again, submit the same spec with --wait."
+            "it, submit the same spec again with --wait."
         )
         raise
     status = job.status.value
@@ -253,7 +253,8 @@ def connect(
         if not here and not insecure:
             raise SpecError(
                 f"The Ray head at {address} requires no token: anyone who can reach it can run "
-                "anything there. Start it with RAY_AUTH_MODE=token, or accept that with --insecure."
+                "anything there. Start it with RAY_AUTH_MODE=token, or accept the risk with "
+                "--insecure."
             )
         return _client(address, {})
     token = _find_token()
@@ -279,13 +280,13 @@ def explained(address: str) -> Iterator[None]:
         yield
     except AuthenticationError as error:
         raise EngineError(
-            f"The Ray head at {address} rejects the token. Use the one that the cluster was "
-            "started with; RAY_AUTH_TOKEN_PATH names the file that holds it."
+            f"The Ray head at {address} rejects the token. Use the token of the cluster; "
+            "RAY_AUTH_TOKEN_PATH names the file that holds it."
         ) from error
     except (requests.RequestException, ConnectionError) as error:
         raise EngineError(
-            f"The Ray head at {address} no longer answers. Jobs there may still be running; check "
-            f"when it is back: ray job list --address {address}"
+            f"The Ray head at {address} no longer answers. Its jobs may still be running. Once it "
+            f"is back, check with: ray job list --address {address}"
         ) from error
     except RuntimeError as error:
         raise EngineError(f"The Ray head at {address} answered: {error}") from error
@@ -295,8 +296,8 @@ def dashboard_url(address: str) -> str:
     """Check the address of a dashboard and complete it, as ``http://head:8265``."""
     if "@" in address:
         raise SpecError(
-            "--address must not hold a name or password, which others can read there. Name the "
-            "file of a token in RAY_AUTH_TOKEN_PATH."
+            "--address must not hold a user name or password, which others could read. Name a "
+            "token file in RAY_AUTH_TOKEN_PATH."
         )
     parts = urlsplit(address if "://" in address else f"http://{address}")
     try:
@@ -333,22 +334,22 @@ def _asks_for_token(url: str) -> bool:
         answer = requests.get(f"{url}/api/version", timeout=_PROBE_TIMEOUT_S, allow_redirects=False)
     except requests.RequestException as error:
         late = isinstance(error, requests.Timeout)
-        reason = "it did not answer in time" if late else "what is there is not a web server"
+        reason = "it did not answer in time" if late else "it is not a web server"
         raise _no_dashboard(url, reason) from error
     if answer.status_code == 401 and "authentication token" in answer.text:
         return True
     if answer.status_code != 200 or "ray_version" not in answer.text:
         status = f"GET /api/version: status {answer.status_code}"
-        raise _no_dashboard(url, f"what answers is something else ({status})")
+        raise _no_dashboard(url, f"something else answers ({status})")
     return False
 
 
 def _no_dashboard(url: str, reason: str) -> EngineError:
     return EngineError(
         f"There is no Ray dashboard at {url}: {reason}. Give the address of the head's dashboard, "
-        "as http://head:8265 (not the head's own port 6379, nor that of a Dask cluster, where "
-        "nothing is submitted: `distfms run SPEC --engine dask`), and check that the head is up: "
-        "ray status."
+        "such as http://head:8265 (not the head's own port 6379, nor that of a Dask cluster, "
+        "where nothing is submitted: `distfms run SPEC --engine dask`), and check that the head "
+        "is up: ray status."
     )
 
 

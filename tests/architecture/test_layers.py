@@ -90,4 +90,4 @@ def test_check_loads_no_heavy_library(tmp_path):
     )
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert result.stdout.splitlines()[-2:] == ["The spec is in order.", "[]"]
+    assert result.stdout.splitlines()[-2:] == ["The spec is valid.", "[]"]

@@ -101,7 +101,7 @@ def test_init_writes_a_spec_that_is_in_order(place, judgments, distfms, method):
     assert '  target: "y"' in text
     for key in load_method(method).starter:
         assert re.search(rf"  # .+\n  (# )?{key}:", text)
-    assert distfms("check", "first.yaml").out.endswith("The spec is in order.\n")
+    assert distfms("check", "first.yaml").out.endswith("The spec is valid.\n")
     assert "first.yaml exists" in distfms("init", method, "--out", "first.yaml").err
     assert "choose from multiselect" in distfms("init", "guess").err
 
@@ -163,7 +163,7 @@ def test_bad_predictions(place, judgments, judgments_run, distfms):
     empty = pq.read_table(judgments / "part-0.parquet").slice(0, 0)
     pq.write_table(empty, place / "empty.parquet")
     for given, out, message in (
-        ("own", "own/part-0.parquet", "own/part-0.parquet is a file of the data"),
+        ("own", "own/part-0.parquet", "own/part-0.parquet is one of the files"),
         ("own", "own/predicted.parquet", "would become part of the data"),
         ("empty.parquet", "p.parquet", "There are no rows in .*there is nothing to predict"),
         (

@@ -77,7 +77,7 @@ def test_changes_are_logged_and_damage_is_mended(place, distfms):
     assert [(row["kind"], row["version"]) for row in logged] == [("promote", 1), ("promote", 2)]
     assert "@" in logged[1]["author"]
     assert r"  fewer \u001b[31m[bold]errors" in distfms("models", "log", "small").out
-    assert distfms("models", "verify").out == "Everything is in order: small.\n"
+    assert distfms("models", "verify").out == "No damage found: small.\n"
     registry = Registry(place / "runs/registry")
     (place / "runs/registry/README").touch()
     (registry.files("small", registry.version("small")) / "model.json").write_text("{}")
@@ -102,13 +102,13 @@ def test_what_cannot_be_done_is_refused(place, distfms):
         return result.err
 
     assert "no model 'smal'. Did you mean 'small'?" in refused("models", "list", "smal")
-    assert "Say which version" in refused("models", "promote", "small")
+    assert "Name the version" in refused("models", "promote", "small")
     for wrong in ("a@b", "a@" + "9" * 5000):
         assert f"{wrong[:100]!r} names no model" in refused("models", "show", wrong)
     with Registry(place / "runs/registry").locked("small", "night job", 60):
         kept_out = refused("models", "promote", "small@2", code=1)
     assert "night job is working on 'small'" in kept_out
-    assert "Name a run and the data" in refused("predict", "x", "--out", "o.parquet")
+    assert "Give RUN and DATA" in refused("predict", "x", "--out", "o.parquet")
 
 
 def test_a_registry_that_cannot_be_written(place, distfms, monkeypatch):
@@ -165,9 +165,9 @@ def test_a_folder_of_predictions_goes_on_where_it_stopped(place, versions, judgm
     pq.write_table(part.slice(0, 10), moved / "day=1/part-4.parquet")
     said = predict_file(run, str(moved), f"{out}/")
     assert "190 predictions" in said
-    for text in ("Partitions that had been predicted: 1", "Predictions removed, as their data ar"):
+    for text in ("Partitions predicted before: 1", "Removed predictions of files"):
         assert text in said
-    assert "Damaged predictions made again: 1" in said
+    assert "Damaged predictions replaced: 1" in said
     assert set(out.rglob(".*")) == {foreign[1]}
     assert [f for f in files if f.exists() and f.stat().st_mtime_ns == stamps[f]] == [files[0]]
     foreign[0].unlink()
@@ -182,17 +182,17 @@ def test_a_folder_of_predictions_goes_on_where_it_stopped(place, versions, judgm
 def test_a_folder_of_something_else_is_refused(place, judgments, tmp_path):
     out = f"{tmp_path}/predicted/"
     predict_file("registry:small@1", str(judgments), out)
-    with pytest.raises(SpecError, match="of registry:small@1, and its model is not the one"):
+    with pytest.raises(SpecError, match="of registry:small@1, whose model differs"):
         predict_file("registry:small@2", str(judgments), out)
-    with pytest.raises(SpecError, match="and its with_folds is not"):
+    with pytest.raises(SpecError, match="whose with_folds differs"):
         predict_file("registry:small@1", str(judgments), out, with_folds=True)
     other = shutil.copytree(judgments, tmp_path / "other") / "part-0.parquet"
-    with pytest.raises(SpecError, match=f"predictions of {judgments}, and this .* {other.parent}"):
+    with pytest.raises(SpecError, match=f"predictions of {judgments}, but this .* {other.parent}"):
         predict_file("registry:small@1", str(other.parent), out)
     predict_file("registry:small@1", str(other.parent), f"{tmp_path}/day/")
     for part in other.parent.glob("part-*"):
         part.rename(part.with_stem(f"next-{part.stem}"))
-    with pytest.raises(SpecError, match="none of those it has"):
+    with pytest.raises(SpecError, match="only predictions of files"):
         predict_file("registry:small@1", str(other.parent), f"{tmp_path}/day/")
     # What a command leaves that was killed before it wrote anything else is in nobody's way.
     (tmp_path / "begun").mkdir()
@@ -261,7 +261,7 @@ def test_models_and_predictions_on_object_storage(
     for _ in range(2):
         result = distfms(*predict, f"{bucket}/predicted/")
         assert result.code == 0, result.err
-    assert "Partitions that had been predicted: 4" in result.out
+    assert "Partitions predicted before: 4" in result.out
     predict_file("registry:small", str(judgments), tmp_path / "one.parquet", registry=registry)
     parts = [e.place for e in files_below(locate(f"{bucket}/predicted"), "*.parquet")]
     tables = [pq.read_table(pa.BufferReader(place.read_bytes())) for place in parts]

@@ -51,10 +51,12 @@ def test_a_worse_model_is_refused(trained, days, tmp_path):
     strict = growing_job(days, tmp_path / "runs", retrain={"gate": {"min_gain": 0.5}})
     outcome = again(strict)
     assert (outcome.version, outcome.promoted) == (1, False)
-    assert outcome.reasons[0].startswith("mse on held-out rows better by at least 50.00%: found")
+    assert outcome.reasons[0].startswith(
+        "mean squared error on held-out rows better by at least 50.00%: found"
+    )
     assert in_place(trained) == 1
     page = (outcome.folder / "report.html").read_text()
-    said = "Refused: mse 0.47% better on held-out rows"
+    said = "Refused: mean squared error 0.47% better on held-out rows"
     assert page.index(said) < page.index(f"{said}. Version 1 stays the current model")
     assert page.index(">Retraining<") < page.index(">Run<")
 
@@ -256,7 +258,7 @@ def test_a_killed_retraining_goes_on_but_promotes_only_what_was_compared(
     registry = registry_of(trained)
     other = registry.add("growing", {**registry.read("growing")[1], "x": b""}, {}, 1)
     registry.promote("growing", other.number)
-    with pytest.raises(EngineError, match="Compare again"):
+    with pytest.raises(EngineError, match="Retrain again"):
         again(trained)
     assert in_place(trained) == other.number
     outcome = again(trained)

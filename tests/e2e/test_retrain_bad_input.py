@@ -194,7 +194,7 @@ def test_a_model_promoted_meanwhile_is_not_replaced(trained, days, monkeypatch):
         return found
 
     monkeypatch.setattr(job, "run_prepared", promoted_meanwhile)
-    with pytest.raises(EngineError, match="current by now"):
+    with pytest.raises(EngineError, match="is current now"):
         again(trained)
     assert in_place(trained) == 2
 
@@ -217,10 +217,10 @@ def test_a_damaged_version_in_place_is_said(trained, days):
     place = registry.files("growing", version) / "model.json"
     place.write_text(json.dumps({"method": "sequence"}))
     write_day(days, "2026-01-04", 4)
-    with pytest.raises(SpecError, match="is not what was added"):
+    with pytest.raises(SpecError, match="has changed since it was added"):
         again(trained)
     said = []
     assert again(trained, anew=True, say=said.append).promoted
-    assert "Note: Replacing version 1 unread." in "\n".join(said)
+    assert "Note: Replacing version 1 without reading it." in "\n".join(said)
     change = registry.history("growing")[-1]
-    assert (change.version, change.because) == (2, "retrained anew")
+    assert (change.version, change.because) == (2, "retrained with --anew")

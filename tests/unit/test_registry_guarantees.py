@@ -213,7 +213,7 @@ def test_versions_are_signed(tmp_path, monkeypatch, noted):
         registry.read("b")
     monkeypatch.delenv(SIGNING_KEY)
     assert registry.read("b")[1] == files(2)
-    with pytest.raises(SpecError, match="no key"):
+    with pytest.raises(SpecError, match="no signing key"):
         registry.sign("b")
 
 

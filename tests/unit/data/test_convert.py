@@ -265,9 +265,9 @@ FINE: list[Row] = [(1, "a", 1.0), (2, "b", 2.0)]
     ("options", "message"),
     [
         ({"object": "thong"}, r"no column 'thong' \(object\)\. Did you mean 'thing'"),
-        ({"worker": "zzz"}, r"no column 'zzz' \(worker\)\. There are: question, thing, answer"),
+        ({"worker": "zzz"}, r"no column 'zzz' \(worker\)\. Choose from question, thing, answer"),
         ({"worker": "answer"}, "one column is named for two roles"),
-        ({"label": "c"}, "no judgment of attribute 'c'. There are: a, b"),
+        ({"label": "c"}, "no judgment of attribute 'c'. Choose from a, b"),
         ({"label": "a", "label_from": "goald"}, r"no column 'goald' \(label\)"),
         ({"max_judgments": 0}, "max_judgments is 0"),
         ({"duplicates": "drop"}, "duplicates is 'drop'"),

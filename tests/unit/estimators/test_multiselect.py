@@ -295,7 +295,7 @@ def refused(match, X, y, weight=None, **options):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"budget": -1}, "^`budget` is -1: it should be greater than 0"),
+        ({"budget": -1}, "^`budget` is -1: it must be greater than 0"),
         ({"budget": 0.5}, "buys nothing"),
         ({"algorithm": "fool"}, "fool"),
         ({"criterion": "fool"}, "fool"),

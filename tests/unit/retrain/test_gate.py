@@ -32,7 +32,9 @@ def test_gain_of_a_score_is_what_it_rises_by():
 def test_a_regression_on_either_set_of_rows_is_refused():
     held_out = Comparison("held_out", 9, "mse", 1.0, 1.05)
     newest = Comparison("newest", 9, "mse", 1.0, 0.9)
-    assert failed({}, held_out, newest) == ["mse on held-out rows at most 2.00% worse"]
+    assert failed({}, held_out, newest) == [
+        "mean squared error on held-out rows at most 2.00% worse"
+    ]
     assert failed({"max_regression": 0.06}, held_out, newest) == []
 
 
@@ -59,7 +61,7 @@ def test_an_unknown_gain_is_refused():
 )
 def test_what_was_found_is_said_without_a_sign(new, said):
     found = conditions(GateSection(), changes(), [Comparison("newest", 9, "mse", 1.0, new)], None)
-    assert found[-1].found == f"mse {said} on newest rows"
+    assert found[-1].found == f"mean squared error {said} on newest rows"
 
 
 @pytest.mark.parametrize(("largest", "n_failed"), [(0.5, 0), (0.51, 1)])

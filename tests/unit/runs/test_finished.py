@@ -76,7 +76,7 @@ def test_weights_that_no_run_writes(tmp_path, weights, reason):
     text, old, new = (place / "manifest.json").read_text(), FILES["weights.npz"], weights
     text = text.replace(*(hashlib.sha256(c).hexdigest() for c in (to_bytes(old), new)))
     (place / "manifest.json").write_text(text)
-    with pytest.raises(SpecError, match=rf"weights.npz is not what a run writes \(.*{reason}"):
+    with pytest.raises(SpecError, match=rf"weights.npz is damaged \(.*{reason}"):
         open_run(place)
 
 
@@ -84,13 +84,15 @@ def test_weights_that_no_run_writes(tmp_path, weights, reason):
 def test_not_what_the_run_wrote(tmp_path, name):
     place = write(tmp_path / "run")
     (place / name).write_bytes(b"{}")
-    with pytest.raises(SpecError, match=r"is not what the run wrote \(its sha256 differs\)"):
+    with pytest.raises(
+        SpecError, match=r"was changed after the run wrote it \(its sha256 differs\)"
+    ):
         open_run(place)
     (place / name).unlink()
-    with pytest.raises(SpecError, match="is not what the run wrote"):
+    with pytest.raises(SpecError, match="was changed after the run wrote it"):
         open_run(place)
     os.mkfifo(place / name)
-    with pytest.raises(SpecError, match="is not what the run wrote"):
+    with pytest.raises(SpecError, match="was changed after the run wrote it"):
         open_run(place)
 
 
@@ -98,7 +100,7 @@ def test_not_what_the_run_wrote(tmp_path, name):
     ("options", "message"),
     [
         ({"names": ["selection.json", "model.json"]}, r"is unfinished: weights\.npz is missing"),
-        ({"schema": SCHEMA_VERSION - 1}, r"made by distfms 0\.1, .* Run its job again"),
+        ({"schema": SCHEMA_VERSION - 1}, r"made by distfms 0\.1, .* Run the job again"),
     ],
 )
 def test_not_ended_or_of_an_older_form(tmp_path, options, message):

@@ -156,7 +156,7 @@ def test_something_without_http_answers():
 def test_other_servers_get_no_token(serve, monkeypatch, status):
     monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
     url, seen = serve(lambda path, token: (status, "log in first"))
-    with pytest.raises(EngineError, match="what answers is something else"):
+    with pytest.raises(EngineError, match="something else answers"):
         connect(url)
     assert [token for _, token in seen if token] == []
 
