@@ -23,7 +23,7 @@ from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap
 from distfms.methods.ranking import RankingScores
 
-_REGRESSION = ("epsilon", "clip")
+_REGRESSION = ("epsilon", "clip", "refit", "tolerance")
 _LEVELS = ("gamma", "spacing")
 
 

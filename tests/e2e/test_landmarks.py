@@ -158,7 +158,10 @@ def test_chosen_landmarks_of_the_best_similarity(data, tmp_path):
     assert errors == sorted(errors, reverse=True)
     report = (folder / "report.html").read_text()
     assert "12\u202f" not in report
-    assert "Error and number of landmarks" in report
+    for heading in ("Error and number of landmarks", "How good the similarities are"):
+        assert heading in report
+    goodness = report.partition("Share τ")[2].partition("</table>")[0]
+    assert goodness.count("<tr") == 2 * len(points)
     # The model needs its 12 landmarks only.
     with np.load(folder / "weights.npz") as arrays:
         assert arrays["landmarks"].shape == (12, 4)
@@ -255,6 +258,18 @@ def test_tuning_of_the_number_of_candidates(data, tmp_path):
     validation = next(p["mean"] for p in tuning["points"] if p["options"] == tuning["chosen"])
     means = [point["validation"]["mse"] for point in metrics["curves"][0]["points"]]
     assert means[-1] == pytest.approx(validation, rel=1e-7)
+
+
+def test_steps_of_algorithm_2(data, tmp_path):
+    own = {"task": "sparse", "refit": False, "bound": 60.0, "keep": 20, "tolerance": 0.02}
+    tune = {"grid": {"bound": [1.0, 60.0]}}
+    folder = run_job(landmarks_job(data, tmp_path, landmarks=own, tune=tune)).folder
+    selection, metrics = (content(folder, f"{n}.json") for n in ("selection", "metrics"))
+    assert content(folder, "tuning.json")["chosen"] == {"bound": 60.0}
+    assert selection["n_steps"] > len(selection["landmarks"]) <= 20
+    with np.load(folder / "weights.npz") as arrays:
+        assert np.abs(arrays["weights"][-1]).sum() <= 60.0 * (1 + 1e-9)
+    assert metrics["test"]["r2"] > 0.5
 
 
 def test_precomputed_similarities(columns, tmp_path):

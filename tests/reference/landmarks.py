@@ -91,6 +91,25 @@ def eta(relevance: Vector) -> list[float]:
     return [g / norm if norm > 0 else 0.0 for g in gains]
 
 
+def sparse_steps(K, y, bound: float, epsilon: float, smoothness: float, most: int):
+    """Algorithm 2 for the squared loss of centred similarities; weights after every step."""
+    K, y = K - K.mean(axis=0), y - y.mean()
+    w = [0.0] * K.shape[1]
+    found = []
+    for _ in range(most):
+        residual = [dot(row, w) - t for row, t in zip(K, y, strict=True)]
+        theta = [2 * dot(residual, column) / len(y) for column in K.T]
+        r = max(range(len(w)), key=lambda j: abs(theta[j]))
+        delta = dot(theta, w) + bound * abs(theta[r])
+        if delta <= epsilon:
+            break
+        eta = min(1.0, delta / (4 * bound**2 * smoothness))
+        w = [(1 - eta) * value for value in w]
+        w[r] -= eta * math.copysign(bound, theta[r])
+        found.append(w)
+    return found
+
+
 def steepest(K: np.ndarray, y: np.ndarray, f: np.ndarray, epsilon: float, beta: float) -> list:
     """Sizes of the slopes of the smoothed ε-insensitive loss along centred similarities."""
     step = 1e-6

@@ -69,6 +69,7 @@ def sections(run: FinishedRun) -> list[Section]:
         Section("Error and number of landmarks", [_error_figure(run), _baseline_table(run)]),
         Section("The metric", _metric_tables(run)),
         Section("The landmarks", [_landmark_table(run)]),
+        Section("How good the similarities are", [_goodness_table(run)]),
         class_section(run.metrics, "the model"),
         Section("The model", [*_predicted_figure(run), *measure_tables(run.metrics, _MEASURES)]),
         tuning_section(run.metrics),
@@ -254,6 +255,35 @@ def _landmark_table(run: FinishedRun) -> Table:
     how = "as they were chosen" if run.selection["task"] == "sparse" else "in their random order"
     return Table(
         columns, rows, f"The landmarks {how}, and the weight of the similarity to each.{rest}"
+    )
+
+
+def _goodness_table(run: FinishedRun) -> Table:
+    """List the goodness (ε₀, B) of each similarity for a ladder of landmarks."""
+    curves, reading = curves_of(run.metrics).values(), _reading(run)
+    rows, emphasis = list[list[Any]](), []
+    for curve in curves:
+        surrogate = "loss" if curve.has(reading, "loss") else "mse"
+        loss, largest = curve.values(reading, surrogate), curve.values("train", "largest_weight")
+        found = zip(curve.x, loss, largest, strict=True)
+        rows += [[curve.name, n, n / run.selection["n_candidates"], *pair] for n, *pair in found]
+        if curve.name == run.selection["similarity"]:
+            emphasis.append(len(rows) - 1)
+    columns = [
+        Column("Similarity", "text"),
+        Column("Landmarks", "number"),
+        Column("Share τ", "percent"),
+        Column("Loss ε₀", "measure"),
+        Column("Bound B", "measure"),
+    ]
+    return Table(
+        columns,
+        rows,
+        "A similarity is (ε₀, B)-good for the task if weights of size at most B have a loss of "
+        f"at most ε₀. Estimated with this number of landmarks: ε₀ is the loss ({ROWS[reading]}), "
+        "B the largest weight where similarities are averaged, τ the share of the candidates "
+        "that are used.",
+        emphasis=emphasis,
     )
 
 

@@ -212,6 +212,7 @@ class LandmarkJob(MappedJob):
             "scaling": self.options.used_scaling,
             "ridge": float(path.arrays["ridge"]),
             "metric": self.metric_of(context, path.label),
+            **path.progress,
             "sigma_rows": min(SIGMA_ROWS, self.sample(context).train().n_rows),
         }
 

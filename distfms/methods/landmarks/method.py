@@ -147,7 +147,7 @@ METHOD = Method(
     starter={"task": "regression", "landmarks": None},
     takes_unlabelled=True,
     tunable=(
-        *("landmarks", "keep", "ridge", "bound"),
+        *("landmarks", "keep", "ridge", "bound", "refit", "tolerance"),
         *("epsilon", "gamma", "spacing", "smoothing"),
     ),
     not_tunable={

@@ -134,7 +134,17 @@ class LandmarksOptions(Section):
     the least hashes. By default 8,192, or fewer if there are more than 512 columns.
     """
     bound: Positive | None = None
-    """Largest Euclidean norm B of the weights, where similarities are divided by √landmarks."""
+    """Largest Euclidean norm B of the weights, where similarities are divided by √landmarks;
+    without `refit` the largest sum C_W of their sizes, on similarities as they are.
+    """
+    refit: bool = True
+    """Whether `sparse` with squared loss fits all weights again after each choice. Otherwise it
+    takes the steps of the paper's Algorithm 2, within a `bound`.
+    """
+    tolerance: Positive = 1e-3
+    """Those steps end where no model within the bound has a mean squared error that is lower by
+    more than this part of the target's variance, or where another landmark would be one too many.
+    """
     clip: bool = True
     """Whether predictions of `regression` and `sparse` are cut to the range of the target in the
     training rows. Errors in the report that come from statistics are those before the cut.
@@ -149,7 +159,7 @@ class LandmarksOptions(Section):
     """
     sample: Count = 4096
     """Rows of each fold, and of the held-out rows, that kernel regression is fitted to and judged
-    on, that `spread` chooses from, and that decide the default of `sigma` (500 of them at most).
+    on, and that decide the default of `sigma` (500 of them at most).
     """
     baselines: tuple[Literal["columns", "kernel_regression", "lightgbm"], ...] = (
         "columns",
@@ -179,6 +189,10 @@ class LandmarksOptions(Section):
                 f"the task `{self.task}` does not have the loss `{self.loss}`; it has "
                 f"{', '.join(LOSSES[self.task])}"
             )
+        if not self.refit and (self.task, self.chosen_loss) != ("sparse", "squared"):
+            raise ValueError("`refit: false` is for the task `sparse` with squared loss")
+        if not self.refit and self.bound is None:
+            raise ValueError("`refit: false` needs a `bound`, the largest sum of weights' sizes")
         if self.task == "ranking" and self.metric not in ("auto", "none"):
             raise ValueError("the task `ranking` has no metric; leave `metric` out")
         if self.keep is not None and self.landmarks is not None and self.keep > self.landmarks:

@@ -116,7 +116,7 @@ class PassLandmarkJob(LandmarkJob):
     def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
         """Return the content of ``selection.json``, with how far each fit came."""
         found = super().selection(context, solved)
-        fits = solved.path.fits
+        fits = found["fits"]
         unfinished = [fit for fit in fits if fit["status"] != "converged"]
         if unfinished:
             worst = max(fit["gap"] for fit in unfinished)
@@ -126,7 +126,6 @@ class PassLandmarkJob(LandmarkJob):
             )
         return {
             **found,
-            "fits": fits,
             "loss": self.options.chosen_loss,
             "classes": self.class_names(context),
         }

@@ -17,6 +17,7 @@ from distfms.methods.landmarks.squared import (
     errors,
     greedy,
     refitted,
+    stepwise,
 )
 from distfms.methods.statistics_job import NamedRule, Procedure
 from distfms.stats.base import below
@@ -41,8 +42,8 @@ class LandmarkPath:
     label : str
         Of the similarity.
     arrays : mapping of str to ndarray
-        ``order`` (k,) of landmarks, and ``ridge``. Where models were fitted by passes, these, and
-        how far each fit came.
+        ``order`` (k,) of landmarks, and ``ridge``. Where weights are not fitted again for a size,
+        what the search led to: ``weights``, and how far it, or each fit, came.
     """
 
     label: str
@@ -54,11 +55,14 @@ class LandmarkPath:
         return self.arrays["order"]
 
     @property
-    def fits(self) -> list[dict[str, Any]]:
-        """How far each fit came, where there are any, for the results."""
+    def progress(self) -> dict[str, Any]:
+        """How far the search came, for the results: as a whole, or each fit."""
         models = ("order", "weights", "offset", "extra", "ridge")
         found = {name: array.tolist() for name, array in self.arrays.items() if name not in models}
-        return [dict(zip(found, fit, strict=True)) for fit in zip(*found.values(), strict=True)]
+        if "status" not in found:
+            return found
+        fits = zip(*found.values(), strict=True)
+        return {"fits": [dict(zip(found, fit, strict=True)) for fit in fits]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +122,10 @@ class LandmarkProcedure(Procedure):
     ridge : float or None
         By default that of `ridges`.
     bound : float or None
+    refit : bool
+        Fit all weights again after each choice, rather than take a step of Algorithm 2.
+    tolerance : float
+        At which these steps end.
     candidates : int or None
         How many of the landmarks there are; by default all.
     maps : mapping of str to LandmarkMap
@@ -131,6 +139,8 @@ class LandmarkProcedure(Procedure):
     keep: int
     ridge: float | None = 0.0
     bound: float | None = None
+    refit: bool = True
+    tolerance: float = 0.0
     candidates: int | None = None
     maps: Mapping[str, LandmarkMap] = field(default_factory=dict, repr=False, compare=False)
     ridges: Mapping[str, float] = field(default_factory=dict, compare=False)
@@ -151,6 +161,8 @@ class LandmarkProcedure(Procedure):
             keep=options.n_kept(n_landmarks),
             ridge=options.ridge,
             bound=options.bound,
+            refit=options.refit,
+            tolerance=options.tolerance,
             candidates=n_landmarks,
             maps=maps or {},
             ridges=ridges or {},
@@ -186,6 +198,9 @@ class LandmarkProcedure(Procedure):
         if rule.name == COLUMNS:
             order, ridge = np.arange(own.n_landmarks), own.cross_validated_ridge()
             return LandmarkPath(rule.name, {"order": order, "ridge": np.array(ridge)})
+        if not self.refit and self.bound is not None:
+            steps = stepwise(own, self.keep, own.ridge, self.bound, self.tolerance)
+            return LandmarkPath(rule.name, {**steps, "ridge": np.array(own.ridge)})
         order = np.arange(min(self.keep, own.n_landmarks))
         if self.sparse:
             order = greedy(own, self.keep, own.ridge)
@@ -195,6 +210,11 @@ class LandmarkProcedure(Procedure):
         self, problem: Mapping[str, SquaredProblem], path: LandmarkPath, sizes: Sequence[int]
     ) -> np.ndarray:
         """Return the models of the path's first landmarks, (n_sizes, L)."""
+        if "weights" in path.arrays:
+            weights = np.zeros((len(sizes), problem[path.label].n_landmarks))
+            for row, k in zip(weights, sizes, strict=True):
+                row[path.order] = path.arrays["weights"][k - 1] if k else 0.0
+            return weights
         bound = None if path.label == COLUMNS else self.bound
         ridge = float(path.arrays["ridge"])
         return refitted(problem[path.label], path.order, sizes, ridge, bound)

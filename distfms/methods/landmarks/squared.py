@@ -25,6 +25,8 @@ from distfms.stats.comoments import CoMoments
 _INDEPENDENT = 1e-10
 #: Scores that differ by no more than this part are tied, and the first of them is chosen.
 _TIED = 1e-10
+#: Steps of Algorithm 2 before it is given up.
+_MOST_STEPS = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,6 +227,57 @@ def greedy(problem: SquaredProblem, n_steps: int, ridge: float) -> np.ndarray:
         variance -= row**2
         order.append(own)
     return np.array(order, dtype=np.intp)
+
+
+def stepwise(
+    problem: SquaredProblem, n_kept: int, ridge: float, bound: float, tolerance: float
+) -> dict[str, np.ndarray]:
+    """Take steps of Algorithm 2 towards one landmark after another, with Σ|u| ≤ C_W.
+
+    Parameters
+    ----------
+    problem : SquaredProblem
+    n_kept : int
+        Most landmarks of a model: the step that would take another is not done.
+    ridge : float
+    bound : float
+        C_W.
+    tolerance : float
+        ε, as a part of the variance of the target: the steps end where δ is no greater.
+
+    Returns
+    -------
+    dict
+        ``order`` (k,) of landmarks by their first step; ``weights`` (k, k), the last models of no
+        more than 1 … k landmarks, which have that order; ``n_steps``; ``gap``, δ of the last step:
+        no model within the bound has a loss that is lower by more.
+
+    Notes
+    -----
+    β bounds the curvature along a step, 2·max Var K(x, l); the paper's is for similarities up to 1.
+    """
+    gram, target = problem.penalised(ridge), problem.covariance[:-1, -1]
+    smoothness = 2.0 * float(np.diagonal(gram).max())
+    least = tolerance * problem.target_variance
+    order: list[int] = []
+    weights, kept, gap, n_steps = np.zeros(n_kept), np.zeros((n_kept, n_kept)), np.inf, 0
+    while n_steps < _MOST_STEPS:
+        own = weights[: len(order)]
+        slope = 2.0 * (own @ gram[order] - target)
+        landmark = int(np.argmax(np.abs(slope)))
+        gap = float(slope[order] @ own + bound * abs(slope[landmark]))
+        if gap <= least or (landmark not in order and len(order) == n_kept):
+            break
+        if landmark not in order:
+            order.append(landmark)
+        share = min(1.0, gap / (4.0 * bound**2 * smoothness))
+        weights *= 1.0 - share
+        weights[order.index(landmark)] -= share * bound * np.sign(slope[landmark])
+        kept[len(order) - 1] = weights
+        n_steps += 1
+    k = len(order)
+    found = {"order": np.array(order, dtype=np.intp), "weights": kept[:k, :k]}
+    return {**found, "n_steps": np.array(n_steps), "gap": np.array(gap)}
 
 
 def refitted(

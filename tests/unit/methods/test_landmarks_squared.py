@@ -1,5 +1,7 @@
 """Models of squared loss from statistics, against fits on the rows."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,6 +19,7 @@ from distfms.methods.landmarks.squared import (
     SquaredProblem,
     greedy,
     refitted,
+    stepwise,
 )
 from distfms.methods.newton import Domain
 from distfms.stats.comoments import CoMoments
@@ -65,6 +68,25 @@ def test_weights_are_refitted_after_each_step():
     np.testing.assert_allclose(np.linalg.norm(within, axis=1), 0.5 / np.sqrt([1, 3, 4]))
 
 
+def test_the_steps_of_algorithm_2_are_those_of_the_paper():
+    K, y = rows(n=40, n_landmarks=7)
+    problem, tolerance = problem_of(K, y), 0.05
+    found = stepwise(problem, 7, 0.0, 6.0, tolerance)
+    smoothness = 2 * np.var(K, axis=0).max()
+    wanted = literal.sparse_steps(K, y, 6.0, tolerance * y.var(), smoothness, 10_000)
+    assert found["n_steps"] == len(wanted) > 5
+    dense = np.zeros(7)
+    dense[found["order"]] = found["weights"][-1]
+    np.testing.assert_allclose(dense, wanted[-1], rtol=1e-9, atol=1e-12)
+    # The gap bounds how far the loss is above the least within the bound.
+    assert found["gap"] <= tolerance * y.var()
+    one = next(w for w in reversed(wanted) if np.count_nonzero(w) == 1)
+    assert found["weights"][0, 0] == pytest.approx(one[found["order"][0]])
+    few = stepwise(problem, 2, 0.0, 6.0, tolerance)
+    assert few["order"].tolist() == found["order"][:2].tolist()
+    assert few["gap"] > tolerance * y.var()
+
+
 @settings(max_examples=40, deadline=None)
 @given(bound=st.floats(0.01, 10.0), seed=st.integers(0, 50), rank=st.integers(1, 6))
 def test_the_bound_is_kept_and_costs_as_little_as_can_be(bound, seed, rank):
@@ -107,6 +129,14 @@ def test_measures_of_a_procedure():
     np.testing.assert_allclose(found["r2"], 1 - found["mse"] / y.var(), rtol=1e-9)
     stored = procedure.restore(Fold(moments, {}), procedure.store(problem, {"linear": path}))
     assert stored[1]["linear"].order.tolist() == path.order.tolist()
+    stepping = replace(procedure, refit=False, bound=5.0, tolerance=0.01)
+    path = stepping.search(problem, rule)
+    stored = stepping.restore(Fold(moments, {}), stepping.store(problem, {"linear": path}))[1]
+    for own in (path, stored["linear"]):
+        weights = stepping.weights(problem, own, [0, 1, len(path.order)])
+        assert np.abs(weights).sum(axis=1).max() <= 5.0 + 1e-12
+        np.testing.assert_array_equal(weights[-1, path.order], path.arrays["weights"][-1])
+        assert own.progress == path.progress
     assert ladder(7) == [1, 2, 5, 7]
     assert ladder(10) == [1, 2, 5, 10]
 
