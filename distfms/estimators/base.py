@@ -287,7 +287,9 @@ class JobEstimator(BaseEstimator):
                     allow_nd=tags.input_tags.three_d_array,
                     ensure_all_finite="allow-nan" if tags.input_tags.allow_nan else True,
                 )
-            names = array_names(X.shape)
+            # As in scikit-learn, which warns: columns without names are those of the fit, in order.
+            known_names = None if reset else getattr(self, "feature_names_in_", None)
+            names = array_names(X.shape, known_names)
         if target in beside and not kind_of(beside[target]).startswith("dask"):
             n_rows = len(X) if not kind.startswith("dask") else len(beside[target])
             beside[target] = checked_target(self, beside[target], n_rows)

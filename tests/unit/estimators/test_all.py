@@ -184,6 +184,8 @@ def test_the_form_of_the_rows_does_not_matter(case: str, tmp_path: Any) -> None:
     model = estimator_of(case)
     expected = clone(model).fit(frame, y)
     chunks = da.from_array(X, chunks=(100, 3))
+    with pytest.warns(UserWarning, match="valid feature names"):
+        np.testing.assert_array_equal(expected.predict(X), expected.predict(frame))
     for data, target, new in (
         (whole, "y", whole),
         (pl.from_pandas(whole), "y", pl.from_pandas(frame)),
