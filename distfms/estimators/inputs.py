@@ -258,7 +258,7 @@ def of_files(path: Any) -> Given:
 
 
 def array_names(shape: Sequence[int], known: Sequence[str] | None = None) -> list[str]:
-    """Return names of an array's columns, those known or ``x0``, …; in three dimensions ``x0__1``."""
+    """Return names of columns: `known` or ``x0``, …; of three dimensions ``x0__1``, …."""
     names = [f"x{i}" for i in range(shape[1])] if known is None else list(known)
     if len(shape) == 3:
         names = [f"{name}__{k + 1}" for name in names for k in range(shape[2])]
