@@ -367,10 +367,7 @@ class AnytimeSession:
         return True
 
     def run(
-        self,
-        compute: Mapping[str, Callable[[], np.ndarray]],
-        *,
-        budget: float | None = None,
+        self, compute: Mapping[str, Callable[[], np.ndarray]], *, budget: float | None = None
     ) -> np.ndarray:
         """Compute groups in the order of the sequence until the deadline or the budget.
 

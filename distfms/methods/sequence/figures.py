@@ -218,27 +218,20 @@ def _comparison_figure(run: FinishedRun, curves: Sequence[Curve]) -> Figure:
     lines = [
         replace(line, marks=_ring(run, line) if curve.name == chosen else ())
         for curve, line in zip(
-            shown,
-            comparison_chart(shown, rows, measure, rule_title, _STYLES, chosen),
-            strict=True,
+            shown, comparison_chart(shown, rows, measure, rule_title, _STYLES, chosen), strict=True
         )
     ]
     return Figure(
         _chart(lines, run, f"Explained {_what(run)} of all rules against cost"),
         f"Explained {_what(run)} against the cost spent, for all rules: {ROWS[rows]}. The "
         "chosen sequence is the thicker line; the ring is where to stop: "
-        f"{WHY[_stop(run)['rule']]}." + more(len(curves), _LINES_SHOWN, "in metrics.json"),
+        f"{WHY[run.metrics['stop']['rule']]}." + more(len(curves), _LINES_SHOWN, "in metrics.json"),
     )
-
-
-def _stop(run: FinishedRun) -> Mapping[str, Any]:
-    stop: Mapping[str, Any] = run.metrics["stop"]
-    return stop
 
 
 def _ring(run: FinishedRun, line: Line) -> list[tuple[float, float]]:
     """Return where to stop, on the line of the chosen sequence."""
-    stop = _stop(run)["spent"]
+    stop = run.metrics["stop"]["spent"]
     reached = [y for x, y in zip(line.x, line.y, strict=True) if x <= stop * (1 + 1e-9)]
     return [(stop, reached[-1])] if reached and reached[-1] is not None else []
 
@@ -246,15 +239,14 @@ def _ring(run: FinishedRun, line: Line) -> list[tuple[float, float]]:
 def _own_figure(run: FinishedRun, own: Curve, oracle: Curve | None) -> Figure:
     measure = _measure(run)
     known = [rows for rows in reversed(ROWS) if own.has(rows, measure)]
-    looks = [
-        {"style": i, "dashed": rows == "train", "bold": rows == "test"}
-        for i, rows in enumerate(known)
-    ]
-    if len(known) == 1:
-        looks = [{"style": 0, "dashed": False, "bold": True}]
+    alone = len(known) == 1
     lines = [
-        own.line(rows, measure, ROWS[rows], **look) for rows, look in zip(known, looks, strict=True)
-    ]
+        own.line(
+            rows, measure, ROWS[rows], style=i,
+            dashed=rows == "train" and not alone, bold=rows == "test" or alone,
+        )
+        for i, rows in enumerate(known)
+    ]  # fmt: skip
     said = "The chosen sequence by itself. Where the lines separate, later groups are overfitting."
     if budgets := run.metrics.get("budgets"):
         best = [_share(run, entry["model"])[0] for entry in budgets]
@@ -300,7 +292,7 @@ def _chart(lines: Sequence[Line], run: FinishedRun, title: str) -> str:
 
 
 def _stop_line(run: FinishedRun) -> dict[str, float]:
-    stop = _stop(run)
+    stop = run.metrics["stop"]
     return {f"stop after {count(stop['n_groups'], 'group')}": stop["spent"]}
 
 

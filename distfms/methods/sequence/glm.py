@@ -22,8 +22,8 @@ from distfms.errors import DataError
 from distfms.methods.passes import Minimum, Sums, minimise
 from distfms.methods.sequence.budgets import best_set
 from distfms.methods.sequence.greedy import Trail, assemble_factor
-from distfms.methods.sequence.ladder import Ladder
-from distfms.methods.sequence.problem import LinearPath, RefittedPath, Scaling, SequenceProblem
+from distfms.methods.sequence.models import Ladder, LinearModels
+from distfms.methods.sequence.problem import RefittedPath, Scaling, SequenceProblem
 from distfms.methods.sequence.residual import Pivot, ResidualGram, group_norms
 
 #: Largest absolute linear predictor of a mean on the boundary.
@@ -41,8 +41,7 @@ class Family(ABC):
         """Return responses (n_outputs, n); class numbers (n,) become memberships."""
         return y
 
-    @abstractmethod
-    def require(self, y: np.ndarray) -> None:
+    def require(self, y: np.ndarray) -> None:  # noqa: B027
         """Raise `DataError` where a response cannot belong to the family."""
 
     @abstractmethod
@@ -64,9 +63,9 @@ class Family(ABC):
     def link(self, mean: np.ndarray) -> np.ndarray:
         """Return η with ∇φ(η) = mean; finite also on the boundary."""
 
-    @abstractmethod
     def variance(self, mean: np.ndarray) -> np.ndarray:
-        """Diagonal of ∇²φ where ∇φ is the mean."""
+        """Diagonal of ∇²φ where ∇φ is the mean, by default that of probabilities."""
+        return mean * (1.0 - mean)
 
 
 class Logistic(Family):
@@ -102,10 +101,6 @@ class Logistic(Family):
         with np.errstate(divide="ignore"):
             return np.clip(np.log(mean) - np.log1p(-mean), -_LINK_LIMIT, _LINK_LIMIT)
 
-    def variance(self, mean: np.ndarray) -> np.ndarray:
-        """p(1 − p)."""
-        return mean * (1.0 - mean)
-
 
 class Softmax(Family):
     """φ(η) = log Σ e^η: one of P ≥ 2 classes.
@@ -119,9 +114,6 @@ class Softmax(Family):
     def responses(self, y: np.ndarray, n_outputs: int) -> np.ndarray:
         """Return memberships of class numbers."""
         return (np.arange(n_outputs)[:, np.newaxis] == y).astype(np.float64)
-
-    def require(self, y: np.ndarray) -> None:
-        """Accept all: class numbers are made from the classes that were found."""
 
     def mean(self, eta: np.ndarray) -> np.ndarray:
         """e^η / Σ e^η."""
@@ -144,10 +136,6 @@ class Softmax(Family):
         with np.errstate(divide="ignore"):
             eta = np.maximum(np.log(mean), -_LINK_LIMIT)
         return eta - eta.mean(axis=0)
-
-    def variance(self, mean: np.ndarray) -> np.ndarray:
-        """π(1 − π); off the diagonal the Hessian is −π_p π_q."""
-        return mean * (1.0 - mean)
 
 
 class Poisson(Family):
@@ -323,7 +311,7 @@ class GlmDesign:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class GlmPath(RefittedPath, LinearPath):
+class GlmPath(RefittedPath):
     """A path of generalised linear models, R of whose prefixes were fitted.
 
     `refit_at` (R,) are the prefixes that were fitted; one in between has the model of the last
@@ -350,15 +338,15 @@ class GlmPath(RefittedPath, LinearPath):
         """Position of the model of each prefix 0..K: of the longest refitted one in it."""
         return self.of_prefixes(self.fitted, np.arange(len(self.fitted)))
 
-    def models(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients (K + 1, D, P) and intercepts (K + 1, P) in original units."""
-        scaling, weights = self.scaling, self.weights[self.model_of_prefix]
+    def prefix_models(self) -> LinearModels:
+        """Return the models of the `fitted` prefixes."""
+        scaling, weights = self.scaling, self.weights
         n, _, n_outputs = weights.shape
         coefficients = np.zeros((n, len(scaling.feature_names), n_outputs))
         scaled = weights[:, :-1] / scaling.scale[scaling.kept][:, np.newaxis]
         coefficients[:, scaling.kept] = scaled
         moved = np.einsum("kdp,d->kp", scaled, scaling.mean[scaling.kept])
-        return coefficients, weights[:, -1] - moved
+        return LinearModels(coefficients, weights[:, -1] - moved, scaling.mean)
 
     def step_details(self) -> dict[str, np.ndarray]:
         """Return how each step was chosen, and how its fit ended."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,28 +11,13 @@ from typing import Any
 import numpy as np
 
 from distfms.errors import DataError, SpecError
-from distfms.methods.contract import (
-    Answer,
-    Content,
-    Context,
-    FoldAnswers,
-    Inputs,
-    Job,
-    Stage,
-)
-from distfms.methods.cross_validation import (
-    Fold,
-    FoldWork,
-    Unit,
-    arranged,
-    evaluated,
-    split_fold,
-)
+from distfms.methods.contract import Answer, Content, Context, FoldAnswers, Inputs, Job, Stage
+from distfms.methods.cross_validation import Fold, FoldWork, Unit, arranged, evaluated, split_fold
 from distfms.methods.passes import Passes, Sums, said_rows, together
 from distfms.methods.row_job import CLASSES
 from distfms.methods.sequence.glm import GlmModel, GlmPath
 from distfms.methods.sequence.job import SequenceJob
-from distfms.methods.sequence.ladder import Ladder
+from distfms.methods.sequence.models import Ladder
 from distfms.methods.sequence.options import SequenceOptions
 from distfms.methods.sequence.problem import Path, SequenceProblem
 from distfms.methods.sequence.procedure import OTHERS, Rule, SequenceProcedure, parse_rule
@@ -181,11 +166,10 @@ class GlmSequenceJob(SequenceJob):
         """Return the pure part."""
         return replace(super().procedure(context), n_outputs=len(self.output_names(context)))
 
-    @contextmanager
     def _side_by_side(
-        self, context: Context, problem: SequenceProblem
-    ) -> Iterator[Callable[[Sequence[Search]], list[Any]]]:
-        """Open passes over the training rows for searches that make them together.
+        self, context: Context, problem: SequenceProblem, searches: Sequence[Search]
+    ) -> list[Any]:
+        """Run searches that make passes over the training rows together.
 
         `problem` is that of all training rows.
         """
@@ -212,23 +196,20 @@ class GlmSequenceJob(SequenceJob):
             own = design.asker(search.problem.scaling, search.fold, ask)
             return search.run(replace(search.problem, make_pass=own, refit=refit), ask)
 
-        def side_by_side(searches: Sequence[Search]) -> list[Any]:
-            found: list[Any] = []
+        opened: Any = nullcontext()
+        if self.options.family != "gaussian":
+            opened = Passes(
+                context,
+                lambda *of: GlmReader(self.source(plan, *of), design, *weighted),
+                plan.n_columns + 1,
+                design.n_outputs,
+            )
+        found: list[Any] = []
+        with opened as make_pass:
             for start in range(0, len(searches), _SIDE_BY_SIDE):
                 own = searches[start : start + _SIDE_BY_SIDE]
                 found += together(answer, [partial(run, search) for search in own])
-            return found
-
-        if self.options.family == "gaussian":
-            yield side_by_side
-            return
-        with Passes(
-            context,
-            lambda *of: GlmReader(self.source(plan, *of), design, *weighted),
-            plan.n_columns + 1,
-            design.n_outputs,
-        ) as make_pass:
-            yield side_by_side
+        return found
 
     def search(
         self, context: Context, procedure: SequenceProcedure, problem: SequenceProblem
@@ -238,8 +219,8 @@ class GlmSequenceJob(SequenceJob):
         def by(rule: Rule, own: SequenceProblem, ask: Any) -> Path:
             return procedure.search(own, rule)
 
-        with self._side_by_side(context, problem) as side_by_side:
-            return side_by_side([Search(problem, partial(by, rule)) for rule in procedure.rules])
+        searches = [Search(problem, partial(by, rule)) for rule in procedure.rules]
+        return self._side_by_side(context, problem, searches)
 
     def _refitted(self, context: Context, asked: Iterable[Refit]) -> list[TreePath]:
         """Fit trees to the prefixes of paths, each by a task of its own."""
@@ -255,7 +236,7 @@ class GlmSequenceJob(SequenceJob):
         folds = range(max(self.inputs.section.folds, 1))
         whole = [n for n, own in enumerate(asked) if own.fold < 0]
         wanted = [(paths[n], paths[n].fitted, folds) for n in whole]
-        judged = self.judged(context, wanted, **self._by_class(context)) if wanted else []
+        judged = self.judged(context, wanted) if wanted else []
         for n, members in zip(whole, judged, strict=True):
             found = measures_of({name: parts.train() for name, parts in members.items()})
             paths[n] = replace(paths[n], share=found[self.procedure(context).share])
@@ -357,7 +338,7 @@ class GlmSequenceJob(SequenceJob):
         """Judge, by one pass, what a cost buys of paths; merge what is of one name."""
         wanted = [(name, *one) for name, of_name in models.items() for one in of_name]
         asked = [(path, [path.affordable(spent)], parts) for _, path, parts in wanted]
-        judged = self.judged(context, asked, **self._by_class(context))
+        judged = self.judged(context, asked)
         merged: dict[str, dict[str, Any]] = {name: {} for name in models}
         for (name, *_), members in zip(wanted, judged, strict=True):
             for kind, parts in members.items():
@@ -365,9 +346,11 @@ class GlmSequenceJob(SequenceJob):
                 known[kind] = known[kind].merge(own) if kind in known else own
         return merged
 
-    def _by_class(self, context: Context) -> dict[str, Any]:
-        """Return the options of a `ScoreReader` that concern classes."""
-        return {"classes": self.classes(context), "class_weights": self._class_weights(context)}
+    def judged(self, context: Context, asked: Sequence[Any], **options: Any) -> list[Any]:
+        """Make a pass that judges models, by classes where there are any."""
+        weights = self._class_weights(context)
+        more = {"classes": self.classes(context), "class_weights": weights}
+        return super().judged(context, asked, **options | more)
 
     def measures(
         self, context: Context, solved: Solved, path: Any, chosen: bool
@@ -376,7 +359,7 @@ class GlmSequenceJob(SequenceJob):
         n_folds = max(self.inputs.section.folds, 1)
         parts = [-1, *range(n_folds)] if chosen else [-1]
         points = solved.procedure.points(path)
-        (members,) = self.judged(context, [(path, points, parts)], **self._by_class(context))
+        (members,) = self.judged(context, [(path, points, parts)])
         found = {
             "train": measures_of({name: parts.train() for name, parts in members.items()}),
             "test": measures_of({name: parts.test for name, parts in members.items()}),
@@ -402,8 +385,7 @@ class GlmSequenceJob(SequenceJob):
                     problem = fold.once("problem", partial(procedure.problem, fold.train))
                     evaluate = partial(self._evaluate_fold, work, fold, item)
                     searches[number, item] = Search(problem, evaluate, number)
-        with self._side_by_side(context, whole) as side_by_side:
-            answers = side_by_side(list(searches.values()))
+        answers = self._side_by_side(context, whole, list(searches.values()))
         return arranged(work, found | dict(zip(searches, answers, strict=True)), 0)
 
     def _evaluate_fold(
@@ -425,7 +407,7 @@ class GlmSequenceJob(SequenceJob):
         points = [SequenceProcedure.points(path) for _, path in asked.values()]
         wanted = [(path, p, [fold]) for (fold, path), p in zip(asked.values(), points, strict=True)]
         found: dict[int, Answer] = {}
-        judged = self.judged(context, wanted, **self._by_class(context))
+        judged = self.judged(context, wanted)
         for number, (path, known, (fold,)), own in zip(asked, wanted, judged, strict=True):
             measures = measures_of({name: parts.folds[fold] for name, parts in own.items()})
             found[number] = {n: path.of_prefixes(known, v) for n, v in measures.items()}

@@ -32,18 +32,11 @@ from distfms.methods.sequence.budgets import (
     values_of,
 )
 from distfms.methods.sequence.expand_job import ExpandedJob
-from distfms.methods.sequence.options import (
-    SequenceOptions,
-    resolve_costs,
-    resolve_groups,
-)
-from distfms.methods.sequence.problem import Path
+from distfms.methods.sequence.models import Ladder
+from distfms.methods.sequence.options import SequenceOptions, resolve_costs, resolve_groups
+from distfms.methods.sequence.problem import FeatureGroups, Path
 from distfms.methods.sequence.procedure import RIDGES, Rule, SequenceProcedure, parse_rule
-from distfms.methods.sequence.read import (
-    NarrowedSource,
-    ScoreReader,
-    measures_of,
-)
+from distfms.methods.sequence.read import NarrowedSource, ScoreReader, measures_of
 from distfms.methods.sequence.timeliness import Curve, compared, stopping_prefix, timeliness
 from distfms.methods.statistics_job import Solved
 from distfms.methods.tuning import choose
@@ -72,15 +65,10 @@ class SequenceJob(ExpandedJob):
         if self.weighs_partitions:
             self.judged_by = {"mse": False, "r2": True}
         self.groups = resolve_groups(
-            self.roles.features,
-            options.groups,
-            prefix_separator=options.prefix_separator,
+            self.roles.features, options.groups, prefix_separator=options.prefix_separator
         )
         self.costs = resolve_costs(
-            self.groups.names,
-            options.costs,
-            shared=options.shared_costs,
-            requires=options.requires,
+            self.groups.names, options.costs, shared=options.shared_costs, requires=options.requires
         )
         self.rule = Rule(options.criterion or "fr", options.cost_aware, options.doubling)
         wanted = dict.fromkeys(parse_rule(name) for name in options.wanted_baselines)
@@ -158,11 +146,24 @@ class SequenceJob(ExpandedJob):
 
     def procedure(self, context: Context) -> SequenceProcedure:
         """Return the pure part."""
-        more: dict[str, Any] = {"seed": self.seed}
+        options, plan = self.options, self.plan(context)
+        ridge = RIDGES[-1] if options.ridge == "auto" else options.ridge
         if self.chooses_ridge and (context.folder / RIDGE).exists():
-            more["ridge"] = context.read_json(RIDGE)["ridge"]
-        return SequenceProcedure.of(
-            self.options, self.searched, self.plan(context), self.groups, self.costs, **more
+            ridge = context.read_json(RIDGE)["ridge"]
+        rows = list(plan.column_groups.values())
+        columns = (tuple(sorted(r for c in own for r in rows[c])) for own in self.groups.columns)
+        return SequenceProcedure(
+            rules=self.searched,
+            feature_names=plan.feature_names,
+            target_names=plan.roles.target,
+            groups=FeatureGroups(self.groups.names, tuple(columns)),
+            costs=self.costs,
+            ridge=ridge,
+            max_groups=options.max_groups,
+            seed=self.seed,
+            family=options.family,
+            model=options.model,
+            ladder=Ladder(options.prefixes),
         )
 
     def _ridge(self, context: Context) -> Mapping[str, Content]:

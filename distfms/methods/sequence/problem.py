@@ -12,12 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
 from distfms.errors import DataError
 from distfms.methods.sequence.models import LinearModels, PrefixModels
+from distfms.stats.base import Fields
 from distfms.stats.comoments import CoMoments
 
 
@@ -278,7 +279,7 @@ def require_observed_targets(statistics: CoMoments, names: Sequence[str]) -> Non
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Path(ABC):
+class Path(Fields, ABC):
     """Groups in the order in which to compute them, K of them.
 
     Attributes
@@ -296,10 +297,11 @@ class Path(ABC):
         allow; 0 for a given or random order.
     """
 
+    given: ClassVar = ("outline",)
     outline: SequenceOutline
     order: np.ndarray
     cost: np.ndarray
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
     n_candidates: int = 0
 
     def __len__(self) -> int:
@@ -360,18 +362,6 @@ class Path(ABC):
         """Count the groups of the longest prefix that costs at most `budget` (None: all)."""
         return longest_affordable(self.spent, budget)
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return all but the outline, as named arrays."""
-        own = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self)[1:]}
-        return own | {"notes": np.array(self.notes, dtype=np.str_)}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray], outline: SequenceOutline) -> Self:
-        """Inverse of `to_arrays`, for a path of the problem with this outline."""
-        content: dict[str, Any] = {f.name: arrays[f.name] for f in fields(cls)[1:]}
-        notes, n = tuple(arrays["notes"].tolist()), int(arrays["n_candidates"])
-        return cls(outline=outline, **content | {"notes": notes, "n_candidates": n})
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RefittedPath(Path):
@@ -385,28 +375,8 @@ class RefittedPath(Path):
         return np.append(0, self.refit_at)
 
 
-class LinearPath(Path):
-    """A path whose models are linear."""
-
-    @abstractmethod
-    def models(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the models of the prefixes 0..K in original units.
-
-        Returns
-        -------
-        coefficients : numpy.ndarray of shape (K + 1, D, P)
-            Zero for groups not in the prefix, constant columns, and columns that depend linearly
-            on earlier ones. Row 0 is the empty prefix.
-        intercept : numpy.ndarray of shape (K + 1, P)
-        """
-
-    def prefix_models(self) -> LinearModels:
-        """Return the models of the `fitted` prefixes."""
-        return LinearModels(*self.models(), self.scaling.mean).only(self.fitted)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SequencePath(LinearPath):
+class SequencePath(Path):
     """A path of linear regressions.
 
     Attributes
@@ -438,11 +408,12 @@ class SequencePath(LinearPath):
         objective = np.concatenate(([0.0], np.cumsum(self.gain)))
         return 2.0 * objective / self.response.shape[1]
 
-    def models(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients (K + 1, D, P) and intercepts (K + 1, P) in original units.
+    def prefix_models(self) -> LinearModels:
+        """Return the models of all prefixes.
 
-        One triangular solve for all prefixes: the factor of a prefix is a corner of the factor
-        of the whole. Cost O(K P r²).
+        Coefficients are 0 of groups not in the prefix, of constant columns, and of those that
+        depend linearly on earlier ones. One triangular solve for all prefixes: the factor of a
+        prefix is a corner of the factor of the whole. Cost O(K P r²).
         """
         from scipy.linalg import solve_triangular
 
@@ -459,7 +430,7 @@ class SequencePath(LinearPath):
         units = scaling.target_scale / scaling.scale[columns][:, None]
         coefficients[:, columns] = right.transpose(1, 0, 2) * units
         moved = np.einsum("kdp,d->kp", coefficients, scaling.mean)
-        return coefficients, scaling.target_mean - moved
+        return LinearModels(coefficients, scaling.target_mean - moved, scaling.mean)
 
     def step_details(self) -> dict[str, np.ndarray]:
         """Return the number of columns of each step that are linearly independent."""

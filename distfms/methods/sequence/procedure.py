@@ -14,7 +14,7 @@ from distfms.methods.cross_validation import CALLS, Fold, Members
 from distfms.methods.sequence.budgets import best_set
 from distfms.methods.sequence.glm import TOLERANCE, GlmDesign, GlmPath, sequence_glm
 from distfms.methods.sequence.greedy import sequence
-from distfms.methods.sequence.ladder import Ladder
+from distfms.methods.sequence.models import Ladder
 from distfms.methods.sequence.problem import (
     FeatureGroups,
     GroupCosts,
@@ -27,11 +27,7 @@ from distfms.methods.sequence.problem import (
 )
 from distfms.methods.sequence.residual import CRITERIA
 from distfms.methods.sequence.sparse import sparse_order
-from distfms.methods.sequence.timeliness import (
-    MAX_POINTS,
-    thinned,
-    timeliness,
-)
+from distfms.methods.sequence.timeliness import MAX_POINTS, thinned, timeliness
 from distfms.methods.sequence.trees import TreePath
 from distfms.methods.statistics_job import Procedure
 from distfms.stats.base import below, joined
@@ -82,12 +78,7 @@ def parse_rule(name: str) -> Rule:
     return rule
 
 
-MEASURES = {
-    "timeliness": True,
-    "step_timeliness": True,
-    "explained_variance": True,
-    "mse": False,
-}
+MEASURES = {"timeliness": True, "step_timeliness": True, "explained_variance": True, "mse": False}
 """What `tune` compares sequences by, and whether more is better."""
 
 
@@ -98,8 +89,6 @@ RIDGES = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5)
 _OF_FOLDS = 100.0
 #: Fields of the procedure that a problem has too.
 _POSED = ("feature_names", "target_names", "groups", "costs", "ridge")
-#: Options that are fields of the procedure.
-_OPTIONS = ("ridge", "max_groups", "family", "model")
 
 
 @dataclass(frozen=True)
@@ -124,34 +113,6 @@ class SequenceProcedure(Procedure):
     ladder: Ladder = field(default_factory=Ladder)
     tol: float = TOLERANCE
 
-    @classmethod
-    def of(
-        cls,
-        options: Any,
-        rules: tuple[Rule, ...],
-        plan: Any,
-        groups: FeatureGroups,
-        costs: GroupCosts,
-        **more: Any,
-    ) -> SequenceProcedure:
-        """Return the procedure of some `SequenceOptions`, for groups of columns of the data.
-
-        The ridge ``auto`` is the least one where `more` has none.
-        """
-        own = {name: getattr(options, name) for name in _OPTIONS}
-        own |= {"ridge": RIDGES[-1]} if options.ridge == "auto" else {}
-        own["ladder"] = Ladder(options.prefixes)
-        rows = list(plan.column_groups.values())
-        columns = (tuple(sorted(r for c in own for r in rows[c])) for own in groups.columns)
-        return cls(
-            rules=rules,
-            feature_names=plan.feature_names,
-            target_names=plan.roles.target,
-            groups=FeatureGroups(groups.names, tuple(columns)),
-            costs=costs,
-            **own | more,
-        )
-
     @property
     def posed(self) -> dict[str, Any]:
         """What a problem has beside its statistics."""
@@ -169,8 +130,7 @@ class SequenceProcedure(Procedure):
 
     def problem(self, train: Members) -> SequenceProblem:
         """Return the selection problem of some rows."""
-        problem = problem_from_comoments(train["moments"], **self.posed)
-        return replace(problem, make_pass=train.get("make_pass"))
+        return problem_from_comoments(train["moments"], **self.posed)
 
     def problem_on(self, fold: Fold) -> SequenceProblem:
         """Return the problem of all rows but a fold's, whose matrix does not have the ridge."""
@@ -287,7 +247,9 @@ class SequenceProcedure(Procedure):
         if self.model == "lightgbm":
             kind = TreePath
         stored = {rule.name: below(f"{rule.name}/", arrays) for rule in self.rules}
-        return problem, {name: kind.from_arrays(own, problem) for name, own in stored.items()}
+        return problem, {
+            name: kind.from_arrays(own, outline=problem) for name, own in stored.items()
+        }
 
     def n_operations(self) -> float:
         """Return about how many multiplications a sequence takes, calls counted as such."""

@@ -168,14 +168,12 @@ class TreeModels(Fields):
 class TreePath(RefittedPath):
     """A path whose prefixes at `refit_at` (M - 1,) have models of LightGBM.
 
-    `share` (M,) is what these and the model of no group explain; other fields are of `TreeModels`.
+    `share` (M,) is what these and the model of no group explain.
     """
 
+    nested: ClassVar = {"models": TreeModels}
     share: np.ndarray
-    null: np.ndarray
-    spans: np.ndarray
-    text: np.ndarray
-    ends: np.ndarray
+    models: TreeModels
 
     @property
     def curve_value(self) -> np.ndarray:
@@ -184,7 +182,7 @@ class TreePath(RefittedPath):
 
     def prefix_models(self) -> PrefixModels:
         """Return the models of the `fitted` prefixes."""
-        return TreeModels(self.null, self.spans, self.text, self.ends)
+        return self.models
 
     def step_details(self) -> dict[str, np.ndarray]:
         """Return what each step adds."""
@@ -208,7 +206,8 @@ class Refit:
         return TreePath(
             refit_at=np.array(self.prefixes, dtype=np.intp),
             share=np.full(len(models), np.nan),
-            **(own | models.to_arrays()),
+            models=models,
+            **own,
         )
 
 

@@ -37,7 +37,8 @@ def values_of(case, name, rows=slice(None)):
 
 def test_budget_decides_the_prefix(case):
     X, _, path, predictor = case
-    coefficients, intercept = path.models()
+    models = path.prefix_models()
+    coefficients, intercept = models.coefficients, models.intercept
     for step, cost in enumerate(path.curve_cost):
         for budget in (cost, cost + 0.5):
             expected = X @ coefficients[step, :, 0] + intercept[step, 0]

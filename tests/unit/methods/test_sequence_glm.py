@@ -19,7 +19,7 @@ from distfms.methods.sequence.glm import (
     mean_response,
     sequence_glm,
 )
-from distfms.methods.sequence.ladder import Ladder
+from distfms.methods.sequence.models import Ladder
 from distfms.methods.sequence.problem import GroupCosts
 from distfms.methods.sequence.read import LargestLosses, few_rows
 from distfms.stats.base import Folded, merge_tree
@@ -261,7 +261,7 @@ def test_between_fits_groups_go_by_the_quadratic_model():
         chosen.append(next(g for g in np.argsort(scores)[::-1].tolist() if g not in chosen))
     assert path.order[:3].tolist() == chosen
     np.testing.assert_allclose(path.weights[-1], full.weights[-1], atol=1e-5)
-    again = GlmPath.from_arrays(path.to_arrays(), case.problem)
+    again = GlmPath.from_arrays(path.to_arrays(), outline=case.problem)
     np.testing.assert_array_equal(again.curve_value, path.curve_value)
 
 

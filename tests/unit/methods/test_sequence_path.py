@@ -27,7 +27,8 @@ def data():
 def test_every_prefix_is_the_ridge_fit_on_its_columns(data, ridge):
     X, Y, groups = data
     path = sequence(make_problem(X, Y, groups, ridge=ridge))
-    coefficients, intercept = path.models()
+    models = path.prefix_models()
+    coefficients, intercept = models.coefficients, models.intercept
     np.testing.assert_array_equal(coefficients[0], 0)
     np.testing.assert_allclose(intercept[0], Y.mean(axis=0))
     used: list[int] = []
@@ -49,7 +50,8 @@ def test_held_out_curve_is_that_of_the_rows(data):
     path = sequence(make_problem(X[:200], Y[:200], groups, ridge=1e-3))
     test_X, test_Y = X[200:] + 0.7, Y[200:] + 2.0  # another mean than in training
     curve = path.held_out(comoments(test_X, test_Y))
-    coefficients, intercept = path.models()
+    models = path.prefix_models()
+    coefficients, intercept = models.coefficients, models.intercept
     for step in range(len(path) + 1):
         prediction = test_X @ coefficients[step] + intercept[step]
         mse = ((test_Y - prediction) ** 2).mean(axis=0)
@@ -103,7 +105,7 @@ def test_constant_columns_and_groups_are_left_out_and_named(data):
     assert "x1, x3" in notes[0]
     assert "g1" in notes[1]
     assert path.notes == ()
-    assert path.models()[0].shape == (3, 5, 2)
+    assert path.prefix_models().coefficients.shape == (3, 5, 2)
     path.held_out(comoments(X, Y))
 
 
@@ -153,7 +155,7 @@ def path_and_problem(data):
 def test_a_path_comes_back_from_its_arrays(path_and_problem):
     path, problem, *_ = path_and_problem
     arrays = from_bytes(to_bytes(path.to_arrays()))
-    again = SequencePath.from_arrays(arrays, problem.outline)
+    again = SequencePath.from_arrays(arrays, outline=problem.outline)
     assert path.notes
     for name, value in vars(path).items():
         if isinstance(value, np.ndarray):
