@@ -33,6 +33,14 @@ LEARNERS = {
     "budget": {
         "sequence": {"costs": {"a": 9}, "budget": 9.5, "baselines": []},
     },
+    "trees": {
+        "sequence": {
+            "model": "lightgbm",
+            "budgets": [1, 2],
+            "baselines": [],
+            "lightgbm": {"num_iterations": 10, "min_data_in_leaf": 5},
+        },
+    },
     "splines": {"sequence": {"expand": {"splines": 3, "missing": True}, "baselines": []}},
     "attribute_efficient": {
         "method": "attribute_efficient",
