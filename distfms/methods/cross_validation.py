@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from distfms.engine.base import ActorPool
-from distfms.engine.storage import Location, absolute, open_binary
+from distfms.engine.storage import Location, absolute, open_binary, whole_file
 from distfms.errors import EngineError
 from distfms.methods.contract import Answer, Context, FoldAnswers
-from distfms.stats.base import Bundle, Statistic, load_npz
+from distfms.stats.base import Bundle, Statistic, load_npz, save_npz
 
 #: Number of a fold and of an item.
 Unit = tuple[int, int]
@@ -48,11 +48,14 @@ class Fold:
     train, held_out : mapping of str to Statistic
     number : int
         Of the fold.
+    kept_at : Path, RemotePath or None
+        Folder of what a stage makes of the fold for a later one.
     """
 
     train: Members
     held_out: Members
     number: int = -1
+    kept_at: Location | None = None
     _made: dict[Hashable, Any] = field(default_factory=dict, init=False)
 
     def once(self, key: Hashable, make: Callable[[], M]) -> M:
@@ -60,6 +63,20 @@ class Fold:
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
+
+    def kept(self, name: str, make: Callable[[], Members]) -> Members:
+        """Return arrays that are dear to make, from a file if an earlier stage has made them."""
+        if self.kept_at is None:
+            return make()
+        place = self.kept_at / f"{name}-{self.number}.npz"
+        try:
+            with open_binary(place) as file:
+                return load_npz(file)
+        except FileNotFoundError:
+            arrays = make()
+        with whole_file(place, durable=False) as temporary, temporary.open("wb") as out:
+            save_npz(out, arrays)
+        return arrays
 
 
 def without_fold(bundle: Bundle, number: int) -> tuple[Members, Members]:
@@ -78,7 +95,8 @@ class FoldWork:
     `file` of the run folder has the statistics, of `part_types`; `size` returns the number and the
     weight of some rows, and ``evaluate(fold, item)`` named arrays of few numbers. An actor holds
     `held_bytes`; all evaluations take `n_operations` multiplications (see `CALLS`). `split` returns
-    the statistics of all training rows but those of a fold, and of the fold.
+    the statistics of all training rows but those of a fold, and of the fold. `kept_at` is a folder
+    of what one stage makes of folds for another, if there is one.
     """
 
     file: str
@@ -90,6 +108,7 @@ class FoldWork:
     held_bytes: int
     n_operations: float
     split: Callable[[Bundle, int], tuple[Members, Members]] = without_fold
+    kept_at: Location | None = None
 
 
 class OutOfSightError(EngineError):
@@ -141,7 +160,7 @@ def evaluated(work: FoldWork, fold: Fold, item: int) -> Answer:
 def split_fold(bundle: Bundle, work: FoldWork, number: int) -> Fold | None:
     """Return a fold, or None if it has fewer than two rows."""
     train, held_out = work.split(bundle, number)
-    return None if work.size(held_out)[0] < 2 else Fold(train, held_out, number)
+    return None if work.size(held_out)[0] < 2 else Fold(train, held_out, number, work.kept_at)
 
 
 # --- in the driver ------------------------------------------------------------------------------

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from distfms.data.partition import Dataset
+from distfms.engine.storage import absolute, remove_tree
 from distfms.methods.contract import (
     Answer,
     Content,
@@ -37,6 +38,8 @@ from distfms.stats.fold_means import over_folds
 
 STATISTICS = "statistics/statistics.npz"
 PATHS = "statistics/paths.npz"
+#: Folder of what comparing options makes of folds, for the evaluation after it.
+KEPT = "statistics/folds"
 
 
 class Rule(Protocol):
@@ -351,7 +354,10 @@ class StatisticsJob(TunableJob):
         procedure = self.on_folds(context, solved)
         items = [(rule, procedure.grid(solved.paths[rule.name])) for rule in procedure.rules]
         work = self._fold_work(context, ScoredOn(procedure), items, [procedure] * len(items))
+        work = work if self.tuned else replace(work, kept_at=None)
         found = self.evaluate_folds(context, work)
+        if work.kept_at is not None:
+            remove_tree(work.kept_at)
         if len(found.folds) < n_folds:
             context.note(
                 f"Folds with fewer than two {self.rows} are left out of the cross-validation: "
@@ -372,6 +378,7 @@ class StatisticsJob(TunableJob):
             n_folds=n_folds,
             held_bytes=self.fold_bytes(),
             n_operations=n_folds * sum(procedure.n_operations() for procedure in procedures),
+            kept_at=absolute(context.folder) / KEPT,
         )
 
     def evaluate_folds(

@@ -89,6 +89,7 @@ class ChoosingJob(StatisticsJob):
             choice = {key: selection[key] for key in self.choices[0]}
             tuning = selection["tuning"]
         job = type(self)(self._changed(choice), self.inputs, self.seed)
+        job.tuned = tuple(choice)
         files = dict(run_stage(job, name, context))
         for file in {"selection.json", "metrics.json"} & files.keys():
             files[file] = {**files[file], "tuning": tuning}  # type: ignore[dict-item]

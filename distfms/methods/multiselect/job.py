@@ -145,6 +145,12 @@ class MultiselectJob(ChoosingJob):
         n_matrices = 9 if self.layout.knows_raters else 3
         return 8 * n_matrices * width**2 * (max(self.inputs.section.folds, 1) + 1)
 
+    def kept_bytes(self) -> int:
+        """Return the size of the statistics in the run folder, and of folds between two stages."""
+        n_matrices = self.inputs.section.folds if self.options.psd == "nearest" else 0
+        n_matrices *= 2 if self.options.buy_from == "same" else 1
+        return self.statistics_bytes() + 8 * n_matrices * len(self.layout.names) ** 2
+
     def columns(self) -> Sequence[str]:
         """Return the columns the job reads."""
         roles = self.roles

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -122,11 +122,7 @@ class Problem(Fields):
         )
         if psd == "none" or semidefinite:
             return problem
-        external = _make_psd(problem.external, problem.deviation, problem.candidates)
-        noise = problem.noise_covariance
-        if noise is not None:
-            noise = _make_psd(noise, np.sqrt(v_), v_ > 0)
-        return replace(problem, external=external, noise_covariance=noise)
+        return replace(problem, **problem.made_psd())
 
     @classmethod
     def from_estimates(
@@ -153,6 +149,14 @@ class Problem(Fields):
             psd=psd,
             noise_covariance=estimates.noise_covariance if buy_from == "same" else None,
         )
+
+    def made_psd(self) -> dict[str, Any]:
+        """Return the matrices by name, each made positive semi-definite."""
+        found = {"external": _make_psd(self.external, self.deviation, self.candidates)}
+        if self.noise_covariance is not None:
+            noise = _make_psd(self.noise_covariance, np.sqrt(self.v), self.v > 0)
+            found["noise_covariance"] = noise
+        return found
 
     @property
     def n_attributes(self) -> int:

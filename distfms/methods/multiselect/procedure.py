@@ -135,25 +135,26 @@ class SelectionProcedure(Procedure):
 
     def problem(self, train: Members) -> Training:
         """Return what the training objects teach, of the attributes they suffice to estimate."""
-        judgments: JudgmentStatistics = train["judgments"]
+        training = self._training(Fold(train, {}))
+        if training is None:
+            raise DataError("No attribute can be estimated: none is judged twice anywhere.")
+        return training
+
+    def _training(self, fold: Fold, dear: Members | None = None) -> Training | None:
+        """Return what all objects but a fold's teach, with the matrices that are `dear` to make."""
+        settings, judgments = self, fold.train["judgments"]
         own = np.flatnonzero(self.estimable(judgments))
         if not own.size:
-            raise DataError("No attribute can be estimated: none is judged twice anywhere.")
-        return self._training(own, judgments, self.psd)
-
-    def _training(
-        self,
-        own: np.ndarray,
-        judgments: JudgmentStatistics,
-        psd: Psd,
-    ) -> Training:
-        settings = self
+            return None
         if own.size < len(self.names):
             settings, judgments = self.restricted(own), judgments.take(own)
         estimates = judgments.estimates(settings.internal_variance, settings.names)
         problem = Problem.from_estimates(
-            estimates, settings.costs, names=settings.names, psd=psd, buy_from=self.buy_from
+            estimates, settings.costs, names=settings.names, psd="none", buy_from=self.buy_from
         )
+        if self.psd == "nearest":
+            made = fold.kept(self.psd, problem.made_psd) if dear is None else dear
+            problem = replace(problem, psd=self.psd, **made)
         return Training(own, estimates, self.with_ridge(problem))
 
     def with_ridge(self, problem: Problem) -> Problem:
@@ -163,12 +164,7 @@ class SelectionProcedure(Procedure):
 
     def problem_on(self, fold: Fold) -> Training | None:
         """Return what all objects but a fold's teach; None if nothing can be estimated."""
-
-        def make() -> Training | None:
-            able = self.estimable(fold.train["judgments"])
-            return self.problem(fold.train) if able.any() else None
-
-        training = fold.once(self.psd, make)
+        training = fold.once(self.psd, lambda: self._training(fold))
         if training is None:
             return None
         return replace(training, problem=self.with_ridge(training.problem))
@@ -308,11 +304,11 @@ class SelectionProcedure(Procedure):
         self, whole: Fold, arrays: Mapping[str, np.ndarray]
     ) -> tuple[Training, dict[str, SelectionPath]]:
         """Inverse of :meth:`store`."""
-        training = self._training(np.arange(len(self.names)), whole.train["judgments"], "none")
-        dear: dict[str, Any] = {name: arrays[name] for name in _DEAR if name in arrays}
-        problem = replace(training.problem, psd=self.psd, **dear)
-        paths, known = {}, {"names": problem.names, "costs": problem.costs}
+        dear = {name: arrays[name] for name in _DEAR if name in arrays}
+        training = self._training(whole, dear)
+        assert training is not None
+        paths, known = {}, {"names": training.problem.names, "costs": training.problem.costs}
         for number, rule in enumerate(self.rules):
             stored = below(f"path {number}/", arrays)
             paths[rule.name] = SelectionPath.from_arrays(stored, **known)
-        return replace(training, problem=problem), paths
+        return training, paths
