@@ -52,7 +52,9 @@ def remember(dataset: Dataset, forgetting: Forgetting, time: str | None = None) 
     if forgetting.half_life is not None:
         length, unit = forgetting.half_life.split()
         if not float(length):
-            raise DataError("`retrain.forget.half_life` is 0: all but the newest would be nothing.")
+            raise DataError(
+                "`retrain.forget.half_life` is 0: all but the newest data would have no weight."
+            )
         weight = np.exp2(-ages(unit) / float(length))
     if not kept.any():
         raise DataError("`retrain.forget.window` is 0: no partition is left to learn from.")
@@ -92,9 +94,9 @@ def partition_dates(dataset: Dataset, time: str | None) -> list[datetime]:
     now = datetime.now(UTC)
     if found[newest] > now + timedelta(days=1):
         raise DataError(
-            f"{dataset.partitions[newest].path} is dated {found[newest]:%Y-%m-%d}, but by this "
-            f"machine's clock it is {now:%Y-%m-%d}. What is older would be forgotten for its sake. "
-            "Correct the date, or the clock."
+            f"{dataset.partitions[newest].path} is dated {found[newest]:%Y-%m-%d}, but this "
+            f"machine's clock says {now:%Y-%m-%d}. Older data would be forgotten by mistake. "
+            "Correct the date or the clock."
         )
     return found
 
@@ -108,8 +110,7 @@ def _date_in(name: str) -> datetime:
             continue
     raise DataError(
         f"`retrain.forget` counts days, and the name {name} holds no date such as 2026-01-31. Put "
-        "the date into the name of the file or its folder, name a column as `data.time`, or count "
-        "`partitions`."
+        "the date into the name of the file or its folder, set `data.time`, or count `partitions`."
     )
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from distfms.data.folds import FoldPlan
 
 MissingPolicy = Literal["error", "drop", "mean"]
-"""What to do about missing features: refuse, leave the row out, or leave NaN for the mean."""
+"""What to do about missing features: refuse them, drop the row, or leave NaN for the mean."""
 
 #: Sums that no column with a value beyond `LARGEST` has.
 _ORDINARY = LARGEST / 1e10
@@ -275,7 +275,7 @@ def require_observed(names: Sequence[str], n_observed: np.ndarray) -> None:
         more = f" and {len(empty) - 5} more" if len(empty) > 5 else ""
         named = ", ".join(repr(name) for name in empty[:5]) + more
         raise DataError(
-            f"All values are missing in {named}, in every file: leave such columns out with "
+            f"All values of {named} are missing in every file: leave these columns out with "
             "`exclude`."
         )
 
@@ -359,7 +359,7 @@ class _Filler:
         if unknown and self.unknown == "error":
             raise DataError(
                 f"The categorical column {column.name!r} of {self.partition.path} holds "
-                f"{unknown[0]!r}, which was not among its levels when they were listed."
+                f"{unknown[0]!r}, which is not among its listed levels."
             )
         if self.order is not None:
             codes = codes[self.order]

@@ -63,8 +63,8 @@ def _digits(*, patch: str = "2x2", judgments: int = 2, seed: int = 0) -> pa.Tabl
     from sklearn.datasets import load_digits
 
     height, width = _patch_shape(patch)
-    require(judgments >= 1, f"option 'judgments' is {judgments}; it has to be at least 1")
-    require(seed >= 0, f"option 'seed' is {seed}; it has to be 0 or more")
+    require(judgments >= 1, f"option 'judgments' is {judgments}; it must be at least 1")
+    require(seed >= 0, f"option 'seed' is {seed}; it must be at least 0")
     bundled = load_digits()
     n = len(bundled.target)
     patches = bundled.images.reshape(n, 8 // height, height, 8 // width, width)
@@ -99,8 +99,8 @@ def _patch_shape(patch: str) -> tuple[int, int]:
     match = re.fullmatch(r"([1248])x([1248])", patch)
     if match is None:
         raise SpecError(
-            f"option 'patch' is {patch!r}; it has to be HEIGHTxWIDTH of 1, 2, 4 or 8 pixels, "
-            "like 2x2."
+            f"option 'patch' is {patch!r}; it must be HEIGHTxWIDTH with sides of 1, 2, 4 or 8 "
+            "pixels, such as 2x2."
         )
     return int(match[1]), int(match[2])
 

@@ -42,7 +42,7 @@ class CatalogEntry:
             kind = type(options[name])
             whole_as_float = kind is float and type(value) is int
             if type(value) is not kind and not whole_as_float:
-                raise SpecError(f"option {name!r} is {value!r}; it has to be {kind.__name__}.")
+                raise SpecError(f"option {name!r} is {value!r}; it must be {kind.__name__}.")
             options[name] = kind(value)
         return options
 

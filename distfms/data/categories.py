@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from distfms.data.dataset import Partition, PartitionReader
 
 MAX_LEVELS = 1000
-"""Most levels of a column that are accepted unless told otherwise."""
+"""Most levels that a column may have by default."""
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ class Converter:
         bounds = {"memory_bytes": (memory_bytes, 1), "seed": (seed, 0)}
         for name, (number, least) in {**bounds, "max_judgments": (max_judgments, 1)}.items():
             if number is not None and number < least:
-                raise DataError(f"{name} is {number}; it has to be at least {least}.")
+                raise DataError(f"{name} is {number}; it must be at least {least}.")
         if duplicates not in ("error", "keep", "first"):
             raise DataError(f"duplicates is {duplicates!r}; choose error, keep or first.")
         self.id, self.duplicates = object, duplicates
@@ -302,7 +302,7 @@ def _schema(report: ConversionReport, object_type: pa.DataType, workers: bool) -
     clash = next((name for name in names if names.count(name) > 1), None)
     if clash is not None:
         raise DataError(
-            f"{clash!r} would name two columns of the result (id {report.id!r}, label "
+            f"two columns of the result would be named {clash!r} (id {report.id!r}, label "
             f"{report.label!r}, attributes); rename one or leave the attribute out."
         )
     return pa.schema(fields)

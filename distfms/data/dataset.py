@@ -283,7 +283,7 @@ def streams_at_once() -> int:
 
 def _changed(partition: Partition) -> DataError:
     return DataError(
-        f"The file {partition.path} changed after the job had listed it: run the job again once "
+        f"The file {partition.path} changed while the job was running: run the job again when "
         "nothing writes to its data."
     )
 
@@ -324,8 +324,8 @@ def open_dataset(
     """
     if max_rows < 1 or (max_bytes is not None and max_bytes < 1):
         raise SpecError(
-            f"A partition of at most {max_rows} rows and {max_bytes} bytes holds nothing: "
-            "both limits must be 1 or more."
+            f"A partition of at most {max_rows} rows and {max_bytes} bytes is empty: both limits "
+            "must be at least 1."
         )
     filesystem, stored = list_parquet_files(path, storage_options)
     footers = read_footers(filesystem, stored)
@@ -356,8 +356,8 @@ def _require_columns(names: Sequence[str], partition: Partition, columns: Sequen
     missing = [name for name in columns if name not in names]
     if missing:
         raise DataError(
-            f"The file {partition.path} has no column {missing[0]!r}: "
-            "write it again with the columns of the other files."
+            f"The file {partition.path} has no column {missing[0]!r}: rewrite it with the columns "
+            "of the other files."
         )
 
 

@@ -24,7 +24,7 @@ _ROW_TAG = np.uint64(0xA0761D6478BD642F)
 _FOLD_TAG = np.uint64(0xE7037ED1A0B428DB)
 
 MAX_FOLDS = 200
-"""Most folds that are accepted; part numbers are stored in one byte."""
+"""Most folds; part numbers are stored in one byte."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +156,8 @@ def _hash_arrow(keys: Any) -> np.ndarray:
         pat.is_binary(dtype) or pat.is_large_binary(dtype) or pat.is_fixed_size_binary(dtype)
     ):
         raise DataError(
-            f"The column that decides the folds holds {dtype}, which has no hash: name an id or "
-            "query column of integers, strings or dates."
+            f"The column that decides the folds holds {dtype}, which cannot be hashed: name an id "
+            "or query column of integers, strings or dates."
         )
     keys = keys.cast(pa.large_binary())
     _, offsets, data = keys.buffers()
@@ -167,8 +167,8 @@ def _hash_arrow(keys: Any) -> np.ndarray:
 
 def _missing_key() -> DataError:
     return DataError(
-        "The id or query column that decides the folds has missing values: fill them, or take "
-        "the role away so that the row number decides."
+        "The id or query column that decides the folds has missing values: fill them, or remove "
+        "its role so that the row number decides."
     )
 
 

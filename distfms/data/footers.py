@@ -194,19 +194,19 @@ def readable(path: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise DataError(
-            f"The file {path} is gone: it was there when the job listed its data. "
-            "Put it back or run the job again."
+            f"The file {path} was removed while the job was running. Restore it or run the job "
+            "again."
         ) from error
     except PermissionError as error:
         raise DataError(
-            f"The file {path} may not be read by this user: change its permissions."
+            f"The file {path} is not readable by this user: fix its permissions."
         ) from error
     except (ArrowInvalid, ArrowNotImplementedError, OSError) as error:
         if isinstance(error, OSError) and not _speaks_of_content(str(error)):
             raise
         raise DataError(
-            f"The file {path} cannot be read as Parquet: it is truncated, damaged or of another "
-            f"format ({_first_line(error)}). Write it again or take it out of the dataset."
+            f"The file {path} cannot be read as Parquet: it is truncated, damaged or in another "
+            f"format ({_first_line(error)}). Rewrite it or remove it from the dataset."
         ) from error
     except (ArrowException, DistfmsError, MemoryError):
         raise
@@ -261,12 +261,12 @@ def check_same_schema(
         if name not in found:
             difference = f"lacks the column {name!r}"
         elif name not in expected:
-            difference = f"has a further column {name!r}"
+            difference = f"has the extra column {name!r}"
         else:
             difference = f"has {found[name]} in column {name!r} instead of {expected[name]}"
         raise DataError(
             f"The file {file.path} {difference}, unlike {first.path}: all files of a dataset must "
-            "have the same columns and types. Convert the file or take it out of the dataset."
+            "have the same columns and types. Convert the file or remove it from the dataset."
         )
     return floats
 

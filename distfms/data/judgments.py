@@ -125,9 +125,9 @@ def detect_layout(schema: pa.Schema, roles: Roles, raters: Raters = "ignore") ->
     known = rater_columns(schema) if raters in ("auto", "columns") else {}
     if raters == "columns" and not known:
         raise SpecError(
-            "`raters: columns` needs lists of rater ids, as long as those of the judgments: a "
-            f"column `NAME{OF_ONE}` for each attribute, or one column `{OF_ALL}` for all of them. "
-            "The data have neither."
+            "`raters: columns` needs lists of rater ids, as long as the lists of judgments: a "
+            f"column `NAME{OF_ONE}` for each attribute, or one column `{OF_ALL}` for all. The data "
+            "have neither."
         )
     common = BY_POSITION if raters == "positions" else known.get(OF_ALL)
     return JudgmentLayout(tuple(replace(a, raters=known.get(a.name, common)) for a in attributes))
@@ -142,7 +142,7 @@ def _attribute(
         others = ", ".join(repr(c) for c in columns.values())
         raise SpecError(
             f"The attribute {name!r} has judgments in two forms (column {name!r} and {others}): "
-            "exclude one of them."
+            "exclude one."
         )
     if name in lists:
         return AttributeColumns(name, (lists[name],), "list")

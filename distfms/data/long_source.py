@@ -111,7 +111,7 @@ class LongSource:
             return column.cast(kind)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise DataError(
-                f"column {name!r} of {path} does not hold {kind} as the first file does: {error}"
+                f"column {name!r} of {path} does not hold {kind}, unlike the first file: {error}"
             ) from error
 
 
@@ -205,8 +205,8 @@ def _require_unchanged(file: StoredFile) -> None:
         entry = file_entry(file.place)
     if entry is None or (entry.n_bytes, entry.stamp) != (file.n_bytes, file.stamp):
         raise DataError(
-            f"The file {file.path} changed while it was converted: convert it again once "
-            "nothing writes to it."
+            f"The file {file.path} changed during the conversion: convert it again when nothing "
+            "writes to it."
         )
 
 

@@ -112,9 +112,9 @@ def drop_duplicates(cells: Cells, names: Sequence[str], policy: Duplicates) -> t
     if policy == "error":
         row = int(np.argmax(duplicate))
         raise DataError(
-            f"worker {cells.worker_names[cells.workers[row]].as_py()!r} judged attribute "
+            f"rater {cells.worker_names[cells.workers[row]].as_py()!r} judged attribute "
             f"{names[cells.attributes[row]]!r} of object {cells.ids[cells.objects[row]].as_py()!r} "
-            "more than once: choose `duplicates: first` for the first of them, or `keep` for all."
+            "more than once: choose `duplicates: first` to keep the first, or `keep` for all."
         )
     return cells.take(~duplicate), n_duplicates
 

@@ -83,7 +83,7 @@ class RaterCodes:
             raise DataError(
                 f"{self._partition.path} has {counts[row]} judgments of {attribute!r} but "
                 f"{ids.counts()[row]} ids in the column {column!r} ({where}): give every judgment "
-                "its rater's id (null where it is not known), or set `multiselect.raters: ignore`."
+                "the id of its rater (null if unknown), or set `multiselect.raters: ignore`."
             )
         return Ragged(ids.values[np.repeat(ids.offsets[:-1], counts) + places], judgments.offsets)
 

@@ -224,8 +224,8 @@ def _choose_features(
         chosen.update(dict.fromkeys(n for n in matched if n not in taken and n not in out))
     if not chosen:
         raise SpecError(
-            "No feature column is left once target, id, weight and excluded columns are taken "
-            "out: check `features` and `exclude`."
+            "No feature column is left after removing target, id, weight and excluded columns: "
+            "check `features` and `exclude`."
         )
     return tuple(chosen)
 
@@ -254,9 +254,9 @@ def _add_literal(
             f"The column {name!r} is named as a feature and as {taken[name]}: give it one role."
         )
     if name in out:
-        raise SpecError(f"The column {name!r} is named in `features` and excluded: decide.")
+        raise SpecError(f"The column {name!r} is both in `features` and excluded: remove one.")
     if times[name] > 1:
-        raise SpecError(f"The column {name!r} is named twice in `features`: name it once.")
+        raise SpecError(f"The column {name!r} is twice in `features`: name it once.")
     chosen[name] = None
 
 
@@ -300,8 +300,8 @@ def _require_feature(schema: pa.Schema, name: str, judgments: bool) -> None:
         )
     if pat.is_nested(dtype):
         raise DataError(
-            f"The feature column {name!r} is nested ({dtype}), but must hold one number or one "
-            f"category a row. {advice}"
+            f"The feature column {name!r} is nested ({dtype}), but must hold one number or "
+            f"category per row. {advice}"
         )
     if not is_categorical(dtype):
         raise DataError(

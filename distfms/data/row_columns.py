@@ -46,8 +46,8 @@ def row_remarks(dataset: Dataset, section: DataSection, columns: Sequence[str]) 
     """
     left = [name for name in index_columns(dataset.schema) if name not in columns]
     remarks = [
-        f"The column {name!r} is the index of the pandas frame that was written: it is not used. "
-        "To use it, name it in `features`."
+        f"The column {name!r} is the index of a pandas frame and is not used. To use it, name it "
+        "in `features`."
         for name in left
         if not any(fnmatchcase(name, pattern) for pattern in section.exclude)
     ]
@@ -59,8 +59,8 @@ def row_remarks(dataset: Dataset, section: DataSection, columns: Sequence[str]) 
             continue
         if why := _why(name, of_files, dataset.n_rows):
             remarks.append(
-                f"The column {name!r} {why}. If so, a model that uses it says little about new "
-                f"rows: exclude it (`exclude: [{name!r}]`), or name it `data.id` or `data.time`."
+                f"The column {name!r} {why}. A model that uses such a column does not generalise: "
+                f"exclude it (`exclude: [{name!r}]`), or set it as `data.id` or `data.time`."
             )
     return remarks
 
@@ -74,9 +74,9 @@ def _why(name: str, of_files: Sequence[Limits], n_rows: int) -> str:
     if len(parts) > 1 and all(low < high for low, high in parts):
         for ordered, how in ((parts, "rises"), (parts[::-1], "falls")):
             if all(own[1] < other[0] for own, other in pairwise(ordered)):
-                return f"{how} from {place} to {place}, as a row number or a time does"
+                return f"{how} from {place} to {place}, like a row number or a time"
     width = max(high for _, high in ranges) - min(low for low, _ in ranges) + 1
     whole = isinstance(width, int) and n_rows >= _MANY
     if whole and (width == n_rows or (width > n_rows and _LIKE_AN_ID.search(name))):
-        return f"has room for a whole number of its own in each of {n_rows:,} rows, as an id does"
+        return f"may hold a different whole number in each of its {n_rows:,} rows, like an id"
     return ""

@@ -154,14 +154,14 @@ def _weights(
     weight = np.empty(partition.n_rows)
     if not fill_numbers(table.column(name), weight, order):
         require_summable(reader, partition, name, weight, order)
-        advice = "give every row a weight (0 takes a row out)."
+        advice = "give every row a weight (0 drops it)."
         raise refuse_missing(reader, partition, name, np.isnan(weight), order, advice)
     negative = weight < 0
     if negative.any():
         where, count = describe_rows(reader, partition, negative, order)
         raise DataError(
             f"The weight column {name!r} of {partition.path} has {count} negative "
-            f"{'value' if count == 1 else 'values'} ({where}): weights must be 0 or more."
+            f"{'value' if count == 1 else 'values'} ({where}): weights must be at least 0."
         )
     return weight
 

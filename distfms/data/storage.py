@@ -65,16 +65,16 @@ def list_parquet_files(
     filesystems = [arrow_filesystem(place) for place in _one_by_server(files)]
     if any(other != filesystems[0] for other in filesystems[1:]):
         raise DataError(
-            f"The data paths {', '.join(map(str, _items(path)))} lie on several file systems: "
-            "copy them to one, or run one job for each."
+            f"The data paths {', '.join(map(str, _items(path)))} are on several file systems: copy "
+            "them to one, or run a job for each."
         )
     for file in files:
         if file.path.lower().endswith((".csv", ".csv.gz", ".tsv")):
             raise _csv_advice(file.path)
         if file.n_bytes == 0:
             raise DataError(
-                f"The file {file.path} is empty (0 bytes), so it is no Parquet file: "
-                "write it again or take it out of the dataset."
+                f"The file {file.path} is empty (0 bytes), so it is not a Parquet file: rewrite it "
+                "or remove it from the dataset."
             )
     return filesystems[0], files
 
@@ -154,8 +154,8 @@ def _folder(root: Location, suffixes: tuple[str, ...]) -> list[Entry]:
         )
         kinds = "Parquet" if suffixes == PARQUET else "Parquet or CSV"
         raise DataError(
-            f"There is no {kinds} file in the folder {root}{other}: files must end in "
-            f"{' or '.join(suffixes)}, and names that start with _ or . are passed over."
+            f"There is no {kinds} file in the folder {root}{other}: names must end in "
+            f"{' or '.join(suffixes)} and not start with _ or a dot."
         )
     return files
 
@@ -206,7 +206,7 @@ def _refuse_repeats(files: Iterable[StoredFile]) -> None:
             link = "" if seen[real] == file.path else f", also as {seen[real]} (a symbolic link)"
             raise DataError(
                 f"The file {file.path} is named twice in `data.path`{link}: its rows would count "
-                "twice. Name each file once."
+                "twice. Name it once."
             )
         seen[real] = file.path
 

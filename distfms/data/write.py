@@ -254,13 +254,13 @@ def check_free(folder: Path, *, overwrite: bool) -> None:
         entries = list(folder.iterdir())
         if entries and not overwrite:
             raise DataError(
-                f"{folder} exists and is not empty; choose another folder or ask to overwrite it."
+                f"{folder} exists and is not empty; choose another folder or overwrite it."
             )
         strange = [e.name for e in entries if not e.is_file() or e.suffix not in _OUR_SUFFIXES]
         if strange:
             raise DataError(
-                f"{folder} is not replaced: it holds {strange[0]!r}, which no dataset has. "
-                "Remove the folder yourself or choose another."
+                f"{folder} is not overwritten: it holds {strange[0]!r}, which is not part of a "
+                "dataset. Remove the folder yourself or choose another."
             )
 
 

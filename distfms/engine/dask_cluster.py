@@ -114,9 +114,9 @@ class DaskExecutor(Executor):
 
     def _gone(self) -> EngineError:
         return EngineError(
-            f"The Dask scheduler at {self.address} dropped the work of this job: it stopped or was "
-            "restarted, or somebody cancelled the work. Once it is back, run the same command "
-            "again; finished work is kept."
+            f"The Dask scheduler at {self.address} dropped the work of this job: it stopped, was "
+            "restarted, or cancelled the work. Once it is back, run the same command again; "
+            "finished work is kept."
         )
 
     def _follow(self, futures: Sequence[Any], watch: Watch | None) -> Partial[Any]:
@@ -176,9 +176,9 @@ class DaskExecutor(Executor):
         if type(error).__name__ != "KilledWorker":
             return error
         return EngineError(
-            f"Workers of the Dask cluster at {self.address} died again and again on the same "
-            f"task: {error}. Most often they ran out of memory: give workers more memory or "
-            "fewer threads, then run the same command again; finished work is kept."
+            f"Workers of the Dask cluster at {self.address} died repeatedly on the same task: "
+            f"{error}. They probably ran out of memory: give workers more memory or fewer threads, "
+            "then run the same command again; finished work is kept."
         )
 
 
@@ -217,8 +217,8 @@ def _connect(address: str, timeout_s: float) -> Any:
         # What comes back from something that is not Dask may be any error of the decoder.
         raise EngineError(
             f"No Dask scheduler answers at {address} (tried for {timeout_s:.0f} s; "
-            f"{type(error).__name__}: {error}). Start one with `dask scheduler`, or check host "
-            "and port; the port is that of the scheduler, not of its dashboard or a worker."
+            f"{type(error).__name__}: {error}). Start one with `dask scheduler`, or check host and "
+            "port: use the port of the scheduler, not that of its dashboard or a worker."
         ) from error
 
 

@@ -313,11 +313,10 @@ def _after_task(
 def _died(n: int) -> str:
     times = "once" if n == 1 else f"{n} times"
     return (
-        f"Worker processes died {times} in the middle of their work, without an error of "
-        "their own. Most often the system stopped them for want of memory: use fewer "
-        "workers, or threads instead of processes. It also happens when a script starts "
-        'processes outside `if __name__ == "__main__":`. Run the same command again '
-        "afterwards; finished work is kept."
+        f"Worker processes died {times} while working, without an error message. The "
+        "system probably killed them for lack of memory: use fewer workers, or threads instead "
+        "of processes. This also happens when a script starts processes outside "
+        '`if __name__ == "__main__":`. Then run the same command again; finished work is kept.'
     )
 
 

@@ -104,7 +104,7 @@ def require(projection: MemoryProjection, available: int | None = None) -> None:
         return
     detail = "; ".join(" ".join(line.split()) for line in projection.lines())
     raise SpecError(
-        f"This job would take about {format_bytes(projection.total_bytes)} of memory and "
+        f"This job needs about {format_bytes(projection.total_bytes)} of memory, but "
         f"{format_bytes(limit)} is available ({detail}). Use fewer workers, fewer columns or "
         "folds, or a machine or cluster with more memory."
     )
@@ -126,9 +126,9 @@ def require_room(needed: int, available: int | None, where: str, who: str = "one
     """Raise SpecError, with the numbers, for actors that do not fit."""
     if available is not None and needed > available:
         raise SpecError(
-            f"The state of {who} takes about {format_bytes(needed)} and {where} has "
-            f"{format_bytes(available)} of memory for it. Use fewer actors on one machine, or "
-            "machines with more memory."
+            f"The state of {who} needs about {format_bytes(needed)} of memory, but {where} has "
+            f"{format_bytes(available)} for it. Use fewer actors on one machine, or machines with "
+            "more memory."
         )
 
 

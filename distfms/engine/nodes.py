@@ -85,11 +85,11 @@ def require_paths(paths: Sequence[str], examine_nodes: ExamineNodes) -> None:
         if problems:
             more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
             raise EngineError(
-                f"{name[0].upper()}{name[1:]} does not see the input as this machine does: "
+                f"{name[0].upper()}{name[1:]} sees other input than this machine: "
                 f"{'; '.join(problems[:3])}{more}. Put the input on storage that all nodes share "
                 "(a network file system, or object storage such as s3://) under the same path. "
-                "Embedded data and converted judgments are in a cache: set DISTFMS_CACHE, where "
-                "the job runs, to a folder that all nodes share."
+                "Embedded data and converted judgments are cached: where the job runs, set "
+                "DISTFMS_CACHE to a folder that all nodes share."
             )
 
 

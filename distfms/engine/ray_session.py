@@ -147,8 +147,8 @@ class RaySession:
         if self._witness is not None:
             if self._witness.lost():
                 raise EngineError(
-                    "The Ray cluster that this job had started lost one of its processes, most "
-                    "often for want of memory. Run the same command again; finished work is kept."
+                    "The Ray cluster that this job started lost one of its processes, probably for "
+                    "lack of memory. Run the same command again; finished work is kept."
                 )
             return
         if self._head is None or time.monotonic() - self._asked_s < _ASK_S:
@@ -201,9 +201,8 @@ class RaySession:
                 )
             if not _speaks_grpc(host, port, self._timeout_s):
                 raise EngineError(
-                    f"What answers at {self.address} is not the head of a Ray cluster. Give the "
-                    "address that `ray start --head` printed when it started; it usually ends in "
-                    ":6379."
+                    f"{self.address} is not the head of a Ray cluster. Give the address that `ray "
+                    "start --head` printed when it started; it usually ends in :6379."
                 )
         services = _without_services() if self.address == "local" else nullcontext()
         others = children()
@@ -232,8 +231,8 @@ class RaySession:
         connected = ray.get_runtime_context().gcs_address
         if _canonical(self.address) != _canonical(connected):
             raise EngineError(
-                f"This process is connected to the Ray cluster at {connected} already and cannot "
-                f"use the one at {self.address} too. Call ray.shutdown() first, or use another "
+                f"This process is already connected to the Ray cluster at {connected} and cannot "
+                f"also use the one at {self.address}. Call ray.shutdown() first, or use another "
                 "process."
             )
 
@@ -266,8 +265,8 @@ def watch_head(
             answered_s = time.monotonic()
         elif time.monotonic() - answered_s > patience_s and not closed.is_set():
             on_silence(
-                f"The head of the Ray cluster at {head[0]}:{head[1]} is out of reach for "
-                f"{patience_s:.0f} s. See to it that it is up and to the network, then run the "
+                f"The head of the Ray cluster at {head[0]}:{head[1]} has been unreachable for "
+                f"{patience_s:.0f} s. Check that it is running and the network works, then run the "
                 "same command again; finished work is kept."
             )
             return
@@ -286,7 +285,7 @@ def explained(error: BaseException) -> BaseException:
     if missing and (isinstance(cause, travels) or "failed to import" in str(cause)):
         return EngineError(
             f"The workers of the Ray cluster lack the module {missing[1]!r} that the work needs. "
-            "Install the same packages there as here, then run the same command again."
+            "Install the same packages there, then run the same command again."
         )
     if isinstance(cause, ConnectionError) and "ray" in text.lower():
         return EngineError(
@@ -298,19 +297,20 @@ def explained(error: BaseException) -> BaseException:
     full = ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError
     if isinstance(cause, full):
         return EngineError(
-            f"A node of the Ray cluster has no room for the work's values ({type(cause).__name__}: "
-            f"{text}). Give nodes more shared memory (`ray start --object-store-memory`), or free "
-            "the disk that they spill to, then run the same command again; finished work is kept."
+            "A node of the Ray cluster has no room for intermediate values "
+            f"({type(cause).__name__}: {text}). Give nodes more shared memory (`ray start "
+            "--object-store-memory`), or free the disk that they spill to, then run the same "
+            "command again; finished work is kept."
         )
     if isinstance(cause, ray.exceptions.OutOfMemoryError):
         advice = "Give nodes more memory or fewer processors, or make partitions smaller"
     elif isinstance(cause, (ray.exceptions.WorkerCrashedError, ray.exceptions.RayActorError)):
-        advice = "Most often workers ran out of memory: give nodes more, or fewer processors"
+        advice = "Workers probably ran out of memory: give nodes more memory or fewer processors"
     else:
         advice = "See `ray status` and the logs of its nodes"
     return EngineError(
-        f"The Ray cluster lost the work again and again ({type(cause).__name__}: {text}). "
-        f"{advice}, then run the same command again; finished work is kept."
+        f"The Ray cluster repeatedly lost the work ({type(cause).__name__}: {text}). {advice}, "
+        "then run the same command again; finished work is kept."
     )
 
 
@@ -337,7 +337,7 @@ def lacking_token() -> str:
         return f"Set RAY_AUTH_MODE to `token`{also}."
     if not given:
         return "Set RAY_AUTH_TOKEN_PATH to the file that holds the token."
-    return f"The one in {given[0]} is not that of the cluster."
+    return f"The token in {given[0]} is not the cluster's."
 
 
 def _speaks_grpc(host: str, port: str, timeout_s: float) -> bool:

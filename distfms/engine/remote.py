@@ -70,8 +70,8 @@ class RemotePath:
         match = _URL.match(url)
         if match is None or "::" in url:
             raise SpecError(
-                f"{url} is no URL of one place. It has the form protocol://place/folder; chains "
-                "of URLs (::) are not supported."
+                f"{url} is not a URL of the form protocol://place/folder; chained URLs (::) are "
+                "not supported."
             )
         # pathlib makes one slash of two.
         slashes = "//" if len(match[2]) == 1 else match[2]
@@ -81,7 +81,7 @@ class RemotePath:
         if re.match(r"[^/]*:[^/]*@", match[3]):
             raise SpecError(
                 f"The {self.protocol}:// URL holds a password, which would be shown in logs and "
-                "manifests. Leave it out, and give it as a storage option by the name of an "
+                "manifests. Leave it out, and give it as a storage option that names an "
                 "environment variable: password: ${NAME}."
             )
 
@@ -228,13 +228,13 @@ class RemotePath:
             package = _EXTRAS.get(self.protocol)
             install = f"pip install 'distfms[{package}]'" if package else entry.get("err", error)
             raise SpecError(
-                f"{self} needs a package that this Python lacks ({error}). Install it here "
-                f"({install}) and, for a job on a cluster, on every node too."
+                f"{self} needs a package that is not installed ({error}). Install it ({install}), "
+                "for a job on a cluster on every node."
             ) from error
         except ValueError as error:
             raise SpecError(
-                f"{self}: there is no storage of the kind {self.protocol}://."
-                f"{nearest(self.protocol, sorted(known_implementations))}"
+                f"{self}: unknown storage "
+                f"{self.protocol}://.{nearest(self.protocol, sorted(known_implementations))}"
             ) from error
 
     def ask(
@@ -271,7 +271,7 @@ def os_error(error: BaseException, cleaned: Callable[[str], str] = hidden_in_url
     """Return what a client of remote storage has raised as an error of a disk."""
     text = cleaned(" ".join(str(error).split()))[:500]
     if isinstance(error, NotImplementedError):
-        return OSError(errno.EROFS, "this storage can only be read")
+        return OSError(errno.EROFS, "this storage is read-only")
     if not isinstance(error, OSError):
         return OSError(errno.EIO, f"{type(error).__name__}: {text}")
     if isinstance(error, TimeoutError) and not text:

@@ -193,7 +193,7 @@ class ReplayPool(ActorPool):
         on_event: EventHandler = ignore,
     ) -> None:
         if n_actors < 1:
-            raise SpecError(f"A pool needs at least 1 actor, not {n_actors}.")
+            raise SpecError(f"A pool needs at least 1 actor; there are {n_actors}.")
         self.n_actors = n_actors
         self.counts = PoolCounts()
         self._timeout_s = timeout_s
@@ -420,9 +420,9 @@ class ReplayPool(ActorPool):
         if work.n_losses >= self._retry.attempts:
             raise EngineError(
                 f"Actor {actor} was lost {work.n_losses} times while {work.what}: "
-                f"{loss.reason}. Most often it ran out of memory, or a step takes longer than the "
-                "time it is given: use more and smaller shards, fewer actors or a longer timeout, "
-                "then run the same command again; finished work is kept."
+                f"{loss.reason}. It probably ran out of memory, or a step exceeded its timeout: "
+                "use more and smaller shards, fewer actors or a longer timeout, then run the same "
+                "command again; finished work is kept."
             )
         self._post(actor, work)
 
@@ -436,9 +436,7 @@ class ReplayPool(ActorPool):
 
     def _require_ready(self) -> None:
         if not self._ready:
-            raise EngineError(
-                "The pool has not been started, has been closed, or failed before: start it again."
-            )
+            raise EngineError("The pool is not running: start it.")
 
 
 def _explained(error: BaseException) -> BaseException:
@@ -447,5 +445,5 @@ def _explained(error: BaseException) -> BaseException:
         return error
     return EngineError(
         f"The workers lack a module that the work needs ({error}). Install the same packages "
-        "there as here, then run the same command again."
+        "there, then run the same command again."
     )

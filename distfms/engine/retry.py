@@ -118,6 +118,6 @@ def _exhausted(what: str, error: Exception, failures: int) -> str:
     times = "once" if failures == 1 else f"{failures} times"
     return (
         f"{what} failed {times}; the last error was {type(error).__name__}: {error}. "
-        "Such errors come from storage or the network: check that the input can be read from "
-        "every worker, then run the same command again; finished work is kept."
+        "Such errors come from storage or the network: check that every worker can read the input, "
+        "then run the same command again; finished work is kept."
     )

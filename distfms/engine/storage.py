@@ -68,7 +68,7 @@ def locate(
         return Path(local)
     remote = RemotePath(text, storage_options)
     if remote.protocol in _BUCKETS and re.fullmatch(r"\w+:/*|\w+:///.*", text, re.DOTALL):
-        raise SpecError(f"{text} names no bucket. Write {remote.protocol}://BUCKET/folder.")
+        raise SpecError(f"{text} has no bucket. Write {remote.protocol}://BUCKET/folder.")
     remote.require_driver()
     return remote
 
@@ -416,13 +416,12 @@ def storage_error(place: Location, error: OSError, done: str = "written") -> Dis
     reason = error.strerror or error
     if isinstance(error, NotADirectoryError):
         return SpecError(
-            f"{place} could not be {done}: there is a file where a folder has to be. Name another "
-            "place."
+            f"{place} could not be {done}: a file is where a folder must be. Name another place."
         )
     if isinstance(place, Path):
         if error.errno in _FULL:
             return EngineError(
-                f"The disk is full, or a quota reached: {place} could not be {done}. Finished "
+                f"The disk is full or a quota is reached: {place} could not be {done}. Finished "
                 "work is kept; free some space, then run the same command again to resume."
             )
         return EngineError(
@@ -438,12 +437,12 @@ def storage_error(place: Location, error: OSError, done: str = "written") -> Dis
 def _advice(error: OSError) -> str:
     """Return what to look at when remote storage has failed."""
     if isinstance(error, PermissionError):
-        return "Access is denied: check the credentials and what they allow"
+        return "Access is denied: check the credentials and their permissions"
     if isinstance(error, FileNotFoundError):
         return "Check that the bucket or container exists"
     if error.errno == errno.EROFS:
         return "Name another place"
-    return "Check that the storage can be reached and that there are credentials for it"
+    return "Check that the storage is reachable and has credentials"
 
 
 @contextmanager
@@ -480,7 +479,7 @@ def unwritable(place: Location, error: OSError, name: str, advice: str) -> Distf
     silent = isinstance(error, TimeoutError | ConnectionError) or error.errno == errno.EIO
     if error.errno in _FULL or (silent and not isinstance(place, Path)):
         return storage_error(place, error)
-    remedy = "mend its permissions" if isinstance(place, Path) else _advice(error)
+    remedy = "fix its permissions" if isinstance(place, Path) else _advice(error)
     remedy = remedy[:1].upper() + remedy[1:]
     reason = error.strerror or error
     return SpecError(f"{name} {place} cannot be written ({reason}). {remedy}, or {advice}.")

@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import Any
 
 _ENDED = (
-    "The job was ended at once: it was killed, or the Ray cluster that it had started lost a "
-    "process, most often for want of memory. Run the same command again; finished work is kept."
+    "The job was killed, or the Ray cluster that it started lost a process, probably for lack of "
+    "memory. Run the same command again; finished work is kept."
 )
 
 # Without these Ray ends every process that is connected.

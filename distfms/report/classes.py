@@ -16,7 +16,7 @@ from distfms.report.plots import Line, line_chart
 _IN_MATRIX = 20
 _ROWS = {
     "test": "held-out rows",
-    "validation": "rows of each fold, by the model of the others",
+    "validation": "rows of each fold, predicted by the model of the others",
     "train": "training rows",
 }
 
@@ -35,23 +35,20 @@ def class_section(metrics: Mapping[str, Any], model: str) -> Section:
     largest = names[int(confusion.sum(axis=1).argmax())]
     text = (
         f"{percent(np.trace(confusion) / confusion.sum())} of the rows are classified correctly; "
-        f"always {largest} would be right for {percent(found['largest_share'])}. Mean recall of "
-        f"the classes {percent(found['balanced_accuracy'])}, macro F1 "
-        f"{number(found['macro_f1'], 3)}, AUROC {number(found['auroc'], 3)} (to within "
-        f"{number(found['auroc_error'], 1)}, as scores are counted in bins of width "
+        f"predicting {largest} for all rows would be right for {percent(found['largest_share'])}. "
+        f"Mean recall of the classes {percent(found['balanced_accuracy'])}, macro F1 "
+        f"{number(found['macro_f1'], 3)}, AUROC {number(found['auroc'], 3)} "
+        f"(±{number(found['auroc_error'], 1)}, as scores are binned with width "
         f"{number(found['bin_width'])})"
     )
     text += f", AUPRC {number(found['auprc'], 3)}." if "auprc" in found else "."
     if (threshold := found.get("threshold", 0.5)) != 0.5:
-        text += (
-            f" A row is predicted as {names[1]} where the probability of it is at least "
-            f"{number(threshold, 3)}."
-        )
+        text += f" Predicts {names[1]} where its probability is at least {number(threshold, 3)}."
     blocks: list[Block] = [Text(text), _class_table(found, confusion, where)]
     if len(names) <= _IN_MATRIX:
         rows = [[name, *row] for name, row in zip(names, confusion.tolist(), strict=True)]
         columns = [Column("Class", "text"), *(Column(f"→ {name}", "number") for name in names)]
-        caption = f"Rows by class, and by the class that is predicted (→): {where}."
+        caption = f"Rows by class and by predicted class (→): {where}."
         blocks.append(Table(columns, rows, caption))
     if len(found["calibration"]) > 1:
         blocks.append(_calibration_figure(found, where))
@@ -74,13 +71,13 @@ def _class_table(found: Mapping[str, Any], confusion: np.ndarray, where: str) ->
     ]
     # One of r − 1 scores tells levels from those below them.
     is_level = found["auroc_by_class"][0] is None and len(rows) > 2
-    event = "a row of this level or above it" if is_level else "a row of it"
+    event = "a row of this level or above" if is_level else "a row of the class"
     return without_empty_columns(
         [Column("Class", "text"), *columns],
         rows,
-        f"The classes: {where}. Recall is the share of the rows of a class that are predicted as "
-        "it, precision the share of the rows predicted as it that are of it, F1 their harmonic "
-        f"mean, AUROC how often {event} has a higher score than another row.",
+        f"The classes: {where}. Recall: share of the rows of a class that are predicted as it. "
+        "Precision: share of the rows predicted as a class that belong to it. F1: their harmonic "
+        f"mean. AUROC: how often {event} scores higher than any other row.",
     )
 
 
@@ -103,6 +100,6 @@ def _calibration_figure(found: Mapping[str, Any], where: str) -> Figure:
     of = f"class {found['names'][1]}" if two else "all classes together"
     return Figure(
         chart,
-        f"Calibration, {of}: how often a row is of a class, against the predicted probability, in "
-        f"tenths of probability; {where}.",
+        f"Calibration, {of}: share of rows that belong to the class, by predicted probability in "
+        f"steps of 0.1; {where}.",
     )

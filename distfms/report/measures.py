@@ -29,7 +29,7 @@ def measure_rows(metrics: Mapping[str, Any], noun: str = "rows") -> Rows:
             for name in dict.fromkeys(name for fold in folds for name in fold)
             if name not in ("fold", "weight") and not name.startswith("n_")
         }
-        rows[f"Mean of {len(folds)} folds, each left out once"] = {
+        rows[f"Mean of {len(folds)} folds, each held out once"] = {
             n: v[0] for n, v in found.items()
         }
         rows["± between folds"] = {name: spread for name, (_, spread) in found.items()}

@@ -49,8 +49,8 @@ def _read_section(manifest: Mapping[str, Any]) -> Section:
         "Rows": integer(manifest["n_rows"]),
         "Size": n_bytes(manifest["n_bytes"]),
         "Partitions": integer(manifest["n_partitions"]),
-        "Partial statistics": f"{integer(counts['n_read'])} computed from the data, "
-        f"{integer(counts['n_cached'])} taken from the cache",
+        "Partial statistics": f"{integer(counts['n_read'])} computed, "
+        f"{integer(counts['n_cached'])} from the cache",
     }
     for key, label in _ACCOUNTS.items():
         facts |= _accounted(label, manifest.get(key, {}))
@@ -79,8 +79,8 @@ def _input_table(inputs: Sequence[Mapping[str, Any]]) -> Table:
             [entry["path"], entry["n_rows"], entry["n_bytes"], entry["fingerprint"][:_FINGERPRINT]]
             for entry in shown
         ],
-        "Input files. The fingerprint changes when a file does; a later run with the same "
-        "fingerprints reads nothing twice." + (more if len(inputs) > len(shown) else ""),
+        "Input files. A file's fingerprint changes when the file changes; later runs do not read "
+        "files with known fingerprints again." + (more if len(inputs) > len(shown) else ""),
     )
 
 
@@ -96,9 +96,9 @@ def _reproduce_section(manifest: Mapping[str, Any]) -> Section:
     versions = [["distfms", manifest["distfms"]], *([k, packages[k]] for k in sorted(packages))]
     blocks: list[Block] = [
         Text(
-            "The run folder holds the resolved job spec. The same spec on the same data gives the "
-            "same numbers, on any engine and with any number of workers; relative paths in it "
-            "start at the folder the command is run in."
+            "The run folder holds the resolved job spec. The same spec and data give the same "
+            "numbers on any engine and any number of workers. Relative paths in the spec start at "
+            "the folder in which the command is run."
         ),
         Code(
             "distfms run RUN_FOLDER/spec.yaml\ndistfms report RUN_FOLDER      # redraws this page"
@@ -111,7 +111,7 @@ def _reproduce_section(manifest: Mapping[str, Any]) -> Section:
                 [stage["name"], stage["seconds"], ", ".join(stage["files"])]
                 for stage in manifest["stages"]
             ],
-            "Stages of the run and the files they wrote, in order.",
+            "Stages of the run, in order, and the files they wrote.",
         ),
     ]
     return Section("How to reproduce", blocks)

@@ -41,14 +41,14 @@ def _decision(content: Mapping[str, Any]) -> Section:
     if before is None:
         text = "This model is the first."
     elif content["anew"]:
-        text = f"Made anew, without comparison with version {before}."
+        text = f"Promoted with --anew, without a comparison with version {before}."
     elif content.get("made") is not None:
         text = (
-            f"The data are again those of version {content['made']}, which was promoted before: "
-            f"this model replaces version {before} without a comparison."
+            f"The data are again those of version {content['made']}: its model replaces version "
+            f"{before} without a comparison."
         )
     elif content["promote"]:
-        text = f"Promoted: all conditions hold, and this model replaces version {before}."
+        text = f"Promoted: all conditions hold. This model replaces version {before}."
     else:
         text = f"{refusal(content)}. Version {before} stays the current model."
     data = content["data"]
@@ -76,7 +76,7 @@ def _decision(content: Mapping[str, Any]) -> Section:
             for c in content["compared"]
         ]
         scores = [Column(of, "measure") for of in (f"Version {before}", "This model")]
-        caption = "Both models on rows that neither learned from."
+        caption = "Both models, on rows that neither learned from."
         heads: list[str | Column] = [
             "Rows",
             "Number",
@@ -99,15 +99,15 @@ def _drift(drift: Mapping[str, Any]) -> Section:
     which = "the new partitions are"  # of a run by a distfms that pooled them
     if "sets" in drift:
         many = count(len(drift["sets"]), "new file or day", "new files or days")
-        which = f"{drift['name']} is (of {many}, the furthest)"
+        which = f"{drift['name']} is (the furthest of {many})"
     table = Table(
         ["Column", *(_QUANTITIES[q] for q in known)],
         rows,
-        f"How far {which} from what the current model has learned from, with the interval within "
-        f"which another {percent(drift['level'])} of such sets would be by chance: mean in "
-        "standard deviations, spread (and disagreement of raters) as the logarithm of the ratio of "
-        "standard deviations, correlation with the target as a difference. The "
-        f"{count(len(rows), 'column')} of {integer(drift['n_columns'])} with the largest drift.",
+        f"How far {which} from the data behind the current model, ± the {percent(drift['level'])} "
+        "interval of chance. Mean: in standard deviations. Spread, and disagreement of raters: "
+        "logarithm of the ratio of standard deviations. Correlation with the target: difference. "
+        f"The {count(len(rows), 'column')} of {integer(drift['n_columns'])} with the largest "
+        "drift.",
     )
     return Section("Drift by column", [table, _history(drift["history"])])
 
@@ -127,7 +127,7 @@ def _history(history: Mapping[str, Any]) -> Figure:
     )
     caption = (
         "Means of the columns with the largest drift, in standard deviations from the mean of the "
-        "partitions that the current model knows. Rings: new partitions."
+        "partitions behind the current model. Rings: new partitions."
     )
     return Figure(svg, caption)
 
@@ -145,7 +145,7 @@ def _selection(content: Mapping[str, Any]) -> Section:
     version = f"Version {content['in_place']}"
     columns: list[str | Column] = ["", "Change", version, "This model", Column("Gain", "measure")]
     caption = (
-        "What changed from the current model to this one: numbers that the method chose, and the "
-        "gain in the objective at that place, of dropped entries in the current model."
+        "Differences between the current model and this one: what each selected, and the gain in "
+        "the objective there; for dropped entries, the gain in the current model."
     )
     return Section("Changes in the selection", [Table(columns, rows, caption)])

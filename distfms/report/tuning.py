@@ -19,14 +19,14 @@ _LINE_VALUES = 3
 #: Ratio of the largest to the smallest value from which a scale is logarithmic.
 _WIDE = 50.0
 _RULES = {
-    "best": "The rule takes the best mean.",
+    "best": "Rule: the best mean.",
     "one_standard_error": (
-        "The rule takes the first point in the order of the grid, its simplest, whose mean is "
-        "within one standard error of the best."
+        "Rule: the simplest point (first in the grid) whose mean is within one standard error of "
+        "the best."
     ),
     "by_difference": (
-        "The rule takes the first point whose mean difference from the best is within one standard "
-        "error; with two ways to select, first for each of them, then between them."
+        "Rule: the first point whose mean difference from the best is within one standard error; "
+        "with two ways to select, first within each, then between them."
     ),
 }
 
@@ -40,10 +40,10 @@ def tuning_section(metrics: Mapping[str, Any]) -> Section:
     better = "more" if tuning["higher_is_better"] else "less"
     measure = measure_title(tuning["measure"])
     text = (
-        f"Chosen: {options_text(tuning['chosen'])}. {count(len(points), 'point')} of the grid were "
-        f"compared on {count(len(tuning['folds']), 'fold')} of the training rows by "
-        f"{measure} ({better} is better). {_RULES[tuning['rule']]} The mean of the "
-        "chosen point is slightly too good; held-out rows show what to expect."
+        f"Chosen: {options_text(tuning['chosen'])}. Compared {count(len(points), 'point')} of the "
+        f"grid on {count(len(tuning['folds']), 'fold')} of the training rows, by {measure} "
+        f"({better} is better). {_RULES[tuning['rule']]} The chosen point's mean is slightly "
+        "optimistic; held-out rows show what to expect."
     )
     return Section("Options tried", [Text(text), *_figures(tuning, points), _table(tuning, points)])
 
@@ -51,7 +51,7 @@ def tuning_section(metrics: Mapping[str, Any]) -> Section:
 def _figures(tuning: Mapping[str, Any], points: Sequence[Point]) -> list[Figure]:
     """Draw the measure over an option with numbers; the table alone has what makes no lines."""
     measure = measure_title(tuning["measure"])
-    title = f"{measure} of the points of the grid"
+    title = f"{measure} of the grid's points"
     over = _number_option(points)
     lines = [] if over is None else _lines(points, over)
     if over is None or len(lines) > _LINES_SHOWN:
@@ -63,8 +63,8 @@ def _figures(tuning: Mapping[str, Any], points: Sequence[Point]) -> list[Figure]
         lines, title=title, xlabel=over, ylabel=measure, log_x=log_x, y_limits=limits
     )
     caption = (
-        f"Mean of the folds, weighted by their rows, against {over}. The ring is the point that "
-        "was chosen; its line has a band of one standard error."
+        f"Mean of the folds, weighted by their rows, against {over}. Ring: the chosen point, with "
+        "a band of one standard error."
         + " Values beyond the scale are in the table."
         * (limits != (None, None))
     )
@@ -153,6 +153,6 @@ def _table(tuning: Mapping[str, Any], points: Sequence[Point]) -> Table:
     return Table(
         columns,
         rows,
-        f"The points of the grid in its order, the simplest first: means of the folds.{rest}",
+        f"Points of the grid, simplest first: means of the folds.{rest}",
         emphasis=[i for i, p in enumerate(shown) if p["chosen"]],
     )

@@ -138,7 +138,7 @@ def prepare(spec: JobSpec, say: Say = _silent, opened: Opened | None = None) -> 
         job = tuning.job
     if spec.retrain is not None and spec.retrain.forget.half_life and not job.weighs_partitions:
         raise SpecError(
-            "`retrain.forget.half_life` weighs statistics by age, but this `{spec.method}` job "
+            f"`retrain.forget.half_life` weighs statistics by age, but this `{spec.method}` job "
             "learns from the rows themselves. Use `forget: all` or a `window`."
         )
     remarks = row_remarks(opened.inputs.train, opened.inputs.section, job.columns())

@@ -177,7 +177,7 @@ class CoMoments(Fields):
             If `factor` is not positive and finite.
         """
         if not (np.isfinite(factor) and factor > 0):
-            raise ValueError(f"weights can be scaled by a positive number, not by {factor}")
+            raise ValueError(f"weights can only be scaled by a positive number, not by {factor}")
         arrays: dict[str, Any] = {
             n: getattr(self, n) * factor for n in _MATRICES if getattr(self, n) is not None
         }
@@ -193,7 +193,7 @@ class CoMoments(Fields):
             If some rows of the matrix are not held.
         """
         if len(self.comoment) != self.n_columns:
-            raise ValueError("columns can be taken of the whole matrix only")
+            raise ValueError("columns can only be taken from the whole matrix")
         index = np.asarray(indices)
         if index.dtype == np.bool_:
             index = np.flatnonzero(index)
@@ -236,7 +236,7 @@ class CoMoments(Fields):
             If there are no rows of data.
         """
         if not self.n_samples:
-            raise NumericalError("there are no rows to take a covariance of")
+            raise NumericalError("there are no rows to compute a covariance from")
         if not pairwise or self.pair_weight is None:
             return self.comoment / self.weight
         weight = self.pair_weight

@@ -225,7 +225,7 @@ class JudgmentStatistics(Fields):
         if not other.n_objects:
             return self
         if (self.raters is None) != (other.raters is None):
-            raise ValueError("the raters of some of the objects only are known")
+            raise ValueError("the raters of only some objects are known")
         added = {name: getattr(self, name) + getattr(other, name) for name in _SUMS + _COUNTS}
         return JudgmentStatistics(
             means=self.means.merge(other.means),
@@ -288,7 +288,7 @@ class JudgmentStatistics(Fields):
             names = [f"number {a}" for a in range(self.attributes.start, self.attributes.stop)]
         if not self.n_objects:
             raise DataError("There is no object to estimate from.")
-        _refuse(self.n_judged == 0, names, "no object has a judgment; exclude what is named")
+        _refuse(self.n_judged == 0, names, "no object has a judgment; exclude these attributes")
         v = _given_or_estimated(self.internal_variance(), internal_variance, names)
         d, own = self.n_attributes, self.attributes
         noise = (self.noise_sum + v * self.single_weight) / self.means.observed_weight[own]
@@ -333,8 +333,8 @@ def _given_or_estimated(
     _refuse(
         np.isnan(v),
         names,
-        "no object has two judgments, so that the internal variance cannot be estimated; collect "
-        "a second judgment of some objects, give `internal_variance`, or exclude what is named",
+        "no object has two judgments, so the internal variance cannot be estimated; collect a "
+        "second judgment of some objects, set `internal_variance`, or exclude these attributes",
     )
     return v
 

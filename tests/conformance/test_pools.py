@@ -208,11 +208,11 @@ def test_steps_run_with_one_blas_thread(pool: ActorPool, tmp_path: Path) -> None
 
 
 def test_bad_use() -> None:
-    with pytest.raises(SpecError, match="at least 1 actor, not 0"):
+    with pytest.raises(SpecError, match="at least 1 actor; there are 0"):
         LocalExecutor(1).pool(0)
-    with pytest.raises(SpecError, match=r"one actor takes about 1\.0 TiB.*fewer actors"):
+    with pytest.raises(SpecError, match=r"one actor needs about 1\.0 TiB.*fewer actors"):
         SerialPool(actor_bytes=2**40)
-    with pytest.raises(SpecError, match=r"2 actors takes about 1\.0 TiB"):
+    with pytest.raises(SpecError, match=r"2 actors needs about 1\.0 TiB"):
         LocalExecutor(2).pool(actor_bytes=2**39)
     with SerialPool() as pool, pytest.raises(EngineError, match="at least one shard"):
         pool.start(tasks.build, [])

@@ -180,7 +180,7 @@ SCATTERED = np.random.default_rng(0).permutation(ranked_rows()["q"])
         ("judgments", objects(1), {"data.test": 0}, "at least 2"),
         ("rows", {"y": np.ones(600)}, {}, "Target 'y' is constant"),
         ("rows", {"y": np.full(600, np.nan)}, {}, "0 rows to train on"),
-        ("rows", {"age": np.full(600, np.nan)}, {}, "All values are missing in 'age'"),
+        ("rows", {"age": np.full(600, np.nan)}, {}, "All values of 'age' are missing"),
         ("rows", {"age": np.full(600, np.inf)}, {}, "infinite"),
         ("rows", {"y": np.arange(600) % 3}, {"family": "logistic"}, "with more use softmax"),
         ("rows", {"y": np.full(600, "a")}, {"family": "poisson"}, "must hold numbers"),

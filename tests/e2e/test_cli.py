@@ -149,7 +149,7 @@ def test_more_memory_than_the_spec_allows(place, refusal):
     """Refused before anything ran, by `check` and by `run`."""
     for command in (["check", "job.yaml"], ["run", "job.yaml", "--out", "mine"]):
         error = refusal(*command, "--set", "engine.memory=1MiB")
-        assert "would take about" in error
+        assert "needs about" in error
         assert "1.0 MiB is available" in error
         assert not (place / "mine").exists()
 

@@ -104,7 +104,7 @@ def test_what_cannot_be_done_is_refused(place, distfms):
     assert "no model 'smal'. Did you mean 'small'?" in refused("models", "list", "smal")
     assert "Name the version" in refused("models", "promote", "small")
     for wrong in ("a@b", "a@" + "9" * 5000):
-        assert f"{wrong[:100]!r} names no model" in refused("models", "show", wrong)
+        assert f"{wrong[:100]!r} is not a model name" in refused("models", "show", wrong)
     with Registry(place / "runs/registry").locked("small", "night job", 60):
         kept_out = refused("models", "promote", "small@2", code=1)
     assert "night job is working on 'small'" in kept_out
@@ -199,7 +199,7 @@ def test_a_folder_of_something_else_is_refused(place, judgments, tmp_path):
     (tmp_path / "begun/._predictions.json.12-0f.tmp").touch()
     predict_file("registry:small@1", str(judgments), f"{tmp_path}/begun/")
     assert len(list((tmp_path / "begun").iterdir())) == 5
-    with pytest.raises(SpecError, match="which is no prediction"):
+    with pytest.raises(SpecError, match="which is not a prediction"):
         predict_file("registry:small", str(judgments), f"{tmp_path}/runs/")
     with pytest.raises(SpecError, match="lies in the data folder"):
         predict_file("registry:small", str(judgments), f"{judgments}/")

@@ -283,7 +283,7 @@ def test_dask_worker_killed_every_time(tmp_path: Path) -> None:
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         dask_cluster(n_workers=1, processes=True) as cluster,
         DaskExecutor(cluster.scheduler_address) as executor,
-        pytest.raises(EngineError, match=r"died again and again.*memory"),
+        pytest.raises(EngineError, match=r"died repeatedly.*memory"),
     ):
         run(units_of(tmp_path), tasks.killed_on_three, executor)
 

@@ -118,7 +118,7 @@ def test_files_cut_off_by_the_system(job_data: Data, undisturbed: Expected, tmp_
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
     )
     assert done.returncode == 1, done.stderr
-    assert re.search(r"Error: The disk is full, or a quota reached: .*/statistics/", done.stderr)
+    assert re.search(r"Error: The disk is full or a quota is reached: .*/statistics/", done.stderr)
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.rglob("*.tmp"))
     result = run_job(spec)

@@ -111,7 +111,7 @@ def test_ray_worker_that_dies_every_time_leaves_a_run_that_goes_on(
     spec = CASES["multiselect"].spec(job_data("multiselect"), tmp_path / "runs", engine=engine)
     with (
         disturbed(Plan(str(tmp_path / "first"), partition=STRUCK, mishap="kill")) as first,
-        pytest.raises(EngineError, match=r"again and again.*memory.*finished work is kept"),
+        pytest.raises(EngineError, match=r"repeatedly.*memory.*finished work is kept"),
     ):
         run_job(spec)
     with disturbed(Plan(str(tmp_path / "second"))) as second:

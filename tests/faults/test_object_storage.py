@@ -255,7 +255,7 @@ LONG = {"object": "object", "attribute": "attribute", "value": "value", "label":
     [
         ("s3://denied/x", (SpecError, EngineError), "[Dd]enied.*check the credentials"),
         ("s3://no-such-bucket/x", (SpecError, DataError), "bucket or container exists|no file or"),
-        ("s3://nobody-there/x", EngineError, r"127\.0\.0\.1:\d+.*storage can be reached"),
+        ("s3://nobody-there/x", EngineError, r"127\.0\.0\.1:\d+.*storage is reachable"),
     ],
 )
 def test_refusals_of_s3(judgments, s3_variables, tmp_path, side, url, kind, message):

@@ -25,7 +25,7 @@ def test_cluster_that_is_there_is_joined_and_left_running(executor: RayExecutor)
 
     found = run_script("joining", ray.get_runtime_context().gcs_address)
     assert_joined(found)
-    assert "already and cannot use the one at 192.0.2.77:6379" in found["elsewhere"]["text"]
+    assert "and cannot also use the one at 192.0.2.77:6379" in found["elsewhere"]["text"]
     assert executor.map(tasks.square, [3]) == [9]
 
 
@@ -55,7 +55,7 @@ def test_an_address_of_the_environment_is_checked_too(monkeypatch: pytest.Monkey
         ({}, "Set RAY_AUTH_MODE to `token`, and RAY_AUTH_TOKEN_PATH to"),
         ({"TOKEN": "a"}, "Set RAY_AUTH_MODE to `token`."),
         ({"MODE": "token"}, "Set RAY_AUTH_TOKEN_PATH to the file"),
-        ({"MODE": "token", "TOKEN": "a"}, "The one in RAY_AUTH_TOKEN is not that of the cluster."),
+        ({"MODE": "token", "TOKEN": "a"}, "The token in RAY_AUTH_TOKEN is not the cluster's."),
     ],
 )
 def test_the_variable_that_lacks_for_a_token(
@@ -131,7 +131,7 @@ def test_worker_without_a_module(
 
 
 def test_too_little_memory_for_one_block(executor: RayExecutor) -> None:
-    with pytest.raises(SpecError, match=r"one actor takes about 1\.0 PiB|1024\.0 TiB"):
+    with pytest.raises(SpecError, match=r"one actor needs about 1\.0 PiB|1024\.0 TiB"):
         executor.pool(2, actor_bytes=2**50)
     assert executor.map(tasks.square, [2]) == [4]
 
@@ -142,7 +142,7 @@ def test_too_little_memory_for_one_block(executor: RayExecutor) -> None:
         ("ObjectStoreFullError", "Failed to put object x", r"no room for .*--object-store-memory"),
         ("OutOfDiskError", "Local disk is full", r"no room for .*free the disk that they spill to"),
         ("OutOfMemoryError", "Task was killed due to the node running low on memory.",
-         r"again and again .*more memory or fewer processors, or make partitions smaller"),
+         r"repeatedly .*more memory or fewer processors, or make partitions smaller"),
     ],
 )  # fmt: skip
 def test_what_ray_says_of_full_nodes(kind: str, text: str, advice: str) -> None:

@@ -25,10 +25,10 @@ from tests.ray_here import run_script
 def test_ray_worker_killed_every_time(executor: RayExecutor, tmp_path: Path) -> None:
     units = units_of(tmp_path, 5)
     retry = RetryPolicy(attempts=2)
-    with pytest.raises(EngineError, match=r"again and again.*WorkerCrashedError.*memory"):
+    with pytest.raises(EngineError, match=r"repeatedly.*WorkerCrashedError.*memory"):
         map_reduce(units, tasks.killed_on_three, tasks.concatenate, executor, retry=retry)
     assert units[3].payload.attempts == 2
-    with pytest.raises(EngineError, match="again and again"):
+    with pytest.raises(EngineError, match="repeatedly"):
         executor.map(tasks.killed_on_three, tasks.tickets(tmp_path, 5), retry=retry)
     assert executor.map(tasks.square, [2]) == [4]  # usable again
 

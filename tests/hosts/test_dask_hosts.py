@@ -29,7 +29,7 @@ def test_input_that_one_host_has_alone(lan, dask):
     job = lan.job("dask-alone", "/tmp/shared/data", "/tmp/data")
     result = distfms(lan.client, "run", job, *dask)
     assert result.returncode == 1
-    assert "on worker does not see the input" in result.stderr
+    assert "on worker sees other input" in result.stderr
 
 
 def test_worker_cut_off(lan, dask, expected):

@@ -114,9 +114,9 @@ def test_an_expired_lock_is_taken_over_and_its_owner_told(registry, monkeypatch)
 def test_a_file_in_the_way_is_named(tmp_path):
     (tmp_path / "registry").write_text("a file")
     registry = Registry(tmp_path / "registry")
-    with pytest.raises(SpecError, match="a file where a folder has to be"):
+    with pytest.raises(SpecError, match="a file is where a folder must be"):
         registry.names()
-    with pytest.raises(SpecError, match="a file where a folder has to be"):
+    with pytest.raises(SpecError, match="a file is where a folder must be"):
         registry.add("a", files(1), {})
 
 

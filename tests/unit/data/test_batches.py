@@ -252,7 +252,7 @@ def test_a_missing_fold_key_names_file_and_column(tmp_path):
 
 def test_columns_without_a_value():
     require_observed(["a", "b"], np.array([1, 2]))
-    with pytest.raises(DataError, match="All values are missing in 'a', 'c', in every file"):
+    with pytest.raises(DataError, match="All values of 'a', 'c' are missing in every file"):
         require_observed(["a", "b", "c"], np.array([0, 2, 0]))
     with pytest.raises(DataError, match="'3', '4' and 3 more"):
         require_observed([str(i) for i in range(8)], np.zeros(8))

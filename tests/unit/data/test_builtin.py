@@ -133,7 +133,7 @@ def test_several_at_once_write_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("digit", {}, "no builtin dataset 'digit'. Did you mean 'digits'"),
         ("digits", {"judgment": 3}, "no option 'judgment'. Did you mean 'judgments'"),
         ("digits", {"judgments": 0}, "'judgments' is 0"),
-        ("digits", {"judgments": "2"}, "has to be int"),
+        ("digits", {"judgments": "2"}, "must be int"),
         ("digits", {"patch": "3x3"}, "'patch' is '3x3'"),
         ("digits", {"seed": -1}, "'seed' is -1"),
         ("iris", {"seed": 1}, "no option 'seed'. It has none"),

@@ -217,7 +217,7 @@ def test_duplicates(tmp_path: Path) -> None:
         report = convert(source, out, **ROLES, worker="who", duplicates=duplicates)
         return report, wide(out)[0]["a"]
 
-    with pytest.raises(DataError, match="worker 'ann' judged attribute 'a' of object 1 more than"):
+    with pytest.raises(DataError, match="rater 'ann' judged attribute 'a' of object 1 more than"):
         converted("error", "error")
     assert not (tmp_path / "error").exists()
     report, judged = converted("keep", "keep")
@@ -237,7 +237,7 @@ def test_a_file_that_changes_while_it_is_converted(
         write_long(source, [*FINE, *FINE])
 
     monkeypatch.setattr(SortedRuns, "add", add_and_replace)
-    with pytest.raises(DataError, match=r"long\.parquet changed while it was converted"):
+    with pytest.raises(DataError, match=r"long\.parquet changed during the conversion"):
         convert(source, tmp_path / "out", **ROLES)
     assert [path.name for path in tmp_path.iterdir()] == ["long.parquet"]
 
@@ -332,7 +332,7 @@ def test_attributes_named_like_another_column(
 ) -> None:
     rows = [(1, attribute, 1.0) for attribute in attributes]
     source = write_long(tmp_path / "long.parquet", rows, who=["x", "x"])
-    with pytest.raises(DataError, match=f"'{name}' would name two columns"):
+    with pytest.raises(DataError, match=f"two columns of the result would be named '{name}'"):
         convert(source, tmp_path / "out", **ROLES, **options)
 
 

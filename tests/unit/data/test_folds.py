@@ -102,7 +102,7 @@ def test_dates_times_and_decimals_hash_by_value():
         (pa.array([1, None]), "missing values"),
         (np.array([1.0, np.nan]), "missing values"),
         (["a", None], "missing values"),
-        (pa.array([[1], [2]]), r"list<.*no hash"),
+        (pa.array([[1], [2]]), r"list<.*cannot be hashed"),
     ],
 )
 def test_keys_that_cannot_be_hashed(keys, message):

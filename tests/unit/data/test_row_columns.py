@@ -77,8 +77,8 @@ def test_an_index_is_known_by_metadata_or_by_its_name():
 
 
 NUMBERS = {
-    "shuffled": (RNG.permutation(N) - 3, "a whole number of its own in each of 240 rows"),
-    "patient_id": (RNG.permutation(N) * 7, "a whole number of its own"),
+    "shuffled": (RNG.permutation(N) - 3, "a different whole number in each of its 240 rows"),
+    "patient_id": (RNG.permutation(N) * 7, "a different whole number"),
     "seconds": (np.arange(N) * 1.5, "rises from {} to {}"),
     "left": (-np.arange(N), "falls from {} to {}"),
     "sparse": (RNG.permutation(N) * 7, None),

@@ -19,7 +19,7 @@ from tests.conformance import engine_tasks as tasks
     ("options", "message"),
     [
         ({"kind": "spark"}, "'local', 'dask' or 'ray'"),
-        ({"kind": "dask"}, "needs the scheduler's `address`"),
+        ({"kind": "dask"}, "needs the `address` of the scheduler"),
         ({"kind": "local", "address": "tcp://a:1"}, "`kind: local` takes no `address`"),
         ({"workers": 0}, "greater than or equal to 1"),
         ({"kind": "dask", "address": "ray://head:10001"}, "a Ray cluster: for it, set `kind: ray`"),

@@ -190,10 +190,10 @@ def test_paths_of_urls():
     ("url", "message"),
     [
         ("sftp://me:secret@host/x", "holds a password"),
-        ("simplecache::s3://b/x", "chains of URLs"),
-        ("s3:///x", r"^s3:///x names no bucket\. Write s3://BUCKET/folder\.$"),
-        ("gs://", "gs:// names no bucket"),
-        ("s3x://bucket/x", r"no storage of the kind s3x://. Did you mean 's3'"),
+        ("simplecache::s3://b/x", "chained URLs"),
+        ("s3:///x", r"^s3:///x has no bucket\. Write s3://BUCKET/folder\.$"),
+        ("gs://", "gs:// has no bucket"),
+        ("s3x://bucket/x", r"unknown storage s3x://. Did you mean 's3'"),
     ],
 )
 def test_urls_that_are_refused(url, message):

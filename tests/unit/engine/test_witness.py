@@ -46,7 +46,7 @@ def test_what_no_driver_can_say(tmp_path, end):
     assert found == ((1, 1, True) if end == "at once" else (0, 0, False)), ended.stderr
     if told.exists():
         assert ended.stderr == f"Error: {told.read_text()}\n"
-        assert "was ended at once" in ended.stderr
+        assert "was killed" in ended.stderr
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(int(ended.stdout)).wait(10)
 
@@ -68,7 +68,7 @@ def test_silent_head(closed):
         with pytest.raises(queue.Empty):
             said.get(timeout=1.0)
     else:
-        assert "out of reach" in said.get(timeout=30)
+        assert "has been unreachable" in said.get(timeout=30)
         stopped.set()
 
 

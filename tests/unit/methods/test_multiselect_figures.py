@@ -225,7 +225,7 @@ def test_tables_of_the_page() -> None:
     assert [column.title for column in measures.columns] == titles
     assert measures.rows == [
         ["Training objects", 90, 100, 70, 0.29, None],
-        ["Mean of 2 folds, each left out once", None, None, None, None, 76],
+        ["Mean of 2 folds, each held out once", None, None, None, None, 76],
         ["± between folds", None, None, None, None, pytest.approx(2**0.5)],
         ["Held-out objects", 30, 100, 82, None, None],
         ["Training objects that hold all judgments", 40, None, None, None, 71],

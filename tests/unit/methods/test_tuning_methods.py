@@ -212,9 +212,11 @@ def test_section_has_words_a_figure_and_a_table():
     points = points_over(ridge=[1e-6, 1e-3, 0.1], criterion=["fr", "omp"])
     points[1] |= {"mean": None, "standard_error": None, "folds": [None, 1.0]}  # not a number
     text, figure, table = tuning_section(entry(points)).blocks
-    assert text.text.startswith("Chosen: ridge 1e-06, criterion fr. 6\xa0points of the grid")
+    assert text.text.startswith(
+        "Chosen: ridge 1e-06, criterion fr. Compared 6\xa0points of the grid"
+    )
     assert "2\xa0folds" in text.text
-    assert "The ring is the point that was chosen" in figure.caption
+    assert "Ring: the chosen point" in figure.caption
     assert list(table.emphasis) == [0]
     assert table.rows[:2] == [["1e-06", "fr", 1.5, 0.5, "chosen"], ["1e-06", "omp", None, None, ""]]
     assert len(table.rows) == 6

@@ -19,7 +19,7 @@ def test_all_that_was_read_is_said() -> None:
         "Rows 1 500",
         "Size 3 MiB",
         "Partitions 6",
-        "5 computed from the data, 2 taken",
+        "5 computed, 2 from the cache",
         "Objects, test 300",
         "Judgments 1 090 422",
         "Judgments, used 7 in 2 entries",
@@ -61,7 +61,7 @@ def test_measures_of_other_rows_stand_below_and_folds_count_by_their_weight() ->
     # √2 times the standard error, √(2 · 2 · ((0.75 · 0.5)² + (0.25 · 1.5)²))
     assert [[cell.text for cell in row] for row in table.cells()] == [
         ["Training rows", "2", "–"],
-        ["Mean of 2 folds, each left out once", "1.5", "0.5"],
+        ["Mean of 2 folds, each held out once", "1.5", "0.5"],
         ["± between folds", "1.061", "–"],
     ]
 

@@ -67,7 +67,7 @@ def test_outputs_that_are_refused(output, message):
 
 
 def test_unknown_storage_is_refused_before_anything_is_done():
-    with pytest.raises(SpecError, match="no storage of the kind"):
+    with pytest.raises(SpecError, match="unknown storage"):
         spec("s3x://bucket/runs").place()
     with pytest.raises(SpecError, match="NO_SUCH_VARIABLE"):
         spec("s3://${NO_SUCH_VARIABLE}/runs").place()

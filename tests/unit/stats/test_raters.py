@@ -213,5 +213,5 @@ def test_scaled_take() -> None:
     np.testing.assert_allclose(got.noise_covariance, want.noise_covariance, atol=1e-10)
     taken = first.take([2, 0]).estimates()
     np.testing.assert_array_equal(taken.external, want.external[np.ix_([2, 0], [2, 0])])
-    with pytest.raises(ValueError, match="some of the objects only"):
+    with pytest.raises(ValueError, match="only some objects"):
         first.merge(JudgmentStatistics.from_block([Ragged.from_lists([[1.0]])] * 4, np.ones(1)))
