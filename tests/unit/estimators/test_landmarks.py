@@ -32,11 +32,17 @@ def test_predictions_are_weighted_similarities(name):
     assert len(set(model.landmarks_.tolist())) == len(model.landmarks_) <= 15
 
 
-@pytest.mark.parametrize("name", ["linear", "polynomial", "gaussian", "sigmoid", "manhattan"])
-def test_similarities_of_dask_arrays(name):
+@pytest.mark.parametrize(
+    ("name", "scaling"),
+    [
+        *((name, "standard") for name in ("linear", "polynomial", "gaussian", "sigmoid")),
+        *((name, "quantile") for name in ("manhattan", "linear")),
+    ],
+)
+def test_similarities_of_dask_arrays(name, scaling):
     X, y = rows()
     more = np.column_stack([X, np.ones(300)])
-    model = LandmarkRegressor(name, landmarks=20, metric="none").fit(more, y)
+    model = LandmarkRegressor(name, landmarks=20, metric="none", scaling=scaling).fit(more, y)
     lazy = model.transform(da.from_array(more, chunks=(90, 2)))
     assert isinstance(lazy, da.Array)
     np.testing.assert_allclose(lazy.compute(), model.transform(more), rtol=1e-9, atol=1e-12)
