@@ -21,6 +21,8 @@ from distfms.methods.passes import Status
 
 #: Share of the majorant that keeps a Hessian regular, and of its own trace, where that is singular.
 _REGULAR, _SINGULAR = 1e-12, 1e-14
+#: Share of the majorant that a search begins with.
+_FIRST = 1e-2
 #: What μ is multiplied by after a step that fell short, and divided by after a good one.
 _MORE, _LESS = 4.0, 4.0
 #: Parts of the fall that was predicted of a step at which it is taken, and at which it is good.
@@ -188,7 +190,7 @@ def minimise(
         Steps that are tried.
     """
     here = domain.nearest(start)
-    at, share = function(here), np.ones(here.shape[1])
+    at, share = function(here), np.full(here.shape[1], _FIRST)
     most = tol / len(share)  # of each column
     status: Status
     n_iterations, status = 0, "max_iter"

@@ -38,7 +38,7 @@ _WIDTHS = (100.0, 10.0, 1.0)
 #: the target is a number, in units of its standard deviation.
 TOLERANCE = 1e-10
 #: The same for a fit that another one begins at.
-_ROUGH = 1e-7
+_ROUGH = 1e-4
 #: Numbers of a block of similarities that is worked on at a time.
 _BLOCK_VALUES = 2**20
 
