@@ -346,6 +346,10 @@ class Job(ABC):
         """Return the size of the statistics that stay in the run folder."""
         return self.statistics_bytes()
 
+    def task_bytes(self) -> int:
+        """Return the most that a task holds which reads no partition, for the projection."""
+        return 0
+
     @abstractmethod
     def columns(self) -> Sequence[str]:
         """Return the columns the job reads."""

@@ -86,10 +86,11 @@ def project_job(spec: JobSpec, inputs: Inputs, job: Job, workers: int | None = N
     workers = workers or spec.engine.workers or n_processors()
     largest = max(p.held_bytes for p in partitions)
     threads = spec.engine.kind == "local" and not spec.engine.processes
+    units_bytes = _held_at_once(partitions, workers, threads)
+    units_bytes += COLUMN_BYTES * len(job.columns()) * min(workers, len(partitions))
     memory = project(
         n_units=len(partitions),
-        units_bytes=_held_at_once(partitions, workers, threads)
-        + COLUMN_BYTES * len(job.columns()) * min(workers, len(partitions)),
+        units_bytes=max(units_bytes, workers * job.task_bytes()),
         value_bytes=value_bytes,
         workers=workers,
         processes=spec.engine.processes,

@@ -214,11 +214,11 @@ def test_a_metric_is_learned_without_the_rows_that_judge_it(tmp_path):
     report = (folder / "report.html").read_text()
     for text in (f"({told['kind']} metric) explain", "did not teach them"):
         assert text in report
-    plain = run_job(
-        landmarks_job(
-            data, tmp_path / "plain", data={"folds": 2}, landmarks=own | {"metric": "none"}
-        )
-    ).folder
+    own = own | {"metric": "none"}
+    without = landmarks_job(data, tmp_path / "plain", data={"folds": 2}, landmarks=own)
+    held = [prepare(spec).projection().memory.units_bytes for spec in (job, without)]
+    assert held[0] > 8 * N * 500 > held[1]  # similarities to the landmarks that it is learned with
+    plain = run_job(without).folder
     assert metrics["test"]["mse"] < 0.5 * content(plain, "metrics.json")["test"]["mse"]
     # Each fold is judged by a model under the metric that the other rows taught.
     Z = (X - X[parts < 2].mean(axis=0)) / X[parts < 2].std(axis=0)

@@ -22,8 +22,8 @@ Data = Callable[[str], Path]
 
 #: What no quick test with a mishap covers.
 USUAL = {
-    "ray": ("glm", "slabs", "tuned", "functions", "few"),
-    "dask": ("glm",),
+    "ray": ("glm", "slabs", "tuned", "functions", "few", "landmarks"),
+    "dask": ("glm", "landmarks"),
     "threads": ("slabs", "landmarks", "ranking"),
     "processes": ("blocks", "functions"),
 }

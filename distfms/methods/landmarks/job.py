@@ -11,14 +11,7 @@ import numpy as np
 
 from distfms.data.partition import Dataset
 from distfms.errors import DataError, SpecError
-from distfms.methods.contract import (
-    Content,
-    Context,
-    FoldAnswers,
-    Job,
-    PartialReader,
-    Stage,
-)
+from distfms.methods.contract import Content, Context, FoldAnswers, Job, PartialReader, Stage
 from distfms.methods.cross_validation import FoldWork
 from distfms.methods.landmarks.mapped_job import LANDMARKS, MappedJob
 from distfms.methods.landmarks.options import DEFAULT_LANDMARKS, LandmarksOptions
@@ -30,19 +23,14 @@ from distfms.methods.landmarks.procedure import (
     Linear,
     side_by_side,
 )
-from distfms.methods.landmarks.read import (
-    SimilarityReader,
-    split_learned,
-)
+from distfms.methods.landmarks.read import SimilarityReader, split_learned
 from distfms.methods.landmarks.references import (
     behind,
     kernel_regression,
     name_columns,
     reference_errors,
 )
-from distfms.methods.landmarks.similarity import (
-    SIGMA_ROWS,
-)
+from distfms.methods.landmarks.similarity import SIGMA_ROWS
 from distfms.methods.row_predictor import sources_of
 from distfms.methods.statistics_job import ScoredOn, Solved
 from distfms.methods.tuning import choose

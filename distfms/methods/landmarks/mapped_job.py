@@ -87,11 +87,20 @@ class MappedJob(RowJob):
         pool = self.inputs.unlabelled or self.inputs.train
         return self.options.landmarks or min(DEFAULT_LANDMARKS, pool.n_rows)
 
+    def metric_rows(self) -> int:
+        """Return how many rows a metric is learned from at most; 0 without any."""
+        most = min(METRIC_ROWS, METRIC_VALUES // max(self.guessed_columns(), 1))
+        return (self.options.metric_rows or most) if self.learned else 0
+
     def sample_size(self) -> int:
         """Return how many rows of each part are sampled."""
-        most = min(METRIC_ROWS, METRIC_VALUES // max(self.guessed_columns(), 1))
-        rows = (self.options.metric_rows or most) if self.learned else 0
-        return max(self.options.sample, self.most_landmarks(), rows)
+        return max(self.options.sample, self.most_landmarks(), self.metric_rows())
+
+    def task_bytes(self) -> int:
+        """Return what learning a metric takes: copies of similarities, and of rows."""
+        n_rows = min(self.metric_rows(), self.inputs.train.n_rows)
+        n_values = 7 * max(_LANDMARKS, self.most_landmarks()) + 4 * self.guessed_columns()
+        return 8 * n_rows * n_values
 
     def first_stages(self) -> Sequence[Stage]:
         """Return the stages before the statistics: levels, landmarks, and their metric."""
@@ -314,11 +323,7 @@ def told(found: Sequence[Metric], names: Sequence[str]) -> dict[str, Any]:
     if not found:
         return {"kind": "none"}
     chosen, *compared = found
-    content: dict[str, Any] = {
-        "kind": chosen.kind,
-        "iteration": chosen.iteration,
-        "compared": [],
-    }
+    content: dict[str, Any] = {"kind": chosen.kind, "iteration": chosen.iteration, "compared": []}
     for metric in compared:
         gain, error = metric.gain_over(compared[0])
         own = {"kind": metric.kind, "iteration": metric.iteration, "error": metric.error}

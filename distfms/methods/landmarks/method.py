@@ -15,12 +15,7 @@ from distfms.methods.landmarks.losses import probabilities
 from distfms.methods.landmarks.options import LandmarksOptions
 from distfms.methods.landmarks.pass_job import make_landmark_job
 from distfms.methods.landmarks.procedure import MEASURES
-from distfms.methods.landmarks.similarity import (
-    PARAMETERS,
-    PRECOMPUTED,
-    LandmarkMap,
-    Similarity,
-)
+from distfms.methods.landmarks.similarity import PARAMETERS, PRECOMPUTED, LandmarkMap, Similarity
 from distfms.methods.row_predictor import RowPredictor, plan_of_model
 
 
@@ -156,10 +151,7 @@ METHOD = Method(
         "loss": "its values explain different things",
         "levels": "it says what the target may be, not how to learn",
         "clip": "errors from statistics are those before the cut",
-        **dict.fromkeys(
-            ("scaling", "precision", "metric", "iterations", "metric_rows"),
-            _STATES,
-        ),
+        **dict.fromkeys(("scaling", "precision", "metric", "iterations", "metric_rows"), _STATES),
         "sample": "it concerns what is compared with the model, not the model",
         "baselines": "it concerns what is compared with the model, not the model",
     },

@@ -124,11 +124,7 @@ class PassLandmarkJob(LandmarkJob):
                 f"{len(unfinished)} of {len(fits)} fits ended before they had converged; their "
                 f"loss is up to {worst:.3g} above its minimum."
             )
-        return {
-            **found,
-            "loss": self.options.chosen_loss,
-            "classes": self.class_names(context),
-        }
+        return {**found, "loss": self.options.chosen_loss, "classes": self.class_names(context)}
 
     def decoding(
         self, context: Context, procedure: Any, models: Sequence[Linear]

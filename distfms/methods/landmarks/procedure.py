@@ -12,13 +12,7 @@ from distfms.errors import DataError
 from distfms.methods.contract import Answer
 from distfms.methods.cross_validation import CALLS, Fold, Members
 from distfms.methods.landmarks.similarity import LandmarkMap
-from distfms.methods.landmarks.squared import (
-    SquaredProblem,
-    errors,
-    greedy,
-    refitted,
-    stepwise,
-)
+from distfms.methods.landmarks.squared import SquaredProblem, errors, greedy, refitted, stepwise
 from distfms.methods.statistics_job import NamedRule, Procedure
 from distfms.stats.base import below
 

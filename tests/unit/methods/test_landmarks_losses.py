@@ -120,9 +120,7 @@ def test_the_logistic_fit_is_that_of_scikit_learn(rare):
     assert ours.minimum.status == "converged"
     for c in range(ours.model.weights.shape[1]):
         theirs = LogisticRegression(
-            C=1 / (ridge * len(y) * np.mean(np.var(K, axis=0))),
-            solver="newton-cholesky",
-            tol=1e-12,
+            C=1 / (ridge * len(y) * np.mean(np.var(K, axis=0))), solver="newton-cholesky", tol=1e-12
         ).fit(K, y == (c if rare else 1))
         shares = expit(K @ ours.model.weights[:, c] + ours.model.offset[c])
         np.testing.assert_allclose(shares, theirs.predict_proba(K)[:, 1], atol=1e-5)

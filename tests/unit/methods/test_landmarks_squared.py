@@ -8,19 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distfms.methods.cross_validation import Fold
-from distfms.methods.landmarks.procedure import (
-    LandmarkProcedure,
-    NamedRule,
-    ladder,
-)
+from distfms.methods.landmarks.procedure import LandmarkProcedure, NamedRule, ladder
 from distfms.methods.landmarks.references import kernel_regression
 from distfms.methods.landmarks.similarity import LandmarkMap, Similarity
-from distfms.methods.landmarks.squared import (
-    SquaredProblem,
-    greedy,
-    refitted,
-    stepwise,
-)
+from distfms.methods.landmarks.squared import SquaredProblem, greedy, refitted, stepwise
 from distfms.methods.newton import Domain
 from distfms.stats.comoments import CoMoments
 from tests.reference import landmarks as literal
