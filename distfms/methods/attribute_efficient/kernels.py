@@ -74,6 +74,7 @@ _ONE, _11, _27, _30, _31 = (np.uint64(n) for n in (1, 11, 27, 30, 31))
 _UNIT = 2.0**-53
 
 njit = partial(jit, cache=True, error_model="numpy")
+inlined = partial(njit, forceinline=True)
 
 
 @njit
@@ -92,10 +93,10 @@ def uniform(key: np.uint64, index: int) -> float:
 def _set_leaf(tree: np.ndarray, leaf: int, value: float) -> None:
     node = (len(tree) >> 1) + leaf
     tree[node] = value
-    node >>= 1
-    while node:
-        tree[node] = tree[2 * node] + tree[2 * node + 1]
+    while node > 1:  # the value stays in a register, and is not stored to be read again
+        value += tree[node ^ 1]
         node >>= 1
+        tree[node] = value
 
 
 @njit
@@ -183,7 +184,7 @@ def _hyperbolic(log: float, base: float) -> tuple[float, float]:
 # --- a step -------------------------------------------------------------------------------------
 
 
-@njit
+@inlined
 def draw(state: State, number: int, attributes: np.ndarray, factors: np.ndarray) -> None:
     """Draw the attributes of an example, and by what their values are to be multiplied.
 
@@ -212,7 +213,7 @@ def draw(state: State, number: int, attributes: np.ndarray, factors: np.ndarray)
             attributes[r], factors[r] = -1, 0.0
 
 
-@njit
+@inlined
 def learn(
     state: State, target: float, values: np.ndarray, attributes: np.ndarray, factors: np.ndarray
 ) -> None:
@@ -290,7 +291,7 @@ def _move(state: State, i: int, move: float) -> None:
 # --- many examples ------------------------------------------------------------------------------
 
 
-@njit
+@inlined
 def length(values: np.ndarray, attributes: np.ndarray, units: np.ndarray, is_lasso: bool) -> float:
     """Return the norm of what was observed of an example, each attribute once.
 
