@@ -23,7 +23,7 @@ from distfms.methods.attribute_efficient.learner import Chain, Design
 from distfms.methods.attribute_efficient.options import (
     ALGORITHMS,
     FULL,
-    MOST_PAIRS,
+    MOST_CURVES,
     ON_FOLDS,
     AttributeEfficientOptions,
 )
@@ -370,7 +370,7 @@ def trials(options: AttributeEfficientOptions, n_rows: int, n_attributes: int) -
     return [
         Trial(name, size, repeat)
         for name in options.compared
-        if name not in at_once or name == options.chosen or n_attributes <= MOST_PAIRS
+        if name not in at_once or name == options.chosen or n_attributes <= MOST_CURVES
         for size in (full if name in FULL else sizes)
         if size >= (2 * INNER_FOLDS if name in ON_FOLDS else 2)
         for repeat in range(options.repeats)

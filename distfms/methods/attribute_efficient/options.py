@@ -17,8 +17,11 @@ ALGORITHMS: dict[str, dict[str, Sampling]] = {
 }
 #: What is solved at once, with constants chosen on folds; and what observes all attributes.
 ON_FOLDS, FULL = ("pairs", "rows", "imputed"), ("online", "offline", "rows")
-#: Attributes up to which `solver: auto` keeps the moments of all pairs, and the most it can.
-MOST_PAIRS, LARGEST_PAIRS = 2000, 5000
+#: Attributes up to which `solver: auto` keeps the moments of all pairs (1 GiB), and the most that
+#: one process can.
+MOST_PAIRS, LARGEST_PAIRS = 3000, 5000
+#: Attributes up to which what is solved at once has curves, of a solve for each point and repeat.
+MOST_CURVES = 2000
 #: Options of the online learner alone.
 ONLINE_ONLY = (
     "algorithm",
@@ -47,9 +50,10 @@ class AttributeEfficientOptions(Section):
     """
     solver: Literal["auto", "pairs", "online"] = "auto"
     """`pairs` solves once, from the moments of pairs of attributes that were observed together;
-    `online` takes a step for each example, as the paper does. `auto` takes `pairs` up to 2,000
-    attributes, unless an option of the online learner is set. Asked for, `pairs` is solved in one
-    process up to 5,000 attributes and in tiles on actors beyond, without cross-validation.
+    `online` takes a step for each example, as the paper does. `auto` takes `pairs` up to 3,000
+    attributes, whose moments take 1 GiB, unless an option of the online learner is set. Asked for,
+    `pairs` is solved in one process up to 5,000 attributes and in tiles on actors beyond, without
+    cross-validation.
     """
     draws: Drawing = "uniform"
     """With `solver: pairs`, which attributes are drawn: all alike; by their second `moments`, which

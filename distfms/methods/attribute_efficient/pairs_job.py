@@ -29,7 +29,7 @@ from distfms.methods.attribute_efficient.lessons import (
 )
 from distfms.methods.attribute_efficient.options import (
     LARGEST_PAIRS,
-    MOST_PAIRS,
+    MOST_CURVES,
     AttributeEfficientOptions,
 )
 from distfms.methods.attribute_efficient.pairs import (
@@ -65,7 +65,7 @@ class PairsJob(AttributeEfficientJob):
 
     def __init__(self, options: AttributeEfficientOptions, inputs: Inputs, seed: int) -> None:
         super().__init__(options.model_copy(update={"solver": "pairs"}), inputs, seed)
-        if self._plan.n_features > MOST_PAIRS and "repeats" not in options.model_fields_set:
+        if self._plan.n_features > MOST_CURVES and "repeats" not in options.model_fields_set:
             self.options = self.options.model_copy(update={"repeats": 0})
 
     def statistics_bytes(self) -> int:
