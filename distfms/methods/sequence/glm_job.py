@@ -238,8 +238,8 @@ class GlmSequenceJob(SequenceJob):
         wanted = [(paths[n], paths[n].fitted, folds) for n in whole]
         judged = self.judged(context, wanted) if wanted else []
         for n, members in zip(whole, judged, strict=True):
-            found = measures_of({name: parts.train() for name, parts in members.items()})
-            paths[n] = replace(paths[n], share=found[self.procedure(context).share])
+            share = measures_of(members)[self.procedure(context).share]
+            paths[n] = replace(paths[n], share=share)
         return paths
 
     def selection(self, context: Context, solved: Solved) -> dict[str, Any]:
@@ -341,8 +341,8 @@ class GlmSequenceJob(SequenceJob):
         judged = self.judged(context, asked)
         merged: dict[str, dict[str, Any]] = {name: {} for name in models}
         for (name, *_), members in zip(wanted, judged, strict=True):
-            for kind, parts in members.items():
-                own, known = parts.test if name == "test" else parts.train(), merged[name]
+            known = merged[name]
+            for kind, own in members.items():
                 known[kind] = known[kind].merge(own) if kind in known else own
         return merged
 
@@ -356,14 +356,12 @@ class GlmSequenceJob(SequenceJob):
         self, context: Context, solved: Solved, path: Any, chosen: bool
     ) -> dict[str, Answer]:
         """Measure all prefixes by one pass over the rows."""
-        n_folds = max(self.inputs.section.folds, 1)
-        parts = [-1, *range(n_folds)] if chosen else [-1]
+        rows: dict[str, Sequence[int]] = {"test": [-1]}
+        if chosen:
+            rows = {"train": range(max(self.inputs.section.folds, 1)), **rows}
         points = solved.procedure.points(path)
-        (members,) = self.judged(context, [(path, points, parts)])
-        found = {
-            "train": measures_of({name: parts.train() for name, parts in members.items()}),
-            "test": measures_of({name: parts.test for name, parts in members.items()}),
-        }
+        judged = self.judged(context, [(path, points, parts) for parts in rows.values()])
+        found = {name: measures_of(members) for name, members in zip(rows, judged, strict=True)}
         return {
             part: {name: path.of_prefixes(points, values) for name, values in own.items()}
             for part, own in found.items()
@@ -406,12 +404,11 @@ class GlmSequenceJob(SequenceJob):
         """Measure the prefixes of paths on the fold that each was found without."""
         points = [SequenceProcedure.points(path) for _, path in asked.values()]
         wanted = [(path, p, [fold]) for (fold, path), p in zip(asked.values(), points, strict=True)]
-        found: dict[int, Answer] = {}
         judged = self.judged(context, wanted)
-        for number, (path, known, (fold,)), own in zip(asked, wanted, judged, strict=True):
-            measures = measures_of({name: parts.folds[fold] for name, parts in own.items()})
-            found[number] = {n: path.of_prefixes(known, v) for n, v in measures.items()}
-        return found
+        return {
+            number: {name: path.of_prefixes(p, v) for name, v in measures_of(members).items()}
+            for number, (path, p, _), members in zip(asked, wanted, judged, strict=True)
+        }
 
 
 def _on_gradient(criterion: str | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -345,10 +345,9 @@ class SequenceJob(ExpandedJob):
         options: dict[str, Any] = {"threshold": threshold, "ranks": ranks}
         path, points = solved.path, solved.procedure.points(solved.path)
         (judged,) = self.judged(context, [(path, points, [-1])], **options)
-        found = measures_of({name: part.test for name, part in judged.items()})
-        found = {name: values for name, values in found.items() if name == "accuracy"}
+        found = {name: own for name, own in measures_of(judged).items() if name == "accuracy"}
         if ranks:
-            found["ndcg@5"] = judged["ranking"].test.mean[0]
+            found["ndcg@5"] = judged["ranking"].mean[0]
         return {name: path.of_prefixes(points, values) for name, values in found.items()}
 
     def judge(self, context: Context, models: Sequence[FinishedRun]) -> Judged:
@@ -369,12 +368,12 @@ class SequenceJob(ExpandedJob):
     def judged(
         self,
         context: Context,
-        asked: Sequence[tuple[Any, Sequence[int] | np.ndarray, Collection[int]]],
+        asked: Sequence[tuple[Any, Sequence[int] | np.ndarray, Sequence[int]]],
         **options: Any,
-    ) -> list[dict[str, Folded[Any]]]:
-        """Make a pass that judges the models of prefixes of paths, each on parts of the rows.
+    ) -> list[dict[str, Any]]:
+        """Make a pass that judges models of prefixes of paths on folds, or on held-out rows (−1).
 
-        Returns for each path the members that `ScoreReader` reads.
+        Returns for each what `ScoreReader` reads of all these rows.
         """
         plan, models = self.plan(context), []
         for path, prefixes, parts in asked:
@@ -384,10 +383,11 @@ class SequenceJob(ExpandedJob):
             lambda *of: ScoreReader(self.source(plan, *of), models, self.options.family, **options),
             cache=False,
         )
-        found: list[dict[str, Folded[Any]]] = [{} for _ in models]
+        found: list[dict[str, Any]] = [{} for _ in models]
         for name, part in bundle.members.items():
             kind, _, number = name.partition("/")
-            found[int(number)][kind] = part
+            held_out = -1 in asked[int(number)][2]
+            found[int(number)][kind] = part.test if held_out else part.train()
         return found
 
 
