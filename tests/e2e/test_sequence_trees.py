@@ -52,11 +52,18 @@ def run(rows, output, family="gaussian", sequence=(), **changes):
 
 
 @pytest.mark.parametrize(
-    ("family", "objective"),
-    [("gaussian", "regression"), ("logistic", "binary"), ("softmax", "multiclass")],
+    ("family", "objective", "own"),
+    [
+        ("gaussian", "regression", OWN),
+        ("logistic", "binary", OWN),
+        ("softmax", "multiclass", OWN),
+        ("logistic", "binary", {"min_data_in_leaf": 5}),  # as many trees as folds find best
+    ],
 )
-def test_models_are_those_of_lightgbm_on_the_columns_of_a_prefix(rows, tmp_path, family, objective):
-    folder = run(rows, tmp_path, family, {"prefixes": (1, 3)})
+def test_models_are_those_of_lightgbm_on_the_columns_of_a_prefix(
+    rows, tmp_path, family, objective, own
+):
+    folder = run(rows, tmp_path, family, {"prefixes": (1, 3), "lightgbm": own})
     selection, metrics = content(folder, "selection.json"), content(folder, "metrics.json")
     assert selection["refit_at"] == [1, 3, 4]
     _, frame = rows
@@ -74,11 +81,19 @@ def test_models_are_those_of_lightgbm_on_the_columns_of_a_prefix(rows, tmp_path,
         out = tmp_path / "p.parquet"
         said = predict_file(folder, str(rows[0]), out, budget=budget)
         assert all(name in said for name in names)
-        parameters = {**DEFAULTS, **FIXED, **OWN, "objective": objective}
+        parameters = {**DEFAULTS, **FIXED, **own, "objective": objective}
         parameters |= {"num_class": 3} if family == "softmax" else {}
         X = frame[names].to_numpy(dtype=float)
         category = [names.index("ward")] if "ward" in names else []
         data = lightgbm.Dataset(X[order], y.to_numpy()[order], categorical_feature=category)
+        if own is not OWN:
+            splits = [np.flatnonzero(parts[order] == fold) for fold in (1, 0)]
+            stop = [lightgbm.early_stopping(30, verbose=False)]
+            losses = lightgbm.cv(
+                parameters, data, 500, [(*splits,), (*splits[::-1],)], callbacks=stop
+            )
+            parameters["num_iterations"] = len(losses["valid binary_logloss-mean"])
+            assert parameters["num_iterations"] < 200
         expected = lightgbm.train(parameters, data).predict(X).reshape(len(X), -1)
         found = pq.read_table(out).to_pandas()
         columns = [f"predicted_{TARGETS[family]}"]

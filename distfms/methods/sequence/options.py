@@ -225,7 +225,9 @@ class SequenceOptions(Section):
     one target.
     """
     lightgbm: dict[str, bool | int | float | str] = Field(default_factory=dict)
-    """Parameters of LightGBM, such as `num_leaves` or `num_iterations`."""
+    """Parameters of LightGBM, such as `num_leaves`. Without `num_iterations` each model has the
+    number of trees that cross-validation within its training rows finds best, at most 500.
+    """
     class_weights: dict[str, NonNegative] | Literal["balanced"] | None = None
     """What the rows of a class weigh in fits and deviances of `logistic` and `softmax`: by class, 1
     for the others, or `balanced`, the same for all classes together. Other measures count rows as

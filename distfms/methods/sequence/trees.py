@@ -25,8 +25,18 @@ OBJECTIVES = {
     "softmax": "multiclass",
     "poisson": "poisson",
 }
-DEFAULTS = {"num_iterations": 200, "learning_rate": 0.05, "num_leaves": 15}
+DEFAULTS = {"learning_rate": 0.05, "num_leaves": 15}
 """Parameters of LightGBM that differ from its own defaults."""
+
+#: Most trees where their number is chosen, and how many in vain end the search for it.
+_MOST_TREES, _PATIENCE = 500, 30
+#: Rows from which one fold is enough to choose by.
+_MANY_ROWS = 20_000
+#: Names that LightGBM has for the number of trees.
+_N_TREES = {
+    "num_iterations", "num_iteration", "n_iter", "num_tree", "num_trees", "num_round",
+    "num_rounds", "nrounds", "num_boost_round", "n_estimators", "max_iter",
+}  # fmt: skip
 
 #: Parameters on which the bits depend, or that the job decides.
 FIXED = {"deterministic": True, "force_row_wise": True, "num_threads": 1, "verbosity": -1}
@@ -244,7 +254,7 @@ class TreeFit:
 
         for partition in self.partitions:
             blocks.extend(source.each_batch(partition, read))
-        inputs, response, weight = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+        inputs, response, weight, fold = map(np.concatenate, zip(*blocks, strict=True))
         key = hashlib.sha256(f"{self.seed}/{left_out}/{features}".encode()).digest()
         fixed: dict[str, Any] = {**FIXED, "seed": int.from_bytes(key[:4], "big") >> 1}
         fixed["objective"] = OBJECTIVES[self.family]
@@ -260,18 +270,38 @@ class TreeFit:
             categorical_feature=np.flatnonzero(spans[:, 2]).tolist(),
             params=parameters,
         )
-        n_iterations = parameters.pop("num_iterations")
-        text: str = package.train(parameters, data, n_iterations).model_to_string()
+        if not parameters.keys() & _N_TREES:
+            parameters["num_iterations"] = _n_trees(data, parameters, fold)
+        text: str = package.train(parameters, data).model_to_string()
         return text
 
     def _rows(
         self, source: RowSource, partition: Partition, spans: np.ndarray, left_out: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return inputs, responses and weights of the training rows of a partition."""
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return inputs, responses, weights and folds of the training rows of a partition."""
         batch = source.read(partition)
-        folds = [own for fold, own in enumerate(batch.part_slices[:-1]) if fold != left_out]
-        rows = np.concatenate([np.arange(own.start, own.stop) for own in folds])
+        folds = batch.part_slices[:-1]
+        fold = np.repeat(np.arange(len(folds)), [own.stop - own.start for own in folds])
+        rows = np.flatnonzero(fold != left_out)
         inputs = inputs_of(batch.features[:, rows], np.arange(len(batch.features)), spans)
         response = response_of(batch.target[:, rows], self.family, self.classes).ravel()
         weight = np.ones(len(rows)) if batch.weight is None else batch.weight[rows]
-        return inputs, np.array(response, float), weight * row_weights(response, self.class_weights)
+        weight = weight * row_weights(response, self.class_weights)
+        return inputs, np.array(response, float), weight, fold[rows]
+
+
+def _n_trees(data: Any, parameters: Mapping[str, Any], fold: np.ndarray) -> int:
+    """Return the number of trees of the least mean loss in cross-validation on the rows."""
+    package, numbers = lightgbm(), np.unique(fold)
+    if len(numbers) < 2:
+        numbers, fold = np.arange(5), np.arange(len(fold)) % 5
+    if len(fold) > _MANY_ROWS:
+        numbers = numbers[:1]
+    found = package.cv(
+        {**parameters, "metric": ""},
+        data,
+        _MOST_TREES,
+        folds=[(np.flatnonzero(fold != n), np.flatnonzero(fold == n)) for n in numbers],
+        callbacks=[package.early_stopping(_PATIENCE, verbose=False)],
+    )
+    return len(next(iter(found.values())))
