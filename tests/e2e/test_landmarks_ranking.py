@@ -4,7 +4,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sklearn.metrics import ndcg_score
 
 from distfms.data.folds import assign_parts
 from distfms.runs.driver import run_job
@@ -26,16 +25,6 @@ def data(columns, tmp_path_factory):
     return path
 
 
-def mean_ndcg(scores, grade, query, k):
-    found = []
-    for q in np.unique(query):
-        own = query == q
-        if grade[own].max() > 0:
-            gains = 2.0 ** grade[own] - 1
-            found.append(ndcg_score([gains], [scores[own]], k=k) if own.sum() > 1 else 1.0)
-    return np.mean(found)
-
-
 def test_a_ranking_is_a_regression_on_gains_judged_by_ndcg(data, columns, tmp_path):
     section = {"max_partition_rows": 40}
     # What is kept of a regression on the same rows is not what a ranking needs.
@@ -45,11 +34,7 @@ def test_a_ranking_is_a_regression_on_gains_judged_by_ndcg(data, columns, tmp_pa
     X = np.column_stack([columns[f"x{j}"] for j in range(3)])
     grade, query = columns["grade"], columns["q"]
     parts = assign_parts(query.astype(object), n_folds=3, test=0.3, seed=0)
-    eta = np.empty(len(X))
-    for q in np.unique(query):
-        gains = 2.0 ** np.sort(grade[query == q])[::-1] - 1
-        norm = gains @ (1 / np.log(2 + np.arange(len(gains))))
-        eta[query == q] = (2.0 ** grade[query == q] - 1) / (norm or 1.0)
+    eta = literal.normalised_gains(grade, query)
     train = parts < 3
     Z = (X - X[train].mean(axis=0)) / X[train].std(axis=0)
     marks = Z[selection["landmarks"]]
@@ -68,11 +53,11 @@ def test_a_ranking_is_a_regression_on_gains_judged_by_ndcg(data, columns, tmp_pa
         mse = np.mean((whole[rows] - eta[rows]) ** 2)
         assert metrics[name]["mse"] == pytest.approx(mse, rel=1e-5)
         for k in (1, 3, 5, 10):
-            wanted = mean_ndcg(whole[rows], grade[rows], query[rows], k)
+            wanted = literal.mean_ndcg(whole[rows], grade[rows], query[rows], k)
             assert metrics[name][f"ndcg@{k}"] == pytest.approx(wanted, rel=1e-9)
     for entry in metrics["folds"]:
         own = parts == entry["fold"]
-        wanted = mean_ndcg(scores(train & ~own)[own], grade[own], query[own], 5)
+        wanted = literal.mean_ndcg(scores(train & ~own)[own], grade[own], query[own], 5)
         assert entry["ndcg@5"] == pytest.approx(wanted, rel=1e-9)
     n_empty = sum(grade[query == q].max() == 0 for q in np.unique(query))
     assert "models" not in metrics["folds"][0]

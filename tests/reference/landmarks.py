@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import permutations
 
 import numpy as np
+from sklearn.metrics import ndcg_score
 
 Vector = Sequence[float]
 
@@ -89,6 +90,25 @@ def eta(relevance: Vector) -> list[float]:
     gains = [2.0**r - 1 for r in relevance]
     norm = discounted_norm(gains)
     return [g / norm if norm > 0 else 0.0 for g in gains]
+
+
+def normalised_gains(relevance: np.ndarray, query: np.ndarray) -> np.ndarray:
+    """Gains of each row, divided by what the best order of its query adds up to."""
+    found = 2.0**relevance - 1
+    for own in (query == q for q in np.unique(query)):
+        best = np.sort(found[own])[::-1]
+        found[own] /= best @ (1 / np.log(2 + np.arange(len(best)))) or 1.0
+    return found
+
+
+def mean_ndcg(scores: np.ndarray, relevance: np.ndarray, query: np.ndarray, k: int) -> float:
+    """Mean NDCG of the queries that have a relevant row."""
+    found = []
+    for own in (query == q for q in np.unique(query)):
+        if relevance[own].max() > 0:
+            gains = 2.0 ** relevance[own] - 1
+            found.append(ndcg_score([gains], [scores[own]], k=k) if own.sum() > 1 else 1.0)
+    return np.mean(found)
 
 
 def sparse_steps(K, y, bound: float, epsilon: float, smoothness: float, most: int):

@@ -6,8 +6,6 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.base import clone
-from sklearn.metrics import ndcg_score
 
 from distfms import LandmarkRanker
 from distfms.errors import DataError
@@ -59,40 +57,14 @@ def ranked_rows(n=400, n_queries=40, seed=0):
     return X, np.digitize(score, [0.1, 0.25, 0.5]), query
 
 
-def ndcg(scores, relevance, query, k):
-    found = []
-    for own in (query == q for q in np.unique(query)):
-        if relevance[own].max() > 0:
-            gains = 2.0 ** relevance[own] - 1
-            found.append(ndcg_score([gains], [scores[own]], k=k) if own.sum() > 1 else 1.0)
-    return np.mean(found)
-
-
-def test_the_ranker_is_a_regression_on_the_gains():
-    X, relevance, query = ranked_rows()
-    model = LandmarkRanker(landmarks=60, ridge=1e-3).fit(X, relevance, query)
-    eta = np.empty(len(X))
-    for q in np.unique(query):
-        gains = 2.0 ** np.sort(relevance[query == q])[::-1] - 1
-        norm = gains @ (1 / np.log(2 + np.arange(len(gains))))
-        eta[query == q] = (2.0 ** relevance[query == q] - 1) / (norm or 1.0)
-    K = model.transform(X)
-    A = K - K.mean(axis=0)
-    norm = model.map_.penalty() + 1e-6 * np.eye(60)
-    gram = A.T @ A + 1e-3 * len(A) * norm
-    np.testing.assert_allclose(model.coef_, np.linalg.solve(gram, A.T @ eta), rtol=1e-5)
-    other, truth, its_query = ranked_rows(seed=1)
-    scores = model.predict(other)
-    for k in (1, 5):
-        found = model.score(other, truth, its_query, k)
-        assert found == pytest.approx(ndcg(scores, truth, its_query, k))
-    assert model.score(other, truth, its_query) > 0.85
-    assert clone(model).get_params() == model.get_params()
-
-
 def test_rankings_of_all_kinds_of_input(tmp_path):
     X, relevance, query = ranked_rows()
-    wanted = LandmarkRanker(landmarks=30).fit(X, relevance, query).predict(X)
+    model = LandmarkRanker(landmarks=30).fit(X, relevance, query)
+    wanted = model.predict(X)
+    other, truth, its_query = ranked_rows(seed=1)
+    for k in (1, 5):
+        ndcg = literal.mean_ndcg(model.predict(other), truth, its_query, k)
+        assert model.score(other, truth, its_query, k) == pytest.approx(ndcg)
     frame = pd.DataFrame(X, columns=list("abc")).assign(grade=relevance, q=query)
     of_frame = LandmarkRanker(landmarks=30).fit(frame, "grade", "q")
     np.testing.assert_allclose(of_frame.predict(frame), wanted, rtol=1e-9)
