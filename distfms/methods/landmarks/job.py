@@ -78,8 +78,7 @@ class LandmarkJob(MappedJob):
         landmarks = f"{n:,}"
         if options.task == "sparse" or options.keep:
             landmarks += f", of which {options.n_kept(n):,} are kept"
-        called = {"functions": "called where the tasks of the engine run"}
-        workers = called if options.functions else {}
+        workers = {"functions": "called where the tasks of the engine run"}
         return {
             "method": f"landmarks, {options.task}",
             "target": self.roles.target[0],
@@ -89,7 +88,7 @@ class LandmarkJob(MappedJob):
             "metric": self.options.metric if self.learned else "none",
             "landmarks": landmarks,
             "scaling": self.options.used_scaling,
-            **workers,
+            **(workers if options.functions else {}),
         }
 
     def class_option(self) -> str:

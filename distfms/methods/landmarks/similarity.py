@@ -96,9 +96,11 @@ class Similarity:
             If a function of the user's raises, or returns something else than L finite numbers
             for each row.
         """
-        formula = _FORMULAS.get(self.name)
-        if formula is not None:
-            formula(landmarks, rows, out, **dict(self.parameters))
+        if self.name in KERNELS:
+            _euclidean(landmarks, rows, out)
+            KERNELS[self.name](out, **dict(self.parameters))
+        elif self.name in _FORMULAS:
+            _FORMULAS[self.name](landmarks, rows, out, **dict(self.parameters))
         else:
             out[:] = _asked(self.name, rows.T, landmarks).T
 
@@ -140,16 +142,6 @@ def _euclidean(landmarks: Any, rows: Any, out: Any) -> None:
     np.minimum(out, 0.0, out=out)  # rounding may leave more between rows that are the same
 
 
-def _gaussian(landmarks: Any, rows: Any, out: Any, sigma: float) -> None:
-    _euclidean(landmarks, rows, out)
-    _bell(out, sigma)
-
-
-def _laplace(landmarks: Any, rows: Any, out: Any, sigma: float) -> None:
-    _euclidean(landmarks, rows, out)
-    _peak(out, sigma)
-
-
 def _bell(out: Any, sigma: float) -> None:
     sigma = max(sigma, float(np.finfo(out.dtype).tiny))
     with np.errstate(over="ignore"):  # divided twice, as the square of sigma may be 0
@@ -166,7 +158,7 @@ def _peak(out: Any, sigma: float) -> None:
 
 
 #: What makes of −r² the similarities of a width, in place: those that are kernels of a metric.
-KERNELS: dict[str, Callable[[Any, float], None]] = {"gaussian": _bell, "laplace": _peak}
+KERNELS: dict[str, Callable[..., None]] = {"gaussian": _bell, "laplace": _peak}
 
 
 def _precomputed(landmarks: Any, rows: Any, out: Any) -> None:
@@ -176,8 +168,6 @@ def _precomputed(landmarks: Any, rows: Any, out: Any) -> None:
 _FORMULAS: dict[str, Callable[..., None]] = {
     "sigmoid": _sigmoid,
     "manhattan": _manhattan,
-    "gaussian": _gaussian,
-    "laplace": _laplace,
     "euclidean": _euclidean,
     "linear": _linear,
     "polynomial": _polynomial,
