@@ -22,8 +22,8 @@ ON_FOLDS, FULL = ("pairs", "rows", "imputed"), ("online", "offline", "rows")
 MOST_PAIRS, LARGEST_PAIRS = 3000, 5000
 #: Attributes up to which what is solved at once has curves, of a solve for each point and repeat.
 MOST_CURVES = 2000
-#: Options of the online learner alone.
-ONLINE_ONLY = (
+#: Options that `tune` may vary, and all options of the online learner alone.
+TUNABLE = (
     "algorithm",
     "bound",
     "step",
@@ -32,10 +32,8 @@ ONLINE_ONLY = (
     "split",
     "inner_product",
     "confidence",
-    "scale",
-    "standardize",
-    "chains",
 )
+ONLINE_ONLY = (*TUNABLE, "scale", "standardize", "chains")
 
 Algorithm = Literal["ddaerr", "two_phase_ddaerr", "aerr", "ddaelr", "two_phase_ddaelr", "aelr"]
 Count = Annotated[int, Strict(), Field(ge=1, le=1000)]
@@ -202,17 +200,6 @@ class AttributeEfficientOptions(Section):
         return tuple(dict.fromkeys((self.chosen, *wanted)))
 
 
-#: Options that `tune` may vary.
-TUNABLE = (
-    "bound",
-    "step",
-    "step_factor",
-    "first_step_factor",
-    "algorithm",
-    "split",
-    "inner_product",
-    "confidence",
-)
 _STATES = "it says what examples cost and how they are shared out, not how to learn"
 _AFTERWARDS = "it concerns what is reported, not what is learned"
 #: Why other options cannot be tuned.

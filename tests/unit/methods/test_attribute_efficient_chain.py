@@ -184,40 +184,6 @@ def test_two_phases(penalty, confidence, bound, factor):
     assert relative(chain.weights * norm, literal.average) < 1e-8
 
 
-@pytest.mark.parametrize("sampling", ["uniform", "moments", "two_phase"])
-@pytest.mark.parametrize("penalty", ["ridge", "lasso"])
-def test_batches_change_nothing(penalty, sampling):
-    X, y = examples(penalty, 900, 12, 2.0)
-    design = Design(penalty, sampling, 12, 4, 900, 2.0, 1.0, np.mean(X**2, axis=0))
-    whole, parts = Chain(design, KEY), Chain(design, KEY)
-    whole.learn(X, y)
-    for start, stop in ((0, 1), (1, 89), (89, 90), (90, 555), (555, 900)):
-        parts.learn(X[start:stop], y[start:stop])
-    for ours, theirs in zip(parts.state, whole.state, strict=True):
-        assert ours.tobytes() == theirs.tobytes()
-
-
-@pytest.mark.parametrize("sampling", ["uniform", "moments", "two_phase"])
-@pytest.mark.parametrize("penalty", ["ridge", "lasso"])
-def test_unobserved_values_are_not_looked_at(penalty, sampling):
-    X, y = examples(penalty, 500, 15, 2.0)
-    design = Design(penalty, sampling, 15, 5, 500, 2.0, 1.0, np.mean(X**2, axis=0))
-    twin, hidden = Chain(design, KEY), np.full(X.shape, np.nan)
-    n_seen = 0
-    for t in range(len(X)):
-        attributes, factors = twin.draw(t)
-        seen = np.unique(attributes[attributes >= 0])
-        hidden[t, seen] = X[t, seen]
-        n_seen += len(seen)
-        twin.learn_drawn(y[t], np.where(attributes < 0, 7.0, X[t, attributes]), attributes, factors)
-    full, part = Chain(design, KEY), Chain(design, KEY)
-    full.learn(X, y)
-    part.learn(hidden, y)
-    assert full.n_seen == part.n_seen == twin.n_seen == n_seen < 500 * 5
-    assert np.isfinite(full.weights).all()
-    assert full.weights.tobytes() == part.weights.tobytes() == twin.weights.tobytes()
-
-
 @pytest.mark.parametrize("even", [True, False])
 @pytest.mark.parametrize("improved", [True, False])
 @pytest.mark.parametrize("sampling", ["uniform", "moments", "two_phase"])
