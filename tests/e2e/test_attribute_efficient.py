@@ -166,6 +166,7 @@ def test_chains_are_averaged_by_their_examples(data, tmp_path):
         weights += learner.weights * len(own) / n
     found = list(content(folder, "selection.json")["coefficients"].values())
     np.testing.assert_allclose(found, weights, rtol=1e-9, atol=1e-15)
+    assert "; 2 chains learned" in (folder / "report.html").read_text()
 
 
 @pytest.mark.parametrize("algorithm", ["aerr", "two_phase_ddaerr"])

@@ -99,6 +99,9 @@ def _key_numbers(run: FinishedRun) -> KeyNumbers:
     ratio = selection["improvement_ratio"]
     scanned = selection["scanned_for"]
     passed = f"; a pass over all of them found {scanned}" if scanned else ""
+    n_chains = selection.get("chains", 1)
+    if n_chains > 1:
+        passed += f"; {n_chains} chains learned, and the error is that of one chain's examples"
     rows, curves = _judged(run), list(curves_of(run.metrics).values())
     most = max((x for curve in curves[:1] for x in curve.x), default=0.0)
     others = [

@@ -93,9 +93,7 @@ def learn(lesson: Lesson, examples: Examples) -> Learned:
         numbers = range(lesson.n_chains)
         return average([learn_chain(lesson, number, examples) for number in numbers])
     found = list(_first(lesson.n_examples, _of_chain(lesson, 0, examples, n_chains=1)))
-    if lesson.other in ON_FOLDS:
-        return _on_folds(lesson, found)
-    return (_online if lesson.other == "online" else _offline)(lesson.design, found)
+    return (_on_folds if lesson.other in ON_FOLDS else _in_full)(lesson, found)
 
 
 def stream(key: int, number: int) -> int:
@@ -144,30 +142,25 @@ def _on_folds(lesson: Lesson, found: list[Ordered]) -> Learned:
     return learned_from(pairs, design.penalty, lesson.other != "pairs")
 
 
-def _online(design: Design, found: list[Ordered]) -> Learned:
-    from distfms.methods.attribute_efficient.full_information import online
+def _in_full(lesson: Lesson, found: list[Ordered]) -> Learned:
+    """Learn within the bound from all attributes of the examples: row by row, or at once."""
+    from distfms.methods.attribute_efficient.full_information import offline_lasso, online
 
-    n, d, bound = sum(len(order) for *_, order in found), design.n_attributes, design.bound
+    design, n = lesson.design, sum(len(order) for *_, order in found)
+    d, bound, is_lasso = design.n_attributes, design.bound, design.penalty == "lasso"
+    scaled = (
+        (rows[own] / design.units, target[own] - design.offset) for rows, target, own in found
+    )
+    if lesson.other == "offline":
+        sums = reduce(np.add, (np.vstack([x.T, y]) @ x / n for x, y in scaled))
+        weights = offline_lasso(sums[:-1], sums[-1], bound) / design.units
+        return Learned(weights, n, d * n, intercept=design.offset)
     # Theorems 3.3 and 4.4 with k → ∞.
     phase = Phase(design.penalty, d, design.n_examples, np.inf, bound, np.ones(d))
     step, weights, total = design.step_factor * phase.step(), np.zeros(d), np.zeros(d)
-    for rows, target, order in found:
-        scaled, own = rows[order] / design.units, target[order] - design.offset
-        online(scaled, own, weights, total, design.penalty == "lasso", step, bound)
+    for x, y in scaled:
+        online(x, y, weights, total, is_lasso, step, bound)
     return Learned(total / n / design.units, n, d * n, step=step, intercept=design.offset)
-
-
-def _offline(design: Design, found: list[Ordered]) -> Learned:
-    from distfms.methods.attribute_efficient.full_information import offline_lasso
-
-    n, d = sum(len(order) for *_, order in found), design.n_attributes
-    gram, cross = np.zeros((d, d)), np.zeros(d)
-    for rows, target, order in found:
-        scaled = rows[order] / design.units
-        gram += scaled.T @ scaled / n
-        cross += (target[order] - design.offset) @ scaled / n
-    weights = offline_lasso(gram, cross, design.bound) / design.units
-    return Learned(weights, n, d * n, intercept=design.offset)
 
 
 def _numbered(found: list[Ordered]) -> Iterator[Ordered]:
