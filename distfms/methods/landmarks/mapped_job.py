@@ -21,7 +21,6 @@ from distfms.methods.landmarks.similarity import (
     MOST_COLUMNS,
     PRECOMPUTED,
     LandmarkMap,
-    Similarity,
     column_map,
     landmark_arrays,
     landmark_maps,
@@ -48,8 +47,10 @@ class MappedJob(RowJob):
         super().__init__(options, inputs, seed)
         self.similarities = [section.similarity for section in options.similarity]
         names = {similarity.name for similarity in self.similarities}
-        #: Labels of the similarities whose metric is learned.
-        self.learned = tuple(s.label for s in self.similarities if is_learned(s, options))
+        #: Labels of the similarities whose metric, width and ridge are learned from the target.
+        learns = options.metric != "none" and options.task != "ranking"
+        kernels = [own for own in self.similarities if own.name in KERNELS]
+        self.learned = tuple(own.label for own in kernels if learns)
         self.most_columns = 0 if options.is_precomputed else MOST_COLUMNS  # of the linear reference
         if len(self.roles.target) > 1:
             raise SpecError(
@@ -244,12 +245,6 @@ _OF_MARGINS = 0.02
 _FEWEST = 8
 
 
-def is_learned(similarity: Similarity, options: Any) -> bool:
-    """Return whether a similarity gets its metric, its width and its ridge from the target."""
-    none = options.metric == "none" or options.task == "ranking"
-    return similarity.name in KERNELS and not none
-
-
 @dataclass(frozen=True, eq=False)
 class Lesson:
     """Picklable: what a metric is learned from.
@@ -310,12 +305,8 @@ def under(mapping: LandmarkMap, metric: Metric | None) -> LandmarkMap:
     if metric is None:
         return mapping
     similarity = replace(mapping.similarity, parameters=(("sigma", metric.sigma),))
-    plain = metric.kind == "none"
-    return replace(
-        mapping,
-        similarity=similarity,
-        transform=np.zeros(0) if plain else np.asarray(metric.transform),
-    )
+    transform = np.zeros(0) if metric.kind == "none" else np.asarray(metric.transform)
+    return replace(mapping, similarity=similarity, transform=transform)
 
 
 def told(found: Sequence[Metric], names: Sequence[str]) -> dict[str, Any]:

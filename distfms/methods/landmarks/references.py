@@ -11,7 +11,7 @@ import numpy as np
 from distfms.methods.contract import FoldAnswers
 from distfms.methods.curves import number_or_none
 from distfms.methods.landmarks.procedure import COLUMNS, MEASURES, coded
-from distfms.methods.landmarks.similarity import PRECOMPUTED, LandmarkMap
+from distfms.methods.landmarks.similarity import LandmarkMap
 from distfms.stats.base import Folded
 from distfms.stats.fold_means import FoldMeans, over_folds
 from distfms.stats.sample import RowSample
@@ -82,8 +82,6 @@ def kernel_regression(
     n_guarded : int
         Rows whose similarities add up to about nothing, so that they were predicted by the mean.
     """
-    if mapping.similarity.name == PRECOMPUTED:
-        raise ValueError("no similarities between rows are known")
     everyone = replace(mapping, landmarks=np.ascontiguousarray(train.T))
     values, n_guarded = np.empty(rows.shape[1]), 0
     for start in range(0, rows.shape[1], _JUDGED_ROWS):

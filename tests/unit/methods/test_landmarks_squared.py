@@ -141,12 +141,9 @@ def test_kernel_regression():
     K = literal.embedding("manhattan", other.T, X.T, {})
     np.testing.assert_allclose(found, literal.kernel_regression(K, y), rtol=1e-10)
     assert n_guarded == 0
-
-
-def test_kernel_regression_is_guarded_where_similarities_add_up_to_nothing():
+    # Similarities that add up to nothing: the mean stands in.
     X, y = np.array([[1.0, -1.0]]), np.array([4.0, 8.0])
-    zero = np.zeros(1)
-    mapping = LandmarkMap(Similarity("linear"), zero, zero + 1, zero, X.T)
+    mapping = LandmarkMap(Similarity("linear"), *np.array([[0.0], [1.0], [0.0]]), X.T)
     found, n_guarded = kernel_regression(mapping, X, y, np.array([[5.0, 0.0]]))
     assert (found.tolist(), n_guarded) == ([6.0, 6.0], 2)
 
